@@ -1,0 +1,210 @@
+//! What must hold of every parser for every input: one function each, panicking where it does not.
+//!
+//! The fuzz targets in `fuzz/` call these, and so do the tests that replay the committed corpora: what
+//! fuzzing finds stays found. Not part of the crate's interface.
+
+use std::fmt::Debug;
+
+use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck, OpenError};
+use crate::spice::{self, Channel, Spice};
+use crate::target::Target;
+use crate::token::{self, TOKEN_LEN};
+use crate::varint;
+
+/// Decoding leaves the rest alone, and the shortest form is not longer than what was read.
+pub fn varint(bytes: &[u8]) {
+    let Some((value, rest)) = varint::decode(bytes) else {
+        assert!(
+            bytes.len() < varint::MAX_LEN,
+            "eight bytes always hold an integer"
+        );
+        return;
+    };
+    let consumed = bytes.len() - rest.len();
+    assert!(bytes.ends_with(rest));
+    let mut again = Vec::new();
+    assert_eq!(varint::encode(value, &mut again), Ok(()));
+    assert!(
+        again.len() <= consumed,
+        "{value} read from {consumed} bytes, written in {}",
+        again.len()
+    );
+    assert_eq!(varint::decode(&again), Some((value, &[][..])));
+    for cut in 0..consumed {
+        assert_eq!(varint::decode(&bytes[..cut]), None);
+    }
+}
+
+/// An unpacked token is text without NUL that packs and unpacks to itself. Input is cut or padded to a block.
+pub fn token_unpack(bytes: &[u8]) {
+    let mut block = [0; TOKEN_LEN];
+    let len = bytes.len().min(TOKEN_LEN);
+    block[..len].copy_from_slice(&bytes[..len]);
+    if let Ok(token) = token::unpack(&block) {
+        assert!(!token.is_empty() && !token.contains('\0'));
+        let packed = token::pack(&token).expect("what was unpacked packs");
+        assert_eq!(token::unpack(&packed), Ok(token));
+    }
+}
+
+/// A parsed target survives its canonical text; a refusal is safe to log.
+pub fn target_parse(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match Target::parse(text) {
+        Ok(target) => {
+            let canonical = target.to_string();
+            assert_eq!(
+                Target::parse(&canonical).as_ref(),
+                Ok(&target),
+                "{text:?} -> {canonical:?}"
+            );
+            check_target(&target);
+        }
+        Err(error) => {
+            let message = error.to_string();
+            assert!(
+                !message.chars().any(char::is_control),
+                "{message:?} would break a log line"
+            );
+        }
+    }
+}
+
+fn check_target(target: &Target) {
+    match target {
+        Target::Tcp { family, host, port } => {
+            assert!(*port != 0 && !host.is_empty());
+            assert!(
+                !host.contains(|c: char| c.is_ascii_uppercase()
+                    || c.is_whitespace()
+                    || c.is_control())
+            );
+            match target.ip_literal() {
+                Some(ip) => assert!(family.allows(ip) && ip.to_string() == *host),
+                None => assert!(!host.contains(':')),
+            }
+        }
+        Target::Unix { path } => {
+            assert!(path.starts_with('/') && !path.contains(char::is_control));
+            assert_eq!(target.ip_literal(), None);
+        }
+    }
+}
+
+/// Fragmentation changes nothing; a decoded request encodes to one that decodes to itself.
+pub fn open_decode(bytes: &[u8]) {
+    if let Some(open) = check_frame(bytes, MAX_OPEN_FRAME, Open::decode) {
+        let mut again = Vec::new();
+        assert_eq!(open.encode(&mut again), Ok(()));
+        let consumed = again.len();
+        again.extend_from_slice(b"application data");
+        assert_eq!(
+            Open::decode(&again),
+            Ok(Decoded::Done {
+                frame: open,
+                consumed
+            })
+        );
+    }
+}
+
+/// Fragmentation changes nothing.
+pub fn open_ack_decode(bytes: &[u8]) {
+    check_frame(bytes, MAX_OPEN_ACK_FRAME, OpenAck::decode);
+}
+
+/// However the bytes arrive, the outcome is the same: a prefix gives `Need` or the final error, never more than
+/// `max` bytes are asked for, and what follows the frame does not matter.
+fn check_frame<T: Debug + PartialEq>(
+    bytes: &[u8],
+    max: usize,
+    decode: impl Fn(&[u8]) -> Result<Decoded<T>, OpenError>,
+) -> Option<T> {
+    let outcome = decode(bytes);
+    let end = match &outcome {
+        Ok(Decoded::Done { consumed, .. }) => *consumed,
+        _ => bytes.len(),
+    };
+    assert!(end <= bytes.len());
+    for cut in 0..end {
+        match decode(&bytes[..cut]) {
+            Ok(Decoded::Need) => {}
+            early => assert!(
+                early.is_err() && early == outcome,
+                "{cut} bytes: {early:?}, all: {outcome:?}"
+            ),
+        }
+    }
+    assert_eq!(
+        decode(&bytes[..end]),
+        outcome,
+        "what follows the frame mattered"
+    );
+    match outcome {
+        Ok(Decoded::Need) => {
+            assert!(
+                bytes.len() < max,
+                "asks for more after {} bytes",
+                bytes.len()
+            );
+            None
+        }
+        Ok(Decoded::Done { frame, consumed }) => {
+            assert!(0 < consumed && consumed <= max);
+            Some(frame)
+        }
+        Err(_) => None,
+    }
+}
+
+/// Input: two bytes, the big-endian length of the client's part; the client's part; the server's part.
+pub fn spice_classify(bytes: &[u8]) {
+    let Some((len, rest)) = bytes.split_first_chunk::<2>() else {
+        return;
+    };
+    let (client, server) = rest.split_at(usize::from(u16::from_be_bytes(*len)).min(rest.len()));
+    let Some(spice) = spice::classify(client, server) else {
+        return;
+    };
+    check_spice(&spice);
+    let heads = server.len().min(spice::MAX_HEAD);
+    for cut in (0..heads).step_by(heads / 32 + 1) {
+        let early = spice::classify(client, &server[..cut]).expect("the client's bytes decide");
+        assert!(
+            early.server_name.is_none() || spice.server_name.is_some(),
+            "the name was lost"
+        );
+        assert!(
+            early.server_uuid.is_none() || spice.server_uuid.is_some(),
+            "the UUID was lost"
+        );
+    }
+}
+
+fn check_spice(spice: &Spice) {
+    let hex = |text: &str| {
+        text.bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    assert!(spice.session_id.len() == 8 && hex(&spice.session_id));
+    assert!(
+        spice
+            .version
+            .split('.')
+            .all(|part| (1..=2).contains(&part.len()) && hex(part))
+    );
+    assert!(
+        spice.channel_type == Channel::Main
+            || spice.server_name.is_none() && spice.server_uuid.is_none()
+    );
+    if let Some(uuid) = &spice.server_uuid {
+        let parts: Vec<&str> = uuid.split('-').collect();
+        assert_eq!(
+            parts.iter().map(|part| part.len()).collect::<Vec<_>>(),
+            [8, 4, 4, 4, 12]
+        );
+        assert!(parts.into_iter().all(hex));
+    }
+}

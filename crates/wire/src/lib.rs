@@ -1,0 +1,32 @@
+//! Byte formats: what quictun writes on QUIC streams and reads from them, and nothing else.
+//!
+//! Everything here is a pure function of its input: no sockets, clocks, files or randomness. Parsers take
+//! what a peer sent, so none of them panics, allocates beyond its stated limit or accepts what it
+//! does not understand. `docs/PROTOCOL.md` is normative; the modules follow its sections:
+//!
+//! | module | what | section |
+//! |---|---|---|
+//! | [`alpn`] | protocol names offered in the TLS handshake | 2.2 |
+//! | [`target`] | where a flow leads: `tcp:host:port`, `unix:/path` | 3 |
+//! | [`token`], [`ack`] | the `quic-tun` handshake: 512 bytes there, one byte back | 4 |
+//! | [`varint`], [`open`] | the `quictun/1` frames OPEN and `OPEN_ACK` | 5 |
+//! | [`code`] | error codes of streams and connections | 6 |
+//! | [`spice`] | recognising SPICE in the first bytes of a flow (a report, not a protocol of ours) | 9 |
+//!
+//! A server reads a `quictun/1` flow like so: collect bytes, call [`open::Open::decode`] until it says
+//! `Done`, parse [`open::Open::target`] with [`target::Target::parse`], and treat the bytes after
+//! `consumed` as the application's. A `quic-tun` flow: collect [`token::TOKEN_LEN`] bytes, [`token::unpack`],
+//! [`target::Target::parse`], answer [`ack::Ack::to_byte`].
+
+#![forbid(unsafe_code)]
+
+pub mod ack;
+pub mod alpn;
+#[doc(hidden)]
+pub mod check;
+pub mod code;
+pub mod open;
+pub mod spice;
+pub mod target;
+pub mod token;
+pub mod varint;

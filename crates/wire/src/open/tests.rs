@@ -1,0 +1,316 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn encoded(open: &Open) -> Vec<u8> {
+    let mut out = Vec::new();
+    open.encode(&mut out).expect("encodes");
+    out
+}
+
+fn open(target: &str, proof: Option<[u8; PROOF_LEN]>) -> Open {
+    Open {
+        target: target.to_owned(),
+        proof,
+    }
+}
+
+/// A frame of any type and body.
+fn frame(kind: u64, body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put(kind, &mut out);
+    put_bytes(body, &mut out);
+    out
+}
+
+/// The body of an OPEN: target `a`, then options as given.
+fn body_with_options(options: &[(u64, &[u8])]) -> Vec<u8> {
+    let mut body = vec![1, b'a'];
+    for (option, value) in options {
+        put(*option, &mut body);
+        put_bytes(value, &mut body);
+    }
+    body
+}
+
+fn decode_options(options: &[(u64, &[u8])]) -> Result<Decoded<Open>, OpenError> {
+    Open::decode(&frame(1, &body_with_options(options)))
+}
+
+#[test]
+fn open_byte_for_byte() {
+    let plain = open("tcp:a:22", None);
+    assert_eq!(encoded(&plain), b"\x01\x09\x08tcp:a:22");
+    assert_eq!(
+        Open::decode(b"\x01\x09\x08tcp:a:22SSH-2.0"),
+        Ok(Decoded::Done {
+            frame: plain,
+            consumed: 11
+        })
+    );
+
+    let proven = open("unix:/s", Some([0x5a; 32]));
+    let mut bytes = b"\x01\x2a\x07unix:/s\x02\x20".to_vec();
+    bytes.extend([0x5a; 32]);
+    assert_eq!(encoded(&proven), bytes);
+    assert_eq!(
+        Open::decode(&bytes),
+        Ok(Decoded::Done {
+            consumed: bytes.len(),
+            frame: proven
+        })
+    );
+}
+
+#[test]
+fn open_ack_byte_for_byte() {
+    let mut out = Vec::new();
+    OpenAck.encode(&mut out);
+    assert_eq!(out, [0x02, 0x00]);
+    assert_eq!(
+        OpenAck::decode(b"\x02\x00data"),
+        Ok(Decoded::Done {
+            frame: OpenAck,
+            consumed: 2
+        })
+    );
+    assert_eq!(OpenAck::decode(b"\x02"), Ok(Decoded::Need));
+}
+
+// PROTOCOL OPEN-9.
+#[test]
+fn numbers_may_be_longer_than_needed() {
+    let bytes = b"\x40\x01\x80\x00\x00\x03\x40\x01a";
+    assert_eq!(
+        Open::decode(bytes),
+        Ok(Decoded::Done {
+            frame: open("a", None),
+            consumed: 9
+        })
+    );
+}
+
+// PROTOCOL OPEN-10.
+#[test]
+fn wrong_type_is_found_in_the_first_byte() {
+    assert_eq!(
+        Open::decode(&[0x02]),
+        Err(OpenError::WrongType {
+            expected: 1,
+            found: 2
+        })
+    );
+    assert_eq!(
+        OpenAck::decode(&[0x01]),
+        Err(OpenError::WrongType {
+            expected: 2,
+            found: 1
+        })
+    );
+    // quic-tun's token where OPEN belongs.
+    assert!(matches!(
+        Open::decode(b"tcp:a:22"),
+        Err(OpenError::WrongType { expected: 1, .. })
+    ));
+}
+
+// PROTOCOL OPEN-7.
+#[test]
+fn body_lengths_at_and_after_the_limit() {
+    // A non-critical option fills the body up.
+    let filled = |len: usize| {
+        let filler = vec![0; len - 2 - 1 - 2];
+        let body = body_with_options(&[(0x10, &filler)]);
+        assert_eq!(body.len(), len);
+        frame(1, &body)
+    };
+    let bytes = filled(MAX_OPEN);
+    assert_eq!(
+        Open::decode(&bytes),
+        Ok(Decoded::Done {
+            frame: open("a", None),
+            consumed: bytes.len()
+        })
+    );
+    let too_long = Err(OpenError::TooLong {
+        len: MAX_OPEN as u64 + 1,
+        max: MAX_OPEN,
+    });
+    assert_eq!(Open::decode(&filled(MAX_OPEN + 1)), too_long);
+    // Refused as soon as it is announced.
+    assert_eq!(Open::decode(&filled(MAX_OPEN + 1)[..3]), too_long);
+
+    let ack = |len: usize| {
+        let filler = vec![0; len - 1 - 2];
+        let mut body = Vec::new();
+        put(0x10, &mut body);
+        put_bytes(&filler, &mut body);
+        frame(2, &body)
+    };
+    let bytes = ack(MAX_OPEN_ACK);
+    assert_eq!(
+        OpenAck::decode(&bytes),
+        Ok(Decoded::Done {
+            frame: OpenAck,
+            consumed: bytes.len()
+        })
+    );
+    let too_long = Err(OpenError::TooLong {
+        len: MAX_OPEN_ACK as u64 + 1,
+        max: MAX_OPEN_ACK,
+    });
+    assert_eq!(OpenAck::decode(&ack(MAX_OPEN_ACK + 1)), too_long);
+    assert_eq!(
+        Open::decode(b"\x01\xff\xff\xff\xff\xff\xff\xff\xff"),
+        Err(OpenError::TooLong {
+            len: varint::MAX,
+            max: MAX_OPEN
+        })
+    );
+}
+
+// PROTOCOL OPEN-11.
+#[test]
+fn target_lengths_at_and_after_the_limit() {
+    let full = open(&"x".repeat(MAX_TARGET), Some([1; 32]));
+    let bytes = encoded(&full);
+    assert_eq!(
+        Open::decode(&bytes),
+        Ok(Decoded::Done {
+            consumed: bytes.len(),
+            frame: full
+        })
+    );
+
+    let longer = MAX_TARGET + 1;
+    let mut out = vec![7];
+    let long = open(&"x".repeat(longer), None);
+    assert_eq!(
+        long.encode(&mut out),
+        Err(EncodeError::TargetTooLong { len: longer })
+    );
+    assert_eq!(
+        open("", None).encode(&mut out),
+        Err(EncodeError::TargetEmpty)
+    );
+    assert_eq!(out, [7]);
+
+    let mut body = Vec::new();
+    put_bytes(&vec![b'x'; longer], &mut body);
+    assert_eq!(
+        Open::decode(&frame(1, &body)),
+        Err(OpenError::TargetTooLong { len: longer as u64 })
+    );
+    assert_eq!(Open::decode(&frame(1, &[0])), Err(OpenError::TargetEmpty));
+}
+
+// PROTOCOL OPEN-11.
+#[test]
+fn a_target_must_be_text_but_need_not_be_a_target() {
+    assert_eq!(
+        Open::decode(&frame(1, b"\x02\xff\xfe")),
+        Err(OpenError::TargetNotUtf8)
+    );
+    let odd = open("\u{1f980} not a target\n", None);
+    let bytes = encoded(&odd);
+    assert_eq!(
+        Open::decode(&bytes),
+        Ok(Decoded::Done {
+            consumed: bytes.len(),
+            frame: odd
+        })
+    );
+}
+
+// PROTOCOL OPEN-8.
+#[test]
+fn a_body_that_ends_early_names_the_field() {
+    let table: [(&[u8], Field); 6] = [
+        (b"", Field::TargetLength),
+        (b"\x40", Field::TargetLength),
+        (b"\x05tcp", Field::Target),
+        (b"\x01a\x80", Field::OptionType),
+        (b"\x01a\x10", Field::OptionLength),
+        (b"\x01a\x10\x02x", Field::OptionValue),
+    ];
+    for (body, field) in table {
+        assert_eq!(
+            Open::decode(&frame(1, body)),
+            Err(OpenError::Truncated { field }),
+            "{body:02x?}"
+        );
+    }
+    assert_eq!(
+        OpenAck::decode(&frame(2, &[0x10, 1])),
+        Err(OpenError::Truncated {
+            field: Field::OptionValue
+        })
+    );
+}
+
+// PROTOCOL OPTION-1.
+#[test]
+fn unknown_options_are_skipped_unless_critical() {
+    let done = |options| matches!(decode_options(options), Ok(Decoded::Done { .. }));
+    assert!(done(&[(0x10, b"future"), (0x10, b"again"), (0x4000, b"")]));
+    for option in [0x01, 0x03, 0x11, 0x4001, varint::MAX] {
+        let refused = OpenError::UnknownCriticalOption { option };
+        assert_eq!(decode_options(&[(option, b"x")]), Err(refused));
+        assert_eq!(refused.code(), FlowCode::Unsupported);
+        let mut ack = Vec::new();
+        put(option, &mut ack);
+        put_bytes(b"", &mut ack);
+        assert_eq!(OpenAck::decode(&frame(2, &ack)), Err(refused));
+    }
+}
+
+// PROTOCOL OPTION-2, OPTION-3, PROOF-3.
+#[test]
+fn a_proof_has_32_bytes_and_comes_once() {
+    let proof = [3; 32];
+    let decoded = decode_options(&[(0x10, b"x"), (2, &proof)]);
+    assert!(
+        matches!(decoded, Ok(Decoded::Done { frame: Open { proof: Some(got), .. }, .. }) if got == proof)
+    );
+    for len in [0, 31, 33] {
+        assert_eq!(
+            decode_options(&[(2, &vec![3; len])]),
+            Err(OpenError::ProofLength { len })
+        );
+    }
+    let twice = OpenError::DuplicateOption { option: 2 };
+    assert_eq!(decode_options(&[(2, &proof), (2, &proof)]), Err(twice));
+    assert_eq!(twice.code(), FlowCode::BadOpen);
+}
+
+proptest! {
+    #[test]
+    fn round_trip(target in ".{1,200}", proof: Option<[u8; PROOF_LEN]>, rest: Vec<u8>) {
+        let sent = Open { target, proof };
+        let mut bytes = encoded(&sent);
+        let consumed = bytes.len();
+        bytes.extend(rest);
+        crate::check::open_decode(&bytes);
+        prop_assert_eq!(Open::decode(&bytes), Ok(Decoded::Done { frame: sent, consumed }));
+    }
+
+    #[test]
+    fn no_input_panics(bytes: Vec<u8>) {
+        crate::check::open_decode(&bytes);
+        crate::check::open_ack_decode(&bytes);
+    }
+
+    #[test]
+    fn no_body_panics(body in prop::collection::vec(any::<u8>(), 0..300)) {
+        crate::check::open_decode(&frame(1, &body));
+        crate::check::open_ack_decode(&frame(2, &body));
+    }
+
+    #[test]
+    fn no_options_panic(options: Vec<u8>) {
+        let mut body = vec![1, b'a'];
+        body.extend(&options);
+        crate::check::open_decode(&frame(1, &body));
+        crate::check::open_ack_decode(&frame(2, &options));
+    }
+}

@@ -1,0 +1,209 @@
+//! Recognises SPICE in the first bytes of a flow and names its session for the REST interface (PROTOCOL section 9).
+//!
+//! Both byte strings are hostile: whoever opens a flow chooses what stands in them. Every length is checked
+//! against what is there, and a message that does not add up ends the reading; what was found before stays.
+//! Byte layout: the SPICE link messages (`REDQ`), then mini-headers (type `u16`, size `u32`), little-endian.
+
+use std::fmt::Write as _;
+
+/// Only this many bytes of each direction are looked at.
+pub const MAX_HEAD: usize = 1024;
+
+const MAGIC: &[u8] = b"REDQ";
+/// Magic, major and minor version, size: what stands before a link message.
+const LINK_HEADER_LEN: usize = 16;
+
+const MSG_MAIN_INIT: u16 = 103;
+const MSG_MAIN_NAME: u16 = 113;
+const MSG_MAIN_UUID: u16 = 114;
+
+/// What the first bytes of a SPICE channel tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spice {
+    /// Protocol version of the client, hexadecimal `major.minor`.
+    pub version: String,
+    /// Eight hexadecimal digits, in wire order; 0 on the client's first channel until the server has named it.
+    pub session_id: String,
+    /// What the channel carries.
+    pub channel_type: Channel,
+    /// Name of the virtual machine; on the main channel only.
+    pub server_name: Option<String>,
+    /// UUID of the virtual machine, 8-4-4-4-12 lower-case; on the main channel only.
+    pub server_uuid: Option<String>,
+}
+
+/// SPICE channel types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Channel {
+    /// Control of the whole session.
+    Main,
+    /// Screen contents.
+    Display,
+    /// Keyboard and mouse.
+    Inputs,
+    /// Pointer shape.
+    Cursor,
+    /// Sound to the client.
+    Playback,
+    /// Sound from the client.
+    Record,
+    /// Network tunnel (obsolete).
+    Tunnel,
+    /// Smart card reader.
+    Smartcard,
+    /// Redirected USB devices.
+    Usbredir,
+    /// Generic port.
+    Port,
+    /// Shared folders.
+    Webdav,
+    /// A type that is not in the list.
+    Unknown(u8),
+}
+
+/// Looks for a SPICE channel in what a flow's client and server sent first.
+///
+/// `None` where the client does not speak SPICE, or has not sent 21 bytes yet. Call again with more bytes for
+/// the server's name and UUID, which come later.
+pub fn classify(from_client: &[u8], from_server: &[u8]) -> Option<Spice> {
+    let client = &from_client[..from_client.len().min(MAX_HEAD)];
+    let server = &from_server[..from_server.len().min(MAX_HEAD)];
+    if !client.starts_with(MAGIC) {
+        return None;
+    }
+    let mut spice = Spice {
+        version: format!("{:x}.{:x}", client.get(4)?, client.get(8)?),
+        session_id: hex(client.get(16..20)?),
+        channel_type: Channel::from_byte(*client.get(20)?),
+        server_name: None,
+        server_uuid: None,
+    };
+    if spice.channel_type == Channel::Main {
+        read_main(server, &mut spice);
+    }
+    Some(spice)
+}
+
+impl Channel {
+    fn from_byte(byte: u8) -> Self {
+        match byte {
+            1 => Self::Main,
+            2 => Self::Display,
+            3 => Self::Inputs,
+            4 => Self::Cursor,
+            5 => Self::Playback,
+            6 => Self::Record,
+            7 => Self::Tunnel,
+            8 => Self::Smartcard,
+            9 => Self::Usbredir,
+            10 => Self::Port,
+            11 => Self::Webdav,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// Its name in the SPICE protocol; `unknown` for a type that is not in the list.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Display => "display",
+            Self::Inputs => "inputs",
+            Self::Cursor => "cursor",
+            Self::Playback => "playback",
+            Self::Record => "record",
+            Self::Tunnel => "tunnel",
+            Self::Smartcard => "smartcard",
+            Self::Usbredir => "usbredir",
+            Self::Port => "port",
+            Self::Webdav => "webdav",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+
+    /// Its name as quic-tun spells it: `webdev` and `unknow` are not typing errors of ours.
+    pub fn compat_name(self) -> &'static str {
+        match self {
+            Self::Webdav => "webdev",
+            Self::Unknown(_) => "unknow",
+            known => known.name(),
+        }
+    }
+}
+
+/// Skips the server's link reply and reads messages until all three are found or something else comes.
+fn read_main(server: &[u8], spice: &mut Spice) {
+    let Some(mut rest) = after_link_reply(server) else {
+        return;
+    };
+    let mut init_seen = false;
+    while !(init_seen && spice.server_name.is_some() && spice.server_uuid.is_some()) {
+        let Some((kind, payload, after)) = split_message(rest) else {
+            return;
+        };
+        let understood = match kind {
+            MSG_MAIN_INIT => payload.get(..4).map(|id| {
+                spice.session_id = hex(id);
+                init_seen = true;
+            }),
+            MSG_MAIN_NAME => name(payload).map(|name| spice.server_name = Some(name)),
+            MSG_MAIN_UUID => uuid(payload).map(|uuid| spice.server_uuid = Some(uuid)),
+            _ => None,
+        };
+        if understood.is_none() {
+            return;
+        }
+        rest = after;
+    }
+}
+
+/// The bytes after link header, link reply and a link status of 0 (success).
+fn after_link_reply(server: &[u8]) -> Option<&[u8]> {
+    let (size, _) = split_u32(server.get(12..)?)?;
+    let (status, rest) = split_u32(server.get(LINK_HEADER_LEN.checked_add(size)?..)?)?;
+    (status == 0).then_some(rest)
+}
+
+/// Splits off a message: its type, its payload, what follows. `None` where it is not there as a whole.
+fn split_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let (kind, rest) = bytes.split_first_chunk::<2>()?;
+    let (size, rest) = split_u32(rest)?;
+    let (payload, after) = rest.split_at_checked(size)?;
+    Some((u16::from_le_bytes(*kind), payload, after))
+}
+
+fn split_u32(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk::<4>()?;
+    Some((usize::try_from(u32::from_le_bytes(*number)).ok()?, rest))
+}
+
+/// A length that counts the final NUL, and the text.
+fn name(payload: &[u8]) -> Option<String> {
+    let (len, rest) = split_u32(payload)?;
+    let text = rest.get(..len.checked_sub(1)?)?;
+    Some(String::from_utf8_lossy(text).into_owned())
+}
+
+fn uuid(payload: &[u8]) -> Option<String> {
+    let digits = hex(payload.get(..16)?);
+    let parts = [
+        &digits[..8],
+        &digits[8..12],
+        &digits[12..16],
+        &digits[16..20],
+        &digits[20..],
+    ];
+    Some(parts.join("-"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            // Writing to a String cannot fail.
+            write!(text, "{byte:02x}").unwrap_or_default();
+            text
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,375 @@
+//! Where a flow leads: `tcp:host:port` or `unix:/path` (PROTOCOL section 3).
+//!
+//! [`Target::parse`] is the only way from text to a target and [`Display`](fmt::Display) the only way back;
+//! `parse(display(t)) == t` for every target that `parse` made. Whether a client may reach a
+//! target is decided elsewhere, on the parsed value.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::code::FlowCode;
+
+/// Longest text accepted, bytes.
+pub const MAX_TARGET: usize = 1024;
+
+/// Longest host, bytes: no DNS name is longer (RFC 1035 section 2.3.4).
+pub const MAX_HOST: usize = 253;
+
+/// Longest path of a Unix socket, bytes: `sun_path` holds 108, one of them the final NUL.
+pub const MAX_UNIX_PATH: usize = 107;
+
+/// What the server dials for a flow.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    /// A TCP endpoint.
+    Tcp {
+        /// Which addresses of the host may be dialled.
+        family: Family,
+        /// A lower-case DNS name, or an address literal in canonical form without brackets.
+        host: String,
+        /// Never 0.
+        port: u16,
+    },
+    /// A Unix stream socket.
+    Unix {
+        /// Absolute path, not normalised: it may hold `..`.
+        path: String,
+    },
+}
+
+/// Which addresses of a host may be dialled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// Either (`tcp`).
+    #[default]
+    Any,
+    /// IPv4 only (`tcp4`).
+    V4,
+    /// IPv6 only (`tcp6`).
+    V6,
+}
+
+/// Why a text is no target. Each message says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// Nothing at all.
+    #[error("the target is empty: write tcp:HOST:PORT or unix:/PATH")]
+    Empty,
+    /// More than [`MAX_TARGET`] bytes.
+    #[error("the target is {len} bytes long: at most {MAX_TARGET} are accepted")]
+    TooLong {
+        /// Length of the text, bytes.
+        len: usize,
+    },
+    /// NUL, newline and the like.
+    #[error("the target holds the control character {found:?}: remove it")]
+    ControlCharacter {
+        /// The first one.
+        found: char,
+    },
+    /// A network of Go's that cannot be carried, or none at all.
+    #[error(
+        "unsupported network {network:?}: write tcp:HOST:PORT, tcp4:HOST:PORT, tcp6:HOST:PORT or unix:/PATH"
+    )]
+    UnsupportedNetwork {
+        /// The text before the first colon, lower-case.
+        network: String,
+    },
+    /// `tcp:host`, or `host`.
+    #[error("the target {host:?} has no port: write tcp:HOST:PORT")]
+    MissingPort {
+        /// What stands where host and port should.
+        host: String,
+    },
+    /// 0, above 65535, or no number.
+    #[error("bad port {port:?}: write a number from 1 to 65535")]
+    BadPort {
+        /// The text after the last colon.
+        port: String,
+    },
+    /// `tcp::22`.
+    #[error("the target has no host: write tcp:HOST:PORT, with 127.0.0.1 for the server itself")]
+    EmptyHost,
+    /// `tcp:::1:22`: host and port cannot be told apart.
+    #[error("IPv6 addresses need brackets: write tcp:[ADDRESS]:PORT, as in tcp:[::1]:22")]
+    UnbracketedIpv6,
+    /// `[x]` where x is no IPv6 address, or carries a zone.
+    #[error(
+        "{literal:?} is not an IPv6 address: write [ADDRESS]:PORT, without a zone, as in [::1]:22"
+    )]
+    BadIpv6 {
+        /// The text after the opening bracket.
+        literal: String,
+    },
+    /// More than [`MAX_HOST`] bytes.
+    #[error("the host is {len} bytes long: names have at most {MAX_HOST}")]
+    HostTooLong {
+        /// Length of the host, bytes.
+        len: usize,
+    },
+    /// `127.1`, `0x7f000001`: resolvers disagree on what these mean.
+    #[error(
+        "{host:?} is neither a name nor an IPv4 address: write all four decimal numbers, as in 127.0.0.1"
+    )]
+    BadIpv4 {
+        /// The host as given.
+        host: String,
+    },
+    /// A character no DNS name has.
+    #[error(
+        "{found:?} cannot stand in a host name: use letters, digits, '-', '_' and '.' (xn-- for other scripts)"
+    )]
+    BadHost {
+        /// The first one.
+        found: char,
+    },
+    /// `tcp4:[::1]:22`, `tcp6:127.0.0.1:22`.
+    #[error(
+        "{host} is not an address of the network {network}: write tcp:HOST:PORT for either family"
+    )]
+    FamilyMismatch {
+        /// The network as given.
+        network: &'static str,
+        /// The address.
+        host: String,
+    },
+    /// `unix:relative` or `unix:@abstract`.
+    #[error("the Unix socket path {path:?} is not absolute: write unix:/PATH")]
+    RelativePath {
+        /// The path as given.
+        path: String,
+    },
+    /// More than [`MAX_UNIX_PATH`] bytes.
+    #[error("the Unix socket path is {len} bytes long: the system allows at most {MAX_UNIX_PATH}")]
+    PathTooLong {
+        /// Length of the path, bytes.
+        len: usize,
+    },
+}
+
+impl Target {
+    /// Reads a target: `<network>:<address>`, or one of the short forms `host:port`, `[v6]:port`, `/path`.
+    ///
+    /// Networks are `tcp`, `tcp4`, `tcp6` and `unix`, in either case.
+    pub fn parse(text: &str) -> Result<Self, TargetError> {
+        if text.is_empty() {
+            return Err(TargetError::Empty);
+        }
+        if text.len() > MAX_TARGET {
+            return Err(TargetError::TooLong { len: text.len() });
+        }
+        if let Some(found) = text.chars().find(|c| c.is_control()) {
+            return Err(TargetError::ControlCharacter { found });
+        }
+        if text.starts_with('/') {
+            return parse_unix(text);
+        }
+        if text.starts_with('[') {
+            return parse_tcp(Family::Any, text);
+        }
+        if text.parse::<Ipv6Addr>().is_ok() {
+            return Err(TargetError::UnbracketedIpv6);
+        }
+        let Some((network, address)) = text.split_once(':') else {
+            return Err(TargetError::MissingPort {
+                host: text.to_owned(),
+            });
+        };
+        let network = network.to_ascii_lowercase();
+        match network.as_str() {
+            "tcp" => parse_tcp(Family::Any, address),
+            "tcp4" => parse_tcp(Family::V4, address),
+            "tcp6" => parse_tcp(Family::V6, address),
+            "unix" => parse_unix(address),
+            _ if is_bare_host(&network, address) => parse_tcp(Family::Any, text),
+            _ => Err(TargetError::UnsupportedNetwork { network }),
+        }
+    }
+
+    /// The address, where the host is written as one; `None` for names and Unix sockets.
+    pub fn ip_literal(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp { host, .. } => host.parse().ok(),
+            Self::Unix { .. } => None,
+        }
+    }
+}
+
+impl TargetError {
+    /// The code with which a server refuses the flow.
+    pub fn code(&self) -> FlowCode {
+        match self {
+            Self::UnsupportedNetwork { .. } => FlowCode::Unsupported,
+            _ => FlowCode::BadOpen,
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { family, host, port } if host.contains(':') => {
+                write!(f, "{}:[{host}]:{port}", family.network())
+            }
+            Self::Tcp { family, host, port } => write!(f, "{}:{host}:{port}", family.network()),
+            Self::Unix { path } => write!(f, "unix:{path}"),
+        }
+    }
+}
+
+impl Family {
+    /// The network's name in a target: `tcp`, `tcp4`, `tcp6`.
+    pub fn network(self) -> &'static str {
+        match self {
+            Self::Any => "tcp",
+            Self::V4 => "tcp4",
+            Self::V6 => "tcp6",
+        }
+    }
+
+    /// Whether an address of this family may be dialled.
+    pub fn allows(self, address: IpAddr) -> bool {
+        match self {
+            Self::Any => true,
+            Self::V4 => address.is_ipv4(),
+            Self::V6 => address.is_ipv6(),
+        }
+    }
+}
+
+/// Networks that Go's `net.Dial` knows and we do not carry: `udp:53` is no host named "udp".
+const FOREIGN_NETWORKS: [&str; 8] = [
+    "udp",
+    "udp4",
+    "udp6",
+    "ip",
+    "ip4",
+    "ip6",
+    "unixgram",
+    "unixpacket",
+];
+
+/// Whether `before:after` is `host:port` rather than `network:address`.
+fn is_bare_host(before: &str, after: &str) -> bool {
+    !FOREIGN_NETWORKS.contains(&before) && after.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn parse_unix(path: &str) -> Result<Target, TargetError> {
+    if !path.starts_with('/') {
+        return Err(TargetError::RelativePath {
+            path: path.to_owned(),
+        });
+    }
+    if path.len() > MAX_UNIX_PATH {
+        return Err(TargetError::PathTooLong { len: path.len() });
+    }
+    Ok(Target::Unix {
+        path: path.to_owned(),
+    })
+}
+
+fn parse_tcp(family: Family, address: &str) -> Result<Target, TargetError> {
+    let (host, port) = match address.strip_prefix('[') {
+        Some(bracketed) => split_bracketed(bracketed)?,
+        None => split_plain(address)?,
+    };
+    if port.is_empty() {
+        return Err(TargetError::MissingPort { host });
+    }
+    let port = parse_port(port)?;
+    if let Ok(literal) = host.parse::<IpAddr>()
+        && !family.allows(literal)
+    {
+        return Err(TargetError::FamilyMismatch {
+            network: family.network(),
+            host,
+        });
+    }
+    Ok(Target::Tcp { family, host, port })
+}
+
+/// Splits `::1]:22`; the host comes back in canonical form.
+fn split_bracketed(bracketed: &str) -> Result<(String, &str), TargetError> {
+    let bad = || TargetError::BadIpv6 {
+        literal: bracketed.to_owned(),
+    };
+    let (literal, after) = bracketed.split_once(']').ok_or_else(bad)?;
+    let ip: Ipv6Addr = literal.parse().map_err(|_| TargetError::BadIpv6 {
+        literal: literal.to_owned(),
+    })?;
+    match after.strip_prefix(':') {
+        Some(port) => Ok((ip.to_string(), port)),
+        None if after.is_empty() => Err(TargetError::MissingPort {
+            host: format!("[{literal}]"),
+        }),
+        None => Err(bad()),
+    }
+}
+
+/// Splits `host:22`; the host comes back in lower case.
+fn split_plain(address: &str) -> Result<(String, &str), TargetError> {
+    let Some((host, port)) = address.rsplit_once(':') else {
+        let missing = TargetError::MissingPort {
+            host: address.to_owned(),
+        };
+        return Err(if address.is_empty() {
+            TargetError::EmptyHost
+        } else {
+            missing
+        });
+    };
+    if host.is_empty() {
+        return Err(TargetError::EmptyHost);
+    }
+    if host.contains(':') {
+        return Err(TargetError::UnbracketedIpv6);
+    }
+    if host.len() > MAX_HOST {
+        return Err(TargetError::HostTooLong { len: host.len() });
+    }
+    let host = host.to_ascii_lowercase();
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if let Some(found) = host.chars().find(|c| !allowed(*c)) {
+        return Err(TargetError::BadHost { found });
+    }
+    if ends_in_number(&host) && host.parse::<Ipv4Addr>().is_err() {
+        return Err(TargetError::BadIpv4 { host });
+    }
+    Ok((host, port))
+}
+
+/// Whether resolvers might take the name for an IPv4 address: its last label is decimal or 0x-hexadecimal.
+fn ends_in_number(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let last = host.rsplit('.').next().unwrap_or(host);
+    let hex = last
+        .strip_prefix("0x")
+        .is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    hex || !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn parse_port(port: &str) -> Result<u16, TargetError> {
+    let bad = || TargetError::BadPort {
+        port: port.to_owned(),
+    };
+    // u16's own parser takes a leading '+'.
+    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(bad());
+    }
+    port.parse().ok().filter(|port| *port != 0).ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! The `quic-tun` token: 512 bytes at the start of a stream (PROTOCOL section 4.2).
+//!
+//! A client packs the token and writes the block in one piece; a server collects exactly [`TOKEN_LEN`]
+//! bytes, however they are fragmented, and unpacks them. What follows the block is the application's.
+
+use thiserror::Error;
+
+/// Length of the block, bytes.
+pub const TOKEN_LEN: usize = 512;
+
+/// Why a token cannot be sent (the local caller's fault: the token is configured on this side).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PackError {
+    /// The original cuts such a token silently and so asks for another target than the user meant.
+    #[error("the token is {len} bytes long: at most {TOKEN_LEN} can be sent")]
+    TooLong {
+        /// Length of the token, bytes.
+        len: usize,
+    },
+    /// Padding and content could not be told apart.
+    #[error("the token contains a NUL character, which the protocol uses as padding")]
+    Nul,
+    /// Every server would refuse it.
+    #[error("the token is empty: give a target such as tcp:127.0.0.1:22")]
+    Empty,
+}
+
+/// Why a received block holds no token (the peer's fault).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum UnpackError {
+    /// Nothing but padding.
+    #[error("the peer sent an empty token")]
+    Empty,
+    /// Not text.
+    #[error("the peer sent a token that is not UTF-8 text")]
+    NotUtf8,
+}
+
+/// Pads `token` with NUL to a block.
+pub fn pack(token: &str) -> Result<[u8; TOKEN_LEN], PackError> {
+    if token.is_empty() {
+        return Err(PackError::Empty);
+    }
+    if token.contains('\0') {
+        return Err(PackError::Nul);
+    }
+    let mut block = [0; TOKEN_LEN];
+    block
+        .get_mut(..token.len())
+        .ok_or(PackError::TooLong { len: token.len() })?
+        .copy_from_slice(token.as_bytes());
+    Ok(block)
+}
+
+/// Takes the token out of a block. Every NUL is dropped, wherever it stands, as the original does.
+pub fn unpack(block: &[u8; TOKEN_LEN]) -> Result<String, UnpackError> {
+    let bytes: Vec<u8> = block.iter().copied().filter(|byte| *byte != 0).collect();
+    if bytes.is_empty() {
+        return Err(UnpackError::Empty);
+    }
+    String::from_utf8(bytes).map_err(|_| UnpackError::NotUtf8)
+}
+
+#[cfg(test)]
+mod tests;

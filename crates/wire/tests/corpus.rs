@@ -1,0 +1,88 @@
+//! Replays the committed fuzz corpora through the functions that the fuzz targets call.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "the test harness shows it where a file fails: its name is the last line"
+)]
+
+use std::fs;
+use std::path::Path;
+
+use quictun_wire::check;
+
+/// Runs `check` on each file of one corpus.
+fn replay(target: &str, check: fn(&[u8])) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus")
+        .join(target);
+    let mut files: Vec<_> = fs::read_dir(&corpus)
+        .unwrap_or_else(|error| panic!("{}: {error}", corpus.display()))
+        .map(|entry| entry.expect("readable directory").path())
+        .collect();
+    files.sort();
+    assert!(files.len() >= 5, "{}: the corpus is gone", corpus.display());
+    for file in files {
+        println!("{}", file.display());
+        check(&fs::read(&file).expect("readable file"));
+    }
+}
+
+#[test]
+fn varint() {
+    replay("varint", check::varint);
+}
+
+#[test]
+fn token_unpack() {
+    replay("token_unpack", check::token_unpack);
+}
+
+#[test]
+fn target_parse() {
+    replay("target_parse", check::target_parse);
+}
+
+#[test]
+fn open_decode() {
+    replay("open_decode", check::open_decode);
+}
+
+#[test]
+fn open_ack_decode() {
+    replay("open_ack_decode", check::open_ack_decode);
+}
+
+#[test]
+fn spice_classify() {
+    replay("spice_classify", check::spice_classify);
+}
+
+/// A corpus, a fuzz target and a test belong together.
+#[test]
+fn every_corpus_is_replayed() {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    let names = |directory: &str| {
+        let mut names: Vec<String> = fs::read_dir(fuzz.join(directory))
+            .expect("readable directory")
+            .map(|entry| entry.expect("readable directory").path())
+            .map(|path| {
+                path.file_stem()
+                    .expect("a name")
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .collect();
+        names.sort();
+        names
+    };
+    let replayed = [
+        "open_ack_decode",
+        "open_decode",
+        "spice_classify",
+        "target_parse",
+        "token_unpack",
+        "varint",
+    ];
+    assert_eq!(names("corpus"), replayed);
+    assert_eq!(names("fuzz_targets"), replayed);
+}
