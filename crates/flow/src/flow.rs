@@ -1,0 +1,194 @@
+//! The flow: two directions, one socket, and what joins them.
+
+use bytes::Bytes;
+use quictun_wire::code::FlowCode;
+
+use crate::close::{Direction, Ending};
+use crate::to_app::ToApp;
+use crate::to_tunnel::ToTunnel;
+use crate::{Socket, Stream};
+
+/// Bytes of each direction kept for a protocol classifier, where it asked for them.
+pub const HEAD_LEN: usize = 1024;
+
+/// The first bytes of a flow in each direction.
+#[derive(Clone, Debug, Default)]
+pub struct Heads {
+    /// What the local application sent first.
+    pub from_app: Vec<u8>,
+    /// What the local application was sent first.
+    pub to_app: Vec<u8>,
+}
+
+/// One bridged connection. See the crate documentation for the order of calls.
+#[derive(Debug)]
+pub struct Flow<S> {
+    pub(crate) socket: S,
+    pub(crate) to_tunnel: ToTunnel,
+    pub(crate) to_app: ToApp,
+    /// The peer stopped us: once the reverse direction ends the application is reset, not finished.
+    pub(crate) stopped: bool,
+    pub(crate) ending: Option<Ending>,
+    pub(crate) heads: Option<Box<Heads>>,
+}
+
+impl<S: Socket> Flow<S> {
+    /// Bridges `socket`; holds at most about `hold_max` bytes that arrived beyond a gap.
+    pub fn new(socket: S, hold_max: usize) -> Self {
+        Self {
+            socket,
+            to_tunnel: ToTunnel::new(),
+            to_app: ToApp::new(hold_max),
+            stopped: false,
+            ending: None,
+            heads: None,
+        }
+    }
+
+    /// Bytes of our own that go before the application's: a request or its answer.
+    pub fn send_first(&mut self, prefix: Bytes) {
+        self.to_tunnel.send_first(prefix);
+    }
+
+    /// How much of them the stream has yet to accept.
+    pub fn prefix_left(&self) -> usize {
+        self.to_tunnel.prefix_left()
+    }
+
+    /// Bytes of the stream that were read while it was being opened, in order, and whether its FIN was
+    /// read with them.
+    pub fn preload(&mut self, rest: Bytes, stream_offset: u64, fin: bool) {
+        self.to_app.preload(rest, stream_offset, fin);
+    }
+
+    /// Keeps the first [`HEAD_LEN`] bytes of both directions from now on.
+    pub fn keep_heads(&mut self) {
+        self.heads = Some(Box::default());
+    }
+
+    /// The first bytes of both directions, where [`Flow::keep_heads`] asked for them.
+    pub fn heads(&self) -> Option<&Heads> {
+        self.heads.as_deref()
+    }
+
+    /// The socket may have become readable or writable.
+    pub fn handle_socket_ready(&mut self, readable: bool, writable: bool) {
+        self.to_tunnel.readable |= readable;
+        self.to_app.writable |= writable;
+    }
+
+    /// A STREAM frame arrived.
+    pub fn handle_stream_readable(&mut self) {
+        self.to_app.news = self.to_app.news.saturating_add(1);
+    }
+
+    /// The socket failed while nothing was being read or written.
+    pub fn handle_socket_error<T: Stream>(&mut self, stream: &mut T) {
+        self.end_by_app_reset(stream);
+    }
+
+    /// The peer sent STOP_SENDING: the application is no longer read.
+    pub fn handle_stopped<T: Stream>(&mut self, stream: &mut T, code: u64) {
+        if self.to_tunnel.direction == Direction::Closed {
+            return;
+        }
+        if self.to_tunnel.direction == Direction::Open {
+            stream.reset(FlowCode::from_u64(code).unwrap_or(FlowCode::AppReset));
+        }
+        self.to_tunnel.close();
+        self.stopped = true;
+        if self.to_app.direction == Direction::Finished {
+            self.socket.abort();
+        }
+        self.settle(Ending::PeerReset(FlowCode::from_u64(code)));
+    }
+
+    /// The connection is gone: the application is reset.
+    pub fn handle_connection_lost(&mut self, code: FlowCode) {
+        if self.ending.is_none() {
+            self.socket.abort();
+            self.to_tunnel.close();
+            self.to_app.close();
+            self.settle(Ending::Abandoned(code));
+        }
+    }
+
+    /// Gives the flow up: the application is reset and the peer told why.
+    pub fn abandon<T: Stream>(&mut self, stream: &mut T, code: FlowCode) {
+        if self.ending.is_none() {
+            self.cut_stream(stream, code);
+            self.socket.abort();
+            self.settle(Ending::Abandoned(code));
+        }
+    }
+
+    /// How the flow ended, once it has.
+    pub fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    /// Bytes the stream has accepted from the application.
+    pub fn bytes_to_tunnel(&self) -> u64 {
+        self.to_tunnel.app_bytes()
+    }
+
+    /// Bytes the application has accepted from the stream.
+    pub fn bytes_to_app(&self) -> u64 {
+        self.to_app.bytes
+    }
+
+    /// Bytes received and not yet written to the application, those beyond a gap included.
+    pub fn buffered(&self) -> usize {
+        self.to_app.buffered()
+    }
+
+    /// The application's end of the flow.
+    pub fn socket(&self) -> &S {
+        &self.socket
+    }
+
+    /// The application reset its connection, or its socket failed.
+    pub(crate) fn end_by_app_reset<T: Stream>(&mut self, stream: &mut T) {
+        if self.ending.is_none() {
+            self.cut_stream(stream, FlowCode::AppReset);
+            self.socket.abort();
+            self.settle(Ending::AppReset);
+        }
+    }
+
+    /// The peer sent RESET_STREAM: what follows will never come, so the application must see a cut.
+    pub(crate) fn end_by_peer_reset<T: Stream>(&mut self, stream: &mut T, code: u64) {
+        let code = FlowCode::from_u64(code);
+        self.to_app.close();
+        self.cut_stream(stream, code.unwrap_or(FlowCode::AppReset));
+        self.socket.abort();
+        self.settle(Ending::PeerReset(code));
+    }
+
+    /// Ends what is still open of the stream. A direction that was finished stays finished: its bytes
+    /// and its FIN are the peer's already.
+    fn cut_stream<T: Stream>(&mut self, stream: &mut T, code: FlowCode) {
+        if self.to_tunnel.direction == Direction::Open {
+            stream.reset(code);
+            self.to_tunnel.close();
+        }
+        if self.to_app.direction == Direction::Open {
+            stream.stop(code);
+            self.to_app.close();
+        }
+    }
+
+    /// Notes how the flow ended, if both directions have.
+    pub(crate) fn settle(&mut self, how: Ending) {
+        let over = |direction| direction != Direction::Open;
+        if self.ending.is_none() && over(self.to_tunnel.direction) && over(self.to_app.direction) {
+            self.ending = Some(how);
+        }
+    }
+}
+
+/// Appends to a head what still fits.
+pub(crate) fn extend_head(head: &mut Vec<u8>, bytes: &[u8]) {
+    let room = HEAD_LEN.saturating_sub(head.len());
+    head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+}
