@@ -1,0 +1,609 @@
+//! The client's part: connections to the server, kept up for ever.
+//!
+//! Every wanted connection is a slot:
+//!
+//! ```text
+//!          ┌────────────── back-off over ◄────────────┐
+//!          ▼                                          │
+//!   ──► Idle ──► Resolving ──► Racing ──► Up      Waiting
+//!          ▲          │           │        │          ▲
+//!          │          └── failed ─┴────────┼──────────┘
+//!          └────── lost or unresponsive ───┘
+//! ```
+//!
+//! Addresses are resolved anew for every attempt and raced a quarter of a second apart (RFC 8305). An
+//! unresponsive connection leaves its slot, so that a new one is made, but lives on with its flows.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quictun_congestion::Gauge;
+use quictun_flow::{Ending, Flow, Socket};
+use quictun_wire::code::{CloseCode, FlowCode};
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use quinn_proto::{ClientConfig, ConnectionHandle, Dir};
+use rand_core::RngCore;
+
+use crate::config::ClientRole;
+use crate::connection::Connection;
+use crate::engine::{Engine, Role, close_code, export};
+use crate::event::{Event, LossReason};
+use crate::flow_entry::{FlowEntry, Phase, Place};
+use crate::flows::hold_max;
+use crate::opening;
+use crate::report::Protocol;
+use crate::{ConnectionId, FlowId};
+
+/// Head start of one address over the next (RFC 8305 section 5).
+const RACE_STEP: Duration = Duration::from_millis(250);
+
+/// Longest wait between attempts; the first retry comes at once.
+const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+const BACK_OFF_FIRST: Duration = Duration::from_millis(200);
+
+/// Connections beyond the wanted ones, made when streams run out or a server answers late.
+const SPARES_MAX: usize = 32;
+
+/// A spare connection without flows goes away after this.
+const SPARE_IDLE: Duration = Duration::from_secs(30);
+
+/// Compatibility: the original dials one target after the other, so an answer this late may mean that
+/// one dead target holds up all that follow on the same connection.
+const ANSWER_LATE: Duration = Duration::from_secs(2);
+
+/// Flows that may wait for a connection.
+const WAITING_MAX: usize = 4096;
+
+/// What a name resolved to.
+pub type Resolved = Result<Vec<SocketAddr>, String>;
+
+/// State of the client side.
+pub(crate) struct Client {
+    role: ClientRole,
+    crypto: Arc<QuicClientConfig>,
+    slots: Vec<Slot>,
+    resolving: bool,
+    stopped: bool,
+    /// Keys of flows that wait for a connection.
+    waiting: VecDeque<usize>,
+    /// When to look at spares again.
+    sweep_at: Option<Instant>,
+}
+
+/// One wanted connection.
+struct Slot {
+    state: State,
+    failures: u32,
+    spare: bool,
+}
+
+enum State {
+    Idle,
+    Resolving,
+    Racing(Race),
+    Up(usize),
+    Waiting(Instant),
+}
+
+/// Attempts under way.
+struct Race {
+    attempts: Vec<usize>,
+    next: VecDeque<SocketAddr>,
+    next_at: Instant,
+    last: Option<(SocketAddr, LossReason)>,
+}
+
+impl Client {
+    pub(crate) fn new(role: ClientRole, _now: Instant) -> Result<Self, LossReason> {
+        let tls = rustls::ClientConfig::clone(&role.crypto);
+        let crypto = QuicClientConfig::try_from(tls)
+            .map_err(|error| LossReason::Local(error.to_string()))?;
+        let slots = (0..role.connections.max(1)).map(|_| Slot::new(false)).collect();
+        Ok(Self {
+            role,
+            crypto: Arc::new(crypto),
+            slots,
+            resolving: false,
+            stopped: false,
+            waiting: VecDeque::new(),
+            sweep_at: None,
+        })
+    }
+
+    /// No more connections are made.
+    pub(crate) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        if self.stopped {
+            return None;
+        }
+        let slots = self.slots.iter().filter_map(|slot| match &slot.state {
+            State::Racing(race) if !race.next.is_empty() => Some(race.next_at),
+            State::Waiting(until) => Some(*until),
+            State::Idle | State::Resolving | State::Racing(_) | State::Up(_) => None,
+        });
+        slots.chain(self.sweep_at).min()
+    }
+
+    fn slot_of(&self, handle: usize) -> Option<usize> {
+        self.slots.iter().position(|slot| match &slot.state {
+            State::Up(up) => *up == handle,
+            State::Racing(race) => race.attempts.contains(&handle),
+            State::Idle | State::Resolving | State::Waiting(_) => false,
+        })
+    }
+}
+
+impl Slot {
+    fn new(spare: bool) -> Self {
+        Self {
+            state: State::Idle,
+            failures: 0,
+            spare,
+        }
+    }
+}
+
+impl<S: Socket> Engine<S> {
+    /// Client: carries `socket` to what `token` names. Bytes follow the request at once; until there is
+    /// a connection the flow waits, and its socket is not read.
+    pub fn open_flow(
+        &mut self,
+        now: Instant,
+        mut socket: S,
+        token: String,
+        client_app: String,
+    ) -> Option<FlowId> {
+        let draining = self.draining;
+        let Role::Client(client) = &mut self.role else {
+            socket.abort();
+            return None;
+        };
+        if draining || client.waiting.len() >= WAITING_MAX {
+            socket.abort();
+            self.totals.flows_refused += 1;
+            return None;
+        }
+        let deadline = now + client.role.wait_timeout;
+        let slot = self.flows.vacant_key();
+        let id = FlowId(self.next_id(slot));
+        let mut entry = FlowEntry::new(id, Phase::Waiting(socket), now);
+        entry.token = token;
+        entry.client_app = client_app;
+        let key = self.flows.insert(entry);
+        self.flow_timers
+            .set(key, &mut self.flows[key].deadline, Some(deadline));
+        self.totals.flows_opened += 1;
+        if let Role::Client(client) = &mut self.role {
+            client.waiting.push_back(key);
+        }
+        self.place_waiting(now);
+        Some(id)
+    }
+
+    /// Client: the answer to [`Event::Resolve`].
+    pub fn handle_resolved(&mut self, now: Instant, resolved: Resolved) {
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        client.resolving = false;
+        for index in 0..client.slots.len() {
+            let Role::Client(client) = &mut self.role else {
+                return;
+            };
+            if !matches!(client.slots[index].state, State::Resolving) {
+                continue;
+            }
+            match &resolved {
+                Ok(addresses) if !addresses.is_empty() => {
+                    client.slots[index].state = State::Racing(Race {
+                        attempts: Vec::new(),
+                        next: addresses.iter().copied().collect(),
+                        next_at: now,
+                        last: None,
+                    });
+                    self.race(now, index);
+                }
+                Ok(_) => {
+                    let reason = LossReason::Resolve("the name has no address".to_owned());
+                    self.back_off(now, index, None, reason);
+                }
+                Err(error) => {
+                    self.back_off(now, index, None, LossReason::Resolve(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// Starts what is due: look-ups, attempts, the end of idle spares.
+    pub(crate) fn drive_client(&mut self, now: Instant) {
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        if client.stopped {
+            return;
+        }
+        let mut resolve = false;
+        for index in 0..client.slots.len() {
+            let Role::Client(client) = &mut self.role else {
+                return;
+            };
+            let slot = &mut client.slots[index];
+            if let State::Waiting(until) = slot.state {
+                if until <= now {
+                    slot.state = State::Idle;
+                }
+            }
+            match &slot.state {
+                State::Idle => {
+                    slot.state = State::Resolving;
+                    resolve = true;
+                }
+                State::Racing(race) if !race.next.is_empty() && race.next_at <= now => {
+                    self.race(now, index);
+                }
+                State::Up(handle) => {
+                    let handle = *handle;
+                    self.check_up(now, index, handle);
+                }
+                State::Resolving | State::Racing(_) | State::Waiting(_) => {}
+            }
+        }
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        if resolve && !std::mem::replace(&mut client.resolving, true) {
+            self.events.push_back(Event::Resolve);
+        }
+        self.sweep_spares(now);
+    }
+
+    /// A connection that no longer answers gives up its slot.
+    fn check_up(&mut self, now: Instant, index: usize, handle: usize) {
+        let connection = self.connections.get(handle).and_then(Option::as_ref);
+        if connection.is_some_and(|connection| connection.liveness.unresponsive()) {
+            if let Role::Client(client) = &mut self.role {
+                client.slots[index].state = State::Idle;
+                client.sweep_at.get_or_insert(now + SPARE_IDLE);
+            }
+        }
+    }
+
+    /// Starts the next attempt of a slot.
+    fn race(&mut self, now: Instant, index: usize) {
+        loop {
+            let Role::Client(client) = &mut self.role else {
+                return;
+            };
+            let State::Racing(race) = &mut client.slots[index].state else {
+                return;
+            };
+            let Some(address) = race.next.pop_front() else {
+                if race.attempts.is_empty() {
+                    let (remote, reason) = match race.last.take() {
+                        Some((remote, reason)) => (Some(remote), reason),
+                        None => (None, LossReason::TimedOut),
+                    };
+                    self.back_off(now, index, remote, reason);
+                }
+                return;
+            };
+            race.next_at = now + RACE_STEP;
+            match self.connect(now, address) {
+                Ok(handle) => {
+                    if let Role::Client(client) = &mut self.role {
+                        if let State::Racing(race) = &mut client.slots[index].state {
+                            race.attempts.push(handle);
+                        }
+                    }
+                    return;
+                }
+                Err(reason) => {
+                    if let Role::Client(client) = &mut self.role {
+                        if let State::Racing(race) = &mut client.slots[index].state {
+                            race.last = Some((address, reason));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, now: Instant, address: SocketAddr) -> Result<usize, LossReason> {
+        let Role::Client(client) = &mut self.role else {
+            return Err(LossReason::Local("not a client".to_owned()));
+        };
+        let gauge = Gauge::new();
+        let mut config = ClientConfig::new(client.crypto.clone());
+        config.transport_config(Connection::transport_config(
+            &self.transport,
+            &gauge,
+            address,
+            false,
+        ));
+        let (ConnectionHandle(handle), quic) = self
+            .endpoint
+            .connect(now, config, address, &client.role.server_name)
+            .map_err(|error| LossReason::Local(error.to_string()))?;
+        let id = ConnectionId(self.next_id(handle));
+        let connection = Connection::new(id, quic, gauge, &self.transport, now);
+        self.adopt(handle, connection);
+        Ok(handle)
+    }
+
+    /// A slot's attempt failed: the next one follows later and later.
+    fn back_off(
+        &mut self,
+        now: Instant,
+        index: usize,
+        remote: Option<SocketAddr>,
+        reason: LossReason,
+    ) {
+        let jitter = f64::from(self.rng.next_u32()) / f64::from(u32::MAX);
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        let slot = &mut client.slots[index];
+        let wait = if slot.failures == 0 {
+            Duration::ZERO
+        } else {
+            let exponent = slot.failures.min(8) - 1;
+            let full = (BACK_OFF_FIRST * 2u32.pow(exponent)).min(BACK_OFF_MAX);
+            full.mul_f64(0.5 + jitter / 2.0)
+        };
+        slot.failures = slot.failures.saturating_add(1);
+        slot.state = State::Waiting(now + wait);
+        self.events.push_back(Event::ConnectFailed {
+            remote,
+            reason,
+            retry_in: wait,
+        });
+    }
+
+    /// A handshake is done: the first of a race wins.
+    pub(crate) fn client_connected(&mut self, now: Instant, handle: usize) {
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        let Some(index) = client.slot_of(handle) else {
+            return;
+        };
+        let slot = &mut client.slots[index];
+        slot.failures = 0;
+        let state = std::mem::replace(&mut slot.state, State::Up(handle));
+        if let State::Racing(race) = state {
+            for other in race.attempts.into_iter().filter(|&other| other != handle) {
+                self.abandon_attempt(now, other);
+            }
+        }
+        self.place_waiting(now);
+    }
+
+    fn abandon_attempt(&mut self, now: Instant, handle: usize) {
+        if let Some(Some(connection)) = self.connections.get_mut(handle) {
+            connection
+                .quic
+                .close(now, close_code(CloseCode::Done), Bytes::new());
+            connection.handshake_by = None;
+            self.mark(handle);
+        }
+    }
+
+    pub(crate) fn client_lost(&mut self, now: Instant, handle: usize, reason: &LossReason) {
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        let Some(index) = client.slot_of(handle) else {
+            return;
+        };
+        let remote = self
+            .connections
+            .get(handle)
+            .and_then(Option::as_ref)
+            .map(|connection| connection.remote);
+        let slot = &mut client.slots[index];
+        match &mut slot.state {
+            State::Up(_) => slot.state = State::Idle,
+            State::Racing(race) => {
+                race.attempts.retain(|&attempt| attempt != handle);
+                race.last = remote.map(|remote| (remote, reason.clone()));
+                if race.attempts.is_empty() {
+                    self.race(now, index);
+                }
+            }
+            State::Idle | State::Resolving | State::Waiting(_) => {}
+        }
+    }
+
+    /// Gives waiting flows to connections that can take them.
+    pub(crate) fn place_waiting(&mut self, now: Instant) {
+        loop {
+            let Role::Client(client) = &mut self.role else {
+                return;
+            };
+            let Some(&key) = client.waiting.front() else {
+                return;
+            };
+            let waits = self
+                .flows
+                .get(key)
+                .is_some_and(|entry| matches!(entry.phase, Phase::Waiting(_)));
+            if waits && !self.place(now, key) {
+                self.want_spare(now);
+                return;
+            }
+            if let Role::Client(client) = &mut self.role {
+                client.waiting.pop_front();
+            }
+        }
+    }
+
+    /// Refuses all flows that wait for a connection.
+    pub(crate) fn refuse_waiting(&mut self, now: Instant, code: FlowCode) {
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        for key in std::mem::take(&mut client.waiting) {
+            if let Some(entry) = self.flows.get_mut(key) {
+                if let Phase::Waiting(socket) = &mut entry.phase {
+                    socket.abort();
+                    self.remove_flow(now, key, Ending::Abandoned(code));
+                }
+            }
+        }
+    }
+
+    /// Opens a stream for a waiting flow on the connection with the fewest flows.
+    fn place(&mut self, now: Instant, key: usize) -> bool {
+        let Role::Client(client) = &self.role else {
+            return false;
+        };
+        let compat_streams = client.role.compat_streams;
+        let mut candidates: Vec<(usize, usize)> = self
+            .connections
+            .iter()
+            .enumerate()
+            .filter_map(|(handle, slot)| Some((handle, slot.as_ref()?)))
+            .filter(|(_, connection)| connection.usable())
+            .filter(|(_, connection)| {
+                connection.protocol != Some(Protocol::Compat)
+                    || connection.streams.len() < compat_streams
+            })
+            .map(|(handle, connection)| (connection.streams.len(), handle))
+            .collect();
+        candidates.sort_unstable();
+        for (_, handle) in candidates {
+            let Some(Some(connection)) = self.connections.get_mut(handle) else {
+                continue;
+            };
+            if let Some(stream) = connection.quic.streams().open(Dir::Bi) {
+                self.bridge_opened(now, key, Place { handle, stream });
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The stream is open: send the request and let the application's bytes follow.
+    fn bridge_opened(&mut self, now: Instant, key: usize, place: Place) {
+        let Role::Client(client) = &self.role else {
+            return;
+        };
+        let prover = client.role.prover.clone();
+        let Some(Some(connection)) = self.connections.get_mut(place.handle) else {
+            return;
+        };
+        let protocol = connection.protocol.unwrap_or(Protocol::Native);
+        let exporter = prover.as_ref().and_then(|_| export(&connection.quic));
+        let proof = prover.zip(exporter).map(|(prove, value)| prove(&value));
+        let entry = &mut self.flows[key];
+        let request = opening::request(protocol, &entry.token, proof);
+        let phase = std::mem::replace(&mut entry.phase, Phase::Reading(Vec::new()));
+        let Phase::Waiting(socket) = phase else {
+            return;
+        };
+        connection.streams.insert(place.stream, key);
+        connection.idle_since = None;
+        entry.place = Some(place);
+        let mut flow = Flow::new(socket, hold_max(&self.transport));
+        let refused = request.is_err();
+        flow.send_first(request.unwrap_or_default());
+        flow.keep_heads();
+        entry.phase = Phase::Bridged {
+            flow,
+            answer: Some(Vec::new()),
+        };
+        let late = (protocol == Protocol::Compat).then(|| now + ANSWER_LATE);
+        self.flow_timers
+            .set(key, &mut self.flows[key].deadline, late);
+        if refused {
+            if let Some((entry, connection)) = self.entry_and_connection(key) {
+                let mut stream = crate::quic_stream::QuicStream {
+                    quic: &mut connection.quic,
+                    id: place.stream,
+                };
+                if let Some(flow) = entry.flow_mut() {
+                    flow.abandon(&mut stream, FlowCode::BadOpen);
+                }
+            }
+            self.settle_flow(now, key);
+        } else {
+            self.want_outbound(key);
+        }
+        self.want_transmit(place.handle);
+    }
+
+    /// Compatibility: the server has not answered a request for long; others should not wait behind it.
+    pub(crate) fn answer_is_late(&mut self, now: Instant, key: usize) {
+        let Some((entry, connection)) = self.entry_and_connection(key) else {
+            return;
+        };
+        let Some(place) = entry.place else { return };
+        // A later request was answered before this one: this server does not serve one after the other.
+        let overtaken = connection.answered > Some(place.stream.index());
+        if !entry.established && !overtaken && connection.protocol == Some(Protocol::Compat) {
+            connection.retiring = true;
+            if let Role::Client(client) = &mut self.role {
+                if let Some(index) = client.slot_of(place.handle) {
+                    client.slots[index].state = State::Idle;
+                }
+                client.sweep_at.get_or_insert(now + SPARE_IDLE);
+            }
+            self.drive_client(now);
+        }
+    }
+
+    /// Flows wait although the wanted connections are up: make another.
+    fn want_spare(&mut self, now: Instant) {
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        let coming = client.slots.iter().any(|slot| !matches!(slot.state, State::Up(_)));
+        let spares = client.slots.iter().filter(|slot| slot.spare).count();
+        if !coming && spares < SPARES_MAX {
+            client.slots.push(Slot::new(true));
+            client.sweep_at = Some(now + SPARE_IDLE);
+        }
+    }
+
+    /// Closes spares, and connections that left their slot, once they have been idle for a while.
+    fn sweep_spares(&mut self, now: Instant) {
+        let Role::Client(client) = &mut self.role else {
+            return;
+        };
+        if client.sweep_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let mut close = Vec::new();
+        let mut again = false;
+        for (handle, connection) in self.connections.iter().enumerate() {
+            let Some(connection) = connection else { continue };
+            let spare = match client.slot_of(handle) {
+                Some(index) => client.slots[index].spare,
+                None => connection.protocol.is_some(),
+            };
+            if spare && !connection.quic.is_closed() {
+                again = true;
+                let idle = connection.idle_since;
+                if idle.is_some_and(|since| now >= since + SPARE_IDLE) {
+                    close.push(connection.id);
+                }
+            }
+        }
+        client.sweep_at = again.then(|| now + SPARE_IDLE);
+        for id in close {
+            self.close_connection(now, id, CloseCode::Done);
+        }
+        if let Role::Client(client) = &mut self.role {
+            let wanted = !client.waiting.is_empty();
+            client.slots.retain(|slot| {
+                wanted || !slot.spare || !matches!(slot.state, State::Idle | State::Waiting(_))
+            });
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! One QUIC connection and what the engine keeps beside it.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fxhash::FxHashMap;
+use quictun_congestion::{Gauge, QuinnController};
+use quinn_proto::{
+    AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, StreamId, TransportConfig, VarInt,
+};
+
+use crate::ConnectionId;
+use crate::config::Transport;
+use crate::liveness::Liveness;
+use crate::pacer::Pacer;
+use crate::report::{ConnectionReport, Protocol};
+use crate::window::{self, ReceiveWindow};
+
+/// Smallest UDP payload QUIC may assume (RFC 9000 section 14).
+pub(crate) const MTU_MIN: u16 = 1200;
+
+/// Packets after which the peer acknowledges. Two by default; every acknowledgement costs both sides
+/// about as much as a data packet.
+const ACK_EVERY: u32 = 10;
+
+/// Time after which it acknowledges whatever came. A window that losses have made smaller than
+/// `ACK_EVERY` packets would stand still for this long in every round trip (25 ms by default: at 1 ms
+/// and 1 % loss that was a third of the throughput).
+const ACK_WITHIN: Duration = Duration::from_millis(2);
+
+/// Flows a peer may open before the connection has shown that it needs more: every permitted stream
+/// costs memory.
+pub(crate) const FLOWS_INITIAL: u32 = 128;
+
+/// After the black-hole detector has fired at random losses, probe again this soon.
+const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(10);
+
+/// One connection.
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) quic: quinn_proto::Connection,
+    pub(crate) gauge: Gauge,
+    pub(crate) pacer: Pacer,
+    pub(crate) receive_window: ReceiveWindow,
+    pub(crate) liveness: Liveness,
+    pub(crate) protocol: Option<Protocol>,
+    pub(crate) peer: Option<String>,
+    pub(crate) opened: Instant,
+    pub(crate) remote: SocketAddr,
+    pub(crate) migrations: u64,
+    /// Key of the flow each open stream belongs to.
+    pub(crate) streams: FxHashMap<StreamId, usize>,
+    /// Flows with something to send, in turn.
+    pub(crate) outbound: VecDeque<usize>,
+    /// Flows with something to receive.
+    pub(crate) inbound: Vec<usize>,
+    /// Flows whose application does not read.
+    pub(crate) parked: u32,
+    /// Stream bytes delivered to flows, for the receive window.
+    pub(crate) delivered: u64,
+    /// Written to streams and not yet in packets, roughly.
+    pub(crate) unsent: usize,
+    /// Losses the library has still to send again; until then packets, too, wait for the window.
+    pub(crate) lost_seen: u64,
+    pub(crate) resending: bool,
+    /// Batches that may pass although the window is full: acknowledgements and probes.
+    pub(crate) grace: u8,
+    pub(crate) pace_at: Option<Instant>,
+    pub(crate) handshake_by: Option<Instant>,
+    /// The earliest of all its deadlines, as entered in the engine's queue.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) dirty: bool,
+    pub(crate) sending: bool,
+    pub(crate) flow_limit: u32,
+    pub(crate) batches_sent: u64,
+    pub(crate) datagrams_sent: u64,
+    pub(crate) datagrams_received: u64,
+    /// Index of the latest request that was answered.
+    pub(crate) answered: Option<u64>,
+    /// No new flows: it goes away once it has none.
+    pub(crate) retiring: bool,
+    /// When it lost its last flow.
+    pub(crate) idle_since: Option<Instant>,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        id: ConnectionId,
+        quic: quinn_proto::Connection,
+        gauge: Gauge,
+        transport: &Transport,
+        now: Instant,
+    ) -> Self {
+        let remote = quic.remote_address();
+        Self {
+            id,
+            quic,
+            gauge,
+            pacer: Pacer::new(now),
+            receive_window: ReceiveWindow::new(now),
+            liveness: Liveness::new(now, transport.keep_alive),
+            protocol: None,
+            peer: None,
+            opened: now,
+            remote,
+            migrations: 0,
+            streams: FxHashMap::default(),
+            outbound: VecDeque::new(),
+            inbound: Vec::new(),
+            parked: 0,
+            delivered: 0,
+            unsent: 0,
+            lost_seen: 0,
+            resending: false,
+            grace: 0,
+            pace_at: None,
+            handshake_by: Some(now + transport.handshake_timeout),
+            deadline: None,
+            dirty: false,
+            sending: false,
+            flow_limit: FLOWS_INITIAL,
+            batches_sent: 0,
+            datagrams_sent: 0,
+            datagrams_received: 0,
+            answered: None,
+            retiring: false,
+            idle_since: Some(now),
+        }
+    }
+
+    /// The library's configuration for one connection whose controller feeds `gauge`.
+    pub(crate) fn transport_config(
+        transport: &Transport,
+        gauge: &Gauge,
+        remote: SocketAddr,
+        peer_may_open: bool,
+    ) -> Arc<TransportConfig> {
+        let mut config = TransportConfig::default();
+        let mut mtu = MtuDiscoveryConfig::default();
+        mtu.upper_bound((transport.path_mtu)(remote).max(MTU_MIN))
+            .black_hole_cooldown(BLACK_HOLE_COOLDOWN);
+        let mut acks = AckFrequencyConfig::default();
+        acks.ack_eliciting_threshold(VarInt::from_u32(ACK_EVERY))
+            .max_ack_delay(Some(ACK_WITHIN));
+        let flows = if peer_may_open { FLOWS_INITIAL } else { 0 };
+        let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
+        config
+            .congestion_controller_factory(QuinnController::factory(
+                transport.congestion,
+                gauge.clone(),
+            ))
+            .max_concurrent_bidi_streams(VarInt::from_u32(flows))
+            .max_concurrent_uni_streams(VarInt::from_u32(0))
+            .datagram_receive_buffer_size(None)
+            .stream_receive_window(VarInt::from_u32(transport.stream_window))
+            .receive_window(VarInt::from_u64(window::INITIAL).unwrap_or(VarInt::MAX))
+            .send_window(window::send_window(0, transport.memory_budget))
+            .max_idle_timeout(idle)
+            .keep_alive_interval(None)
+            .mtu_discovery_config(Some(mtu))
+            .ack_frequency_config(Some(acks));
+        Arc::new(config)
+    }
+
+    /// A datagram of this connection arrived.
+    pub(crate) fn handle_datagram(&mut self, event: quinn_proto::ConnectionEvent) {
+        self.quic.handle_event(event);
+        self.datagrams_received += 1;
+        self.grace = self.grace.max(1);
+    }
+
+    /// Follows what the path has shown with the windows of both directions.
+    pub(crate) fn update_windows(&mut self, now: Instant, transport: &Transport) {
+        let rtt = self.quic.rtt();
+        let parked = u64::from(self.parked) * u64::from(transport.stream_window);
+        let budget = transport.memory_budget;
+        if let Some(size) = self
+            .receive_window
+            .update(now, rtt, self.delivered, parked, budget)
+        {
+            self.quic
+                .set_receive_window(VarInt::from_u64(size).unwrap_or(VarInt::MAX));
+        }
+        self.quic
+            .set_send_window(window::send_window(self.gauge.window(), budget));
+    }
+
+    /// Lets the peer open more flows once it uses half of what it may.
+    pub(crate) fn update_flow_limit(&mut self, most: u32) {
+        let open = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
+        if open > self.flow_limit / 2 && self.flow_limit < most {
+            self.flow_limit = (self.flow_limit * 2).min(most);
+            self.quic.set_max_concurrent_streams(
+                quinn_proto::Dir::Bi,
+                VarInt::from_u32(self.flow_limit),
+            );
+        }
+    }
+
+    /// The next moment at which something is to be done.
+    pub(crate) fn next_timeout(&mut self) -> Option<Instant> {
+        let liveness = (self.protocol.is_some() && !self.quic.is_closed())
+            .then(|| self.liveness.next_timeout());
+        [
+            self.quic.poll_timeout(),
+            self.pace_at,
+            self.handshake_by,
+            liveness,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Whether new flows may be opened on it.
+    pub(crate) fn usable(&self) -> bool {
+        self.protocol.is_some()
+            && !self.quic.is_closed()
+            && !self.retiring
+            && !self.liveness.unresponsive()
+    }
+
+    pub(crate) fn report(&self, budget: u64) -> ConnectionReport {
+        let stats = self.quic.stats();
+        let rtt = self.quic.rtt();
+        let rate = Pacer::rate(&self.gauge, rtt);
+        ConnectionReport {
+            id: self.id,
+            remote: self.quic.remote_address(),
+            protocol: self.protocol,
+            peer: self.peer.clone(),
+            opened: self.opened,
+            flows: self.streams.len(),
+            rtt,
+            congestion_window: self.gauge.window(),
+            in_flight: self.gauge.in_flight(),
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
+            pacing_bytes_per_s: rate.map(|rate| rate as u64),
+            mtu: self.quic.current_mtu(),
+            packets_sent: stats.path.sent_packets,
+            packets_lost: stats.path.lost_packets,
+            congestion_events: self.gauge.events(),
+            bytes_sent: stats.udp_tx.bytes,
+            bytes_received: stats.udp_rx.bytes,
+            batches_sent: self.batches_sent,
+            datagrams_sent: self.datagrams_sent,
+            datagrams_received: self.datagrams_received,
+            receive_window: self.receive_window.total(budget),
+            unresponsive: self.liveness.unresponsive(),
+            migrations: self.migrations,
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Who wants to be told the time, and when.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+/// A set of deadlines by key, with the earliest at hand.
+#[derive(Debug)]
+pub(crate) struct Deadlines<K> {
+    queue: BTreeSet<(Instant, K)>,
+}
+
+impl<K: Ord + Copy> Deadlines<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            queue: BTreeSet::new(),
+        }
+    }
+
+    /// Moves the deadline of `key` from `old` to `new`; the caller keeps the value it set last.
+    pub(crate) fn set(&mut self, key: K, old: &mut Option<Instant>, new: Option<Instant>) {
+        if *old == new {
+            return;
+        }
+        if let Some(old) = old.take() {
+            self.queue.remove(&(old, key));
+        }
+        if let Some(new) = new {
+            self.queue.insert((new, key));
+        }
+        *old = new;
+    }
+
+    /// How many keys have a deadline.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.queue.first().map(|&(at, _)| at)
+    }
+
+    /// Takes one key whose deadline has come. Its owner's copy must be cleared.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<K> {
+        let &(at, key) = self.queue.first()?;
+        if at > now {
+            return None;
+        }
+        self.queue.pop_first();
+        Some(key)
+    }
+}

@@ -1,0 +1,182 @@
+//! What an engine tells its caller.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use quictun_flow::Ending;
+use rustls::pki_types::CertificateDer;
+
+use crate::report::Protocol;
+use crate::{ConnectionId, FlowId};
+
+/// Something happened that the caller should act on or note.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// Client: the server's addresses are wanted; answer with [`crate::Engine::handle_resolved`].
+    Resolve,
+    /// A handshake was completed.
+    Connected {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer.
+        remote: SocketAddr,
+        /// What both sides speak.
+        protocol: Protocol,
+        /// The peer's certificate chain, where it showed one.
+        certificates: Option<Vec<CertificateDer<'static>>>,
+    },
+    /// Client: no connection came about; the next attempt follows after `retry_in`.
+    ConnectFailed {
+        /// The last address tried, where there was one.
+        remote: Option<SocketAddr>,
+        /// Why.
+        reason: LossReason,
+        /// Time until the next attempt.
+        retry_in: Duration,
+    },
+    /// Server: a handshake came to nothing.
+    HandshakeFailed {
+        /// The peer.
+        remote: SocketAddr,
+        /// Why.
+        reason: LossReason,
+    },
+    /// A connection that had been established ended.
+    Disconnected {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer.
+        remote: SocketAddr,
+        /// Why.
+        reason: LossReason,
+        /// Flows that were reset with it.
+        flows: usize,
+    },
+    /// The peer has stopped answering; new flows go elsewhere, open ones wait for it.
+    Unresponsive {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer.
+        remote: SocketAddr,
+    },
+    /// An unresponsive peer answers again.
+    Responsive {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer.
+        remote: SocketAddr,
+    },
+    /// The peer's address changed and the connection followed.
+    Migrated {
+        /// The connection.
+        connection: ConnectionId,
+        /// Where it was.
+        from: SocketAddr,
+        /// Where it is.
+        to: SocketAddr,
+    },
+    /// Server: a client wants a flow; answer with [`crate::Engine::handle_dialed`].
+    Open(Opened),
+    /// Both sides have agreed on a flow.
+    Established {
+        /// The flow.
+        flow: FlowId,
+        /// QUIC stream id.
+        stream_id: u64,
+    },
+    /// A flow is over.
+    FlowClosed(FlowSummary),
+}
+
+/// A flow a client asks for.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The flow.
+    pub flow: FlowId,
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// QUIC stream id.
+    pub stream_id: u64,
+    /// The peer.
+    pub remote: SocketAddr,
+    /// Token or target, as sent.
+    pub token: String,
+    /// Proof of a pre-shared secret, as sent.
+    pub proof: Option<[u8; 32]>,
+    /// What the connection speaks.
+    pub protocol: Protocol,
+}
+
+/// A flow's life in one line of a log.
+#[derive(Clone, Debug)]
+pub struct FlowSummary {
+    /// The flow.
+    pub flow: FlowId,
+    /// Its connection, if it ever had one.
+    pub connection: Option<ConnectionId>,
+    /// QUIC stream id, if it ever had one.
+    pub stream_id: Option<u64>,
+    /// The peer, if it ever had one.
+    pub remote: Option<SocketAddr>,
+    /// Token or target.
+    pub token: String,
+    /// The application's address on the client, where known.
+    pub client_app: String,
+    /// The application's address on the server, where known.
+    pub server_app: String,
+    /// How it ended.
+    pub ending: Ending,
+    /// Whether both sides had agreed on it.
+    pub established: bool,
+    /// Bytes from the local application into the tunnel.
+    pub bytes_to_tunnel: u64,
+    /// Bytes from the tunnel to the local application.
+    pub bytes_to_app: u64,
+    /// From open to end.
+    pub elapsed: Duration,
+}
+
+/// Why a connection is no more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// We closed it.
+    #[error("closed by us")]
+    ClosedLocally,
+    /// The peer closed it, with a code of PROTOCOL section 6.
+    #[error("closed by the peer: {0}")]
+    ClosedByPeer(String),
+    /// Nothing was heard for the idle timeout, or the handshake took too long.
+    #[error("timed out")]
+    TimedOut,
+    /// The peer has lost the connection's state: it was restarted.
+    #[error("the peer has restarted (stateless reset)")]
+    Reset,
+    /// TLS or QUIC failed.
+    #[error("{0}")]
+    Protocol(String),
+    /// The server's name did not resolve.
+    #[error("{0}")]
+    Resolve(String),
+    /// The engine could not start the attempt.
+    #[error("{0}")]
+    Local(String),
+}
+
+impl From<&quinn_proto::ConnectionError> for LossReason {
+    fn from(error: &quinn_proto::ConnectionError) -> Self {
+        use quinn_proto::ConnectionError as E;
+        match error {
+            E::LocallyClosed => Self::ClosedLocally,
+            E::TimedOut => Self::TimedOut,
+            E::Reset => Self::Reset,
+            E::ApplicationClosed(close) => {
+                let code = close.error_code.into_inner();
+                let known = quictun_wire::code::CloseCode::from_u64(code);
+                Self::ClosedByPeer(known.map_or_else(|| format!("code {code}"), |c| c.to_string()))
+            }
+            other => Self::Protocol(other.to_string()),
+        }
+    }
+}

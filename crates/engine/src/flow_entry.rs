@@ -1,0 +1,97 @@
+//! A flow as the engine keeps it: from the first wish to the last byte.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use quictun_flow::{Ending, Flow, Socket};
+use quinn_proto::StreamId;
+
+use crate::FlowId;
+
+/// One flow.
+#[derive(Debug)]
+pub(crate) struct FlowEntry<S> {
+    pub(crate) id: FlowId,
+    /// The connection's handle and the stream, once there is one.
+    pub(crate) place: Option<Place>,
+    pub(crate) phase: Phase<S>,
+    pub(crate) token: String,
+    pub(crate) client_app: String,
+    pub(crate) server_app: String,
+    pub(crate) opened: Instant,
+    pub(crate) established: bool,
+    /// Until when it must have left its present phase.
+    pub(crate) deadline: Option<Instant>,
+    /// It stands in its connection's queue of flows with something to send.
+    pub(crate) queued: bool,
+    /// Its application does not read; counted in its connection.
+    pub(crate) parked: bool,
+}
+
+/// Where a flow is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) handle: usize,
+    pub(crate) stream: StreamId,
+}
+
+/// Where a flow stands.
+#[derive(Debug)]
+pub(crate) enum Phase<S> {
+    /// Client: it waits for a connection.
+    Waiting(S),
+    /// Server: the request is being read.
+    Reading(Vec<u8>),
+    /// Server: the target is being dialled; these bytes came with the request.
+    Dialing {
+        /// Bytes after the request.
+        rest: Bytes,
+        /// Bytes of the stream read so far.
+        offset: u64,
+        /// The stream's FIN was read with them.
+        fin: bool,
+    },
+    /// Bytes move. Client: `answer` is `Some` until the server has accepted.
+    Bridged {
+        /// The bridge.
+        flow: Flow<S>,
+        /// What has been read of the answer.
+        answer: Option<Vec<u8>>,
+    },
+}
+
+impl<S: Socket> FlowEntry<S> {
+    pub(crate) fn new(id: FlowId, phase: Phase<S>, now: Instant) -> Self {
+        Self {
+            id,
+            place: None,
+            phase,
+            token: String::new(),
+            client_app: String::new(),
+            server_app: String::new(),
+            opened: now,
+            established: false,
+            deadline: None,
+            queued: false,
+            parked: false,
+        }
+    }
+
+    pub(crate) fn flow(&self) -> Option<&Flow<S>> {
+        match &self.phase {
+            Phase::Bridged { flow, .. } => Some(flow),
+            Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing { .. } => None,
+        }
+    }
+
+    pub(crate) fn flow_mut(&mut self) -> Option<&mut Flow<S>> {
+        match &mut self.phase {
+            Phase::Bridged { flow, .. } => Some(flow),
+            Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing { .. } => None,
+        }
+    }
+
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.flow().and_then(Flow::ending)
+    }
+}

@@ -1,0 +1,536 @@
+//! Flows on connections: opening, pumping, ending.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use quictun_flow::{Drained, Ending, Flow, ReadEnd, Socket, Stream, WriteEnd};
+use quictun_wire::ack::Ack;
+use quictun_wire::code::FlowCode;
+use quinn_proto::{Dir, StreamId};
+
+use crate::engine::{Engine, Role};
+use crate::event::{Event, FlowSummary, Opened};
+use crate::flow_entry::{FlowEntry, Phase, Place};
+use crate::opening::{self, Answered, Asked};
+use crate::quic_stream::QuicStream;
+use crate::report::{FlowReport, Protocol};
+use crate::{FlowId, connection::Connection};
+
+/// First four bytes of a SPICE link message: such flows are classified, others are not looked at.
+const SPICE_MAGIC: &[u8] = b"REDQ";
+
+impl<S: Socket> Engine<S> {
+    /// The socket of a flow may have become readable or writable, or has failed.
+    pub fn handle_socket(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        readable: bool,
+        writable: bool,
+        failed: bool,
+    ) {
+        let Some(key) = self.key_of(id) else { return };
+        let Some(place) = self.flows[key].place else {
+            return;
+        };
+        let Some(flow) = self.flows[key].flow_mut() else {
+            return;
+        };
+        flow.handle_socket_ready(readable, writable);
+        if failed {
+            if let Some(Some(connection)) = self.connections.get_mut(place.handle) {
+                let mut stream = QuicStream {
+                    quic: &mut connection.quic,
+                    id: place.stream,
+                };
+                flow.handle_socket_error(&mut stream);
+            }
+        }
+        if writable && !failed {
+            self.pump_to_app(now, key);
+        }
+        if self.flows.contains(key) {
+            self.want_outbound(key);
+            self.settle_flow(now, key);
+        }
+        self.want_transmit(place.handle);
+    }
+
+    /// The application's socket of a flow.
+    pub fn socket(&self, id: FlowId) -> Option<&S> {
+        match &self.flows[self.key_of(id)?].phase {
+            Phase::Waiting(socket) => Some(socket),
+            Phase::Bridged { flow, .. } => Some(flow.socket()),
+            Phase::Reading(_) | Phase::Dialing { .. } => None,
+        }
+    }
+
+    /// Server: the answer to [`Event::Open`]; the socket is dropped with a reset where the flow has
+    /// gone meanwhile.
+    pub fn handle_dialed(&mut self, now: Instant, id: FlowId, result: Result<(S, String), FlowCode>) {
+        let key = self.key_of(id);
+        let place = key.and_then(|key| self.flows[key].place);
+        let (Some(key), Some(place)) = (key, place) else {
+            if let Ok((mut socket, _)) = result {
+                socket.abort();
+            }
+            return;
+        };
+        match result {
+            Ok((socket, server_app)) => {
+                self.flows[key].server_app = server_app;
+                self.bridge_accepted(now, key, place, socket);
+            }
+            Err(code) => self.refuse_flow(now, key, code),
+        }
+        self.want_transmit(place.handle);
+    }
+
+    /// The target is connected: send the answer, let the bytes pass.
+    fn bridge_accepted(&mut self, now: Instant, key: usize, place: Place, socket: S) {
+        let Some(Some(connection)) = self.connections.get_mut(place.handle) else {
+            return;
+        };
+        let protocol = connection.protocol.unwrap_or(Protocol::Native);
+        let entry = &mut self.flows[key];
+        let mut flow = Flow::new(socket, hold_max(&self.transport));
+        flow.send_first(opening::acceptance(protocol));
+        let phase = std::mem::replace(&mut entry.phase, Phase::Reading(Vec::new()));
+        if let Phase::Dialing { rest, offset, fin } = phase {
+            let before = offset - rest.len() as u64;
+            if rest.starts_with(SPICE_MAGIC) {
+                flow.keep_heads();
+            }
+            flow.preload(rest, before, fin);
+        }
+        entry.phase = Phase::Bridged { flow, answer: None };
+        entry.established = true;
+        self.flow_timers.set(key, &mut self.flows[key].deadline, None);
+        self.events.push_back(Event::Established {
+            flow: self.flows[key].id,
+            stream_id: stream_number(place.stream),
+        });
+        self.pump_to_app(now, key);
+        if self.flows.contains(key) {
+            self.want_outbound(key);
+            self.settle_flow(now, key);
+        }
+    }
+
+    /// Says no to a flow that was not yet bridged, in the words of its protocol.
+    pub(crate) fn refuse_flow(&mut self, now: Instant, key: usize, code: FlowCode) {
+        if let Some(place) = self.flows[key].place {
+            if let Some(Some(connection)) = self.connections.get_mut(place.handle) {
+                let compat = connection.protocol == Some(Protocol::Compat);
+                let mut stream = QuicStream {
+                    quic: &mut connection.quic,
+                    id: place.stream,
+                };
+                if compat {
+                    let ack = code.compat_ack();
+                    let mut byte = Bytes::copy_from_slice(&[ack.to_byte()]);
+                    debug_assert_ne!(ack, Ack::Ok);
+                    match stream.write(&mut byte) {
+                        WriteEnd::Taken => stream.finish(),
+                        // The client has stopped the stream, or there is no credit for a byte.
+                        _ => stream.reset(code),
+                    }
+                } else {
+                    stream.reset(code);
+                }
+                stream.stop(code);
+            }
+        }
+        self.totals.flows_refused += 1;
+        self.remove_flow(now, key, Ending::Abandoned(code));
+    }
+
+    /// A flow stayed in a phase for too long.
+    pub(crate) fn expire_flow(&mut self, now: Instant, key: usize) {
+        let handle = self.flows[key].place.map(|place| place.handle);
+        match &mut self.flows[key].phase {
+            Phase::Waiting(socket) => {
+                socket.abort();
+                self.totals.flows_refused += 1;
+                self.remove_flow(now, key, Ending::Abandoned(FlowCode::ConnectionLost));
+            }
+            Phase::Reading(_) => self.refuse_flow(now, key, FlowCode::BadOpen),
+            Phase::Dialing { .. } => self.refuse_flow(now, key, FlowCode::DialTimeout),
+            Phase::Bridged { .. } => self.answer_is_late(now, key),
+        }
+        if let Some(handle) = handle {
+            self.want_transmit(handle);
+        }
+    }
+
+    /// Server: takes the streams a client has opened.
+    pub(crate) fn accept_streams(&mut self, now: Instant, handle: usize) {
+        let (Role::Server(server), max_flows) = (&self.role, self.transport.max_flows) else {
+            return;
+        };
+        let deadline = now + server.open_timeout();
+        loop {
+            let Some(Some(connection)) = self.connections.get_mut(handle) else {
+                return;
+            };
+            let Some(stream) = connection.quic.streams().accept(Dir::Bi) else {
+                return;
+            };
+            let slot = self.flows.vacant_key();
+            let id = FlowId(self.next_id(slot));
+            let mut entry = FlowEntry::new(id, Phase::Reading(Vec::new()), now);
+            entry.place = Some(Place { handle, stream });
+            let key = self.flows.insert(entry);
+            self.flow_timers
+                .set(key, &mut self.flows[key].deadline, Some(deadline));
+            self.totals.flows_opened += 1;
+            if let Some(Some(connection)) = self.connections.get_mut(handle) {
+                connection.streams.insert(stream, key);
+                connection.inbound.push(key);
+                connection.idle_since = None;
+                connection.update_flow_limit(max_flows);
+            }
+        }
+    }
+
+    /// A STREAM frame, or a reset, arrived for a stream.
+    pub(crate) fn note_readable(&mut self, handle: usize, stream: StreamId) {
+        let Some(Some(connection)) = self.connections.get_mut(handle) else {
+            return;
+        };
+        let Some(&key) = connection.streams.get(&stream) else {
+            return;
+        };
+        if connection.inbound.last() != Some(&key) {
+            connection.inbound.push(key);
+        }
+        if let Some(flow) = self.flows[key].flow_mut() {
+            flow.handle_stream_readable();
+        }
+    }
+
+    pub(crate) fn note_writable(&mut self, handle: usize, stream: StreamId) {
+        if let Some(Some(connection)) = self.connections.get(handle) {
+            if let Some(&key) = connection.streams.get(&stream) {
+                self.want_outbound(key);
+            }
+        }
+    }
+
+    /// The peer sent STOP_SENDING.
+    pub(crate) fn handle_stopped(&mut self, now: Instant, handle: usize, id: StreamId, code: u64) {
+        let Some(Some(connection)) = self.connections.get_mut(handle) else {
+            return;
+        };
+        let Some(&key) = connection.streams.get(&id) else {
+            return;
+        };
+        let mut stream = QuicStream {
+            quic: &mut connection.quic,
+            id,
+        };
+        match self.flows[key].flow_mut() {
+            Some(flow) => {
+                flow.handle_stopped(&mut stream, code);
+                self.settle_flow(now, key);
+            }
+            // The client gave up before we had answered.
+            None => self.refuse_flow(now, key, FlowCode::AppReset),
+        }
+    }
+
+    /// Serves all flows for which something has arrived.
+    pub(crate) fn pump_inbound(&mut self, now: Instant, handle: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(handle) else {
+            return;
+        };
+        let mut keys = std::mem::take(&mut connection.inbound);
+        keys.sort_unstable();
+        keys.dedup();
+        for &key in &keys {
+            let here = self.flows.get(key).and_then(|entry| entry.place);
+            if here.is_some_and(|place| place.handle == handle) {
+                self.pump_entry(now, key);
+            }
+        }
+        keys.clear();
+        if let Some(Some(connection)) = self.connections.get_mut(handle) {
+            debug_assert!(connection.inbound.is_empty(), "pumping announces nothing");
+            connection.inbound = keys;
+        }
+    }
+
+    fn pump_entry(&mut self, now: Instant, key: usize) {
+        match &self.flows[key].phase {
+            Phase::Waiting(_) => {}
+            Phase::Reading(_) => self.read_request(now, key),
+            Phase::Dialing { .. } => self.check_given_up(now, key),
+            Phase::Bridged {
+                answer: Some(_), ..
+            } => self.read_answer(now, key),
+            Phase::Bridged { answer: None, .. } => {
+                self.pump_to_app(now, key);
+                self.settle_flow(now, key);
+            }
+        }
+    }
+
+    /// Server: reads what a stream is for.
+    fn read_request(&mut self, now: Instant, key: usize) {
+        let Some((entry, connection)) = self.entry_and_connection(key) else {
+            return;
+        };
+        let (Phase::Reading(read), Some(place)) = (&mut entry.phase, entry.place) else {
+            return;
+        };
+        let protocol = connection.protocol.unwrap_or(Protocol::Native);
+        let mut stream = QuicStream {
+            quic: &mut connection.quic,
+            id: place.stream,
+        };
+        let room = opening::request_max(protocol).saturating_sub(read.len());
+        let end = stream.read(true, room, &mut |_, chunk| read.extend_from_slice(&chunk));
+        let asked = match opening::read_request(protocol, read) {
+            Asked::Need if end != ReadEnd::Blocked => Asked::Refuse(FlowCode::BadOpen),
+            asked => asked,
+        };
+        match asked {
+            Asked::Need => {}
+            Asked::Refuse(code) => self.refuse_flow(now, key, code),
+            Asked::Done(open, consumed) => {
+                let offset = read.len() as u64;
+                let rest = Bytes::copy_from_slice(&read[consumed..]);
+                let fin = end == ReadEnd::Finished;
+                entry.phase = Phase::Dialing { rest, offset, fin };
+                entry.token.clone_from(&open.target);
+                let opened = Opened {
+                    flow: entry.id,
+                    connection: connection.id,
+                    stream_id: stream_number(place.stream),
+                    remote: connection.remote,
+                    token: open.target,
+                    proof: open.proof,
+                    protocol,
+                };
+                // From here on the dial has its own deadline, kept by the caller.
+                self.flow_timers
+                    .set(key, &mut self.flows[key].deadline, None);
+                if self.draining {
+                    self.refuse_flow(now, key, FlowCode::ShuttingDown);
+                } else {
+                    self.events.push_back(Event::Open(opened));
+                }
+            }
+        }
+    }
+
+    /// Server: a client may give up while its target is being dialled.
+    fn check_given_up(&mut self, now: Instant, key: usize) {
+        let Some((entry, connection)) = self.entry_and_connection(key) else {
+            return;
+        };
+        let Some(place) = entry.place else { return };
+        if matches!(entry.phase, Phase::Dialing { fin: true, .. }) {
+            return;
+        }
+        if let Ok(Some(_)) | Err(_) = connection.quic.recv_stream(place.stream).received_reset() {
+            self.refuse_flow(now, key, FlowCode::AppReset);
+        }
+    }
+
+    /// Client: reads the server's answer, then the first bytes after it.
+    fn read_answer(&mut self, now: Instant, key: usize) {
+        let Some((entry, connection)) = self.entry_and_connection(key) else {
+            return;
+        };
+        let Some(place) = entry.place else { return };
+        let Phase::Bridged { flow, answer } = &mut entry.phase else {
+            return;
+        };
+        let Some(read) = answer else { return };
+        let protocol = connection.protocol.unwrap_or(Protocol::Native);
+        let mut stream = QuicStream {
+            quic: &mut connection.quic,
+            id: place.stream,
+        };
+        let room = opening::answer_max(protocol).saturating_sub(read.len());
+        let end = stream.read(true, room, &mut |_, chunk| read.extend_from_slice(&chunk));
+        let answered = match (opening::read_answer(protocol, read), end) {
+            (Answered::Need, ReadEnd::Reset(code)) => {
+                Answered::No(FlowCode::from_u64(code).unwrap_or(FlowCode::Unreachable))
+            }
+            (Answered::Need, ReadEnd::Finished | ReadEnd::Gone | ReadEnd::More) => {
+                Answered::No(FlowCode::Internal)
+            }
+            (answered, _) => answered,
+        };
+        if answered != Answered::Need {
+            connection.answered = connection.answered.max(Some(place.stream.index()));
+        }
+        match answered {
+            Answered::Need => {}
+            Answered::No(code) => {
+                // STOP_SENDING frees the original server, which answers with 0x02 or 0x03 for ever.
+                flow.abandon(&mut stream, code);
+                self.totals.flows_refused += 1;
+                self.settle_flow(now, key);
+            }
+            Answered::Yes(consumed) => {
+                let rest = Bytes::copy_from_slice(&read[consumed..]);
+                flow.preload(rest, consumed as u64, end == ReadEnd::Finished);
+                *answer = None;
+                entry.established = true;
+                let (id, stream_id) = (entry.id, stream_number(place.stream));
+                self.flow_timers
+                    .set(key, &mut self.flows[key].deadline, None);
+                self.events.push_back(Event::Established {
+                    flow: id,
+                    stream_id,
+                });
+                self.pump_to_app(now, key);
+                self.settle_flow(now, key);
+            }
+        }
+    }
+
+    /// Moves what has arrived to the application.
+    fn pump_to_app(&mut self, _now: Instant, key: usize) {
+        let Some((entry, connection)) = self.entry_and_connection(key) else {
+            return;
+        };
+        let (Some(place), parked) = (entry.place, entry.parked) else {
+            return;
+        };
+        let Phase::Bridged { flow, answer: None } = &mut entry.phase else {
+            return;
+        };
+        let before = flow.bytes_to_app() + flow.buffered() as u64;
+        let mut stream = QuicStream {
+            quic: &mut connection.quic,
+            id: place.stream,
+        };
+        let drained = flow.pump_to_app(&mut stream);
+        let after = flow.bytes_to_app() + flow.buffered() as u64;
+        connection.delivered += after.saturating_sub(before);
+        entry.parked = drained == Drained::AppBlocked;
+        match (parked, entry.parked) {
+            (false, true) => connection.parked += 1,
+            (true, false) => connection.parked -= 1,
+            _ => {}
+        }
+    }
+
+    /// Puts a flow into its connection's queue of flows with something to send.
+    pub(crate) fn want_outbound(&mut self, key: usize) {
+        if let Some((entry, connection)) = self.entry_and_connection(key) {
+            if !entry.queued {
+                entry.queued = true;
+                connection.outbound.push_back(key);
+            }
+        }
+    }
+
+    /// Removes a flow that has ended.
+    pub(crate) fn settle_flow(&mut self, now: Instant, key: usize) {
+        if let Some(ending) = self.flows.get(key).and_then(FlowEntry::ending) {
+            match ending {
+                Ending::Finished => self.totals.flows_finished += 1,
+                Ending::AppReset | Ending::PeerReset(_) | Ending::Abandoned(_) => {
+                    self.totals.flows_reset += 1;
+                }
+            }
+            self.remove_flow(now, key, ending);
+        }
+    }
+
+    /// The flow's connection is gone.
+    pub(crate) fn lose_flow(&mut self, now: Instant, key: usize) {
+        if let Some(flow) = self.flows[key].flow_mut() {
+            flow.handle_connection_lost(FlowCode::ConnectionLost);
+        }
+        if self.flows[key].ending().is_some() {
+            self.settle_flow(now, key);
+        } else {
+            self.remove_flow(now, key, Ending::Abandoned(FlowCode::ConnectionLost));
+        }
+    }
+
+    /// Forgets a flow; its socket closes here.
+    pub(crate) fn remove_flow(&mut self, now: Instant, key: usize, ending: Ending) {
+        self.flow_timers
+            .set(key, &mut self.flows[key].deadline, None);
+        let entry = self.flows.remove(key);
+        let mut summary = FlowSummary {
+            flow: entry.id,
+            connection: None,
+            stream_id: None,
+            remote: None,
+            ending,
+            established: entry.established,
+            bytes_to_tunnel: entry.flow().map_or(0, Flow::bytes_to_tunnel),
+            bytes_to_app: entry.flow().map_or(0, Flow::bytes_to_app),
+            elapsed: now.saturating_duration_since(entry.opened),
+            token: entry.token,
+            client_app: entry.client_app,
+            server_app: entry.server_app,
+        };
+        self.totals.bytes_to_tunnel += summary.bytes_to_tunnel;
+        self.totals.bytes_to_app += summary.bytes_to_app;
+        if let Some(place) = entry.place {
+            if let Some(Some(connection)) = self.connections.get_mut(place.handle) {
+                connection.streams.remove(&place.stream);
+                connection.parked -= u32::from(entry.parked);
+                if connection.streams.is_empty() {
+                    connection.idle_since = Some(now);
+                }
+                summary.connection = Some(connection.id);
+                summary.stream_id = Some(stream_number(place.stream));
+                summary.remote = Some(connection.remote);
+            }
+        }
+        self.events.push_back(Event::FlowClosed(summary));
+    }
+
+    pub(crate) fn entry_and_connection(
+        &mut self,
+        key: usize,
+    ) -> Option<(&mut FlowEntry<S>, &mut Connection)> {
+        let entry = self.flows.get_mut(key)?;
+        let connection = self.connections.get_mut(entry.place?.handle)?.as_mut()?;
+        Some((entry, connection))
+    }
+
+    pub(crate) fn flow_report(&self, entry: &FlowEntry<S>) -> Option<FlowReport> {
+        let place = entry.place?;
+        let connection = self.connections.get(place.handle)?.as_ref()?;
+        let flow = entry.flow();
+        let heads = flow.and_then(Flow::heads);
+        Some(FlowReport {
+            id: entry.id,
+            connection: connection.id,
+            stream_id: stream_number(place.stream),
+            remote: connection.remote,
+            token: entry.token.clone(),
+            client_app: entry.client_app.clone(),
+            server_app: entry.server_app.clone(),
+            opened: entry.opened,
+            bytes_to_tunnel: flow.map_or(0, Flow::bytes_to_tunnel),
+            bytes_to_app: flow.map_or(0, Flow::bytes_to_app),
+            established: entry.established,
+            head_from_app: heads.map_or_else(Vec::new, |heads| heads.from_app.clone()),
+            head_to_app: heads.map_or_else(Vec::new, |heads| heads.to_app.clone()),
+        })
+    }
+}
+
+/// Most bytes one flow may hold beyond gaps: what the peer may have under way, twice, within a share
+/// of the budget.
+pub(crate) fn hold_max(transport: &crate::Transport) -> usize {
+    let most = (u64::from(transport.stream_window) * 2).min(transport.memory_budget / 4);
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+/// The stream id as on the wire (RFC 9000 section 2.1).
+pub(crate) fn stream_number(stream: StreamId) -> u64 {
+    quinn_proto::VarInt::from(stream).into_inner()
+}

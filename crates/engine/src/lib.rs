@@ -1,0 +1,65 @@
+//! One worker of the tunnel: a QUIC endpoint, its connections and their flows, without IO.
+//!
+//! An [`Engine`] is told the time and given datagrams; it returns datagrams and the next moment at which
+//! it wants to be told the time again. Applications are reached through [`quictun_flow::Socket`], which
+//! the caller implements over kernel sockets or memory. The same engine therefore runs behind an epoll
+//! loop and in virtual time.
+//!
+//! # Order of calls
+//!
+//! Every method that takes `now` must be given a time that never goes back. After any number of
+//!
+//! * inputs: [`Engine::handle_datagram`], [`Engine::handle_timeout`], [`Engine::handle_socket`],
+//!   [`Engine::handle_dialed`], [`Engine::handle_resolved`],
+//! * commands: [`Engine::open_flow`], [`Engine::close_connection`], [`Engine::drain`],
+//!
+//! the caller drains the outputs: [`Engine::poll_transmit`] until `None` (it also does the work that the
+//! inputs made necessary, so it comes first), [`Engine::poll_event`] until `None`, then sleeps until
+//! [`Engine::next_timeout`] or the next input.
+//!
+//! # A flow's life
+//!
+//! ```text
+//! client: open_flow ─► waiting for a connection ─► open sent, bytes follow at once ─► ack ─► bridged
+//! server: stream opened ─► open being read ─► Event::Open ─► handle_dialed ─► ack sent ─► bridged
+//! both:   bridged ─► both directions ended ─► Event::FlowClosed
+//! ```
+#![forbid(unsafe_code)]
+
+mod cid;
+mod client;
+mod config;
+mod connection;
+mod deadlines;
+mod engine;
+mod event;
+mod flow_entry;
+mod flows;
+mod liveness;
+mod opening;
+mod pacer;
+mod quic_stream;
+mod residue;
+mod server;
+mod transmit;
+mod window;
+
+pub mod report;
+
+pub use cid::worker_of;
+pub use client::Resolved;
+pub use config::{ClientRole, EngineConfig, PathMtu, Prover, ServerRole, Transport};
+pub use engine::Engine;
+pub use event::{Event, FlowSummary, LossReason, Opened};
+pub use quictun_congestion::Algorithm;
+pub use quictun_flow::{Ending, Socket};
+pub use residue::Residue;
+pub use transmit::Datagrams;
+
+/// Identifies a flow within one engine; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowId(pub u64);
+
+/// Identifies a connection within one engine; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);

@@ -1,0 +1,75 @@
+//! Whether the peer still answers.
+//!
+//! The idle timeout decides when a connection is dead; long before that, silence decides that new flows
+//! should go elsewhere. While the peer is silent it is asked again every second, because the library's
+//! probe timer backs off exponentially: after 30 s of outage its next probe may be 20 s away.
+
+use std::time::{Duration, Instant};
+
+/// Silence after a sign of life was asked for, before the peer counts as unresponsive.
+const PATIENCE: Duration = Duration::from_millis(2500);
+
+/// How often a silent peer is asked.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Liveness of one connection.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    keep_alive: Duration,
+    heard: Instant,
+    asked: Option<Instant>,
+    unresponsive: bool,
+}
+
+/// What to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    Fine,
+    /// Send a PING.
+    Ask,
+    /// Send a PING; the peer has just become unresponsive.
+    Lost,
+}
+
+impl Liveness {
+    pub(crate) fn new(now: Instant, keep_alive: Duration) -> Self {
+        Self {
+            keep_alive,
+            heard: now,
+            asked: None,
+            unresponsive: false,
+        }
+    }
+
+    /// A datagram of the connection arrived; returns whether the peer was unresponsive before.
+    pub(crate) fn handle_heard(&mut self, now: Instant) -> bool {
+        self.heard = now;
+        self.asked = None;
+        std::mem::take(&mut self.unresponsive)
+    }
+
+    pub(crate) fn unresponsive(&self) -> bool {
+        self.unresponsive
+    }
+
+    pub(crate) fn next_timeout(&self) -> Instant {
+        match self.asked {
+            None => self.heard + self.keep_alive,
+            Some(asked) => asked + ASK_AGAIN,
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Verdict {
+        if now < self.next_timeout() {
+            return Verdict::Fine;
+        }
+        self.asked = Some(now);
+        let silent = now.saturating_duration_since(self.heard);
+        if !self.unresponsive && silent >= self.keep_alive + PATIENCE {
+            self.unresponsive = true;
+            return Verdict::Lost;
+        }
+        Verdict::Ask
+    }
+}

@@ -1,0 +1,125 @@
+//! The first bytes of a stream: what it is for, and the answer.
+
+use bytes::Bytes;
+use quictun_wire::ack::Ack;
+use quictun_wire::code::FlowCode;
+use quictun_wire::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
+use quictun_wire::token::{self, TOKEN_LEN};
+
+use crate::report::Protocol;
+
+/// What a server has read of a stream's beginning.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// Not enough bytes yet.
+    Need,
+    /// A whole request, and the number of bytes it took.
+    Done(Open, usize),
+    /// No request.
+    Refuse(FlowCode),
+}
+
+/// What a client has read of the answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// Not enough bytes yet.
+    Need,
+    /// The target is connected; the answer took this many bytes.
+    Yes(usize),
+    /// The server refuses, or speaks nonsense.
+    No(FlowCode),
+}
+
+/// Most bytes read from a stream before the request must be complete.
+pub(crate) fn request_max(protocol: Protocol) -> usize {
+    match protocol {
+        Protocol::Native => MAX_OPEN_FRAME,
+        Protocol::Compat => TOKEN_LEN,
+    }
+}
+
+/// Most bytes read from a stream before the answer must be complete.
+pub(crate) fn answer_max(protocol: Protocol) -> usize {
+    match protocol {
+        Protocol::Native => MAX_OPEN_ACK_FRAME,
+        Protocol::Compat => 1,
+    }
+}
+
+/// The bytes with which a client asks.
+pub(crate) fn request(
+    protocol: Protocol,
+    target: &str,
+    proof: Option<[u8; 32]>,
+) -> Result<Bytes, FlowCode> {
+    match protocol {
+        Protocol::Native => {
+            let open = Open {
+                target: target.to_owned(),
+                proof,
+            };
+            let mut frame = Vec::new();
+            open.encode(&mut frame).map_err(|_| FlowCode::BadOpen)?;
+            Ok(Bytes::from(frame))
+        }
+        Protocol::Compat => {
+            let block = token::pack(target).map_err(|_| FlowCode::BadOpen)?;
+            Ok(Bytes::copy_from_slice(&block))
+        }
+    }
+}
+
+/// Reads a request from the beginning of a stream.
+pub(crate) fn read_request(protocol: Protocol, bytes: &[u8]) -> Asked {
+    match protocol {
+        Protocol::Native => match Open::decode(bytes) {
+            Ok(Decoded::Need) => Asked::Need,
+            Ok(Decoded::Done { frame, consumed }) => Asked::Done(frame, consumed),
+            Err(error) => Asked::Refuse(error.code()),
+        },
+        Protocol::Compat => {
+            let Some(block) = bytes.first_chunk::<TOKEN_LEN>() else {
+                return Asked::Need;
+            };
+            match token::unpack(block) {
+                Ok(target) => Asked::Done(
+                    Open {
+                        target,
+                        proof: None,
+                    },
+                    TOKEN_LEN,
+                ),
+                Err(_) => Asked::Refuse(FlowCode::BadOpen),
+            }
+        }
+    }
+}
+
+/// The bytes with which a server accepts.
+pub(crate) fn acceptance(protocol: Protocol) -> Bytes {
+    match protocol {
+        Protocol::Native => {
+            let mut frame = Vec::new();
+            OpenAck::default().encode(&mut frame);
+            Bytes::from(frame)
+        }
+        Protocol::Compat => Bytes::copy_from_slice(&[Ack::Ok.to_byte()]),
+    }
+}
+
+/// Reads the answer from the beginning of a stream.
+pub(crate) fn read_answer(protocol: Protocol, bytes: &[u8]) -> Answered {
+    match protocol {
+        Protocol::Native => match OpenAck::decode(bytes) {
+            Ok(Decoded::Need) => Answered::Need,
+            Ok(Decoded::Done { consumed, .. }) => Answered::Yes(consumed),
+            Err(error) => Answered::No(error.code()),
+        },
+        Protocol::Compat => match bytes.first().map(|&byte| Ack::from_byte(byte)) {
+            None => Answered::Need,
+            Some(Ok(Ack::Ok)) => Answered::Yes(1),
+            Some(Ok(Ack::CannotParseToken)) => Answered::No(FlowCode::BadOpen),
+            Some(Ok(_) | Err(_)) => Answered::No(FlowCode::Unreachable),
+        },
+    }
+}

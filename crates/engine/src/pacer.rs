@@ -1,0 +1,117 @@
+//! How much may be sent now, and when more.
+//!
+//! The congestion window limits what is in flight; on paths where it matters, pacing spreads a window
+//! over the round trip. Both act on data before it becomes packets, see `transmit`.
+
+use std::time::{Duration, Instant};
+
+use quictun_congestion::Gauge;
+
+use crate::connection::MTU_MIN;
+
+/// Below this round-trip time bursts fit any queue and timers are too coarse to help.
+const PACING_RTT_MIN: Duration = Duration::from_millis(2);
+
+/// A burst lasts about this long at the pacing rate.
+const BURST: Duration = Duration::from_millis(1);
+
+/// A late timer may be made up for by this much sending at once, and a burst be owed at most this long.
+const CATCH_UP: Duration = Duration::from_millis(2);
+const DEBT_MAX: Duration = Duration::from_millis(20);
+
+/// Added to every wait: one that is rounded down ends just before the burst is allowed, and repeats.
+const ROUND_UP: Duration = Duration::from_micros(1);
+
+/// After a pause this many packets may go at once, as a new connection may (RFC 9002 section 7.7): what
+/// a few interactive flows have to say must not be spread over milliseconds.
+const IDLE_BURST_PACKETS: f64 = 10.0;
+
+/// A burst never exceeds one segmentation-offload batch.
+const BURST_MAX: f64 = 65_536.0;
+
+/// Rate over window / round trip: twice in slow start, so that pacing does not delay growth, and a
+/// quarter more afterwards, so that it never is the limit (RFC 9002 section 7.7).
+const GAIN_SLOW_START: f64 = 2.0;
+const GAIN: f64 = 1.25;
+
+/// Pacing of one connection.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    tokens: f64,
+    refilled: Instant,
+    /// The tokens were used up: bytes go again once there are enough for a burst. Without this every
+    /// batch of a bulk sender would be one packet; with it always, one keystroke would wait for another.
+    drained: bool,
+}
+
+impl Pacer {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            tokens: IDLE_BURST_PACKETS * f64::from(MTU_MIN),
+            refilled: now,
+            drained: false,
+        }
+    }
+
+    /// Bytes per second; `None` where pacing is off.
+    pub(crate) fn rate(gauge: &Gauge, rtt: Duration) -> Option<f64> {
+        if rtt < PACING_RTT_MIN {
+            return None;
+        }
+        let gain = if gauge.slow_start() { GAIN_SLOW_START } else { GAIN };
+        Some(gain * as_f64(gauge.window()) / rtt.as_secs_f64())
+    }
+
+    /// Bytes that may be sent now; 0 with the moment at which that changes, where time will change it.
+    pub(crate) fn allowance(
+        &mut self,
+        now: Instant,
+        gauge: &Gauge,
+        rtt: Duration,
+        mtu: u16,
+    ) -> Result<usize, Option<Instant>> {
+        let room = gauge.window().saturating_sub(gauge.in_flight());
+        // Opening for every single acknowledged packet would make each batch that small.
+        let least = (gauge.window() / 8).min(32 * 1024);
+        if room == 0 || (room < least && gauge.in_flight() > 0) {
+            return Err(None);
+        }
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let Some(rate) = Self::rate(gauge, rtt) else {
+            return Ok(room);
+        };
+        // Two packets at the least, however large the packets are.
+        let burst = (rate * BURST.as_secs_f64()).min(BURST_MAX).max(2.0 * f64::from(mtu));
+        self.refill(now, rate, burst, mtu);
+        let enough = if self.drained { burst } else { f64::from(mtu) };
+        let enough = enough.min(as_f64(room as u64));
+        self.drained = self.tokens < enough;
+        if self.drained {
+            let wait = (burst - self.tokens) / rate;
+            return Err(Some(now + Duration::from_secs_f64(wait) + ROUND_UP));
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0..=64 KiB * 3")]
+        Ok(room.min(self.tokens as usize))
+    }
+
+    /// Notes that `bytes` were sent.
+    pub(crate) fn on_sent(&mut self, bytes: usize, rate: Option<f64>) {
+        if let Some(rate) = rate {
+            let debt = rate * DEBT_MAX.as_secs_f64();
+            self.tokens = (self.tokens - as_f64(bytes as u64)).max(-debt);
+        }
+    }
+
+    fn refill(&mut self, now: Instant, rate: f64, burst: f64, mtu: u16) {
+        let elapsed = now.saturating_duration_since(self.refilled).as_secs_f64();
+        let idle = IDLE_BURST_PACKETS * f64::from(mtu).min(BURST_MAX / IDLE_BURST_PACKETS);
+        let most = burst.max(rate * CATCH_UP.as_secs_f64()).max(idle);
+        self.tokens = (self.tokens + rate * elapsed).min(most);
+        self.refilled = now;
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "byte counts far below 2^53")]
+pub(crate) fn as_f64(value: u64) -> f64 {
+    value as f64
+}

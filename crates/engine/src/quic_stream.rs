@@ -1,0 +1,82 @@
+//! quinn-proto's streams as a flow sees them.
+
+use bytes::Bytes;
+use quictun_flow::{ReadEnd, Stream, WriteEnd};
+use quictun_wire::code::FlowCode;
+use quinn_proto::{Connection, ReadError, StreamId, VarInt, WriteError};
+
+/// One stream of one connection, borrowed for as long as a flow is pumped.
+pub(crate) struct QuicStream<'a> {
+    pub(crate) quic: &'a mut Connection,
+    pub(crate) id: StreamId,
+}
+
+impl Stream for QuicStream<'_> {
+    fn write(&mut self, chunk: &mut Bytes) -> WriteEnd {
+        let mut stream = self.quic.send_stream(self.id);
+        loop {
+            match stream.write_chunks(std::slice::from_mut(chunk)) {
+                Ok(_) if chunk.is_empty() => return WriteEnd::Taken,
+                // The rest waits for credit; only an attempt that takes nothing registers the wish.
+                Ok(_) => {}
+                Err(WriteError::Blocked) => return WriteEnd::Blocked,
+                Err(WriteError::Stopped(code)) => return WriteEnd::Stopped(code.into_inner()),
+                Err(WriteError::ClosedStream) => return WriteEnd::Gone,
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        // An error means that the peer has stopped the stream: there is no one left to tell.
+        if self.quic.send_stream(self.id).finish().is_err() {}
+    }
+
+    fn reset(&mut self, code: FlowCode) {
+        // An error means that the stream has been reset or acknowledged in full already.
+        if self.quic.send_stream(self.id).reset(var_int(code)).is_err() {}
+    }
+
+    fn read(
+        &mut self,
+        ordered: bool,
+        max: usize,
+        sink: &mut dyn FnMut(u64, Bytes),
+    ) -> ReadEnd {
+        let mut stream = self.quic.recv_stream(self.id);
+        let Ok(mut chunks) = stream.read(ordered) else {
+            return ReadEnd::Gone;
+        };
+        let mut left = max;
+        let end = loop {
+            if left == 0 {
+                break ReadEnd::More;
+            }
+            match chunks.next(left) {
+                Ok(Some(chunk)) => {
+                    left -= chunk.bytes.len();
+                    sink(chunk.offset, chunk.bytes);
+                }
+                Ok(None) => break ReadEnd::Finished,
+                Err(ReadError::Blocked) => break ReadEnd::Blocked,
+                Err(ReadError::Reset(code)) => break ReadEnd::Reset(code.into_inner()),
+            }
+        };
+        // Whether credit should be sent: the caller polls for transmits after every pump anyway.
+        let _credit = chunks.finalize();
+        end
+    }
+
+    fn received_reset(&mut self) -> Option<u64> {
+        let code = self.quic.recv_stream(self.id).received_reset();
+        code.ok().flatten().map(VarInt::into_inner)
+    }
+
+    fn stop(&mut self, code: FlowCode) {
+        // An error means that the stream is over already.
+        if self.quic.recv_stream(self.id).stop(var_int(code)).is_err() {}
+    }
+}
+
+fn var_int(code: FlowCode) -> VarInt {
+    VarInt::from_u64(code.to_u64()).unwrap_or(VarInt::MAX)
+}

@@ -1,0 +1,135 @@
+//! What an engine says about its connections and flows: plain values for REST, metrics and logs.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::{ConnectionId, FlowId};
+
+/// Which end of the tunnel an engine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Opens connections and flows.
+    Client,
+    /// Accepts them.
+    Server,
+}
+
+/// The protocol spoken on a connection, chosen in the TLS handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// ALPN `quictun/1`.
+    Native,
+    /// ALPN `quic-tun`.
+    Compat,
+}
+
+/// One open flow.
+#[derive(Clone, Debug)]
+pub struct FlowReport {
+    /// Unique within the engine's lifetime.
+    pub id: FlowId,
+    /// The connection that carries it.
+    pub connection: ConnectionId,
+    /// QUIC stream id.
+    pub stream_id: u64,
+    /// The peer at the other end of the tunnel.
+    pub remote: SocketAddr,
+    /// The token or target it was opened with.
+    pub token: String,
+    /// Name of the application's address on this side, where known (client: who connected).
+    pub client_app: String,
+    /// Address of the application the server dialled, where known.
+    pub server_app: String,
+    /// When it was opened.
+    pub opened: Instant,
+    /// Bytes read from the local application and accepted by the stream.
+    pub bytes_to_tunnel: u64,
+    /// Bytes taken from the stream and written to the local application.
+    pub bytes_to_app: u64,
+    /// Whether the far side has accepted it.
+    pub established: bool,
+    /// First bytes the local application sent, where they may be of a known protocol (at most 1024).
+    pub head_from_app: Vec<u8>,
+    /// First bytes the local application was sent, likewise.
+    pub head_to_app: Vec<u8>,
+}
+
+/// One QUIC connection.
+#[derive(Clone, Debug)]
+pub struct ConnectionReport {
+    /// Unique within the engine's lifetime.
+    pub id: ConnectionId,
+    /// The peer's present address.
+    pub remote: SocketAddr,
+    /// Protocol; `None` before the handshake is done.
+    pub protocol: Option<Protocol>,
+    /// Name of the authenticated peer, where there is one.
+    pub peer: Option<String>,
+    /// When it was begun.
+    pub opened: Instant,
+    /// Flows open on it.
+    pub flows: usize,
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// Congestion window, bytes.
+    pub congestion_window: u64,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Pacing rate, bytes per second; `None` where pacing is off (round trips below 2 ms).
+    pub pacing_bytes_per_s: Option<u64>,
+    /// UDP payload size in use, bytes.
+    pub mtu: u16,
+    /// Packets sent and declared lost.
+    pub packets_sent: u64,
+    /// Packets declared lost.
+    pub packets_lost: u64,
+    /// Congestion events.
+    pub congestion_events: u64,
+    /// UDP payload bytes sent.
+    pub bytes_sent: u64,
+    /// UDP payload bytes received.
+    pub bytes_received: u64,
+    /// System calls that sent (GSO batches) and the datagrams in them: their ratio is the batch size.
+    pub batches_sent: u64,
+    /// Datagrams sent.
+    pub datagrams_sent: u64,
+    /// Datagrams received.
+    pub datagrams_received: u64,
+    /// Connection receive window granted to the peer, bytes.
+    pub receive_window: u64,
+    /// Whether the peer has stopped answering for longer than the liveness deadline.
+    pub unresponsive: bool,
+    /// Address changes of the peer that were followed.
+    pub migrations: u64,
+}
+
+/// Counters of one engine since it was made. All grow only.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// Connections begun or accepted.
+    pub connections_opened: u64,
+    /// Connections that ended, for any reason.
+    pub connections_closed: u64,
+    /// Connections that ended with an error or a time-out.
+    pub connections_lost: u64,
+    /// Handshakes refused or failed.
+    pub handshakes_failed: u64,
+    /// Flows opened (client) or accepted (server).
+    pub flows_opened: u64,
+    /// Flows that ended cleanly, both directions finished.
+    pub flows_finished: u64,
+    /// Flows that ended by a reset.
+    pub flows_reset: u64,
+    /// Flows the far side or the local dial refused.
+    pub flows_refused: u64,
+    /// Bytes from local applications into the tunnel.
+    pub bytes_to_tunnel: u64,
+    /// Bytes from the tunnel to local applications.
+    pub bytes_to_app: u64,
+    /// UDP datagrams received.
+    pub datagrams_received: u64,
+    /// UDP datagrams sent.
+    pub datagrams_sent: u64,
+    /// Send batches (one system call each, where GSO works).
+    pub batches_sent: u64,
+}

@@ -1,0 +1,271 @@
+//! Out: from applications into streams, from streams into batches of datagrams.
+//!
+//! Data is held back before it becomes packets: a flow is asked for bytes only while the congestion
+//! window and the pacer have room. Acknowledgements, probes and MTU discovery then pass the library
+//! freely. Only what was lost and must be sent again is in the library already; until that is done,
+//! whole batches wait for the window as well.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use quictun_flow::{Pumped, Socket};
+
+use crate::connection::Connection;
+use crate::engine::{Engine, RESPONSES_MAX};
+use crate::pacer::Pacer;
+use crate::quic_stream::QuicStream;
+use crate::report::Protocol;
+
+/// Largest UDP payload of one send call; segmentation offload counts the whole of it.
+const BATCH_MAX: usize = 65_000;
+
+/// Most one flow sends before the next has its turn.
+const TURN: usize = 64 * 1024;
+
+/// One send call: `size` bytes of the buffer, cut into segments of `segment_size`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagrams {
+    /// Where to.
+    pub destination: SocketAddr,
+    /// From which local address, where it matters.
+    pub source: Option<IpAddr>,
+    /// The two ECN bits.
+    pub ecn: Option<u8>,
+    /// Bytes in the buffer.
+    pub size: usize,
+    /// Length of every datagram but the last; `None`: there is one.
+    pub segment_size: Option<usize>,
+}
+
+impl Datagrams {
+    /// How many datagrams these are.
+    pub fn count(&self) -> usize {
+        self.segment_size
+            .map_or(1, |segment| self.size.div_ceil(segment.max(1)))
+    }
+
+    fn from_quinn(transmit: &quinn_proto::Transmit) -> Self {
+        Self {
+            destination: transmit.destination,
+            source: transmit.src_ip,
+            ecn: transmit.ecn.map(|ecn| ecn as u8),
+            size: transmit.size,
+            segment_size: transmit.segment_size,
+        }
+    }
+}
+
+impl<S: Socket> Engine<S> {
+    /// Does pending work and gives the next batch to send, its bytes in `buffer` (cleared first).
+    pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams> {
+        buffer.clear();
+        self.drive(now);
+        if let Some((datagrams, bytes)) = self.responses.pop_front() {
+            *buffer = bytes;
+            self.count_batch(&datagrams);
+            return Some(datagrams);
+        }
+        while let Some(&handle) = self.sending.front() {
+            if let Some(datagrams) = self.poll_connection(now, handle, buffer) {
+                // The next connection has its turn.
+                self.sending.rotate_left(1);
+                self.count_batch(&datagrams);
+                return Some(datagrams);
+            }
+            self.sending.pop_front();
+            self.rest(handle);
+        }
+        None
+    }
+
+    /// Puts a connection among those that may have something to send.
+    pub(crate) fn want_transmit(&mut self, handle: usize) {
+        if let Some(Some(connection)) = self.connections.get_mut(handle) {
+            if !connection.sending {
+                connection.sending = true;
+                self.sending.push_back(handle);
+            }
+        }
+    }
+
+    /// A stateless answer; dropped in a flood.
+    pub(crate) fn respond(&mut self, transmit: &quinn_proto::Transmit, mut bytes: Vec<u8>) {
+        if self.responses.len() < RESPONSES_MAX {
+            bytes.truncate(transmit.size);
+            self.responses
+                .push_back((Datagrams::from_quinn(transmit), bytes));
+        }
+    }
+
+    fn count_batch(&mut self, datagrams: &Datagrams) {
+        self.totals.batches_sent += 1;
+        self.totals.datagrams_sent += datagrams.count() as u64;
+    }
+
+    /// The connection has nothing to send: enter its deadline.
+    fn rest(&mut self, handle: usize) {
+        if let Some(Some(connection)) = self.connections.get_mut(handle) {
+            connection.sending = false;
+            let next = connection.next_timeout();
+            let mut set = connection.deadline;
+            self.timers.set(handle, &mut set, next);
+            connection.deadline = set;
+        }
+    }
+
+    fn poll_connection(
+        &mut self,
+        now: Instant,
+        handle: usize,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Datagrams> {
+        self.fill(now, handle);
+        let connection = self.connections.get_mut(handle)?.as_mut()?;
+        let mtu = connection.quic.current_mtu();
+        let most = (BATCH_MAX / usize::from(mtu)).clamp(1, self.transport.max_segments);
+        let segments = connection.segments_now(now, most)?;
+        let data = connection.unsent > 0 || connection.resending;
+        connection.gauge.set_counting(data);
+        let Some(transmit) = connection.quic.poll_transmit(now, segments, buffer) else {
+            connection.unsent = 0;
+            connection.resending = false;
+            connection.lost_seen = connection.gauge.lost();
+            return None;
+        };
+        connection.grace = connection.grace.saturating_sub(1);
+        connection.unsent = connection.unsent.saturating_sub(transmit.size);
+        if data {
+            let rate = Pacer::rate(&connection.gauge, connection.quic.rtt());
+            connection.pacer.on_sent(transmit.size, rate);
+        }
+        let datagrams = Datagrams::from_quinn(&transmit);
+        connection.batches_sent += 1;
+        connection.datagrams_sent += datagrams.count() as u64;
+        Some(datagrams)
+    }
+
+    /// Asks flows for about one batch of bytes, as far as window and pacer allow.
+    fn fill(&mut self, now: Instant, handle: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(handle) else {
+            return;
+        };
+        connection.pace_at = None;
+        if connection.outbound.is_empty() || connection.quic.is_closed() {
+            connection.gauge.set_window_limited(false);
+            return;
+        }
+        let Some(mut allowance) = connection.allowance(now) else {
+            connection.gauge.set_window_limited(true);
+            return;
+        };
+        allowance = allowance.min(BATCH_MAX);
+        let compat = connection.protocol == Some(Protocol::Compat);
+        let mut turns = connection.outbound.len();
+        while allowance > 0 && turns > 0 {
+            turns -= 1;
+            match self.fill_from_next(now, handle, &mut allowance, compat) {
+                Turn::Next => {}
+                Turn::Flush => break,
+            }
+        }
+        if let Some(Some(connection)) = self.connections.get_mut(handle) {
+            let waits = allowance == 0 && !connection.outbound.is_empty();
+            connection.gauge.set_window_limited(waits);
+        }
+    }
+
+    /// Lets the next flow in turn send.
+    fn fill_from_next(
+        &mut self,
+        now: Instant,
+        handle: usize,
+        allowance: &mut usize,
+        compat: bool,
+    ) -> Turn {
+        let Some(Some(connection)) = self.connections.get_mut(handle) else {
+            return Turn::Flush;
+        };
+        let Some(key) = connection.outbound.pop_front() else {
+            return Turn::Flush;
+        };
+        let Some(entry) = self.flows.get_mut(key) else {
+            return Turn::Next;
+        };
+        let Some(place) = entry.place.filter(|place| place.handle == handle) else {
+            return Turn::Next;
+        };
+        entry.queued = false;
+        let Some(flow) = entry.flow_mut() else {
+            return Turn::Next;
+        };
+        // The original reads only the last piece of a token that arrives in several, so with it a
+        // token travels in a packet that carries nothing else.
+        let alone = compat && flow.prefix_left() > 0;
+        if alone && connection.unsent > 0 {
+            entry.queued = true;
+            connection.outbound.push_front(key);
+            return Turn::Flush;
+        }
+        let turn = if alone { flow.prefix_left() } else { TURN.min(*allowance) };
+        let mut budget = turn;
+        let mut stream = QuicStream {
+            quic: &mut connection.quic,
+            id: place.stream,
+        };
+        let pumped = flow.pump_to_tunnel(&mut stream, &mut self.read_buffer, &mut budget);
+        let taken = turn - budget;
+        connection.unsent += taken;
+        *allowance = allowance.saturating_sub(taken);
+        match pumped {
+            Pumped::Budget => {
+                entry.queued = true;
+                connection.outbound.push_back(key);
+            }
+            Pumped::Starved | Pumped::Blocked => {}
+            Pumped::Ended => self.settle_flow(now, key),
+        }
+        if alone { Turn::Flush } else { Turn::Next }
+    }
+}
+
+/// Whether to go on filling.
+enum Turn {
+    Next,
+    Flush,
+}
+
+impl Connection {
+    /// Bytes that flows may hand over now.
+    fn allowance(&mut self, now: Instant) -> Option<usize> {
+        let rtt = self.quic.rtt();
+        let mtu = self.quic.current_mtu();
+        match self.pacer.allowance(now, &self.gauge, rtt, mtu) {
+            Ok(bytes) => Some(bytes.saturating_sub(self.unsent)).filter(|&bytes| bytes > 0),
+            Err(later) => {
+                self.pace_at = later;
+                None
+            }
+        }
+    }
+
+    /// How many datagrams the library may make now: `most`, unless losses are being sent again.
+    fn segments_now(&mut self, now: Instant, most: usize) -> Option<usize> {
+        if self.gauge.lost() > self.lost_seen {
+            self.lost_seen = self.gauge.lost();
+            self.resending = true;
+        }
+        if !self.resending || self.protocol.is_none() {
+            return Some(most);
+        }
+        let rtt = self.quic.rtt();
+        let mtu = self.quic.current_mtu();
+        match self.pacer.allowance(now, &self.gauge, rtt, mtu) {
+            Ok(bytes) => Some((bytes / usize::from(mtu)).clamp(1, most)),
+            Err(_) if self.grace > 0 => Some(1),
+            Err(later) => {
+                self.pace_at = later;
+                None
+            }
+        }
+    }
+}

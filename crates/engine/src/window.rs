@@ -1,0 +1,66 @@
+//! Flow-control windows that follow bandwidth x delay under a budget.
+
+use std::time::{Duration, Instant};
+
+/// Where every connection starts: enough for 1 Gbit/s at 8 ms, little enough for ten thousand strangers.
+pub(crate) const INITIAL: u64 = 2 << 20;
+
+/// Shortest measuring interval: below it scheduling noise decides.
+const INTERVAL_MIN: Duration = Duration::from_millis(5);
+
+/// The receive window of one connection.
+///
+/// It doubles whenever more than a third of it was used up in one round trip, as receivers' windows in
+/// TCP stacks do: a window that holds three round trips is not what limits the peer, even with losses.
+#[derive(Debug)]
+pub(crate) struct ReceiveWindow {
+    size: u64,
+    /// Extra credit for flows whose application does not read: they keep theirs without starving others.
+    parked: u64,
+    epoch: Instant,
+    delivered: u64,
+}
+
+impl ReceiveWindow {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            size: INITIAL,
+            parked: 0,
+            epoch: now,
+            delivered: 0,
+        }
+    }
+
+    /// Notes how much was delivered in total so far; `Some` is the new window to announce.
+    pub(crate) fn update(
+        &mut self,
+        now: Instant,
+        rtt: Duration,
+        delivered: u64,
+        parked: u64,
+        budget: u64,
+    ) -> Option<u64> {
+        let before = self.total(budget);
+        self.parked = parked;
+        if now.saturating_duration_since(self.epoch) >= rtt.max(INTERVAL_MIN) {
+            if delivered - self.delivered > self.size / 3 {
+                self.size = (self.size * 2).min(budget.max(INITIAL));
+            }
+            self.epoch = now;
+            self.delivered = delivered;
+        }
+        let after = self.total(budget);
+        (after != before).then_some(after)
+    }
+
+    /// The window announced to the peer.
+    pub(crate) fn total(&self, budget: u64) -> u64 {
+        (self.size + self.parked).min(budget.max(self.size))
+    }
+}
+
+/// The send window: unacknowledged data kept for retransmission. The library frees only the contiguous
+/// acknowledged prefix, so with losses it has to span several congestion windows.
+pub(crate) fn send_window(congestion_window: u64, budget: u64) -> u64 {
+    (congestion_window.saturating_mul(5) + (1 << 20)).min(budget)
+}
