@@ -1,0 +1,103 @@
+//! Socket buffer sizes, as large as the system lets us have them.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::net::sockopt;
+
+/// Which buffer of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferSide {
+    /// What has arrived and was not read: `SO_RCVBUF`.
+    Receive,
+    /// What was written and has not left: `SO_SNDBUF`.
+    Send,
+}
+
+/// Asks for a socket buffer of `wanted` bytes and says how many were granted.
+///
+/// With `CAP_NET_ADMIN` the size is forced beyond `net.core.rmem_max` / `wmem_max`; without, the kernel cuts it to
+/// them without a word, so compare what is returned with what was wanted. Linux doubles the number for its own
+/// bookkeeping; the doubling is taken out again. A buffer is never made smaller than it was.
+///
+/// # Errors
+///
+/// The system's, where `socket` is not a socket.
+pub fn socket_buffer_force(
+    socket: impl AsFd,
+    side: BufferSide,
+    wanted: usize,
+) -> io::Result<usize> {
+    let socket = socket.as_fd();
+    // The kernel takes an int and doubles it.
+    let wanted = wanted.min(i32::MAX as usize / 2);
+    let granted = || -> io::Result<usize> {
+        Ok(match side {
+            BufferSide::Receive => sockopt::socket_recv_buffer_size(socket)?,
+            BufferSide::Send => sockopt::socket_send_buffer_size(socket)?,
+        } / 2)
+    };
+    let before = granted()?;
+    if before >= wanted {
+        return Ok(before);
+    }
+    match side {
+        BufferSide::Receive => sockopt::set_socket_recv_buffer_size_force(socket, wanted)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, wanted))?,
+        BufferSide::Send => sockopt::set_socket_send_buffer_size_force(socket, wanted)
+            .or_else(|_| sockopt::set_socket_send_buffer_size(socket, wanted))?,
+    }
+    granted()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::net::UdpSocket;
+
+    #[test]
+    fn what_is_granted_is_between_what_was_there_and_what_was_wanted() {
+        for side in [BufferSide::Receive, BufferSide::Send] {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("a loopback socket");
+            let before = socket_buffer_force(&socket, side, 0).expect("a socket");
+            let granted = socket_buffer_force(&socket, side, before + 4096).expect("a socket");
+            assert!(
+                (before..=before + 4096).contains(&granted),
+                "{side:?}: {before} -> {granted}"
+            );
+            // Whoever may force gets all of it.
+            let can_force = sockopt::set_socket_recv_buffer_size_force(&socket, granted).is_ok();
+            assert!(
+                !can_force || granted == before + 4096,
+                "{side:?}: {before} -> {granted}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_buffer_is_never_made_smaller() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a loopback socket");
+        let before = sockopt::socket_recv_buffer_size(&socket).expect("a socket");
+        let granted = socket_buffer_force(&socket, BufferSide::Receive, 4096).expect("a socket");
+        assert_eq!(granted, before / 2);
+        assert_eq!(
+            sockopt::socket_recv_buffer_size(&socket).expect("a socket"),
+            before
+        );
+    }
+
+    #[test]
+    fn a_size_beyond_what_the_kernel_can_count_is_cut() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a loopback socket");
+        let granted =
+            socket_buffer_force(&socket, BufferSide::Send, usize::MAX).expect("cut, not refused");
+        assert!(granted > 0);
+    }
+
+    #[test]
+    fn a_file_is_refused() {
+        let file = File::open("/dev/null").expect("there");
+        assert!(socket_buffer_force(&file, BufferSide::Receive, 1).is_err());
+    }
+}
