@@ -1,0 +1,355 @@
+//! One rule: a pattern of targets.
+//!
+//! | rule | what it names |
+//! | --- | --- |
+//! | `HOST:PORT` | a name as written, in any case, at that port; or one address |
+//! | `CIDR:PORT`, `[v6/len]:PORT` | every address of the network, however the target names it |
+//! | `*:PORT`, `HOST:*`, `*:*` | any host, any port |
+//! | `unix:/path` | that path, byte for byte |
+//! | `unix:/dir/*` | any path below that directory, at any depth |
+//! | `*` | everything, Unix sockets and link-local addresses included |
+//!
+//! A name and `*` as a host do not lead to link-local addresses; an address or a network does.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use quictun_wire::target::{Target, TargetError};
+use thiserror::Error;
+
+/// A pattern of targets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    Everything,
+    Tcp {
+        host: HostPattern,
+        port: PortPattern,
+    },
+    UnixPath(String),
+    /// The directory, with its slash at the end.
+    UnixBelow(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum HostPattern {
+    Any,
+    /// In lower case, without a dot at the end.
+    Name(String),
+    Network(Network),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PortPattern {
+    Any,
+    Just(u16),
+}
+
+/// Addresses that share their first `len` bits. Never an IPv4 network in IPv6 form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Network {
+    base: IpAddr,
+    len: u8,
+}
+
+/// Whether a rule names a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    No,
+    /// Yes, for a Unix socket. A name is worth resolving: it may lead where the rule allows.
+    Yes,
+    /// The path begins with the rule's directory and may climb out of it.
+    CrookedPath,
+}
+
+/// Why a text is no rule. Each message says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// No colon in it.
+    #[error(
+        "a port is missing: write HOST:PORT, NETWORK/BITS:PORT, [IPV6]:PORT, *:PORT, HOST:*, unix:/PATH, unix:/DIRECTORY/* or *"
+    )]
+    MissingPort,
+    /// 0, above 65535, or no number.
+    #[error("bad port {port:?}: write a number from 1 to 65535, or *")]
+    BadPort {
+        /// The text after the last colon.
+        port: String,
+    },
+    /// `*.example.com`, `unix:/run/*.sock`.
+    #[error(
+        "'*' stands for a whole host, a whole port or all of a directory: list the others one by one"
+    )]
+    PartialWildcard,
+    /// Neither a name nor an address, or a path that is none.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// `10.0.0.0/33`, `db/8`.
+    #[error("{network:?} is not a network: write ADDRESS/BITS, as in 10.0.0.0/8 or [fd00::/8]")]
+    BadNetwork {
+        /// The text before the port.
+        network: String,
+    },
+    /// `10.1.2.3/8`: either the bits or the address are a slip.
+    #[error("{network:?} has bits set behind its prefix: write {instead:?}")]
+    HostBits {
+        /// The network as given.
+        network: String,
+        /// The network that it lies in.
+        instead: String,
+    },
+    /// A directory rule with `..` or the like.
+    #[error(
+        "{directory:?} holds '.', '..' or a doubled slash: write the plain path of the directory"
+    )]
+    CrookedDirectory {
+        /// The directory.
+        directory: String,
+    },
+}
+
+impl Rule {
+    pub(super) fn parse(text: &str) -> Result<Self, RuleError> {
+        if text == "*" {
+            return Ok(Self::Everything);
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            return parse_unix(path);
+        }
+        // As it stands in a target; "tcp:80" alone is a host named tcp.
+        let address = text
+            .strip_prefix("tcp:")
+            .filter(|rest| rest.contains(':'))
+            .unwrap_or(text);
+        let (host, port) = match address.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, port),
+            _ => return Err(RuleError::MissingPort),
+        };
+        Ok(Self::Tcp {
+            host: parse_host(host)?,
+            port: parse_port(port)?,
+        })
+    }
+
+    /// Whether this rule names a Unix socket, or a host by its name as far as can be told unresolved.
+    ///
+    /// Hosts written as addresses are for [`Rule::names_address`] and [`Rule::names_host`].
+    pub(super) fn reach(&self, target: &Target) -> Reach {
+        match (self, target) {
+            (Self::Everything, _) => Reach::Yes,
+            (Self::UnixPath(path), Target::Unix { path: asked }) if path == asked => Reach::Yes,
+            (Self::UnixBelow(dir), Target::Unix { path }) if path.starts_with(dir) => {
+                if is_plain(path) {
+                    Reach::Yes
+                } else {
+                    Reach::CrookedPath
+                }
+            }
+            (
+                Self::Tcp {
+                    host: HostPattern::Network(_),
+                    port,
+                },
+                Target::Tcp { port: asked, .. },
+            ) if port.names(*asked) => Reach::Yes,
+            (Self::Tcp { .. }, Target::Tcp { host, port, .. }) if self.names_host(host, *port) => {
+                Reach::Yes
+            }
+            _ => Reach::No,
+        }
+    }
+
+    /// Whether this rule names an address itself, not by way of a name or a wildcard.
+    ///
+    /// `addr` is in canonical form, as everything a rule holds.
+    pub(super) fn names_address(&self, port: u16, addr: IpAddr) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Tcp {
+                host: HostPattern::Network(net),
+                port: ports,
+            } => ports.names(port) && net.contains(addr),
+            Self::Tcp { .. } | Self::UnixPath(_) | Self::UnixBelow(_) => false,
+        }
+    }
+
+    /// Whether this rule names a host as the target writes it.
+    pub(super) fn names_host(&self, host: &str, port: u16) -> bool {
+        let Self::Tcp {
+            host: pattern,
+            port: ports,
+        } = self
+        else {
+            return false;
+        };
+        let named = match pattern {
+            HostPattern::Any => true,
+            HostPattern::Name(name) => name.eq_ignore_ascii_case(without_root(host)),
+            HostPattern::Network(_) => false,
+        };
+        named && ports.names(port)
+    }
+}
+
+/// The narrowest rule that names a target.
+pub(super) fn naming(target: &Target) -> String {
+    match target {
+        Target::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+        Target::Tcp { host, port, .. } => format!("{host}:{port}"),
+        Target::Unix { path } => format!("unix:{path}"),
+    }
+}
+
+/// The narrowest rule that names an address.
+pub(super) fn naming_addr(addr: IpAddr, port: u16) -> String {
+    std::net::SocketAddr::new(addr, port).to_string()
+}
+
+impl PortPattern {
+    fn names(self, port: u16) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Just(just) => just == port,
+        }
+    }
+}
+
+impl Network {
+    fn just(addr: IpAddr) -> Self {
+        let base = addr.to_canonical();
+        Self {
+            base,
+            len: if base.is_ipv4() { 32 } else { 128 },
+        }
+    }
+
+    fn contains(self, addr: IpAddr) -> bool {
+        match (self.base, addr) {
+            (IpAddr::V4(base), IpAddr::V4(addr)) => {
+                (base.to_bits() ^ addr.to_bits()).leading_zeros() >= self.len.into()
+            }
+            (IpAddr::V6(base), IpAddr::V6(addr)) => {
+                (base.to_bits() ^ addr.to_bits()).leading_zeros() >= self.len.into()
+            }
+            _ => false,
+        }
+    }
+}
+
+fn parse_unix(path: &str) -> Result<Rule, RuleError> {
+    let Some(dir) = path.strip_suffix("/*") else {
+        if path.contains('*') {
+            return Err(RuleError::PartialWildcard);
+        }
+        Target::parse(&format!("unix:{path}"))?;
+        return Ok(Rule::UnixPath(path.to_owned()));
+    };
+    if dir.contains('*') {
+        return Err(RuleError::PartialWildcard);
+    }
+    Target::parse(&format!("unix:{dir}/"))?;
+    if !dir.is_empty() && !is_plain(dir) {
+        return Err(RuleError::CrookedDirectory {
+            directory: dir.to_owned(),
+        });
+    }
+    Ok(Rule::UnixBelow(format!("{dir}/")))
+}
+
+/// Whether a path has no `.`, no `..` and no empty component, and so stays where its text says.
+fn is_plain(path: &str) -> bool {
+    path.strip_prefix('/').is_some_and(|relative| {
+        relative
+            .split('/')
+            .all(|component| !matches!(component, "" | "." | ".."))
+    })
+}
+
+fn parse_host(host: &str) -> Result<HostPattern, RuleError> {
+    if host == "*" {
+        return Ok(HostPattern::Any);
+    }
+    if host.contains('*') {
+        return Err(RuleError::PartialWildcard);
+    }
+    if host.contains('/') {
+        return parse_network(host).map(HostPattern::Network);
+    }
+    // A rule names what a target can be; any port will do to find out.
+    match Target::parse(&format!("tcp:{host}:1"))? {
+        Target::Tcp { host, .. } => Ok(match host.parse() {
+            Ok(addr) => HostPattern::Network(Network::just(addr)),
+            Err(_) => HostPattern::Name(without_root(&host).to_owned()),
+        }),
+        Target::Unix { path } => Err(TargetError::RelativePath { path }.into()),
+    }
+}
+
+/// A name as it is compared: `db.example.` and `db.example` are the same.
+fn without_root(host: &str) -> &str {
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+fn parse_network(text: &str) -> Result<Network, RuleError> {
+    let bad = || RuleError::BadNetwork {
+        network: text.to_owned(),
+    };
+    let inner = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let (addr, len) = inner.unwrap_or(text).split_once('/').ok_or_else(bad)?;
+    let addr: IpAddr = addr.parse().map_err(|_| bad())?;
+    let digits = !len.is_empty() && len.bytes().all(|byte| byte.is_ascii_digit());
+    let len: u8 = len.parse().ok().filter(|_| digits).ok_or_else(bad)?;
+    let most = if addr.is_ipv4() { 32 } else { 128 };
+    if len > most || addr.is_ipv6() != inner.is_some() {
+        return Err(bad());
+    }
+    let base = mask(addr, len);
+    if base != addr {
+        let instead = format!("{base}/{len}");
+        let instead = if addr.is_ipv6() {
+            format!("[{instead}]")
+        } else {
+            instead
+        };
+        return Err(RuleError::HostBits {
+            network: text.to_owned(),
+            instead,
+        });
+    }
+    // ::ffff:10.0.0.0/104 is 10.0.0.0/8. A shorter prefix holds IPv6 addresses alone.
+    Ok(match base.to_canonical() {
+        v4 @ IpAddr::V4(_) if base.is_ipv6() && len >= 96 => Network {
+            base: v4,
+            len: len - 96,
+        },
+        _ => Network { base, len },
+    })
+}
+
+/// The first `len` bits of an address, the rest zero.
+fn mask(addr: IpAddr, len: u8) -> IpAddr {
+    match addr {
+        IpAddr::V4(v4) => {
+            let ones = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
+            Ipv4Addr::from_bits(v4.to_bits() & ones).into()
+        }
+        IpAddr::V6(v6) => {
+            let ones = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+            Ipv6Addr::from_bits(v6.to_bits() & ones).into()
+        }
+    }
+}
+
+fn parse_port(port: &str) -> Result<PortPattern, RuleError> {
+    if port == "*" {
+        return Ok(PortPattern::Any);
+    }
+    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+    match port.parse() {
+        Ok(number) if digits && number != 0 => Ok(PortPattern::Just(number)),
+        _ => Err(RuleError::BadPort {
+            port: port.to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,61 @@
+//! Who is who, and who may go where.
+
+mod identities;
+mod properties;
+mod rules;
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::settings::{CertificateFiles, ClientProof, NamedClient, Pin, TargetRule};
+use crate::tls::TlsError;
+
+fn target(text: &str) -> Target {
+    Target::parse(text).expect("a target")
+}
+
+fn addr(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn open(guard: Guard) -> Policy {
+    Policy::new(&Access::Open { ca: None, guard }).expect("a policy")
+}
+
+/// A policy with one client that has these rules, and that client.
+fn named(rules: &[&str]) -> (Policy, Peer) {
+    let client = settings("laptop", vec![ClientProof::Pin(Pin([1; 32]))], rules);
+    let policy = Policy::new(&Access::Named {
+        clients: vec![client],
+        ca: None,
+    })
+    .expect("a policy");
+    let Mode::Named(register) = &policy.mode else {
+        panic!("not named")
+    };
+    let peer = Peer::Named(register.by_pin[&Pin([1; 32])].clone());
+    (policy, peer)
+}
+
+fn settings(name: &str, proofs: Vec<ClientProof>, rules: &[&str]) -> NamedClient {
+    let allow = rules
+        .iter()
+        .map(|rule| TargetRule((*rule).to_owned()))
+        .collect();
+    NamedClient {
+        name: name.to_owned(),
+        proofs,
+        allow,
+    }
+}
+
+/// Whether a flow is dialled: the decision before the name is resolved, and the one after.
+fn dialled(
+    policy: &Policy,
+    peer: &Peer,
+    target: &Target,
+    addr: Option<IpAddr>,
+) -> Result<(), Denied> {
+    policy.may_reach(peer, target)?;
+    addr.map_or(Ok(()), |addr| policy.may_reach_addr(peer, target, addr))
+}

@@ -1,0 +1,311 @@
+//! Certificates and secrets against the register of clients.
+
+use std::fs;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+
+use super::*;
+use crate::identity;
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+fn by_name(name: &str) -> NamedClient {
+    settings(name, vec![ClientProof::CertificateName], &[])
+}
+
+fn policy(clients: Vec<NamedClient>, ca: Option<PathBuf>) -> Result<Policy, AccessError> {
+    Policy::new(&Access::Named { clients, ca })
+}
+
+fn name_of(peer: &Peer) -> Option<&str> {
+    match peer {
+        Peer::Named(client) => Some(client.name()),
+        Peer::Anyone | Peer::Unknown => None,
+    }
+}
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    file: PathBuf,
+}
+
+impl Authority {
+    fn new(dir: &TempDir, name: &str) -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
+        let cert = params.self_signed(&key).expect("a certificate");
+        let file = dir.path().join(format!("{name}.pem"));
+        fs::write(&file, cert.pem()).expect("written");
+        Self {
+            issuer: Issuer::new(params, key),
+            file,
+        }
+    }
+
+    fn issue(&self, names: &[&str]) -> CertificateDer<'static> {
+        self.issue_with(&params(names))
+    }
+
+    fn issue_with(&self, params: &CertificateParams) -> CertificateDer<'static> {
+        let key = KeyPair::generate().expect("a key");
+        params
+            .signed_by(&key, &self.issuer)
+            .expect("a certificate")
+            .der()
+            .clone()
+    }
+}
+
+fn params(names: &[&str]) -> CertificateParams {
+    let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+    CertificateParams::new(names).expect("names")
+}
+
+fn self_made(names: &[&str]) -> CertificateDer<'static> {
+    let key = KeyPair::generate().expect("a key");
+    params(names)
+        .self_signed(&key)
+        .expect("a certificate")
+        .der()
+        .clone()
+}
+
+#[test]
+fn client_is_known_by_its_pinned_key() {
+    let (one, two) = (
+        identity::ephemeral().expect("made"),
+        identity::ephemeral().expect("made"),
+    );
+    let other = identity::ephemeral().expect("made");
+    let clients = vec![
+        settings("one", vec![ClientProof::Pin(one.pin)], &[]),
+        settings(
+            "two",
+            vec![ClientProof::Pin(Pin([0; 32])), ClientProof::Pin(two.pin)],
+            &[],
+        ),
+    ];
+    let policy = policy(clients, None).expect("a policy");
+    assert_eq!(name_of(&policy.identify(Some(&one.chain))), Some("one"));
+    assert_eq!(name_of(&policy.identify(Some(&two.chain))), Some("two"));
+    assert_eq!(policy.identify(Some(&other.chain)), Peer::Unknown);
+    assert_eq!(policy.identify(Some(&[])), Peer::Unknown);
+    assert_eq!(policy.identify(None), Peer::Unknown);
+    assert_eq!(
+        policy.identify(Some(&[CertificateDer::from(vec![0x30])])),
+        Peer::Unknown
+    );
+    // Only the first certificate is the client's own.
+    let behind = [other.chain[0].clone(), one.chain[0].clone()];
+    assert_eq!(policy.identify(Some(&behind)), Peer::Unknown);
+}
+
+#[test]
+fn client_is_known_by_the_name_in_a_certificate_of_the_authorities() {
+    let dir = directory();
+    let (ca, other) = (Authority::new(&dir, "ca"), Authority::new(&dir, "other"));
+    let clients = vec![by_name("laptop.example"), by_name("phone")];
+    let policy = policy(clients, Some(ca.file.clone())).expect("a policy");
+    let identify =
+        |cert: CertificateDer<'static>| name_of(&policy.identify(Some(&[cert]))).map(str::to_owned);
+
+    assert_eq!(
+        identify(ca.issue(&["laptop.example"])).as_deref(),
+        Some("laptop.example")
+    );
+    assert_eq!(
+        identify(ca.issue(&["x.example", "PHONE"])).as_deref(),
+        Some("phone")
+    );
+    assert_eq!(identify(ca.issue(&["tablet.example"])), None);
+    assert_eq!(identify(ca.issue(&["*.example"])), None);
+    assert_eq!(identify(ca.issue(&[])), None);
+    assert_eq!(identify(other.issue(&["phone"])), None);
+    // Whatever the handshake let in: a name that one gave oneself counts for nothing.
+    assert_eq!(identify(self_made(&["phone"])), None);
+
+    let mut expired = params(&["phone"]);
+    expired.not_after = rcgen::date_time_ymd(2001, 1, 2);
+    assert_eq!(identify(ca.issue_with(&expired)), None);
+    let mut for_servers = params(&["phone"]);
+    for_servers.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    assert_eq!(identify(ca.issue_with(&for_servers)), None);
+}
+
+#[test]
+fn certificate_name_counts_for_clients_that_asked_for_it_only() {
+    let dir = directory();
+    let ca = Authority::new(&dir, "ca");
+    let clients = vec![
+        settings("laptop", vec![ClientProof::Pin(Pin([1; 32]))], &[]),
+        by_name("phone"),
+    ];
+    let policy = policy(clients, Some(ca.file.clone())).expect("a policy");
+    assert_eq!(
+        policy.identify(Some(&[ca.issue(&["laptop"])])),
+        Peer::Unknown
+    );
+}
+
+#[test]
+fn client_is_known_by_a_proof_of_its_secret() {
+    let dir = directory();
+    let secret = |name: &str, content: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, content).expect("written");
+        ClientProof::PskFile(path)
+    };
+    let clients = vec![
+        settings("one", vec![secret("1", "0123456789abcdef\n")], &[]),
+        settings(
+            "two",
+            vec![
+                secret("2", "fedcba9876543210"),
+                secret("3", "another secret of two"),
+            ],
+            &[],
+        ),
+    ];
+    let policy = policy(clients, None).expect("a policy");
+    let exporter = [9; 32];
+    for (secret, name) in [
+        ("0123456789abcdef", Some("one")),
+        ("fedcba9876543210", Some("two")),
+        ("another secret of two", Some("two")),
+        ("0123456789abcdef\n", None),
+        ("", None),
+    ] {
+        let proof = psk::proof(secret.as_bytes(), &exporter);
+        let client = policy.identify_by_proof(&exporter, &proof);
+        assert_eq!(client.as_deref().map(Client::name), name, "{secret:?}");
+    }
+    assert!(policy.accepts_proofs());
+    assert!(!policy_of_pins().accepts_proofs());
+    // Heard on one connection, of no use on another.
+    let heard = psk::proof(b"0123456789abcdef", &exporter);
+    assert_eq!(policy.identify_by_proof(&[8; 32], &heard), None);
+}
+
+fn policy_of_pins() -> Policy {
+    let clients = vec![settings("a", vec![ClientProof::Pin(Pin([1; 32]))], &[])];
+    policy(clients, None).expect("a policy")
+}
+
+#[test]
+fn open_mode_knows_nobody() {
+    let policy = open(Guard::default());
+    let cert = identity::ephemeral().expect("made").chain;
+    assert_eq!(policy.identify(None), Peer::Anyone);
+    assert_eq!(policy.identify(Some(&cert)), Peer::Anyone);
+    assert!(!policy.accepts_proofs());
+    assert_eq!(
+        policy.identify_by_proof(&[0; 32], &psk::proof(b"", &[0; 32])),
+        None
+    );
+}
+
+#[test]
+fn b10_open_mode_with_authorities_lets_nobody_in_without_a_certificate() {
+    let access = Access::Open {
+        ca: Some("/ca.pem".into()),
+        guard: Guard::default(),
+    };
+    let policy = Policy::new(&access).expect("a policy");
+    let peer = policy.identify(None);
+    assert_eq!(peer, Peer::Unknown);
+    let refused = policy.may_reach(&peer, &target("tcp:127.0.0.1:22"));
+    assert!(
+        matches!(refused, Err(Denied::UnknownClient { .. })),
+        "{refused:?}"
+    );
+    assert!(
+        policy
+            .may_reach_addr(&peer, &target("tcp:db:22"), addr("10.0.0.1"))
+            .is_err()
+    );
+}
+
+#[test]
+fn settings_that_cannot_be_enforced_are_errors() {
+    let dir = directory();
+    let path = dir.path().join("psk");
+    fs::write(&path, "0123456789abcdef").expect("written");
+    let pin = || vec![ClientProof::Pin(Pin([1; 32]))];
+    let psk = || vec![ClientProof::PskFile(path.clone())];
+    let missing = || vec![ClientProof::PskFile("/nonexistent/psk".into())];
+    let error =
+        |clients: Vec<NamedClient>| policy(clients, None).expect_err("no policy").to_string();
+
+    assert_eq!(
+        error(vec![settings("a", pin(), &["db"])]),
+        "the rule \"db\" of the client \"a\" has no meaning"
+    );
+    assert_eq!(
+        error(vec![settings("", pin(), &[])]),
+        "a client has no name: names appear in logs and metrics"
+    );
+    assert_eq!(
+        error(vec![settings("a", pin(), &[]), settings("a", vec![], &[])]),
+        "two clients are named \"a\": give each its own name"
+    );
+    assert_eq!(
+        error(vec![settings("a", pin(), &[]), settings("b", pin(), &[])]),
+        format!(
+            "the clients \"a\" and \"b\" have the same key {}: give each its own",
+            Pin([1; 32])
+        )
+    );
+    assert_eq!(
+        error(vec![settings("a", psk(), &[]), settings("b", psk(), &[])]),
+        "the clients \"a\" and \"b\" have the same secret: give each its own"
+    );
+    assert_eq!(
+        error(vec![settings("a", missing(), &[])]),
+        "the client \"a\" has no usable secret"
+    );
+    assert_eq!(
+        error(vec![by_name("a")]),
+        "the client \"a\" is known by its certificate's name but there are no authorities: name their file with ca, or pin the client's key"
+    );
+    let ca = Authority::new(&dir, "ca").file;
+    let error = policy(vec![by_name("Bob's laptop")], Some(ca)).expect_err("no DNS name");
+    assert!(
+        matches!(error, AccessError::NotADnsName { .. }),
+        "{error:?}"
+    );
+    let error = policy(vec![], Some(dir.path().join("none.pem"))).expect_err("no authorities");
+    assert!(
+        matches!(error, AccessError::Authorities(TlsError::Authorities(_))),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn the_files_of_keygen_make_a_client_that_is_known() {
+    let dir = directory();
+    let pin = identity::generate(dir.path(), "client").expect("made");
+    let files = CertificateFiles {
+        cert: dir.path().join("client.crt"),
+        key: dir.path().join("client.key"),
+    };
+    let shown = identity::load_files(&files).expect("a pair");
+    let clients = vec![settings(
+        "laptop",
+        vec![ClientProof::Pin(pin)],
+        &["127.0.0.1:22"],
+    )];
+    let policy = policy(clients, None).expect("a policy");
+    let peer = policy.identify(Some(&shown.chain));
+    assert_eq!(
+        dialled(&policy, &peer, &target("tcp:127.0.0.1:22"), None),
+        Ok(())
+    );
+    assert!(dialled(&policy, &peer, &target("tcp:127.0.0.1:23"), None).is_err());
+}

@@ -1,0 +1,480 @@
+//! Targets against the guard of open mode and against rules.
+
+use quictun_wire::target::TargetError;
+
+use super::*;
+
+#[test]
+fn b9_open_mode_refuses_unix_sockets_and_link_local_addresses() {
+    let policy = open(Guard::default());
+    let refused = |text: &str, resolved: Option<&str>| {
+        let result = dialled(&policy, &Peer::Anyone, &target(text), resolved.map(addr));
+        result.expect_err(text)
+    };
+    for path in ["unix:/var/run/docker.sock", "/run/x.sock", "unix:/a/../b"] {
+        assert!(matches!(refused(path, None), Denied::Unix { .. }), "{path}");
+    }
+    for literal in [
+        "tcp:169.254.169.254:80",
+        "tcp4:169.254.0.1:80",
+        "169.254.169.254:80",
+        "tcp:[::ffff:169.254.169.254]:80",
+        "tcp:[::ffff:a9fe:a9fe]:80",
+        "tcp:[64:ff9b::a9fe:a9fe]:80",
+        "tcp:[fe80::1]:22",
+        "tcp6:[febf:ffff::1]:22",
+    ] {
+        assert!(
+            matches!(refused(literal, None), Denied::LinkLocal { .. }),
+            "{literal}"
+        );
+    }
+    for behind_a_name in [
+        "169.254.169.254",
+        "::ffff:169.254.169.254",
+        "64:ff9b::169.254.169.254",
+        "fe80::a",
+        "169.254.0.0",
+    ] {
+        let result = refused("tcp:metadata.example:80", Some(behind_a_name));
+        assert!(
+            matches!(result, Denied::LinkLocal { .. }),
+            "{behind_a_name}"
+        );
+    }
+}
+
+#[test]
+fn open_mode_reaches_everything_else() {
+    let policy = open(Guard::default());
+    for text in [
+        "tcp:127.0.0.1:22",
+        "tcp:[::1]:22",
+        "tcp:10.0.0.1:5432",
+        "tcp:169.253.255.255:1",
+        "tcp:[fec0::1]:1",
+    ] {
+        assert_eq!(
+            dialled(&policy, &Peer::Anyone, &target(text), None),
+            Ok(()),
+            "{text}"
+        );
+    }
+    let name = target("tcp:db.example:5432");
+    assert_eq!(
+        dialled(&policy, &Peer::Anyone, &name, Some(addr("192.0.2.1"))),
+        Ok(())
+    );
+}
+
+#[test]
+fn each_guard_opens_its_own_kind_only() {
+    let (socket, local) = (target("unix:/run/x"), target("tcp:169.254.169.254:80"));
+    let unix = open(Guard {
+        allow_unix: true,
+        allow_link_local: false,
+    });
+    assert!(unix.may_reach(&Peer::Anyone, &socket).is_ok());
+    assert!(unix.may_reach(&Peer::Anyone, &local).is_err());
+    let link = open(Guard {
+        allow_unix: false,
+        allow_link_local: true,
+    });
+    assert!(link.may_reach(&Peer::Anyone, &socket).is_err());
+    assert!(link.may_reach(&Peer::Anyone, &local).is_ok());
+    assert!(
+        link.may_reach_addr(&Peer::Anyone, &target("tcp:m:80"), addr("fe80::1"))
+            .is_ok()
+    );
+}
+
+#[test]
+fn refusals_say_what_would_allow_it() {
+    let policy = open(Guard::default());
+    let refusal = |text| {
+        policy
+            .may_reach(&Peer::Anyone, &target(text))
+            .expect_err(text)
+            .to_string()
+    };
+    assert_eq!(
+        refusal("unix:/run/docker.sock"),
+        "Unix sockets are closed to clients without a name: start the server with --allow-unix, or name the client and give it the rule \"unix:/run/docker.sock\""
+    );
+    assert_eq!(
+        refusal("tcp:[::ffff:169.254.169.254]:80"),
+        "link-local addresses such as 169.254.169.254 are closed to clients without a name: start the server with --allow-link-local, or name the client and give it the rule \"169.254.169.254:80\""
+    );
+
+    let (policy, peer) = named(&["db:5432", "unix:/run/db/*"]);
+    let refusal = |text, resolved: Option<&str>| {
+        dialled(&policy, &peer, &target(text), resolved.map(addr))
+            .expect_err(text)
+            .to_string()
+    };
+    assert_eq!(
+        refusal("tcp:10.0.0.1:22", None),
+        "the client \"laptop\" has no rule for tcp:10.0.0.1:22: \"10.0.0.1:22\" would allow it"
+    );
+    assert_eq!(
+        refusal("tcp:db:5432", Some("fe80::1")),
+        "tcp:db:5432 leads to fe80::1, and link-local addresses are not reached by name or wildcard: \"[fe80::1]:5432\" would allow it to the client \"laptop\""
+    );
+    assert_eq!(
+        refusal("unix:/run/db/../docker.sock", None),
+        "unix:/run/db/../docker.sock holds '.', '..' or a doubled slash and so is matched by no directory rule: \"unix:/run/db/../docker.sock\" would allow it to the client \"laptop\""
+    );
+    assert_eq!(
+        policy
+            .may_reach(&Peer::Unknown, &target("tcp:db:5432"))
+            .expect_err("unknown")
+            .to_string(),
+        "the client is none that the server knows: give it the key or secret of a named client that has the rule \"db:5432\""
+    );
+}
+
+/// Checks targets against one rule. `NAME@ADDRESS:PORT` is a name that leads to an address.
+#[track_caller]
+fn check(rule: &str, allowed: &[&str], refused: &[&str]) {
+    let (policy, peer) = named(&[rule]);
+    let flow = |text: &str| match text.split_once('@') {
+        None => dialled(&policy, &peer, &target(text), None),
+        Some((name, leads_to)) => {
+            let leads_to: std::net::SocketAddr = leads_to.parse().expect("an address and port");
+            let name = target(&format!("tcp:{name}:{}", leads_to.port()));
+            dialled(&policy, &peer, &name, Some(leads_to.ip()))
+        }
+    };
+    for text in allowed {
+        assert_eq!(flow(text), Ok(()), "{rule} allows {text}");
+    }
+    for text in refused {
+        assert!(flow(text).is_err(), "{rule} refuses {text}");
+    }
+}
+
+#[test]
+fn host_and_port() {
+    check(
+        "db.example:5432",
+        &[
+            "tcp:db.example:5432",
+            "tcp4:DB.Example:5432",
+            "tcp:db.example.:5432",
+            "db.example@10.0.0.1:5432",
+        ],
+        &[
+            "tcp:db.example:5433",
+            "tcp:xdb.example:5432",
+            "tcp:db.example.evil:5432",
+            "tcp:db:5432",
+            "tcp:10.0.0.1:5432",
+            "unix:/db.example:5432",
+            "db.example@169.254.169.254:5432",
+            "db.example@[::ffff:169.254.169.254]:5432",
+            "other@10.0.0.1:5432",
+        ],
+    );
+    check("DB.EXAMPLE.:5432", &["tcp:db.example:5432"], &[]);
+    check(
+        "tcp:db.example:5432",
+        &["tcp:db.example:5432"],
+        &["tcp:tcp:5432"],
+    );
+    check("tcp:80", &["tcp:tcp:80"], &["tcp:db:80"]);
+}
+
+#[test]
+fn one_address() {
+    check(
+        "10.0.0.1:22",
+        &[
+            "tcp:10.0.0.1:22",
+            "tcp4:10.0.0.1:22",
+            "tcp:[::ffff:10.0.0.1]:22",
+            "vm@10.0.0.1:22",
+        ],
+        &[
+            "tcp:10.0.0.10:22",
+            "tcp:10.0.0.1:2222",
+            "vm@10.0.0.2:22",
+            "tcp:[::10.0.0.1]:22",
+        ],
+    );
+    check(
+        "[2001:db8::1]:22",
+        &[
+            "tcp:[2001:db8::1]:22",
+            "tcp:[2001:DB8:0::1]:22",
+            "vm@[2001:db8::1]:22",
+        ],
+        &["tcp:[2001:db8::10]:22", "tcp:[::1]:22"],
+    );
+    check(
+        "[::ffff:10.0.0.1]:22",
+        &["tcp:10.0.0.1:22", "tcp:[::ffff:10.0.0.1]:22"],
+        &["tcp:10.0.0.2:22"],
+    );
+    check(
+        "169.254.169.254:80",
+        &["tcp:169.254.169.254:80", "meta@169.254.169.254:80"],
+        &["tcp:169.254.0.1:80"],
+    );
+}
+
+#[test]
+fn networks() {
+    check(
+        "10.0.0.0/8:5432",
+        &[
+            "tcp:10.255.0.1:5432",
+            "tcp:[::ffff:10.0.0.1]:5432",
+            "db@10.1.2.3:5432",
+        ],
+        &[
+            "tcp:11.0.0.1:5432",
+            "tcp:10.0.0.1:22",
+            "db@192.0.2.1:5432",
+            "db@[::1]:5432",
+            "unix:/10.0.0.0",
+        ],
+    );
+    check(
+        "0.0.0.0/0:22",
+        &["tcp:127.0.0.1:22", "tcp:169.254.0.1:22"],
+        &["tcp:[::1]:22"],
+    );
+    check(
+        "[fd00::/8]:*",
+        &["tcp:[fdff::1]:1", "vm@[fd12::1]:65535"],
+        &["tcp:[fe00::1]:1", "tcp:10.0.0.1:1"],
+    );
+    check(
+        "[::/0]:22",
+        &["tcp:[::1]:22", "tcp:[fe80::1]:22"],
+        &["tcp:127.0.0.1:22", "tcp:[::ffff:127.0.0.1]:22"],
+    );
+    check(
+        "[::ffff:10.0.0.0/104]:22",
+        &["tcp:10.9.9.9:22"],
+        &["tcp:11.0.0.1:22", "tcp:[::1]:22"],
+    );
+    check(
+        "10.0.0.128/25:22",
+        &["tcp:10.0.0.128:22", "tcp:10.0.0.255:22"],
+        &["tcp:10.0.0.127:22"],
+    );
+    check("10.0.0.1/32:22", &["tcp:10.0.0.1:22"], &["tcp:10.0.0.0:22"]);
+    check(
+        "[fe80::/10]:22",
+        &["tcp:[fe80::1]:22", "vm@[fe80::1]:22"],
+        &["tcp:[fec0::1]:22"],
+    );
+}
+
+#[test]
+fn wildcards() {
+    check(
+        "*:22",
+        &[
+            "tcp:10.0.0.1:22",
+            "tcp:[::1]:22",
+            "tcp:db:22",
+            "db@192.0.2.1:22",
+        ],
+        &[
+            "tcp:db:23",
+            "unix:/x",
+            "tcp:169.254.169.254:22",
+            "tcp:[fe80::1]:22",
+            "db@[fe80::1]:22",
+        ],
+    );
+    check(
+        "db:*",
+        &["tcp:db:1", "tcp:db:65535"],
+        &["tcp:web:1", "db@169.254.0.1:80"],
+    );
+    check(
+        "*:*",
+        &["tcp:db:1", "tcp:127.0.0.1:65535"],
+        &["unix:/x", "tcp:169.254.169.254:80"],
+    );
+    check(
+        "*",
+        &[
+            "tcp:db:1",
+            "unix:/x",
+            "unix:/a/../x",
+            "tcp:169.254.169.254:80",
+            "db@[fe80::1]:80",
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn unix_paths() {
+    check(
+        "unix:/run/db.sock",
+        &["unix:/run/db.sock", "/run/db.sock"],
+        &[
+            "unix:/run/db.sock2",
+            "unix:/run/db",
+            "unix:/RUN/db.sock",
+            "unix:/run//db.sock",
+            "unix:/run/./db.sock",
+            "tcp:run:1",
+        ],
+    );
+    check(
+        "unix:/run/../db.sock",
+        &["unix:/run/../db.sock"],
+        &["unix:/db.sock"],
+    );
+    check(
+        "unix:/run/db/*",
+        &[
+            "unix:/run/db/a",
+            "unix:/run/db/sub/a",
+            "unix:/run/db/..a",
+            "unix:/run/db/a.",
+        ],
+        &[
+            "unix:/run/db",
+            "unix:/run/db/",
+            "unix:/run/db/..",
+            "unix:/run/db/../docker.sock",
+            "unix:/run/db/x/../../docker.sock",
+            "unix:/run/db/./a",
+            "unix:/run/db/.",
+            "unix:/run/db//a",
+            "unix:/run/db/a/",
+            "unix://run/db/a",
+            "unix:/run/dbx/a",
+            "unix:/run/a",
+        ],
+    );
+    check(
+        "unix:/*",
+        &["unix:/a", "unix:/run/a"],
+        &["unix://a", "unix:/../a", "tcp:db:1"],
+    );
+}
+
+#[test]
+fn nothing_without_a_rule() {
+    let (policy, peer) = named(&[]);
+    for text in ["tcp:127.0.0.1:22", "tcp:db:1", "unix:/x"] {
+        let refused = policy.may_reach(&peer, &target(text));
+        assert!(
+            matches!(refused, Err(Denied::NoRule { .. })),
+            "{text}: {refused:?}"
+        );
+    }
+    assert!(
+        policy
+            .may_reach_addr(&peer, &target("tcp:db:1"), addr("10.0.0.1"))
+            .is_err()
+    );
+}
+
+#[test]
+fn name_under_a_network_rule_waits_for_its_address() {
+    let (policy, peer) = named(&["10.0.0.0/8:5432"]);
+    let name = target("tcp:db:5432");
+    assert_eq!(policy.may_reach(&peer, &name), Ok(()));
+    let refused = policy.may_reach_addr(&peer, &name, addr("192.0.2.1"));
+    let Err(Denied::NoRuleForAddr { rule, .. }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(rule, "192.0.2.1:5432");
+    // No rule for the port: not even resolved.
+    assert!(policy.may_reach(&peer, &target("tcp:db:22")).is_err());
+}
+
+#[test]
+fn texts_that_are_no_rule_say_what_to_write() {
+    use RuleError::{
+        BadNetwork, BadPort, CrookedDirectory, HostBits, MissingPort, PartialWildcard,
+    };
+    let port = |text: &str| BadPort {
+        port: text.to_owned(),
+    };
+    let network = |text: &str| BadNetwork {
+        network: text.to_owned(),
+    };
+    for (rule, expected) in [
+        ("", MissingPort),
+        ("db", MissingPort),
+        ("10.0.0.0/8", MissingPort),
+        ("[::1]", MissingPort),
+        ("db:", port("")),
+        ("db:0", port("0")),
+        ("db:65536", port("65536")),
+        ("db:+22", port("+22")),
+        ("db:ssh", port("ssh")),
+        ("*.example.com:22", PartialWildcard),
+        ("unix:/run/*.sock", PartialWildcard),
+        ("unix:/*/x/*", PartialWildcard),
+        ("db/8:22", network("db/8")),
+        ("10.0.0.0/33:22", network("10.0.0.0/33")),
+        ("10.0.0.0/:22", network("10.0.0.0/")),
+        ("10.0.0.0/+8:22", network("10.0.0.0/+8")),
+        ("[fd00::/129]:22", network("[fd00::/129]")),
+        ("fd00::/8:22", network("fd00::/8")),
+        ("[10.0.0.0/8]:22", network("[10.0.0.0/8]")),
+        (
+            "10.1.2.3/8:22",
+            HostBits {
+                network: "10.1.2.3/8".to_owned(),
+                instead: "10.0.0.0/8".to_owned(),
+            },
+        ),
+        (
+            "10.0.0.1/0:22",
+            HostBits {
+                network: "10.0.0.1/0".to_owned(),
+                instead: "0.0.0.0/0".to_owned(),
+            },
+        ),
+        (
+            "[fd00::1/8]:22",
+            HostBits {
+                network: "[fd00::1/8]".to_owned(),
+                instead: "[fd00::/8]".to_owned(),
+            },
+        ),
+        ("::1:22", TargetError::UnbracketedIpv6.into()),
+        (":22", TargetError::EmptyHost.into()),
+        ("d b:22", TargetError::BadHost { found: ' ' }.into()),
+        (
+            "127.1:22",
+            TargetError::BadIpv4 {
+                host: "127.1".to_owned(),
+            }
+            .into(),
+        ),
+        (
+            "unix:run/x",
+            TargetError::RelativePath {
+                path: "run/x".to_owned(),
+            }
+            .into(),
+        ),
+        (
+            "unix:/a/../b/*",
+            CrookedDirectory {
+                directory: "/a/../b".to_owned(),
+            },
+        ),
+        (
+            "unix:/a//*",
+            CrookedDirectory {
+                directory: "/a/".to_owned(),
+            },
+        ),
+    ] {
+        assert_eq!(Rule::parse(rule), Err(expected), "{rule:?}");
+    }
+}

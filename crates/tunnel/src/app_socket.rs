@@ -1,0 +1,108 @@
+//! Application sockets: TCP and Unix streams as the engine sees them.
+
+use std::io::{self, IoSlice, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use quictun_engine::Socket;
+use rustix::buffer::spare_capacity;
+use socket2::SockRef;
+
+/// Unsent bytes in the kernel below which a TCP socket counts as writable. Less queued data means less
+/// delay for what follows; 128 KiB still lasts a local reader for several scheduler ticks.
+const NOTSENT_LOWAT: u32 = 128 * 1024;
+
+/// A connected, non-blocking application socket.
+#[derive(Debug)]
+pub(crate) enum AppSocket {
+    Tcp(TcpStream),
+    /// Closing after an abort looks like an ordinary end here: Unix sockets have no reset.
+    Unix(UnixStream),
+}
+
+impl AppSocket {
+    /// Takes over a TCP connection.
+    pub(crate) fn tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        SockRef::from(&stream).set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
+        Ok(Self::Tcp(stream))
+    }
+
+    /// Takes over a Unix connection.
+    pub(crate) fn unix(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self::Unix(stream))
+    }
+
+    /// The address of the application, as text.
+    pub(crate) fn peer(&self) -> String {
+        match self {
+            Self::Tcp(stream) => stream
+                .peer_addr()
+                .map_or_else(|_| "unknown".to_owned(), |address| address.to_string()),
+            Self::Unix(stream) => stream
+                .peer_addr()
+                .ok()
+                .and_then(|address| address.as_pathname().map(|path| path.display().to_string()))
+                .unwrap_or_else(|| "unix".to_owned()),
+        }
+    }
+
+    /// The error that a failed or finished connect left behind.
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        match self {
+            Self::Tcp(stream) => stream.take_error(),
+            Self::Unix(stream) => stream.take_error(),
+        }
+    }
+}
+
+impl AsFd for AppSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Socket for AppSocket {
+    fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        loop {
+            match rustix::io::read(&*self, spare_capacity(into)) {
+                Err(rustix::io::Errno::INTR) => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
+        loop {
+            let result = match self {
+                Self::Tcp(stream) => stream.write_vectored(chunks),
+                Self::Unix(stream) => stream.write_vectored(chunks),
+            };
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+
+    fn abort(&mut self) {
+        if let Self::Tcp(stream) = self {
+            // An error means that the socket has failed already: then there is nothing to reset.
+            if SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).is_err() {}
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What a client's worker does: it accepts applications and asks for tokens.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use quictun_engine::Event;
+use slab::Slab;
+use tokio::sync::mpsc::Sender;
+use tracing::{debug, info, warn};
+
+use crate::app_socket::AppSocket;
+use crate::control::Request;
+use crate::flow_log::log_closed;
+use crate::listener::{Accepted, Listener};
+use crate::mailbox::Message;
+use crate::poller::{Key, Ready};
+use crate::worker::{Duty, Io};
+
+/// Connections taken from one listener before others have their turn.
+const ACCEPT_BURST: usize = 64;
+
+/// Connections that may wait for a token.
+const WAITING_MAX: usize = 4096;
+
+/// Pause after descriptors ran out: long enough for some to be closed, short enough not to be felt.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// A client's worker.
+#[derive(Debug)]
+pub(crate) struct ClientDuty {
+    pub(crate) index: usize,
+    pub(crate) forwards: Vec<ForwardDuty>,
+    pub(crate) control: Sender<Request>,
+    pub(crate) waiting: Slab<Waiting>,
+    pub(crate) tickets: u64,
+    /// Accepting pauses until then.
+    pub(crate) paused: Option<Instant>,
+    pub(crate) stopped: bool,
+}
+
+/// One listener and where its connections lead.
+#[derive(Debug)]
+pub(crate) struct ForwardDuty {
+    pub(crate) listener: Listener,
+    /// The token of every connection; `None`: the plugin is asked for each.
+    pub(crate) token: Option<String>,
+}
+
+/// A connection whose token is being asked for.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    socket: AppSocket,
+    ticket: u64,
+}
+
+impl Duty for ClientDuty {
+    fn start(&mut self, io: &mut Io<'_>) -> io::Result<()> {
+        for (index, forward) in self.forwards.iter().enumerate() {
+            io.poller.add_listener(&forward.listener, Key::Listener(index))?;
+        }
+        Ok(())
+    }
+
+    fn handle_event(&mut self, io: &mut Io<'_>, event: Event) {
+        match event {
+            Event::Resolve => {
+                let worker = self.index;
+                if self.control.try_send(Request::ResolveServer { worker }).is_err() {
+                    let busy = Err("too many look-ups are waiting".to_owned());
+                    io.engine.handle_resolved(io.now, busy);
+                }
+            }
+            Event::Connected { remote, protocol, .. } => {
+                info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, ?protocol }, "connected to server endpoint");
+            }
+            Event::ConnectFailed { remote, reason, retry_in } => {
+                let retry_in_ms = u64::try_from(retry_in.as_millis()).unwrap_or(u64::MAX);
+                let remote = remote.map_or_else(|| "unknown".to_owned(), |remote| remote.to_string());
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = remote, %reason, retry_in_ms }, "cannot connect to server endpoint");
+            }
+            Event::Disconnected { remote, reason, flows, .. } => {
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, %reason, flows }, "connection to server endpoint lost");
+            }
+            Event::Unresponsive { remote, .. } => {
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint does not answer: trying a new connection");
+            }
+            Event::Responsive { remote, .. } => {
+                info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint answers again");
+            }
+            Event::Established { flow, stream_id } => {
+                info!(target: "quictun", { "Stream-ID" = stream_id, flow = flow.0 }, "Handshake successful");
+            }
+            Event::FlowClosed(summary) => log_closed(&summary),
+            _ => {}
+        }
+    }
+
+    fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready) {
+        let Key::Listener(index) = ready.key else {
+            return;
+        };
+        for _ in 0..ACCEPT_BURST {
+            let Some(forward) = self.forwards.get(index) else {
+                return;
+            };
+            match forward.listener.accept() {
+                Accepted::Connection(socket, app) => {
+                    info!(target: "quictun", { "Client-App-Addr" = %app }, "Client connection accepted, prepare to entablish tunnel with server endpint for this connection.");
+                    match forward.token.clone() {
+                        Some(token) => open(io, socket, token),
+                        None => self.ask_token(socket, index, app),
+                    }
+                }
+                Accepted::Empty => return,
+                Accepted::Exhausted(cause) => {
+                    warn!(target: "quictun", %cause, "no descriptors or memory for new connections: accepting pauses; raise the limit (ulimit -n, LimitNOFILE=)");
+                    self.pause(io, Some(io.now + EXHAUSTED_PAUSE));
+                    return;
+                }
+                Accepted::Failed => {}
+            }
+        }
+    }
+
+    fn handle_message(&mut self, io: &mut Io<'_>, message: Message) {
+        match message {
+            Message::ServerResolved(resolved) => io.engine.handle_resolved(io.now, resolved),
+            Message::Token { key, ticket, token } => {
+                let asked = self.waiting.get(key).is_some_and(|waiting| waiting.ticket == ticket);
+                if asked {
+                    let waiting = self.waiting.remove(key);
+                    match token {
+                        Some(token) => open(io, waiting.socket, token),
+                        None => reset(waiting.socket),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.paused
+    }
+
+    fn handle_timeout(&mut self, io: &mut Io<'_>) {
+        if self.paused.is_some_and(|until| until <= io.now) {
+            self.paused = None;
+            if !self.stopped {
+                for (index, forward) in self.forwards.iter().enumerate() {
+                    if let Err(cause) = io.poller.add_listener(&forward.listener, Key::Listener(index)) {
+                        warn!(target: "quictun", %cause, "a listener cannot be watched: trying again");
+                        self.paused = Some(io.now + EXHAUSTED_PAUSE);
+                    }
+                }
+            }
+        }
+    }
+
+    fn stop_accepting(&mut self, io: &mut Io<'_>) {
+        self.stopped = true;
+        self.pause(io, None);
+        // The descriptors close here: who connects from now on is refused at once.
+        self.forwards.clear();
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
+
+impl ClientDuty {
+    fn ask_token(&mut self, socket: AppSocket, forward: usize, app: crate::token_source::AppAddr) {
+        if self.waiting.len() >= WAITING_MAX {
+            warn!(target: "quictun", "too many connections wait for a token: one was reset");
+            return reset(socket);
+        }
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let key = self.waiting.insert(Waiting { socket, ticket });
+        let worker = self.index;
+        let request = Request::Token { worker, key, ticket, forward, app };
+        if self.control.try_send(request).is_err() {
+            warn!(target: "quictun", "the token source is overloaded: a connection was reset");
+            reset(self.waiting.remove(key).socket);
+        }
+    }
+
+    fn pause(&mut self, io: &mut Io<'_>, until: Option<Instant>) {
+        if self.paused.is_none() {
+            for forward in &self.forwards {
+                if let Err(cause) = io.poller.remove(&forward.listener) {
+                    debug!(target: "quictun", %cause, "a listener was not watched");
+                }
+            }
+        }
+        self.paused = until;
+    }
+}
+
+/// Hands a connection to the engine.
+fn open(io: &mut Io<'_>, socket: AppSocket, token: String) {
+    let client_app = socket.peer();
+    let Some(flow) = io.engine.open_flow(io.now, socket, token, client_app) else {
+        warn!(target: "quictun", "too many connections wait for the server: one was reset");
+        return;
+    };
+    if let Some(socket) = io.engine.socket(flow) {
+        if let Err(cause) = io.poller.add_flow(socket, Key::Flow(flow)) {
+            warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
+            io.engine.handle_socket(io.now, flow, false, false, true);
+        }
+    }
+}
+
+fn reset(mut socket: AppSocket) {
+    quictun_engine::Socket::abort(&mut socket);
+}

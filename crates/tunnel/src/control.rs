@@ -1,0 +1,211 @@
+//! The control plane: one tokio thread beside the workers.
+//!
+//! It resolves names and asks token sources for the workers, serves HTTP, and turns signals into a drain.
+//! Nothing here is on the path of a byte.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quictun_wire::code::FlowCode;
+use quictun_wire::target::Family;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::mailbox::{Mailbox, Message};
+use crate::resolve::Resolver;
+use crate::rest::{self, RestState};
+use crate::settings::HostPort;
+use crate::systemd;
+use crate::token_source::{AppAddr, TokenPlugin};
+
+/// Requests that may wait, and that may be under way.
+const REQUESTS: usize = 4096;
+
+/// What workers ask of the control plane.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// The addresses of the server.
+    ResolveServer { worker: usize },
+    /// The addresses of a target.
+    ResolveTarget {
+        worker: usize,
+        dial: usize,
+        ticket: u64,
+        host: String,
+        port: u16,
+        family: Family,
+    },
+    /// A token for an accepted connection.
+    Token {
+        worker: usize,
+        key: usize,
+        ticket: u64,
+        forward: usize,
+        app: AppAddr,
+    },
+}
+
+/// What the control plane serves with.
+pub(crate) struct Control {
+    pub(crate) mailboxes: Vec<Mailbox>,
+    pub(crate) requests: Receiver<Request>,
+    /// Client: where the server is.
+    pub(crate) server: Option<HostPort>,
+    /// Client: the token source of each forward that has one.
+    pub(crate) plugins: Vec<Option<TokenPlugin>>,
+    pub(crate) rest: Arc<RestState>,
+    pub(crate) http: Option<std::net::TcpListener>,
+    pub(crate) drain: Duration,
+    /// Each worker's end, with its error.
+    pub(crate) ended: Receiver<(usize, io::Result<()>)>,
+}
+
+/// The channel from workers to the control plane.
+pub(crate) fn requests() -> (Sender<Request>, Receiver<Request>) {
+    channel(REQUESTS)
+}
+
+/// Serves until all workers have ended; the first error of one of them is returned.
+pub(crate) async fn serve(mut control: Control) -> io::Result<()> {
+    let (stop_http, http_stopped) = tokio::sync::oneshot::channel::<()>();
+    let mut http = JoinSet::new();
+    if let Some(listener) = control.http.take() {
+        let listener = TcpListener::from_std(listener)?;
+        http.spawn(rest::serve(listener, control.rest.clone(), http_stopped));
+    }
+    let helpers = Arc::new(Helpers {
+        server: control.server.take(),
+        plugins: std::mem::take(&mut control.plugins),
+        servers: Resolver::new(),
+        targets: Resolver::new(),
+    });
+    let result = serve_workers(&mut control, helpers).await;
+    // Whoever serves HTTP may have ended by itself.
+    if stop_http.send(()).is_err() {}
+    http.shutdown().await;
+    result
+}
+
+async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut tasks = JoinSet::new();
+    let mut left = control.mailboxes.len();
+    let mut result = Ok(());
+    let mut signals = 0;
+    let far = Duration::from_secs(365 * 24 * 3600);
+    let deadline = tokio::time::sleep(far);
+    tokio::pin!(deadline);
+    control.rest.readiness().set_listening();
+    systemd::notify_ready();
+    while left > 0 {
+        let signalled = tokio::select! {
+            Some((worker, ended)) = control.ended.recv() => {
+                left -= 1;
+                if let Err(error) = ended {
+                    warn!(target: "quictun", worker, %error, "a worker failed: ending");
+                    result = result.and(Err(error));
+                    tell_all(&control.mailboxes, || Message::Close);
+                }
+                false
+            }
+            Some(request) = control.requests.recv(), if tasks.len() < REQUESTS => {
+                tasks.spawn(answer(request, helpers.clone(), control.mailboxes.clone()));
+                false
+            }
+            Some(_) = tasks.join_next() => false,
+            _ = terminate.recv() => true,
+            _ = interrupt.recv() => true,
+            () = &mut deadline => {
+                warn!(target: "quictun", "the time to drain is over: what is open is reset");
+                tell_all(&control.mailboxes, || Message::Close);
+                deadline.as_mut().reset(tokio::time::Instant::now() + far);
+                false
+            }
+        };
+        if signalled {
+            signals += 1;
+            let drain = (signals == 1).then_some(control.drain);
+            end(control, drain);
+            if let Some(drain) = drain {
+                deadline.as_mut().reset(tokio::time::Instant::now() + drain);
+            }
+        }
+    }
+    tasks.shutdown().await;
+    result
+}
+
+/// The first signal drains, the second ends.
+fn end(control: &Control, drain: Option<Duration>) {
+    control.rest.readiness().set_draining();
+    systemd::notify_stopping();
+    if let Some(drain) = drain {
+        info!(target: "quictun", drain_s = drain.as_secs(), "ending: open tunnels may finish; a second signal ends at once");
+        tell_all(&control.mailboxes, || Message::Drain);
+    } else {
+        info!(target: "quictun", "ending at once");
+        tell_all(&control.mailboxes, || Message::Close);
+    }
+}
+
+fn tell_all(mailboxes: &[Mailbox], message: impl Fn() -> Message) {
+    for mailbox in mailboxes {
+        // A worker that has ended already need not be told.
+        mailbox.send(message());
+    }
+}
+
+/// What answering needs.
+struct Helpers {
+    server: Option<HostPort>,
+    plugins: Vec<Option<TokenPlugin>>,
+    /// Two classes, so that a slow name among the targets does not delay the way to the server.
+    servers: Resolver,
+    targets: Resolver,
+}
+
+async fn answer(request: Request, helpers: Arc<Helpers>, mailboxes: Vec<Mailbox>) {
+    let (worker, message) = match request {
+        Request::ResolveServer { worker } => {
+            let resolved = match &helpers.server {
+                Some(server) => helpers
+                    .servers
+                    .resolve(&server.host, server.port, Family::Any)
+                    .await
+                    .map_err(|error| error.to_string()),
+                None => Err("no server is configured".to_owned()),
+            };
+            (worker, Message::ServerResolved(resolved))
+        }
+        Request::ResolveTarget { worker, dial, ticket, host, port, family } => {
+            let resolved = helpers.targets.resolve(&host, port, family).await;
+            let result = resolved.map_err(|error| {
+                warn!(target: "quictun", %error, "a target's name does not resolve");
+                FlowCode::NameNotFound
+            });
+            (worker, Message::TargetResolved { dial, ticket, result })
+        }
+        Request::Token { worker, key, ticket, forward, app } => {
+            let plugin = helpers.plugins.get(forward).and_then(Option::as_ref);
+            let token = match plugin {
+                Some(plugin) => plugin
+                    .token(&app)
+                    .await
+                    .inspect_err(|error| {
+                        let error = crate::error_chain(error);
+                        warn!(target: "quictun", { "Client-App-Addr" = %app, error }, "no token: the connection is reset");
+                    })
+                    .ok(),
+                None => None,
+            };
+            (worker, Message::Token { key, ticket, token })
+        }
+    };
+    // The worker may have ended meanwhile.
+    mailboxes[worker].send(message);
+}

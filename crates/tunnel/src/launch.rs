@@ -1,0 +1,202 @@
+//! What both sides do to start: sockets, threads, control plane.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use quictun_engine::report::Side;
+use quictun_engine::{Algorithm, Transport};
+use quictun_sys::raise_nofile_limit;
+use tokio::sync::mpsc::{Receiver, channel};
+use tracing::{info, warn};
+
+use crate::control::{self, Control, Request};
+use crate::mailbox::{Inbox, Mailbox, Message, mailbox};
+use crate::rest::{ProcessClock, RestState};
+use crate::settings::{Congestion, ControlSettings, HostPort, TransportSettings};
+use crate::snapshot::{Ask, SnapshotRequest, Workers};
+use crate::token_source::TokenPlugin;
+use crate::udp_port::{self, UdpPort};
+use crate::worker::{self, Duty, Parts};
+
+/// Below this a burst of one round trip at 1 Gbit/s and 20 ms no longer fits.
+const UDP_BUFFER_HINT: usize = 2 << 20;
+
+/// Everything between the settings and the running process.
+pub(crate) struct Launch {
+    pub(crate) side: Side,
+    pub(crate) transport: TransportSettings,
+    pub(crate) control: ControlSettings,
+    pub(crate) server: Option<HostPort>,
+    pub(crate) plugins: Vec<Option<TokenPlugin>>,
+    pub(crate) requests: Receiver<Request>,
+}
+
+/// One worker's end of the mailboxes, and all of the others.
+pub(crate) struct Post {
+    pub(crate) mailboxes: Vec<Mailbox>,
+    pub(crate) inboxes: Vec<Inbox>,
+}
+
+/// Logs, descriptors: what comes before anything can fail.
+pub(crate) fn prepare(control: &ControlSettings) -> Result<crate::log::Guard> {
+    let guard = crate::log::init(&control.log)?;
+    if let Err(error) = raise_nofile_limit() {
+        warn!(target: "quictun", %error, "the limit of open files could not be raised");
+    }
+    Ok(guard)
+}
+
+/// Mailboxes for `count` workers.
+pub(crate) fn post(count: usize) -> io::Result<Post> {
+    let mut post = Post {
+        mailboxes: Vec::new(),
+        inboxes: Vec::new(),
+    };
+    for _ in 0..count {
+        let (mailbox, inbox) = mailbox()?;
+        post.mailboxes.push(mailbox);
+        post.inboxes.push(inbox);
+    }
+    Ok(post)
+}
+
+/// The engine's view of the data path; the memory budget is shared by all workers.
+pub(crate) fn transport(settings: &TransportSettings, workers: usize) -> Transport {
+    let mut transport = Transport::new(udp_port::path_mtu(settings.max_udp_payload));
+    transport.congestion = match settings.congestion {
+        Congestion::Cubic => Algorithm::Cubic,
+        Congestion::NewReno => Algorithm::NewReno,
+    };
+    transport.idle_timeout = settings.idle_timeout;
+    transport.keep_alive = settings.keep_alive;
+    transport.max_flows = settings.max_flows;
+    transport.memory_budget = settings.memory_budget / workers.max(1) as u64;
+    transport
+}
+
+/// Random bytes from the system.
+pub(crate) fn random() -> Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    aws_lc_rs::rand::fill(&mut bytes)
+        .ok()
+        .context("the system gives no random numbers")?;
+    Ok(bytes)
+}
+
+/// Binds the UDP sockets of all workers to one address. One that is taken by another process is an
+/// error even where sharing among our own workers would hide it.
+pub(crate) fn bind_udp(address: SocketAddr, workers: usize) -> io::Result<Vec<UdpSocket>> {
+    if workers == 1 {
+        return Ok(vec![udp_port::bind(address, false)?]);
+    }
+    let probe = udp_port::bind(address, false)?;
+    let address = probe.local_addr()?;
+    drop(probe);
+    (0..workers).map(|_| udp_port::bind(address, true)).collect()
+}
+
+/// Takes over a socket, says how large its buffers are, and gives one hint where that is too small.
+pub(crate) fn udp_port(socket: UdpSocket, settings: &TransportSettings, first: bool) -> Result<UdpPort> {
+    let port = UdpPort::new(socket, settings.udp_buffer, settings.gso).context("UDP socket options")?;
+    if first {
+        let report = port.report();
+        info!(
+            target: "quictun",
+            receive_buffer_bytes = report.recv_buffer,
+            send_buffer_bytes = report.send_buffer,
+            gso = report.gso,
+            gro = report.gro,
+            "UDP socket"
+        );
+        if report.recv_buffer < UDP_BUFFER_HINT.min(settings.udp_buffer) {
+            warn!(
+                target: "quictun",
+                "the UDP receive buffer is small, fast links will drop packets: sysctl -w net.core.rmem_max={0} net.core.wmem_max={0}",
+                settings.udp_buffer
+            );
+        }
+    }
+    Ok(port)
+}
+
+impl Launch {
+    /// Starts a thread for each worker that `make` builds, and serves until all have ended.
+    ///
+    /// `make` runs on the worker's own thread.
+    pub(crate) fn run<D, F>(self, mailboxes: Vec<Mailbox>, makers: Vec<F>) -> Result<()>
+    where
+        D: Duty,
+        F: FnOnce() -> Result<Parts<D>> + Send + 'static,
+    {
+        let http = bind_http(&self.control)?;
+        let (ended_sender, ended) = channel(makers.len().max(1));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("starting the control plane")?;
+        let mut threads = Vec::new();
+        for (index, make) in makers.into_iter().enumerate() {
+            let ended = ended_sender.clone();
+            let body = move || {
+                // A panic is our bug; the process must end all the same, not limp on without a worker.
+                let run = || make().map_err(io::Error::other).and_then(worker::run);
+                let result = catch_unwind(AssertUnwindSafe(run))
+                    .unwrap_or_else(|_| Err(io::Error::other("it panicked: please report this as a bug")));
+                // The control plane may have gone first.
+                if ended.blocking_send((index, result)).is_err() {}
+            };
+            let thread = std::thread::Builder::new().name(format!("worker-{index}"));
+            threads.push(thread.spawn(body).context("starting a worker thread")?);
+        }
+        drop(ended_sender);
+        let workers = Workers::new(mailboxes.iter().map(ask).collect());
+        let clock = ProcessClock::start();
+        let rest = RestState::new(self.side, workers, self.control.compat_json, clock);
+        let control = Control {
+            mailboxes,
+            requests: self.requests,
+            server: self.server,
+            plugins: self.plugins,
+            rest: Arc::new(rest),
+            http,
+            drain: self.transport.drain,
+            ended,
+        };
+        let result = runtime.block_on(control::serve(control));
+        // A look-up that hangs in the system's resolver must not hold up the end.
+        runtime.shutdown_background();
+        for thread in threads {
+            if thread.join().is_err() {
+                warn!(target: "quictun", "a worker thread could not say how it ended");
+            }
+        }
+        result.context("a worker failed")
+    }
+}
+
+fn ask(mailbox: &Mailbox) -> Ask {
+    let mailbox = mailbox.clone();
+    Box::new(move |request: SnapshotRequest| mailbox.send(Message::Snapshot(request)))
+}
+
+fn bind_http(control: &ControlSettings) -> Result<Option<std::net::TcpListener>> {
+    let Some(address) = control.httpd else {
+        return Ok(None);
+    };
+    match std::net::TcpListener::bind(address) {
+        Ok(listener) => {
+            listener.set_nonblocking(true).context("HTTP listener")?;
+            Ok(Some(listener))
+        }
+        Err(error) if control.httpd_is_default => {
+            warn!(target: "quictun", %address, %error, "no HTTP interface: its default address is taken; choose one with --httpd-listen-on");
+            Ok(None)
+        }
+        Err(error) => Err(error).with_context(|| {
+            format!("cannot listen on {address} for HTTP: choose another --httpd-listen-on, or `off`")
+        }),
+    }
+}

@@ -1,0 +1,52 @@
+//! The tunnel around the engine: worker threads, listeners, token plugins, identity, REST and metrics.
+//!
+//! Two threads of control never meet on the path of a byte. Each *worker* is one thread with one epoll
+//! loop, one UDP socket and one engine ([`quictun_engine::Engine`]). The *control plane* is tokio on the
+//! calling thread: names, token sources, HTTP, signals. They talk through bounded queues.
+//!
+//! # Order of use
+//!
+//! Build [`settings::ClientSettings`] or [`settings::ServerSettings`], then call [`client::run`] or
+//! [`server::run`]; both return when the process should end.
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod client;
+pub mod identity;
+pub mod log;
+pub mod metrics;
+pub mod pin;
+pub mod psk;
+pub mod resolve;
+pub mod rest;
+pub mod server;
+pub mod settings;
+pub mod snapshot;
+pub mod systemd;
+pub mod tls;
+pub mod token_source;
+
+mod app_socket;
+mod client_duty;
+mod control;
+mod dial;
+mod flow_log;
+mod launch;
+mod listener;
+mod mailbox;
+mod poller;
+mod server_duty;
+mod udp_port;
+mod worker;
+
+/// An error and its causes in one line.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(": ");
+        text.push_str(&next.to_string());
+        cause = next.source();
+    }
+    text
+}

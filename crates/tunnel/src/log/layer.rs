@@ -1,0 +1,70 @@
+//! The `tracing` layer: gathers the fields of an event and its spans into a line, and queues it.
+
+use jiff::Timestamp;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::{LookupSpan, Scope};
+
+use super::line::{Fields, Format, Line, caller};
+use super::writer::Queue;
+
+/// Writes events as lines into the queue. `clock` is the wall clock; tests have their own.
+#[derive(Debug)]
+pub(super) struct LogLayer {
+    format: Format,
+    clock: fn() -> Timestamp,
+    queue: Queue,
+}
+
+impl LogLayer {
+    pub(super) fn new(format: Format, clock: fn() -> Timestamp, queue: Queue) -> Self {
+        Self {
+            format,
+            clock,
+            queue,
+        }
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
+        {
+            values.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        for span in context
+            .event_scope(event)
+            .into_iter()
+            .flat_map(Scope::from_root)
+        {
+            if let Some(of_span) = span.extensions().get::<Fields>() {
+                fields.extend(of_span);
+            }
+        }
+        event.record(&mut fields);
+        let message = fields.take_message().unwrap_or_default();
+        let metadata = event.metadata();
+        self.queue.push(self.format.write(&Line {
+            at: (self.clock)(),
+            level: *metadata.level(),
+            caller: caller(metadata),
+            message: &message,
+            fields: &fields,
+        }));
+    }
+}

@@ -1,0 +1,193 @@
+//! One event as one line of text or JSON.
+
+use std::fmt::{self, Write as _};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::Value;
+use tracing::field::{Field, Visit};
+use tracing::{Level, Metadata};
+
+use crate::settings::LogFormat;
+
+/// Longest text of one value, bytes; more is cut, and the cut shown. A token has at most 1024.
+const MAX_VALUE: usize = 8 * 1024;
+
+/// Keys of the JSON lines that fields may not take.
+const RESERVED: [&str; 4] = ["ts", "level", "caller", "msg"];
+
+/// How lines are written.
+#[derive(Clone, Debug)]
+pub(super) struct Format {
+    kind: LogFormat,
+    /// For text lines; JSON lines are in UTC.
+    zone: TimeZone,
+}
+
+/// Fields in the order in which they were first given; a later value of the same name takes the place of the earlier.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields(Vec<(&'static str, Value)>);
+
+/// One event, ready to be written.
+#[derive(Debug)]
+pub(super) struct Line<'a> {
+    pub(super) at: Timestamp,
+    pub(super) level: Level,
+    pub(super) caller: String,
+    pub(super) message: &'a str,
+    pub(super) fields: &'a Fields,
+}
+
+impl Format {
+    pub(super) fn new(kind: LogFormat, zone: TimeZone) -> Self {
+        Self { kind, zone }
+    }
+
+    /// Writes `line` and its line feed.
+    pub(super) fn write(&self, line: &Line<'_>) -> String {
+        let mut out = String::with_capacity(256);
+        match self.kind {
+            LogFormat::Text => self.write_text(line, &mut out),
+            LogFormat::Json => write_json(line, &mut out),
+        }
+        .expect("invariant: writing to a String does not fail");
+        out.push('\n');
+        out
+    }
+
+    fn write_text(&self, line: &Line<'_>, out: &mut String) -> fmt::Result {
+        let at = line.at.to_zoned(self.zone.clone());
+        write!(
+            out,
+            "{}\t{}\t{}\t",
+            at.strftime("%Y-%m-%d %H:%M:%S%.3f"),
+            line.level,
+            line.caller
+        )?;
+        // A line feed in a message would let a peer write lines of its own.
+        for c in line.message.chars() {
+            if c.is_control() {
+                write!(out, "{}", c.escape_default())?;
+            } else {
+                out.push(c);
+            }
+        }
+        if line.fields.0.is_empty() {
+            return Ok(());
+        }
+        out.push_str("\t{");
+        for (at, (name, value)) in line.fields.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            write!(out, "{separator}{}: {value}", Value::from(*name))?;
+        }
+        out.push('}');
+        Ok(())
+    }
+}
+
+fn write_json(line: &Line<'_>, out: &mut String) -> fmt::Result {
+    let level = line.level.as_str().to_ascii_lowercase();
+    let (caller, message) = (Value::from(line.caller.as_str()), Value::from(line.message));
+    write!(
+        out,
+        r#"{{"ts":"{:.6}","level":"{level}","caller":{caller},"msg":{message}"#,
+        line.at
+    )?;
+    for (name, value) in &line.fields.0 {
+        let suffix = if RESERVED.contains(name) { "_" } else { "" };
+        write!(out, ",{}:{value}", Value::from(format!("{name}{suffix}")))?;
+    }
+    out.push('}');
+    Ok(())
+}
+
+/// Where an event comes from: `tunnel/server.rs:30` in this repository, the module elsewhere.
+pub(super) fn caller(metadata: &Metadata<'_>) -> String {
+    match metadata
+        .file()
+        .and_then(|file| file.strip_prefix("crates/"))
+    {
+        Some(file) => format!(
+            "{}:{}",
+            file.replacen("/src/", "/", 1),
+            metadata.line().unwrap_or(0)
+        ),
+        None => metadata.target().to_owned(),
+    }
+}
+
+impl Fields {
+    /// Adds what `other` has.
+    pub(super) fn extend(&mut self, other: &Self) {
+        for (name, value) in &other.0 {
+            self.set(name, value.clone());
+        }
+    }
+
+    /// Takes out the message of an event.
+    pub(super) fn take_message(&mut self) -> Option<String> {
+        let at = self.0.iter().position(|(name, _)| *name == "message")?;
+        match self.0.remove(at).1 {
+            Value::String(text) => Some(text),
+            other => Some(other.to_string()),
+        }
+    }
+
+    pub(super) fn set(&mut self, name: &'static str, value: Value) {
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((name, value)),
+        }
+    }
+
+    fn set_text(&mut self, field: &Field, mut text: String) {
+        if text.len() > MAX_VALUE {
+            text.truncate(text.floor_char_boundary(MAX_VALUE));
+            text.push('…');
+        }
+        self.set(field.name(), Value::String(text));
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.set_text(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.set_text(field, value.to_owned());
+    }
+
+    /// An error with all that caused it.
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        let mut text = value.to_string();
+        let mut cause = value.source();
+        while let Some(error) = cause {
+            let error_text = error.to_string();
+            // Many errors end with the text of their source already.
+            if !text.ends_with(&error_text) {
+                text.push_str(": ");
+                text.push_str(&error_text);
+            }
+            cause = error.source();
+        }
+        self.set_text(field, text);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.set(field.name(), value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.set(field.name(), value.into());
+    }
+
+    /// JSON has no numbers for infinity and NaN: they become `null`.
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.set(field.name(), value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.set(field.name(), value.into());
+    }
+}

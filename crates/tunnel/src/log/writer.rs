@@ -1,0 +1,184 @@
+//! The threads that write log lines, one for each output, and the queues in front of them.
+//!
+//! An output that stalls delays neither whoever logs nor the other outputs.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tracing::Level;
+
+use super::line::{Fields, Format, Line};
+
+/// Lines that wait while an output stalls: seconds of a busy log, a few MiB at most in ordinary lines.
+pub(super) const QUEUE_LINES: usize = 8192;
+
+/// Lines are gathered up to this size for one write when they come fast.
+const BATCH_BYTES: usize = 64 * 1024;
+
+/// Pause before an output is tried again that takes nothing at the moment (a non-blocking terminal or pipe).
+const RETRY: Duration = Duration::from_millis(10);
+
+/// Into the writers' threads, which end when every clone of this is gone. Never blocks.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    lanes: Arc<[Lane]>,
+}
+
+/// Into one writer's thread.
+#[derive(Debug)]
+struct Lane {
+    sender: SyncSender<Message>,
+    /// Lines that found the queue full since the writer last looked.
+    dropped: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Line(Arc<str>),
+    /// Answered when everything before it is written.
+    Flush(SyncSender<()>),
+}
+
+/// One output and its thread's state.
+struct Writer<W> {
+    output: W,
+    format: Format,
+    queue: Receiver<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Queue {
+    /// Starts a thread for each output.
+    pub(super) fn start<W>(outputs: Vec<W>, format: &Format) -> io::Result<Self>
+    where
+        W: Write + Send + 'static,
+    {
+        let lanes = outputs.into_iter().map(|output| {
+            let (sender, queue) = sync_channel(QUEUE_LINES);
+            let dropped = Arc::<AtomicU64>::default();
+            let writer = Writer {
+                output,
+                format: format.clone(),
+                queue,
+                dropped: Arc::clone(&dropped),
+            };
+            std::thread::Builder::new()
+                .name("quictun-log".to_owned())
+                .spawn(|| writer.run())?;
+            Ok(Lane { sender, dropped })
+        });
+        Ok(Self {
+            lanes: lanes.collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// Queues `line`, or counts it where there is no room.
+    pub(super) fn push(&self, line: String) {
+        let line: Arc<str> = line.into();
+        for lane in self.lanes.iter() {
+            if let Err(TrySendError::Full(_)) =
+                lane.sender.try_send(Message::Line(Arc::clone(&line)))
+            {
+                // The count alone matters: no other memory hangs on it.
+                lane.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Waits until everything queued is written, for at most `deadline`.
+    pub(super) fn flush(&self, deadline: Duration) {
+        let end = Instant::now() + deadline;
+        let waits: Vec<_> = self
+            .lanes
+            .iter()
+            .filter_map(|lane| lane.request_flush(end))
+            .collect();
+        for wait in waits {
+            // Late or gone: then nothing more can be done.
+            wait.recv_timeout(end.saturating_duration_since(Instant::now()))
+                .ok();
+        }
+    }
+}
+
+impl Lane {
+    fn request_flush(&self, end: Instant) -> Option<Receiver<()>> {
+        let (done, wait) = sync_channel(1);
+        let mut message = Message::Flush(done);
+        loop {
+            match self.sender.try_send(message) {
+                Ok(()) => return Some(wait),
+                Err(TrySendError::Full(back)) if Instant::now() < end => message = back,
+                Err(_) => return None,
+            }
+            std::thread::park_timeout(RETRY);
+        }
+    }
+}
+
+impl<W: Write> Writer<W> {
+    fn run(mut self) {
+        let mut batch = String::new();
+        while let Ok(first) = self.queue.recv() {
+            let mut waiting = Vec::new();
+            let mut next = Some(first);
+            while let Some(message) = next {
+                match message {
+                    Message::Line(line) => batch.push_str(&line),
+                    Message::Flush(done) => waiting.push(done),
+                }
+                next = if batch.len() < BATCH_BYTES {
+                    self.queue.try_recv().ok()
+                } else {
+                    None
+                };
+            }
+            batch.extend(self.dropped_line());
+            if !write(&mut self.output, batch.as_bytes()) {
+                return;
+            }
+            batch.clear();
+            for done in waiting {
+                // Whoever waited may have given up.
+                done.try_send(()).ok();
+            }
+        }
+    }
+
+    /// Says how many lines were lost, where some were.
+    fn dropped_line(&self) -> Option<String> {
+        let lines = self.dropped.swap(0, Ordering::Relaxed);
+        (lines > 0).then(|| {
+            let mut fields = Fields::default();
+            fields.set("lines", lines.into());
+            self.format.write(&Line {
+                at: Timestamp::now(),
+                level: Level::WARN,
+                caller: "tunnel/log/writer.rs".to_owned(),
+                message: "Log lines were dropped: an output is too slow",
+                fields: &fields,
+            })
+        })
+    }
+}
+
+/// Writes whole lines; false where nobody reads this output any more. What a full disk refuses is lost, and the output
+/// kept: there may be room later.
+fn write(output: &mut impl Write, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match output.write(bytes) {
+            Ok(0) => return true,
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::park_timeout(RETRY);
+            }
+            Err(error) => return error.kind() != io::ErrorKind::BrokenPipe,
+        }
+    }
+    true
+}

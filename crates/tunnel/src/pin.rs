@@ -1,0 +1,115 @@
+//! The text form of a [`Pin`]: `sha256:` and 43 characters of unpadded base64url.
+//!
+//! The server prints it, people paste it into `--pin` and configuration files; parsing accepts
+//! exactly what printing makes, so that two texts are the same pin only if they are the same text.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use thiserror::Error;
+
+use crate::settings::Pin;
+
+/// Names the hash, so that another one can be added without a guess at lengths.
+const PREFIX: &str = "sha256:";
+
+/// Length of 32 bytes in unpadded base64: ceil(32 * 4 / 3).
+const DIGITS: usize = 43;
+
+/// Why a text is no pin. Each message says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PinError {
+    /// No `sha256:` in front.
+    #[error("a pin starts with {PREFIX}: copy it whole from the server's start-up lines")]
+    Prefix,
+    /// Something was cut off or added.
+    #[error(
+        "a pin has {DIGITS} characters after {PREFIX}, not {found}: copy it whole from the server's start-up lines"
+    )]
+    Length {
+        /// Characters after the prefix.
+        found: usize,
+    },
+    /// Standard base64, hexadecimal, or a slip of the hand.
+    #[error(
+        "{found:?} cannot stand in a pin: after {PREFIX} come letters, digits, '-' and '_' (base64url)"
+    )]
+    Character {
+        /// The first one.
+        found: char,
+    },
+    /// The last character holds bits beyond the 32nd byte.
+    #[error(
+        "the last character of the pin is wrong: copy it whole from the server's start-up lines"
+    )]
+    Ending,
+}
+
+impl fmt::Display for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}", URL_SAFE_NO_PAD.encode(self.0))
+    }
+}
+
+impl FromStr for Pin {
+    type Err = PinError;
+
+    fn from_str(text: &str) -> Result<Self, PinError> {
+        let digits = text.strip_prefix(PREFIX).ok_or(PinError::Prefix)?;
+        let stranger = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        if let Some(found) = digits.chars().find(stranger) {
+            return Err(PinError::Character { found });
+        }
+        if digits.len() != DIGITS {
+            return Err(PinError::Length {
+                found: digits.len(),
+            });
+        }
+        let mut hash = [0; 32];
+        match URL_SAFE_NO_PAD.decode_slice(digits, &mut hash) {
+            Ok(32) => Ok(Self(hash)),
+            _ => Err(PinError::Ending),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SHA-256 of the empty text, by a tool that is not ours.
+    const EMPTY: &str = "sha256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU";
+
+    #[test]
+    fn a_pin_is_read_as_it_is_printed() {
+        let pin: Pin = EMPTY.parse().expect("a pin");
+        assert_eq!(pin.0[..4], [0xe3, 0xb0, 0xc4, 0x42]);
+        assert_eq!(pin.to_string(), EMPTY);
+        assert_eq!(format!("{pin:?}"), EMPTY);
+        for hash in [[0; 32], [0xff; 32]] {
+            assert_eq!(Pin(hash).to_string().parse(), Ok(Pin(hash)));
+        }
+    }
+
+    #[test]
+    fn what_is_no_pin_says_why() {
+        let body = EMPTY.strip_prefix(PREFIX).expect("invariant: the prefix");
+        for (text, why) in [
+            (body.to_owned(), PinError::Prefix),
+            (String::new(), PinError::Prefix),
+            (EMPTY.replace("sha256", "SHA256"), PinError::Prefix),
+            (EMPTY[..49].to_owned(), PinError::Length { found: 42 }),
+            (format!("{EMPTY}A"), PinError::Length { found: 44 }),
+            (format!("{EMPTY}="), PinError::Character { found: '=' }),
+            (EMPTY.replace('-', "+"), PinError::Character { found: '+' }),
+            (format!("{EMPTY}\n"), PinError::Character { found: '\n' }),
+            // U and V differ only in bits that belong to no byte.
+            (format!("{}V", &EMPTY[..49]), PinError::Ending),
+        ] {
+            assert_eq!(text.parse::<Pin>(), Err(why), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! One epoll set and what its events mean.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use quictun_engine::FlowId;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::Timespec;
+
+/// Events taken in one wait.
+const EVENTS: usize = 256;
+
+/// Marks dials among the keys; flow ids stay below it.
+const DIAL: u64 = 1 << 63;
+
+/// Listeners are numbered from here; flow ids have a generation above it.
+const LISTENER: u64 = 16;
+
+/// What a descriptor in the set is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    Udp,
+    Wake,
+    Listener(usize),
+    Dial(usize),
+    Flow(FlowId),
+}
+
+/// What happened to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ready {
+    pub(crate) key: Key,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) failed: bool,
+}
+
+/// An epoll set. Descriptors leave it by being closed.
+pub(crate) struct Poller {
+    epoll: OwnedFd,
+    events: Vec<Event>,
+}
+
+impl Key {
+    fn to_u64(self) -> u64 {
+        match self {
+            Self::Udp => 0,
+            Self::Wake => 1,
+            Self::Listener(index) => LISTENER + index as u64,
+            Self::Dial(key) => DIAL | key as u64,
+            Self::Flow(id) => id.0,
+        }
+    }
+
+    fn from_u64(value: u64) -> Self {
+        let low = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+        match value {
+            0 => Self::Udp,
+            1 => Self::Wake,
+            value if value & DIAL != 0 => Self::Dial(low(value & !DIAL)),
+            value if value <= u64::from(u32::MAX) => Self::Listener(low(value - LISTENER)),
+            value => Self::Flow(FlowId(value)),
+        }
+    }
+}
+
+impl Poller {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            events: Vec::with_capacity(EVENTS),
+        })
+    }
+
+    /// Watches for input, level-triggered.
+    pub(crate) fn add_input(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, data(key), EventFlags::IN)?)
+    }
+
+    /// Watches a listener that other workers watch too: only some of them are woken.
+    pub(crate) fn add_listener(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, data(key), EventFlags::IN | EventFlags::EXCLUSIVE)?)
+    }
+
+    /// Watches an application socket for everything, edge-triggered: one system call in its life.
+    pub(crate) fn add_flow(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        Ok(epoll::add(&self.epoll, fd, data(key), flags)?)
+    }
+
+    /// Changes what a descriptor of the set is known as.
+    pub(crate) fn rename_flow(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        Ok(epoll::modify(&self.epoll, fd, data(key), flags)?)
+    }
+
+    /// Watches for room to write as well, or no longer.
+    pub(crate) fn set_output(&self, fd: impl AsFd, key: Key, output: bool) -> io::Result<()> {
+        let output = if output { EventFlags::OUT } else { EventFlags::empty() };
+        Ok(epoll::modify(&self.epoll, fd, data(key), EventFlags::IN | output)?)
+    }
+
+    /// Stops watching.
+    pub(crate) fn remove(&self, fd: impl AsFd) -> io::Result<()> {
+        Ok(epoll::delete(&self.epoll, fd)?)
+    }
+
+    /// Waits until something happens or `until` has come; `None` waits for ever.
+    pub(crate) fn wait(&mut self, until: Option<Instant>, ready: &mut Vec<Ready>) -> io::Result<()> {
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = timeout.map(timespec);
+        self.events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        ready.clear();
+        ready.extend(self.events.iter().map(|event| {
+            let flags = event.flags;
+            Ready {
+                key: Key::from_u64(event.data.u64()),
+                readable: flags.intersects(EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP),
+                writable: flags.intersects(EventFlags::OUT | EventFlags::HUP),
+                failed: flags.contains(EventFlags::ERR),
+            }
+        }));
+        Ok(())
+    }
+}
+
+fn data(key: Key) -> EventData {
+    EventData::new_u64(key.to_u64())
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_survive_the_kernel() {
+        for key in [
+            Key::Udp,
+            Key::Wake,
+            Key::Listener(0),
+            Key::Listener(70_000),
+            Key::Dial(0),
+            Key::Dial(123),
+            Key::Flow(FlowId(1 << 32)),
+            Key::Flow(FlowId((77 << 32) | 5)),
+        ] {
+            assert_eq!(Key::from_u64(key.to_u64()), key);
+        }
+    }
+}

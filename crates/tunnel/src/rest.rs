@@ -1,0 +1,203 @@
+//! The HTTP interface: what runs through the tunnel, how the process is doing, metrics.
+//!
+//! Make a [`RestState`] and a listener, and run [`serve`] on the control plane's runtime; tell [`RestState::readiness`]
+//! when the program listens and when it drains. `docs/REST.md` describes every resource, `docs/METRICS.md` every metric.
+//!
+//! Nothing here blocks a worker: see [`crate::snapshot`] for how they are asked, and `rest/sample.rs` for how
+//! seldom. Access control is the address listened on, 127.0.0.1 unless told otherwise.
+
+mod clock;
+mod compat;
+mod go;
+mod health;
+mod http;
+pub(crate) mod sample;
+pub(crate) mod v1;
+
+#[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::{digest, rand};
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use quictun_engine::FlowId;
+use quictun_engine::report::{FlowReport, Side};
+use quictun_wire::spice::{self, Spice};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+
+pub use clock::ProcessClock;
+pub use health::Readiness;
+
+use crate::metrics;
+use crate::snapshot::{Detail, Workers};
+use sample::{Ask, Sample, Sampler};
+
+/// Rates are over one second, as the original's.
+const RATE_WINDOW: Duration = Duration::from_secs(1);
+
+/// What the HTTP interface shows.
+#[derive(Debug)]
+pub struct RestState {
+    side: Side,
+    compat_json: bool,
+    workers: Workers,
+    clock: ProcessClock,
+    uuids: FlowUuids,
+    readiness: Readiness,
+    rate_window: Duration,
+    limits: http::Limits,
+}
+
+impl RestState {
+    /// The state of a process that started at `clock`, does not listen yet, and has these `workers`.
+    ///
+    /// `compat_json` keeps the original's misspelt channel names in `/tunnels`.
+    pub fn new(side: Side, workers: Workers, compat_json: bool, clock: ProcessClock) -> Self {
+        Self {
+            side,
+            compat_json,
+            workers,
+            clock,
+            uuids: FlowUuids::random(),
+            readiness: Readiness::default(),
+            rate_window: RATE_WINDOW,
+            limits: http::Limits::default(),
+        }
+    }
+
+    /// What `/readyz` hangs on; to be told by the program.
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+}
+
+/// Serves the interface on `listener` until `shutdown` is ready; open requests then have a second to finish.
+///
+/// # Cancel safety
+///
+/// Dropping it closes the listener and all connections at once.
+pub async fn serve(listener: TcpListener, state: Arc<RestState>, shutdown: impl Future) {
+    let (asks, questions) = mpsc::channel(state.limits.connections);
+    let app = Arc::new(App {
+        state: Arc::clone(&state),
+        asks,
+    });
+    let sampler = Sampler::new(&state.workers, state.rate_window);
+    // The sampler ends when the last handler is gone; it never ends before the server.
+    tokio::join!(
+        http::serve(listener, router(app), state.limits, shutdown),
+        sampler.run(questions)
+    );
+}
+
+fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/tunnels", any(compat::tunnels))
+        .route("/v1/tunnels", get(v1::tunnels))
+        .route("/v1/connections", get(v1::connections))
+        .route("/metrics", get(scrape))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .fallback(not_found)
+        .with_state(app)
+}
+
+/// What handlers have.
+#[derive(Debug)]
+struct App {
+    state: Arc<RestState>,
+    asks: mpsc::Sender<Ask>,
+}
+
+impl App {
+    /// A sample of the workers; `None` at shutdown.
+    async fn sample(&self, detail: Detail) -> Option<Arc<Sample>> {
+        let (reply, answer) = oneshot::channel();
+        self.asks.send(Ask { detail, reply }).await.ok()?;
+        answer.await.ok()
+    }
+}
+
+async fn scrape(State(app): State<Arc<App>>) -> Response {
+    let Some(sample) = app.sample(Detail::Counters).await else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+    let text = metrics::render(&metrics::View {
+        side: side_name(app.state.side),
+        started: app.state.clock.started(),
+        collected: &sample.collected,
+        counters: &sample.counters,
+    });
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+}
+
+async fn not_found() -> Response {
+    let text = "Not found. There are /tunnels, /v1/tunnels, /v1/connections, /metrics, /healthz and /readyz.\n";
+    (StatusCode::NOT_FOUND, text).into_response()
+}
+
+fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Client => "client",
+        Side::Server => "server",
+    }
+}
+
+/// Every flow of every worker that answered.
+fn flows(sample: &Sample) -> impl Iterator<Item = (usize, &FlowReport)> {
+    let snapshots = sample.collected.snapshots.iter();
+    snapshots.flat_map(|snapshot| snapshot.flows.iter().map(|flow| (snapshot.worker, flow)))
+}
+
+/// What the application at the client's end is on this side: the local one on a client, the far one on a server.
+fn spice(side: Side, flow: &FlowReport) -> Option<Spice> {
+    match side {
+        Side::Client => spice::classify(&flow.head_from_app, &flow.head_to_app),
+        Side::Server => spice::classify(&flow.head_to_app, &flow.head_from_app),
+    }
+}
+
+/// Makes the same UUID for a flow whenever it is asked, and another one in another process.
+#[derive(Clone, Copy, Debug)]
+struct FlowUuids {
+    seed: [u8; 16],
+}
+
+impl FlowUuids {
+    fn random() -> Self {
+        let mut seed = [0; 16];
+        // A failing system generator leaves zeros: UUIDs that repeat after a restart, which harms nobody.
+        rand::fill(&mut seed).ok();
+        Self { seed }
+    }
+
+    /// A version 4 UUID in form (RFC 9562 section 5.4), from a hash over the seed.
+    fn of(&self, worker: usize, flow: FlowId) -> String {
+        let mut input = digest::Context::new(&digest::SHA256);
+        input.update(&self.seed);
+        input.update(&(worker as u64).to_be_bytes());
+        input.update(&flow.0.to_be_bytes());
+        let hash = input.finish();
+        let mut bits = [0; 16];
+        bits.copy_from_slice(&hash.as_ref()[..16]);
+        let bits =
+            u128::from_be_bytes(bits) & !(0xf << 76) & !(0b11 << 62) | (4 << 76) | (0b10 << 62);
+        format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            bits >> 96,
+            bits >> 80 & 0xffff,
+            bits >> 64 & 0xffff,
+            bits >> 48 & 0xffff,
+            bits & 0xffff_ffff_ffff
+        )
+    }
+}

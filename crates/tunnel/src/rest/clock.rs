@@ -1,0 +1,84 @@
+//! The process's clocks: monotonic instants of reports as wall-clock times.
+
+use std::time::{Duration, Instant};
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+
+/// Ties the monotonic clock to the wall clock at one moment, near the start of the process.
+///
+/// Later jumps of the wall clock do not move what is reported: an age stays an age.
+#[derive(Clone, Debug)]
+pub struct ProcessClock {
+    started: Instant,
+    started_wall: Timestamp,
+    zone: TimeZone,
+}
+
+impl ProcessClock {
+    /// Starts now, in the zone of this machine (UTC where it has none).
+    pub fn start() -> Self {
+        Self {
+            started: Instant::now(),
+            started_wall: Timestamp::now(),
+            zone: crate::log::local_zone(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn fixed(started: Instant, started_wall: Timestamp, zone: TimeZone) -> Self {
+        Self {
+            started,
+            started_wall,
+            zone,
+        }
+    }
+
+    /// When the process started.
+    pub(crate) fn started(&self) -> Timestamp {
+        self.started_wall
+    }
+
+    /// How long after the start `instant` was; zero for what was before.
+    pub(crate) fn since_start(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.started)
+    }
+
+    /// `instant` by the wall clock.
+    pub(crate) fn wall(&self, instant: Instant) -> Timestamp {
+        self.started_wall
+            .checked_add(self.since_start(instant))
+            .unwrap_or(Timestamp::MAX)
+    }
+
+    /// `instant` by the wall clock, in the zone of this machine.
+    pub(crate) fn local(&self, instant: Instant) -> Zoned {
+        self.wall(instant).to_zoned(self.zone.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wall_clock_times_keep_their_distance() {
+        let started = Instant::now();
+        let wall = Timestamp::new(1_785_585_600, 0).expect("in range");
+        let clock = ProcessClock::fixed(started, wall, TimeZone::UTC);
+        let later = started + Duration::from_millis(1500);
+        assert_eq!(clock.wall(later).to_string(), "2026-08-01T12:00:01.5Z");
+        assert_eq!(clock.since_start(later), Duration::from_millis(1500));
+        assert_eq!(
+            clock.local(started).to_string(),
+            "2026-08-01T12:00:00+00:00[UTC]"
+        );
+    }
+
+    #[test]
+    fn a_started_clock_shows_the_time_of_now() {
+        let clock = ProcessClock::start();
+        let off = clock.wall(Instant::now()).duration_since(Timestamp::now());
+        assert!(off.abs() < jiff::SignedDuration::from_secs(60), "{off:?}");
+    }
+}

@@ -1,0 +1,121 @@
+//! The HTTP server around the handlers: a bounded number of connections, one request on each, a deadline on all of it.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use hyper::body::{Body as _, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// What a client of the interface may take up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Connections at once. Further ones wait in the listener's backlog for as long as these may last.
+    pub(super) connections: usize,
+    /// For the request line and all headers.
+    pub(super) header_deadline: Duration,
+    /// For a connection as a whole, slow readers included.
+    pub(super) connection_deadline: Duration,
+    /// For connections that are open at shutdown.
+    pub(super) drain_deadline: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 64,
+            header_deadline: Duration::from_secs(5),
+            connection_deadline: Duration::from_secs(30),
+            drain_deadline: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Request line and headers, bytes.
+const MAX_HEADERS: usize = 16 * 1024;
+
+/// No request of ours has a body; what clients send by habit (an empty form) is let pass unread.
+const MAX_BODY: u64 = 4 * 1024;
+
+/// Pause after an accept failed, as it does when descriptors run out: other errors come back at once.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+/// Serves `router` until `shutdown` is ready, then lets open requests finish.
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    shutdown: impl Future,
+) {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            next = next => next,
+            _ = &mut shutdown => break,
+        };
+        // Finished connections are forgotten here, so the set holds no more than there are places, and one.
+        while connections.try_join_next().is_some() {}
+        match accepted {
+            Ok((stream, _)) => {
+                let router = router.clone();
+                connections.spawn(async move {
+                    serve_connection(stream, router, limits).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "Cannot accept an HTTP connection");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+        }
+    }
+    drop(listener);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    // What is not done by then is aborted with the set.
+    tokio::time::timeout(limits.drain_deadline, drained)
+        .await
+        .ok();
+}
+
+async fn serve_connection(stream: TcpStream, router: Router, limits: Limits) {
+    let handlers = TowerToHyperService::new(router);
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let handlers = handlers.clone();
+        async move {
+            if request.body().size_hint().lower() > MAX_BODY {
+                return Ok::<Response, Infallible>(StatusCode::PAYLOAD_TOO_LARGE.into_response());
+            }
+            hyper::service::Service::call(&handlers, request.map(Body::new) as Request).await
+        }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_deadline)
+        .max_buf_size(MAX_HEADERS)
+        .keep_alive(false)
+        .half_close(true)
+        .title_case_headers(true)
+        .serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(limits.connection_deadline, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "HTTP connection failed"),
+        Err(_) => tracing::debug!("HTTP connection took too long"),
+    }
+}

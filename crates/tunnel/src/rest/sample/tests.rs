@@ -1,0 +1,202 @@
+use super::*;
+use crate::rest::fake;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Runs `test` beside a sampler of the fake workers, in virtual time.
+fn with_sampler<F: Future>(
+    make: fn(u64) -> Vec<WorkerSnapshot>,
+    test: impl FnOnce(mpsc::Sender<Ask>, Arc<AtomicU64>) -> F,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        let (workers, asked) = fake::workers(make);
+        let (asks, questions) = mpsc::channel(8);
+        tokio::join!(
+            Sampler::new(&workers, WINDOW).run(questions),
+            test(asks, asked)
+        );
+    });
+}
+
+async fn ask(asks: &mpsc::Sender<Ask>, detail: Detail) -> Arc<Sample> {
+    let (reply, answer) = oneshot::channel();
+    asks.send(Ask { detail, reply })
+        .await
+        .expect("the sampler runs");
+    answer.await.expect("the sampler answers")
+}
+
+fn first_rate(sample: &Sample) -> Rate {
+    let snapshot = &sample.collected.snapshots[0];
+    sample.rates.of(snapshot.worker, &snapshot.flows[0])
+}
+
+#[test]
+fn the_first_who_asks_for_flows_waits_a_window_and_the_next_does_not() {
+    with_sampler(fake::snapshots, |asks, _| async move {
+        let begun = Instant::now();
+        let sample = ask(&asks, Detail::Flows).await;
+        assert_eq!(begun.elapsed(), WINDOW);
+        assert_eq!(
+            first_rate(&sample),
+            Rate {
+                to_tunnel: 1024.0,
+                to_app: 2_621_440.0
+            }
+        );
+        tokio::time::advance(WINDOW / 2).await;
+        let begun = Instant::now();
+        let sample = ask(&asks, Detail::Flows).await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(
+            first_rate(&sample),
+            Rate {
+                to_tunnel: 1024.0,
+                to_app: 2_621_440.0
+            }
+        );
+    });
+}
+
+#[test]
+fn whoever_comes_during_the_first_window_waits_for_the_same_sample() {
+    with_sampler(fake::snapshots, |asks, asked| async move {
+        let second = async {
+            tokio::time::advance(WINDOW / 2).await;
+            ask(&asks, Detail::Flows).await
+        };
+        let (first, second) = tokio::join!(ask(&asks, Detail::Flows), second);
+        assert!(Arc::ptr_eq(&first, &second));
+        // Two workers, asked at the start and at the end of the window.
+        assert_eq!(asked.load(Ordering::Relaxed), 4);
+    });
+}
+
+#[test]
+fn where_there_are_no_flows_nobody_waits() {
+    with_sampler(
+        |_| without_flows(),
+        |asks, _| async move {
+            let begun = Instant::now();
+            ask(&asks, Detail::Flows).await;
+            assert_eq!(begun.elapsed(), Duration::ZERO);
+        },
+    );
+}
+
+fn without_flows() -> Vec<WorkerSnapshot> {
+    let mut snapshots = fake::snapshots(0);
+    for snapshot in &mut snapshots {
+        snapshot.flows.clear();
+    }
+    snapshots
+}
+
+#[test]
+fn workers_are_left_alone_when_nobody_has_asked_for_flows_for_a_while() {
+    with_sampler(fake::snapshots, |asks, asked| async move {
+        ask(&asks, Detail::Flows).await;
+        let before = asked.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let watched = asked.load(Ordering::Relaxed) - before;
+        assert!(
+            (18..=22).contains(&watched),
+            "one question a second to each of two workers: {watched}"
+        );
+        tokio::time::sleep(WATCH).await;
+        let before = asked.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(asked.load(Ordering::Relaxed), before);
+    });
+}
+
+#[test]
+fn questions_that_come_together_share_an_answer() {
+    with_sampler(fake::snapshots, |asks, asked| async move {
+        for _ in 0..50 {
+            ask(&asks, Detail::Counters).await;
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        tokio::time::advance(SHARE).await;
+        ask(&asks, Detail::Counters).await;
+        assert_eq!(asked.load(Ordering::Relaxed), 4);
+    });
+}
+
+#[test]
+fn an_answer_without_flows_is_not_shared_with_who_wants_them() {
+    with_sampler(fake::snapshots, |asks, _| async move {
+        let without = ask(&asks, Detail::Counters).await;
+        assert!(
+            without
+                .collected
+                .snapshots
+                .iter()
+                .all(|snapshot| snapshot.flows.is_empty())
+        );
+        let with = ask(&asks, Detail::Flows).await;
+        assert_eq!(
+            with.collected
+                .snapshots
+                .iter()
+                .map(|snapshot| snapshot.flows.len())
+                .sum::<usize>(),
+            5
+        );
+    });
+}
+
+#[test]
+fn the_counters_of_a_worker_that_falls_silent_are_kept() {
+    // The second worker answers once.
+    let make = |round| {
+        if round == 0 {
+            fake::snapshots(0)
+        } else {
+            fake::snapshots(round)[..1].to_vec()
+        }
+    };
+    with_sampler(make, |asks, _| async move {
+        let before = ask(&asks, Detail::Counters).await;
+        tokio::time::advance(SHARE).await;
+        let after = ask(&asks, Detail::Counters).await;
+        assert_eq!(after.collected.silent, [1]);
+        let opened = |sample: &Sample| {
+            sample
+                .counters
+                .iter()
+                .map(|known| known.totals.flows_opened)
+                .sum::<u64>()
+        };
+        assert_eq!((opened(&before), opened(&after)), (4040, 4040));
+    });
+}
+
+#[test]
+fn rates_follow_the_time_that_passed_and_a_new_flow_has_none() {
+    let (mut early, mut late) = (fake::snapshots(0), fake::snapshots(4));
+    let newcomer = late[0].flows[1].clone();
+    early[0].flows.remove(1);
+    let rates = Rates::default().next(&early).next(&late);
+    assert_eq!(
+        rates.of(0, &late[0].flows[0]),
+        Rate {
+            to_tunnel: 1024.0,
+            to_app: 2_621_440.0
+        }
+    );
+    assert_eq!(rates.of(0, &newcomer), Rate::default());
+    // The same flow id on another worker is another flow.
+    assert_eq!(rates.of(1, &newcomer), Rate::default());
+    // Two answers of one moment give no rate, and neither do counters that went back.
+    let again = rates.next(&late);
+    assert_eq!(again.of(0, &late[0].flows[0]), Rate::default());
+    late[0].taken += WINDOW;
+    late[0].flows[0].bytes_to_tunnel = 0;
+    assert_eq!(rates.next(&late).of(0, &late[0].flows[0]), Rate::default());
+}

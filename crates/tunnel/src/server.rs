@@ -1,0 +1,223 @@
+//! The server process.
+
+use std::collections::HashMap;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use quictun_engine::report::Side;
+use quictun_engine::{Engine, EngineConfig, ServerRole};
+use tracing::{info, warn};
+
+use crate::access::Policy;
+use crate::control::{self, Request};
+use crate::dial::Dials;
+use crate::identity::{self, Identity};
+use crate::launch::{self, Launch, Post};
+use crate::mailbox::{Inbox, Mailbox};
+use crate::server_duty::ServerDuty;
+use crate::settings::{Access, ClientProof, ServerIdentity, ServerSettings};
+use crate::systemd::{self, Activated};
+use crate::tls::{self, ClientCertPolicy};
+use crate::worker::Parts;
+
+/// Handshakes in progress at once, over all workers, before the oldest gives way; and from how many on
+/// clients must prove their address first. A handshake holds about 50 KiB.
+const HANDSHAKES_MAX: usize = 2048;
+const RETRY_ABOVE: usize = 256;
+
+/// Time for a client to say what a stream is for.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Runs a server until a signal ends it.
+///
+/// # Errors
+///
+/// Whatever keeps it from starting, with the remedy: addresses in use, keys that cannot be read, rules
+/// that make no sense; later only the failure of a worker.
+pub fn run(settings: ServerSettings) -> Result<()> {
+    let _log = launch::prepare(&settings.control)?;
+    let identity = server_identity(&settings)?;
+    let policy = Arc::new(Policy::new(&settings.access)?);
+    let key_log = settings.transport.key_log.as_deref();
+    let crypto = tls::server_config(&identity, &ClientCertPolicy::of(&settings.access), key_log)?;
+    warn_of_unsafe(&settings);
+    let sockets = sockets(&settings)?;
+    let workers = sockets.len();
+    let address = sockets[0].local_addr().context("UDP socket")?;
+    let role = ServerRole {
+        crypto,
+        max_connections: settings.transport.max_connections.div_ceil(workers),
+        max_handshakes: HANDSHAKES_MAX.div_ceil(workers),
+        retry_above: RETRY_ABOVE.div_ceil(workers),
+        always_retry: false,
+        open_timeout: OPEN_TIMEOUT,
+    };
+    let (request_sender, requests) = control::requests();
+    let Post { mailboxes, inboxes } = launch::post(workers)?;
+    let reset_key = reset_key(&identity);
+    let mut makers = Vec::new();
+    for (index, (socket, inbox)) in sockets.into_iter().zip(inboxes).enumerate() {
+        let plan = Plan {
+            index,
+            workers,
+            socket,
+            inbox,
+            siblings: mailboxes.clone(),
+            role: role.clone(),
+            reset_key,
+            settings: settings.clone(),
+            policy: policy.clone(),
+            requests: request_sender.clone(),
+        };
+        makers.push(move || plan.build());
+    }
+    info!(target: "quictun", { "listen address" = %address, pin = %identity.pin, workers }, "Server endpoint start up successful");
+    print_client_line(&settings, &identity, address.port());
+    let launch = Launch {
+        side: Side::Server,
+        transport: settings.transport,
+        control: settings.control,
+        server: None,
+        plugins: Vec::new(),
+        requests,
+    };
+    launch.run(mailboxes, makers)
+}
+
+/// What one worker is built from, on its own thread.
+struct Plan {
+    index: usize,
+    workers: usize,
+    socket: UdpSocket,
+    inbox: Inbox,
+    siblings: Vec<Mailbox>,
+    role: ServerRole,
+    reset_key: [u8; 32],
+    settings: ServerSettings,
+    policy: Arc<Policy>,
+    requests: tokio::sync::mpsc::Sender<Request>,
+}
+
+impl Plan {
+    fn build(self) -> Result<Parts<ServerDuty>> {
+        let config = EngineConfig {
+            role: self.role,
+            transport: launch::transport(&self.settings.transport, self.workers),
+            worker: u8::try_from(self.index).context("too many workers: at most 256")?,
+            seed: launch::random()?,
+            reset_key: self.reset_key,
+        };
+        let udp = launch::udp_port(self.socket, &self.settings.transport, self.index == 0)?;
+        Ok(Parts {
+            index: self.index,
+            engine: Engine::server(config)?,
+            udp,
+            inbox: self.inbox,
+            siblings: self.siblings,
+            duty: ServerDuty {
+                index: self.index,
+                policy: self.policy,
+                token_parser: self.settings.token_parser,
+                dial_timeout: self.settings.dial_timeout,
+                control: self.requests,
+                dials: Dials::default(),
+                peers: HashMap::new(),
+                lookups: HashMap::new(),
+            },
+        })
+    }
+}
+
+/// The sockets of all workers: inherited from systemd, or bound.
+fn sockets(settings: &ServerSettings) -> Result<Vec<UdpSocket>> {
+    for (name, activated) in systemd::listen_fds()? {
+        if let Activated::Udp(socket) = activated {
+            info!(target: "quictun", name, "UDP socket inherited: one worker");
+            return Ok(vec![socket]);
+        }
+        warn!(target: "quictun", name, "an inherited socket is no UDP socket: not used");
+    }
+    launch::bind_udp(settings.listen, settings.transport.workers.max(1)).with_context(|| {
+        format!(
+            "cannot listen on UDP {}: another process may have it; choose another address",
+            settings.listen
+        )
+    })
+}
+
+/// The server's key: given, or made on the first run.
+fn server_identity(settings: &ServerSettings) -> Result<Identity> {
+    let identity = match &settings.identity {
+        ServerIdentity::Files(files) => identity::load_files(files)?,
+        ServerIdentity::State(dir) => match identity::load_or_generate(dir, "server") {
+            Ok((identity, made)) => {
+                if made {
+                    info!(target: "quictun", directory = %dir.display(), pin = %identity.pin, "first run: the server's key was made");
+                }
+                identity
+            }
+            Err(error) if error.is_unusable_directory() && is_open(settings) => {
+                let cause = crate::error_chain(&error);
+                warn!(target: "quictun", cause, "the server's key is made anew at every start and cannot be pinned: give --key-file and --cert-file, or a writable state directory");
+                identity::ephemeral()?
+            }
+            Err(error) => return Err(error.into()),
+        },
+    };
+    if let Some(warning) = &identity.warning {
+        warn!(target: "quictun", "{warning}");
+    }
+    Ok(identity)
+}
+
+/// Stateless reset tokens must survive a restart, and change with the key.
+fn reset_key(identity: &Identity) -> [u8; 32] {
+    let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, identity.key.secret_der());
+    let tag = aws_lc_rs::hmac::sign(&key, b"quictun stateless reset");
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(tag.as_ref());
+    bytes
+}
+
+fn is_open(settings: &ServerSettings) -> bool {
+    matches!(settings.access, Access::Open { .. })
+}
+
+/// One line for each unsafe mode, with what closes it.
+fn warn_of_unsafe(settings: &ServerSettings) {
+    if let Access::Open { ca: None, .. } = &settings.access {
+        warn!(target: "quictun", "UNSAFE: anyone who reaches this port may connect to any TCP target from here; ask for client certificates with --verify-remote-endpoint --ca-file FILE, or name clients and targets with `quictun server`");
+    }
+    if let Some(path) = &settings.transport.key_log {
+        warn!(target: "quictun", path = %path.display(), "UNSAFE: TLS secrets are written to a file, whoever reads it reads the traffic");
+    }
+    if let Access::Named { clients, .. } = &settings.access {
+        if clients.iter().all(|client| client.allow.is_empty()) {
+            warn!(target: "quictun", "no client may reach any target: allow some with --allow HOST:PORT, or [[client]] entries in the configuration file");
+        }
+    }
+}
+
+/// The line to type on the client, for each client that has a secret or none else to say.
+fn print_client_line(settings: &ServerSettings, identity: &Identity, port: u16) {
+    let Access::Named { clients, .. } = &settings.access else {
+        return;
+    };
+    let secrets = clients.iter().flat_map(|client| &client.proofs).filter_map(|proof| match proof {
+        ClientProof::PskFile(path) => Some(path),
+        ClientProof::Pin(_) | ClientProof::CertificateName => None,
+    });
+    for path in secrets {
+        let name = path.file_name().map_or(Path::new("client.psk"), Path::new);
+        info!(
+            target: "quictun",
+            "on the client, after copying {} there: quictun client --server THIS-HOST:{port} --pin {} --psk-file {} -L 127.0.0.1:PORT=TARGET",
+            path.display(),
+            identity.pin,
+            name.display(),
+        );
+    }
+}

@@ -1,0 +1,269 @@
+//! What a server's worker does: it judges requests and dials targets.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quictun_engine::{ConnectionId, Event, Opened};
+use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_wire::target::Target;
+use rustls::pki_types::CertificateDer;
+use tokio::sync::mpsc::Sender;
+use tracing::{debug, info, warn};
+
+use crate::access::{Denied, Peer, Policy};
+use crate::control::Request;
+use crate::dial::{Dialed, Dials, dial_unix};
+use crate::flow_log::log_closed;
+use crate::mailbox::Message;
+use crate::poller::{Key, Ready};
+use crate::settings::TokenParser;
+use crate::token_source::parse_token;
+use crate::worker::{Duty, Io};
+
+/// A server's worker.
+#[derive(Debug)]
+pub(crate) struct ServerDuty {
+    pub(crate) index: usize,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) token_parser: TokenParser,
+    pub(crate) dial_timeout: Duration,
+    pub(crate) control: Sender<Request>,
+    pub(crate) dials: Dials,
+    /// Who is at the other end of each connection.
+    pub(crate) peers: HashMap<ConnectionId, Peer>,
+    /// For whom and for what a name is being looked up, by the dial's ticket.
+    pub(crate) lookups: HashMap<u64, (Peer, Target)>,
+}
+
+impl Duty for ServerDuty {
+    fn start(&mut self, _io: &mut Io<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn handle_event(&mut self, io: &mut Io<'_>, event: Event) {
+        match event {
+            Event::Connected { connection, remote, certificates, .. } => {
+                self.handle_connected(io, connection, remote, certificates.as_deref());
+            }
+            Event::Open(opened) => self.handle_open(io, &opened),
+            Event::Established { flow, stream_id } => {
+                info!(target: "quictun", { "Stream-ID" = stream_id, flow = flow.0 }, "Handshake successful");
+            }
+            Event::FlowClosed(summary) => log_closed(&summary),
+            Event::HandshakeFailed { remote, reason } => {
+                debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason }, "a client's handshake failed");
+            }
+            Event::Disconnected { connection, remote, reason, flows } => {
+                self.peers.remove(&connection);
+                if flows == 0 {
+                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason }, "client endpoint gone");
+                } else {
+                    warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason, flows }, "client endpoint lost: its tunnels were reset");
+                }
+            }
+            Event::Unresponsive { remote, .. } => {
+                warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote }, "client endpoint does not answer");
+            }
+            Event::Responsive { remote, .. } => {
+                info!(target: "quictun", { "Client-Endpoint-Addr" = %remote }, "client endpoint answers again");
+            }
+            Event::Migrated { from, to, .. } => {
+                info!(target: "quictun", %from, %to, "client endpoint changed its address");
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready) {
+        if let Key::Dial(key) = ready.key {
+            let dialed = self.dials.handle_ready(io.now, io.poller, key);
+            answer(io, dialed);
+        }
+    }
+
+    fn handle_message(&mut self, io: &mut Io<'_>, message: Message) {
+        if let Message::TargetResolved { dial, ticket, result } = message {
+            let asked = self.lookups.remove(&ticket);
+            let result = result.and_then(|addresses| {
+                let (peer, target) = asked.ok_or(FlowCode::Internal)?;
+                self.permitted(&peer, &target, addresses)
+            });
+            let dialed = self.dials.handle_resolved(io.now, io.poller, dial, ticket, result);
+            answer(io, dialed);
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.dials.next_timeout()
+    }
+
+    fn handle_timeout(&mut self, io: &mut Io<'_>) {
+        while let Some(dialed) = self.dials.handle_timeout(io.now, io.poller) {
+            answer(io, Some(dialed));
+        }
+    }
+
+    fn stop_accepting(&mut self, _io: &mut Io<'_>) {}
+
+    fn is_busy(&self) -> bool {
+        false
+    }
+}
+
+impl ServerDuty {
+    fn handle_connected(
+        &mut self,
+        io: &mut Io<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        certificates: Option<&[CertificateDer<'static>]>,
+    ) {
+        let peer = self.policy.identify(certificates);
+        info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name_of(&peer) }, "A new client endpoint connect request accepted.");
+        if peer == Peer::Unknown && !self.policy.accepts_proofs() {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote }, "client endpoint refused: it has none of the keys in the configuration");
+            io.engine.close_connection(io.now, connection, CloseCode::NotAuthorized);
+            return;
+        }
+        if let Peer::Named(client) = &peer {
+            io.engine.name_peer(connection, client.name().to_owned());
+        }
+        self.peers.insert(connection, peer);
+    }
+
+    fn handle_open(&mut self, io: &mut Io<'_>, opened: &Opened) {
+        info!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, "Stream-ID" = opened.stream_id }, "Starting handshake with client endpoint");
+        let target = match parse_token(self.token_parser, &opened.token) {
+            Ok(target) => target,
+            Err(cause) => {
+                warn!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, %cause }, "Failed to parse token");
+                return refuse(io, opened, cause.code());
+            }
+        };
+        let peer = self.peer_of(io, opened);
+        if let Err(denied) = self.policy.may_reach(&peer, &target) {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, client = name_of(&peer), %denied }, "a tunnel was refused");
+            return refuse(io, opened, code_of(&denied));
+        }
+        info!(target: "quictun", { "Server-App-Addr" = %target }, "starting connect to server app");
+        self.dial(io, opened, peer, target);
+    }
+
+    fn dial(&mut self, io: &mut Io<'_>, opened: &Opened, peer: Peer, target: Target) {
+        let (host, port, family) = match &target {
+            Target::Unix { path } => {
+                let result = dial_unix(path).and_then(|socket| {
+                    io.poller
+                        .add_flow(&socket, Key::Flow(opened.flow))
+                        .map_err(|_| FlowCode::Limit)?;
+                    Ok((socket, target.to_string()))
+                });
+                return answer(io, Some(Dialed { flow: opened.flow, result }));
+            }
+            Target::Tcp { family, host, port } => (host.clone(), *port, *family),
+        };
+        let Some((dial, ticket)) = self.dials.resolve(opened.flow, io.now + self.dial_timeout) else {
+            return refuse(io, opened, FlowCode::Limit);
+        };
+        if let Some(ip) = target.ip_literal() {
+            // Judged by `may_reach` already.
+            let addresses = Ok(vec![SocketAddr::new(ip, port)]);
+            let dialed = self.dials.handle_resolved(io.now, io.poller, dial, ticket, addresses);
+            return answer(io, dialed);
+        }
+        self.lookups.insert(ticket, (peer, target));
+        let worker = self.index;
+        let request = Request::ResolveTarget { worker, dial, ticket, host, port, family };
+        if self.control.try_send(request).is_err() {
+            self.lookups.remove(&ticket);
+            let refused = Err(FlowCode::Limit);
+            let dialed = self.dials.handle_resolved(io.now, io.poller, dial, ticket, refused);
+            answer(io, dialed);
+        }
+    }
+
+    /// Who asks: known by certificate since the handshake, or by the proof in this request.
+    fn peer_of(&mut self, io: &mut Io<'_>, opened: &Opened) -> Peer {
+        let known = self.peers.get(&opened.connection).cloned().unwrap_or(Peer::Unknown);
+        let (Peer::Unknown, Some(proof)) = (&known, &opened.proof) else {
+            return known;
+        };
+        let Some(exporter) = io.engine.exporter(opened.connection) else {
+            return known;
+        };
+        match self.policy.identify_by_proof(&exporter, proof) {
+            Some(client) => {
+                io.engine.name_peer(opened.connection, client.name().to_owned());
+                let peer = Peer::Named(client);
+                self.peers.insert(opened.connection, peer.clone());
+                peer
+            }
+            None => known,
+        }
+    }
+
+    /// The addresses of a name that the peer may be connected to.
+    fn permitted(
+        &self,
+        peer: &Peer,
+        target: &Target,
+        addresses: Vec<SocketAddr>,
+    ) -> Result<Vec<SocketAddr>, FlowCode> {
+        let mut denied = None;
+        let permitted: Vec<SocketAddr> = addresses
+            .into_iter()
+            .filter(|address| match self.policy.may_reach_addr(peer, target, address.ip()) {
+                Ok(()) => true,
+                Err(why) => {
+                    denied = Some(why);
+                    false
+                }
+            })
+            .collect();
+        match denied {
+            Some(denied) if permitted.is_empty() => {
+                warn!(target: "quictun", client = name_of(peer), %denied, "a tunnel was refused");
+                Err(code_of(&denied))
+            }
+            _ => Ok(permitted),
+        }
+    }
+}
+
+/// Tells the engine how a dial ended.
+fn answer(io: &mut Io<'_>, dialed: Option<Dialed>) {
+    let Some(Dialed { flow, result }) = dialed else {
+        return;
+    };
+    match &result {
+        Ok((_, address)) => {
+            info!(target: "quictun", { "Server-App-Addr" = address }, "Server app connect successful");
+        }
+        Err(code) => {
+            warn!(target: "quictun", flow = flow.0, reason = %code, "Failed to dial server app");
+        }
+    }
+    io.engine.handle_dialed(io.now, flow, result);
+}
+
+fn refuse(io: &mut Io<'_>, opened: &Opened, code: FlowCode) {
+    io.engine.handle_dialed(io.now, opened.flow, Err(code));
+}
+
+fn name_of(peer: &Peer) -> &str {
+    match peer {
+        Peer::Anyone => "anyone",
+        Peer::Named(client) => client.name(),
+        Peer::Unknown => "unknown",
+    }
+}
+
+fn code_of(denied: &Denied) -> FlowCode {
+    match denied {
+        Denied::UnknownClient { .. } => FlowCode::Unauthenticated,
+        _ => FlowCode::Denied,
+    }
+}

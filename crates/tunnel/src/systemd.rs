@@ -1,0 +1,329 @@
+//! Living under a service manager: readiness (`sd_notify(3)`) and socket activation (`sd_listen_fds(3)`).
+//!
+//! In this order: [`listen_fds`] before anything is bound, [`notify_ready`] once everything listens, [`notify_status`]
+//! when there is something to say, [`notify_stopping`] when draining begins. Without a service manager all of
+//! them do nothing.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::time::Duration;
+
+use quictun_sys::{InheritError, InheritedFd, inherited_fds};
+use rustix::net::{AddressFamily, SocketType, sockopt};
+
+/// How long the manager may take to make room for a message. A lost `READY=1` would have us killed; waiting for ever
+/// would have us hang.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Longest status text, bytes: one line of `systemctl status`.
+const MAX_STATUS: usize = 256;
+
+/// Says that everything listens.
+pub fn notify_ready() {
+    report(Notifier::from_env().send("READY=1"));
+}
+
+/// Says that the process is draining.
+pub fn notify_stopping() {
+    report(Notifier::from_env().send("STOPPING=1"));
+}
+
+/// Sets the one line that `systemctl status` shows; control characters become spaces and the rest is cut.
+pub fn notify_status(status: &str) {
+    report(Notifier::from_env().send(&status_message(status)));
+}
+
+/// A failed message is worth a line and no more: the process works without.
+fn report(result: io::Result<()>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "Cannot notify the service manager");
+    }
+}
+
+fn status_message(status: &str) -> String {
+    let one_line: String = status
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    format!(
+        "STATUS={}",
+        &one_line[..one_line.floor_char_boundary(MAX_STATUS)]
+    )
+}
+
+/// Where the service manager listens: `NOTIFY_SOCKET`, a path or `@` and an abstract name.
+struct Notifier {
+    socket: Option<OsString>,
+}
+
+impl Notifier {
+    fn from_env() -> Self {
+        Self {
+            socket: std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()),
+        }
+    }
+
+    fn send(&self, message: &str) -> io::Result<()> {
+        let Some(name) = &self.socket else {
+            return Ok(());
+        };
+        let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(SEND_TIMEOUT))?;
+        socket.send_to_addr(message.as_bytes(), &address(name)?)?;
+        Ok(())
+    }
+}
+
+fn address(name: &OsStr) -> io::Result<SocketAddr> {
+    match name.as_bytes() {
+        [b'@', abstract_name @ ..] => SocketAddr::from_abstract_name(abstract_name),
+        [b'/', ..] => SocketAddr::from_pathname(name),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "NOTIFY_SOCKET={} is neither a path nor an abstract name",
+                name.display()
+            ),
+        )),
+    }
+}
+
+/// A socket that the service manager opened for us, by what it is. Non-blocking.
+#[derive(Debug)]
+pub enum Activated {
+    /// `ListenDatagram=` with an IP address: the server's.
+    Udp(UdpSocket),
+    /// `ListenStream=` with an IP address: a client's forward.
+    Tcp(TcpListener),
+    /// `ListenStream=` with a path: a client's forward.
+    Unix(UnixListener),
+}
+
+/// Why the manager's sockets could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ActivationError {
+    /// They could not be taken.
+    #[error("socket activation: {0}")]
+    Inherit(#[from] InheritError),
+    /// One of them is no socket, or could not be prepared.
+    #[error("socket activation: {name}: {source}")]
+    Socket {
+        /// Its `FileDescriptorName=`.
+        name: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// One of them is a socket that we have no use for.
+    #[error(
+        "socket activation: {name} is of domain {domain} and type {kind}: \
+         use ListenDatagram= for the server, ListenStream= for a client's forwards, and Accept=no"
+    )]
+    WrongKind {
+        /// Its `FileDescriptorName=`.
+        name: String,
+        /// Its `SO_DOMAIN`.
+        domain: u16,
+        /// Its `SO_TYPE`.
+        kind: u32,
+    },
+}
+
+/// Takes the sockets that the service manager opened, with their names, in the manager's order.
+///
+/// Empty without socket activation, and from the second call on.
+///
+/// # Errors
+///
+/// [`ActivationError`] names the socket and what is wrong with it.
+pub fn listen_fds() -> Result<Vec<(String, Activated)>, ActivationError> {
+    inherited_fds()?
+        .into_iter()
+        .map(|InheritedFd { name, fd }| Ok((name.clone(), classify(name, fd)?)))
+        .collect()
+}
+
+fn classify(name: String, fd: OwnedFd) -> Result<Activated, ActivationError> {
+    let kind = (|| -> io::Result<_> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok((
+            sockopt::socket_domain(&fd)?,
+            sockopt::socket_type(&fd)?,
+            sockopt::socket_acceptconn(&fd)?,
+        ))
+    })();
+    match kind.map_err(|source| ActivationError::Socket {
+        name: name.clone(),
+        source,
+    })? {
+        (AddressFamily::INET | AddressFamily::INET6, SocketType::DGRAM, _) => {
+            Ok(Activated::Udp(fd.into()))
+        }
+        (AddressFamily::INET | AddressFamily::INET6, SocketType::STREAM, true) => {
+            Ok(Activated::Tcp(fd.into()))
+        }
+        (AddressFamily::UNIX, SocketType::STREAM, true) => Ok(Activated::Unix(fd.into())),
+        (domain, kind, _) => Err(ActivationError::WrongKind {
+            name,
+            domain: domain.as_raw(),
+            kind: kind.as_raw(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+    use std::process::{Command, Stdio};
+
+    fn to(name: impl Into<OsString>) -> Notifier {
+        Notifier {
+            socket: Some(name.into()),
+        }
+    }
+
+    fn receive(socket: &UnixDatagram) -> String {
+        let mut buffer = [0; 1024];
+        let length = socket.recv(&mut buffer).expect("a message was sent");
+        String::from_utf8(buffer[..length].to_vec()).expect("text")
+    }
+
+    #[test]
+    fn messages_arrive_at_a_path() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("a socket");
+        to(&path).send("READY=1").expect("sent");
+        assert_eq!(receive(&manager), "READY=1");
+        to(&path)
+            .send(&status_message("3 connections\nMAINPID=1"))
+            .expect("sent");
+        assert_eq!(receive(&manager), "STATUS=3 connections MAINPID=1");
+    }
+
+    #[test]
+    fn messages_arrive_at_an_abstract_name() {
+        let name = format!("quictun-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        let manager = UnixDatagram::bind_addr(&address).expect("a socket");
+        to(format!("@{name}")).send("STOPPING=1").expect("sent");
+        assert_eq!(receive(&manager), "STOPPING=1");
+    }
+
+    #[test]
+    fn without_a_manager_nothing_is_sent_and_nothing_fails() {
+        Notifier { socket: None }
+            .send("READY=1")
+            .expect("nothing to do");
+    }
+
+    #[test]
+    fn a_manager_that_is_not_there_or_cannot_be_is_an_error_that_stops_nothing() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert!(to(directory.path().join("nobody")).send("READY=1").is_err());
+        let error = to("vsock:2:1").send("READY=1").expect_err("not ours");
+        assert!(error.to_string().contains("vsock:2:1"), "{error}");
+    }
+
+    #[test]
+    fn a_long_status_is_cut_between_characters() {
+        let message = status_message(&"ä".repeat(1000));
+        assert_eq!(message, format!("STATUS={}", "ä".repeat(MAX_STATUS / 2)));
+    }
+
+    #[test]
+    fn sockets_are_told_apart() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let name = || "n".to_owned();
+        let udp = UdpSocket::bind("[::1]:0")
+            .or_else(|_| UdpSocket::bind("127.0.0.1:0"))
+            .expect("a socket");
+        assert!(matches!(
+            classify(name(), udp.into()),
+            Ok(Activated::Udp(_))
+        ));
+        let tcp = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let stream = TcpStream::connect(tcp.local_addr().expect("bound")).expect("connected");
+        let Ok(Activated::Tcp(tcp)) = classify(name(), tcp.into()) else {
+            panic!("a TCP listener")
+        };
+        tcp.accept().expect("the connection made above");
+        assert_eq!(
+            tcp.accept().expect_err("non-blocking").kind(),
+            io::ErrorKind::WouldBlock
+        );
+        let unix = UnixListener::bind(directory.path().join("s")).expect("a socket");
+        assert!(matches!(
+            classify(name(), unix.into()),
+            Ok(Activated::Unix(_))
+        ));
+
+        let connected = classify("web".to_owned(), stream.into()).expect_err("not a listener");
+        assert!(
+            connected
+                .to_string()
+                .contains("web is of domain 2 and type 1"),
+            "{connected}"
+        );
+        let datagram = UnixDatagram::unbound().expect("a socket");
+        assert!(matches!(
+            classify(name(), datagram.into()),
+            Err(ActivationError::WrongKind { .. })
+        ));
+        let file = std::fs::File::open("/dev/null").expect("there");
+        assert!(matches!(
+            classify(name(), file.into()),
+            Err(ActivationError::Socket { .. })
+        ));
+    }
+
+    /// The child half of the next test; does nothing in an ordinary run.
+    #[test]
+    fn child_lists_its_sockets() {
+        if std::env::var_os("QUICTUN_TEST_CHILD").is_none() {
+            return;
+        }
+        let taken = listen_fds().expect("three sockets");
+        let names: Vec<_> = taken.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["quic", "web", "unknown"]);
+        let kinds: Vec<_> = taken.iter().map(|(_, socket)| socket).collect();
+        assert!(
+            matches!(
+                kinds[..],
+                [Activated::Udp(_), Activated::Tcp(_), Activated::Unix(_)]
+            ),
+            "{kinds:?}"
+        );
+        notify_ready();
+        assert!(listen_fds().expect("second call").is_empty());
+    }
+
+    #[test]
+    fn a_process_started_by_a_manager_finds_its_sockets_and_says_ready() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let manager = UnixDatagram::bind(directory.path().join("notify")).expect("a socket");
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let tcp = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let unix = UnixListener::bind(directory.path().join("s")).expect("a socket");
+        let script = "LISTEN_PID=$$ LISTEN_FDS=3 LISTEN_FDNAMES=quic:web exec \"$0\" --exact \
+                      systemd::tests::child_lists_its_sockets 3<&0 4>&1 5>&2 </dev/null >/dev/null 2>&1";
+        let status = Command::new("sh")
+            .args(["-c", script])
+            .arg(std::env::current_exe().expect("this test"))
+            .env("QUICTUN_TEST_CHILD", "1")
+            .env("NOTIFY_SOCKET", directory.path().join("notify"))
+            .stdin(Stdio::from(OwnedFd::from(udp)))
+            .stdout(Stdio::from(OwnedFd::from(tcp)))
+            .stderr(Stdio::from(OwnedFd::from(unix)))
+            .status()
+            .expect("sh runs");
+        assert!(status.success());
+        assert_eq!(receive(&manager), "READY=1");
+    }
+}

@@ -1,0 +1,267 @@
+//! TLS 1.3 configurations for QUIC (RFC 9001): who is trusted, which protocols, which algorithms.
+//!
+//! [`client_config`] and [`server_config`] turn settings into rustls configurations; the engine wraps
+//! them for QUIC. One configuration is shared by all workers, so that session tickets resume on any of
+//! them. Early data stays off: a replayed OPEN would dial a target twice.
+//!
+//! What a verifier accepts is in a small file each: `insecure`, `pinned` and `authorities` for servers,
+//! `client_certificate` for clients. Who a client *is* comes later, in [`access`](crate::access): here
+//! it only proves that it holds its certificate's key.
+
+mod authorities;
+mod client_certificate;
+mod insecure;
+mod key_log;
+mod pinned;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quictun_wire::alpn;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, KeyLog, ServerConfig};
+use thiserror::Error;
+
+pub use authorities::AuthoritiesError;
+pub use pinned::PinMismatch;
+
+use crate::identity::{self, Identity, IdentityError};
+use crate::settings::{Access, ClientIdentity, ClientProof, Offer, Pin, ServerTrust};
+
+/// Why there is no TLS configuration.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// Trust by pin, and no pin.
+    #[error(
+        "no server key is pinned: give --pin with the sha256:... that the server prints when it starts"
+    )]
+    NoPins,
+    /// The authorities cannot be had.
+    #[error(transparent)]
+    Authorities(#[from] AuthoritiesError),
+    /// The certificate or key cannot be had.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The key log cannot be opened.
+    #[error("cannot write the key log {}", path.display())]
+    KeyLog {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The TLS library refuses the certificate, the key or the algorithms.
+    #[error("the TLS library refuses this configuration")]
+    Refused(#[from] rustls::Error),
+    /// The TLS library refuses the authorities.
+    #[error("the TLS library refuses the certificate authorities")]
+    RefusedAuthorities(#[from] VerifierBuilderError),
+}
+
+/// Which client certificates a server asks for and accepts in the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientCertPolicy {
+    /// None is asked for.
+    NotAsked,
+    /// Optional; any certificate whose key the client holds. Who that is, is decided later.
+    Any,
+    /// Required, from one of the authorities in this PEM file.
+    Required(PathBuf),
+    /// Optional; from one of the authorities in this PEM file, or with one of these keys.
+    Known {
+        /// PEM file of authorities.
+        ca: PathBuf,
+        /// Keys accepted whoever signed their certificate.
+        pins: Vec<Pin>,
+    },
+}
+
+/// Makes the client's configuration.
+///
+/// Secrets of every connection go to `key_log` where one is given.
+pub fn client_config(
+    trust: &ServerTrust,
+    identity: &ClientIdentity,
+    offer: Offer,
+    key_log: Option<&Path>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = provider();
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(server_verifier(trust, &provider)?);
+    let mut config = match &identity.certificate {
+        None => builder.with_no_client_auth(),
+        Some(files) => {
+            let own = identity::load_files(files)?;
+            if let Some(warning) = &own.warning {
+                tracing::warn!("{warning}");
+            }
+            builder.with_client_auth_cert(own.chain, own.key)?
+        }
+    };
+    config.alpn_protocols = match offer {
+        Offer::Both => protocols(&[alpn::NATIVE, alpn::COMPAT]),
+        Offer::Native => protocols(&[alpn::NATIVE]),
+        Offer::Compat => protocols(&[alpn::COMPAT]),
+    };
+    config.enable_early_data = false;
+    config.key_log = open_key_log(key_log)?;
+    Ok(Arc::new(config))
+}
+
+/// Makes the server's configuration: both protocols, `quictun/1` preferred; SNI is not looked at.
+///
+/// Secrets of every connection go to `key_log` where one is given.
+pub fn server_config(
+    identity: &Identity,
+    clients: &ClientCertPolicy,
+    key_log: Option<&Path>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = provider();
+    let mut config = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&TLS13])?
+        .with_client_cert_verifier(client_verifier(clients, &provider)?)
+        .with_single_cert(identity.chain.clone(), identity.key.clone_key())?;
+    config.alpn_protocols = protocols(&[alpn::NATIVE, alpn::COMPAT]);
+    config.max_early_data_size = 0;
+    config.key_log = open_key_log(key_log)?;
+    Ok(Arc::new(config))
+}
+
+impl ClientCertPolicy {
+    /// What a server with this access policy asks for.
+    pub fn of(access: &Access) -> Self {
+        match access {
+            Access::Open { ca: None, .. } => Self::NotAsked,
+            Access::Open { ca: Some(ca), .. } => Self::Required(ca.clone()),
+            Access::Named { ca: None, .. } => Self::Any,
+            Access::Named {
+                ca: Some(ca),
+                clients,
+            } => {
+                let pins = clients
+                    .iter()
+                    .flat_map(|client| &client.proofs)
+                    .filter_map(|proof| match proof {
+                        ClientProof::Pin(pin) => Some(*pin),
+                        ClientProof::CertificateName | ClientProof::PskFile(_) => None,
+                    });
+                Self::Known {
+                    ca: ca.clone(),
+                    pins: pins.collect(),
+                }
+            }
+        }
+    }
+}
+
+/// The algorithms of both sides, best first: aws-lc-rs, TLS 1.3 only.
+///
+/// AES-128-GCM leads where the processor computes AES; the data path is tuned for it. X25519 leads so
+/// that the `ClientHello` fits one packet: a post-quantum share would need two.
+pub fn provider() -> Arc<CryptoProvider> {
+    use aws_lc_rs::cipher_suite::{
+        TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
+    };
+    let cipher_suites = if cpu_has_aes() {
+        vec![
+            TLS13_AES_128_GCM_SHA256,
+            TLS13_CHACHA20_POLY1305_SHA256,
+            TLS13_AES_256_GCM_SHA384,
+        ]
+    } else {
+        vec![
+            TLS13_CHACHA20_POLY1305_SHA256,
+            TLS13_AES_128_GCM_SHA256,
+            TLS13_AES_256_GCM_SHA384,
+        ]
+    };
+    Arc::new(CryptoProvider {
+        cipher_suites,
+        kx_groups: vec![aws_lc_rs::kx_group::X25519, aws_lc_rs::kx_group::SECP256R1],
+        ..aws_lc_rs::default_provider()
+    })
+}
+
+/// A verifier of client certificates from the authorities in a PEM file; without one none is let in.
+pub(crate) fn authorities_verifier(
+    ca: &Path,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let roots = Arc::new(authorities::load(Some(ca))?);
+    Ok(WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build()?)
+}
+
+fn server_verifier(
+    trust: &ServerTrust,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    Ok(match trust {
+        ServerTrust::Insecure => Arc::new(insecure::AnyServer),
+        ServerTrust::Pins(pins) if pins.is_empty() => return Err(TlsError::NoPins),
+        ServerTrust::Pins(pins) => Arc::new(pinned::PinnedServer::new(pins.clone(), provider)),
+        ServerTrust::Authorities(ca) => {
+            let roots = Arc::new(authorities::load(ca.as_deref())?);
+            WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build()?
+        }
+    })
+}
+
+fn client_verifier(
+    policy: &ClientCertPolicy,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    use client_certificate::OptionalCertificate;
+    Ok(match policy {
+        ClientCertPolicy::NotAsked => WebPkiClientVerifier::no_client_auth(),
+        ClientCertPolicy::Any => Arc::new(OptionalCertificate::any(provider)),
+        ClientCertPolicy::Required(ca) => authorities_verifier(ca, provider)?,
+        ClientCertPolicy::Known { ca, pins } => {
+            let authorities = authorities_verifier(ca, provider)?;
+            Arc::new(OptionalCertificate::known(
+                authorities,
+                pins.clone(),
+                provider,
+            ))
+        }
+    })
+}
+
+fn protocols(names: &[&[u8]]) -> Vec<Vec<u8>> {
+    names.iter().map(|name| name.to_vec()).collect()
+}
+
+fn open_key_log(path: Option<&Path>) -> Result<Arc<dyn KeyLog>, TlsError> {
+    let Some(path) = path else {
+        return Ok(Arc::new(rustls::NoKeyLog));
+    };
+    match key_log::FileKeyLog::open(path) {
+        Ok(log) => Ok(Arc::new(log)),
+        Err(source) => Err(TlsError::KeyLog {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Whether AES-GCM runs on instructions made for it; in plain code `ChaCha20` is faster.
+fn cpu_has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes")
+        && std::arch::is_x86_feature_detected!("pclmulqdq");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes")
+        && std::arch::is_aarch64_feature_detected!("pmull");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
+}

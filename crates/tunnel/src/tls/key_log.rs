@@ -1,0 +1,57 @@
+//! TLS secrets in the NSS key log format, for Wireshark.
+//!
+//! Who reads the file reads the traffic: it is created for this user only, and the programs say at
+//! start that it is written.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustls::KeyLog;
+
+#[derive(Debug)]
+pub(super) struct FileKeyLog {
+    file: File,
+    failed: AtomicBool,
+}
+
+impl FileKeyLog {
+    /// Opens `path` for appending; makes it with mode 0600.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)?;
+        Ok(Self {
+            file,
+            failed: AtomicBool::new(false),
+        })
+    }
+}
+
+impl KeyLog for FileKeyLog {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        let mut line = format!("{label} ");
+        push_hex(&mut line, client_random);
+        line.push(' ');
+        push_hex(&mut line, secret);
+        line.push('\n');
+        // One write to a file opened for appending: lines of several threads and processes stay whole.
+        let written = (&self.file).write_all(line.as_bytes());
+        if let Err(error) = written
+            && !self.failed.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(%error, "cannot write TLS secrets to the key log");
+        }
+    }
+}
+
+fn push_hex(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("invariant: writing to a String never fails");
+    }
+}

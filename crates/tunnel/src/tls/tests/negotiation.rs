@@ -1,0 +1,231 @@
+//! What the two sides agree on: protocol, algorithms, tickets, logged secrets.
+
+use std::os::unix::fs::PermissionsExt;
+
+use rustls::quic::{self, Version};
+use rustls::{CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion};
+
+use super::*;
+
+fn offering(offer: Offer) -> Arc<ClientConfig> {
+    client_config(
+        &ServerTrust::Insecure,
+        &ClientIdentity::default(),
+        offer,
+        None,
+    )
+    .expect("a configuration")
+}
+
+fn own_server() -> Arc<ServerConfig> {
+    server(&identity::ephemeral().expect("made"))
+}
+
+#[test]
+fn native_protocol_wins_where_both_are_offered() {
+    for (offer, agreed) in [
+        (Offer::Both, b"quictun/1".as_slice()),
+        (Offer::Native, b"quictun/1"),
+        (Offer::Compat, b"quic-tun"),
+    ] {
+        let (client, server) = handshake(&offering(offer), &own_server(), "example.net").both();
+        assert_eq!(client.alpn_protocol(), Some(agreed), "{offer:?}");
+        assert_eq!(server.alpn_protocol(), Some(agreed), "{offer:?}");
+    }
+}
+
+#[test]
+fn original_server_gets_its_own_protocol_from_a_client_that_offers_both() {
+    let mut original = (*own_server()).clone();
+    original.alpn_protocols = vec![b"quic-tun".to_vec()];
+    let original = Arc::new(original);
+    let (client, _) = handshake(&offering(Offer::Both), &original, "example.net").both();
+    assert_eq!(client.alpn_protocol(), Some(b"quic-tun".as_slice()));
+    let error = handshake(&offering(Offer::Native), &original, "example.net").server_refuses();
+    assert_eq!(error, rustls::Error::NoApplicationProtocol);
+}
+
+#[test]
+fn only_tls13_with_the_fast_algorithms_is_agreed_in_one_round_trip() {
+    let (client, _) = handshake(&offering(Offer::Both), &own_server(), "example.net").both();
+    assert_eq!(client.protocol_version(), Some(ProtocolVersion::TLSv1_3));
+    let best = if cpu_has_aes() {
+        CipherSuite::TLS13_AES_128_GCM_SHA256
+    } else {
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
+    };
+    assert_eq!(
+        client.negotiated_cipher_suite().map(|suite| suite.suite()),
+        Some(best)
+    );
+    assert_eq!(
+        client
+            .negotiated_key_exchange_group()
+            .map(rustls::crypto::SupportedKxGroup::name),
+        Some(NamedGroup::X25519)
+    );
+    assert_eq!(client.handshake_kind(), Some(HandshakeKind::Full));
+
+    let suites: Vec<_> = provider()
+        .cipher_suites
+        .iter()
+        .map(rustls::SupportedCipherSuite::suite)
+        .collect();
+    assert_eq!(suites.len(), 3);
+    assert!(
+        suites.contains(&CipherSuite::TLS13_AES_128_GCM_SHA256),
+        "QUIC's Initial packets need it"
+    );
+}
+
+#[test]
+fn client_hello_fits_one_packet() {
+    let name = ServerName::try_from("a-rather-long-name-of-a-server.department.example.net")
+        .expect("a name");
+    let (_, hello) = quic_client(&offering(Offer::Both), name);
+    // 1200 bytes less long header, tokens of 200 bytes, frame header and tag; with transport parameters.
+    assert!(hello.len() < 700, "{} bytes", hello.len());
+}
+
+fn quic_client(
+    config: &Arc<ClientConfig>,
+    name: ServerName<'static>,
+) -> (quic::ClientConnection, Vec<u8>) {
+    let mut client = quic::ClientConnection::new(config.clone(), Version::V1, name, vec![0; 100])
+        .expect("for QUIC");
+    let mut hello = Vec::new();
+    assert!(client.write_hs(&mut hello).is_none());
+    (client, hello)
+}
+
+#[test]
+fn both_configurations_serve_quic() {
+    let name = ServerName::try_from("192.0.2.1").expect("an address");
+    let (mut client, hello) = quic_client(&offering(Offer::Both), name);
+    let mut server =
+        quic::ServerConnection::new(own_server(), Version::V1, vec![0; 100]).expect("for QUIC");
+    server.read_hs(&hello).expect("accepted without SNI");
+    let (mut initial, mut rest) = (Vec::new(), Vec::new());
+    let handshake_keys = server.write_hs(&mut initial);
+    let one_rtt_keys = server.write_hs(&mut rest);
+    assert!(matches!(
+        handshake_keys,
+        Some(quic::KeyChange::Handshake { .. })
+    ));
+    assert!(matches!(one_rtt_keys, Some(quic::KeyChange::OneRtt { .. })));
+    client.read_hs(&initial).expect("accepted");
+    client.read_hs(&rest).expect("accepted");
+    assert_eq!(client.alpn_protocol(), Some(alpn::NATIVE));
+    assert!(client.zero_rtt_keys().is_none() && server.zero_rtt_keys().is_none());
+}
+
+#[test]
+fn second_connection_resumes_without_early_data() {
+    let (client, server) = (offering(Offer::Both), own_server());
+    assert!(!client.enable_early_data);
+    assert_eq!(server.max_early_data_size, 0);
+    let (first, _) = handshake(&client, &server, "example.net").both();
+    assert_eq!(first.handshake_kind(), Some(HandshakeKind::Full));
+    let (second, _) = handshake(&client, &server, "example.net").both();
+    assert_eq!(second.handshake_kind(), Some(HandshakeKind::Resumed));
+    assert!(!second.is_early_data_accepted());
+
+    let mut forgetful = (*client).clone();
+    forgetful.resumption = Resumption::disabled();
+    let (third, _) = handshake(&Arc::new(forgetful), &server, "example.net").both();
+    assert_eq!(third.handshake_kind(), Some(HandshakeKind::Full));
+}
+
+#[test]
+fn resumed_connection_keeps_the_client_certificate() {
+    let pki = Pki::new();
+    let (own, pin) = pki.alone("laptop");
+    let client = client_with(&ServerTrust::Insecure, Some(&own));
+    let identity = identity::ephemeral().expect("made");
+    let server = server_config(&identity, &ClientCertPolicy::Any, None).expect("a configuration");
+    for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
+        let (_, server) = handshake(&client, &server, "example.net").both();
+        assert_eq!(server.handshake_kind(), Some(kind));
+        let certs = server.peer_certificates().expect("a certificate");
+        assert_eq!(identity::pin_of(&certs[0]).expect("a pin"), pin);
+    }
+}
+
+#[test]
+fn both_ends_export_the_same_bytes_and_no_other_connection_does() {
+    let export = |outcome: Outcome| {
+        let (client, server) = outcome.both();
+        let one = client.export_keying_material([0; 32], crate::psk::EXPORTER_LABEL, Some(&[]));
+        let two = server.export_keying_material([0; 32], crate::psk::EXPORTER_LABEL, Some(&[]));
+        (one.expect("bytes"), two.expect("bytes"))
+    };
+    let (client, server) = (offering(Offer::Both), own_server());
+    let (one, two) = export(handshake(&client, &server, "example.net"));
+    assert_eq!(one, two);
+    let (other, _) = export(handshake(&client, &server, "example.net"));
+    assert_ne!(one, other);
+}
+
+#[test]
+fn key_log_is_private_nss_lines_of_both_sides() {
+    let pki = Pki::new();
+    let path = pki.path("keys.log");
+    let identity = identity::ephemeral().expect("made");
+    let anyone = ServerTrust::Insecure;
+    let client = client_config(
+        &anyone,
+        &ClientIdentity::default(),
+        Offer::Both,
+        Some(&path),
+    );
+    let server = server_config(&identity, &ClientCertPolicy::NotAsked, Some(&path));
+    handshake(
+        &client.expect("a configuration"),
+        &server.expect("a configuration"),
+        "example.net",
+    )
+    .both();
+
+    let mode = fs::metadata(&path).expect("metadata").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let log = fs::read_to_string(&path).expect("text");
+    let hex = |text: &str, len| {
+        text.len() == len
+            && text
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    for line in log.lines() {
+        let words: Vec<_> = line.split(' ').collect();
+        assert!(
+            words.len() == 3 && hex(words[1], 64) && hex(words[2], 64),
+            "{line}"
+        );
+    }
+    for label in [
+        "CLIENT_HANDSHAKE_TRAFFIC_SECRET",
+        "SERVER_HANDSHAKE_TRAFFIC_SECRET",
+        "CLIENT_TRAFFIC_SECRET_0",
+        "SERVER_TRAFFIC_SECRET_0",
+        "EXPORTER_SECRET",
+    ] {
+        let mut lines: Vec<_> = log
+            .lines()
+            .filter(|line| line.starts_with(&format!("{label} ")))
+            .collect();
+        assert_eq!(lines.len(), 2, "{label}: one from each side");
+        lines.dedup();
+        assert_eq!(lines.len(), 1, "{label}: the same secret");
+    }
+}
+
+#[test]
+fn key_log_that_cannot_be_written_is_an_error() {
+    let path = PathBuf::from("/nonexistent/keys.log");
+    let identity = identity::ephemeral().expect("made");
+    let server = server_config(&identity, &ClientCertPolicy::NotAsked, Some(&path));
+    let Err(TlsError::KeyLog { path: named, .. }) = server else {
+        panic!("no error")
+    };
+    assert_eq!(named, path);
+}

@@ -1,0 +1,166 @@
+//! Tokens from a file: lines of `CLIENT-ADDRESS TOKEN`, read again for each flow.
+//!
+//! Any number of spaces and tabs stands between the two; what follows the token is ignored, as the
+//! original does; `#` begins a comment line. An address is compared as an address, IPv6 with or
+//! without brackets. A line with the address of the application wins, then for Unix-socket clients a
+//! line `unix`, then a line `*`; of several equal lines the first. Lines without meaning do not get
+//! in the way of the others; where no other line fits, the error names the first of them.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use thiserror::Error;
+
+use super::AppAddr;
+use crate::identity::files::{self, ReadError};
+
+/// Why the file has no token for an application.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The file cannot be read.
+    #[error("cannot read it")]
+    Read(#[source] ReadError),
+    /// The file is not text.
+    #[error("line {line} is not UTF-8 text: save the file as UTF-8")]
+    NotText {
+        /// Which line, from 1.
+        line: usize,
+    },
+    /// The line for this application ends after the address.
+    #[error(
+        "line {line} has an address but no token: write ADDRESS TOKEN, as in '10.0.0.1 tcp:127.0.0.1:22'"
+    )]
+    NoToken {
+        /// Which line, from 1.
+        line: usize,
+    },
+    /// No line fits, and one has no meaning: it may be the one that was meant.
+    #[error(
+        "no line for {app}, and line {line} begins with {found:?}, which is no address: write an IP address without port or network, 'unix' or '*'"
+    )]
+    NoAddress {
+        /// The application.
+        app: AppAddr,
+        /// Which line, from 1.
+        line: usize,
+        /// What stands where the address should.
+        found: String,
+    },
+    /// No line fits.
+    #[error("no line for {app}: add '{wanted} TOKEN', or '* TOKEN' for everyone without a line")]
+    NoLine {
+        /// The application.
+        app: AppAddr,
+        /// How the line should begin.
+        wanted: String,
+    },
+}
+
+/// Reads the file and looks up the token of `app`.
+pub(super) fn token(path: &Path, app: AppAddr) -> Result<String, FileError> {
+    let content = files::read_bounded(path, MAX_FILE).map_err(FileError::Read)?;
+    let text = std::str::from_utf8(&content).map_err(|e| {
+        // The damaged line is the last of those that begin before the damage.
+        let line = content[..e.valid_up_to()]
+            .split(|byte| *byte == b'\n')
+            .count();
+        FileError::NotText { line }
+    })?;
+    find(text, app).map(str::to_owned)
+}
+
+/// Finds the token of `app` in the text of a token file.
+fn find(text: &str, app: AppAddr) -> Result<&str, FileError> {
+    let mut best: Option<(Fit, Line<'_>)> = None;
+    let mut nonsense = None;
+    for line in lines(text) {
+        match fit(line.address, app) {
+            Some(fit) if best.as_ref().is_none_or(|(best, _)| fit > *best) => {
+                best = Some((fit, line));
+            }
+            None if nonsense.is_none() && !is_address(line.address) => nonsense = Some(line),
+            _ => {}
+        }
+    }
+    match (best, nonsense) {
+        (
+            Some((
+                _,
+                Line {
+                    token: Some(token), ..
+                },
+            )),
+            _,
+        ) => Ok(token),
+        (Some((_, line)), _) => Err(FileError::NoToken { line: line.number }),
+        (None, Some(line)) => Err(FileError::NoAddress {
+            app,
+            line: line.number,
+            found: line.address.to_owned(),
+        }),
+        (None, None) => {
+            let wanted = match app {
+                AppAddr::Ip(addr) => addr.ip().to_canonical().to_string(),
+                AppAddr::Unix => "unix".to_owned(),
+            };
+            Err(FileError::NoLine { app, wanted })
+        }
+    }
+}
+
+/// How well a line's address fits an application, best last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Everyone,
+    Exact,
+}
+
+struct Line<'a> {
+    number: usize,
+    address: &'a str,
+    token: Option<&'a str>,
+}
+
+/// The lines that are neither blank nor comments.
+fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    text.lines().enumerate().filter_map(|(index, line)| {
+        let mut words = line.split_ascii_whitespace();
+        let address = words.next().filter(|word| !word.starts_with('#'))?;
+        Some(Line {
+            number: index + 1,
+            address,
+            token: words.next(),
+        })
+    })
+}
+
+fn fit(address: &str, app: AppAddr) -> Option<Fit> {
+    match (address, app) {
+        ("*", _) => Some(Fit::Everyone),
+        ("unix", AppAddr::Unix) => Some(Fit::Exact),
+        (text, AppAddr::Ip(app)) if parse_address(text) == Some(app.ip().to_canonical()) => {
+            Some(Fit::Exact)
+        }
+        _ => None,
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    text == "unix" || parse_address(text).is_some()
+}
+
+fn parse_address(text: &str) -> Option<IpAddr> {
+    let addr = match text.strip_prefix('[') {
+        Some(rest) => IpAddr::V6(rest.strip_suffix(']')?.parse().ok()?),
+        None => text.parse().ok()?,
+    };
+    Some(addr.to_canonical())
+}
+
+/// Some twenty thousand lines: read for every flow, so it must stay quick.
+const MAX_FILE: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests;

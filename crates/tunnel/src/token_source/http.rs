@@ -1,0 +1,197 @@
+//! Tokens from a web service: `GET <url>?addr=<ip:port>` answers `{"token": "..."}`.
+//!
+//! The request runs on a thread that may block; the caller bounds how many there are. Proxies are
+//! taken from the environment, authorities for https from the system.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::aws_lc_rs;
+use serde_json::{Map, Value};
+use thiserror::Error;
+use ureq::Agent;
+use ureq::http::{StatusCode, Uri};
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
+
+use super::AppAddr;
+
+/// A web service that knows tokens.
+#[derive(Debug)]
+pub(super) struct HttpSource {
+    url: String,
+    agent: Agent,
+    deadline: Duration,
+}
+
+/// Why a URL cannot be asked for tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum UrlError {
+    /// Another scheme, or none.
+    #[error("write http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH")]
+    Scheme,
+    /// Spaces, no host and the like.
+    #[error("it is malformed: write special characters as %XX")]
+    Malformed,
+}
+
+/// Why a web service gave no token.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HttpError {
+    /// No whole answer in time.
+    #[error("no answer within {seconds} s: is the service overloaded, or a firewall in between?")]
+    Deadline {
+        /// The time given.
+        seconds: u64,
+    },
+    /// The service cannot be reached, or does not speak HTTP or TLS as it should.
+    #[error("the request failed")]
+    Request(#[source] Box<ureq::Error>),
+    /// Another status than 200.
+    #[error("the service answered {status}: only 200 carries a token")]
+    Status {
+        /// What it answered.
+        status: StatusCode,
+    },
+    /// A body beyond the limit.
+    #[error("the answer is larger than {MAX_BODY} bytes: a token has at most 512")]
+    TooLarge,
+    /// Not a JSON object.
+    #[error("the answer is no JSON object: {{\"token\": \"...\"}} is expected")]
+    NotJson(#[source] serde_json::Error),
+    /// A JSON object without a text named token.
+    #[error("the answer has no text \"token\": {{\"token\": \"...\"}} is expected")]
+    NoToken,
+}
+
+impl HttpSource {
+    pub(super) fn new(url: &str) -> Result<Self, UrlError> {
+        let roots = rustls_native_certs::load_native_certs().certs;
+        let roots = roots
+            .iter()
+            .map(|root| Certificate::from_der(root).to_owned());
+        Self::with(url, roots.collect::<Vec<_>>().into(), DEADLINE)
+    }
+
+    /// Makes a source that trusts these authorities and waits this long.
+    pub(super) fn with(url: &str, roots: RootCerts, deadline: Duration) -> Result<Self, UrlError> {
+        let url = url.split('#').next().unwrap_or(url);
+        let parsed: Uri = url.parse().map_err(|_| UrlError::Malformed)?;
+        match parsed.scheme_str() {
+            Some("http" | "https") => {}
+            _ => return Err(UrlError::Scheme),
+        }
+        let host = parsed
+            .host()
+            .filter(|host| !host.is_empty())
+            .ok_or(UrlError::Malformed)?;
+        let tls = TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
+            .root_certs(roots)
+            .build();
+        let mut config = Agent::config_builder()
+            .tls_config(tls)
+            .timeout_global(Some(deadline))
+            .http_status_as_error(false)
+            // A service restarted between two flows must not cost the second its token.
+            .max_idle_connections(0)
+            .user_agent(concat!("quictun/", env!("CARGO_PKG_VERSION")));
+        if is_this_machine(host) {
+            config = config.proxy(None);
+        }
+        Ok(Self {
+            url: url.to_owned(),
+            agent: config.build().new_agent(),
+            deadline,
+        })
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(super) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Asks for the token of `app`. Blocks, at most until the deadline.
+    pub(super) fn token(&self, app: AppAddr) -> Result<String, HttpError> {
+        let mut response = self
+            .agent
+            .get(url_for(&self.url, app))
+            .call()
+            .map_err(|e| self.failed(e))?;
+        if response.status() != StatusCode::OK {
+            return Err(HttpError::Status {
+                status: response.status(),
+            });
+        }
+        // The reader takes a body that ends just at its limit for one that goes on.
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(MAX_BODY + 1)
+            .read_to_vec()
+            .map_err(|e| self.failed(e))?;
+        let mut answer: Map<String, Value> =
+            serde_json::from_slice(&body).map_err(HttpError::NotJson)?;
+        match answer.remove("token") {
+            Some(Value::String(token)) => Ok(token),
+            _ => Err(HttpError::NoToken),
+        }
+    }
+
+    fn failed(&self, error: ureq::Error) -> HttpError {
+        match error {
+            ureq::Error::Timeout(_) => HttpError::Deadline {
+                seconds: self.deadline.as_secs(),
+            },
+            ureq::Error::BodyExceedsLimit(_) => HttpError::TooLarge,
+            other => HttpError::Request(Box::new(other)),
+        }
+    }
+}
+
+/// Whether a host needs no proxy: like Go's client, which ignores `HTTP_PROXY` for these.
+fn is_this_machine(host: &str) -> bool {
+    let literal = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost")
+        || literal.is_ok_and(|addr| addr.to_canonical().is_loopback())
+}
+
+/// Adds `addr` to the URL's query, unless it has one.
+fn url_for(url: &str, app: AppAddr) -> String {
+    let query = url.split_once('?').map(|(_, query)| query);
+    let has_addr = |query: &str| {
+        query
+            .split('&')
+            .any(|pair| pair.split('=').next() == Some("addr"))
+    };
+    let separator = match query {
+        Some(query) if has_addr(query) => return url.to_owned(),
+        Some("") => "",
+        Some(query) if query.ends_with('&') => "",
+        Some(_) => "&",
+        None => "?",
+    };
+    // The only characters of an address that a query does not take as they are (RFC 3986 section 3.4
+    // allows ':', but Go's encoder, which services were written against, escapes it).
+    let addr = app
+        .to_string()
+        .replace(':', "%3A")
+        .replace('[', "%5B")
+        .replace(']', "%5D");
+    format!("{url}{separator}addr={addr}")
+}
+
+/// An application waits for its connection meanwhile; longer than this it has given up.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Room for a token, its JSON and whatever else a service says, bytes.
+const MAX_BODY: u64 = 64 * 1024;
+
+#[cfg(test)]
+mod tests;

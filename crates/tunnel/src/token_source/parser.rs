@@ -1,0 +1,60 @@
+//! What a token says: the target, in clear or in base64 (`--token-parser-key base64`).
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use quictun_wire::code::FlowCode;
+use quictun_wire::target::{Target, TargetError};
+use thiserror::Error;
+
+use crate::settings::TokenParser;
+
+/// Why a token says nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ParseTokenError {
+    /// Not standard base64.
+    #[error("the token is not standard base64: is the client's token plain text?")]
+    NotBase64(#[source] base64::DecodeError),
+    /// Base64 of something else than text.
+    #[error("the token is base64 of something that is not UTF-8 text")]
+    NotText,
+    /// Text, but no target.
+    #[error("the token is no target")]
+    Target(#[from] TargetError),
+}
+
+impl ParseTokenError {
+    /// What the client is told.
+    pub fn code(&self) -> FlowCode {
+        match self {
+            Self::NotBase64(_) | Self::NotText => FlowCode::BadOpen,
+            Self::Target(error) => error.code(),
+        }
+    }
+}
+
+/// Reads the target in a token.
+pub fn parse_token(parser: TokenParser, token: &str) -> Result<Target, ParseTokenError> {
+    match parser {
+        TokenParser::Cleartext => Ok(Target::parse(token)?),
+        TokenParser::Base64 => {
+            // base64(1) and Go's decoder agree that line breaks say nothing.
+            let token: String = token
+                .chars()
+                .filter(|c| !matches!(c, '\r' | '\n'))
+                .collect();
+            let decoded = LIKE_GO.decode(token).map_err(ParseTokenError::NotBase64)?;
+            let text = String::from_utf8(decoded).map_err(|_| ParseTokenError::NotText)?;
+            Ok(Target::parse(&text)?)
+        }
+    }
+}
+
+/// Go's `base64.StdEncoding`, by which existing tokens were made: padded, bits behind the last byte ignored.
+const LIKE_GO: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical),
+);

@@ -1,0 +1,243 @@
+//! A worker's UDP socket: batches in by GRO and `recvmmsg`, batches out by GSO.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use quictun_engine::{Datagrams, PathMtu, worker_of};
+use quictun_sys::{BufferSide, socket_buffer_force};
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rustix::net::sockopt;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::snapshot::UdpSocketReport;
+
+/// Buffers offered to one `recvmmsg`. With GRO each holds up to 64 datagrams; more buffers than this
+/// only fall out of the cache.
+const SLOTS: usize = 8;
+
+/// One GRO batch: the largest UDP payload there is.
+const SLOT_SIZE: usize = 65_536;
+
+/// Batches below this are copied out of their slot, so that a small datagram does not pin 64 KiB.
+const COPY_BELOW: usize = 8 * 1024;
+
+/// IP and UDP headers.
+const OVERHEAD_V4: u32 = 28;
+const OVERHEAD_V6: u32 = 48;
+
+/// UDP payload assumed where the system does not tell: Ethernet, IPv6.
+const PAYLOAD_DEFAULT: u16 = 1452;
+
+/// Largest payload of one datagram: QUIC's own limit is larger than what IPv4 carries.
+const PAYLOAD_MAX: u16 = 65_507;
+
+/// What happened to a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It is on its way, or lost as packets may be.
+    Done,
+    /// The socket's buffer is full; try again when it is writable.
+    Full,
+    /// It went out datagram by datagram: the system or the device does not segment. Make no more batches.
+    Unsegmented,
+}
+
+/// A datagram as it came in.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) remote: SocketAddr,
+    pub(crate) local_ip: Option<IpAddr>,
+    pub(crate) ecn: Option<u8>,
+    pub(crate) data: BytesMut,
+}
+
+/// One worker's UDP socket.
+#[derive(Debug)]
+pub(crate) struct UdpPort {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    slots: Vec<BytesMut>,
+    metas: [RecvMeta; SLOTS],
+    segmentation: bool,
+    report: UdpSocketReport,
+}
+
+/// Binds a UDP socket; with `shared`, several may be bound to the same address (`SO_REUSEPORT`).
+pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+        socket.set_only_v6(false)?;
+    }
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+impl UdpPort {
+    /// Takes over a bound socket, with buffers of `buffer` bytes where the system grants them.
+    pub(crate) fn new(socket: UdpSocket, buffer: usize, gso: bool) -> io::Result<Self> {
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let recv_buffer = socket_buffer_force(&socket, BufferSide::Receive, buffer)?;
+        let send_buffer = socket_buffer_force(&socket, BufferSide::Send, buffer)?;
+        let segmentation = gso && state.max_gso_segments() > 1;
+        let report = UdpSocketReport {
+            recv_buffer,
+            send_buffer,
+            gso: segmentation,
+            gro: state.gro_segments() > 1,
+            ..UdpSocketReport::default()
+        };
+        Ok(Self {
+            slots: (0..SLOTS).map(|_| BytesMut::zeroed(SLOT_SIZE)).collect(),
+            metas: [RecvMeta::default(); SLOTS],
+            socket,
+            state,
+            segmentation,
+            report,
+        })
+    }
+
+    /// Whether batches of several datagrams may be made.
+    pub(crate) fn segments(&self) -> bool {
+        self.segmentation
+    }
+
+    /// Sends one batch.
+    pub(crate) fn send(&mut self, datagrams: &Datagrams, bytes: &[u8]) -> Sent {
+        match self.try_send(datagrams, datagrams.segment_size, bytes) {
+            Ok(()) => Sent::Done,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
+            Err(_) if datagrams.count() > 1 => {
+                // EIO, EINVAL and worse from drivers that claim to segment: the batch goes out all the
+                // same, and no more are made (quinn-udp keeps count of what the system refused).
+                self.segmentation = false;
+                self.report.gso = false;
+                self.report.gso_fallbacks += 1;
+                let segment = datagrams.segment_size.unwrap_or(bytes.len()).max(1);
+                for datagram in bytes.chunks(segment) {
+                    if self.try_send(datagrams, None, datagram).is_err() {
+                        self.report.send_errors += 1;
+                    }
+                }
+                Sent::Unsegmented
+            }
+            Err(_) => {
+                // A probe larger than the path, a route that is gone for the moment: a lost packet.
+                self.report.send_errors += 1;
+                Sent::Done
+            }
+        }
+    }
+
+    fn try_send(
+        &self,
+        datagrams: &Datagrams,
+        segment_size: Option<usize>,
+        contents: &[u8],
+    ) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: self.in_family(datagrams.destination),
+            ecn: datagrams.ecn.and_then(EcnCodepoint::from_bits),
+            contents,
+            segment_size,
+            src_ip: datagrams.source,
+        };
+        self.state.try_send(UdpSockRef::from(&self.socket), &transmit)
+    }
+
+    /// An IPv4 destination as a dual-stack socket wants it.
+    fn in_family(&self, destination: SocketAddr) -> SocketAddr {
+        match (destination, self.socket.local_addr()) {
+            (SocketAddr::V4(v4), Ok(SocketAddr::V6(_))) => {
+                SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
+            }
+            _ => destination,
+        }
+    }
+
+    /// Receives what is there, at most one round of buffers; `false`: nothing was.
+    pub(crate) fn receive(&mut self, sink: &mut impl FnMut(Received)) -> io::Result<bool> {
+        let mut buffers = self.slots.iter_mut().map(|slot| IoSliceMut::new(slot));
+        let mut buffers: [IoSliceMut<'_>; SLOTS] =
+            std::array::from_fn(|_| buffers.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+        let socket = UdpSockRef::from(&self.socket);
+        let count = match self.state.recv(socket, &mut buffers, &mut self.metas) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        for (slot, meta) in self.slots.iter_mut().zip(&self.metas).take(count) {
+            let mut data = if meta.len < COPY_BELOW {
+                BytesMut::from(&slot[..meta.len])
+            } else {
+                let mut full = std::mem::replace(slot, BytesMut::zeroed(SLOT_SIZE));
+                full.truncate(meta.len);
+                full
+            };
+            let stride = meta.stride.max(1);
+            while !data.is_empty() {
+                let datagram = data.split_to(stride.min(data.len()));
+                sink(Received {
+                    remote: canonical(meta.addr),
+                    local_ip: meta.dst_ip.map(|ip| ip.to_canonical()),
+                    ecn: meta.ecn.map(|ecn| ecn as u8),
+                    data: datagram,
+                });
+            }
+        }
+        Ok(true)
+    }
+
+    /// How the socket stands.
+    pub(crate) fn report(&self) -> UdpSocketReport {
+        let mut report = self.report;
+        report.receive_drops = quictun_sys::socket_drops(&self.socket).map_or(0, u64::from);
+        report
+    }
+}
+
+impl AsFd for UdpPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The worker that a datagram is for, where that is another one of `workers`.
+pub(crate) fn other_worker(data: &[u8], me: usize, workers: usize) -> Option<usize> {
+    let named = usize::from(worker_of(data)?);
+    (workers > 1 && named != me && named < workers).then_some(named)
+}
+
+/// Asks the kernel for the MTU of the route to an address: what path MTU discovery starts out for.
+pub(crate) fn path_mtu(most: Option<u16>) -> PathMtu {
+    Arc::new(move |remote| {
+        let payload = route_payload(remote).unwrap_or(PAYLOAD_DEFAULT);
+        payload.min(most.unwrap_or(PAYLOAD_MAX))
+    })
+}
+
+fn route_payload(remote: SocketAddr) -> Option<u16> {
+    let any: SocketAddr = if remote.is_ipv4() {
+        ([0, 0, 0, 0], 0).into()
+    } else {
+        (Ipv6Addr::UNSPECIFIED, 0).into()
+    };
+    let probe = UdpSocket::bind(any).ok()?;
+    probe.connect(remote).ok()?;
+    let payload = if remote.is_ipv4() {
+        sockopt::ip_mtu(&probe).ok()?.saturating_sub(OVERHEAD_V4)
+    } else {
+        sockopt::ipv6_mtu(&probe).ok()?.saturating_sub(OVERHEAD_V6)
+    };
+    Some(u16::try_from(payload).unwrap_or(PAYLOAD_MAX).min(PAYLOAD_MAX))
+}
+
+/// IPv4 in IPv6 clothes, as dual-stack sockets show it, undressed.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,321 @@
+//! A worker: one thread, one epoll loop, one UDP socket, one engine.
+//!
+//! Each turn of the loop waits, gives the engine what has come (datagrams, socket readiness, messages,
+//! the time), sends what it has to say, and acts on its events. What differs between client and server is
+//! a [`Duty`].
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Instant;
+
+use quictun_engine::{Datagrams, Engine, Event};
+use tracing::{debug, error, info};
+
+use crate::app_socket::AppSocket;
+use crate::mailbox::{Inbox, Mailbox, Message};
+use crate::poller::{Key, Poller, Ready};
+use crate::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
+use crate::udp_port::{Sent, UdpPort, other_worker};
+
+/// Batches sent before arrivals are looked at again: acknowledgements must not wait behind a megabyte.
+const SEND_ROUNDS: usize = 16;
+
+/// Rounds of receive buffers taken before something is sent.
+const RECEIVE_ROUNDS: usize = 4;
+
+/// What a worker is made of.
+pub(crate) struct Parts<D> {
+    pub(crate) index: usize,
+    pub(crate) engine: Engine<AppSocket>,
+    pub(crate) udp: UdpPort,
+    pub(crate) inbox: Inbox,
+    /// The mailboxes of all workers, this one's included.
+    pub(crate) siblings: Vec<Mailbox>,
+    pub(crate) duty: D,
+}
+
+/// What a client's or a server's worker does beyond carrying bytes.
+pub(crate) trait Duty {
+    /// Called once, before the first turn.
+    fn start(&mut self, io: &mut Io<'_>) -> io::Result<()>;
+    /// The engine wants something, or tells of something.
+    fn handle_event(&mut self, io: &mut Io<'_>, event: Event);
+    /// A listener or a dial is ready.
+    fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready);
+    /// A message that is not for the loop itself.
+    fn handle_message(&mut self, io: &mut Io<'_>, message: Message);
+    /// Its deadlines.
+    fn next_timeout(&self) -> Option<Instant>;
+    /// One of them has come.
+    fn handle_timeout(&mut self, io: &mut Io<'_>);
+    /// No more flows from outside.
+    fn stop_accepting(&mut self, io: &mut Io<'_>);
+    /// Whether something is under way that the engine does not know of yet.
+    fn is_busy(&self) -> bool;
+}
+
+/// What a duty works with.
+pub(crate) struct Io<'a> {
+    pub(crate) now: Instant,
+    pub(crate) engine: &'a mut Engine<AppSocket>,
+    pub(crate) poller: &'a Poller,
+}
+
+struct Worker<D> {
+    parts: Parts<D>,
+    poller: Poller,
+    /// A batch the socket had no room for.
+    blocked: Option<(Datagrams, Vec<u8>)>,
+    buffer: Vec<u8>,
+    draining: bool,
+    closing: bool,
+}
+
+/// Runs until told to end.
+pub(crate) fn run<D: Duty>(parts: Parts<D>) -> io::Result<()> {
+    let poller = Poller::new()?;
+    poller.add_input(&parts.udp, Key::Udp)?;
+    poller.add_input(&parts.inbox, Key::Wake)?;
+    let mut worker = Worker {
+        parts,
+        poller,
+        blocked: None,
+        buffer: Vec::new(),
+        draining: false,
+        closing: false,
+    };
+    if !worker.parts.udp.segments() {
+        worker.parts.engine.set_max_segments(1);
+    }
+    worker.with_duty(Instant::now(), Duty::start)?;
+    worker.turn_until_closed()
+}
+
+impl<D: Duty> Worker<D> {
+    fn turn_until_closed(&mut self) -> io::Result<()> {
+        let mut ready = Vec::new();
+        // The engine may want something before anything has come.
+        let mut more = true;
+        loop {
+            let until = if more { Some(Instant::now()) } else { self.next_timeout() };
+            self.poller.wait(until, &mut ready)?;
+            let now = Instant::now();
+            self.handle_all(now, &ready);
+            if self.next_timeout().is_some_and(|at| at <= now) {
+                self.parts.engine.handle_timeout(now);
+                self.with_duty(now, |duty, io| {
+                    duty.handle_timeout(io);
+                    Ok(())
+                })?;
+            }
+            more = self.transmit();
+            more |= self.handle_events(now);
+            if self.draining && !self.parts.duty.is_busy() && self.parts.engine.is_drained() {
+                self.closing = true;
+            }
+            if self.closing {
+                return Ok(self.close());
+            }
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let engine = self.parts.engine.next_timeout();
+        [engine, self.parts.duty.next_timeout()].into_iter().flatten().min()
+    }
+
+    fn handle_all(&mut self, now: Instant, ready: &[Ready]) {
+        for event in ready {
+            match event.key {
+                Key::Udp => self.handle_udp(now, *event),
+                Key::Wake => self.handle_messages(now),
+                Key::Flow(flow) => {
+                    let Ready { readable, writable, failed, .. } = *event;
+                    self.parts.engine.handle_socket(now, flow, readable, writable, failed);
+                }
+                Key::Listener(_) | Key::Dial(_) => {
+                    self.duty(now, |duty, io| duty.handle_ready(io, *event));
+                }
+            }
+        }
+    }
+
+    fn handle_udp(&mut self, now: Instant, ready: Ready) {
+        if ready.writable {
+            self.flush_blocked();
+        }
+        if !ready.readable && !ready.failed {
+            return;
+        }
+        let (me, siblings) = (self.parts.index, &self.parts.siblings);
+        let engine = &mut self.parts.engine;
+        for _ in 0..RECEIVE_ROUNDS {
+            let received = self.parts.udp.receive(&mut |datagram| {
+                match other_worker(&datagram.data, me, siblings.len()) {
+                    None => engine.handle_datagram(
+                        now,
+                        datagram.remote,
+                        datagram.local_ip,
+                        datagram.ecn,
+                        datagram.data,
+                    ),
+                    // The kernel chose by address; the connection id knows better. A full mailbox
+                    // loses a datagram, as a full socket buffer would.
+                    Some(other) => {
+                        let message = Message::Datagram {
+                            remote: datagram.remote,
+                            local_ip: datagram.local_ip,
+                            ecn: datagram.ecn,
+                            data: datagram.data,
+                        };
+                        siblings[other].send(message);
+                    }
+                }
+            });
+            match received {
+                Ok(true) => {}
+                // Errors here are echoes of earlier sends (ICMP); QUIC has its own timeouts.
+                Ok(false) | Err(_) => return,
+            }
+        }
+    }
+
+    fn handle_messages(&mut self, now: Instant) {
+        self.parts.inbox.acknowledge();
+        while let Some(message) = self.parts.inbox.receive() {
+            match message {
+                Message::Datagram { remote, local_ip, ecn, data } => {
+                    self.parts.engine.handle_datagram(now, remote, local_ip, ecn, data);
+                }
+                Message::Snapshot(request) => self.answer(request),
+                Message::Drain => {
+                    self.draining = true;
+                    self.parts.engine.drain();
+                    self.duty(now, Duty::stop_accepting);
+                }
+                Message::Close => self.closing = true,
+                message @ (Message::ServerResolved(_)
+                | Message::TargetResolved { .. }
+                | Message::Token { .. }) => {
+                    self.duty(now, |duty, io| duty.handle_message(io, message));
+                }
+            }
+        }
+    }
+
+    /// Sends what the engine has; `true`: there is more.
+    fn transmit(&mut self) -> bool {
+        if self.blocked.is_some() {
+            return false;
+        }
+        for _ in 0..SEND_ROUNDS {
+            // Every batch has a time of its own: the engine's rate samples tell batches apart by it.
+            let now = Instant::now();
+            let Some(datagrams) = self.parts.engine.poll_transmit(now, &mut self.buffer) else {
+                return false;
+            };
+            if !self.send(&datagrams) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn send(&mut self, datagrams: &Datagrams) -> bool {
+        match self.parts.udp.send(datagrams, &self.buffer[..datagrams.size]) {
+            Sent::Done => true,
+            Sent::Unsegmented => {
+                info!(target: "quictun", "UDP segmentation offload failed on this path: sending without");
+                self.parts.engine.set_max_segments(1);
+                true
+            }
+            Sent::Full => {
+                self.blocked = Some((*datagrams, std::mem::take(&mut self.buffer)));
+                self.want_output(true);
+                false
+            }
+        }
+    }
+
+    fn flush_blocked(&mut self) {
+        let Some((datagrams, bytes)) = self.blocked.take() else {
+            return;
+        };
+        self.buffer = bytes;
+        if self.send(&datagrams) {
+            self.want_output(false);
+        }
+    }
+
+    fn want_output(&mut self, output: bool) {
+        if let Err(cause) = self.poller.set_output(&self.parts.udp, Key::Udp, output) {
+            error!(target: "quictun", %cause, "the UDP socket cannot be watched");
+            self.closing = true;
+        }
+    }
+
+    /// Acts on the engine's events; `true`: that may have given it something to send.
+    fn handle_events(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        let mut events = VecDeque::new();
+        while let Some(event) = self.parts.engine.poll_event() {
+            events.push_back(event);
+        }
+        for event in events {
+            any = true;
+            self.duty(now, |duty, io| duty.handle_event(io, event));
+        }
+        any
+    }
+
+    fn answer(&mut self, request: SnapshotRequest) {
+        let engine = &self.parts.engine;
+        let flows = match request.detail {
+            Detail::Flows => engine.flow_reports(),
+            Detail::Counters => Vec::new(),
+        };
+        let snapshot = WorkerSnapshot {
+            worker: self.parts.index,
+            taken: Instant::now(),
+            flows,
+            connections: engine.connection_reports(),
+            totals: engine.totals(),
+            udp: self.parts.udp.report(),
+        };
+        // Who asked may have given up waiting.
+        if request.reply.send(snapshot).is_err() {
+            debug!(target: "quictun", "a snapshot came too late");
+        }
+    }
+
+    /// Tells the peers and ends.
+    fn close(&mut self) {
+        let now = Instant::now();
+        self.parts.engine.close(now);
+        self.blocked = None;
+        while self.transmit() {}
+        self.handle_events(now);
+    }
+
+    fn duty(&mut self, now: Instant, act: impl FnOnce(&mut D, &mut Io<'_>)) {
+        let mut io = Io {
+            now,
+            engine: &mut self.parts.engine,
+            poller: &self.poller,
+        };
+        act(&mut self.parts.duty, &mut io);
+    }
+
+    fn with_duty(
+        &mut self,
+        now: Instant,
+        act: impl FnOnce(&mut D, &mut Io<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut io = Io {
+            now,
+            engine: &mut self.parts.engine,
+            poller: &self.poller,
+        };
+        act(&mut self.parts.duty, &mut io)
+    }
+}
