@@ -1,0 +1,376 @@
+//! Configuration files of the compatibility programs: one flat table of flag names in YAML, TOML or JSON.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use saphyr_parser::{Event, Parser, ScalarStyle};
+use serde_json::Value;
+use thiserror::Error;
+
+use super::flags::Program;
+use crate::exit::Fault;
+use crate::inputs::Inputs;
+use crate::layers::FileLayer;
+use crate::options::nearest;
+
+/// Extensions that are searched for and read, in the original's order.
+const EXTENSIONS: [&str; 4] = ["json", "toml", "yaml", "yml"];
+
+/// Extensions that the original reads as well.
+const UNSUPPORTED: [&str; 7] = ["properties", "props", "prop", "hcl", "tfvars", "env", "ini"];
+
+/// Why a text is no flat table.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// Faulty YAML.
+    #[error("{0}")]
+    Yaml(#[from] saphyr_parser::ScanError),
+    /// Faulty TOML.
+    #[error("{0}")]
+    Toml(#[from] toml::de::Error),
+    /// Faulty JSON.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// A list or a text where a table should be.
+    #[error("not a table of KEY: VALUE lines")]
+    NotATable,
+    /// A table inside the table.
+    #[error("{key}: a table cannot be a value here: write flag names, as in log-level")]
+    Nested {
+        /// The key.
+        key: String,
+    },
+    /// The same key again.
+    #[error("{key}: given twice")]
+    Twice {
+        /// The key.
+        key: String,
+    },
+}
+
+/// Keys and values as they stand in a file; `None`: the key alone, which says nothing.
+type Table = BTreeMap<String, Option<Entry>>;
+
+/// A value, before its option is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Entry {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// Finds and reads the configuration file. `wanted` comes from `--config`.
+pub fn find(
+    program: &Program,
+    wanted: Option<PathBuf>,
+    inputs: &Inputs<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Option<FileLayer>, Fault> {
+    let (path, text) = match wanted {
+        Some(path) => {
+            let text = inputs
+                .files
+                .read(&path)
+                .map_err(|error| unreadable(&path, &error))?;
+            (path, text)
+        }
+        None => match search(program, inputs, warnings)? {
+            Some(found) => found,
+            None => return Ok(None),
+        },
+    };
+    let table = parse(&path, &text)?;
+    Ok(Some(layer(program, path, table, warnings)))
+}
+
+fn search(
+    program: &Program,
+    inputs: &Inputs<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Option<(PathBuf, String)>, Fault> {
+    let home = inputs
+        .variable("HOME")
+        .map(|home| Path::new(home).join(".quictun"));
+    let dirs = [
+        Some(PathBuf::from(".")),
+        home,
+        Some(PathBuf::from("/etc/quictun")),
+    ];
+    for dir in dirs.iter().flatten() {
+        for extension in EXTENSIONS {
+            let path = dir.join(format!("{}.{extension}", program.name));
+            match inputs.files.read(&path) {
+                Ok(text) => return Ok(Some((path, text))),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                Err(error) => return Err(unreadable(&path, &error)),
+            }
+        }
+        for extension in UNSUPPORTED {
+            let path = dir.join(format!("{}.{extension}", program.name));
+            if inputs.files.check_readable(&path).is_ok() {
+                warnings.push(format!(
+                    "{} is not read: write it as YAML, TOML or JSON",
+                    path.display()
+                ));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Fault {
+    Fault::failure(
+        path.display().to_string(),
+        format!("cannot read the configuration file: {error}"),
+    )
+}
+
+fn parse(path: &Path, text: &str) -> Result<Table, Fault> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let extension = path
+        .extension()
+        .and_then(|extension| extension.to_str())
+        .unwrap_or_default();
+    let table = match extension.to_ascii_lowercase().as_str() {
+        "yaml" | "yml" => parse_yaml(text),
+        "toml" => parse_toml(text),
+        "json" => parse_json(text),
+        _ => {
+            let why = "the extension names no known format: call it .yaml, .toml or .json";
+            return Err(Fault::usage(path.display().to_string(), why));
+        }
+    };
+    table.map_err(|error| Fault::usage(path.display().to_string(), error.to_string().trim_end()))
+}
+
+fn parse_toml(text: &str) -> Result<Table, FormatError> {
+    let table: toml::Table = text.parse()?;
+    let value = serde_json::to_value(table)?;
+    from_json(value)
+}
+
+fn parse_json(text: &str) -> Result<Table, FormatError> {
+    from_json(serde_json::from_str(text)?)
+}
+
+fn from_json(value: Value) -> Result<Table, FormatError> {
+    let Value::Object(object) = value else {
+        return Err(FormatError::NotATable);
+    };
+    object
+        .into_iter()
+        .map(|(key, value)| {
+            let nested = || FormatError::Nested { key: key.clone() };
+            let entry = match value {
+                Value::Null => None,
+                Value::Array(items) => {
+                    let items: Option<Vec<String>> = items.into_iter().map(scalar).collect();
+                    Some(Entry::Many(items.ok_or_else(nested)?))
+                }
+                value => Some(Entry::One(scalar(value).ok_or_else(nested)?)),
+            };
+            Ok((key, entry))
+        })
+        .collect()
+}
+
+fn scalar(value: Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(on) => Some(on.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Reads the events of a YAML document that is one flat mapping. Scalars stay the text that they are in the
+/// file, so that `off`, `0755` and `1e3` are not taken for something else on the way.
+fn parse_yaml(text: &str) -> Result<Table, FormatError> {
+    let mut table = Table::new();
+    let mut key: Option<String> = None;
+    let mut list: Option<Vec<String>> = None;
+    let mut inside = false;
+    for event in Parser::new_from_str(text) {
+        match (event?.0, &mut list, key.take()) {
+            (Event::MappingStart(..), None, None) if !inside => inside = true,
+            (Event::Scalar(text, ScalarStyle::Plain, ..), None, None)
+                if !inside && text.is_empty() => {}
+            (Event::Scalar(text, ..), None, None) if inside => key = Some(text.into_owned()),
+            (Event::Scalar(text, style, ..), None, Some(key)) => {
+                let is_null = style == ScalarStyle::Plain
+                    && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
+                let entry = (!is_null).then(|| Entry::One(text.into_owned()));
+                insert(&mut table, key, entry)?;
+            }
+            (Event::SequenceStart(..), None, Some(of)) => {
+                list = Some(Vec::new());
+                key = Some(of);
+            }
+            (Event::Scalar(text, ..), Some(items), of) => {
+                items.push(text.into_owned());
+                key = of;
+            }
+            (Event::SequenceEnd, Some(items), Some(key)) => {
+                let items = std::mem::take(items);
+                list = None;
+                insert(&mut table, key, Some(Entry::Many(items)))?;
+            }
+            (
+                Event::MappingStart(..) | Event::SequenceStart(..) | Event::Alias(_),
+                _,
+                Some(key),
+            ) => {
+                return Err(FormatError::Nested { key });
+            }
+            (
+                Event::MappingStart(..)
+                | Event::SequenceStart(..)
+                | Event::Alias(_)
+                | Event::Scalar(..),
+                _,
+                None,
+            ) => {
+                return Err(FormatError::NotATable);
+            }
+            _ => {}
+        }
+    }
+    Ok(table)
+}
+
+fn insert(table: &mut Table, key: String, entry: Option<Entry>) -> Result<(), FormatError> {
+    if table.contains_key(&key) {
+        return Err(FormatError::Twice { key });
+    }
+    table.insert(key, entry);
+    Ok(())
+}
+
+fn layer(program: &Program, path: PathBuf, table: Table, warnings: &mut Vec<String>) -> FileLayer {
+    let options = || program.sections.iter().flat_map(|section| section.options);
+    let mut layer = FileLayer {
+        path,
+        ..FileLayer::default()
+    };
+    for (key, entry) in table {
+        // Keys are case-insensitive in the original.
+        let name = key.to_ascii_lowercase();
+        let Some(option) = options().find(|option| option.name == name) else {
+            let near = nearest(&name, options().map(|option| option.name));
+            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+            warnings.push(format!(
+                "{}: unknown key {key} is ignored{near}",
+                layer.path.display()
+            ));
+            continue;
+        };
+        let items = match entry {
+            None => continue,
+            Some(Entry::One(text)) => option.items(&text),
+            Some(Entry::Many(items)) => items,
+        };
+        layer.values.insert(option.name, (key, items));
+    }
+    layer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(key: &str, value: &str) -> (String, Option<Entry>) {
+        (key.to_owned(), Some(Entry::One(value.to_owned())))
+    }
+
+    fn many(key: &str, values: &[&str]) -> (String, Option<Entry>) {
+        (
+            key.to_owned(),
+            Some(Entry::Many(
+                values.iter().map(|value| (*value).to_owned()).collect(),
+            )),
+        )
+    }
+
+    #[test]
+    fn the_three_formats_say_the_same() {
+        let expected = Table::from([
+            one("listen-on", "tcp:127.0.0.1:6500"),
+            one("httpd-listen-on", "off"),
+            one("verify-remote-endpoint", "true"),
+            one("connections", "4"),
+            many("log-output-paths", &["a", "stdout"]),
+        ]);
+        let yaml = "# comment\nlisten-on: tcp:127.0.0.1:6500\nhttpd-listen-on: off\nverify-remote-endpoint: true\n\
+            connections: 4\nlog-output-paths:\n  - a\n  - stdout\n";
+        let toml = "listen-on = 'tcp:127.0.0.1:6500'\nhttpd-listen-on = 'off'\nverify-remote-endpoint = true\n\
+            connections = 4\nlog-output-paths = ['a', 'stdout']\n";
+        let json = r#"{"listen-on": "tcp:127.0.0.1:6500", "httpd-listen-on": "off", "verify-remote-endpoint": true,
+            "connections": 4, "log-output-paths": ["a", "stdout"]}"#;
+        assert_eq!(parse_yaml(yaml).expect("YAML"), expected);
+        assert_eq!(parse_toml(toml).expect("TOML"), expected);
+        assert_eq!(parse_json(json).expect("JSON"), expected);
+    }
+
+    #[test]
+    fn yaml_text_stays_the_text_it_is() {
+        let yaml =
+            "a: 0755\nb: no\nc: 12:30\nd: '~'\ne:\nf: ~\ng: [x, 1]\nh: \"two\\nlines\"\ni: :7500\n";
+        let expected = Table::from([
+            one("a", "0755"),
+            one("b", "no"),
+            one("c", "12:30"),
+            one("d", "~"),
+            ("e".to_owned(), None),
+            ("f".to_owned(), None),
+            many("g", &["x", "1"]),
+            one("h", "two\nlines"),
+            one("i", ":7500"),
+        ]);
+        assert_eq!(parse_yaml(yaml).expect("YAML"), expected);
+        assert_eq!(parse_yaml("").expect("nothing"), Table::new());
+        assert_eq!(parse_yaml("---\n").expect("nothing"), Table::new());
+        assert_eq!(parse_yaml("# nothing\n").expect("nothing"), Table::new());
+    }
+
+    #[test]
+    fn what_is_no_flat_table_is_refused() {
+        for (yaml, why) in [
+            ("- a\n- b\n", "not a table of KEY: VALUE lines"),
+            ("text\n", "not a table of KEY: VALUE lines"),
+            ("a: 1\n---\nb: 2\n", "not a table of KEY: VALUE lines"),
+            ("[a]: 1\n", "not a table of KEY: VALUE lines"),
+            (
+                "log:\n  level: info\n",
+                "log: a table cannot be a value here: write flag names, as in log-level",
+            ),
+            (
+                "a: [[b]]\n",
+                "a: a table cannot be a value here: write flag names, as in log-level",
+            ),
+            (
+                "a: &x 1\nb: *x\n",
+                "b: a table cannot be a value here: write flag names, as in log-level",
+            ),
+            ("a: 1\na: 2\n", "a: given twice"),
+        ] {
+            assert_eq!(
+                parse_yaml(yaml).map_err(|error| error.to_string()),
+                Err(why.to_owned()),
+                "{yaml}"
+            );
+        }
+        assert!(matches!(
+            parse_yaml("a: 'open\n"),
+            Err(FormatError::Yaml(_))
+        ));
+        assert!(matches!(parse_json("[]"), Err(FormatError::NotATable)));
+        assert!(matches!(
+            parse_json(r#"{"a": {}}"#),
+            Err(FormatError::Nested { .. })
+        ));
+        assert!(matches!(parse_json("{"), Err(FormatError::Json(_))));
+        assert!(matches!(parse_toml("a = "), Err(FormatError::Toml(_))));
+    }
+}

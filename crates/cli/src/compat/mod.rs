@@ -1,0 +1,65 @@
+//! `quictun-client` and `quictun-server`: drop-ins for quic-tun v0.0.1 to v0.0.5.
+//!
+//! [`flags`] holds the flags and reads the command line, [`files`] the configuration files, [`settings`] makes
+//! of both what the programs run with. What differs from the original is listed in each program's help.
+
+use std::process::ExitCode;
+
+use quictun_tunnel::settings::ControlSettings;
+
+use crate::exit::{self, Fault};
+use crate::inputs::Inputs;
+use crate::run;
+use settings::{Asked, Ready};
+
+pub mod files;
+pub mod flags;
+pub mod settings;
+
+/// `quictun-client`, from the arguments to the exit code.
+pub fn client_main() -> ExitCode {
+    main(
+        flags::CLIENT.name,
+        settings::client(&Inputs::of_process()),
+        |settings| &settings.control,
+        run::client,
+    )
+}
+
+/// `quictun-server`, from the arguments to the exit code.
+pub fn server_main() -> ExitCode {
+    main(
+        flags::SERVER.name,
+        settings::server(&Inputs::of_process()),
+        |settings| &settings.control,
+        run::server,
+    )
+}
+
+fn main<T>(
+    program: &str,
+    asked: Result<Asked<T>, Fault>,
+    control: fn(&T) -> &ControlSettings,
+    run: fn(T) -> anyhow::Result<()>,
+) -> ExitCode {
+    let outcome = match asked {
+        Err(fault) => Err(fault.into()),
+        Ok(Asked::Print(text)) => exit::print(&text),
+        Ok(Asked::Run(Ready {
+            settings,
+            warnings,
+            startup,
+        })) => {
+            if matches!(control(&settings).log.level.as_str(), "debug" | "trace") {
+                for line in &startup {
+                    exit::say(line);
+                }
+            }
+            for line in &warnings {
+                exit::say(&format!("{program}: warning: {line}"));
+            }
+            run(settings)
+        }
+    };
+    exit::report(program, outcome).into()
+}

@@ -1,0 +1,23 @@
+//! The programs: parse, configure, call, exit code.
+//!
+//! A program reads its [`inputs`], layer by layer ([`layers`]: flag > environment > file > default), into the
+//! settings that `quictun-tunnel` runs with, and ends with an [`exit`] code. Everything up to the settings is a
+//! pure function of the inputs. [`compat`] is `quictun-client` and `quictun-server`, [`native`] is `quictun`.
+//! Flags are defined once, as [`options`]; everything that shows them is made from there.
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod compat;
+pub mod control;
+pub mod demo;
+pub mod exit;
+pub mod inputs;
+pub mod layers;
+pub mod manual;
+pub mod native;
+pub mod options;
+pub mod run;
+pub mod state_dir;
+pub mod transport;
+pub mod units;

@@ -1,0 +1,305 @@
+//! The flags and commands of `quictun`.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint};
+
+use crate::options::{self, Opt, Section};
+use crate::transport;
+
+/// Prefix of the environment variables.
+pub const PREFIX: &str = "QUICTUN_";
+
+/// Flags of `quictun server`.
+pub static SERVER: &[&Section] = &[
+    &SERVER_TUNNEL,
+    &SERVER_TRUST,
+    &GENERAL,
+    &LOGS,
+    &transport::SERVER,
+    &transport::BOTH,
+];
+
+/// Flags of `quictun client`.
+pub static CLIENT: &[&Section] = &[
+    &CLIENT_TUNNEL,
+    &CLIENT_TRUST,
+    &GENERAL,
+    &LOGS,
+    &transport::CLIENT,
+    &transport::BOTH,
+];
+
+static SERVER_TUNNEL: Section = Section {
+    heading: "Tunnel",
+    options: &[
+        Opt::one("listen", "ADDR", "[::]:7500", "UDP address").key("listen"),
+        Opt::list(
+            "allow",
+            "RULE",
+            "",
+            "A target that the client 'default' may reach; repeatable",
+        ),
+    ],
+};
+
+static SERVER_TRUST: Section = Section {
+    heading: "Trust",
+    options: &[
+        Opt::one(
+            "state-dir",
+            "DIR",
+            "",
+            "Where the key and secrets made on the first run are kept",
+        )
+        .key("identity.state_dir"),
+        Opt::one(
+            "cert",
+            "FILE",
+            "",
+            "Certificate chain, PEM, in place of one made on the first run",
+        )
+        .key("identity.cert"),
+        Opt::one("key", "FILE", "", "The certificate's private key, PEM").key("identity.key"),
+        Opt::one(
+            "ca",
+            "FILE",
+            "",
+            "Authorities for clients known by the name in their certificate, PEM",
+        )
+        .key("ca"),
+    ],
+};
+
+static CLIENT_TUNNEL: Section = Section {
+    heading: "Tunnel",
+    options: &[
+        Opt::one(
+            "server",
+            "HOST:PORT",
+            "",
+            "The server to dial; resolved again on every attempt",
+        )
+        .key("server"),
+        Opt::list(
+            "forward",
+            "LISTEN=TARGET",
+            "",
+            "Carry what connects to LISTEN to TARGET; repeatable",
+        )
+        .short('L')
+        .key("forward"),
+        Opt::one(
+            "offer",
+            "WHICH",
+            "native",
+            "Protocols offered: native (quictun/1), compat (quic-tun) or both",
+        )
+        .choices(&["native", "compat", "both"])
+        .key("offer"),
+    ],
+};
+
+static CLIENT_TRUST: Section = Section {
+    heading: "Trust",
+    options: &[
+        Opt::list(
+            "pin",
+            "PIN",
+            "",
+            "The server's public key, sha256:..., as its start-up lines print it; repeatable",
+        )
+        .key("pin"),
+        Opt::one(
+            "ca",
+            "FILE|system",
+            "",
+            "Authorities that vouch for the server, PEM, or the system's",
+        )
+        .key("ca"),
+        Opt::one("cert", "FILE", "", "This client's certificate chain, PEM").key("cert"),
+        Opt::one("key", "FILE", "", "The certificate's private key, PEM").key("key"),
+        Opt::one(
+            "psk-file",
+            "FILE",
+            "",
+            "File with a secret shared with the server",
+        )
+        .key("psk_file"),
+    ],
+};
+
+static GENERAL: Section = Section {
+    heading: "General",
+    options: &[
+        Opt::one("config", "FILE", "", "Configuration file, TOML").short('c'),
+        Opt::one(
+            "http",
+            "ADDR",
+            "127.0.0.1:8086",
+            "HTTP interface (/metrics, /v1/tunnels, ...); off: none",
+        )
+        .key("control.http"),
+        Opt::switch(
+            "compat-json",
+            "Keep quic-tun's misspellings in /tunnels (webdev, unknow)",
+        )
+        .key("control.compat_json"),
+    ],
+};
+
+static LOGS: Section = Section {
+    heading: "Logs",
+    options: &[
+        Opt::one(
+            "log-level",
+            "LEVEL",
+            "info",
+            "trace, debug, info, warn, error, off; also MODULE=LEVEL,...",
+        )
+        .key("log.level"),
+        Opt::one("log-format", "NAME", "text", "text or json")
+            .choices(&["text", "json"])
+            .key("log.format"),
+        Opt::list(
+            "log-output",
+            "PATHS",
+            "stdout",
+            "stdout, stderr or files, separated by commas",
+        )
+        .key("log.output"),
+    ],
+};
+
+/// The whole command line.
+pub fn command() -> Command {
+    Command::new("quictun")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(
+            "Carries TCP and Unix-socket connections over QUIC, encrypted, through one UDP port.",
+        )
+        .after_help(include_str!("help.txt"))
+        .max_term_width(100)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommands([
+            server(),
+            client(),
+            config(),
+            keygen(),
+            demo(),
+            completion(),
+            man(),
+            version(),
+        ])
+}
+
+fn server() -> Command {
+    let command = Command::new("server")
+        .about(
+            "Accept connections from clients and connect them to the targets that each may reach",
+        )
+        .after_help(include_str!("server_help.txt"));
+    options::add_to(command, SERVER)
+}
+
+fn client() -> Command {
+    let command = Command::new("client")
+        .about("Listen for local applications and carry their connections to a server")
+        .after_help(include_str!("client_help.txt"));
+    options::add_to(command, CLIENT)
+}
+
+fn config() -> Command {
+    let file = |side: &'static str| {
+        Arg::new(side)
+            .long(side)
+            .value_name("FILE")
+            .value_hint(ValueHint::FilePath)
+            .help(format!("The file is one of quictun {side}"))
+    };
+    let flags = Arg::new("flags")
+        .value_name("FLAGS")
+        .help("Flags that the program would be started with")
+        .action(ArgAction::Append)
+        .last(true);
+    let which = |name: &'static str, about: &'static str| {
+        Command::new(name)
+            .about(about)
+            .args([file("server"), file("client"), flags.clone()])
+            .group(
+                ArgGroup::new("side")
+                    .args(["server", "client"])
+                    .required(true),
+            )
+    };
+    Command::new("config")
+        .about("Check a configuration file, or show what it comes to")
+        .after_help(include_str!("config_help.txt"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommand(which(
+            "check",
+            "Say whether the programs would start with this file",
+        ))
+        .subcommand(which(
+            "print",
+            "Print every value that would hold, and where it comes from",
+        ))
+}
+
+fn keygen() -> Command {
+    Command::new("keygen")
+        .about("Make a client's key and certificate, and print the pin that the server knows it by")
+        .after_help(include_str!("keygen_help.txt"))
+        .arg(
+            dir("Directory for client.key and client.crt; made where it is missing").required(true),
+        )
+}
+
+fn demo() -> Command {
+    Command::new("demo")
+        .about("Run a server, a client and two applications on this machine, and show what happens")
+}
+
+fn completion() -> Command {
+    let shells = PossibleValuesParser::new(["bash", "zsh", "fish"]);
+    let programs = PossibleValuesParser::new(["quictun", "quictun-server", "quictun-client"]);
+    Command::new("completion")
+        .about("Print a completion script")
+        .after_help(include_str!("completion_help.txt"))
+        .arg(
+            Arg::new("shell")
+                .value_name("SHELL")
+                .value_parser(shells)
+                .required(true)
+                .help("The shell"),
+        )
+        .arg(
+            Arg::new("for")
+                .long("for")
+                .value_name("PROGRAM")
+                .value_parser(programs)
+                .default_value("quictun")
+                .help("The program to complete"),
+        )
+}
+
+fn man() -> Command {
+    Command::new("man")
+        .about("Print the manual page, or write those of all commands and programs")
+        .arg(dir("Write all pages into this directory"))
+}
+
+fn version() -> Command {
+    Command::new("version").about("Print name and version")
+}
+
+fn dir(help: &'static str) -> Arg {
+    Arg::new("out")
+        .long("out")
+        .value_name("DIR")
+        .value_hint(ValueHint::DirPath)
+        .help(help)
+}

@@ -1,0 +1,254 @@
+//! `quictun`: the native programs and everything around them.
+//!
+//! [`args`] holds flags and commands, [`file`] the TOML files, [`settings`] makes of both what the programs
+//! run with, [`print`] shows it. [`parse`] is a pure function from inputs to what is to be done; [`main`] does it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::ArgMatches;
+use clap::error::ErrorKind;
+use quictun_tunnel::settings::{Access, ClientProof, ClientSettings, ServerSettings};
+
+use crate::exit::{self, Exit, Fault};
+use crate::inputs::Inputs;
+use crate::layers::Layers;
+use crate::{demo, manual, options, run};
+use file::{ClientFile, ServerFile};
+use settings::Server;
+
+pub mod args;
+pub mod file;
+pub mod print;
+pub mod settings;
+
+const PROGRAM: &str = "quictun";
+
+/// What the user asked for.
+#[derive(Debug)]
+pub enum Action {
+    /// Print this.
+    Print(String),
+    /// Too little was asked for: print this as an error.
+    Usage(String),
+    /// Run a server.
+    Server(Server),
+    /// Run a client.
+    Client(ClientSettings),
+    /// Go on checking a server's file where only the disk can tell.
+    CheckServer(PathBuf, Server),
+    /// Go on checking a client's file where only the disk can tell.
+    CheckClient(PathBuf, ClientSettings),
+    /// Make a client's identity in this directory.
+    Keygen(PathBuf),
+    /// Write the manual pages into this directory.
+    Man(PathBuf),
+    /// Run the demonstration.
+    Demo,
+}
+
+/// `quictun`, from the arguments to the exit code.
+pub fn main() -> ExitCode {
+    let asked = parse(&Inputs::of_process());
+    if let Ok(Action::Usage(text)) = &asked {
+        exit::say(text.trim_end());
+        return Exit::Usage.into();
+    }
+    let outcome = asked.map_err(anyhow::Error::from).and_then(act);
+    exit::report(PROGRAM, outcome).into()
+}
+
+/// Reads everything that `quictun` is started with.
+pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
+    let matches = match args::command().try_get_matches_from(&inputs.args) {
+        Ok(matches) => matches,
+        Err(error) if !error.use_stderr() => return Ok(Action::Print(error.render().to_string())),
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            return Ok(Action::Usage(error.render().to_string()));
+        }
+        Err(error) => return Err(Fault::from_clap(PROGRAM, &error)),
+    };
+    let (command, matches) = matches
+        .subcommand()
+        .expect("invariant: clap requires a command");
+    match command {
+        "server" => read_server(matches, None, inputs).map(|(_, server)| Action::Server(server)),
+        "client" => read_client(matches, None, inputs).map(|(_, client)| Action::Client(client)),
+        "config" => config(matches, inputs),
+        "keygen" => Ok(Action::Keygen(
+            path(matches, "out").expect("invariant: clap requires --out"),
+        )),
+        "completion" => Ok(Action::Print(completion(matches))),
+        "man" => Ok(
+            path(matches, "out").map_or_else(|| Action::Print(manual::main_page()), Action::Man)
+        ),
+        "version" => Ok(Action::Print(args::command().render_version())),
+        "demo" => Ok(Action::Demo),
+        _ => unreachable!("invariant: clap knows no other command"),
+    }
+}
+
+fn act(action: Action) -> anyhow::Result<()> {
+    match action {
+        Action::Print(text) | Action::Usage(text) => exit::print(&text),
+        Action::Server(server) => {
+            warn(&server.warnings);
+            if let Some(psk) = &server.make_psk {
+                run::ensure_psk(psk)
+                    .with_context(|| format!("making the secret {}", psk.display()))?;
+            }
+            run::server(server.settings)
+        }
+        Action::Client(settings) => run::client(settings),
+        Action::CheckServer(path, server) => {
+            warn(&server.warnings);
+            let settings = existing(server);
+            run::check_server(&settings).with_context(|| path.display().to_string())?;
+            let mut line = format!("{}: in order", path.display());
+            if denies_all(&settings) {
+                line.push_str(", but no client may reach any target");
+            }
+            exit::print(&format!("{line}\n"))
+        }
+        Action::CheckClient(path, settings) => {
+            run::check_client(&settings).with_context(|| path.display().to_string())?;
+            exit::print(&format!("{}: in order\n", path.display()))
+        }
+        Action::Keygen(dir) => {
+            let pin =
+                run::generate_identity(&dir, "client").context("making a client's identity")?;
+            exit::print(&format!(
+                "{}\n{}\n{pin}\n",
+                dir.join("client.key").display(),
+                dir.join("client.crt").display()
+            ))
+        }
+        Action::Man(dir) => manual::write_pages(&dir),
+        Action::Demo => demo::run(),
+    }
+}
+
+fn warn(warnings: &[String]) {
+    for line in warnings {
+        exit::say(&format!("{PROGRAM}: warning: {line}"));
+    }
+}
+
+fn denies_all(settings: &ServerSettings) -> bool {
+    matches!(&settings.access, Access::Named { clients, .. } if clients.iter().all(|client| client.allow.is_empty()))
+}
+
+/// A server's settings without the secret that its first run makes.
+fn existing(server: Server) -> ServerSettings {
+    let mut settings = server.settings;
+    if let (Access::Named { clients, .. }, Some(made)) = (&mut settings.access, server.make_psk) {
+        let made = ClientProof::PskFile(made);
+        for client in clients {
+            client.proofs.retain(|proof| *proof != made);
+        }
+    }
+    settings
+}
+
+fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault> {
+    let (command, matches) = matches
+        .subcommand()
+        .expect("invariant: clap requires a command");
+    let side = if matches.contains_id("server") {
+        "server"
+    } else {
+        "client"
+    };
+    let file = path(matches, side).expect("invariant: clap requires one of the two");
+    let flags = matches
+        .get_many::<String>("flags")
+        .into_iter()
+        .flatten()
+        .cloned();
+    let line = [PROGRAM.to_owned(), side.to_owned()]
+        .into_iter()
+        .chain(flags);
+    let matches = args::command()
+        .try_get_matches_from(line)
+        .map_err(|error| Fault::from_clap(PROGRAM, &error))?;
+    let (_, matches) = matches.subcommand().expect("invariant: it was given");
+    match (side, command) {
+        ("server", "check") => read_server(matches, Some(&file), inputs)
+            .map(|(_, server)| Action::CheckServer(file, server)),
+        ("server", _) => {
+            let (layers, server) = read_server(matches, Some(&file), inputs)?;
+            Ok(Action::Print(print::server(&layers, &server.settings)))
+        }
+        (_, "check") => read_client(matches, Some(&file), inputs)
+            .map(|(_, client)| Action::CheckClient(file, client)),
+        _ => {
+            let (layers, client) = read_client(matches, Some(&file), inputs)?;
+            Ok(Action::Print(print::client(&layers, &client)))
+        }
+    }
+}
+
+fn read_server<'a>(
+    matches: &ArgMatches,
+    file: Option<&Path>,
+    inputs: &'a Inputs<'a>,
+) -> Result<(Layers<'a>, Server), Fault> {
+    let layers = Layers::new(
+        args::SERVER,
+        options::given(matches, args::SERVER),
+        inputs,
+        args::PREFIX,
+    );
+    let Some(path) = config_path(&layers, file)? else {
+        let server = settings::server(&layers, None)?;
+        return Ok((layers, server));
+    };
+    let file = ServerFile::read(&path, inputs)?;
+    let layers = layers.with_file(Some(file.layer(&path, args::SERVER)?));
+    let server = settings::server(&layers, Some((&path, &file.client)))?;
+    Ok((layers, server))
+}
+
+fn read_client<'a>(
+    matches: &ArgMatches,
+    file: Option<&Path>,
+    inputs: &'a Inputs<'a>,
+) -> Result<(Layers<'a>, ClientSettings), Fault> {
+    let mut layers = Layers::new(
+        args::CLIENT,
+        options::given(matches, args::CLIENT),
+        inputs,
+        args::PREFIX,
+    );
+    if let Some(path) = config_path(&layers, file)? {
+        let file = ClientFile::read(&path, inputs)?;
+        layers = layers.with_file(Some(file.layer(&path, args::CLIENT)?));
+    }
+    let client = settings::client(&layers)?;
+    Ok((layers, client))
+}
+
+fn config_path(layers: &Layers<'_>, file: Option<&Path>) -> Result<Option<PathBuf>, Fault> {
+    match (file, layers.text("config")) {
+        (Some(_), Some(_)) => {
+            Err(layers.fault("config", "the file is given already: take this one away"))
+        }
+        (Some(file), None) => Ok(Some(file.to_owned())),
+        (None, config) => Ok(config.map(PathBuf::from)),
+    }
+}
+
+fn path(matches: &ArgMatches, name: &str) -> Option<PathBuf> {
+    matches.get_one::<String>(name).map(PathBuf::from)
+}
+
+fn completion(matches: &ArgMatches) -> String {
+    let text = |name| {
+        matches
+            .get_one::<String>(name)
+            .map(String::as_str)
+            .unwrap_or_default()
+    };
+    manual::completion(text("shell"), text("for"))
+}

@@ -1,0 +1,157 @@
+//! `quictun config print`: every value that holds, and the layer it comes from.
+//!
+//! What is printed is a configuration file itself: the same settings come out of it.
+
+use std::fmt::Write as _;
+
+use quictun_tunnel::settings::{
+    Access, ClientProof, ClientSettings, ForwardTo, ListenOn, NamedClient, ServerIdentity,
+    ServerSettings, TargetRule, TransportSettings,
+};
+use toml::Value;
+
+use super::settings::DEFAULT_CLIENT;
+use crate::layers::{Layers, Origin};
+use crate::options::{Kind, Opt};
+
+/// A server's settings.
+pub fn server(layers: &Layers<'_>, settings: &ServerSettings) -> String {
+    let state_dir = match &settings.identity {
+        ServerIdentity::State(dir) => Some(dir.display().to_string()),
+        ServerIdentity::Files(_) => None,
+    };
+    let mut out = "# quictun server: what holds, and where it comes from\n".to_owned();
+    tables(&mut out, layers, &settings.transport, state_dir.as_deref());
+    if let Access::Named { clients, .. } = &settings.access {
+        for client in clients {
+            named_client(&mut out, layers, client);
+        }
+    }
+    out
+}
+
+/// A client's settings.
+pub fn client(layers: &Layers<'_>, settings: &ClientSettings) -> String {
+    let mut out = "# quictun client: what holds, and where it comes from\n".to_owned();
+    tables(&mut out, layers, &settings.transport, None);
+    let origin = origin("forward", layers.setting("forward").origin);
+    for forward in &settings.forwards {
+        let ForwardTo::Target(target) = &forward.to else {
+            continue;
+        };
+        let listen = match &forward.listen {
+            ListenOn::Tcp(at) => at.to_string(),
+            ListenOn::Unix(path) => format!("unix:{}", path.display()),
+        };
+        out.push_str("\n[[forward]]\n");
+        line(&mut out, "listen", &Value::from(listen), &origin);
+        line(
+            &mut out,
+            "target",
+            &Value::from(target.to_string()),
+            &origin,
+        );
+    }
+    out
+}
+
+/// The options, table by table: those without a table first, as TOML wants it.
+fn tables(
+    out: &mut String,
+    layers: &Layers<'_>,
+    transport: &TransportSettings,
+    state_dir: Option<&str>,
+) {
+    for table in ["", "identity", "transport", "control", "log"] {
+        let keys = layers.options().filter_map(|option| {
+            let (of, key) = option.key.rsplit_once('.').unwrap_or(("", option.key));
+            (of == table && !key.is_empty() && key != "forward").then_some((option, key))
+        });
+        let mut heading = (!table.is_empty()).then(|| format!("\n[{table}]\n"));
+        for (option, key) in keys {
+            let setting = layers.setting(option.name);
+            let mut items = setting.items;
+            let mut origin = origin(option.name, setting.origin);
+            match (option.name, items.first().map(String::as_str)) {
+                ("workers", Some("auto")) => {
+                    write!(origin, ", here {}", transport.workers).expect(TO_A_STRING);
+                }
+                ("connections", Some("auto")) => {
+                    write!(origin, ", here {}", transport.connections).expect(TO_A_STRING);
+                }
+                ("state-dir", Some("")) => {
+                    items = state_dir.map(str::to_owned).into_iter().collect();
+                }
+                _ => {}
+            }
+            // Unset; the empty text would mean the same, but reads as if somebody had said so.
+            if items.iter().all(String::is_empty) {
+                continue;
+            }
+            out.push_str(&heading.take().unwrap_or_default());
+            line(out, key, &value(option, items), &origin);
+        }
+    }
+}
+
+fn named_client(out: &mut String, layers: &Layers<'_>, client: &NamedClient) {
+    let allow = layers.setting("allow");
+    let origin = match layers.file_path() {
+        Some(path) if client.name != DEFAULT_CLIENT || allow.items.is_empty() => {
+            format!("file {}", path.display())
+        }
+        _ => origin("allow", allow.origin),
+    };
+    out.push_str("\n[[client]]\n");
+    line(out, "name", &Value::from(client.name.clone()), &origin);
+    let mut pins = Vec::new();
+    for proof in &client.proofs {
+        match proof {
+            ClientProof::Pin(pin) => pins.push(Value::from(pin.to_string())),
+            ClientProof::CertificateName => line(out, "certificate", &Value::from(true), &origin),
+            ClientProof::PskFile(path) => line(
+                out,
+                "psk_file",
+                &Value::from(path.display().to_string()),
+                &origin,
+            ),
+        }
+    }
+    if !pins.is_empty() {
+        line(out, "key", &Value::from(pins), &origin);
+    }
+    let rules: Vec<Value> = client
+        .allow
+        .iter()
+        .map(|TargetRule(rule)| Value::from(rule.clone()))
+        .collect();
+    line(out, "allow", &Value::from(rules), &origin);
+}
+
+fn value(option: &Opt, mut items: Vec<String>) -> Value {
+    if option.kind == Kind::List {
+        return Value::from(items);
+    }
+    let text = items.pop().unwrap_or_default();
+    match (text.parse::<i64>(), text.parse::<bool>()) {
+        (Ok(number), _) => Value::from(number),
+        (_, Ok(on)) => Value::from(on),
+        _ => Value::from(text),
+    }
+}
+
+fn origin(name: &str, origin: Origin) -> String {
+    match origin {
+        Origin::Flag => format!("flag --{name}"),
+        Origin::Environment(variable) => format!("environment {variable}"),
+        Origin::File(path, _) => format!("file {}", path.display()),
+        Origin::Default => "default".to_owned(),
+    }
+}
+
+fn line(out: &mut String, key: &str, value: &Value, origin: &str) {
+    let assignment = format!("{key} = {value}");
+    writeln!(out, "{assignment:<50} # {origin}").expect(TO_A_STRING);
+}
+
+const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";

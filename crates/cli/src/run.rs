@@ -1,0 +1,45 @@
+//! The calls from here into `quictun-tunnel`: all of them.
+
+use std::path::Path;
+
+use quictun_tunnel::access::Policy;
+use quictun_tunnel::settings::{ClientSettings, Pin, ServerIdentity, ServerSettings};
+use quictun_tunnel::{identity, psk, tls};
+
+/// Runs a client until it is told to end.
+pub fn client(settings: ClientSettings) -> anyhow::Result<()> {
+    quictun_tunnel::client::run(settings)
+}
+
+/// Runs a server until it is told to end.
+pub fn server(settings: ServerSettings) -> anyhow::Result<()> {
+    quictun_tunnel::server::run(settings)
+}
+
+/// Makes a private key and its self-signed certificate, `<stem>.key` and `<stem>.crt` in `dir`.
+pub fn generate_identity(dir: &Path, stem: &str) -> anyhow::Result<Pin> {
+    Ok(identity::generate(dir, stem)?)
+}
+
+/// Makes sure that there is a secret in the file `path`.
+pub fn ensure_psk(path: &Path) -> anyhow::Result<()> {
+    Ok(identity::ensure_psk(path)?)
+}
+
+/// Checks rules, secrets, certificates and keys of a server, as far as they exist before its first run.
+pub fn check_server(settings: &ServerSettings) -> anyhow::Result<()> {
+    Policy::new(&settings.access)?;
+    if let ServerIdentity::Files(files) = &settings.identity {
+        identity::load_files(files)?;
+    }
+    Ok(())
+}
+
+/// Checks authorities, secrets, certificates and keys of a client.
+pub fn check_client(settings: &ClientSettings) -> anyhow::Result<()> {
+    tls::client_config(&settings.trust, &settings.identity, settings.offer, None)?;
+    if let Some(path) = &settings.identity.psk_file {
+        psk::load_secret(path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! `quictun-server`: command lines of quic-tun v0.0.1 to v0.0.5, and ours.
+
+use quictun_tunnel::settings::{Access, Guard, ServerIdentity, TokenParser};
+
+use crate::world::{Lines, World, differ, failure, run, server_lines, usage};
+
+fn plain() -> Lines {
+    server_lines(&run(World::default().compat_server("")).settings)
+}
+
+fn check(world: &World, flags: &str, expected: &[(&str, &str)]) -> Vec<String> {
+    let ready = run(world.compat_server(flags));
+    differ(&server_lines(&ready.settings), &plain(), expected, flags);
+    ready.warnings
+}
+
+#[test]
+fn no_flags_at_all_is_the_originals_open_server() {
+    let ready = run(World::default().compat_server(""));
+    // 0.0.0.0 listens on both families in Go, whose log says so: "[::]:7500".
+    assert_eq!(ready.settings.listen.to_string(), "[::]:7500");
+    let Access::Open { ca: None, guard } = ready.settings.access else {
+        panic!("{:?}", ready.settings.access)
+    };
+    assert_eq!(guard, Guard::default());
+    assert_eq!(ready.settings.token_parser, TokenParser::Cleartext);
+    assert_eq!(
+        ready.settings.identity,
+        ServerIdentity::State("/var/lib/quictun".into())
+    );
+    assert!(
+        ready.warnings.is_empty(),
+        "the server says so itself: {:?}",
+        ready.warnings
+    );
+}
+
+#[test]
+fn flags_become_settings() {
+    let world = World::default()
+        .file("/ca", "")
+        .file("/c", "")
+        .file("/k", "");
+    let closed =
+        "Open { ca: Some(\"/ca\"), guard: Guard { allow_unix: false, allow_link_local: false } }";
+    let unix = "Open { ca: None, guard: Guard { allow_unix: true, allow_link_local: false } }";
+    let link_local =
+        "Open { ca: None, guard: Guard { allow_unix: false, allow_link_local: true } }";
+    for (flags, expected) in [
+        ("--listen-on 127.0.0.1:1", ("listen", "127.0.0.1:1")),
+        ("--listen-on=:1", ("listen", "[::]:1")),
+        ("--token-parser-plugin cleartext", ("listen", "[::]:7500")),
+        ("--token-parser-key base64", ("token_parser", "Base64")),
+        ("--token-parser-key BASE64", ("token_parser", "Base64")),
+        ("--ca-file /ca --verify-remote-endpoint", ("access", closed)),
+        ("--ca-file /ca --verify-client=true", ("access", closed)),
+        ("--allow-unix", ("access", unix)),
+        ("--allow-link-local=t", ("access", link_local)),
+        (
+            "--cert-file /c --key-file /k",
+            (
+                "identity",
+                "Files(CertificateFiles { cert: \"/c\", key: \"/k\" })",
+            ),
+        ),
+        ("--max-connections 5", ("max_connections", "5")),
+        ("--dial-timeout 3s", ("dial_timeout", "3s")),
+        ("--drain 1m", ("drain", "60s")),
+    ] {
+        let expected = if plain()[expected.0] == expected.1 {
+            vec![]
+        } else {
+            vec![expected]
+        };
+        check(&world, flags, &expected);
+    }
+    let warnings = check(
+        &world,
+        "--ca-file /ca --verify-client",
+        &[("access", closed)],
+    );
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let warnings = check(&world, "--ca-file /ca", &[]);
+    assert_eq!(
+        warnings,
+        ["--ca-file does nothing by itself: add --verify-remote-endpoint"]
+    );
+}
+
+#[test]
+fn b18_the_key_is_kept_in_the_state_directory() {
+    let xdg = World::default()
+        .env("HOME", "/home/me")
+        .env("XDG_STATE_HOME", "/home/me/state");
+    for (world, dir) in [
+        (World::default(), "/var/lib/quictun"),
+        (World::default().env("HOME", ""), "/var/lib/quictun"),
+        (
+            World::default().env("HOME", "/home/me"),
+            "/home/me/.local/state/quictun",
+        ),
+        (xdg.clone(), "/home/me/state/quictun"),
+        (
+            World::default()
+                .env("HOME", "/root")
+                .env("XDG_STATE_HOME", "relative"),
+            "/root/.local/state/quictun",
+        ),
+        (
+            xdg.clone().env("STATE_DIRECTORY", "/var/lib/q"),
+            "/var/lib/q",
+        ),
+        (
+            xdg.env("STATE_DIRECTORY", "/var/lib/q:/var/lib/r"),
+            "/var/lib/q",
+        ),
+    ] {
+        let identity = run(world.compat_server("")).settings.identity;
+        assert_eq!(identity, ServerIdentity::State(dir.into()), "{world:?}");
+    }
+}
+
+#[test]
+fn bad_input_is_named_with_its_remedy() {
+    let world = World::default().file("f", "");
+    for (flags, message) in [
+        (
+            "--listen-on 7500",
+            "--listen-on: \"7500\" is not HOST:PORT: write both, as in 127.0.0.1:7500",
+        ),
+        (
+            "--listen-on example.net:7500",
+            "--listen-on: \"example.net\" is not an address of this machine: write a \
+            number such as 127.0.0.1 or [::1], or nothing for all",
+        ),
+        (
+            "--listen-on 0.0.0.0:x",
+            "--listen-on: bad port \"x\": write a number from 0 to 65535",
+        ),
+        (
+            "--token-parser-plugin JWT",
+            "--token-parser-plugin: unknown value \"JWT\": choose Cleartext",
+        ),
+        (
+            "--token-parser-key base46",
+            "--token-parser-key: unknown value \"base46\": choose base64 or nothing",
+        ),
+        (
+            "--verify-client",
+            "--verify-client: needs the authorities that vouch for clients | --verify-client --ca-file FILE",
+        ),
+        (
+            "--verify-remote-endpoint",
+            "--verify-remote-endpoint: needs the authorities that vouch for clients | \
+            --verify-remote-endpoint --ca-file FILE",
+        ),
+        (
+            "--allow-unix false",
+            "--allow-unix: quic-tun ignores the word \"false\" after it and turns it on | \
+            --allow-unix=false, or --allow-unix alone",
+        ),
+        (
+            "--pin x",
+            "--pin: a flag of quictun-client, not of quictun-server",
+        ),
+        (
+            "--cert-file f",
+            "--cert-file: needs its private key: add --key-file FILE",
+        ),
+        (
+            "--max-connections 0",
+            "--max-connections: \"0\" is not a whole number from 1 to 10000000",
+        ),
+        (
+            "--dial-timeout 99ms",
+            "--dial-timeout: must lie between 100ms and 1h",
+        ),
+    ] {
+        usage(world.compat_server(flags), message, flags);
+    }
+    failure(
+        world.compat_server("--ca-file gone"),
+        "--ca-file: cannot read gone: entity not found",
+        "",
+    );
+}

@@ -1,0 +1,137 @@
+//! What people read: help, manual pages, completion scripts.
+//!
+//! The help texts are files in `tests/help`; `UPDATE=1 cargo test -p quictun-cli help` writes them anew.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use clap::Command;
+use quictun_cli::compat::flags;
+use quictun_cli::manual;
+use quictun_cli::native::args;
+
+/// Every command by the name of its file.
+fn commands() -> Vec<(String, Command)> {
+    fn add(all: &mut Vec<(String, Command)>, name: &str, command: &Command) {
+        all.push((name.to_owned(), command.clone()));
+        for child in command.get_subcommands() {
+            add(all, &format!("{name}_{}", child.get_name()), child);
+        }
+    }
+    let mut all = Vec::new();
+    let mut quictun = args::command();
+    quictun.build();
+    add(&mut all, "quictun", &quictun);
+    for program in [&flags::CLIENT, &flags::SERVER] {
+        all.push((program.name.to_owned(), program.command()));
+    }
+    all
+}
+
+#[test]
+fn the_help_texts_are_the_committed_ones() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help");
+    let update = std::env::var_os("UPDATE").is_some();
+    let mut expected = BTreeSet::new();
+    for (name, command) in commands() {
+        let text = command.term_width(100).render_help().to_string();
+        let path = dir.join(format!("{name}.txt"));
+        expected.insert(path.clone());
+        if update {
+            fs::write(&path, &text).expect("a file in tests/help");
+        }
+        let committed = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            committed == text,
+            "{name}: run with UPDATE=1, and look at what changes.\n{text}"
+        );
+    }
+    let files = fs::read_dir(&dir)
+        .expect("tests/help")
+        .map(|entry| entry.expect("an entry").path());
+    assert_eq!(
+        files.collect::<BTreeSet<_>>(),
+        expected,
+        "files of commands that are no more"
+    );
+}
+
+#[test]
+fn help_teaches() {
+    for (name, command) in commands() {
+        let text = command.term_width(100).render_help().to_string();
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 100),
+            "{name}: too wide\n{text}"
+        );
+        let is_program = matches!(
+            name.as_str(),
+            "quictun_server" | "quictun_client" | "quictun-server" | "quictun-client"
+        );
+        if is_program {
+            for part in [
+                "Tunnel:",
+                "Trust:",
+                "Logs:",
+                "Data path:",
+                "[default: ",
+                "Examples:",
+                "KiB",
+                "environment variable",
+            ] {
+                assert!(text.contains(part), "{name}: {part}");
+            }
+        }
+    }
+}
+
+#[test]
+fn there_is_a_manual_page_for_everything_under_its_own_name() {
+    let pages = manual::pages();
+    let names: Vec<String> = pages.iter().map(|(name, _)| name.clone()).collect();
+    let commands: Vec<String> = commands()
+        .iter()
+        .map(|(name, _)| format!("{name}.1"))
+        .collect();
+    assert_eq!(
+        names.iter().collect::<BTreeSet<_>>(),
+        commands.iter().collect::<BTreeSet<_>>()
+    );
+    assert_eq!(
+        names.len(),
+        commands.len(),
+        "two pages of one name: {names:?}"
+    );
+    for (name, text) in &pages {
+        let title = name.trim_end_matches(".1");
+        assert!(
+            text.lines()
+                .any(|line| line.starts_with(&format!(".TH {title} 1"))),
+            "{name}:\n{text}"
+        );
+        let called = title.replace('_', " ").replace('-', "\\-");
+        let synopsis = text.split(".SH SYNOPSIS\n").nth(1).unwrap_or_default();
+        assert!(
+            synopsis.starts_with(&format!("\\fB{called}\\fR")),
+            "{name}:\n{text}"
+        );
+    }
+}
+
+#[test]
+fn completion_scripts_know_the_flags_and_the_choices() {
+    for shell in ["bash", "zsh", "fish"] {
+        for (program, flag) in [
+            ("quictun", "psk-file"),
+            ("quictun-client", "token-source"),
+            ("quictun-server", "verify-client"),
+        ] {
+            let script = manual::completion(shell, program);
+            assert!(
+                script.contains(flag) && script.contains("newreno"),
+                "{shell} {program}"
+            );
+        }
+    }
+}

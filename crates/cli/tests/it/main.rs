@@ -1,0 +1,13 @@
+//! The programs' command lines, from the outside.
+
+mod compat_client;
+mod compat_client_faults;
+mod compat_server;
+mod config_files;
+mod help;
+mod native_client;
+mod native_server;
+mod precedence;
+mod print;
+mod programs;
+mod world;

@@ -1,0 +1,334 @@
+//! `quictun client`: flags, file, and `docs/examples/client.toml`.
+
+use quictun_cli::native::{Action, args};
+use quictun_tunnel::settings::{Offer, TransportSettings};
+
+use crate::world::{Lines, PIN, World, client_lines, differ, failure, usage};
+
+const EXAMPLE: &str = include_str!("../../../../docs/examples/client.toml");
+
+fn minimal() -> String {
+    format!("client --server h:7500 --pin {PIN} -L 2222=127.0.0.1:22")
+}
+
+fn lines(world: &World, line: &str) -> Lines {
+    client_lines(
+        &world
+            .native_client(line)
+            .unwrap_or_else(|fault| panic!("{line}: {fault}")),
+    )
+}
+
+#[test]
+fn the_defaults_verify_the_server_and_speak_the_native_protocol() {
+    let settings = World::default()
+        .native_client(&minimal())
+        .expect("a client");
+    assert_eq!(settings.offer, Offer::Native);
+    assert_eq!(
+        format!("{:?}", settings.transport),
+        format!("{:?}", TransportSettings::default())
+    );
+    assert!(settings.control.httpd_is_default);
+    let lines = client_lines(&settings);
+    assert_eq!(lines["trust"], format!("Pins([{PIN}])"));
+    assert_eq!(lines["httpd"], "Some(127.0.0.1:8086)");
+    assert_eq!(
+        lines["forwards"],
+        "Tcp(127.0.0.1:2222) -> Target(Tcp { family: Any, host: \"127.0.0.1\", port: 22 })"
+    );
+}
+
+#[test]
+fn flags_become_settings() {
+    let world = World::default().file("f", "");
+    let base = lines(&world, &minimal());
+    let target = "Target(Tcp { family: Any, host: \"127.0.0.1\", port: 22 })";
+    for (flags, name, value) in [
+        (
+            "-L unix:/a=unix:/b",
+            "forwards",
+            format!(
+                "Tcp(127.0.0.1:2222) -> {target}; Unix(\"/a\") -> Target(Unix {{ path: \"/b\" }})"
+            ),
+        ),
+        (
+            "-L [::1]:2222=127.0.0.1:22",
+            "forwards",
+            format!("Tcp(127.0.0.1:2222) -> {target}; Tcp([::1]:2222) -> {target}"),
+        ),
+        (
+            "--forward 0=127.0.0.1:22,0=127.0.0.1:22",
+            "forwards",
+            format!(
+                "Tcp(127.0.0.1:2222) -> {target}; Tcp(127.0.0.1:0) -> {target}; Tcp(127.0.0.1:0) -> {target}"
+            ),
+        ),
+        (
+            "--cert f --key f",
+            "certificate",
+            "Some(CertificateFiles { cert: \"f\", key: \"f\" })".to_owned(),
+        ),
+        ("--psk-file f", "psk_file", "Some(\"f\")".to_owned()),
+        ("--offer both", "offer", "Both".to_owned()),
+        ("--compat-json", "compat_json", "true".to_owned()),
+        ("--log-output a,b", "log.outputs", "a b".to_owned()),
+        ("--log-format json", "log.format", "Json".to_owned()),
+        ("--connections 77", "connections", "77".to_owned()),
+        ("--gso off", "gso", "false".to_owned()),
+    ] {
+        differ(
+            &lines(&world, &format!("{} {flags}", minimal())),
+            &base,
+            &[(name, &value)],
+            flags,
+        );
+    }
+    differ(
+        &lines(&world, &format!("{} --http off", minimal())),
+        &base,
+        &[("httpd", "None"), ("httpd_is_default", "false")],
+        "--http off",
+    );
+    for (flags, trust) in [
+        ("--ca f", "Authorities(Some(\"f\"))"),
+        ("--ca system", "Authorities(None)"),
+    ] {
+        assert_eq!(
+            lines(&world, &format!("client --server h:1 -L 1=h:1 {flags}"))["trust"],
+            trust
+        );
+    }
+}
+
+/// Command line, and the message.
+const BAD: &[(&str, &str)] = &[
+    (
+        "client",
+        "--server: the server to dial is missing | quictun client --server HOST:7500 --pin \
+        sha256:... -L 2222=127.0.0.1:22",
+    ),
+    (
+        "client --server h {forward} --ca system",
+        "--server: \"h\" is not HOST:PORT: write both, as in 127.0.0.1:7500",
+    ),
+    (
+        "client --server h:1 {forward}",
+        "--pin: nothing says how to recognise the server | --pin sha256:..., \
+        as the server prints it at start, or --ca FILE, or --ca system",
+    ),
+    (
+        "client --server h:1 {forward} --ca system --pin {PIN}",
+        "--pin: contradicts ca: a pinned server needs \
+        no authority; keep one of them",
+    ),
+    (
+        "client --server h:1 --ca system",
+        "--forward: there is nothing to forward | -L 2222=127.0.0.1:22, \
+        or a [[forward]] table in the configuration file",
+    ),
+    (
+        "client --server h:1 --ca system -L 22",
+        "--forward: \"22\": no '=' between listener and target: \
+        write LISTEN=TARGET, as in 2222=127.0.0.1:22",
+    ),
+    (
+        "client --server h:1 --ca system -L x=h:1",
+        "--forward: \"x=h:1\": bad port \"x\": write a number \
+        from 0 to 65535",
+    ),
+    (
+        "client --server h:1 --ca system -L 1=udp:h:1",
+        "--forward: \"1=udp:h:1\": unsupported network \
+        \"udp\": write tcp:HOST:PORT, tcp4:HOST:PORT, tcp6:HOST:PORT or unix:/PATH",
+    ),
+    (
+        "client --server h:1 --ca system {forward} {forward}",
+        "--forward: two forwards listen on 2222: keep \
+        one of them",
+    ),
+    (
+        "{minimal} --psk-file f --offer compat",
+        "--psk-file: quic-tun's protocol carries no proof of a \
+        secret: offer native or both",
+    ),
+    (
+        "{minimal} --cert f",
+        "--cert: needs its private key: add key",
+    ),
+    (
+        "{minimal} --key f",
+        "--key: needs its certificate: add cert",
+    ),
+    (
+        "{minimal} --allow x",
+        "--allow: unknown flag | quictun --help lists what there is",
+    ),
+    ("clinet", "clinet: unknown command | did you mean client?"),
+    (
+        "frobnicate",
+        "frobnicate: unknown command | quictun --help lists what there is",
+    ),
+    (
+        "client stray",
+        "stray: unexpected argument | quictun --help lists what there is",
+    ),
+];
+
+#[test]
+fn bad_input_is_named_with_its_remedy() {
+    let world = World::default().file("f", "");
+    for &(line, message) in BAD {
+        let line = line
+            .replace("{minimal}", &minimal())
+            .replace("{forward}", "-L 2222=127.0.0.1:22");
+        usage(world.native(&line.replace("{PIN}", PIN)), message, &line);
+    }
+    for (flags, message) in [
+        ("--ca gone", "--ca: cannot read gone: entity not found"),
+        (
+            "--cert gone --key f",
+            "--cert: cannot read gone: entity not found",
+        ),
+        (
+            "--psk-file gone",
+            "--psk-file: cannot read gone: entity not found",
+        ),
+        (
+            "--config gone.toml",
+            "gone.toml: cannot read the configuration file: entity not found",
+        ),
+    ] {
+        let line = if flags.starts_with("--ca") {
+            "client --server h:1 -L 1=h:1".to_owned()
+        } else {
+            minimal()
+        };
+        failure(world.native(&format!("{line} {flags}")), message, flags);
+    }
+}
+
+#[test]
+fn flags_take_the_place_of_the_files_forwards() {
+    let file =
+        format!("server = 'h:1'\npins = ['{PIN}']\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n");
+    let world = World::default().file("c.toml", &file);
+    let forwards =
+        |flags: &str| lines(&world, &format!("client --config c.toml {flags}"))["forwards"].clone();
+    assert_eq!(
+        forwards(""),
+        "Tcp(127.0.0.1:1) -> Target(Tcp { family: Any, host: \"h\", port: 1 })"
+    );
+    assert_eq!(
+        forwards("-L 2=h:2"),
+        "Tcp(127.0.0.1:2) -> Target(Tcp { family: Any, host: \"h\", port: 2 })"
+    );
+}
+
+#[test]
+fn a_file_with_unknown_or_misplaced_keys_is_refused() {
+    for (text, parts) in [
+        (
+            "sever = 'h:1'",
+            vec![
+                "c.toml: TOML parse error at line 1",
+                "unknown field `sever`",
+                "`server`",
+            ],
+        ),
+        (
+            "[transport]\nworker = 1",
+            vec!["line 2", "unknown field `worker`"],
+        ),
+        (
+            "[transport]\nmax_connections = 1",
+            vec!["c.toml: transport.max_connections: belongs into the file of the other side"],
+        ),
+        ("pin = 'a'\npins = ['b']", vec!["duplicate field `pin`"]),
+        (
+            "server = ['h:1']",
+            vec!["line 1", "expected a text, a whole number, true or false"],
+        ),
+        ("drain = 1.5", vec!["unknown field `drain`"]),
+        (
+            "[transport]\ndrain = 1.5",
+            vec!["expected a text, a whole number, true or false"],
+        ),
+        ("[[forward]]\nlisten = 1", vec!["missing field `target`"]),
+        (
+            "[[forward]]\nlisten = 'unix:/a=b'\ntarget = 'h:1'",
+            vec!["c.toml: forward.listen: \"unix:/a=b\" holds '='"],
+        ),
+        ("[[client]]\nname = 'x'", vec!["unknown field `client`"]),
+    ] {
+        let (message, exit) = crate::world::fault(
+            World::default()
+                .file("c.toml", text)
+                .native("client --config c.toml"),
+        );
+        assert_eq!(exit, quictun_cli::exit::Exit::Usage, "{text}");
+        for part in parts {
+            assert!(message.contains(part), "{text}: {message}");
+        }
+    }
+}
+
+fn example() -> World {
+    World::default()
+        .file("client.toml", EXAMPLE)
+        .file("/etc/quictun/client.crt", "")
+        .file("/etc/quictun/client.key", "")
+        .file("/etc/quictun/client.psk", "")
+}
+
+#[test]
+fn the_example_says_what_its_comments_say() {
+    let found = lines(&example(), "client --config client.toml");
+    let target = |host: &str, port: u16| {
+        format!("Target(Tcp {{ family: Any, host: \"{host}\", port: {port} }})")
+    };
+    let mut base = lines(&World::default(), &minimal());
+    // Its values are the defaults; what has none is given here.
+    base.insert("httpd_is_default", "false".to_owned());
+    differ(
+        &found,
+        &base,
+        &[
+            ("server", "example.net 7500"),
+            (
+                "certificate",
+                "Some(CertificateFiles { cert: \"/etc/quictun/client.crt\", key: \"/etc/quictun/client.key\" })",
+            ),
+            ("psk_file", "Some(\"/etc/quictun/client.psk\")"),
+            (
+                "forwards",
+                &format!(
+                    "Tcp(127.0.0.1:2222) -> {}; Tcp(0.0.0.0:5432) -> {}; Unix(\"/run/quictun/docker.sock\") -> Target(Unix {{ path: \"/run/docker.sock\" }})",
+                    target("127.0.0.1", 22),
+                    target("db.internal", 5432),
+                ),
+            ),
+        ],
+        "client.toml",
+    );
+    assert!(matches!(
+        example().native("config check --client client.toml"),
+        Ok(Action::CheckClient(..))
+    ));
+}
+
+#[test]
+fn the_example_names_every_key() {
+    for option in args::CLIENT
+        .iter()
+        .flat_map(|section| section.options)
+        .filter(|option| !option.key.is_empty())
+    {
+        let key = option.key.rsplit('.').next().unwrap_or(option.key);
+        let named = |line: &str| {
+            line.trim_start_matches("# ")
+                .starts_with(&format!("{key} = "))
+        };
+        assert!(EXAMPLE.lines().any(named) || key == "forward", "{key}");
+    }
+}

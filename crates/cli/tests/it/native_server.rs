@@ -1,0 +1,306 @@
+//! `quictun server`: flags, file, and `docs/examples/server.toml`.
+
+use std::path::PathBuf;
+
+use quictun_cli::native::{Action, args};
+use quictun_tunnel::settings::{Access, ClientProof, NamedClient, TransportSettings};
+
+use crate::world::{Lines, PIN, World, differ, failure, server_lines, usage};
+
+const EXAMPLE: &str = include_str!("../../../../docs/examples/server.toml");
+
+fn lines(world: &World, line: &str) -> Lines {
+    server_lines(
+        &world
+            .native_server(line)
+            .unwrap_or_else(|fault| panic!("{line}: {fault}"))
+            .settings,
+    )
+}
+
+/// Clients as `name: proofs -> rules`.
+fn clients(world: &World, line: &str) -> Vec<String> {
+    let settings = world
+        .native_server(line)
+        .unwrap_or_else(|fault| panic!("{line}: {fault}"))
+        .settings;
+    let Access::Named { clients, .. } = settings.access else {
+        panic!("open: {line}")
+    };
+    let show = |client: &NamedClient| {
+        let proofs: Vec<String> = client
+            .proofs
+            .iter()
+            .map(|proof| match proof {
+                ClientProof::Pin(pin) => format!("{}...", &pin.to_string()[..11]),
+                ClientProof::CertificateName => "certificate".to_owned(),
+                ClientProof::PskFile(path) => path.display().to_string(),
+            })
+            .collect();
+        let rules: Vec<&str> = client.allow.iter().map(|rule| rule.0.as_str()).collect();
+        format!(
+            "{}: {} -> {}",
+            client.name,
+            proofs.join(" "),
+            rules.join(" ")
+        )
+    };
+    clients.iter().map(show).collect()
+}
+
+#[test]
+fn without_clients_the_server_denies_all() {
+    let server = World::default().native_server("server").expect("a server");
+    let Access::Named { clients, ca: None } = &server.settings.access else {
+        panic!("{:?}", server.settings.access)
+    };
+    assert!(clients.is_empty() && server.make_psk.is_none());
+    assert!(
+        server.warnings.is_empty(),
+        "the server says so itself: {:?}",
+        server.warnings
+    );
+    assert_eq!(
+        format!("{:?}", server.settings.transport),
+        format!("{:?}", TransportSettings::default())
+    );
+    let lines = server_lines(&server.settings);
+    assert_eq!(lines["listen"], "[::]:7500");
+    assert_eq!(lines["identity"], "State(\"/var/lib/quictun\")");
+    assert_eq!(lines["httpd"], "Some(127.0.0.1:8086)");
+}
+
+#[test]
+fn allow_makes_one_client_with_a_secret() {
+    let world = World::default().env("STATE_DIRECTORY", "/s");
+    let line = "server --allow 127.0.0.1:22 --allow=db:5432,*:443";
+    let server = world.native_server(line).expect("a server");
+    assert_eq!(server.make_psk, Some(PathBuf::from("/s/client.psk")));
+    assert!(server.warnings.is_empty(), "{:?}", server.warnings);
+    assert_eq!(
+        clients(&world, line),
+        ["default: /s/client.psk -> 127.0.0.1:22 db:5432 *:443"]
+    );
+    assert_eq!(
+        clients(&world, "server --state-dir /t --allow x:1"),
+        ["default: /t/client.psk -> x:1"],
+        "--state-dir moves the secret"
+    );
+}
+
+#[test]
+fn allow_stands_beside_the_files_clients_and_replaces_its_default_clients_rules() {
+    let other = format!("[[client]]\nname = 'other'\nkey = '{PIN}'\nallow = ['a:1']\n");
+    let world = World::default()
+        .file("psk", "")
+        .file("other.toml", &other)
+        .file(
+            "default.toml",
+            &format!("{other}[[client]]\nname = 'default'\npsk_file = 'psk'\nallow = ['b:2']\n"),
+        );
+    assert_eq!(
+        clients(&world, "server --config other.toml --allow c:3"),
+        [
+            "other: sha256:47DE... -> a:1",
+            "default: /var/lib/quictun/client.psk -> c:3"
+        ]
+    );
+    assert_eq!(
+        clients(&world, "server --config default.toml --allow c:3"),
+        ["other: sha256:47DE... -> a:1", "default: psk -> c:3"]
+    );
+    let server = world
+        .native_server("server --config default.toml --allow c:3")
+        .expect("a server");
+    assert_eq!(server.make_psk, None, "its secret is the file's matter");
+}
+
+#[test]
+fn flags_become_settings() {
+    let world = World::default().file("f", "");
+    let base = lines(&world, "server");
+    for (flags, name, value) in [
+        ("--listen 0.0.0.0:1", "listen", "0.0.0.0:1"),
+        ("--listen :1", "listen", "[::]:1"),
+        ("--state-dir /s", "identity", "State(\"/s\")"),
+        (
+            "--cert f --key f",
+            "identity",
+            "Files(CertificateFiles { cert: \"f\", key: \"f\" })",
+        ),
+        ("--ca f", "access", "Named { clients: [], ca: Some(\"f\") }"),
+        ("--dial-timeout 3s", "dial_timeout", "3s"),
+        ("--max-connections 3", "max_connections", "3"),
+        ("--log-level off", "log.level", "off"),
+    ] {
+        let expected = if base[name] == value {
+            vec![]
+        } else {
+            vec![(name, value)]
+        };
+        differ(
+            &lines(&world, &format!("server {flags}")),
+            &base,
+            &expected,
+            flags,
+        );
+    }
+}
+
+/// Command line, and the message.
+const BAD: &[(&str, &str)] = &[
+    (
+        "server --listen 7500",
+        "--listen: \"7500\" is not HOST:PORT: write both, as in 127.0.0.1:7500",
+    ),
+    ("server --cert f", "--cert: needs its private key: add key"),
+    ("server --key f", "--key: needs its certificate: add cert"),
+    (
+        "server --server h:1",
+        "--server: unknown flag | quictun --help lists what there is",
+    ),
+    (
+        "server --config noproof.toml",
+        "noproof.toml: client \"x\": has no way to prove who it is: add key, psk_file \
+        or certificate = true",
+    ),
+    (
+        "server --config noca.toml",
+        "noca.toml: client \"x\": certificate = true needs the authorities that vouch for \
+        clients: add ca",
+    ),
+    (
+        "server --config badpin.toml",
+        "badpin.toml: client \"x\": a pin has 43 characters after sha256:, not 1: copy \
+        it whole from the server's start-up lines",
+    ),
+    (
+        "server --config other.toml",
+        "other.toml: transport.connections: belongs into the file of the other side",
+    ),
+    (
+        "config print --server f -- --config f",
+        "--config: the file is given already: take this one away",
+    ),
+    (
+        "config print",
+        "command line: <--server <FILE>|--client <FILE>> is missing | quictun --help lists what there is",
+    ),
+    (
+        "config print --server f --client f",
+        "command line: the argument '--server <FILE>' cannot be used with \
+        '--client <FILE>' | quictun --help lists what there is",
+    ),
+    (
+        "keygen",
+        "command line: --out <DIR> is missing | quictun --help lists what there is",
+    ),
+    (
+        "completion tcsh",
+        "command line: invalid value 'tcsh' for '<SHELL>': choose one of bash, zsh, fish | quictun \
+        --help lists what there is",
+    ),
+    (
+        "config print --server f -- --frob",
+        "--frob: unknown flag | quictun --help lists what there is",
+    ),
+];
+
+#[test]
+fn bad_input_is_named_with_its_remedy() {
+    let world = World::default()
+        .file("f", "")
+        .file("noproof.toml", "[[client]]\nname = 'x'\n")
+        .file("noca.toml", "[[client]]\nname = 'x'\ncertificate = true\n")
+        .file("badpin.toml", "[[client]]\nname = 'x'\nkey = 'sha256:x'\n")
+        .file("nopsk.toml", "[[client]]\nname = 'x'\npsk_file = 'gone'\n")
+        .file("other.toml", "[transport]\nconnections = 1\n");
+    for &(line, message) in BAD {
+        usage(world.native(line), message, line);
+    }
+    for (line, message) in [
+        (
+            "server --config gone.toml",
+            "gone.toml: cannot read the configuration file: entity not found",
+        ),
+        (
+            "server --ca gone",
+            "--ca: cannot read gone: entity not found",
+        ),
+        (
+            "server --config nopsk.toml",
+            "nopsk.toml: client \"x\": cannot read gone: entity not found",
+        ),
+        (
+            "config check --server gone.toml",
+            "gone.toml: cannot read the configuration file: entity not found",
+        ),
+    ] {
+        failure(world.native(line), message, line);
+    }
+}
+
+#[test]
+fn a_client_that_may_reach_nothing_is_pointed_out() {
+    let idle = format!("[[client]]\nname = 'x'\nkey = '{PIN}'\n");
+    let world = World::default().file("s.toml", &idle);
+    let warnings = world
+        .native_server("server --config s.toml --allow a:1")
+        .expect("a server")
+        .warnings;
+    assert_eq!(
+        warnings,
+        ["client \"x\" may reach nothing: give it allow = [\"HOST:PORT\"]"]
+    );
+}
+
+fn example() -> World {
+    World::default()
+        .file("server.toml", EXAMPLE)
+        .file("/etc/quictun/clients-ca.crt", "")
+        .file("/etc/quictun/sensor.psk", "")
+}
+
+#[test]
+fn the_example_says_what_its_comments_say() {
+    let mut found = lines(&example(), "server --config server.toml");
+    let mut base = lines(&World::default(), "server");
+    // Its values are the defaults, down to the state directory of a process without a home; but they are given.
+    base.insert("httpd_is_default", "false".to_owned());
+    let access = found.remove("access").expect("a line");
+    base.remove("access");
+    differ(&found, &base, &[], "server.toml");
+    assert!(
+        access.contains("ca: Some(\"/etc/quictun/clients-ca.crt\")"),
+        "{access}"
+    );
+    assert_eq!(
+        clients(&example(), "server --config server.toml"),
+        [
+            "laptop: sha256:47DE... -> 127.0.0.1:22 db.internal:5432 10.0.0.0/8:443 unix:/run/docker.sock",
+            "office: sha256:AAEC... sha256:____... -> *:443",
+            "sensor: /etc/quictun/sensor.psk -> collector.internal:8883",
+            "backup.example.net: certificate -> 127.0.0.1:873",
+        ]
+    );
+    assert!(matches!(
+        example().native("config check --server server.toml"),
+        Ok(Action::CheckServer(..))
+    ));
+}
+
+#[test]
+fn the_example_names_every_key() {
+    for option in args::SERVER
+        .iter()
+        .flat_map(|section| section.options)
+        .filter(|option| !option.key.is_empty())
+    {
+        let key = option.key.rsplit('.').next().unwrap_or(option.key);
+        let named = |line: &str| {
+            line.trim_start_matches("# ")
+                .starts_with(&format!("{key} = "))
+        };
+        assert!(EXAMPLE.lines().any(named), "{key}");
+    }
+}

@@ -1,0 +1,80 @@
+//! `quictun config print`.
+
+use crate::world::{PIN, World, client_lines, server_lines};
+
+#[test]
+fn every_value_is_printed_with_its_origin() {
+    let file = format!(
+        "server = 'h:1'\npin = '{PIN}'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n[transport]\ngso = 'off'\n"
+    );
+    let world = World::default()
+        .file("c.toml", &file)
+        .env("QUICTUN_DRAIN", "3s");
+    let text = world.printed("config print --client c.toml -- --connections 4");
+    for line in [
+        "server = \"h:1\"                                   # file c.toml",
+        "offer = \"native\"                                 # default",
+        "connections = 4                                    # flag --connections",
+        "gso = \"off\"                                      # file c.toml",
+        "drain = \"3s\"                                     # environment QUICTUN_DRAIN",
+        "compat_json = false                                # default",
+        "output = [\"stdout\"]                              # default",
+        "listen = \"127.0.0.1:1\"                           # file c.toml",
+        "target = \"tcp:h:1\"                               # file c.toml",
+    ] {
+        // Columns are for people; what matters is that value and origin stand in one line.
+        let (value, origin) = line.split_once('#').expect("two halves");
+        let found = text
+            .lines()
+            .any(|l| l.starts_with(value.trim_end()) && l.ends_with(origin));
+        assert!(found, "{line}\n{text}");
+    }
+    assert!(text.lines().any(|line| line.starts_with("workers = \"auto\"") && line.contains("# default, here ")), "{text}");
+    assert!(
+        !text.contains("psk_file") && !text.contains("key_log"),
+        "what is unset is left out:\n{text}"
+    );
+}
+
+#[test]
+fn what_is_printed_comes_to_the_same_settings() {
+    let world = World::default()
+        .file(
+            "client.toml",
+            include_str!("../../../../docs/examples/client.toml"),
+        )
+        .file(
+            "server.toml",
+            include_str!("../../../../docs/examples/server.toml"),
+        )
+        .file("/etc/quictun/client.crt", "")
+        .file("/etc/quictun/client.key", "")
+        .file("/etc/quictun/client.psk", "")
+        .file("/etc/quictun/clients-ca.crt", "")
+        .file("/etc/quictun/sensor.psk", "");
+
+    let printed =
+        world.printed("config print --client client.toml -- --drain 3s --log-level warn,a=debug");
+    let world = world.file("printed-client.toml", &printed);
+    let first = world
+        .native_client("client --config client.toml --drain 3s --log-level warn,a=debug")
+        .expect("a client");
+    let again = world
+        .native_client("client --config printed-client.toml")
+        .expect("a client");
+    assert_eq!(client_lines(&first), client_lines(&again));
+
+    let flags = "--allow 127.0.0.1:22 --state-dir /s --http off";
+    let printed = world.printed(&format!("config print --server server.toml -- {flags}"));
+    assert!(printed.contains("# flag --allow"), "{printed}");
+    let world = world
+        .file("printed-server.toml", &printed)
+        .file("/s/client.psk", "");
+    let first = world
+        .native_server(&format!("server --config server.toml {flags}"))
+        .expect("a server");
+    let again = world
+        .native_server("server --config printed-server.toml")
+        .expect("a server");
+    assert_eq!(server_lines(&first.settings), server_lines(&again.settings));
+}

@@ -1,0 +1,154 @@
+//! The programs themselves, as far as they go without a network: exit codes, and what goes where.
+
+use std::process::{Command, Output, Stdio};
+
+fn program(path: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(path);
+    // Nothing of the machine's own configuration may reach the tests.
+    command
+        .args(args)
+        .env_clear()
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null());
+    command.output().expect("the program starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const QUICTUN: &str = env!("CARGO_BIN_EXE_quictun");
+const CLIENT: &str = env!("CARGO_BIN_EXE_quictun-client");
+const SERVER: &str = env!("CARGO_BIN_EXE_quictun-server");
+
+#[test]
+fn version_and_help_go_to_standard_output() {
+    for (path, name) in [
+        (QUICTUN, "quictun"),
+        (CLIENT, "quictun-client"),
+        (SERVER, "quictun-server"),
+    ] {
+        for flag in ["--version", "version"] {
+            let output = program(path, &[flag]);
+            assert_eq!(output.status.code(), Some(0));
+            let version = format!("{name} {}\n", env!("CARGO_PKG_VERSION"));
+            assert_eq!(String::from_utf8_lossy(&output.stdout), version);
+            assert_eq!(stderr(&output), "");
+        }
+        let output = program(path, &["--help"]);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(
+            String::from_utf8_lossy(&output.stdout).contains("Usage: "),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_a_failure_with_1_and_each_is_said_once() {
+    for (path, args, code, message) in [
+        (
+            CLIENT,
+            vec!["--lisen-on", "x"],
+            2,
+            "quictun-client: --lisen-on: unknown flag\n  try: did you mean --listen-on?\n",
+        ),
+        (
+            SERVER,
+            vec!["--token-parser-plugin", "JWT"],
+            2,
+            "quictun-server: --token-parser-plugin: unknown value \"JWT\": choose Cleartext\n",
+        ),
+        (
+            SERVER,
+            vec!["-c", "/nonexistent/c.yaml"],
+            1,
+            "quictun-server: /nonexistent/c.yaml: cannot read the configuration file: No such file or directory (os error 2)\n",
+        ),
+        (
+            SERVER,
+            vec!["--ca-file", "/nonexistent/ca", "--verify-client"],
+            1,
+            "quictun-server: --ca-file: cannot read /nonexistent/ca: No such file or directory (os error 2)\n",
+        ),
+        (
+            QUICTUN,
+            vec!["sever"],
+            2,
+            "quictun: sever: unknown command\n  try: did you mean server?\n",
+        ),
+        (
+            QUICTUN,
+            vec!["config", "check", "--client", "/nonexistent/c.toml"],
+            1,
+            "quictun: /nonexistent/c.toml: cannot read the configuration file: No such file or directory (os error 2)\n",
+        ),
+    ] {
+        let output = program(path, &args);
+        assert_eq!(
+            (output.status.code(), stderr(&output).as_str()),
+            (Some(code), message),
+            "{args:?}"
+        );
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn quictun_alone_shows_its_help_as_an_error() {
+    let output = program(QUICTUN, &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("Usage: quictun <COMMAND>"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_directory_in_a_files_place_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().to_str().expect("a UTF-8 path");
+    let output = program(SERVER, &["--ca-file", path, "--verify-client"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        stderr(&output),
+        format!("quictun-server: --ca-file: cannot read {path}: is a directory\n")
+    );
+}
+
+#[test]
+fn manual_pages_are_written_where_asked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("man");
+    let output = program(
+        QUICTUN,
+        &["man", "--out", out.to_str().expect("a UTF-8 path")],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    for name in [
+        "quictun.1",
+        "quictun_server.1",
+        "quictun-server.1",
+        "quictun_config_print.1",
+    ] {
+        assert!(out.join(name).is_file(), "{name}");
+    }
+}
+
+#[test]
+fn a_configuration_file_is_checked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("client.toml");
+    let text = "server = 'h:1'\nca = 'system'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n";
+    std::fs::write(&path, text).expect("a file");
+    let path = path.to_str().expect("a UTF-8 path");
+    let output = program(QUICTUN, &["config", "check", "--client", path]);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        format!("{path}: in order\n"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(output.status.code(), Some(0));
+}

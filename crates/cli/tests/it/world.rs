@@ -1,0 +1,274 @@
+//! A made-up process: arguments, environment and files that exist nowhere else; and settings as lines of
+//! text, so that a test can say what differs from the defaults.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use quictun_cli::compat::settings::{Asked, Ready};
+use quictun_cli::exit::{Exit, Fault};
+use quictun_cli::inputs::{Files, Inputs};
+use quictun_cli::native::{self, Action};
+use quictun_cli::{compat, native::settings as native_settings};
+use quictun_tunnel::settings::{
+    ClientSettings, ControlSettings, ServerSettings, TransportSettings,
+};
+
+/// A pin that is one.
+pub(crate) const PIN: &str = "sha256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU";
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct World {
+    env: BTreeMap<String, String>,
+    files: VirtualFiles,
+}
+
+#[derive(Clone, Debug, Default)]
+struct VirtualFiles(BTreeMap<PathBuf, Result<String, ErrorKind>>);
+
+impl Files for VirtualFiles {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        match self.0.get(path) {
+            Some(Ok(text)) => Ok(text.clone()),
+            Some(Err(kind)) => Err(io::Error::from(*kind)),
+            None => Err(io::Error::from(ErrorKind::NotFound)),
+        }
+    }
+
+    fn check_readable(&self, path: &Path) -> io::Result<()> {
+        self.read(path).map(|_| ())
+    }
+}
+
+impl World {
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    pub(crate) fn file(mut self, path: &str, text: &str) -> Self {
+        self.files.0.insert(path.into(), Ok(text.to_owned()));
+        self
+    }
+
+    pub(crate) fn locked_file(mut self, path: &str) -> Self {
+        self.files
+            .0
+            .insert(path.into(), Err(ErrorKind::PermissionDenied));
+        self
+    }
+
+    fn inputs(&self, program: &str, line: &str) -> Inputs<'_> {
+        let args = std::iter::once(program.to_owned())
+            .chain(words(line))
+            .map(Into::into)
+            .collect();
+        Inputs {
+            args,
+            env: self.env.clone(),
+            cwd: "/home/me".into(),
+            files: &self.files,
+        }
+    }
+
+    pub(crate) fn compat_client(&self, line: &str) -> Result<Asked<ClientSettings>, Fault> {
+        compat::settings::client(&self.inputs("quictun-client", line))
+    }
+
+    pub(crate) fn compat_server(&self, line: &str) -> Result<Asked<ServerSettings>, Fault> {
+        compat::settings::server(&self.inputs("quictun-server", line))
+    }
+
+    pub(crate) fn native(&self, line: &str) -> Result<Action, Fault> {
+        native::parse(&self.inputs("quictun", line))
+    }
+
+    pub(crate) fn native_client(&self, line: &str) -> Result<ClientSettings, Fault> {
+        match self.native(line)? {
+            Action::Client(client) | Action::CheckClient(_, client) => Ok(client),
+            other => panic!("not a client: {other:?}"),
+        }
+    }
+
+    pub(crate) fn native_server(&self, line: &str) -> Result<native_settings::Server, Fault> {
+        match self.native(line)? {
+            Action::Server(server) | Action::CheckServer(_, server) => Ok(server),
+            other => panic!("not a server: {other:?}"),
+        }
+    }
+
+    pub(crate) fn printed(&self, line: &str) -> String {
+        match self.native(line) {
+            Ok(Action::Print(text)) => text,
+            other => panic!("nothing printed: {other:?}"),
+        }
+    }
+}
+
+/// Splits at spaces; `''` is the empty word.
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace()
+        .map(|word| {
+            if word == "''" {
+                String::new()
+            } else {
+                word.to_owned()
+            }
+        })
+        .collect()
+}
+
+pub(crate) fn run<T: Debug>(asked: Result<Asked<T>, Fault>) -> Ready<T> {
+    match asked {
+        Ok(Asked::Run(ready)) => ready,
+        other => panic!("does not run: {other:?}"),
+    }
+}
+
+/// The whole of what a user reads about a fault, and the exit code.
+pub(crate) fn fault<T: Debug>(outcome: Result<T, Fault>) -> (String, Exit) {
+    match outcome {
+        Err(fault) => {
+            let next = fault
+                .next
+                .as_ref()
+                .map_or(String::new(), |next| format!(" | {next}"));
+            (format!("{fault}{next}"), fault.exit)
+        }
+        Ok(asked) => panic!("no fault: {asked:?}"),
+    }
+}
+
+pub(crate) fn usage<T: Debug>(outcome: Result<T, Fault>, expected: &str, context: &str) {
+    assert_eq!(
+        fault(outcome),
+        (expected.to_owned(), Exit::Usage),
+        "{context}"
+    );
+}
+
+pub(crate) fn failure<T: Debug>(outcome: Result<T, Fault>, expected: &str, context: &str) {
+    assert_eq!(
+        fault(outcome),
+        (expected.to_owned(), Exit::Failure),
+        "{context}"
+    );
+}
+
+/// Settings, one `name = value` each.
+pub(crate) type Lines = BTreeMap<&'static str, String>;
+
+pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
+    let ClientSettings {
+        server,
+        forwards,
+        offer,
+        trust,
+        identity,
+        transport,
+        control,
+    } = settings;
+    let mut lines = Lines::from([
+        ("server", format!("{} {}", server.host, server.port)),
+        (
+            "forwards",
+            forwards
+                .iter()
+                .map(|f| format!("{:?} -> {:?}", f.listen, f.to))
+                .collect::<Vec<_>>()
+                .join("; "),
+        ),
+        ("offer", format!("{offer:?}")),
+        ("trust", format!("{trust:?}")),
+        ("certificate", format!("{:?}", identity.certificate)),
+        ("psk_file", format!("{:?}", identity.psk_file)),
+    ]);
+    transport_lines(&mut lines, transport);
+    control_lines(&mut lines, control);
+    lines
+}
+
+pub(crate) fn server_lines(settings: &ServerSettings) -> Lines {
+    let ServerSettings {
+        listen,
+        identity,
+        access,
+        token_parser,
+        dial_timeout,
+        transport,
+        control,
+    } = settings;
+    let mut lines = Lines::from([
+        ("listen", listen.to_string()),
+        ("identity", format!("{identity:?}")),
+        ("access", format!("{access:?}")),
+        ("token_parser", format!("{token_parser:?}")),
+        ("dial_timeout", format!("{dial_timeout:?}")),
+    ]);
+    transport_lines(&mut lines, transport);
+    control_lines(&mut lines, control);
+    lines
+}
+
+fn transport_lines(lines: &mut Lines, transport: &TransportSettings) {
+    let TransportSettings {
+        workers,
+        connections,
+        congestion,
+        idle_timeout,
+        keep_alive,
+        memory_budget,
+        max_flows,
+        max_connections,
+        udp_buffer,
+        max_udp_payload,
+        gso,
+        drain,
+        key_log,
+    } = transport;
+    lines.extend([
+        ("workers", workers.to_string()),
+        ("connections", connections.to_string()),
+        ("congestion", format!("{congestion:?}")),
+        ("idle_timeout", format!("{idle_timeout:?}")),
+        ("keep_alive", format!("{keep_alive:?}")),
+        ("memory_budget", memory_budget.to_string()),
+        ("max_flows", max_flows.to_string()),
+        ("max_connections", max_connections.to_string()),
+        ("udp_buffer", udp_buffer.to_string()),
+        ("max_udp_payload", format!("{max_udp_payload:?}")),
+        ("gso", gso.to_string()),
+        ("drain", format!("{drain:?}")),
+        ("key_log", format!("{key_log:?}")),
+    ]);
+}
+
+fn control_lines(lines: &mut Lines, control: &ControlSettings) {
+    let ControlSettings {
+        httpd,
+        httpd_is_default,
+        compat_json,
+        log,
+    } = control;
+    lines.extend([
+        ("httpd", format!("{httpd:?}")),
+        ("httpd_is_default", httpd_is_default.to_string()),
+        ("compat_json", compat_json.to_string()),
+        ("log.level", log.level.clone()),
+        ("log.format", format!("{:?}", log.format)),
+        ("log.outputs", log.outputs.join(" ")),
+    ]);
+}
+
+/// Asserts that `lines` differ from `base` exactly by `expected`.
+pub(crate) fn differ(lines: &Lines, base: &Lines, expected: &[(&str, &str)], context: &str) {
+    let found: Vec<(&str, &str)> = lines
+        .iter()
+        .filter(|(name, value)| base.get(*name) != Some(value))
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let mut expected = expected.to_vec();
+    expected.sort_unstable();
+    assert_eq!(found, expected, "{context}");
+}
