@@ -26,6 +26,6 @@ pub enum Algorithm {
     /// CUBIC (RFC 9438), quinn-proto's.
     #[default]
     Cubic,
-    /// NewReno (RFC 9002 section 7), quinn-proto's.
+    /// `NewReno` (RFC 9002 section 7), quinn-proto's.
     NewReno,
 }

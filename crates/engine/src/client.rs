@@ -187,7 +187,7 @@ impl<S: Socket> Engine<S> {
     }
 
     /// Client: the answer to [`Event::Resolve`].
-    pub fn handle_resolved(&mut self, now: Instant, resolved: Resolved) {
+    pub fn handle_resolved(&mut self, now: Instant, resolved: &Resolved) {
         let Role::Client(client) = &mut self.role else {
             return;
         };
@@ -199,7 +199,7 @@ impl<S: Socket> Engine<S> {
             if !matches!(client.slots[index].state, State::Resolving) {
                 continue;
             }
-            match &resolved {
+            match resolved {
                 Ok(addresses) if !addresses.is_empty() => {
                     client.slots[index].state = State::Racing(Race {
                         attempts: Vec::new(),
@@ -234,11 +234,10 @@ impl<S: Socket> Engine<S> {
                 return;
             };
             let slot = &mut client.slots[index];
-            if let State::Waiting(until) = slot.state {
-                if until <= now {
+            if let State::Waiting(until) = slot.state
+                && until <= now {
                     slot.state = State::Idle;
                 }
-            }
             match &slot.state {
                 State::Idle => {
                     slot.state = State::Resolving;
@@ -266,12 +265,11 @@ impl<S: Socket> Engine<S> {
     /// A connection that no longer answers gives up its slot.
     fn check_up(&mut self, now: Instant, index: usize, handle: usize) {
         let connection = self.connections.get(handle).and_then(Option::as_ref);
-        if connection.is_some_and(|connection| connection.liveness.unresponsive()) {
-            if let Role::Client(client) = &mut self.role {
+        if connection.is_some_and(|connection| connection.liveness.unresponsive())
+            && let Role::Client(client) = &mut self.role {
                 client.slots[index].state = State::Idle;
                 client.sweep_at.get_or_insert(now + SPARE_IDLE);
             }
-        }
     }
 
     /// Starts the next attempt of a slot.
@@ -296,19 +294,17 @@ impl<S: Socket> Engine<S> {
             race.next_at = now + RACE_STEP;
             match self.connect(now, address) {
                 Ok(handle) => {
-                    if let Role::Client(client) = &mut self.role {
-                        if let State::Racing(race) = &mut client.slots[index].state {
+                    if let Role::Client(client) = &mut self.role
+                        && let State::Racing(race) = &mut client.slots[index].state {
                             race.attempts.push(handle);
                         }
-                    }
                     return;
                 }
                 Err(reason) => {
-                    if let Role::Client(client) = &mut self.role {
-                        if let State::Racing(race) = &mut client.slots[index].state {
+                    if let Role::Client(client) = &mut self.role
+                        && let State::Racing(race) = &mut client.slots[index].state {
                             race.last = Some((address, reason));
                         }
-                    }
                 }
             }
         }
@@ -449,12 +445,11 @@ impl<S: Socket> Engine<S> {
             return;
         };
         for key in std::mem::take(&mut client.waiting) {
-            if let Some(entry) = self.flows.get_mut(key) {
-                if let Phase::Waiting(socket) = &mut entry.phase {
+            if let Some(entry) = self.flows.get_mut(key)
+                && let Phase::Waiting(socket) = &mut entry.phase {
                     socket.abort();
                     self.remove_flow(now, key, Ending::Abandoned(code));
                 }
-            }
         }
     }
 
@@ -509,6 +504,9 @@ impl<S: Socket> Engine<S> {
         };
         connection.streams.insert(place.stream, key);
         connection.idle_since = None;
+        if protocol == Protocol::Compat {
+            connection.prefer(place.stream, true);
+        }
         entry.place = Some(place);
         let mut flow = Flow::new(socket, hold_max(&self.transport));
         let refused = request.is_err();

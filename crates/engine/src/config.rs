@@ -92,7 +92,7 @@ impl Transport {
     pub fn new(path_mtu: PathMtu) -> Self {
         Self {
             congestion: Algorithm::default(),
-            idle_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_mins(1),
             keep_alive: Duration::from_secs(2),
             handshake_timeout: Duration::from_secs(10),
             max_flows: 16_384,

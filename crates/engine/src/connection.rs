@@ -38,6 +38,7 @@ pub(crate) const FLOWS_INITIAL: u32 = 128;
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(10);
 
 /// One connection.
+#[expect(clippy::struct_excessive_bools, reason = "independent marks for the engine's queues")]
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) quic: quinn_proto::Connection,
@@ -173,7 +174,8 @@ impl Connection {
 
     /// Follows what the path has shown with the windows of both directions.
     pub(crate) fn update_windows(&mut self, now: Instant, transport: &Transport) {
-        let rtt = self.quic.rtt();
+        // Not the smoothed time: that grows with the queue that a larger window would only lengthen.
+        let rtt = self.quic.min_rtt();
         let parked = u64::from(self.parked) * u64::from(transport.stream_window);
         let budget = transport.memory_budget;
         if let Some(size) = self
@@ -185,6 +187,15 @@ impl Connection {
         }
         self.quic
             .set_send_window(window::send_window(self.gauge.window(), budget));
+    }
+
+    /// Puts a stream's frames before those of others in a packet, or no longer.
+    ///
+    /// Compatibility: a token that is lost is sent again together with other data. Where it comes
+    /// first it stays in one piece, and a piece is all that the original understands.
+    pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
+        // An error means that the stream is over: then it has no frames.
+        if self.quic.send_stream(stream).set_priority(i32::from(preferred)).is_err() {}
     }
 
     /// Lets the peer open more flows once it uses half of what it may.

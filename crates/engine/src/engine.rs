@@ -226,23 +226,21 @@ impl<S: Socket> Engine<S> {
 
     /// Closes a connection: its flows are reset on both sides.
     pub fn close_connection(&mut self, now: Instant, id: ConnectionId, code: CloseCode) {
-        if let Some(handle) = self.handle_of(id) {
-            if let Some(Some(connection)) = self.connections.get_mut(handle) {
+        if let Some(handle) = self.handle_of(id)
+            && let Some(Some(connection)) = self.connections.get_mut(handle) {
                 let reason = Bytes::from(code.to_string());
                 connection.quic.close(now, close_code(code), reason);
                 self.mark(handle);
                 self.lose(now, handle, LossReason::ClosedLocally);
             }
-        }
     }
 
     /// Names the peer of a connection in reports.
     pub fn name_peer(&mut self, id: ConnectionId, name: String) {
-        if let Some(handle) = self.handle_of(id) {
-            if let Some(Some(connection)) = self.connections.get_mut(handle) {
+        if let Some(handle) = self.handle_of(id)
+            && let Some(Some(connection)) = self.connections.get_mut(handle) {
                 connection.peer = Some(name);
             }
-        }
     }
 
     /// The TLS exporter value that proofs of pre-shared secrets are made from (PROTOCOL section 5.5).
@@ -476,8 +474,8 @@ impl<S: Socket> Engine<S> {
     /// The library has no more use for the connection.
     pub(crate) fn forget(&mut self, now: Instant, handle: usize, reason: LossReason) {
         self.lose(now, handle, reason);
-        if let Some(slot) = self.connections.get_mut(handle) {
-            if let Some(mut connection) = slot.take() {
+        if let Some(slot) = self.connections.get_mut(handle)
+            && let Some(mut connection) = slot.take() {
                 self.timers.set(handle, &mut connection.deadline, None);
                 self.totals.connections_closed += 1;
                 if !connection.quic.is_drained() {
@@ -486,7 +484,6 @@ impl<S: Socket> Engine<S> {
                     debug_assert!(answer.is_none(), "a drained connection wants nothing");
                 }
             }
-        }
     }
 
     /// Adds a connection of the library's.
@@ -519,12 +516,11 @@ impl<S: Socket> Engine<S> {
 
     /// Marks a connection as having library events to be taken.
     pub(crate) fn mark(&mut self, handle: usize) {
-        if let Some(Some(connection)) = self.connections.get_mut(handle) {
-            if !connection.dirty {
+        if let Some(Some(connection)) = self.connections.get_mut(handle)
+            && !connection.dirty {
                 connection.dirty = true;
                 self.dirty.push(handle);
             }
-        }
     }
 }
 

@@ -37,15 +37,14 @@ impl<S: Socket> Engine<S> {
             return;
         };
         flow.handle_socket_ready(readable, writable);
-        if failed {
-            if let Some(Some(connection)) = self.connections.get_mut(place.handle) {
+        if failed
+            && let Some(Some(connection)) = self.connections.get_mut(place.handle) {
                 let mut stream = QuicStream {
                     quic: &mut connection.quic,
                     id: place.stream,
                 };
                 flow.handle_socket_error(&mut stream);
             }
-        }
         if writable && !failed {
             self.pump_to_app(now, key);
         }
@@ -119,8 +118,8 @@ impl<S: Socket> Engine<S> {
 
     /// Says no to a flow that was not yet bridged, in the words of its protocol.
     pub(crate) fn refuse_flow(&mut self, now: Instant, key: usize, code: FlowCode) {
-        if let Some(place) = self.flows[key].place {
-            if let Some(Some(connection)) = self.connections.get_mut(place.handle) {
+        if let Some(place) = self.flows[key].place
+            && let Some(Some(connection)) = self.connections.get_mut(place.handle) {
                 let compat = connection.protocol == Some(Protocol::Compat);
                 let mut stream = QuicStream {
                     quic: &mut connection.quic,
@@ -140,7 +139,6 @@ impl<S: Socket> Engine<S> {
                 }
                 stream.stop(code);
             }
-        }
         self.totals.flows_refused += 1;
         self.remove_flow(now, key, Ending::Abandoned(code));
     }
@@ -210,14 +208,13 @@ impl<S: Socket> Engine<S> {
     }
 
     pub(crate) fn note_writable(&mut self, handle: usize, stream: StreamId) {
-        if let Some(Some(connection)) = self.connections.get(handle) {
-            if let Some(&key) = connection.streams.get(&stream) {
+        if let Some(Some(connection)) = self.connections.get(handle)
+            && let Some(&key) = connection.streams.get(&stream) {
                 self.want_outbound(key);
             }
-        }
     }
 
-    /// The peer sent STOP_SENDING.
+    /// The peer sent `STOP_SENDING`.
     pub(crate) fn handle_stopped(&mut self, now: Instant, handle: usize, id: StreamId, code: u64) {
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
@@ -365,8 +362,13 @@ impl<S: Socket> Engine<S> {
             (answered, _) => answered,
         };
         if answered != Answered::Need {
+            connection.prefer(place.stream, false);
             connection.answered = connection.answered.max(Some(place.stream.index()));
         }
+        let mut stream = QuicStream {
+            quic: &mut connection.quic,
+            id: place.stream,
+        };
         match answered {
             Answered::Need => {}
             Answered::No(code) => {
@@ -422,12 +424,11 @@ impl<S: Socket> Engine<S> {
 
     /// Puts a flow into its connection's queue of flows with something to send.
     pub(crate) fn want_outbound(&mut self, key: usize) {
-        if let Some((entry, connection)) = self.entry_and_connection(key) {
-            if !entry.queued {
+        if let Some((entry, connection)) = self.entry_and_connection(key)
+            && !entry.queued {
                 entry.queued = true;
                 connection.outbound.push_back(key);
             }
-        }
     }
 
     /// Removes a flow that has ended.
@@ -476,8 +477,8 @@ impl<S: Socket> Engine<S> {
         };
         self.totals.bytes_to_tunnel += summary.bytes_to_tunnel;
         self.totals.bytes_to_app += summary.bytes_to_app;
-        if let Some(place) = entry.place {
-            if let Some(Some(connection)) = self.connections.get_mut(place.handle) {
+        if let Some(place) = entry.place
+            && let Some(Some(connection)) = self.connections.get_mut(place.handle) {
                 connection.streams.remove(&place.stream);
                 connection.parked -= u32::from(entry.parked);
                 if connection.streams.is_empty() {
@@ -487,7 +488,6 @@ impl<S: Socket> Engine<S> {
                 summary.stream_id = Some(stream_number(place.stream));
                 summary.remote = Some(connection.remote);
             }
-        }
         self.events.push_back(Event::FlowClosed(summary));
     }
 

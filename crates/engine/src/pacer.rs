@@ -72,7 +72,7 @@ impl Pacer {
     ) -> Result<usize, Option<Instant>> {
         let room = gauge.window().saturating_sub(gauge.in_flight());
         // Opening for every single acknowledged packet would make each batch that small.
-        let least = (gauge.window() / 8).min(32 * 1024);
+        let least = (gauge.window() / 4).min(64 * 1024);
         if room == 0 || (room < least && gauge.in_flight() > 0) {
             return Err(None);
         }

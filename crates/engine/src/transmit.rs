@@ -80,12 +80,11 @@ impl<S: Socket> Engine<S> {
 
     /// Puts a connection among those that may have something to send.
     pub(crate) fn want_transmit(&mut self, handle: usize) {
-        if let Some(Some(connection)) = self.connections.get_mut(handle) {
-            if !connection.sending {
+        if let Some(Some(connection)) = self.connections.get_mut(handle)
+            && !connection.sending {
                 connection.sending = true;
                 self.sending.push_back(handle);
             }
-        }
     }
 
     /// A stateless answer; dropped in a flood.
@@ -154,11 +153,11 @@ impl<S: Socket> Engine<S> {
             connection.gauge.set_window_limited(false);
             return;
         }
-        let Some(mut allowance) = connection.allowance(now) else {
+        let Some(room) = connection.allowance(now) else {
             connection.gauge.set_window_limited(true);
             return;
         };
-        allowance = allowance.min(BATCH_MAX);
+        let mut allowance = room.min(BATCH_MAX);
         let compat = connection.protocol == Some(Protocol::Compat);
         let mut turns = connection.outbound.len();
         while allowance > 0 && turns > 0 {
@@ -169,7 +168,8 @@ impl<S: Socket> Engine<S> {
             }
         }
         if let Some(Some(connection)) = self.connections.get_mut(handle) {
-            let waits = allowance == 0 && !connection.outbound.is_empty();
+            // A full batch is no limit of the window's unless the window ended it.
+            let waits = allowance == 0 && room <= BATCH_MAX && !connection.outbound.is_empty();
             connection.gauge.set_window_limited(waits);
         }
     }

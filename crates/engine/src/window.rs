@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Where every connection starts: enough for 1 Gbit/s at 8 ms, little enough for ten thousand strangers.
+/// It doubles every round trip if need be, as fast as slow start does.
 pub(crate) const INITIAL: u64 = 2 << 20;
 
 /// Shortest measuring interval: below it scheduling noise decides.

@@ -87,7 +87,7 @@ impl<S: Socket> Flow<S> {
         self.end_by_app_reset(stream);
     }
 
-    /// The peer sent STOP_SENDING: the application is no longer read.
+    /// The peer sent `STOP_SENDING`: the application is no longer read.
     pub fn handle_stopped<T: Stream>(&mut self, stream: &mut T, code: u64) {
         if self.to_tunnel.direction == Direction::Closed {
             return;
@@ -156,7 +156,7 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// The peer sent RESET_STREAM: what follows will never come, so the application must see a cut.
+    /// The peer sent `RESET_STREAM`: what follows will never come, so the application must see a cut.
     pub(crate) fn end_by_peer_reset<T: Stream>(&mut self, stream: &mut T, code: u64) {
         let code = FlowCode::from_u64(code);
         self.to_app.close();

@@ -11,7 +11,7 @@
 //!    Whenever the stream may have: [`Flow::handle_stream_readable`].
 //! 3. [`Flow::pump_to_tunnel`] while there is budget, [`Flow::pump_to_app`] while there is data; each
 //!    says what it waits for.
-//! 4. [`Flow::handle_stopped`] for STOP_SENDING, [`Flow::handle_connection_lost`] for the end of it all.
+//! 4. [`Flow::handle_stopped`] for `STOP_SENDING`, [`Flow::handle_connection_lost`] for the end of it all.
 //! 5. When [`Flow::ending`] is no longer `None` the flow is over: drop it, the socket closes with it.
 //!
 //! # How one direction ends

@@ -11,7 +11,7 @@ pub trait Stream {
     /// Ends the sending part after what was written (FIN).
     fn finish(&mut self);
 
-    /// Abandons the sending part (RESET_STREAM).
+    /// Abandons the sending part (`RESET_STREAM`).
     fn reset(&mut self, code: FlowCode);
 
     /// Takes at most `max` bytes that have arrived and gives each chunk to `sink` with its offset.
@@ -20,10 +20,10 @@ pub trait Stream {
     /// read ordered again.
     fn read(&mut self, ordered: bool, max: usize, sink: &mut dyn FnMut(u64, Bytes)) -> ReadEnd;
 
-    /// The code of a RESET_STREAM that has arrived, without reading what came before it. It is told once.
+    /// The code of a `RESET_STREAM` that has arrived, without reading what came before it. It is told once.
     fn received_reset(&mut self) -> Option<u64>;
 
-    /// Refuses the rest of the receiving part (STOP_SENDING).
+    /// Refuses the rest of the receiving part (`STOP_SENDING`).
     fn stop(&mut self, code: FlowCode);
 }
 
@@ -34,7 +34,7 @@ pub enum WriteEnd {
     Taken,
     /// Flow control took a part or nothing; the stream will become writable.
     Blocked,
-    /// The peer sent STOP_SENDING with this code.
+    /// The peer sent `STOP_SENDING` with this code.
     Stopped(u64),
     /// The stream is no longer there.
     Gone,
@@ -49,7 +49,7 @@ pub enum ReadEnd {
     Blocked,
     /// Everything up to the FIN has been read.
     Finished,
-    /// The peer sent RESET_STREAM with this code.
+    /// The peer sent `RESET_STREAM` with this code.
     Reset(u64),
     /// The stream is no longer there.
     Gone,

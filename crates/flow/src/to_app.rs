@@ -14,7 +14,7 @@ use crate::{Reassembly, Socket, Stream};
 /// Bytes taken from the stream before they are written: enough for one gathering write.
 const READ_AHEAD: usize = 256 * 1024;
 
-/// Chunks in one gathering write (IOV_MAX is 1024; past 64 the call no longer gets cheaper).
+/// Chunks in one gathering write (`IOV_MAX` is 1024; past 64 the call no longer gets cheaper).
 const WRITE_CHUNKS: usize = 64;
 
 /// STREAM frames left unread on a blocked application before they are taken over. The library gives up
