@@ -34,10 +34,16 @@ pub fn run() -> Result<()> {
     let apps = Apps::start().context("starting the applications")?;
     let started = Instant::now();
     let pair = Pair::start(&apps).context("starting server and client")?;
-    say(&format!("  started    server and client in {} ms", started.elapsed().as_millis()));
+    say(&format!(
+        "  started    server and client in {} ms",
+        started.elapsed().as_millis()
+    ));
 
     let first = first_byte(pair.echo)?;
-    say(&format!("  first byte {:.2} ms on the warm connection (open, dial and echo)", ms(first)));
+    say(&format!(
+        "  first byte {:.2} ms on the warm connection (open, dial and echo)",
+        ms(first)
+    ));
     let (direct, tunnel) = (echo_median(apps.echo)?, echo_median(pair.echo)?);
     say(&format!(
         "  latency    {:.3} ms for one byte there and back (median of {ECHOES}), {:.3} ms without the tunnel",
@@ -46,9 +52,17 @@ pub fn run() -> Result<()> {
     ));
 
     let up = upload(pair.sink)?;
-    say(&format!("  to server  {:.2} Gbit/s, {} MiB, every byte checked", gbit_s(up), BULK >> 20));
+    say(&format!(
+        "  to server  {:.2} Gbit/s, {} MiB, every byte checked",
+        gbit_s(up),
+        BULK >> 20
+    ));
     let down = download(pair.source)?;
-    say(&format!("  to client  {:.2} Gbit/s, {} MiB, every byte checked", gbit_s(down), BULK >> 20));
+    say(&format!(
+        "  to client  {:.2} Gbit/s, {} MiB, every byte checked",
+        gbit_s(down),
+        BULK >> 20
+    ));
 
     half_close(pair.echo)?;
     say("  half-close the answer came whole after the question was closed");
@@ -59,7 +73,9 @@ pub fn run() -> Result<()> {
     say("");
     say("The same between two machines (the server denies what you do not allow):");
     say("  server$ quictun server --allow 127.0.0.1:22");
-    say("  client$ quictun client --server SERVER:7500 --pin sha256:... --psk-file client.psk -L 2222=127.0.0.1:22");
+    say(
+        "  client$ quictun client --server SERVER:7500 --pin sha256:... --psk-file client.psk -L 2222=127.0.0.1:22",
+    );
     say("  client$ ssh -p 2222 127.0.0.1");
     say("The server's first run prints the client line with its own fingerprint in it.");
     Ok(())
@@ -108,8 +124,13 @@ fn upload(sink: SocketAddr) -> Result<Duration> {
     apps::send_pattern(&mut stream, BULK).context("sending to the server's side")?;
     stream.shutdown(Shutdown::Write)?;
     let mut verdict = String::new();
-    stream.read_to_string(&mut verdict).context("the far side's verdict")?;
-    ensure!(verdict == apps::verdict(BULK), "the far side says: {verdict:?}");
+    stream
+        .read_to_string(&mut verdict)
+        .context("the far side's verdict")?;
+    ensure!(
+        verdict == apps::verdict(BULK),
+        "the far side says: {verdict:?}"
+    );
     Ok(start.elapsed())
 }
 
@@ -133,16 +154,25 @@ fn half_close(echo: SocketAddr) -> Result<()> {
         writer.shutdown(Shutdown::Write)
     });
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).context("reading after the half-close")?;
+    stream
+        .read_to_end(&mut answer)
+        .context("reading after the half-close")?;
     writing.join().ok().context("the writing thread failed")??;
-    ensure!(answer == question, "{} of {} bytes came back", answer.len(), question.len());
+    ensure!(
+        answer == question,
+        "{} of {} bytes came back",
+        answer.len(),
+        question.len()
+    );
     Ok(())
 }
 
 fn refused(address: SocketAddr) -> Result<()> {
     let mut stream = connect(address)?;
     let mut answer = Vec::new();
-    let result = stream.write_all(b"anyone there?").and_then(|()| stream.read_to_end(&mut answer));
+    let result = stream
+        .write_all(b"anyone there?")
+        .and_then(|()| stream.read_to_end(&mut answer));
     ensure!(result.is_err(), "a refused target looked like a clean end");
     Ok(())
 }
@@ -155,7 +185,10 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-#[expect(clippy::print_stdout, reason = "showing is what the demonstration is for")]
+#[expect(
+    clippy::print_stdout,
+    reason = "showing is what the demonstration is for"
+)]
 fn say(line: &str) {
     println!("{line}");
 }

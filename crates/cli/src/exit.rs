@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
 
-use crate::options;
+use crate::{options, run};
 
 /// Exit codes of all three programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +154,11 @@ pub fn report(program: &str, outcome: Result<(), anyhow::Error>) -> Exit {
     if let Some(next) = io_kind(&error).and_then(remedy) {
         say(&format!("  try: {next}"));
     }
-    Exit::Failure
+    if run::blames_configuration(&error) {
+        Exit::Usage
+    } else {
+        Exit::Failure
+    }
 }
 
 /// Prints to standard output. A full disk is an error; a reader who has seen enough

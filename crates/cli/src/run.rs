@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use quictun_tunnel::access::Policy;
+use quictun_tunnel::access::{AccessError, Policy};
 use quictun_tunnel::settings::{ClientSettings, Pin, ServerIdentity, ServerSettings};
 use quictun_tunnel::{identity, psk, tls};
 
@@ -42,4 +42,17 @@ pub fn check_client(settings: &ClientSettings) -> anyhow::Result<()> {
         psk::load_secret(path)?;
     }
     Ok(())
+}
+
+/// Whether what went wrong is what the configuration says, not what the world is like.
+pub fn blames_configuration(error: &anyhow::Error) -> bool {
+    let access = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<AccessError>());
+    access.is_some_and(|error| {
+        !matches!(
+            error,
+            AccessError::Secret { .. } | AccessError::Authorities(_)
+        )
+    })
 }

@@ -67,7 +67,7 @@ impl Duty for ClientDuty {
                 let worker = self.index;
                 if self.control.try_send(Request::ResolveServer { worker }).is_err() {
                     let busy = Err("too many look-ups are waiting".to_owned());
-                    io.engine.handle_resolved(io.now, busy);
+                    io.engine.handle_resolved(io.now, &busy);
                 }
             }
             Event::Connected { remote, protocol, .. } => {
@@ -124,7 +124,7 @@ impl Duty for ClientDuty {
 
     fn handle_message(&mut self, io: &mut Io<'_>, message: Message) {
         match message {
-            Message::ServerResolved(resolved) => io.engine.handle_resolved(io.now, resolved),
+            Message::ServerResolved(resolved) => io.engine.handle_resolved(io.now, &resolved),
             Message::Token { key, ticket, token } => {
                 let asked = self.waiting.get(key).is_some_and(|waiting| waiting.ticket == ticket);
                 if asked {
@@ -205,12 +205,11 @@ fn open(io: &mut Io<'_>, socket: AppSocket, token: String) {
         warn!(target: "quictun", "too many connections wait for the server: one was reset");
         return;
     };
-    if let Some(socket) = io.engine.socket(flow) {
-        if let Err(cause) = io.poller.add_flow(socket, Key::Flow(flow)) {
+    if let Some(socket) = io.engine.socket(flow)
+        && let Err(cause) = io.poller.add_flow(socket, Key::Flow(flow)) {
             warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
             io.engine.handle_socket(io.now, flow, false, false, true);
         }
-    }
 }
 
 fn reset(mut socket: AppSocket) {

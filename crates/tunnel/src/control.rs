@@ -85,7 +85,7 @@ pub(crate) async fn serve(mut control: Control) -> io::Result<()> {
     });
     let result = serve_workers(&mut control, helpers).await;
     // Whoever serves HTTP may have ended by itself.
-    if stop_http.send(()).is_err() {}
+    let _gone = stop_http.send(());
     http.shutdown().await;
     result
 }
@@ -97,7 +97,7 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
     let mut left = control.mailboxes.len();
     let mut result = Ok(());
     let mut signals = 0;
-    let far = Duration::from_secs(365 * 24 * 3600);
+    let far = Duration::from_hours(8760);
     let deadline = tokio::time::sleep(far);
     tokio::pin!(deadline);
     control.rest.readiness().set_listening();

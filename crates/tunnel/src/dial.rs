@@ -27,7 +27,7 @@ const SHARE_MIN: Duration = Duration::from_secs(1);
 /// All dials of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Dials {
-    dials: Slab<Dial>,
+    pending: Slab<Dial>,
     timeouts: BTreeSet<(Instant, usize)>,
     tickets: u64,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Dialed {
 impl Dials {
     /// Begins a dial whose addresses are being looked up; its key and ticket go with the look-up.
     pub(crate) fn resolve(&mut self, flow: FlowId, deadline: Instant) -> Option<(usize, u64)> {
-        if self.dials.len() >= MAX {
+        if self.pending.len() >= MAX {
             return None;
         }
         self.tickets += 1;
@@ -74,7 +74,7 @@ impl Dials {
             deadline,
             timeout: deadline,
         };
-        let key = self.dials.insert(dial);
+        let key = self.pending.insert(dial);
         self.timeouts.insert((deadline, key));
         Some((key, self.tickets))
     }
@@ -88,7 +88,7 @@ impl Dials {
         ticket: u64,
         result: Result<Vec<SocketAddr>, FlowCode>,
     ) -> Option<Dialed> {
-        let dial = self.dials.get(key).filter(|dial| dial.ticket == ticket)?;
+        let dial = self.pending.get(key).filter(|dial| dial.ticket == ticket)?;
         let flow = dial.flow;
         match result {
             Ok(addresses) => self.connect_next(now, poller, key, addresses.into(), FlowCode::NameNotFound),
@@ -101,7 +101,7 @@ impl Dials {
 
     /// A connecting socket is ready, one way or the other.
     pub(crate) fn handle_ready(&mut self, now: Instant, poller: &Poller, key: usize) -> Option<Dialed> {
-        let dial = self.dials.get_mut(key)?;
+        let dial = self.pending.get_mut(key)?;
         let State::Connecting { socket, next, .. } = &mut dial.state else {
             return None;
         };
@@ -126,7 +126,7 @@ impl Dials {
             if at > now {
                 return None;
             }
-            let dial = &mut self.dials[key];
+            let dial = &mut self.pending[key];
             let next = match &mut dial.state {
                 State::Connecting { next, .. } if now < dial.deadline => std::mem::take(next),
                 State::Connecting { .. } | State::Resolving => VecDeque::new(),
@@ -159,7 +159,7 @@ impl Dials {
                 Err(error) => reason = code_of(&error),
             }
         }
-        let flow = self.dials[key].flow;
+        let flow = self.pending[key].flow;
         self.remove(key);
         Some(Dialed { flow, result: Err(reason) })
     }
@@ -172,7 +172,7 @@ impl Dials {
         address: SocketAddr,
         next: VecDeque<SocketAddr>,
     ) {
-        let dial = &mut self.dials[key];
+        let dial = &mut self.pending[key];
         let left = dial.deadline.saturating_duration_since(now);
         let addresses = u32::try_from(next.len() + 1).unwrap_or(u32::MAX);
         let share = (left / addresses).max(SHARE_MIN).min(left);
@@ -202,7 +202,7 @@ impl Dials {
     }
 
     fn remove(&mut self, key: usize) -> Dial {
-        let dial = self.dials.remove(key);
+        let dial = self.pending.remove(key);
         self.timeouts.remove(&(dial.timeout, key));
         dial
     }

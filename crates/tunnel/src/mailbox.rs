@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use bytes::BytesMut;
 use quictun_engine::Resolved;
@@ -91,7 +91,7 @@ impl Mailbox {
             return false;
         }
         // It fails only when the counter is about to overflow, and then the worker is awake.
-        if rustix::io::write(&*self.wake, &1u64.to_ne_bytes()).is_err() {}
+        let _full = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         true
     }
 }
@@ -99,17 +99,14 @@ impl Mailbox {
 impl Inbox {
     /// Takes the next message.
     pub(crate) fn receive(&self) -> Option<Message> {
-        match self.receiver.try_recv() {
-            Ok(message) => Some(message),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        self.receiver.try_recv().ok()
     }
 
     /// Lets the loop sleep again. To be called before the messages are taken.
     pub(crate) fn acknowledge(&self) {
         let mut counter = [0; 8];
         // Would-block means that there was nothing to acknowledge.
-        if rustix::io::read(&*self.wake, &mut counter).is_err() {}
+        let _empty = rustix::io::read(&*self.wake, &mut counter);
     }
 }
 

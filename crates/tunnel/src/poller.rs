@@ -60,7 +60,7 @@ impl Key {
             0 => Self::Udp,
             1 => Self::Wake,
             value if value & DIAL != 0 => Self::Dial(low(value & !DIAL)),
-            value if value <= u64::from(u32::MAX) => Self::Listener(low(value - LISTENER)),
+            value if u32::try_from(value).is_ok() => Self::Listener(low(value - LISTENER)),
             value => Self::Flow(FlowId(value)),
         }
     }

@@ -194,11 +194,10 @@ fn warn_of_unsafe(settings: &ServerSettings) {
     if let Some(path) = &settings.transport.key_log {
         warn!(target: "quictun", path = %path.display(), "UNSAFE: TLS secrets are written to a file, whoever reads it reads the traffic");
     }
-    if let Access::Named { clients, .. } = &settings.access {
-        if clients.iter().all(|client| client.allow.is_empty()) {
+    if let Access::Named { clients, .. } = &settings.access
+        && clients.iter().all(|client| client.allow.is_empty()) {
             warn!(target: "quictun", "no client may reach any target: allow some with --allow HOST:PORT, or [[client]] entries in the configuration file");
         }
-    }
 }
 
 /// The line to type on the client, for each client that has a secret or none else to say.

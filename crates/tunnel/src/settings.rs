@@ -128,7 +128,7 @@ pub enum ServerTrust {
     Authorities(Option<PathBuf>),
 }
 
-/// SHA-256 of a DER SubjectPublicKeyInfo, written `sha256:` and 43 characters of unpadded base64url.
+/// SHA-256 of a DER `SubjectPublicKeyInfo`, written `sha256:` and 43 characters of unpadded base64url.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pin(pub [u8; 32]);
 
@@ -183,7 +183,7 @@ pub enum Access {
 pub struct Guard {
     /// Allow `unix:` targets.
     pub allow_unix: bool,
-    /// Allow link-local addresses (169.254.0.0/16, fe80::/10: cloud metadata lives there).
+    /// Allow link-local addresses (169.254.0.0/16, `fe80::/10`: cloud metadata lives there).
     pub allow_link_local: bool,
 }
 
@@ -250,7 +250,7 @@ pub enum Congestion {
     /// CUBIC (RFC 9438), quinn-proto's.
     #[default]
     Cubic,
-    /// NewReno (RFC 9002 section 7), quinn-proto's.
+    /// `NewReno` (RFC 9002 section 7), quinn-proto's.
     NewReno,
 }
 
@@ -295,7 +295,7 @@ impl Default for TransportSettings {
             workers: cores,
             connections: cores,
             congestion: Congestion::default(),
-            idle_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_mins(1),
             keep_alive: Duration::from_secs(2),
             memory_budget: 1 << 30,
             max_flows: 16_384,

@@ -14,9 +14,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::snapshot::UdpSocketReport;
 
-/// Buffers offered to one `recvmmsg`. With GRO each holds up to 64 datagrams; more buffers than this
+/// Buffers for one `recvmmsg`: what the library takes at most.
+const SLOTS: usize = quinn_udp::BATCH_SIZE;
+
+/// Buffers offered while they come back full. With GRO each holds up to 64 datagrams, and more of them
 /// only fall out of the cache.
-const SLOTS: usize = 8;
+const SLOTS_FULL: usize = 8;
 
 /// One GRO batch: the largest UDP payload there is.
 const SLOT_SIZE: usize = 65_536;
@@ -61,6 +64,9 @@ pub(crate) struct UdpPort {
     state: UdpSocketState,
     slots: Vec<BytesMut>,
     metas: [RecvMeta; SLOTS],
+    /// Buffers offered to the next call.
+    offered: usize,
+    dual_stack: bool,
     segmentation: bool,
     report: UdpSocketReport,
 }
@@ -95,6 +101,8 @@ impl UdpPort {
         Ok(Self {
             slots: (0..SLOTS).map(|_| BytesMut::zeroed(SLOT_SIZE)).collect(),
             metas: [RecvMeta::default(); SLOTS],
+            offered: SLOTS,
+            dual_stack: socket.local_addr()?.is_ipv6(),
             socket,
             state,
             segmentation,
@@ -152,8 +160,8 @@ impl UdpPort {
 
     /// An IPv4 destination as a dual-stack socket wants it.
     fn in_family(&self, destination: SocketAddr) -> SocketAddr {
-        match (destination, self.socket.local_addr()) {
-            (SocketAddr::V4(v4), Ok(SocketAddr::V6(_))) => {
+        match destination {
+            SocketAddr::V4(v4) if self.dual_stack => {
                 SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
             }
             _ => destination,
@@ -166,11 +174,14 @@ impl UdpPort {
         let mut buffers: [IoSliceMut<'_>; SLOTS] =
             std::array::from_fn(|_| buffers.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
         let socket = UdpSockRef::from(&self.socket);
-        let count = match self.state.recv(socket, &mut buffers, &mut self.metas) {
+        let offered = &mut buffers[..self.offered];
+        let count = match self.state.recv(socket, offered, &mut self.metas) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error),
         };
+        let full = self.metas[..count].iter().any(|meta| meta.len >= COPY_BELOW);
+        self.offered = if full { SLOTS_FULL } else { SLOTS };
         for (slot, meta) in self.slots.iter_mut().zip(&self.metas).take(count) {
             let mut data = if meta.len < COPY_BELOW {
                 BytesMut::from(&slot[..meta.len])

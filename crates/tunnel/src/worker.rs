@@ -114,7 +114,10 @@ impl<D: Duty> Worker<D> {
                 self.closing = true;
             }
             if self.closing {
-                return Ok(self.close());
+                return {
+                    self.close();
+                    Ok(())
+                };
             }
         }
     }

@@ -111,7 +111,9 @@ pub(super) fn check_pattern(stream: &mut TcpStream) -> io::Result<u64> {
 
 /// Enough periods that a chunk may start anywhere in the first.
 fn pattern() -> Vec<u8> {
-    (0..PERIOD + CHUNK).map(|at| u8::try_from(at % PERIOD % 251).unwrap_or(0)).collect()
+    (0..PERIOD + CHUNK)
+        .map(|at| u8::try_from(at % PERIOD % 251).unwrap_or(0))
+        .collect()
 }
 
 fn position(offset: u64) -> usize {

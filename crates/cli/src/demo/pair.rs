@@ -36,16 +36,30 @@ impl Pair {
         let dir = std::env::temp_dir().join(format!("quictun-demo-{}", std::process::id()));
         let state = dir.to_string_lossy().into_owned();
         let server = Program::start(&[
-            "server", "--listen", "127.0.0.1:0", "--state-dir", &state, "--allow", "127.0.0.1:*",
+            "server",
+            "--listen",
+            "127.0.0.1:0",
+            "--state-dir",
+            &state,
+            "--allow",
+            "127.0.0.1:*",
         ])?;
         let ready = server.wait_for("Server endpoint start up successful")?;
         let address = text(&ready, "listen address")?;
         let pin = text(&ready, "pin")?;
-        let psk = Path::new(&dir).join("client.psk").to_string_lossy().into_owned();
+        let psk = Path::new(&dir)
+            .join("client.psk")
+            .to_string_lossy()
+            .into_owned();
         let targets = [apps.echo, apps.sink, apps.source, apps.nobody];
         let mut arguments = vec![
-            "client".to_owned(), "--server".to_owned(), address, "--pin".to_owned(), pin,
-            "--psk-file".to_owned(), psk,
+            "client".to_owned(),
+            "--server".to_owned(),
+            address,
+            "--pin".to_owned(),
+            pin,
+            "--psk-file".to_owned(),
+            psk,
         ];
         for target in targets {
             arguments.push("-L".to_owned());
@@ -56,13 +70,25 @@ impl Pair {
         let mut listeners = Vec::new();
         for _ in targets {
             let line = client.wait_for("Client endpoint start up successful")?;
-            listeners.push(text(&line, "listen address")?.parse().context("a listen address")?);
+            listeners.push(
+                text(&line, "listen address")?
+                    .parse()
+                    .context("a listen address")?,
+            );
         }
         client.wait_for("connected to server endpoint")?;
         let [echo, sink, source, refused] = listeners[..] else {
             bail!("the client does not listen everywhere");
         };
-        Ok(Self { server, client, dir, echo, sink, source, refused })
+        Ok(Self {
+            server,
+            client,
+            dir,
+            echo,
+            sink,
+            source,
+            refused,
+        })
     }
 
     /// Ends both as a service manager would, and removes their keys.
@@ -85,7 +111,14 @@ impl Program {
     fn start(arguments: &[&str]) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe().context("finding this program")?)
             .args(arguments)
-            .args(["--http", "off", "--log-format", "json", "--log-level", "info"])
+            .args([
+                "--http",
+                "off",
+                "--log-format",
+                "json",
+                "--log-level",
+                "info",
+            ])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -110,7 +143,10 @@ impl Program {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(left) else {
-                bail!("it did not say {message:?}; what it said:\n{}", seen.join("\n"));
+                bail!(
+                    "it did not say {message:?}; what it said:\n{}",
+                    seen.join("\n")
+                );
             };
             if line.get("msg").and_then(Value::as_str) == Some(message) {
                 return Ok(line);
@@ -142,5 +178,7 @@ impl Drop for Program {
 
 fn text(line: &Value, key: &str) -> Result<String> {
     let value = line.get(key).and_then(Value::as_str);
-    Ok(value.with_context(|| format!("no {key:?} in {line}"))?.to_owned())
+    Ok(value
+        .with_context(|| format!("no {key:?} in {line}"))?
+        .to_owned())
 }

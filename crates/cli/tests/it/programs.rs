@@ -1,6 +1,9 @@
 //! The programs themselves, as far as they go without a network: exit codes, and what goes where.
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use quictun_tunnel::settings::Pin;
 
 fn program(path: &str, args: &[&str]) -> Output {
     let mut command = Command::new(path);
@@ -136,19 +139,74 @@ fn manual_pages_are_written_where_asked() {
     }
 }
 
-#[test]
-fn a_configuration_file_is_checked() {
+/// Checks a file with `quictun config check`: exit code, standard output, standard error. `@` is the path.
+fn check_file(side: &str, text: &str) -> (Option<i32>, String, String) {
     let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("client.toml");
-    let text = "server = 'h:1'\nca = 'system'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n";
+    let path = dir.path().join("file.toml");
     std::fs::write(&path, text).expect("a file");
     let path = path.to_str().expect("a UTF-8 path");
-    let output = program(QUICTUN, &["config", "check", "--client", path]);
+    let output = program(QUICTUN, &["config", "check", side, path]);
+    let stdout = String::from_utf8_lossy(&output.stdout).replace(path, "@");
+    (
+        output.status.code(),
+        stdout,
+        stderr(&output).replace(path, "@"),
+    )
+}
+
+#[test]
+fn a_configuration_file_is_checked_down_to_its_rules() {
+    let client = "server = 'h:1'\nca = 'system'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n";
     assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        format!("{path}: in order\n"),
-        "{}",
-        stderr(&output)
+        check_file("--client", client),
+        (Some(0), "@: in order\n".to_owned(), String::new())
     );
-    assert_eq!(output.status.code(), Some(0));
+
+    let server = format!("[[client]]\nname = 'x'\nkey = '{}'\n", crate::world::PIN);
+    let denies = "@: in order, but no client may reach any target\n".to_owned();
+    assert_eq!(
+        check_file("--server", &server),
+        (Some(0), denies, String::new())
+    );
+    let allows = format!("{server}allow = ['127.0.0.1:22', '10.0.0.0/8:*', 'unix:/run/*']\n");
+    assert_eq!(
+        check_file("--server", &allows),
+        (Some(0), "@: in order\n".to_owned(), String::new())
+    );
+
+    let (code, stdout, message) =
+        check_file("--server", &format!("{server}allow = ['nonsense']\n"));
+    assert_eq!((code, stdout.as_str()), (Some(2), ""));
+    assert!(
+        message.starts_with("quictun: @: the rule \"nonsense\" of the client \"x\""),
+        "{message}"
+    );
+}
+
+#[test]
+fn keygen_makes_an_identity_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let out = dir.path().join("id");
+    let args = ["keygen", "--out", out.to_str().expect("a UTF-8 path")];
+    let output = program(QUICTUN, &args);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!(
+        lines[..2].iter().map(Path::new).collect::<Vec<_>>(),
+        [out.join("client.key"), out.join("client.crt")]
+    );
+    assert!(
+        lines[2].parse::<Pin>().is_ok() && lines.len() == 3,
+        "{stdout}"
+    );
+    assert!(out.join("client.key").is_file() && out.join("client.crt").is_file());
+
+    let again = program(QUICTUN, &args);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        stderr(&again).starts_with("quictun: making a client's identity: "),
+        "{}",
+        stderr(&again)
+    );
 }
