@@ -1,4 +1,5 @@
 //! Carries TCP and Unix-socket connections over QUIC.
+#![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {
     quictun_cli::native::main()

@@ -129,6 +129,10 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
         };
         if signalled {
             signals += 1;
+            if signals == 2 {
+                let cut = io::Error::new(io::ErrorKind::Interrupted, "a second signal cut the drain short");
+                result = result.and(Err(cut));
+            }
             let drain = (signals == 1).then_some(control.drain);
             end(control, drain);
             if let Some(drain) = drain {

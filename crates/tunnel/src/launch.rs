@@ -192,11 +192,11 @@ fn bind_http(control: &ControlSettings) -> Result<Option<std::net::TcpListener>>
             Ok(Some(listener))
         }
         Err(error) if control.httpd_is_default => {
-            warn!(target: "quictun", %address, %error, "no HTTP interface: its default address is taken; choose one with --httpd-listen-on");
+            warn!(target: "quictun", %address, %error, "no HTTP interface: its default address is taken; choose one with --httpd-listen-on (quictun: --http)");
             Ok(None)
         }
         Err(error) => Err(error).with_context(|| {
-            format!("cannot listen on {address} for HTTP: choose another --httpd-listen-on, or `off`")
+            format!("cannot listen on {address} for HTTP: choose another with --httpd-listen-on (quictun: --http), or `off`")
         }),
     }
 }

@@ -1,7 +1,7 @@
 //! A worker's UDP socket: batches in by GRO and `recvmmsg`, batches out by GSO.
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use quictun_engine::{Datagrams, PathMtu, worker_of};
 use quictun_sys::{BufferSide, socket_buffer_force};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rustix::io::Errno;
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -73,8 +74,15 @@ pub(crate) struct UdpPort {
 
 /// Binds a UDP socket; with `shared`, several may be bound to the same address (`SO_REUSEPORT`).
 pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-    if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+    let any_v6 = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let socket = match Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP)) {
+        // "All addresses" on a kernel without IPv6 are the IPv4 ones.
+        Err(error) if any_v6 && error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) => {
+            return bind((Ipv4Addr::UNSPECIFIED, address.port()).into(), shared);
+        }
+        socket => socket?,
+    };
+    if any_v6 {
         socket.set_only_v6(false)?;
     }
     if shared {

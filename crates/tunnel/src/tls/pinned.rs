@@ -14,13 +14,20 @@ use crate::identity::pin_of;
 use crate::settings::Pin;
 
 /// The server has another key than the ones pinned: another server, a new key, or an attack.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, PartialEq, Eq, Error)]
 #[error(
     "the server's key is {found}, which is not pinned: compare it with what the server prints when it starts, and pin it only if they are equal"
 )]
 pub struct PinMismatch {
     /// The key that the server showed.
     pub found: Pin,
+}
+
+/// For people as well: TLS and QUIC hand a verifier's error on as its debug text only.
+impl std::fmt::Debug for PinMismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 #[derive(Debug)]

@@ -1,0 +1,180 @@
+//! Rules on text: leftovers, keys, paths of somebody's machine, and commands that documents teach.
+
+use crate::source::words;
+use crate::tidy::{Finding, Tree, finding};
+
+/// Documents whose commands are checked, and the commands that the first must contain.
+const TEACHING: &[&str] = &["README.md", "docs/OPERATIONS.md", "CONTRIBUTING.md"];
+const PROMISED: &[&str] = &["cargo run --release -- demo", "cargo test --workspace"];
+
+/// Written apart so that this file does not break its own rules.
+const LEFTOVERS: &[&str] = &[concat!("FIX", "ME"), concat!("XX", "X")];
+const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/tm", "p/")];
+const KEY_TEXT: &str = concat!("PRIVATE", " KEY-----");
+const KEY_FILES: &[&str] = &[".pem", ".key", ".pfx", ".p12", ".key.der"];
+
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let sources = tree
+        .sources
+        .iter()
+        .map(|source| (source.path.as_str(), source.raw.as_str()));
+    let texts = tree
+        .texts
+        .iter()
+        .map(|(path, text)| (path.as_str(), text.as_str()));
+    let mut all: Vec<Finding> = sources
+        .chain(texts)
+        .flat_map(|(path, text)| leftovers(path, text))
+        .collect();
+    let keys = tree
+        .paths
+        .iter()
+        .filter(|path| KEY_FILES.iter().any(|end| path.ends_with(end)));
+    let stray = keys.filter(|path| !path.contains("/tests/fixtures/"));
+    all.extend(stray.map(|path| {
+        finding(
+            "key",
+            path,
+            0,
+            "a private key belongs into tests/fixtures, or nowhere",
+        )
+    }));
+    for path in TEACHING {
+        all.extend(commands(tree, path));
+    }
+    for promised in PROMISED {
+        if !fenced(tree.text("README.md"))
+            .iter()
+            .any(|(_, line)| line == promised)
+        {
+            all.push(finding(
+                "command",
+                "README.md",
+                0,
+                format!("lacks the command `{promised}`"),
+            ));
+        }
+    }
+    if !tree
+        .text("crates/cli/Cargo.toml")
+        .contains("default-run = \"quictun\"")
+    {
+        all.push(finding(
+            "command",
+            "crates/cli/Cargo.toml",
+            0,
+            "`cargo run -- demo` needs `default-run = \"quictun\"`",
+        ));
+    }
+    all
+}
+
+fn leftovers(path: &str, text: &str) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let mut note =
+            |rule, what: &str| all.push(finding(rule, path, number + 1, format!("`{what}`")));
+        LEFTOVERS
+            .iter()
+            .filter(|word| words(line, word).next().is_some())
+            .for_each(|word| note("leftover", word));
+        MACHINE_PATHS
+            .iter()
+            .filter(|word| line.contains(*word))
+            .for_each(|word| note("machine-path", word));
+        let body = text.lines().nth(number + 1).unwrap_or_default().trim();
+        let is_key = line.ends_with(KEY_TEXT) && body.len() > 32 && !body.contains([' ', '(']);
+        if is_key && !path.contains("/tests/fixtures/") {
+            note("key", KEY_TEXT);
+        }
+    }
+    all
+}
+
+/// Commands in fenced `console` and `sh` blocks, with their line: prompts removed, continued lines joined.
+fn fenced(text: &str) -> Vec<(usize, String)> {
+    let mut all: Vec<(usize, String)> = Vec::new();
+    let (mut fence, mut continued) = ("", false);
+    for (number, line) in text.lines().enumerate() {
+        if let Some(language) = line.trim().strip_prefix("```") {
+            (fence, continued) = (if fence.is_empty() { language } else { "" }, false);
+            continue;
+        }
+        let command = match fence {
+            _ if continued => Some(line.trim()),
+            "sh" => Some(line.trim()),
+            "console" => line.split_once("$ ").map(|(_, command)| command.trim()),
+            _ => None,
+        };
+        let Some(command) = command else { continue };
+        let (part, more) = command
+            .strip_suffix('\\')
+            .map_or((command, false), |part| (part.trim_end(), true));
+        match all.last_mut().filter(|_| continued) {
+            Some((_, before)) => *before = format!("{before} {part}"),
+            None => all.push((number + 1, part.to_owned())),
+        }
+        continued = more;
+    }
+    all
+}
+
+/// A document may teach only what the committed help texts know.
+fn commands(tree: &Tree, path: &str) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for (line, command) in fenced(tree.text(path)) {
+        let mut parts = command
+            .split_whitespace()
+            .skip_while(|word| *word == "sudo");
+        let program = parts.next().unwrap_or_default().trim_start_matches("./");
+        let program = program.strip_prefix("target/release/").unwrap_or(program);
+        if !program.starts_with("quictun") {
+            continue;
+        }
+        let parts: Vec<&str> = parts.collect();
+        let subcommands = parts
+            .iter()
+            .take_while(|part| part.chars().all(|c| c.is_ascii_lowercase()));
+        let subcommands: Vec<&str> = if program == "quictun" {
+            subcommands.copied().take(2).collect()
+        } else {
+            Vec::new()
+        };
+        let name = |words: &[&str]| [&[program], words].concat().join("_");
+        let mut candidates = (0..=subcommands.len())
+            .rev()
+            .map(|count| name(&subcommands[..count]));
+        let help = candidates.find_map(|name| {
+            let help = tree.text(&format!("crates/cli/tests/help/{name}.txt"));
+            (!help.is_empty() && (name != "quictun" || subcommands.is_empty())).then_some(help)
+        });
+        let Some(help) = help else {
+            all.push(finding(
+                "command",
+                path,
+                line,
+                format!("there is no `{program} {}`", subcommands.join(" ")),
+            ));
+            continue;
+        };
+        for part in parts
+            .iter()
+            .filter(|part| part.starts_with('-') && part.len() > 1)
+        {
+            let flag = part.split('=').next().unwrap_or_default();
+            if *part != "--"
+                && words(help, flag)
+                    .next()
+                    .is_none_or(|at| help[at + flag.len()..].starts_with('-'))
+            {
+                all.push(finding(
+                    "command",
+                    path,
+                    line,
+                    format!("`{program}` has no flag `{flag}`"),
+                ));
+            }
+        }
+    }
+    all
+}

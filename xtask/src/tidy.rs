@@ -1,0 +1,178 @@
+//! The tree, what is wrong with it, and the exceptions.
+//!
+//! [`Tree::read`], then [`findings`]: the rules of [`crate::rules`], [`crate::manifests`] and [`crate::documents`],
+//! less the exceptions below. An exception that excuses nothing is itself a finding.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::source::Source;
+use crate::{documents, manifests, rules};
+
+/// Every exception there is: rule, file, part of the line (empty: every line), reason.
+const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
+    (
+        "pure",
+        "crates/sim/src/network.rs",
+        "BASE.get_or_init(Instant::now)",
+        "std's Instant has no zero: virtual time counts from one base per process",
+    ),
+    (
+        "hash-order",
+        "crates/engine/src/engine.rs",
+        "connection.streams.drain()",
+        "the keys are sorted before anything is done with them",
+    ),
+    (
+        "print",
+        "crates/sim/src/seed.rs",
+        "",
+        "a failing run prints how to repeat it; sim is run by tests",
+    ),
+    (
+        "print",
+        "crates/sim/src/network.rs",
+        "the last of what happened",
+        "a failing run prints its transcript; sim is run by tests",
+    ),
+    (
+        "print",
+        "crates/e2e/src/program.rs",
+        "[{name}] {line}",
+        "what a program under test prints belongs into the test's captured output",
+    ),
+];
+
+/// Something that breaks a rule.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) rule: &'static str,
+    pub(crate) path: String,
+    /// From 1; 0 where the finding is about the file.
+    pub(crate) line: usize,
+    pub(crate) text: String,
+    /// Worth a look, but no failure.
+    pub(crate) warning: bool,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = if self.warning { "warning: " } else { "" };
+        write!(
+            f,
+            "{}:{}: {level}{} [{}]",
+            self.path, self.line, self.text, self.rule
+        )
+    }
+}
+
+/// The files of the repository that the rules read.
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    /// Paths of all files, in order.
+    pub(crate) paths: Vec<String>,
+    /// Rust source.
+    pub(crate) sources: Vec<Source>,
+    /// Other text: path and content.
+    pub(crate) texts: Vec<(String, String)>,
+}
+
+impl Tree {
+    pub(crate) fn read(root: &Path) -> Result<Self> {
+        let mut tree = Self::default();
+        let mut dirs = vec![root.to_path_buf()];
+        while let Some(dir) = dirs.pop() {
+            for entry in
+                std::fs::read_dir(&dir).with_context(|| format!("reading {}", dir.display()))?
+            {
+                let path = entry?.path();
+                let name = path.strip_prefix(root)?.to_string_lossy().into_owned();
+                if matches!(
+                    name.as_str(),
+                    ".git" | "target" | "fuzz/target" | "fuzz/artifacts" | "fuzz/corpus"
+                ) {
+                    continue;
+                }
+                if path.is_dir() {
+                    dirs.push(path);
+                } else {
+                    let content =
+                        std::fs::read(&path).with_context(|| format!("reading {name}"))?;
+                    tree.add(&name, String::from_utf8(content).ok());
+                }
+            }
+        }
+        tree.paths.sort();
+        Ok(tree)
+    }
+
+    pub(crate) fn add(&mut self, path: &str, text: Option<String>) {
+        self.paths.push(path.to_owned());
+        match text {
+            Some(text) if Path::new(path).extension().is_some_and(|end| end == "rs") => {
+                self.sources.push(Source::new(path, text));
+            }
+            Some(text) => self.texts.push((path.to_owned(), text)),
+            None => {}
+        }
+    }
+
+    /// The content of a text file, or nothing.
+    pub(crate) fn text(&self, path: &str) -> &str {
+        self.texts
+            .iter()
+            .find(|(name, _)| name == path)
+            .map_or("", |(_, text)| text)
+    }
+
+    fn line(&self, path: &str, line: usize) -> &str {
+        let source = self.sources.iter().find(|source| source.path == path);
+        let text = source.map_or_else(|| self.text(path), |source| source.raw.as_str());
+        text.lines().nth(line.wrapping_sub(1)).unwrap_or_default()
+    }
+}
+
+/// Everything that breaks a rule.
+pub(crate) fn broken(tree: &Tree) -> Vec<Finding> {
+    let checks = [rules::check, manifests::check, documents::check];
+    checks.iter().flat_map(|check| check(tree)).collect()
+}
+
+/// Everything that breaks a rule and is not excepted.
+pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
+    let mut all = broken(tree);
+    let excused = |(rule, path, part, _): &(&str, &str, &str, &str), finding: &Finding| {
+        let line = tree.line(&finding.path, finding.line);
+        *rule == finding.rule && *path == finding.path && line.contains(part)
+    };
+    let idle = EXCEPTIONS
+        .iter()
+        .filter(|e| !all.iter().any(|f| excused(e, f)));
+    let idle = idle.map(|(rule, path, part, _)| {
+        let text = format!("excuses nothing: {rule} {part:?}");
+        finding("exception", path, 0, text)
+    });
+    let idle: Vec<Finding> = idle.collect();
+    all.retain(|finding| !EXCEPTIONS.iter().any(|e| excused(e, finding)));
+    all.extend(idle);
+    all.sort_by(|a, b| (a.warning, &a.path, a.line).cmp(&(b.warning, &b.path, b.line)));
+    all
+}
+
+/// A failure.
+pub(crate) fn finding(
+    rule: &'static str,
+    path: &str,
+    line: usize,
+    text: impl Into<String>,
+) -> Finding {
+    Finding {
+        rule,
+        path: path.to_owned(),
+        line,
+        text: text.into(),
+        warning: false,
+    }
+}
