@@ -340,9 +340,19 @@ impl<S: Socket> Engine<S> {
         remote: Option<SocketAddr>,
         reason: LossReason,
     ) {
+        let retry_in = self.wait_for_retry(now, index);
+        self.events.push_back(Event::ConnectFailed {
+            remote,
+            reason,
+            retry_in,
+        });
+    }
+
+    /// Lets a slot wait before its next attempt; the first one follows at once.
+    fn wait_for_retry(&mut self, now: Instant, index: usize) -> Duration {
         let jitter = f64::from(self.rng.next_u32()) / f64::from(u32::MAX);
         let Role::Client(client) = &mut self.role else {
-            return;
+            return Duration::ZERO;
         };
         let slot = &mut client.slots[index];
         let wait = if slot.failures == 0 {
@@ -354,11 +364,7 @@ impl<S: Socket> Engine<S> {
         };
         slot.failures = slot.failures.saturating_add(1);
         slot.state = State::Waiting(now + wait);
-        self.events.push_back(Event::ConnectFailed {
-            remote,
-            reason,
-            retry_in: wait,
-        });
+        wait
     }
 
     /// A handshake is done: the first of a race wins.
@@ -370,7 +376,6 @@ impl<S: Socket> Engine<S> {
             return;
         };
         let slot = &mut client.slots[index];
-        slot.failures = 0;
         let state = std::mem::replace(&mut slot.state, State::Up(handle));
         if let State::Racing(race) = state {
             for other in race.attempts.into_iter().filter(|&other| other != handle) {
@@ -397,14 +402,18 @@ impl<S: Socket> Engine<S> {
         let Some(index) = client.slot_of(handle) else {
             return;
         };
-        let remote = self
-            .connections
-            .get(handle)
-            .and_then(Option::as_ref)
-            .map(|connection| connection.remote);
+        let connection = self.connections.get(handle).and_then(Option::as_ref);
+        let remote = connection.map(|connection| connection.remote);
+        let lasted = connection.is_some_and(|connection| now >= connection.opened + BACK_OFF_MAX);
         let slot = &mut client.slots[index];
         match &mut slot.state {
-            State::Up(_) => slot.state = State::Idle,
+            State::Up(_) => {
+                // A server that lets us in and throws us out again must not be stormed.
+                if lasted {
+                    slot.failures = 0;
+                }
+                self.wait_for_retry(now, index);
+            }
             State::Racing(race) => {
                 race.attempts.retain(|&attempt| attempt != handle);
                 race.last = remote.map(|remote| (remote, reason.clone()));

@@ -80,6 +80,8 @@ pub(crate) struct Connection {
     pub(crate) datagrams_received: u64,
     /// Index of the latest request that was answered.
     pub(crate) answered: Option<u64>,
+    /// Its end was told; what is left of it waits for stray datagrams.
+    pub(crate) lost: bool,
     /// No new flows: it goes away once it has none.
     pub(crate) retiring: bool,
     /// When it lost its last flow.
@@ -126,6 +128,7 @@ impl Connection {
             datagrams_sent: 0,
             datagrams_received: 0,
             answered: None,
+            lost: false,
             retiring: false,
             idle_since: Some(now),
         }

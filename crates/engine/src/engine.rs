@@ -337,12 +337,14 @@ impl<S: Socket> Engine<S> {
                 connection.quic.handle_event(answer);
             }
         }
-        if connection.quic.is_drained() {
-            self.forget(now, handle, LossReason::TimedOut);
-            return;
-        }
+        let drained = connection.quic.is_drained();
         while let Some(event) = self.poll_quic(handle) {
             self.handle_quic_event(now, handle, event);
+        }
+        if drained {
+            // The events have told why; this is only for a connection that was closed without a word.
+            self.forget(now, handle, LossReason::TimedOut);
+            return;
         }
         self.pump_inbound(now, handle);
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
@@ -426,7 +428,7 @@ impl<S: Socket> Engine<S> {
         match connection.liveness.handle_timeout(now) {
             Verdict::Fine => {}
             // A client asks by itself; a server only needs to know while flows depend on the answer.
-            _ if server && connection.streams.is_empty() => {}
+            _ if server && connection.streams.is_empty() => connection.liveness.excuse(),
             Verdict::Ask => connection.quic.ping(),
             Verdict::Lost => {
                 connection.quic.ping();
@@ -443,6 +445,9 @@ impl<S: Socket> Engine<S> {
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
         };
+        if std::mem::replace(&mut connection.lost, true) {
+            return;
+        }
         let established = connection.protocol.take().is_some();
         let (id, remote) = (connection.id, connection.remote);
         connection.handshake_by = None;

@@ -8,6 +8,13 @@ use quinn_proto::StreamId;
 
 use crate::FlowId;
 
+/// Application bytes sent before the server has answered. They wait in its receive window, which all
+/// flows share, for as long as the dial takes: a few targets that never answer must not fill it.
+const EARLY_MAX: usize = 64 * 1024;
+
+/// The same towards a server of the original protocol, whose windows are smaller.
+const EARLY_COMPAT_MAX: usize = 8 * 1024;
+
 /// One flow.
 #[derive(Debug)]
 pub(crate) struct FlowEntry<S> {
@@ -89,6 +96,15 @@ impl<S: Socket> FlowEntry<S> {
             Phase::Bridged { flow, .. } => Some(flow),
             Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing { .. } => None,
         }
+    }
+
+    /// How many bytes of the application may still go before the server has answered.
+    pub(crate) fn early_left(&self, compat: bool) -> usize {
+        let Phase::Bridged { flow, answer: Some(_) } = &self.phase else {
+            return usize::MAX;
+        };
+        let most = if compat { EARLY_COMPAT_MAX } else { EARLY_MAX };
+        most.saturating_sub(usize::try_from(flow.bytes_to_tunnel()).unwrap_or(usize::MAX))
     }
 
     pub(crate) fn ending(&self) -> Option<Ending> {

@@ -383,6 +383,7 @@ impl<S: Socket> Engine<S> {
                 *answer = None;
                 entry.established = true;
                 let (id, stream_id) = (entry.id, stream_number(place.stream));
+                self.want_outbound(key);
                 self.flow_timers
                     .set(key, &mut self.flows[key].deadline, None);
                 self.events.push_back(Event::Established {

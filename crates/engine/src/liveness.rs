@@ -49,6 +49,11 @@ impl Liveness {
         std::mem::take(&mut self.unresponsive)
     }
 
+    /// Nobody asks: the verdict was not told.
+    pub(crate) fn excuse(&mut self) {
+        self.unresponsive = false;
+    }
+
     pub(crate) fn unresponsive(&self) -> bool {
         self.unresponsive
     }
@@ -56,8 +61,15 @@ impl Liveness {
     pub(crate) fn next_timeout(&self) -> Instant {
         match self.asked {
             None => self.heard + self.keep_alive,
+            Some(asked) if asked < self.patience_ends() => {
+                (asked + ASK_AGAIN).min(self.patience_ends())
+            }
             Some(asked) => asked + ASK_AGAIN,
         }
+    }
+
+    fn patience_ends(&self) -> Instant {
+        self.heard + self.keep_alive + PATIENCE
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Verdict {
@@ -65,8 +77,7 @@ impl Liveness {
             return Verdict::Fine;
         }
         self.asked = Some(now);
-        let silent = now.saturating_duration_since(self.heard);
-        if !self.unresponsive && silent >= self.keep_alive + PATIENCE {
+        if !self.unresponsive && now >= self.patience_ends() {
             self.unresponsive = true;
             return Verdict::Lost;
         }

@@ -195,6 +195,7 @@ impl<S: Socket> Engine<S> {
             return Turn::Next;
         };
         entry.queued = false;
+        let early = entry.early_left(compat);
         let Some(flow) = entry.flow_mut() else {
             return Turn::Next;
         };
@@ -206,7 +207,11 @@ impl<S: Socket> Engine<S> {
             connection.outbound.push_front(key);
             return Turn::Flush;
         }
-        let turn = if alone { flow.prefix_left() } else { TURN.min(*allowance) };
+        let turn = if alone {
+            flow.prefix_left()
+        } else {
+            TURN.min(*allowance).min(early.saturating_add(flow.prefix_left()))
+        };
         let mut budget = turn;
         let mut stream = QuicStream {
             quic: &mut connection.quic,
@@ -217,6 +222,8 @@ impl<S: Socket> Engine<S> {
         connection.unsent += taken;
         *allowance = allowance.saturating_sub(taken);
         match pumped {
+            // What is held back until the answer comes is asked for again then.
+            Pumped::Budget if entry.early_left(compat) == 0 => {}
             Pumped::Budget => {
                 entry.queued = true;
                 connection.outbound.push_back(key);

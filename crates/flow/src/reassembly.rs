@@ -125,7 +125,9 @@ impl Reassembly {
 
     fn check_invariants(&self) {
         debug_assert!(self.early.keys().next().is_none_or(|&first| first > self.next));
-        debug_assert_eq!(self.held, self.early.values().map(Bytes::len).sum::<usize>());
+        // In full only while that is cheap: a hostile peer makes thousands of pieces.
+        let few = self.early.len() <= 64;
+        debug_assert!(!few || self.held == self.early.values().map(Bytes::len).sum::<usize>());
     }
 }
 

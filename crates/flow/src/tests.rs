@@ -1,0 +1,582 @@
+//! A flow between a socket and a stream that do exactly what a test says.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+
+use bytes::{Buf, Bytes};
+use proptest::prelude::*;
+use quictun_wire::code::FlowCode;
+
+use crate::{
+    Drained, Ending, Flow, HEAD_LEN, Pumped, ReadBuffer, ReadEnd, Socket, Stream, WriteEnd,
+};
+
+/// The application's side.
+#[derive(Debug, Default)]
+struct App {
+    /// What it sends; an empty piece is its FIN.
+    sends: VecDeque<Vec<u8>>,
+    received: Vec<u8>,
+    /// How many bytes it takes before it blocks.
+    room: usize,
+    /// Most bytes it takes in one call.
+    call_max: usize,
+    finished: bool,
+    aborted: bool,
+    broken: bool,
+}
+
+#[derive(Clone, Debug)]
+struct FakeSocket(Rc<RefCell<App>>);
+
+impl Socket for FakeSocket {
+    fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        let mut app = self.0.borrow_mut();
+        if app.broken {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let Some(piece) = app.sends.front_mut() else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        let count = piece.len().min(into.capacity() - into.len());
+        into.extend(piece.drain(..count));
+        if piece.is_empty() && count > 0 {
+            app.sends.pop_front();
+        }
+        Ok(count)
+    }
+
+    fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut app = self.0.borrow_mut();
+        if app.broken {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let most = app.room.min(app.call_max);
+        let bytes = chunks.iter().flat_map(|chunk| chunk.iter().copied());
+        let before = app.received.len();
+        app.received.extend(bytes.take(most));
+        let written = app.received.len() - before;
+        app.room -= written;
+        if written == 0 {
+            Err(io::ErrorKind::WouldBlock.into())
+        } else {
+            Ok(written)
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let mut app = self.0.borrow_mut();
+        if app.broken {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        app.finished = true;
+        Ok(())
+    }
+
+    fn abort(&mut self) {
+        self.0.borrow_mut().aborted = true;
+    }
+}
+
+/// The tunnel's side.
+#[derive(Debug, Default)]
+struct FakeStream {
+    sent: Vec<u8>,
+    credit: usize,
+    fin_sent: bool,
+    reset_sent: Option<FlowCode>,
+    stop_sent: Option<FlowCode>,
+    stopped: Option<u64>,
+    /// Chunks that have arrived and were not read, by offset.
+    arrived: BTreeMap<u64, Bytes>,
+    read: u64,
+    unordered: bool,
+    fin_at: Option<u64>,
+    reset: Option<u64>,
+    reads: usize,
+}
+
+impl Stream for FakeStream {
+    fn write(&mut self, chunk: &mut Bytes) -> WriteEnd {
+        assert!(
+            !self.fin_sent && self.reset_sent.is_none(),
+            "nothing is written after the end"
+        );
+        if let Some(code) = self.stopped {
+            return WriteEnd::Stopped(code);
+        }
+        let count = chunk.len().min(self.credit);
+        self.credit -= count;
+        self.sent.extend_from_slice(&chunk.split_to(count));
+        if chunk.is_empty() {
+            WriteEnd::Taken
+        } else {
+            WriteEnd::Blocked
+        }
+    }
+
+    fn finish(&mut self) {
+        assert!(self.reset_sent.is_none() && !self.fin_sent);
+        self.fin_sent = true;
+    }
+
+    fn reset(&mut self, code: FlowCode) {
+        assert!(self.reset_sent.is_none());
+        self.reset_sent = Some(code);
+    }
+
+    fn read(&mut self, ordered: bool, max: usize, sink: &mut dyn FnMut(u64, Bytes)) -> ReadEnd {
+        assert!(
+            !(ordered && self.unordered),
+            "an ordered read after an unordered one"
+        );
+        self.unordered |= !ordered;
+        self.reads += 1;
+        if let Some(code) = self.reset {
+            return ReadEnd::Reset(code);
+        }
+        let mut left = max;
+        loop {
+            if left == 0 {
+                return ReadEnd::More;
+            }
+            let next = self.arrived.first_entry();
+            let Some(entry) = next.filter(|entry| !ordered || *entry.key() == self.read) else {
+                let end = self.fin_at == Some(self.read) && self.arrived.is_empty();
+                return if end {
+                    ReadEnd::Finished
+                } else {
+                    ReadEnd::Blocked
+                };
+            };
+            let (offset, mut chunk) = entry.remove_entry();
+            let part = chunk.split_to(chunk.len().min(left));
+            if chunk.has_remaining() {
+                self.arrived.insert(offset + part.len() as u64, chunk);
+            }
+            left -= part.len();
+            self.read += part.len() as u64;
+            sink(offset, part);
+        }
+    }
+
+    fn received_reset(&mut self) -> Option<u64> {
+        self.reset
+    }
+
+    fn stop(&mut self, code: FlowCode) {
+        assert!(self.stop_sent.is_none());
+        self.stop_sent = Some(code);
+    }
+}
+
+/// A flow with its two ends.
+struct Bridge {
+    flow: Flow<FakeSocket>,
+    app: Rc<RefCell<App>>,
+    stream: FakeStream,
+    buffer: ReadBuffer,
+}
+
+impl Bridge {
+    fn new(hold_max: usize) -> Self {
+        let app = App {
+            room: usize::MAX,
+            call_max: usize::MAX,
+            ..App::default()
+        };
+        let app = Rc::new(RefCell::new(app));
+        Self {
+            flow: Flow::new(FakeSocket(app.clone()), hold_max),
+            app,
+            stream: FakeStream {
+                credit: usize::MAX,
+                ..FakeStream::default()
+            },
+            buffer: ReadBuffer::default(),
+        }
+    }
+
+    fn app_sends(&mut self, bytes: &[u8]) {
+        self.app.borrow_mut().sends.push_back(bytes.to_vec());
+        self.flow.handle_socket_ready(true, false);
+    }
+
+    fn to_tunnel(&mut self, budget: usize) -> Pumped {
+        let mut left = budget;
+        self.flow
+            .pump_to_tunnel(&mut self.stream, &mut self.buffer, &mut left)
+    }
+
+    fn arrives(&mut self, offset: u64, bytes: &[u8]) -> Drained {
+        self.stream
+            .arrived
+            .insert(offset, Bytes::copy_from_slice(bytes));
+        self.flow.handle_stream_readable();
+        self.to_app()
+    }
+
+    fn fin_arrives(&mut self, at: u64) -> Drained {
+        self.stream.fin_at = Some(at);
+        self.flow.handle_stream_readable();
+        self.to_app()
+    }
+
+    fn reset_arrives(&mut self, code: FlowCode) -> Drained {
+        self.stream.reset = Some(code.to_u64());
+        self.flow.handle_stream_readable();
+        self.to_app()
+    }
+
+    fn to_app(&mut self) -> Drained {
+        self.flow.pump_to_app(&mut self.stream)
+    }
+
+    fn has_room(&mut self, room: usize) -> Drained {
+        self.app.borrow_mut().room = room;
+        self.flow.handle_socket_ready(false, true);
+        self.to_app()
+    }
+}
+
+fn text(length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| u8::try_from(at * 31 % 251).expect("below 251"))
+        .collect()
+}
+
+#[test]
+fn the_fin_of_an_application_finishes_the_stream_and_nothing_else() {
+    let mut bridge = Bridge::new(1000);
+    bridge.app_sends(b"question");
+    bridge.app_sends(b"");
+    assert_eq!(bridge.to_tunnel(1000), Pumped::Ended);
+    assert_eq!(bridge.stream.sent, b"question");
+    assert!(bridge.stream.fin_sent && bridge.stream.stop_sent.is_none());
+    assert_eq!(bridge.flow.ending(), None);
+    assert_eq!(bridge.arrives(0, b"answer"), Drained::Starved);
+    assert_eq!(bridge.app.borrow().received, b"answer");
+    assert_eq!(bridge.fin_arrives(6), Drained::Ended);
+    assert_eq!(bridge.flow.ending(), Some(Ending::Finished));
+    assert!(!bridge.app.borrow().aborted);
+}
+
+#[test]
+fn a_received_fin_is_passed_on_after_the_last_byte_and_reading_goes_on() {
+    let mut bridge = Bridge::new(1000);
+    bridge.app.borrow_mut().room = 3;
+    bridge.stream.fin_at = Some(6);
+    assert_eq!(bridge.arrives(0, b"answer"), Drained::AppBlocked);
+    assert!(!bridge.app.borrow().finished, "bytes are still to come");
+    assert_eq!(bridge.has_room(100), Drained::Ended);
+    assert_eq!(bridge.app.borrow().received, b"answer");
+    assert!(bridge.app.borrow().finished && bridge.flow.ending().is_none());
+    bridge.app_sends(b"more");
+    assert_eq!(bridge.to_tunnel(1000), Pumped::Starved);
+    assert_eq!(bridge.stream.sent, b"more");
+}
+
+#[test]
+fn a_reset_of_the_application_cuts_both_directions() {
+    for found_by in ["read", "write", "event", "finish"] {
+        let mut bridge = Bridge::new(1000);
+        bridge.app.borrow_mut().broken = true;
+        match found_by {
+            "read" => assert_eq!(bridge.to_tunnel(10), Pumped::Ended),
+            "write" => assert_eq!(bridge.arrives(0, b"answer"), Drained::Ended),
+            "finish" => assert_eq!(bridge.fin_arrives(0), Drained::Ended),
+            _ => bridge.flow.handle_socket_error(&mut bridge.stream),
+        }
+        assert_eq!(bridge.flow.ending(), Some(Ending::AppReset), "{found_by}");
+        assert_eq!(bridge.stream.reset_sent, Some(FlowCode::AppReset));
+        assert_eq!(bridge.stream.stop_sent, Some(FlowCode::AppReset));
+        assert!(!bridge.stream.fin_sent);
+    }
+}
+
+#[test]
+fn a_reset_of_a_half_closed_application_leaves_its_fin_alone() {
+    let mut bridge = Bridge::new(1000);
+    bridge.app_sends(b"");
+    bridge.to_tunnel(10);
+    bridge.app.borrow_mut().broken = true;
+    assert_eq!(bridge.arrives(0, b"answer"), Drained::Ended);
+    assert!(bridge.stream.fin_sent && bridge.stream.reset_sent.is_none());
+    assert_eq!(bridge.stream.stop_sent, Some(FlowCode::AppReset));
+}
+
+#[test]
+fn a_received_reset_aborts_the_application_and_is_never_a_fin() {
+    let mut bridge = Bridge::new(1000);
+    bridge.arrives(0, b"all there is");
+    assert_eq!(bridge.reset_arrives(FlowCode::AppReset), Drained::Ended);
+    assert!(bridge.app.borrow().aborted && !bridge.app.borrow().finished);
+    assert_eq!(bridge.stream.reset_sent, Some(FlowCode::AppReset));
+    assert_eq!(
+        bridge.flow.ending(),
+        Some(Ending::PeerReset(Some(FlowCode::AppReset)))
+    );
+}
+
+#[test]
+fn a_received_reset_reaches_an_application_that_does_not_read() {
+    let mut bridge = Bridge::new(1000);
+    bridge.app.borrow_mut().room = 0;
+    assert_eq!(bridge.arrives(0, b"unread"), Drained::AppBlocked);
+    assert_eq!(bridge.reset_arrives(FlowCode::AppReset), Drained::Ended);
+    assert!(bridge.app.borrow().aborted);
+    assert_eq!(bridge.flow.buffered(), 0);
+}
+
+#[test]
+fn a_stopped_application_is_read_no_more_and_reset_once_the_reverse_ends() {
+    let mut bridge = Bridge::new(1000);
+    bridge
+        .flow
+        .handle_stopped(&mut bridge.stream, FlowCode::AppReset.to_u64());
+    assert_eq!(bridge.stream.reset_sent, Some(FlowCode::AppReset));
+    bridge.app_sends(b"in vain");
+    assert_eq!(bridge.to_tunnel(10), Pumped::Ended);
+    assert_eq!(bridge.app.borrow().sends.len(), 1, "it is not read");
+    assert_eq!(bridge.arrives(0, b"answer"), Drained::Starved);
+    assert!(!bridge.app.borrow().aborted && bridge.flow.ending().is_none());
+    assert_eq!(bridge.fin_arrives(6), Drained::Ended);
+    assert_eq!(bridge.app.borrow().received, b"answer");
+    assert!(bridge.app.borrow().aborted && !bridge.app.borrow().finished);
+    assert!(matches!(bridge.flow.ending(), Some(Ending::PeerReset(_))));
+}
+
+#[test]
+fn a_stop_after_the_reverse_has_ended_resets_at_once() {
+    for told_by in ["event", "write"] {
+        let mut bridge = Bridge::new(1000);
+        bridge.fin_arrives(0);
+        bridge.app_sends(b"question");
+        if told_by == "event" {
+            bridge.flow.handle_stopped(&mut bridge.stream, 77);
+        } else {
+            bridge.stream.stopped = Some(77);
+            assert_eq!(bridge.to_tunnel(10), Pumped::Ended);
+        }
+        assert!(bridge.app.borrow().aborted);
+        assert_eq!(
+            bridge.stream.reset_sent,
+            Some(FlowCode::AppReset),
+            "an unknown code is still a reset"
+        );
+        assert_eq!(bridge.flow.ending(), Some(Ending::PeerReset(None)));
+    }
+}
+
+#[test]
+fn a_lost_connection_aborts_the_application_and_touches_no_stream() {
+    let mut bridge = Bridge::new(1000);
+    bridge.app.borrow_mut().room = 0;
+    bridge.arrives(0, b"unread");
+    bridge.flow.handle_connection_lost(FlowCode::ConnectionLost);
+    assert!(bridge.app.borrow().aborted);
+    assert_eq!(
+        bridge.flow.ending(),
+        Some(Ending::Abandoned(FlowCode::ConnectionLost))
+    );
+    assert_eq!(
+        (bridge.stream.reset_sent, bridge.stream.stop_sent),
+        (None, None)
+    );
+}
+
+#[test]
+fn an_abandoned_flow_says_why_on_both_directions_once() {
+    let mut bridge = Bridge::new(1000);
+    bridge.flow.abandon(&mut bridge.stream, FlowCode::Limit);
+    bridge.flow.abandon(&mut bridge.stream, FlowCode::Internal);
+    bridge.flow.handle_socket_error(&mut bridge.stream);
+    assert_eq!(bridge.stream.reset_sent, Some(FlowCode::Limit));
+    assert_eq!(bridge.stream.stop_sent, Some(FlowCode::Limit));
+    assert!(bridge.app.borrow().aborted);
+    assert_eq!(
+        bridge.flow.ending(),
+        Some(Ending::Abandoned(FlowCode::Limit))
+    );
+}
+
+#[test]
+fn bytes_and_a_fin_that_came_with_the_open_are_passed_on_without_reading_again() {
+    let mut bridge = Bridge::new(1000);
+    bridge.flow.preload(Bytes::from_static(b"all"), 20, true);
+    assert_eq!(bridge.to_app(), Drained::Ended);
+    assert_eq!(bridge.app.borrow().received, b"all");
+    assert!(bridge.app.borrow().finished);
+    assert_eq!(
+        bridge.stream.reads, 0,
+        "the stream is gone once its FIN was read"
+    );
+
+    let mut bridge = Bridge::new(1000);
+    bridge.flow.preload(Bytes::from_static(b"so"), 20, false);
+    bridge.stream.read = 22;
+    assert_eq!(bridge.arrives(26, b"end"), Drained::Starved);
+    assert_eq!(bridge.arrives(22, b" far"), Drained::Starved);
+    assert_eq!(
+        bridge.app.borrow().received,
+        b"so farend",
+        "offsets count from the stream's beginning"
+    );
+}
+
+#[test]
+fn what_flow_control_does_not_take_goes_later_and_the_budget_holds() {
+    let mut bridge = Bridge::new(1000);
+    let bytes = text(100_000);
+    bridge.flow.send_first(Bytes::from_static(b"prefix"));
+    bridge.app_sends(&bytes);
+    bridge.app_sends(b"");
+    bridge.stream.credit = 4;
+    assert_eq!(bridge.to_tunnel(1000), Pumped::Blocked);
+    assert_eq!(
+        (bridge.flow.prefix_left(), bridge.flow.bytes_to_tunnel()),
+        (2, 0)
+    );
+    bridge.stream.credit = 40_000;
+    assert_eq!(bridge.to_tunnel(2), Pumped::Budget);
+    assert_eq!(
+        (bridge.flow.prefix_left(), bridge.flow.bytes_to_tunnel()),
+        (0, 0)
+    );
+    assert_eq!(bridge.to_tunnel(1000), Pumped::Budget);
+    assert_eq!(bridge.flow.bytes_to_tunnel(), 1000);
+    assert_eq!(bridge.to_tunnel(usize::MAX), Pumped::Blocked);
+    bridge.stream.credit = usize::MAX;
+    assert_eq!(bridge.to_tunnel(usize::MAX), Pumped::Ended);
+    assert_eq!(bridge.stream.sent, [b"prefix", bytes.as_slice()].concat());
+    assert!(bridge.stream.fin_sent);
+}
+
+#[test]
+fn an_application_that_takes_little_at_a_time_gets_every_byte_once() {
+    let bytes = text(20_000);
+    let mut bridge = Bridge::new(100_000);
+    bridge.app.borrow_mut().call_max = 7;
+    for (index, piece) in bytes.chunks(1000).enumerate() {
+        bridge.has_room(300);
+        bridge.arrives(index as u64 * 1000, piece);
+    }
+    bridge.fin_arrives(20_000);
+    while bridge.flow.to_app.direction == crate::close::Direction::Open {
+        bridge.has_room(999);
+    }
+    assert!(bridge.app.borrow().received == bytes);
+    assert_eq!(
+        (bridge.flow.bytes_to_app(), bridge.flow.buffered()),
+        (20_000, 0)
+    );
+}
+
+#[test]
+fn a_blocked_application_holds_the_peer_back_unless_there_is_a_gap() {
+    let mut bridge = Bridge::new(10_000);
+    bridge.has_room(0);
+    bridge.arrives(0, &[1; 100]);
+    for index in 1..50 {
+        assert_eq!(bridge.arrives(index * 100, &[1; 100]), Drained::AppBlocked);
+    }
+    assert_eq!(
+        bridge.stream.arrived.len(),
+        49,
+        "flow control holds what is in order"
+    );
+    // The library gives up a connection with a thousand pieces: a flow takes them over before that.
+    for index in 50..700 {
+        bridge.arrives(index * 100, &[1; 100]);
+    }
+    assert!(
+        bridge.stream.arrived.len() < 512,
+        "{} pieces unread",
+        bridge.stream.arrived.len()
+    );
+    assert!(bridge.flow.buffered() <= 10_000 + 256 * 1024);
+    bridge.fin_arrives(70_000);
+    bridge.has_room(usize::MAX);
+    assert_eq!(bridge.app.borrow().received.len(), 70_000);
+    assert!(bridge.app.borrow().finished);
+}
+
+#[test]
+fn no_more_than_the_limit_is_held_beyond_a_gap_and_the_missing_piece_frees_it() {
+    let bytes = text(30_000);
+    let mut bridge = Bridge::new(5000);
+    for index in 1..30usize {
+        bridge.arrives(index as u64 * 1000, &bytes[index * 1000..][..1000]);
+    }
+    assert!(bridge.app.borrow().received.is_empty());
+    let held = bridge.flow.buffered();
+    assert!((5000..6100).contains(&held), "{held} bytes held");
+    let left: usize = bridge.stream.arrived.values().map(Bytes::len).sum();
+    assert_eq!(held + left, 29_000, "the rest stays under flow control");
+    assert_eq!(bridge.arrives(0, &bytes[..1000]), Drained::Starved);
+    assert_eq!(bridge.fin_arrives(30_000), Drained::Ended);
+    assert!(bridge.app.borrow().received == bytes);
+}
+
+#[test]
+fn a_peer_that_makes_us_hold_countless_pieces_is_cut_off() {
+    let mut bridge = Bridge::new(usize::MAX);
+    let mut offset = 1;
+    while bridge.flow.ending().is_none() {
+        bridge.arrives(offset, b"x");
+        offset += 2;
+        assert!(offset < 200_000, "the pieces are bounded");
+    }
+    assert_eq!(
+        bridge.flow.ending(),
+        Some(Ending::Abandoned(FlowCode::Limit))
+    );
+    assert_eq!(bridge.flow.buffered(), 0);
+}
+
+#[test]
+fn heads_are_the_first_bytes_of_each_direction_and_no_more() {
+    let mut bridge = Bridge::new(10_000);
+    assert!(bridge.flow.heads().is_none());
+    bridge.flow.keep_heads();
+    bridge.flow.send_first(Bytes::from_static(b"prefix"));
+    let bytes = text(3000);
+    for (index, piece) in bytes.chunks(700).enumerate() {
+        bridge.app_sends(piece);
+        bridge.to_tunnel(usize::MAX);
+        bridge.app.borrow_mut().call_max = 333;
+        bridge.arrives(index as u64 * 700, piece);
+    }
+    let heads = bridge.flow.heads().expect("asked for");
+    assert!(heads.from_app == bytes[..HEAD_LEN] && heads.to_app == bytes[..HEAD_LEN]);
+}
+
+proptest! {
+    /// Whatever arrives in whatever order, however the application reads: the bytes come out once, in
+    /// order, and the FIN after them.
+    #[test]
+    fn any_arrival_and_any_reader_yield_the_stream(
+        order in proptest::collection::vec((0usize..40, 0usize..3000), 40..120),
+        hold_max in 1usize..20_000,
+        call_max in 1usize..2000,
+    ) {
+        let bytes = text(40 * 500);
+        let mut bridge = Bridge::new(hold_max);
+        bridge.app.borrow_mut().call_max = call_max;
+        let mut seen = std::collections::BTreeSet::new();
+        for (piece, room) in order.into_iter().chain((0..40).map(|piece| (piece, 1000))) {
+            bridge.has_room(room);
+            if seen.insert(piece) {
+                bridge.arrives(piece as u64 * 500, &bytes[piece * 500..][..500]);
+            }
+        }
+        bridge.fin_arrives(bytes.len() as u64);
+        for _ in 0..2000 {
+            bridge.has_room(5000);
+        }
+        prop_assert!(bridge.app.borrow().received == bytes);
+        prop_assert!(bridge.app.borrow().finished);
+    }
+}

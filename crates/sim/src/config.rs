@@ -1,0 +1,75 @@
+//! Engine configurations to start from.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quictun_engine::{ClientRole, EngineConfig, ServerRole, Transport};
+use quictun_wire::alpn;
+
+use crate::seed::Random;
+use crate::tls;
+
+/// Largest UDP payload that engines look for: Ethernet less the headers of IPv6 and UDP.
+pub const PATH_MTU: u16 = 1452;
+
+/// Protocols in the order of preference that programs use.
+pub const BOTH: &[&[u8]] = &[alpn::NATIVE, alpn::COMPAT];
+
+/// `quictun/1` only.
+pub const NATIVE: &[&[u8]] = &[alpn::NATIVE];
+
+/// `quic-tun` only.
+pub const COMPAT: &[&[u8]] = &[alpn::COMPAT];
+
+/// A server that speaks both protocols.
+pub fn server(seed: u64) -> EngineConfig<ServerRole> {
+    let role = ServerRole {
+        crypto: tls::server(BOTH),
+        max_connections: 1000,
+        max_handshakes: 256,
+        retry_above: 64,
+        always_retry: false,
+        open_timeout: Duration::from_secs(10),
+    };
+    engine(role, seed, 1)
+}
+
+/// A client that prefers `quictun/1`.
+pub fn client(seed: u64) -> EngineConfig<ClientRole> {
+    client_speaking(BOTH, seed)
+}
+
+/// A client that offers these protocols.
+pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRole> {
+    let role = ClientRole {
+        crypto: tls::client(protocols),
+        server_name: tls::SERVER_NAME.to_owned(),
+        connections: 1,
+        prover: None,
+        wait_timeout: Duration::from_secs(30),
+        compat_streams: 80,
+    };
+    engine(role, seed, 2)
+}
+
+/// TLS for a server of the original protocol, for hosts that are not engines.
+pub(crate) fn compat_server_tls() -> Arc<rustls::ServerConfig> {
+    tls::server(COMPAT)
+}
+
+/// TLS for a client that a test drives itself.
+pub fn client_tls(protocols: &[&[u8]]) -> Arc<rustls::ClientConfig> {
+    tls::client(protocols)
+}
+
+fn engine<R>(role: R, seed: u64, purpose: u64) -> EngineConfig<R> {
+    let mut random = Random::new(seed, purpose);
+    EngineConfig {
+        role,
+        transport: Transport::new(Arc::new(|_: SocketAddr| PATH_MTU)),
+        worker: 0,
+        seed: random.bytes(),
+        reset_key: [9; 32],
+    }
+}

@@ -1,0 +1,471 @@
+//! A host: an engine, the applications around it, and what the world answers to it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use quictun_engine::{
+    ClientRole, Engine, EngineConfig, Event, FlowId, Opened, Resolved, ServerRole,
+};
+use quictun_wire::code::FlowCode;
+
+use crate::app::App;
+use crate::script::Script;
+use crate::socket::{self, Board, MemSocket};
+
+/// Bytes that each direction of an application's connection holds, where its script does not say.
+const BUFFER: usize = 64 * 1024;
+
+/// Rounds of work at one instant beyond which something turns in circles.
+const ROUNDS_MAX: usize = 20_000;
+
+/// How a dial to a target goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dial {
+    /// It succeeds.
+    Connects {
+        /// Time it takes.
+        after: Duration,
+    },
+    /// It fails.
+    Fails {
+        /// Time it takes.
+        after: Duration,
+        /// Why.
+        code: FlowCode,
+    },
+    /// Nothing ever answers: it fails at the dial's time-out.
+    Never,
+}
+
+impl Dial {
+    /// Succeeds at once.
+    pub fn connects() -> Self {
+        Self::Connects {
+            after: Duration::ZERO,
+        }
+    }
+
+    /// Is refused at once.
+    pub fn refused() -> Self {
+        Self::Fails {
+            after: Duration::ZERO,
+            code: FlowCode::Refused,
+        }
+    }
+}
+
+/// A datagram that leaves a host.
+#[derive(Debug)]
+pub(crate) struct Departure {
+    pub(crate) to: SocketAddr,
+    pub(crate) ecn: Option<u8>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A host with an engine.
+#[derive(Debug)]
+pub struct Host {
+    name: String,
+    address: SocketAddr,
+    engine: Engine<MemSocket>,
+    apps: Vec<App>,
+    /// The flow of each application, once it has one.
+    flow_of: Vec<Option<FlowId>>,
+    app_of: BTreeMap<FlowId, usize>,
+    board: Rc<RefCell<Board>>,
+    targets: BTreeMap<String, (Dial, Script)>,
+    dial_timeout: Duration,
+    resolved: Resolved,
+    resolve_after: Duration,
+    agenda: BTreeMap<(Instant, u64), Task>,
+    tasks: u64,
+    events: Vec<(Instant, Event)>,
+    /// Lines for the transcript.
+    notes: Vec<String>,
+    buffer: Vec<u8>,
+    busy: (Option<Instant>, usize),
+}
+
+/// What a host does later.
+#[derive(Debug)]
+enum Task {
+    Dialed(FlowId, String),
+    DialFailed(FlowId, FlowCode),
+    Resolved,
+    Wake(usize),
+}
+
+impl Host {
+    pub(crate) fn server(
+        name: &str,
+        address: SocketAddr,
+        config: EngineConfig<ServerRole>,
+    ) -> Self {
+        let engine = Engine::server(config).expect("invariant: the simulation's TLS suits QUIC");
+        Self::new(name, address, engine)
+    }
+
+    pub(crate) fn client(
+        name: &str,
+        address: SocketAddr,
+        config: EngineConfig<ClientRole>,
+        servers: Vec<SocketAddr>,
+        now: Instant,
+    ) -> Self {
+        let engine =
+            Engine::client(config, now).expect("invariant: the simulation's TLS suits QUIC");
+        let mut host = Self::new(name, address, engine);
+        host.resolved = Ok(servers);
+        host
+    }
+
+    fn new(name: &str, address: SocketAddr, engine: Engine<MemSocket>) -> Self {
+        Self {
+            name: name.to_owned(),
+            address,
+            engine,
+            apps: Vec::new(),
+            flow_of: Vec::new(),
+            app_of: BTreeMap::new(),
+            board: Rc::default(),
+            targets: BTreeMap::new(),
+            dial_timeout: Duration::from_secs(10),
+            resolved: Ok(Vec::new()),
+            resolve_after: Duration::ZERO,
+            agenda: BTreeMap::new(),
+            tasks: 0,
+            events: Vec::new(),
+            notes: Vec::new(),
+            buffer: Vec::new(),
+            busy: (None, 0),
+        }
+    }
+
+    /// What the transcript calls it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where datagrams for it go.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn set_address(&mut self, address: SocketAddr) {
+        self.address = address;
+    }
+
+    /// Server: what is behind a token, for dials from now on.
+    pub fn serve(&mut self, token: &str, dial: Dial, script: Script) {
+        self.targets.insert(token.to_owned(), (dial, script));
+    }
+
+    /// Server: the time after which a dial without an answer is given up.
+    pub fn set_dial_timeout(&mut self, timeout: Duration) {
+        self.dial_timeout = timeout;
+    }
+
+    /// Client: how and when the server's name resolves from now on.
+    pub fn set_resolver(&mut self, resolved: Resolved, after: Duration) {
+        self.resolved = resolved;
+        self.resolve_after = after;
+    }
+
+    /// Everything the engine has said so far.
+    pub fn events(&self) -> &[(Instant, Event)] {
+        &self.events
+    }
+
+    /// The engine.
+    pub fn engine(&mut self) -> &mut Engine<MemSocket> {
+        &mut self.engine
+    }
+
+    /// The applications, in the order in which their connections were made.
+    pub fn apps(&self) -> &[App] {
+        &self.apps
+    }
+
+    /// Server: the applications that were dialled for a token.
+    pub fn apps_of<'a>(&'a self, token: &'a str) -> impl Iterator<Item = &'a App> {
+        self.apps.iter().filter(move |app| app.name() == token)
+    }
+
+    /// Lines for the transcript since the last call.
+    pub(crate) fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Client: an application connects.
+    pub(crate) fn open(&mut self, now: Instant, token: &str, script: Script) -> usize {
+        let (index, socket) = self.connect(now, token, script);
+        let flow = self
+            .engine
+            .open_flow(now, socket, token.to_owned(), format!("app:{index}"));
+        self.attach(index, flow);
+        index
+    }
+
+    fn connect(&mut self, now: Instant, token: &str, script: Script) -> (usize, MemSocket) {
+        let index = self.apps.len();
+        let default = |value: usize, default: usize| if value == 0 { default } else { value };
+        let buffer = default(script.buffer, BUFFER);
+        let call_max = default(script.call_max, usize::MAX);
+        let (socket, app_socket) = socket::pair(index, &self.board, buffer, call_max);
+        self.apps
+            .push(App::new(token.to_owned(), app_socket, script, now));
+        self.flow_of.push(None);
+        self.board.borrow_mut().for_apps.push_back(index);
+        (index, socket)
+    }
+
+    fn attach(&mut self, index: usize, flow: Option<FlowId>) {
+        self.flow_of[index] = flow;
+        if let Some(flow) = flow {
+            self.app_of.insert(flow, index);
+        }
+    }
+
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        ecn: Option<u8>,
+        bytes: &[u8],
+    ) {
+        let local = Some(self.address.ip());
+        self.engine
+            .handle_datagram(now, from, local, ecn, BytesMut::from(bytes));
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let task = self.agenda.keys().next().map(|&(at, _)| at);
+        [task, self.engine.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Does all there is to do at `now`; datagrams go to `out`.
+    pub(crate) fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
+        loop {
+            self.count_round(now);
+            let mut worked = false;
+            if self.engine.next_timeout().is_some_and(|at| at <= now) {
+                self.engine.handle_timeout(now);
+                worked = true;
+            }
+            worked |= self.run_tasks(now);
+            worked |= self.run_apps(now);
+            worked |= self.tell_engine(now);
+            worked |= self.transmit(now, out);
+            worked |= self.take_events(now);
+            // The engine does its work when it is asked for datagrams, whether it has any or not.
+            let board = self.board.borrow();
+            if !worked && board.for_apps.is_empty() && board.for_engine.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Fails a run whose time stands still.
+    fn count_round(&mut self, now: Instant) {
+        if self.busy.0 != Some(now) {
+            self.busy = (Some(now), 0);
+        }
+        self.busy.1 += 1;
+        assert!(
+            self.busy.1 < ROUNDS_MAX,
+            "{} turns in circles: {ROUNDS_MAX} rounds at one instant; it wants to be woken {:?} from now; {:?}",
+            self.name,
+            self.next_timeout()
+                .map(|at| at.saturating_duration_since(now)),
+            self.engine.connection_reports(),
+        );
+    }
+
+    fn schedule(&mut self, at: Instant, task: Task) {
+        self.tasks += 1;
+        self.agenda.insert((at, self.tasks), task);
+    }
+
+    fn run_tasks(&mut self, now: Instant) -> bool {
+        let mut worked = false;
+        while let Some(entry) = self.agenda.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            worked = true;
+            match entry.remove() {
+                Task::Wake(index) => self.board.borrow_mut().for_apps.push_back(index),
+                Task::Resolved => {
+                    let resolved = self.resolved.clone();
+                    self.engine.handle_resolved(now, &resolved);
+                }
+                Task::DialFailed(flow, code) => self.engine.handle_dialed(now, flow, Err(code)),
+                Task::Dialed(flow, token) => {
+                    let script = self.targets.get(&token).map(|(_, script)| script.clone());
+                    let (index, socket) = self.connect(now, &token, script.unwrap_or_default());
+                    self.attach(index, Some(flow));
+                    self.engine
+                        .handle_dialed(now, flow, Ok((socket, format!("target:{index}"))));
+                }
+            }
+        }
+        worked
+    }
+
+    fn run_apps(&mut self, now: Instant) -> bool {
+        let mut worked = false;
+        loop {
+            let index = self.board.borrow_mut().for_apps.pop_front();
+            let Some(index) = index else { return worked };
+            worked = true;
+            let app = &mut self.apps[index];
+            app.socket.woken();
+            let wake = app.run(now);
+            if let Some(at) = wake {
+                self.schedule(at, Task::Wake(index));
+            }
+        }
+    }
+
+    fn tell_engine(&mut self, now: Instant) -> bool {
+        let mut worked = false;
+        loop {
+            let index = self.board.borrow_mut().for_engine.pop_front();
+            let Some(index) = index else { return worked };
+            worked = true;
+            let news = self.apps[index].socket.take_news();
+            if let Some(flow) = self.flow_of[index] {
+                self.engine
+                    .handle_socket(now, flow, news.readable, news.writable, news.failed);
+            }
+        }
+    }
+
+    fn transmit(&mut self, now: Instant, out: &mut Vec<Departure>) -> bool {
+        let mut worked = false;
+        while let Some(batch) = self.engine.poll_transmit(now, &mut self.buffer) {
+            worked = true;
+            let bytes = &self.buffer[..batch.size];
+            let segment = batch.segment_size.unwrap_or(batch.size).max(1);
+            for datagram in bytes.chunks(segment) {
+                out.push(Departure {
+                    to: batch.destination,
+                    ecn: batch.ecn,
+                    bytes: datagram.to_vec(),
+                });
+            }
+        }
+        worked
+    }
+
+    fn take_events(&mut self, now: Instant) -> bool {
+        let mut worked = false;
+        while let Some(event) = self.engine.poll_event() {
+            worked = true;
+            self.notes.push(describe(&event));
+            match &event {
+                Event::Resolve => self.schedule(now + self.resolve_after, Task::Resolved),
+                Event::Open(opened) => self.dial(now, &opened.clone()),
+                Event::FlowClosed(summary) => {
+                    if let Some(index) = self.app_of.remove(&summary.flow) {
+                        self.flow_of[index] = None;
+                    }
+                }
+                _ => {}
+            }
+            self.events.push((now, event));
+        }
+        worked
+    }
+
+    fn dial(&mut self, now: Instant, opened: &Opened) {
+        let dial = self.targets.get(&opened.token).map(|(dial, _)| *dial);
+        let (after, task) = match dial {
+            Some(Dial::Connects { after }) => {
+                (after, Task::Dialed(opened.flow, opened.token.clone()))
+            }
+            Some(Dial::Fails { after, code }) => (after, Task::DialFailed(opened.flow, code)),
+            Some(Dial::Never) => (
+                self.dial_timeout,
+                Task::DialFailed(opened.flow, FlowCode::DialTimeout),
+            ),
+            None => (
+                Duration::ZERO,
+                Task::DialFailed(opened.flow, FlowCode::NameNotFound),
+            ),
+        };
+        self.schedule(now + after, task);
+    }
+}
+
+/// An event in a line of a transcript; nothing in it differs between two runs of one seed.
+fn describe(event: &Event) -> String {
+    match event {
+        Event::Resolve => "wants the server's addresses".to_owned(),
+        Event::Connected {
+            connection,
+            remote,
+            protocol,
+            ..
+        } => {
+            format!(
+                "connection {:x} to {remote} is up: {protocol:?}",
+                connection.0
+            )
+        }
+        Event::ConnectFailed {
+            remote,
+            reason,
+            retry_in,
+        } => {
+            format!("no connection to {remote:?}: {reason}; again in {retry_in:?}")
+        }
+        Event::HandshakeFailed { remote, reason } => {
+            format!("no handshake with {remote}: {reason}")
+        }
+        Event::Disconnected {
+            connection,
+            reason,
+            flows,
+            ..
+        } => {
+            format!(
+                "connection {:x} is gone: {reason}; {flows} flows reset",
+                connection.0
+            )
+        }
+        Event::Unresponsive { connection, .. } => {
+            format!("connection {:x} does not answer", connection.0)
+        }
+        Event::Responsive { connection, .. } => {
+            format!("connection {:x} answers again", connection.0)
+        }
+        Event::Migrated {
+            connection,
+            from,
+            to,
+        } => {
+            format!("connection {:x} moved from {from} to {to}", connection.0)
+        }
+        Event::Open(opened) => format!("flow {:x} wants {:?}", opened.flow.0, opened.token),
+        Event::Established { flow, stream_id } => {
+            format!("flow {:x} is established on stream {stream_id}", flow.0)
+        }
+        Event::FlowClosed(summary) => format!(
+            "flow {:x} to {:?} is over: {:?}; {} bytes in, {} bytes out",
+            summary.flow.0,
+            summary.token,
+            summary.ending,
+            summary.bytes_to_tunnel,
+            summary.bytes_to_app
+        ),
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,66 @@
+//! The tunnel in virtual time: hosts with real engines, joined by links, driven by one event queue.
+//!
+//! Nothing here waits. A [`Network`] knows what happens next - a datagram arrives, a timer fires, an
+//! application wakes - and jumps there. A run is a function of its seed: the same seed gives the same
+//! events at the same times. (TLS keys come from the operating system, so ciphertext differs from run to
+//! run; its length does not.)
+//!
+//! # Order of use
+//!
+//! 1. [`Network::new`] with a [`Seed`], which also prints how to repeat a run that fails.
+//! 2. [`config::server`] and [`config::client`] give engine configurations with self-made TLS
+//!    credentials; change what the test is about, then [`Network::add_server`] and
+//!    [`Network::add_client`]. [`Network::add_original`] adds a server with the traps of the original,
+//!    [`Network::add_bare`] a QUIC client that a test drives stream by stream.
+//! 3. [`Network::link`] joins two hosts, with one [`LinkConfig`] for each direction. Hosts that are not
+//!    joined do not hear each other.
+//! 4. [`Host::serve`] says what a server finds behind a token: how a dial goes ([`Dial`]) and what the
+//!    application there does ([`Script`]).
+//! 5. [`Network::open`] connects an application to a client; it opens a flow for it.
+//! 6. [`Network::run_for`], [`Network::run_until`] let time pass. In between, change the world:
+//!    [`Network::set_link`], [`Network::move_host`], [`Network::replace`], [`Network::command`].
+//! 7. [`Network::outcome`] tells what an application has seen, [`Host::events`] what an engine said,
+//!    [`Transcript`] everything, as text.
+//!
+//! ```
+//! use std::time::Duration;
+//! use quictun_sim::{config, Dial, LinkConfig, Network, Read, Script, Seed, Write};
+//!
+//! let mut network = Network::new(Seed::fixed(1));
+//! let server = network.add_server("server", config::server(1));
+//! let client = network.add_client("client", config::client(1), server);
+//! let wire = LinkConfig { delay: Duration::from_millis(10), ..LinkConfig::default() };
+//! network.link(client, server, wire.clone(), wire);
+//! network.host(server).serve("echo", Dial::connects(), Script::echo());
+//!
+//! let app = network.open(client, "echo", Script::echoed(7).write([Write::Send(1000), Write::Finish]));
+//! network.run_until(Duration::from_secs(5), |network| network.outcome(app).is_over());
+//! assert!(network.outcome(app).is_clean());
+//! assert_eq!(network.outcome(app).received, 1000);
+//! ```
+#![forbid(unsafe_code)]
+
+mod app;
+mod bare;
+pub mod config;
+mod host;
+mod network;
+mod original;
+mod pattern;
+mod script;
+mod seed;
+mod socket;
+mod tls;
+mod transcript;
+
+pub use app::{App, Incoming, Outcome, Outgoing};
+pub use bare::Bare;
+pub use host::{Dial, Host};
+pub use network::{AppId, HostId, Network};
+pub use original::{Original, OriginalOptions};
+pub use quictun_engine as engine;
+pub use quictun_link::{Counters, LinkConfig, Outage, Reorder};
+pub use script::{Read, Script, Write};
+pub use seed::{Random, Seed};
+pub use socket::MemSocket;
+pub use transcript::{Detail, Transcript};

@@ -1,0 +1,365 @@
+//! A connection between an application and an engine, in memory, that fails as TCP does.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+
+use quictun_flow::Socket;
+
+/// Which sockets of a host have news, for the engine and for the applications.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    pub(crate) for_engine: VecDeque<usize>,
+    pub(crate) for_apps: VecDeque<usize>,
+}
+
+/// Both directions of one connection.
+#[derive(Debug)]
+struct Wire {
+    /// Index of the socket on its host.
+    index: usize,
+    board: Rc<RefCell<Board>>,
+    to_engine: Pipe,
+    to_app: Pipe,
+    /// Bytes that each direction holds.
+    capacity: usize,
+    /// Most bytes that one call moves.
+    call_max: usize,
+    app: End,
+    engine: End,
+    news: News,
+}
+
+#[derive(Debug, Default)]
+struct Pipe {
+    data: VecDeque<u8>,
+    fin: bool,
+}
+
+/// How an end of a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Open,
+    /// Closed: what arrives for it is answered with a reset.
+    Closed,
+    /// It sent a reset.
+    Reset,
+}
+
+/// What the engine has not yet been told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) failed: bool,
+    posted: bool,
+    app_posted: bool,
+}
+
+/// The engine's end.
+#[derive(Debug)]
+pub struct MemSocket {
+    wire: Rc<RefCell<Wire>>,
+    aborting: bool,
+}
+
+/// The application's end.
+#[derive(Debug)]
+pub(crate) struct AppSocket {
+    wire: Rc<RefCell<Wire>>,
+}
+
+/// What an application's read gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AppRead {
+    Bytes(usize),
+    Blocked,
+    Fin,
+    Reset,
+}
+
+/// A connection number `index` of a host whose directions hold `capacity` bytes each and whose calls
+/// move at most `call_max`.
+pub(crate) fn pair(
+    index: usize,
+    board: &Rc<RefCell<Board>>,
+    capacity: usize,
+    call_max: usize,
+) -> (MemSocket, AppSocket) {
+    let wire = Rc::new(RefCell::new(Wire {
+        index,
+        board: board.clone(),
+        to_engine: Pipe::default(),
+        to_app: Pipe::default(),
+        capacity,
+        call_max: call_max.max(1),
+        app: End::Open,
+        engine: End::Open,
+        news: News::default(),
+    }));
+    let socket = MemSocket {
+        wire: wire.clone(),
+        aborting: false,
+    };
+    (socket, AppSocket { wire })
+}
+
+impl Wire {
+    fn tell_engine(&mut self, readable: bool, writable: bool, failed: bool) {
+        self.news.readable |= readable;
+        self.news.writable |= writable;
+        self.news.failed |= failed;
+        if !std::mem::replace(&mut self.news.posted, true) {
+            self.board.borrow_mut().for_engine.push_back(self.index);
+        }
+    }
+
+    fn tell_app(&mut self) {
+        if !std::mem::replace(&mut self.news.app_posted, true) {
+            self.board.borrow_mut().for_apps.push_back(self.index);
+        }
+    }
+
+    /// A reset by either end loses what is under way in both directions.
+    fn clear(&mut self) {
+        self.to_engine.data.clear();
+        self.to_app.data.clear();
+    }
+}
+
+impl Pipe {
+    fn put(&mut self, bytes: &[u8], capacity: usize, most: usize) -> usize {
+        let room = capacity.saturating_sub(self.data.len());
+        let taken = bytes.len().min(room).min(most);
+        self.data.extend(&bytes[..taken]);
+        taken
+    }
+
+    fn take(&mut self, into: &mut Vec<u8>, most: usize) -> usize {
+        let count = most.min(self.data.len());
+        let (front, back) = self.data.as_slices();
+        let first = count.min(front.len());
+        into.extend_from_slice(&front[..first]);
+        into.extend_from_slice(&back[..count - first]);
+        self.data.drain(..count);
+        count
+    }
+}
+
+impl Socket for MemSocket {
+    fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        let mut wire = self.wire.borrow_mut();
+        if wire.app == End::Reset {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let most = (into.capacity() - into.len()).min(wire.call_max);
+        let was_full = wire.to_engine.data.len() >= wire.capacity;
+        let taken = wire.to_engine.take(into, most);
+        if taken == 0 {
+            let fin = wire.to_engine.fin;
+            return if fin {
+                Ok(0)
+            } else {
+                Err(io::ErrorKind::WouldBlock.into())
+            };
+        }
+        if was_full {
+            wire.tell_app();
+        }
+        Ok(taken)
+    }
+
+    fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut wire = self.wire.borrow_mut();
+        match wire.app {
+            End::Open => {}
+            End::Closed => {
+                // The kernel of the application's host answers with a reset.
+                wire.app = End::Reset;
+                wire.clear();
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            End::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
+        }
+        let (capacity, mut most) = (wire.capacity, wire.call_max);
+        let mut written = 0;
+        for chunk in chunks {
+            let taken = wire.to_app.put(chunk, capacity, most);
+            written += taken;
+            most -= taken;
+            if taken < chunk.len() {
+                break;
+            }
+        }
+        if written == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        wire.tell_app();
+        Ok(written)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let mut wire = self.wire.borrow_mut();
+        if wire.app == End::Reset {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        wire.to_app.fin = true;
+        wire.tell_app();
+        Ok(())
+    }
+
+    fn abort(&mut self) {
+        self.aborting = true;
+    }
+}
+
+impl Drop for MemSocket {
+    fn drop(&mut self) {
+        let mut wire = self.wire.borrow_mut();
+        // A kernel resets, too, where bytes are left unread.
+        if self.aborting || !wire.to_engine.data.is_empty() {
+            wire.engine = End::Reset;
+            wire.clear();
+        } else {
+            wire.engine = End::Closed;
+            wire.to_app.fin = true;
+        }
+        wire.tell_app();
+    }
+}
+
+impl AppSocket {
+    /// Takes the news for the engine off the board.
+    pub(crate) fn take_news(&self) -> News {
+        let mut wire = self.wire.borrow_mut();
+        let app_posted = wire.news.app_posted;
+        let news = std::mem::take(&mut wire.news);
+        wire.news.app_posted = app_posted;
+        news
+    }
+
+    /// Notes that the application has been woken.
+    pub(crate) fn woken(&self) {
+        self.wire.borrow_mut().news.app_posted = false;
+    }
+
+    pub(crate) fn read(&self, into: &mut Vec<u8>, most: usize) -> AppRead {
+        let mut wire = self.wire.borrow_mut();
+        if wire.engine == End::Reset {
+            return AppRead::Reset;
+        }
+        let was_full = wire.to_app.data.len() >= wire.capacity;
+        let taken = wire.to_app.take(into, most);
+        if taken > 0 {
+            if was_full {
+                wire.tell_engine(false, true, false);
+            }
+            return AppRead::Bytes(taken);
+        }
+        if wire.to_app.fin && most > 0 {
+            AppRead::Fin
+        } else {
+            AppRead::Blocked
+        }
+    }
+
+    /// How many bytes were taken; `None`: the connection was reset.
+    pub(crate) fn write(&self, bytes: &[u8]) -> Option<usize> {
+        let mut wire = self.wire.borrow_mut();
+        if wire.engine != End::Open {
+            return None;
+        }
+        let capacity = wire.capacity;
+        let taken = wire.to_engine.put(bytes, capacity, usize::MAX);
+        if taken > 0 {
+            wire.tell_engine(true, false, false);
+        }
+        Some(taken)
+    }
+
+    pub(crate) fn is_reset(&self) -> bool {
+        self.wire.borrow().engine == End::Reset
+    }
+
+    pub(crate) fn finish(&self) {
+        let mut wire = self.wire.borrow_mut();
+        wire.to_engine.fin = true;
+        wire.tell_engine(true, false, false);
+    }
+
+    pub(crate) fn abort(&self) {
+        let mut wire = self.wire.borrow_mut();
+        wire.app = End::Reset;
+        wire.clear();
+        wire.tell_engine(true, true, true);
+    }
+
+    /// Closes both directions: an orderly end if everything was read, a reset otherwise.
+    pub(crate) fn close(&self) {
+        let mut wire = self.wire.borrow_mut();
+        if wire.app != End::Open {
+            return;
+        }
+        if wire.to_app.data.is_empty() {
+            wire.app = End::Closed;
+            wire.to_engine.fin = true;
+            wire.tell_engine(true, true, false);
+        } else {
+            drop(wire);
+            self.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(capacity: usize) -> (MemSocket, AppSocket, Rc<RefCell<Board>>) {
+        let board = Rc::new(RefCell::new(Board::default()));
+        let (socket, app) = pair(0, &board, capacity, usize::MAX);
+        (socket, app, board)
+    }
+
+    #[test]
+    fn bytes_then_fin_arrive_and_the_other_direction_lives_on() {
+        let (mut socket, app, _board) = ends(4);
+        assert_eq!(app.write(b"abcdef"), Some(4));
+        app.finish();
+        let mut got = Vec::with_capacity(16);
+        assert_eq!(socket.read(&mut got).unwrap(), 4);
+        assert_eq!(socket.read(&mut got).unwrap(), 0);
+        assert_eq!(socket.write(&[IoSlice::new(b"ok")]).unwrap(), 2);
+        assert_eq!(app.read(&mut got, 10), AppRead::Bytes(2));
+        assert_eq!(got, b"abcdok");
+    }
+
+    #[test]
+    fn an_abort_is_seen_as_a_reset_and_a_plain_drop_as_a_fin() {
+        let (mut socket, app, _board) = ends(4);
+        socket.abort();
+        drop(socket);
+        assert_eq!(app.read(&mut Vec::new(), 1), AppRead::Reset);
+        let (socket, app, _board) = ends(4);
+        drop(socket);
+        assert_eq!(app.read(&mut Vec::new(), 1), AppRead::Fin);
+        assert_eq!(app.write(b"x"), None);
+        let (mut socket, app, _board) = ends(4);
+        app.abort();
+        let error = socket.read(&mut Vec::with_capacity(8)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        assert!(socket.finish().is_err());
+    }
+
+    #[test]
+    fn a_full_pipe_blocks_and_room_is_announced() {
+        let (mut socket, app, board) = ends(2);
+        assert_eq!(socket.write(&[IoSlice::new(b"abc")]).unwrap(), 2);
+        let error = socket.write(&[IoSlice::new(b"c")]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(app.read(&mut Vec::new(), 1), AppRead::Bytes(1));
+        assert_eq!(board.borrow_mut().for_engine.pop_front(), Some(0));
+        assert!(app.take_news().writable);
+    }
+}

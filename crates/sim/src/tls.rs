@@ -1,0 +1,123 @@
+//! Throw-away credentials: a self-signed server and a client that trusts exactly this server.
+//!
+//! All sizes are fixed (Ed25519, a serial number of one byte, no tickets), so that datagrams have the same lengths
+//! in every run.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
+};
+
+/// The name on the certificate.
+pub(crate) const SERVER_NAME: &str = "server.test";
+
+struct Credentials {
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+/// One key pair per process: making one takes longer than most runs.
+fn credentials() -> &'static Credentials {
+    static CREDENTIALS: OnceLock<Credentials> = OnceLock::new();
+    CREDENTIALS.get_or_init(|| {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)
+            .expect("invariant: Ed25519 is supported");
+        let mut parameters = rcgen::CertificateParams::new(vec![SERVER_NAME.to_owned()])
+            .expect("invariant: the name is a DNS name");
+        parameters.serial_number = Some(rcgen::SerialNumber::from(1));
+        let certificate = parameters
+            .self_signed(&key)
+            .expect("invariant: the parameters are complete");
+        Credentials {
+            certificate: certificate.der().clone(),
+            key: PrivateKeyDer::try_from(key.serialize_der())
+                .expect("invariant: rcgen writes PKCS#8"),
+        }
+    })
+}
+
+/// X25519 alone: its shares have one size.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        kx_groups: vec![aws_lc_rs::kx_group::X25519],
+        ..aws_lc_rs::default_provider()
+    })
+}
+
+/// A server that offers `protocols` (ALPN).
+pub(crate) fn server(protocols: &[&[u8]]) -> Arc<ServerConfig> {
+    let credentials = credentials();
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .expect("invariant: the provider has TLS 1.3")
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![credentials.certificate.clone()],
+            credentials.key.clone_key(),
+        )
+        .expect("invariant: key and certificate belong together");
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    config.send_tls13_tickets = 0;
+    Arc::new(config)
+}
+
+/// A client that offers `protocols` (ALPN) and trusts the server of [`server`] only.
+pub(crate) fn client(protocols: &[&[u8]]) -> Arc<ClientConfig> {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .expect("invariant: the provider has TLS 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(ThisServer))
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Arc::new(config)
+}
+
+/// Trusts one certificate, whatever the clock says.
+#[derive(Debug)]
+struct ThisServer;
+
+impl ServerCertVerifier for ThisServer {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if *end_entity == credentials().certificate {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(Error::InvalidCertificate(CertificateError::UnknownIssuer))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("QUIC uses TLS 1.3".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = provider().signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+}

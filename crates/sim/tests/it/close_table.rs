@@ -1,0 +1,299 @@
+//! The rows of the close mapping table, each with both protocols, begun by the application on either side.
+
+use std::time::Duration;
+
+use quictun_sim::engine::{Ending, Event};
+use quictun_sim::{
+    AppId, Dial, Incoming, LinkConfig, Outcome, Outgoing, Read, Script, Seed, Write,
+};
+use quictun_wire::code::FlowCode;
+
+use crate::world::{MS, PROTOCOLS, SECOND, World, limited, wire};
+
+/// Which application does first what the row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Client,
+    Server,
+}
+
+/// One flow between the application that acts and the other.
+struct Row {
+    world: World,
+    origin: Origin,
+    client_app: AppId,
+}
+
+impl Row {
+    fn new(
+        protocols: &[&[u8]],
+        origin: Origin,
+        link: LinkConfig,
+        acts: &[Write],
+        other: (&[Write], &[Read]),
+    ) -> Self {
+        let mut world = World::new(Seed::fixed(4), protocols, link);
+        world.connect();
+        let (mut client, mut server) = (Script::client(1), Script::server(1));
+        let (acting, answering) = match origin {
+            Origin::Client => (&mut client, &mut server),
+            Origin::Server => (&mut server, &mut client),
+        };
+        acting.write = acts.to_vec();
+        answering.write = other.0.to_vec();
+        answering.read = other.1.to_vec();
+        world
+            .network
+            .host(world.server)
+            .serve("row", Dial::connects(), server);
+        let client_app = world.network.open(world.client, "row", client);
+        Self {
+            world,
+            origin,
+            client_app,
+        }
+    }
+
+    /// The application that acts, and the other.
+    fn apps(&self) -> (Outcome, Outcome) {
+        let client = self.world.network.outcome(self.client_app).clone();
+        let server = self.world.network.dialled(self.world.server, "row");
+        let server = server.expect("the target is dialled").clone();
+        match self.origin {
+            Origin::Client => (client, server),
+            Origin::Server => (server, client),
+        }
+    }
+
+    fn run(&mut self, time: Duration) {
+        self.world.network.run_for(time);
+    }
+
+    /// How the flow ended on the side of the application that acts, and on the other.
+    fn endings(&mut self) -> (Ending, Ending) {
+        let client = self.world.closed(self.world.client)[0].ending;
+        let server = self.world.closed(self.world.server)[0].ending;
+        match self.origin {
+            Origin::Client => (client, server),
+            Origin::Server => (server, client),
+        }
+    }
+}
+
+/// Runs a row in all four ways.
+fn each(row: impl Fn(&[&[u8]], Origin)) {
+    for protocols in PROTOCOLS {
+        for origin in [Origin::Client, Origin::Server] {
+            row(protocols, origin);
+        }
+    }
+}
+
+#[test]
+fn row_1_fin_from_an_application_finishes_its_direction_and_leaves_the_other_open() {
+    each(|protocols, origin| {
+        let later = [Write::Wait(3 * SECOND), Write::Send(100_000), Write::Finish];
+        let acts = [Write::Send(1000), Write::Finish];
+        let mut row = Row::new(protocols, origin, wire(20 * MS), &acts, (&later, &[]));
+        row.run(2 * SECOND);
+        let (acting, other) = row.apps();
+        assert_eq!(
+            (acting.incoming, other.incoming),
+            (Incoming::Open, Incoming::Fin),
+            "{origin:?}"
+        );
+        assert_eq!(other.received, 1000);
+        row.run(5 * SECOND);
+        let (acting, other) = row.apps();
+        assert!(
+            acting.is_clean() && other.is_clean(),
+            "{origin:?}: {acting:?} {other:?}"
+        );
+        assert_eq!(acting.received, 100_000);
+        assert_eq!(row.endings(), (Ending::Finished, Ending::Finished));
+        row.world.check_nothing_left();
+    });
+}
+
+#[test]
+fn row_2_a_received_fin_is_passed_on_after_all_bytes_and_the_application_is_still_read() {
+    each(|protocols, origin| {
+        // The other application is in the middle of a long, slow answer when it is told of the end.
+        let answer = [
+            Write::Send(500_000),
+            Write::ReceivedEnd,
+            Write::Send(300_000),
+            Write::Finish,
+        ];
+        let slowly = [Read::Slowly {
+            bytes: 10_000,
+            every: 50 * MS,
+        }];
+        let acts = [Write::Send(200_000), Write::Finish];
+        let mut row = Row::new(protocols, origin, wire(20 * MS), &acts, (&answer, &slowly));
+        row.run(20 * SECOND);
+        let (acting, other) = row.apps();
+        assert!(
+            acting.is_clean() && other.is_clean(),
+            "{origin:?}: {acting:?} {other:?}"
+        );
+        assert_eq!((acting.received, other.received), (800_000, 200_000));
+        row.world.check_nothing_left();
+    });
+}
+
+#[test]
+fn row_3_a_reset_by_an_application_cuts_both_directions_and_says_so() {
+    each(|protocols, origin| {
+        let acts = [Write::Send(50_000), Write::Received(20_000), Write::Abort];
+        let busy = [Write::Send(5_000_000), Write::Finish];
+        let mut row = Row::new(protocols, origin, wire(20 * MS), &acts, (&busy, &[]));
+        row.run(2 * SECOND);
+        let (acting, other) = row.apps();
+        assert_eq!(acting.outgoing, Outgoing::Aborted);
+        assert_eq!(
+            (other.incoming, other.outgoing),
+            (Incoming::Reset, Outgoing::Reset),
+            "{origin:?}"
+        );
+        let (here, there) = row.endings();
+        assert_eq!(here, Ending::AppReset);
+        assert_eq!(there, Ending::PeerReset(Some(FlowCode::AppReset)));
+        row.world.check_nothing_left();
+    });
+}
+
+#[test]
+fn row_4_a_received_reset_never_looks_like_an_end_even_after_the_last_byte() {
+    each(|protocols, origin| {
+        // Everything the application sent has been delivered and read; only the cut is still to come.
+        let acts = [Write::Send(30_000), Write::Wait(SECOND), Write::Abort];
+        let mut row = Row::new(
+            protocols,
+            origin,
+            wire(20 * MS),
+            &acts,
+            (&[Write::ReceivedEnd], &[]),
+        );
+        row.run(900 * MS);
+        assert_eq!(row.apps().1.received, 30_000);
+        row.run(SECOND);
+        let (_, other) = row.apps();
+        assert_eq!(
+            (other.incoming, other.outgoing),
+            (Incoming::Reset, Outgoing::Reset),
+            "{origin:?}"
+        );
+        row.world.check_nothing_left();
+    });
+}
+
+#[test]
+fn row_4_a_received_reset_overtakes_bytes_that_the_application_has_not_read() {
+    each(|protocols, origin| {
+        let acts = [Write::Send(2_000_000), Write::Abort];
+        let mut row = Row::new(
+            protocols,
+            origin,
+            wire(20 * MS),
+            &acts,
+            (&[], &[Read::Never]),
+        );
+        row.run(5 * SECOND);
+        let (acting, other) = row.apps();
+        assert_eq!((acting.outgoing, other.received), (Outgoing::Aborted, 0));
+        assert_eq!(
+            (other.incoming, other.outgoing),
+            (Incoming::Reset, Outgoing::Reset),
+            "{origin:?}"
+        );
+        row.world.check_nothing_left();
+    });
+}
+
+#[test]
+fn row_5_an_application_whose_reader_has_gone_is_reset_and_does_not_stall() {
+    each(|protocols, origin| {
+        // A half-closed application goes away: its peer, in the middle of an answer, must hear of it
+        // although nothing more can come to it.
+        let acts = [
+            Write::Send(1000),
+            Write::Finish,
+            Write::Received(100_000),
+            Write::Close,
+        ];
+        let answer = [Write::ReceivedEnd, Write::Send(50_000_000), Write::Finish];
+        let mut row = Row::new(protocols, origin, wire(20 * MS), &acts, (&answer, &[]));
+        row.run(3 * SECOND);
+        let (acting, other) = row.apps();
+        assert_eq!(acting.incoming, Incoming::Dropped);
+        assert_eq!(
+            other.incoming,
+            Incoming::Fin,
+            "the end that came before stays an end"
+        );
+        assert_eq!(other.outgoing, Outgoing::Reset, "{origin:?}: {other:?}");
+        assert!(other.sent < 50_000_000);
+        row.world.check_nothing_left();
+    });
+}
+
+#[test]
+fn row_6_a_lost_connection_resets_every_flow_and_is_told_once() {
+    each(|protocols, _| {
+        let mut world = World::new(Seed::fixed(5), protocols, limited(2_000_000, 20 * MS));
+        world.connect();
+        let (client, server) = (world.client, world.server);
+        let mut apps = Vec::new();
+        for number in 0..7u64 {
+            let token = format!("flow {number}");
+            let busy = [Write::Send(1_000_000_000), Write::Finish];
+            world.network.host(server).serve(
+                &token,
+                Dial::connects(),
+                Script::server(number).write(busy),
+            );
+            apps.push(
+                world
+                    .network
+                    .open(client, &token, Script::client(number).write(busy)),
+            );
+        }
+        world.network.run_for(SECOND);
+        for (from, to) in [(client, server), (server, client)] {
+            world.network.set_link(from, to, |link| link.loss = 1.0);
+        }
+        world.network.run_for(90 * SECOND);
+        for (number, &app) in apps.iter().enumerate() {
+            let outcome = world.network.outcome(app);
+            assert_eq!(
+                (outcome.incoming, outcome.outgoing),
+                (Incoming::Reset, Outgoing::Reset)
+            );
+            let outcome = world
+                .network
+                .dialled(server, &format!("flow {number}"))
+                .expect("dialled");
+            assert_eq!(
+                (outcome.incoming, outcome.outgoing),
+                (Incoming::Reset, Outgoing::Reset)
+            );
+        }
+        for host in [client, server] {
+            let lost = |event: &Event| matches!(event, Event::Disconnected { flows: 7, .. });
+            assert_eq!(world.count(host, lost), 1);
+            assert_eq!(
+                world.count(host, |event| matches!(event, Event::Disconnected { .. })),
+                1
+            );
+            let abandoned = Ending::Abandoned(FlowCode::ConnectionLost);
+            assert!(
+                world
+                    .closed(host)
+                    .iter()
+                    .all(|summary| summary.ending == abandoned)
+            );
+        }
+        world.check_nothing_left();
+    });
+}

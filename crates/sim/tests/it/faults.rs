@@ -1,0 +1,500 @@
+//! What breaks, and what must go on regardless.
+
+use std::time::Duration;
+
+use quictun_sim::engine::{Event, LossReason};
+use quictun_sim::{AppId, Dial, Incoming, Network, Outage, Read, Script, Seed, Write, config};
+use quictun_wire::code::CloseCode;
+
+use crate::world::{MS, PROTOCOLS, SECOND, World, limited, wire};
+
+/// Bytes per second of the links here.
+const RATE: u64 = 2_500_000;
+
+/// A world with a connection and, behind "bulk", a target that sends without end.
+fn world(link: quictun_sim::LinkConfig) -> World {
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, link);
+    world.connect();
+    let host = world.network.host(world.server);
+    host.serve(
+        "bulk",
+        Dial::connects(),
+        Script::server(1).write([Write::Send(u64::MAX / 4)]),
+    );
+    host.serve(
+        "sink",
+        Dial::connects(),
+        Script::server(2).write([Write::ReceivedEnd, Write::Finish]),
+    );
+    host.serve("echo", Dial::connects(), Script::echo());
+    world
+}
+
+impl World {
+    fn echo(&mut self) -> AppId {
+        let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
+        self.network.open(self.client, "echo", script)
+    }
+
+    fn echoes_within(&mut self, most: Duration) {
+        let app = self.echo();
+        self.network
+            .run_until(most, |network| network.outcome(app).is_over());
+        assert!(self.network.outcome(app).is_clean());
+    }
+
+    fn received(&self, app: AppId) -> u64 {
+        self.network.outcome(app).received
+    }
+
+    fn lost(&mut self) -> Vec<LossReason> {
+        let events = self.network.host(self.client).events().iter();
+        let reasons = events.filter_map(|(_, event)| match event {
+            Event::Disconnected { reason, .. } => Some(reason.clone()),
+            _ => None,
+        });
+        reasons.collect()
+    }
+}
+
+#[test]
+fn a_client_learns_at_once_of_a_restarted_server_that_keeps_its_key() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let app = world.network.open(
+        world.client,
+        "sink",
+        Script::client(2).write([Write::Send(u64::MAX / 4)]),
+    );
+    world.network.run_for(SECOND);
+    let server = world.server;
+    world.network.replace(server, config::server(77));
+    world
+        .network
+        .host(server)
+        .serve("echo", Dial::connects(), Script::echo());
+    let took = world
+        .network
+        .run_until(SECOND, |network| network.outcome(app).is_over());
+    assert!(took <= 60 * MS, "{took:?}");
+    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
+    assert_eq!(world.lost(), [LossReason::Reset]);
+    world.echoes_within(100 * MS);
+}
+
+#[test]
+fn an_idle_client_learns_of_a_restarted_server_by_its_next_sign_of_life() {
+    let mut world = world(limited(RATE, 20 * MS));
+    world.network.replace(world.server, config::server(77));
+    world
+        .network
+        .host(world.server)
+        .serve("echo", Dial::connects(), Script::echo());
+    world.network.run_for(2100 * MS);
+    assert_eq!(world.lost(), [LossReason::Reset]);
+    world.echoes_within(30 * MS);
+}
+
+#[test]
+fn a_client_leaves_a_restarted_server_with_another_key_within_five_seconds() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let app = world
+        .network
+        .open(world.client, "bulk", Script::client(1).write([]));
+    world.network.run_for(SECOND);
+    let mut fresh = config::server(77);
+    fresh.reset_key = [1; 32];
+    world.network.replace(world.server, fresh);
+    world
+        .network
+        .host(world.server)
+        .serve("echo", Dial::connects(), Script::echo());
+    let client = world.client;
+    let unresponsive = |event: &Event| matches!(event, Event::Unresponsive { .. });
+    let told = |network: &mut Network| {
+        let events = network.host(client).events();
+        events.iter().any(|(_, event)| unresponsive(event))
+    };
+    let took = world.network.run_until(10 * SECOND, told);
+    assert!(took <= 5 * SECOND, "{took:?}");
+    world.network.run_for(100 * MS);
+    world.echoes_within(30 * MS);
+    // The old connection's flow waits, as long as there is hope.
+    assert_eq!(world.network.outcome(app).incoming, Incoming::Open);
+    world.network.run_for(60 * SECOND);
+    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
+    assert_eq!(world.lost(), [LossReason::TimedOut]);
+}
+
+#[test]
+fn flows_outlive_thirty_seconds_without_a_link() {
+    let mut link = limited(RATE, 20 * MS);
+    let outage = Outage {
+        from: 5 * SECOND,
+        until: 35 * SECOND,
+    };
+    link.outages.push(outage);
+    let mut world = world(link);
+    let down = world
+        .network
+        .open(world.client, "bulk", Script::client(1).write([]));
+    let bytes = 10 * RATE;
+    let script = Script::client(2).write([Write::Send(bytes), Write::Finish]);
+    let up = world.network.open(world.client, "sink", script);
+    let quiet = world.network.open(
+        world.client,
+        "echo",
+        Script::echoed(1).write([
+            Write::Send(10),
+            Write::Wait(33 * SECOND),
+            Write::Send(10),
+            Write::Received(20),
+            Write::Finish,
+        ]),
+    );
+    world.network.run_for(35 * SECOND - world.network.elapsed());
+    let before = world.received(down);
+    world.network.run_for(2 * SECOND);
+    let after = world.received(down);
+    assert!(
+        after > before + 100_000,
+        "{before} bytes before the outage, {after} two seconds after it"
+    );
+    assert!(
+        world.network.outcome(quiet).is_clean(),
+        "{:?}",
+        world.network.outcome(quiet)
+    );
+    world
+        .network
+        .run_until(30 * SECOND, |network| network.outcome(up).is_over());
+    assert!(world.network.outcome(up).is_clean());
+    assert_eq!(
+        world
+            .network
+            .dialled(world.server, "sink")
+            .map(|sink| sink.received),
+        Some(bytes)
+    );
+    assert_eq!(world.lost(), []);
+}
+
+#[test]
+fn silence_is_told_once_and_only_its_end_is_told_after_it() {
+    let mut link = limited(RATE, 20 * MS);
+    link.outages.push(Outage {
+        from: 5 * SECOND,
+        until: 20 * SECOND,
+    });
+    for flows in [0, 1] {
+        let mut world = world(link.clone());
+        if flows == 1 {
+            world.network.open(world.client, "bulk", Script::client(1));
+        }
+        world.network.run_for(30 * SECOND);
+        let (client, server) = (world.client, world.server);
+        let mut told = |host| {
+            let silent = world.count(host, |event| matches!(event, Event::Unresponsive { .. }));
+            (
+                silent,
+                world.count(host, |event| matches!(event, Event::Responsive { .. })),
+            )
+        };
+        assert_eq!(told(client), (1, 1));
+        assert_eq!(told(server), (flows, flows));
+    }
+}
+
+#[test]
+fn transfers_go_on_when_the_client_gets_another_address() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let down = world
+        .network
+        .open(world.client, "bulk", Script::client(1).write([]));
+    world.network.run_for(2 * SECOND);
+    let rate = world.received(down) / 2;
+    world.network.move_host(world.client);
+    world.network.run_for(5 * SECOND);
+    // A client that only receives does not notice; its next sign of life tells the server.
+    let expected = 2 * rate + 2 * rate;
+    assert!(
+        world.received(down) > expected,
+        "{} of {expected}",
+        world.received(down)
+    );
+    let up = world.network.open(
+        world.client,
+        "sink",
+        Script::client(2).write([Write::Send(3 * RATE), Write::Finish]),
+    );
+    world.network.run_for(SECOND);
+    world.network.move_host(world.client);
+    world.network.run_for(SECOND);
+    let arrived = world
+        .network
+        .dialled(world.server, "sink")
+        .map_or(0, |sink| sink.received);
+    assert!(
+        arrived > RATE,
+        "{arrived} bytes in two seconds with a move between them"
+    );
+    world
+        .network
+        .run_until(10 * SECOND, |network| network.outcome(up).is_over());
+    assert!(world.network.outcome(up).is_clean());
+    let server = world.server;
+    assert_eq!(
+        world.count(server, |event| matches!(event, Event::Migrated { .. })),
+        2
+    );
+    assert_eq!(world.lost(), []);
+}
+
+/// Some applications stop reading for 20 s while one goes on; returns the share of the link that this one
+/// got meanwhile, and the most bytes that one of the others has cost.
+fn stalls(stalled: u64, loss: f64) -> (f64, u64) {
+    let mut link = limited(RATE, 20 * MS);
+    link.loss = loss;
+    let mut client = config::client(1);
+    client.transport.stream_window = WINDOW;
+    let mut world = World::with(
+        Seed::fixed(1),
+        client,
+        config::server(1),
+        link.clone(),
+        link,
+    );
+    world.connect();
+    let bytes = 8_000_000;
+    let host = world.network.host(world.server);
+    host.serve(
+        "bulk",
+        Dial::connects(),
+        Script::server(1).write([Write::Send(u64::MAX / 4)]),
+    );
+    let sleeper = Script::client(1)
+        .read([Read::Bytes(1000), Read::Pause(20 * SECOND)])
+        .write([Write::Finish]);
+    let mut sleepers = Vec::new();
+    for number in 0..stalled {
+        let token = format!("sleeper {number}");
+        let answer = Script::server(1).write([Write::Send(bytes), Write::Finish]);
+        world
+            .network
+            .host(world.server)
+            .serve(&token, Dial::connects(), answer);
+        sleepers.push((
+            world.network.open(world.client, &token, sleeper.clone()),
+            token,
+        ));
+    }
+    world.network.run_for(8 * SECOND);
+    let busy = Script::client(1).write([Write::Wait(11 * SECOND), Write::Abort]);
+    let busy = world.network.open(world.client, "bulk", busy);
+    world.network.run_for(SECOND);
+    let before = world.received(busy);
+    world.network.run_for(9 * SECOND);
+    let got = world.received(busy) - before;
+    let sent = sleepers
+        .iter()
+        .filter_map(|(_, token)| world.network.dialled(world.server, token));
+    let cost = sent.map(|outcome| outcome.sent).max().unwrap_or(0);
+    let over = |network: &mut Network| {
+        sleepers
+            .iter()
+            .all(|(app, _)| network.outcome(*app).is_over())
+    };
+    world.network.run_until(300 * SECOND, over);
+    for (app, _) in &sleepers {
+        assert!(world.network.outcome(*app).is_clean());
+        assert_eq!(world.received(*app), bytes);
+    }
+    world.check_nothing_left();
+    #[expect(clippy::cast_precision_loss, reason = "a share")]
+    let share = got as f64 / (RATE * 9) as f64;
+    (share, cost)
+}
+
+/// Stream window of the side whose applications stop reading.
+const WINDOW: u32 = 512 * 1024;
+
+#[test]
+fn an_application_that_stops_reading_costs_a_bounded_amount_and_slows_nobody() {
+    for (stalled, loss, least) in [(1, 0.0, 0.9), (6, 0.0, 0.9), (6, 0.002, 0.2)] {
+        let (share, cost) = stalls(stalled, loss);
+        let alone = if loss > 0.0 { stalls(0, loss).0 } else { 0.959 };
+        assert!(
+            share >= alone * 0.8 && share > least,
+            "{stalled} stalled: {share} of the link, alone {alone}"
+        );
+        // What may be on its way, what may be held beyond gaps, and the applications' own buffers.
+        let most = 3 * u64::from(WINDOW) + 4 * 64 * 1024;
+        assert!(
+            cost <= most,
+            "{stalled} stalled at {loss}: {cost} bytes of {most}"
+        );
+    }
+}
+
+#[test]
+fn attempts_to_reach_a_name_that_does_not_resolve_go_on_for_ever_and_back_off() {
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let nowhere = Err("no such name".to_owned());
+    world
+        .network
+        .host(world.client)
+        .set_resolver(nowhere, 5 * MS);
+    world.network.run_for(600 * SECOND);
+    let events = world.network.host(world.client).events().iter();
+    let waits: Vec<Duration> = events
+        .filter_map(|(_, event)| match event {
+            Event::ConnectFailed {
+                retry_in,
+                reason: LossReason::Resolve(_),
+                ..
+            } => Some(*retry_in),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(waits[0], Duration::ZERO, "the first retry comes at once");
+    assert!(waits[1] >= 100 * MS && waits[1] <= 200 * MS, "{waits:?}");
+    let late = &waits[10..];
+    assert!(late.len() > 100, "{} attempts in ten minutes", waits.len());
+    assert!(
+        late.iter()
+            .all(|&wait| wait >= 2500 * MS && wait <= 5 * SECOND),
+        "{late:?}"
+    );
+    let spread = *late.iter().max().expect("many") - *late.iter().min().expect("many");
+    assert!(spread > SECOND, "the waits are spread: {spread:?}");
+    let server = world.network.address(world.server);
+    world
+        .network
+        .host(world.client)
+        .set_resolver(Ok(vec![server]), 5 * MS);
+    world
+        .network
+        .host(world.server)
+        .serve("echo", Dial::connects(), Script::echo());
+    world.echoes_within(6 * SECOND);
+}
+
+#[test]
+fn a_dead_address_costs_a_quarter_of_a_second_where_there_is_another() {
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let server = world.network.address(world.server);
+    let dead = "10.9.9.9:7500".parse().expect("an address");
+    world
+        .network
+        .host(world.client)
+        .set_resolver(Ok(vec![dead, server]), Duration::ZERO);
+    world
+        .network
+        .host(world.server)
+        .serve("echo", Dial::connects(), Script::echo());
+    world.echoes_within(300 * MS);
+    world.network.run_for(30 * SECOND);
+    assert_eq!(
+        world
+            .network
+            .host(world.client)
+            .engine()
+            .connection_reports()
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn a_flow_that_waits_too_long_for_a_connection_is_reset() {
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let (client, server) = (world.client, world.server);
+    world
+        .network
+        .set_link(client, server, |link| link.loss = 1.0);
+    let app = world.echo();
+    world.network.run_for(29 * SECOND);
+    assert_eq!(world.network.outcome(app).incoming, Incoming::Open);
+    world.network.run_for(2 * SECOND);
+    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
+    world.check_nothing_left();
+    world
+        .network
+        .set_link(client, server, |link| link.loss = 0.0);
+    world
+        .network
+        .host(server)
+        .serve("echo", Dial::connects(), Script::echo());
+    world.echoes_within(20 * SECOND);
+}
+
+#[test]
+fn a_server_that_closes_every_connection_is_not_stormed() {
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let server = world.server;
+    let mut seen = 0;
+    for _ in 0..6000 {
+        world.network.run_for(10 * MS);
+        let events = world.network.host(server).events().iter().skip(seen);
+        let connected: Vec<_> = events
+            .filter_map(|(_, event)| match event {
+                Event::Connected { connection, .. } => Some(*connection),
+                _ => None,
+            })
+            .collect();
+        seen = world.network.host(server).events().len();
+        for connection in connected {
+            world.network.command(server, |engine, now| {
+                engine.close_connection(now, connection, CloseCode::NotAuthorized);
+            });
+        }
+    }
+    let attempts = world.count(server, |event| matches!(event, Event::Connected { .. }));
+    assert!(
+        (8..40).contains(&attempts),
+        "{attempts} connections in a minute"
+    );
+}
+
+#[test]
+fn closing_tells_both_sides_and_leaves_nothing() {
+    for protocols in PROTOCOLS {
+        for closes in ["client", "server"] {
+            let mut world = World::new(Seed::fixed(1), protocols, limited(RATE, 20 * MS));
+            world.connect();
+            let busy = [Write::Send(u64::MAX / 4)];
+            world.network.host(world.server).serve(
+                "bulk",
+                Dial::connects(),
+                Script::server(1).write(busy),
+            );
+            let app = world
+                .network
+                .open(world.client, "bulk", Script::client(1).write(busy));
+            world.network.run_for(SECOND);
+            let host = if closes == "client" {
+                world.client
+            } else {
+                world.server
+            };
+            world.network.command(host, |engine, now| engine.close(now));
+            world.network.run_for(SECOND);
+            assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
+            let there = world
+                .network
+                .dialled(world.server, "bulk")
+                .expect("dialled");
+            assert_eq!(there.incoming, Incoming::Reset);
+            world.check_nothing_left();
+            for side in [world.client, world.server] {
+                let totals = world.network.host(side).engine().totals();
+                assert_eq!(totals.connections_lost, u64::from(side != host));
+                // A client goes on trying, and a server that has closed refuses it.
+                assert_eq!(
+                    totals.handshakes_failed == 0,
+                    host == world.client,
+                    "{closes}: {totals:?}"
+                );
+            }
+        }
+    }
+}

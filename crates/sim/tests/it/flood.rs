@@ -1,0 +1,131 @@
+//! Strangers by the thousand who begin a handshake and never finish it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use quictun_sim::{Dial, HostId, Network, Script, Seed, Write, config};
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use quinn_proto::{ClientConfig, Endpoint, EndpointConfig};
+
+use crate::world::{MS, SECOND, World, wire};
+
+/// First flights of clients that will never answer, each from an address of its own.
+struct Strangers {
+    endpoint: Endpoint,
+    config: ClientConfig,
+    server: SocketAddr,
+    next: u32,
+}
+
+impl Strangers {
+    fn new(network: &Network, server: HostId) -> Self {
+        let tls = rustls::ClientConfig::clone(&config::client_tls(config::NATIVE));
+        let crypto = QuicClientConfig::try_from(tls).expect("TLS for QUIC");
+        Self {
+            endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None),
+            config: ClientConfig::new(Arc::new(crypto)),
+            server: network.address(server),
+            next: 0,
+        }
+    }
+
+    fn knock(&mut self, network: &mut Network, server: HostId) {
+        self.next += 1;
+        let [_, high, middle, low] = self.next.to_be_bytes();
+        let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(172, 16 + high, middle, low)), 4000);
+        let (handle, mut connection) = self
+            .endpoint
+            .connect(
+                network.now(),
+                self.config.clone(),
+                self.server,
+                "server.test",
+            )
+            .expect("a valid address");
+        let mut bytes = Vec::new();
+        let transmit = connection
+            .poll_transmit(network.now(), 1, &mut bytes)
+            .expect("a first flight");
+        bytes.truncate(transmit.size);
+        network.inject(from, server, bytes);
+        self.endpoint
+            .handle_event(handle, quinn_proto::EndpointEvent::drained());
+    }
+}
+
+/// Lets `strangers` come in a second; a legitimate client arrives in the middle of it.
+fn flood(count: u32, retry_above: usize) -> World {
+    let mut server = config::server(1);
+    server.role.max_handshakes = 128;
+    server.role.retry_above = retry_above;
+    let mut world = World::with(
+        Seed::fixed(1),
+        config::client(1),
+        server,
+        wire(20 * MS),
+        wire(20 * MS),
+    );
+    let host = world.server;
+    world
+        .network
+        .host(host)
+        .serve("echo", Dial::connects(), Script::echo());
+    let mut strangers = Strangers::new(&world.network, host);
+    let nobody = Err("not yet".to_owned());
+    world
+        .network
+        .host(world.client)
+        .set_resolver(nobody, SECOND / 2);
+    let address = world.network.address(host);
+    world
+        .network
+        .host(world.client)
+        .set_resolver(Ok(vec![address]), SECOND / 2);
+    let app = world.network.open(
+        world.client,
+        "echo",
+        Script::echoed(1).write([Write::Send(100), Write::Finish]),
+    );
+    let mut most = 0;
+    for _ in 0..1000 {
+        for _ in 0..count / 1000 {
+            strangers.knock(&mut world.network, host);
+        }
+        world.network.run_for(MS);
+        most = most.max(world.network.host(host).engine().connection_reports().len());
+    }
+    assert!(most <= 128 + 2, "{most} connections at once");
+    let outcome = world.network.outcome(app);
+    assert!(outcome.is_clean(), "{outcome:?}");
+    let after = outcome.first_byte_after().expect("an answer");
+    // Its look-up, perhaps a Retry, the handshake, the answer.
+    assert!(after <= SECOND / 2 + 65 * MS, "{after:?}");
+    world
+}
+
+#[test]
+fn half_open_handshakes_are_bounded_and_a_legitimate_client_gets_in() {
+    let mut world = flood(10_000, 64);
+    world.network.run_for(30 * SECOND);
+    let left = world
+        .network
+        .host(world.server)
+        .engine()
+        .connection_reports()
+        .len();
+    assert_eq!(left, 1, "the strangers are forgotten");
+}
+
+#[test]
+fn without_retry_the_oldest_gives_way() {
+    // As long as a handshake takes no longer than it takes strangers to fill the table.
+    let mut world = flood(2000, usize::MAX);
+    world.network.run_for(30 * SECOND);
+    let left = world
+        .network
+        .host(world.server)
+        .engine()
+        .connection_reports()
+        .len();
+    assert_eq!(left, 1, "the strangers are forgotten");
+}

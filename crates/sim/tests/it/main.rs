@@ -1,0 +1,14 @@
+//! The tunnel in virtual time: real engines, simulated links and applications.
+//!
+//! Repeat one seed of the random runs with
+//! `QUICTUN_SEED=<seed> cargo test -p quictun-sim --test it <test>`.
+
+mod close_table;
+mod determinism;
+mod faults;
+mod flood;
+mod open;
+mod oracle;
+mod original;
+mod throughput;
+mod world;

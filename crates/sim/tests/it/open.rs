@@ -1,0 +1,338 @@
+//! How flows are opened: latency, refusals, fragments, and one flow's trouble that is not another's.
+
+use std::time::Duration;
+
+use quictun_sim::engine::Ending;
+use quictun_sim::{AppId, Dial, HostId, Incoming, Network, Script, Seed, Write, config};
+use quictun_wire::code::FlowCode;
+use quictun_wire::open::Open;
+use quictun_wire::token;
+
+use crate::world::{MS, PROTOCOLS, SECOND, World, limited, wire};
+
+/// An application that asks and is answered.
+fn asks(number: u64) -> Script {
+    Script::client(number).write([Write::Send(100), Write::ReceivedEnd, Write::Finish])
+}
+
+/// Its peer.
+fn answers(number: u64) -> Script {
+    Script::server(number).write([Write::Received(100), Write::Send(1000), Write::Finish])
+}
+
+#[test]
+fn the_first_byte_takes_one_round_trip_and_the_dial() {
+    let (round_trip, dial) = (25 * MS, 7 * MS);
+    for protocols in PROTOCOLS {
+        let mut world = World::new(Seed::fixed(1), protocols, wire(round_trip));
+        world.connect();
+        let greets = Script::server(2).write([Write::Send(40), Write::Finish]);
+        let host = world.network.host(world.server);
+        host.serve("asked", Dial::Connects { after: dial }, answers(1));
+        host.serve("greeting", Dial::Connects { after: dial }, greets);
+        let listens = Script::client(2).write([Write::ReceivedEnd, Write::Finish]);
+        let apps = [
+            world.network.open(world.client, "asked", asks(1)),
+            world.network.open(world.client, "greeting", listens),
+        ];
+        world.network.run_for(SECOND);
+        for app in apps {
+            let outcome = world.network.outcome(app);
+            let after = outcome.first_byte_after().expect("an answer");
+            assert!(after <= round_trip.mul_f64(1.05) + dial, "{after:?}");
+            assert!(outcome.is_clean());
+        }
+    }
+}
+
+#[test]
+fn a_cold_client_carries_what_came_before_the_connection() {
+    for protocols in PROTOCOLS {
+        let mut world = World::new(Seed::fixed(1), protocols, wire(25 * MS));
+        world
+            .network
+            .host(world.server)
+            .serve("asked", Dial::connects(), answers(1));
+        let app = world.network.open(world.client, "asked", asks(1));
+        world.network.run_for(SECOND);
+        let outcome = world.network.outcome(app);
+        assert!(outcome.is_clean());
+        // One round trip for the handshake, one for the answer.
+        assert!(outcome.first_byte_after() <= Some(52 * MS), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_refusal_reaches_the_client_as_a_reset_with_its_reason() {
+    let codes = [
+        FlowCode::Refused,
+        FlowCode::Denied,
+        FlowCode::Unreachable,
+        FlowCode::NameNotFound,
+        FlowCode::Unauthenticated,
+        FlowCode::Unsupported,
+        FlowCode::DialTimeout,
+        FlowCode::Limit,
+    ];
+    for protocols in PROTOCOLS {
+        let mut world = World::new(Seed::fixed(1), protocols, wire(25 * MS));
+        world.connect();
+        for code in codes {
+            let dial = Dial::Fails { after: MS, code };
+            world
+                .network
+                .host(world.server)
+                .serve(code.label(), dial, Script::echo());
+            // An application that has half-closed must not take the refusal for the end of an answer.
+            let script = Script::client(1).write([Write::Send(3000), Write::Finish]);
+            let app = world.network.open(world.client, code.label(), script);
+            world.network.run_for(SECOND);
+            let outcome = world.network.outcome(app);
+            assert_eq!(
+                (outcome.incoming, outcome.received),
+                (Incoming::Reset, 0),
+                "{code:?}"
+            );
+            let summary = world
+                .closed(world.client)
+                .pop()
+                .expect("the flow is closed");
+            let told = if protocols == config::NATIVE {
+                code
+            } else if code == FlowCode::Unsupported {
+                FlowCode::BadOpen
+            } else {
+                FlowCode::Unreachable
+            };
+            assert_eq!(summary.ending, Ending::Abandoned(told));
+            assert!(!summary.established);
+        }
+        world.check_nothing_left();
+    }
+}
+
+#[test]
+fn tokens_up_to_the_limit_pass_and_longer_ones_are_refused_here() {
+    for (protocols, most) in [(config::COMPAT, 512), (config::NATIVE, 1024)] {
+        let mut world = World::new(Seed::fixed(1), protocols, wire(25 * MS));
+        world.connect();
+        let longest = "x".repeat(most);
+        world
+            .network
+            .host(world.server)
+            .serve(&longest, Dial::connects(), answers(1));
+        let good = world.network.open(world.client, &longest, asks(1));
+        let bad = world
+            .network
+            .open(world.client, &"x".repeat(most + 1), asks(1));
+        world.network.run_for(SECOND);
+        assert!(world.network.outcome(good).is_clean());
+        assert_eq!(world.network.outcome(bad).incoming, Incoming::Reset);
+        let endings: Vec<Ending> = world
+            .closed(world.client)
+            .iter()
+            .map(|summary| summary.ending)
+            .collect();
+        assert!(
+            endings.contains(&Ending::Abandoned(FlowCode::BadOpen)),
+            "{endings:?}"
+        );
+        world.check_nothing_left();
+    }
+}
+
+/// The bytes with which a client asks for `target`.
+fn request(protocols: &[&[u8]], target: &str) -> Vec<u8> {
+    if protocols == config::COMPAT {
+        return token::pack(target).expect("a short token").to_vec();
+    }
+    let open = Open {
+        target: target.to_owned(),
+        proof: None,
+    };
+    let mut bytes = Vec::new();
+    open.encode(&mut bytes).expect("a short target");
+    bytes
+}
+
+/// A world with a bare client that is connected.
+fn with_bare(protocols: &[&[u8]]) -> (World, HostId) {
+    let mut world = World::new(Seed::fixed(3), protocols, wire(10 * MS));
+    world.connect();
+    let bare = world.network.add_bare("bare", protocols, world.server);
+    world
+        .network
+        .link(bare, world.server, wire(10 * MS), wire(10 * MS));
+    world
+        .network
+        .run_until(SECOND, |network| network.bare(bare).is_connected());
+    (world, bare)
+}
+
+#[test]
+fn b4_a_request_in_any_number_of_pieces_is_read() {
+    for protocols in PROTOCOLS {
+        for piece in [1, 7, 100] {
+            let (mut world, bare) = with_bare(protocols);
+            world
+                .network
+                .host(world.server)
+                .serve("echo", Dial::connects(), Script::echo());
+            let stream = world.network.bare(bare).open();
+            let mut bytes = request(protocols, "echo");
+            bytes.extend_from_slice(b"hello");
+            for part in bytes.chunks(piece) {
+                world.network.bare(bare).write(stream, part);
+                world.network.run_for(MS / 2);
+            }
+            world.network.run_for(SECOND);
+            let (answer, ended) = world.network.bare(bare).read(stream);
+            assert!(answer.ends_with(b"hello"), "pieces of {piece}: {answer:?}");
+            assert_eq!(ended, None);
+        }
+    }
+}
+
+#[test]
+fn b3_a_request_that_never_gets_complete_is_refused_and_harms_nobody() {
+    for protocols in PROTOCOLS {
+        let (mut world, bare) = with_bare(protocols);
+        world
+            .network
+            .host(world.server)
+            .serve("asked", Dial::connects(), answers(1));
+        let bytes = request(protocols, "asked");
+        let streams: Vec<_> = (0..50)
+            .map(|_| {
+                let stream = world.network.bare(bare).open();
+                world
+                    .network
+                    .bare(bare)
+                    .write(stream, &bytes[..bytes.len() - 1]);
+                stream
+            })
+            .collect();
+        for _ in 0..9 {
+            let app = world.network.open(world.client, "asked", asks(1));
+            world.network.run_for(SECOND);
+            let outcome = world.network.outcome(app);
+            assert!(
+                outcome.is_clean() && outcome.first_byte_after() <= Some(11 * MS),
+                "{outcome:?}"
+            );
+        }
+        world.network.run_for(3 * SECOND);
+        for stream in streams {
+            let (answer, ended) = world.network.bare(bare).read(stream);
+            if protocols == config::COMPAT {
+                assert_eq!((answer, ended), (vec![2], Some(Ok(()))));
+            } else {
+                assert_eq!(ended, Some(Err(FlowCode::BadOpen.to_u64())));
+            }
+        }
+        // A well-behaved library answers STOP_SENDING with a reset by itself only where it is told to.
+        let residue = world.network.host(world.server).engine().residue();
+        assert_eq!(
+            (residue.flows, residue.deadlines, residue.buffered),
+            (0, 0, 0)
+        );
+    }
+}
+
+/// Opens a flow every 10 ms for a few seconds, sometimes to targets that refuse or never answer.
+/// Returns the latencies of those to the good target.
+fn storm(protocols: &[&[u8]], bad: bool) -> Vec<Duration> {
+    let mut world = World::new(Seed::fixed(1), protocols, limited(12_500_000, 20 * MS));
+    world.connect();
+    let host = world.network.host(world.server);
+    host.serve("asked", Dial::connects(), answers(1));
+    host.serve("refused", Dial::refused(), Script::echo());
+    host.serve("black hole", Dial::Never, Script::echo());
+    let mut good: Vec<AppId> = Vec::new();
+    for round in 0..400u64 {
+        // Fewer at once than the streams from which on a client makes a spare connection.
+        if bad && round % 4 == 0 {
+            let token = if round % 8 == 0 {
+                "refused"
+            } else {
+                "black hole"
+            };
+            world.network.open(world.client, token, asks(1));
+        }
+        good.push(world.network.open(world.client, "asked", asks(1)));
+        world.network.run_for(10 * MS);
+    }
+    world.network.run_for(30 * SECOND);
+    world.check_nothing_left();
+    let outcomes = good.iter().map(|&app| world.network.outcome(app));
+    let latencies = outcomes.map(|outcome| {
+        assert!(outcome.is_clean(), "{outcome:?}");
+        outcome.first_byte_after().expect("an answer")
+    });
+    latencies.collect()
+}
+
+#[test]
+fn b1_b2_refused_and_unanswered_targets_delay_nobody() {
+    for protocols in PROTOCOLS {
+        let worst = |latencies: Vec<Duration>| latencies.into_iter().max().expect("many");
+        let (calm, stormy) = (
+            worst(storm(protocols, false)),
+            worst(storm(protocols, true)),
+        );
+        assert!(stormy <= calm + MS, "calm {calm:?}, stormy {stormy:?}");
+    }
+}
+
+#[test]
+fn b2_uploads_to_targets_that_never_answer_leave_room_for_others() {
+    for protocols in PROTOCOLS {
+        let mut world = World::new(Seed::fixed(1), protocols, limited(2_500_000, 20 * MS));
+        world.connect();
+        let host = world.network.host(world.server);
+        host.serve(
+            "sink",
+            Dial::connects(),
+            Script::server(1).write([Write::ReceivedEnd, Write::Finish]),
+        );
+        host.serve("black hole", Dial::Never, Script::echo());
+        let upload = |bytes| Script::client(1).write([Write::Send(bytes), Write::Finish]);
+        for _ in 0..20 {
+            world
+                .network
+                .open(world.client, "black hole", upload(5_000_000));
+        }
+        world.network.run_for(SECOND);
+        let app = world.network.open(world.client, "sink", upload(5_000_000));
+        let over = |network: &mut Network| network.outcome(app).is_over();
+        let took = world.network.run_until(9 * SECOND, over);
+        assert!(
+            took < 3 * SECOND,
+            "{took:?} at two seconds' worth of the link"
+        );
+        assert!(world.network.outcome(app).is_clean());
+    }
+}
+
+#[test]
+fn b8_hundreds_of_flows_open_at_once() {
+    for protocols in PROTOCOLS {
+        let mut world = World::new(Seed::fixed(1), protocols, limited(12_500_000, 20 * MS));
+        world.connect();
+        world
+            .network
+            .host(world.server)
+            .serve("asked", Dial::connects(), answers(1));
+        let apps: Vec<AppId> = (0..500)
+            .map(|_| world.network.open(world.client, "asked", asks(1)))
+            .collect();
+        let over = |network: &mut Network| apps.iter().all(|&app| network.outcome(app).is_over());
+        let took = world.network.run_until(10 * SECOND, over);
+        assert!(
+            apps.iter()
+                .all(|&app| world.network.outcome(app).is_clean())
+        );
+        assert!(took < SECOND, "{took:?}");
+        world.check_nothing_left();
+    }
+}

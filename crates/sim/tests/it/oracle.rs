@@ -1,0 +1,318 @@
+//! Random links, random applications, one oracle: bytes out are bytes in, in order, and every close is
+//! seen as what it was.
+
+use std::time::Duration;
+
+use quictun_sim::engine::Event;
+use quictun_sim::{
+    AppId, Dial, Incoming, LinkConfig, Network, Outage, Outcome, Outgoing, Random, Read, Reorder,
+    Script, Seed, Write, config,
+};
+
+use crate::world::{MS, SECOND, World};
+
+/// Longest run, in virtual time.
+const RUN_MAX: Duration = Duration::from_secs(1200);
+
+#[test]
+fn seeded_runs_0() {
+    run_seeds("seeded_runs_0", 0..250);
+}
+
+#[test]
+fn seeded_runs_1() {
+    run_seeds("seeded_runs_1", 250..500);
+}
+
+#[test]
+fn seeded_runs_2() {
+    run_seeds("seeded_runs_2", 500..750);
+}
+
+#[test]
+fn seeded_runs_3() {
+    run_seeds("seeded_runs_3", 750..1000);
+}
+
+fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>) {
+    for seed in Seed::wanted(seeds) {
+        run(Seed::of_test(test, seed));
+    }
+}
+
+/// One flow: what its applications were told to do, and how its dial goes.
+struct Flow {
+    token: String,
+    client: Script,
+    server: Script,
+    dial: Dial,
+    opens_at: Duration,
+    app: Option<AppId>,
+}
+
+fn run(seed: Seed) {
+    let mut random = seed.random(100);
+    let mut flows = random_flows(&mut random);
+    let (mut world, one_connection) = random_world(seed, &mut random);
+    for flow in &flows {
+        world
+            .network
+            .host(world.server)
+            .serve(&flow.token, flow.dial, flow.server.clone());
+    }
+    for flow in &mut flows {
+        let wait = flow.opens_at.saturating_sub(world.network.elapsed());
+        world.network.run_for(wait);
+        flow.app = Some(
+            world
+                .network
+                .open(world.client, &flow.token, flow.client.clone()),
+        );
+    }
+    let server = world.server;
+    if one_connection && random.chance(1, 4) {
+        // RFC 9000 section 9: an endpoint must not move before its handshake is confirmed.
+        let up = |event: &Event| matches!(event, Event::Connected { .. });
+        while world.count(server, up) == 0 {
+            world.network.run_for(SECOND);
+        }
+        world
+            .network
+            .run_for(random.time(Duration::ZERO, 3 * SECOND));
+        world.network.move_host(world.client);
+    }
+    world.network.run_until(RUN_MAX, |network| {
+        flows.iter().all(|flow| is_over(network, server, flow))
+    });
+    for flow in &flows {
+        check(&world, flow);
+    }
+    let lost = |event: &Event| matches!(event, Event::Disconnected { .. });
+    for host in [world.client, world.server] {
+        assert_eq!(world.count(host, lost), 0, "no connection may be lost");
+    }
+    world.check_nothing_left();
+    let client = world.client;
+    world
+        .network
+        .command(client, |engine, now| engine.close(now));
+    assert!(
+        world.network.run_to_silence(200 * SECOND),
+        "something still wants to be woken"
+    );
+    for host in [world.client, world.server] {
+        assert!(
+            world
+                .network
+                .host(host)
+                .engine()
+                .connection_reports()
+                .is_empty()
+        );
+    }
+}
+
+/// A client and a server, and whether there will be one connection only.
+fn random_world(seed: Seed, random: &mut Random) -> (World, bool) {
+    let protocols = random.pick(&[config::NATIVE, config::COMPAT]);
+    let mut client = config::client_speaking(protocols, seed.value());
+    let mut server = config::server(seed.value());
+    for transport in [&mut client.transport, &mut server.transport] {
+        transport.stream_window =
+            u32::try_from(random.magnitude(16 << 10, 16 << 20)).expect("fits");
+        transport.max_segments = random.pick(&[1, 2, 10, 64]);
+        transport.memory_budget = random.pick(&[1 << 20, 16 << 20, 1 << 30]);
+    }
+    client.role.connections = usize::try_from(random.pick(&[1, 1, 1, 3])).expect("small");
+    client.role.compat_streams = random.pick(&[80, 80, 3]);
+    server.role.always_retry = random.chance(1, 4);
+    let up = random_link(random);
+    let down = random_link(random);
+    let one = protocols == config::NATIVE && client.role.connections == 1;
+    (World::with(seed, client, server, up, down), one)
+}
+
+fn random_link(random: &mut Random) -> LinkConfig {
+    let share = |random: &mut Random, percent: u64| {
+        let tenths = u32::try_from(random.within(0, percent * 10 + 1)).expect("small");
+        if random.chance(1, 3) {
+            0.0
+        } else {
+            f64::from(tenths) / 1000.0
+        }
+    };
+    let mut link = LinkConfig {
+        rate: random
+            .chance(3, 4)
+            .then(|| random.magnitude(200_000, 12_500_000)),
+        overhead: 28,
+        delay: random.time(Duration::ZERO, 60 * MS),
+        jitter: random.pick(&[Duration::ZERO, MS, 5 * MS]),
+        loss: share(random, 10),
+        reorder: Reorder {
+            share: share(random, 5),
+            extra: random.time(Duration::ZERO, 10 * MS),
+        },
+        duplicate: share(random, 5),
+        mtu: random.pick(&[1472, 1472, 1300]),
+        ..LinkConfig::default()
+    };
+    if random.chance(1, 6) {
+        let from = random.time(Duration::ZERO, 3 * SECOND);
+        let until = from + random.time(Duration::ZERO, 4 * SECOND);
+        link.outages.push(Outage { from, until });
+    }
+    let quarters = random.within(2, 16);
+    let queue = link
+        .bandwidth_delay(link.delay * 2)
+        .saturating_mul(usize::try_from(quarters).expect("small"))
+        / 4;
+    link.queue = queue.max(20_000);
+    link
+}
+
+fn random_flows(random: &mut Random) -> Vec<Flow> {
+    let count = random.within(1, 9);
+    let most = 1_500_000 / count;
+    let mut flows: Vec<Flow> = (0..count)
+        .map(|number| {
+            let mut client = Script::client(number);
+            let mut server = Script::server(number);
+            if random.chance(1, 6) {
+                client = Script::echoed(number);
+                server = Script::echo();
+                client.write = vec![Write::Send(random.magnitude(1, most)), Write::Finish];
+            } else {
+                // One side at most waits for the other, so that none waits for ever.
+                let waits = random.within(0, 4);
+                client.write = random_writes(random, most, waits == 0);
+                server.write = random_writes(random, most, waits == 1);
+            }
+            for script in [&mut client, &mut server] {
+                script.read = random_reads(random);
+                script.buffer =
+                    usize::try_from(random.magnitude(1 << 10, 128 << 10)).expect("fits");
+                script.call_max = random.pick(&[0, 0, 1000, 17]);
+            }
+            Flow {
+                token: format!("flow {number}"),
+                client,
+                server,
+                dial: random_dial(random),
+                opens_at: random.time(Duration::ZERO, 2 * SECOND),
+                app: None,
+            }
+        })
+        .collect();
+    flows.sort_by_key(|flow| flow.opens_at);
+    flows
+}
+
+fn random_writes(random: &mut Random, most: u64, waits: bool) -> Vec<Write> {
+    let mut writes = Vec::new();
+    if waits {
+        writes.push(Write::ReceivedEnd);
+    }
+    for _ in 0..random.within(0, 4) {
+        if random.chance(1, 3) {
+            writes.push(Write::Wait(random.time(Duration::ZERO, SECOND)));
+        }
+        writes.push(Write::Send(random.magnitude(1, most / 2)));
+    }
+    writes.push(match random.within(0, 8) {
+        0 => Write::Abort,
+        1 => Write::Close,
+        _ => Write::Finish,
+    });
+    writes
+}
+
+fn random_reads(random: &mut Random) -> Vec<Read> {
+    match random.within(0, 6) {
+        0 => vec![Read::Pause(random.time(Duration::ZERO, 3 * SECOND))],
+        1 => vec![
+            Read::Bytes(random.magnitude(1, 50_000)),
+            Read::Pause(random.time(Duration::ZERO, SECOND)),
+        ],
+        2 => vec![Read::Slowly {
+            bytes: random.magnitude(1000, 50_000),
+            every: random.time(MS, 50 * MS),
+        }],
+        _ => Vec::new(),
+    }
+}
+
+fn random_dial(random: &mut Random) -> Dial {
+    match random.within(0, 12) {
+        0 => Dial::refused(),
+        1 => Dial::Never,
+        2..=5 => Dial::Connects {
+            after: random.time(Duration::ZERO, 500 * MS),
+        },
+        _ => Dial::connects(),
+    }
+}
+
+fn is_over(network: &Network, server: quictun_sim::HostId, flow: &Flow) -> bool {
+    let over = |outcome: &Outcome| outcome.over.is_some();
+    flow.app.is_some_and(|app| over(network.outcome(app)))
+        && network.dialled(server, &flow.token).is_none_or(over)
+}
+
+/// The oracle.
+fn check(world: &World, flow: &Flow) {
+    let client = world.network.outcome(flow.app.expect("opened"));
+    let Some(server) = world.network.dialled(world.server, &flow.token) else {
+        // Nobody was there, or the client gave up before: it must not have seen an orderly end.
+        let connects = matches!(flow.dial, Dial::Connects { .. });
+        let gave_up =
+            matches!(client.outgoing, Outgoing::Aborted) || client.incoming == Incoming::Dropped;
+        assert!(!connects || gave_up, "{}: no dial: {client:?}", flow.token);
+        assert_ne!(client.incoming, Incoming::Fin, "{}: {client:?}", flow.token);
+        assert_eq!(client.received, 0);
+        return;
+    };
+    check_direction(flow, "to the server", client, server, &flow.client);
+    check_direction(flow, "to the client", server, client, &flow.server);
+    let cuts = |script: &Script| {
+        script
+            .write
+            .iter()
+            .any(|write| matches!(write, Write::Abort | Write::Close))
+    };
+    if !cuts(&flow.client) && !cuts(&flow.server) {
+        assert!(
+            client.is_clean() && server.is_clean(),
+            "{}: {client:?} {server:?}",
+            flow.token
+        );
+    }
+}
+
+/// What `to` received is a beginning of what `from` sent, and an orderly end means that it is all of it.
+fn check_direction(flow: &Flow, way: &str, from: &Outcome, to: &Outcome, script: &Script) {
+    let context = || format!("{} {way}: {from:?} {to:?}", flow.token);
+    assert!(to.received <= from.sent, "{}", context());
+    match to.incoming {
+        Incoming::Open => panic!("{}", context()),
+        Incoming::Fin => {
+            assert_eq!(
+                from.outgoing,
+                Outgoing::Finished,
+                "a cut looks like an end: {}",
+                context()
+            );
+            assert_eq!(
+                to.received,
+                from.sent,
+                "an end before the last byte: {}",
+                context()
+            );
+        }
+        Incoming::Reset | Incoming::Dropped => {}
+    }
+    let aborts = script.write.contains(&Write::Abort);
+    if aborts && from.outgoing == Outgoing::Aborted {
+        assert_ne!(to.incoming, Incoming::Fin, "{}", context());
+    }
+}

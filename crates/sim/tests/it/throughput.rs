@@ -1,0 +1,159 @@
+//! What one flow gets out of a link, as a table that is committed: a change of the data path shows up as
+//! a difference of text.
+//!
+//! After a change that is meant, write the new table with `QUICTUN_BLESS=1 cargo test -p quictun-sim
+//! --test it throughput`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quictun_sim::{Dial, Script, Seed, Write, config};
+
+use crate::world::{MS, World, limited};
+
+/// Largest difference between a run and the table, in thousandths of the link. Where the link is not
+/// full, chance has more to say.
+const TOLERANCE: u64 = 10;
+const TOLERANCE_LOSSY: u64 = 30;
+
+/// What was measured on one link.
+struct Cell {
+    mbit_per_s: u64,
+    round_trip: Duration,
+    loss_percent: u64,
+    /// Thousandths of the link's rate that reached the application between the middle and the end.
+    steady: u64,
+    /// The same from the first byte on.
+    whole: u64,
+    queue_mean: Duration,
+    queue_max: Duration,
+}
+
+#[test]
+fn a_grid_of_links_is_used_as_the_table_says() {
+    let mut cells = Vec::new();
+    for mbit_per_s in [20, 100] {
+        for round_trip in [MS, 20 * MS, 100 * MS] {
+            for loss_percent in [0, 1] {
+                cells.push(measure(mbit_per_s, round_trip, loss_percent));
+            }
+        }
+    }
+    let table = render(&cells);
+    println!("{table}");
+    for cell in cells.iter().filter(|cell| cell.loss_percent == 0) {
+        assert!(
+            cell.steady >= 900,
+            "less than 90 % of a link without loss is used:\n{table}"
+        );
+    }
+    compare(&table);
+}
+
+/// One flow that sends to the server for ten seconds' worth of the link.
+fn measure(mbit_per_s: u64, round_trip: Duration, loss_percent: u32) -> Cell {
+    let rate = mbit_per_s * 1_000_000 / 8;
+    let mut up = limited(rate, round_trip);
+    up.loss = f64::from(loss_percent) / 100.0;
+    let down = limited(rate, round_trip);
+    let seed = Seed::fixed(u64::from(loss_percent) + 1);
+    let value = seed.value();
+    let client = config::client_speaking(config::NATIVE, value);
+    let mut world = World::with(seed, client, config::server(value), up, down);
+    world.connect();
+    let sink = Script::server(1);
+    world
+        .network
+        .host(world.server)
+        .serve("sink", Dial::connects(), sink);
+    let script = Script::client(1).write([Write::Send(u64::MAX / 4)]);
+    world.network.open(world.client, "sink", script);
+    let half = Duration::from_secs(4);
+    let received = |world: &World| {
+        world
+            .network
+            .dialled(world.server, "sink")
+            .map_or(0, |sink| sink.received)
+    };
+    world.network.run_for(half);
+    let first = received(&world);
+    world.network.run_for(half);
+    let second = received(&world) - first;
+    let share = |bytes: u64, time: Duration| bytes * 1000 / (rate * time.as_secs());
+    let counters = world.network.counters(world.client, world.server);
+    Cell {
+        mbit_per_s,
+        round_trip,
+        loss_percent: u64::from(loss_percent),
+        steady: share(second, half),
+        whole: share(first + second, half * 2),
+        queue_mean: counters.queued_mean(),
+        queue_max: counters.queued_max,
+    }
+}
+
+fn render(cells: &[Cell]) -> String {
+    let mut table = String::from(
+        "link Mbit/s  rtt ms  loss %  used (steady)  used (8 s)  queue mean ms  queue max ms\n",
+    );
+    for cell in cells {
+        let percent = |thousandths: u64| format!("{}.{} %", thousandths / 10, thousandths % 10);
+        let millis = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1000.0);
+        writeln!(
+            table,
+            "{:>11}  {:>6}  {:>6}  {:>13}  {:>10}  {:>13}  {:>12}",
+            cell.mbit_per_s,
+            cell.round_trip.as_millis(),
+            cell.loss_percent,
+            percent(cell.steady),
+            percent(cell.whole),
+            millis(cell.queue_mean),
+            millis(cell.queue_max),
+        )
+        .expect("writing to a string");
+    }
+    table
+}
+
+/// Fails where the table is not the committed one.
+fn compare(table: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/throughput.txt");
+    if std::env::var_os("QUICTUN_BLESS").is_some() {
+        std::fs::write(&path, table).expect("the table is written");
+        return;
+    }
+    let committed = std::fs::read_to_string(&path).expect("the table is committed");
+    assert_eq!(
+        numbers(&committed).len(),
+        numbers(table).len(),
+        "the tables differ in shape"
+    );
+    for (old, new) in numbers(&committed).iter().zip(numbers(table)) {
+        let tolerance = if *old < 850 {
+            TOLERANCE_LOSSY
+        } else {
+            TOLERANCE
+        };
+        assert!(
+            old.abs_diff(new) <= tolerance,
+            "committed:\n{committed}\nnow:\n{table}"
+        );
+    }
+}
+
+/// The shares of use in a table, in thousandths.
+fn numbers(table: &str) -> Vec<u64> {
+    let words = table
+        .lines()
+        .skip(1)
+        .flat_map(str::split_whitespace)
+        .collect::<Vec<_>>();
+    let shares = words
+        .windows(2)
+        .filter(|pair| pair[1] == "%")
+        .map(|pair| pair[0]);
+    shares
+        .map(|share| share.replace('.', "").parse().expect("a share of use"))
+        .collect()
+}

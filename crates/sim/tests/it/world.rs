@@ -1,0 +1,105 @@
+//! A client and a server joined by one link, as most tests want them.
+
+use std::time::Duration;
+
+use quictun_sim::engine::{ClientRole, EngineConfig, Event, FlowSummary, Residue, ServerRole};
+use quictun_sim::{HostId, LinkConfig, Network, Seed, config};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// Protocols that a client may speak with our server.
+pub(crate) const PROTOCOLS: [&[&[u8]]; 2] = [config::NATIVE, config::COMPAT];
+
+/// A network of two.
+pub(crate) struct World {
+    pub(crate) network: Network,
+    pub(crate) client: HostId,
+    pub(crate) server: HostId,
+}
+
+/// A link without faults whose round trip takes `round_trip`.
+pub(crate) fn wire(round_trip: Duration) -> LinkConfig {
+    LinkConfig {
+        delay: round_trip / 2,
+        overhead: 28,
+        mtu: 1472,
+        ..LinkConfig::default()
+    }
+}
+
+/// A link of `rate` bytes per second with a queue of one bandwidth-delay product, at least 64 KiB.
+pub(crate) fn limited(rate: u64, round_trip: Duration) -> LinkConfig {
+    let mut link = wire(round_trip);
+    link.rate = Some(rate);
+    link.queue = link.bandwidth_delay(round_trip).max(64 * 1024);
+    link
+}
+
+impl World {
+    /// The same link both ways.
+    pub(crate) fn new(seed: Seed, protocols: &[&[u8]], link: LinkConfig) -> Self {
+        let value = seed.value();
+        Self::with(
+            seed,
+            config::client_speaking(protocols, value),
+            config::server(value),
+            link.clone(),
+            link,
+        )
+    }
+
+    pub(crate) fn with(
+        seed: Seed,
+        client: EngineConfig<ClientRole>,
+        server: EngineConfig<ServerRole>,
+        up: LinkConfig,
+        down: LinkConfig,
+    ) -> Self {
+        let mut network = Network::new(seed);
+        let server = network.add_server("server", server);
+        let client = network.add_client("client", client, server);
+        network.link(client, server, up, down);
+        Self {
+            network,
+            client,
+            server,
+        }
+    }
+
+    /// Lets the connection come up.
+    pub(crate) fn connect(&mut self) {
+        let client = self.client;
+        self.network.run_until(30 * SECOND, |network| {
+            network.host(client).engine().is_connected()
+        });
+        self.network.run_for(SECOND);
+    }
+
+    /// Summaries of the flows that a host has closed.
+    pub(crate) fn closed(&mut self, host: HostId) -> Vec<FlowSummary> {
+        let events = self.network.host(host).events().iter();
+        let summaries = events.filter_map(|(_, event)| match event {
+            Event::FlowClosed(summary) => Some(summary.clone()),
+            _ => None,
+        });
+        summaries.collect()
+    }
+
+    /// How many events of a host are of a kind.
+    pub(crate) fn count(&mut self, host: HostId, kind: impl Fn(&Event) -> bool) -> usize {
+        let events = self.network.host(host).events().iter();
+        events.filter(|(_, event)| kind(event)).count()
+    }
+
+    /// Fails unless nothing of any flow is left on either side a few seconds after the last dial must
+    /// have come to an end.
+    pub(crate) fn check_nothing_left(&mut self) {
+        self.network.run_for(15 * SECOND);
+        for host in [self.client, self.server] {
+            let residue = self.network.host(host).engine().residue();
+            let name = self.network.host(host).name().to_owned();
+            assert_eq!(residue, Residue::default(), "left on the {name}");
+        }
+    }
+}
