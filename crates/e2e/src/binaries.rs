@@ -1,0 +1,75 @@
+//! The programs under test: those that cargo builds from this workspace, in the profile of the tests.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, ensure};
+
+/// Environment variable: where the programs are, instead of where cargo puts them.
+pub const DIRECTORY: &str = "QUICTUN_E2E_BIN_DIR";
+
+const PROGRAMS: [&str; 3] = ["quictun", "quictun-server", "quictun-client"];
+
+/// The directory of `quictun`, `quictun-server` and `quictun-client`, built on the first call.
+///
+/// # Errors
+///
+/// Where they do not build.
+pub fn directory() -> Result<PathBuf> {
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| find_or_build().map_err(|error| format!("{error:#}")));
+    built.clone().map_err(anyhow::Error::msg)
+}
+
+/// The path of one program under test.
+///
+/// # Errors
+///
+/// Where they do not build.
+pub fn path(program: &str) -> Result<PathBuf> {
+    Ok(directory()?.join(program))
+}
+
+fn find_or_build() -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os(DIRECTORY) {
+        return Ok(given.into());
+    }
+    let directory = profile_directory(&std::env::current_exe()?)?;
+    let profile = directory
+        .file_name()
+        .and_then(|name| name.to_str())
+        .context("target directory")?;
+    let target = directory.parent().context("target directory")?;
+    // The whole workspace, and a test with it: cargo then chooses the same features as for
+    // `cargo test --workspace`, and after that there is nothing left to build.
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .args(["build", "--quiet", "--workspace", "--test", "e2e"])
+        .args(PROGRAMS.iter().flat_map(|program| ["--bin", program]))
+        .arg("--profile")
+        .arg(if profile == "debug" { "dev" } else { profile })
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    let status = build.status().with_context(|| format!("{build:?}"))?;
+    ensure!(
+        status.success(),
+        "the programs under test do not build: {build:?}"
+    );
+    Ok(directory)
+}
+
+/// `target/<profile>`, from `target/<profile>/deps/<test>` or `target/<profile>/<program>`.
+fn profile_directory(exe: &Path) -> Result<PathBuf> {
+    let parent = exe.parent().context("this program has no directory")?;
+    let profile = if parent.ends_with("deps") {
+        parent.parent()
+    } else {
+        Some(parent)
+    };
+    profile
+        .map(Path::to_owned)
+        .context("this program is not in a target directory")
+}

@@ -1,0 +1,11 @@
+//! Load on a pair of our programs, with limits: what `quictun-scale` runs, and the tests in small.
+//!
+//! Each load starts its own server, client and application ([`site::Site`]), measures, and returns a
+//! [`report::Report`] whose rows may have limits.
+
+pub mod churn;
+pub mod idle;
+pub mod report;
+pub mod rr;
+pub mod site;
+pub mod verify;

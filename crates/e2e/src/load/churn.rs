@@ -1,0 +1,189 @@
+//! Flows that come and go: nothing may be left of them.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::report::{Report, figure};
+use super::site::{Plan, Site, allow_files};
+use crate::connection::{Connection, Endpoint};
+use crate::payload::Payload;
+
+/// Memory is compared from here on: the share of all flows after which everything has its working size.
+const WARM_SHARE: u64 = 10;
+
+/// Samples of memory over the whole run.
+const SAMPLES: u64 = 20;
+
+/// How much there is, and what is allowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Churn {
+    /// Flows in all.
+    pub flows: u64,
+    /// Flows at once.
+    pub parallel: u64,
+    /// Memory may grow by so many percent after the first tenth.
+    pub growth_percent: Option<f64>,
+    /// Descriptors that may be open at the end and were not in the beginning.
+    pub descriptors: Option<f64>,
+}
+
+/// Opens and closes flows, each with a payload verified; one in sixteen is reset by the application.
+///
+/// # Errors
+///
+/// Where a flow fails, or flows stay open.
+pub fn run(plan: &Plan, churn: Churn) -> Result<Report> {
+    allow_files(4 * churn.parallel + 256)?;
+    let threads = churn.parallel * 2;
+    let (site, _) = Site::start(plan, move |listener| echo_on(listener, threads))?;
+    one_flow(&site.client.forward, 0).context("the first flow")?;
+    site.settle(0)?;
+    let before = site.descriptors()?;
+    let started = Instant::now();
+    let samples = storm(&site, churn)?;
+    let elapsed = started.elapsed();
+    site.settle(0)?;
+    let after = site.descriptors()?;
+
+    let mut report = Report::new(format!("{} flows, {} at once", churn.flows, churn.parallel));
+    for (at, side) in ["server", "client"].into_iter().enumerate() {
+        for (flows, memory) in &samples {
+            report.add(
+                format!("{side}: resident after {flows}"),
+                figure(memory[at]) / 1024.0,
+                "KiB",
+            );
+        }
+    }
+    report.add(
+        "flows per second",
+        figure(churn.flows) / elapsed.as_secs_f64(),
+        "/s",
+    );
+    let warm: Vec<&[u64; 2]> = samples
+        .iter()
+        .filter(|(flows, _)| *flows >= churn.flows / WARM_SHARE)
+        .map(|(_, memory)| memory)
+        .collect();
+    for (at, side) in ["server", "client"].into_iter().enumerate() {
+        let values: Vec<f64> = warm.iter().map(|memory| figure(memory[at])).collect();
+        let first = values.first().copied().unwrap_or(f64::NAN);
+        let most = values.iter().copied().fold(f64::NAN, f64::max);
+        report.add(format!("{side}: resident when warm"), first / 1024.0, "KiB");
+        report.add(
+            format!("{side}: resident at most after that"),
+            most / 1024.0,
+            "KiB",
+        );
+        report.add_limited(
+            format!("{side}: growth"),
+            (most / first - 1.0) * 100.0,
+            "%",
+            churn.growth_percent,
+        );
+        let left = figure(after[at].saturating_sub(before[at]) as u64);
+        report.add_limited(
+            format!("{side}: descriptors left"),
+            left,
+            "",
+            churn.descriptors,
+        );
+    }
+    site.end()?;
+    Ok(report)
+}
+
+/// Runs all flows; returns flows done and memory, now and then.
+fn storm(site: &Site, churn: Churn) -> Result<Vec<(u64, [u64; 2])>> {
+    let counters = Counters::default();
+    let every = (churn.flows / SAMPLES).max(1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..churn.parallel)
+            .map(|_| scope.spawn(|| counters.run(&site.client.forward, churn.flows)))
+            .collect();
+        let mut samples = Vec::new();
+        while !threads
+            .iter()
+            .all(std::thread::ScopedJoinHandle::is_finished)
+        {
+            let flows = counters.done.load(Ordering::Relaxed);
+            if flows >= every * (samples.len() as u64 + 1) {
+                samples.push((flows, site.memory()?));
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        for thread in threads {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        samples.push((churn.flows, site.memory()?));
+        Ok(samples)
+    })
+}
+
+/// What the threads of a storm share.
+#[derive(Debug, Default)]
+struct Counters {
+    begun: AtomicU64,
+    done: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl Counters {
+    /// Runs one flow after the other until all have been begun, or one has failed.
+    fn run(&self, forward: &Endpoint, flows: u64) -> Result<()> {
+        loop {
+            let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
+            if number > flows || self.failed.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if let Err(error) = one_flow(forward, number) {
+                self.failed.store(true, Ordering::Relaxed);
+                return Err(error).with_context(|| format!("flow {number}"));
+            }
+            self.done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A payload of its own length out and back; the end is a clean one, or a reset.
+fn one_flow(forward: &Endpoint, number: u64) -> Result<()> {
+    let payload = Payload::new(number, 1 + number % 3000);
+    let mut connection = forward.connect()?;
+    payload.write_to(&mut connection)?;
+    if number.is_multiple_of(16) {
+        return connection.reset();
+    }
+    connection.finish()?;
+    payload.read_to_end_of(&mut connection)
+}
+
+/// Threads that serve one connection each: none is started for a flow.
+fn echo_on(listener: TcpListener, threads: u64) {
+    let listener = std::sync::Arc::new(listener);
+    for _ in 0..threads {
+        let listener = listener.clone();
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                // A flow that the client resets ends here with an error: the client knows.
+                drop(Connection::new(stream.into()).and_then(echo));
+            }
+        });
+    }
+}
+
+fn echo(mut connection: Connection) -> Result<()> {
+    let mut block = [0; 4096];
+    loop {
+        let read = connection.read(&mut block)?;
+        if read == 0 {
+            return connection.finish();
+        }
+        connection.write_all(&block[..read])?;
+    }
+}

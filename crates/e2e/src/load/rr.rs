@@ -1,0 +1,71 @@
+//! One byte there, one byte back, again and again: what the tunnel adds to a round trip.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
+
+use anyhow::Result;
+
+use super::report::{Report, percentile};
+use super::site::{Plan, Site};
+use crate::connection::Endpoint;
+
+/// Round trips before the clock runs: congestion control and caches are warm then.
+const WARM: usize = 200;
+
+/// Measures `count` round trips directly and through the tunnel. `limit_us`: microseconds that the tunnel
+/// may add to the median.
+///
+/// # Errors
+///
+/// Where the tunnel does not work.
+pub fn run(plan: &Plan, count: usize, limit_us: Option<f64>) -> Result<Report> {
+    let (site, target) = Site::start(plan, |listener| {
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                std::thread::spawn(move || drop(answer(stream)));
+            }
+        });
+    })?;
+    let Endpoint::Tcp(forward) = site.client.forward else {
+        anyhow::bail!("the client listens on a Unix socket");
+    };
+    let direct = round_trips(target, count)?;
+    let tunnelled = round_trips(forward, count)?;
+    let mut report = Report::new(format!("{count} round trips of 1 byte"));
+    for (name, sorted) in [("direct", &direct), ("tunnel", &tunnelled)] {
+        for (share, percent) in [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (1.0, "max")] {
+            report.add(format!("{name} {percent}"), percentile(sorted, share), "us");
+        }
+    }
+    let added = percentile(&tunnelled, 0.5) - percentile(&direct, 0.5);
+    report.add_limited("added by the tunnel, p50", added, "us", limit_us);
+    site.end()?;
+    Ok(report)
+}
+
+fn answer(mut stream: TcpStream) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let mut byte = [0; 1];
+    while stream.read(&mut byte)? == 1 {
+        stream.write_all(&byte)?;
+    }
+    Ok(())
+}
+
+/// Microseconds of each, sorted.
+fn round_trips(address: SocketAddr, count: usize) -> Result<Vec<f64>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    let mut times = Vec::with_capacity(count);
+    for number in 0..WARM + count {
+        let started = Instant::now();
+        stream.write_all(b"?")?;
+        stream.read_exact(&mut [0; 1])?;
+        if number >= WARM {
+            times.push(started.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times)
+}

@@ -1,0 +1,80 @@
+//! Many flows that move data at the same time, both ways, every byte verified.
+
+use std::sync::{Arc, Barrier};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use super::report::{Report, figure};
+use super::site::{Plan, Site, allow_files};
+use crate::application::{echo, there_and_back};
+use crate::connection::Connection;
+use crate::payload::Payload;
+
+/// Moves `bytes` out and back on each of `flows` flows at once.
+///
+/// # Errors
+///
+/// Where a byte is wrong or missing.
+pub fn run(plan: &Plan, flows: usize, bytes: u64) -> Result<Report> {
+    allow_files(4 * flows as u64 + 256)?;
+    let (site, _) = Site::start(plan, |listener| {
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                std::thread::spawn(move || drop(Connection::new(stream.into()).and_then(echo)));
+            }
+        });
+    })?;
+    let connections = (0..flows)
+        .map(|_| site.client.forward.connect())
+        .collect::<Result<Vec<_>>>()?;
+    let start = Arc::new(Barrier::new(flows + 1));
+    let (elapsed, memory) = std::thread::scope(|scope| {
+        let threads: Vec<_> = connections
+            .into_iter()
+            .zip(1..)
+            .map(|(mut connection, number)| {
+                let start = start.clone();
+                scope.spawn(move || {
+                    start.wait();
+                    there_and_back(&mut connection, Payload::new(number, bytes), true)
+                        .with_context(|| format!("flow {number}"))
+                })
+            })
+            .collect();
+        start.wait();
+        let started = Instant::now();
+        let mut memory = [0; 2];
+        for thread in threads {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let now = site.memory()?;
+            memory = [memory[0].max(now[0]), memory[1].max(now[1])];
+        }
+        Ok::<_, anyhow::Error>((started.elapsed(), memory))
+    })?;
+    site.settle(0)?;
+    let mut report = Report::new(format!(
+        "{flows} flows at once, {bytes} bytes each way on each, all verified"
+    ));
+    let moved = figure(bytes * flows as u64 * 2);
+    report.add("moved", moved / 1e6, "MB");
+    report.add(
+        "rate, both ways",
+        moved * 8.0 / 1e6 / elapsed.as_secs_f64(),
+        "Mbit/s",
+    );
+    report.add(
+        "server: resident at most",
+        figure(memory[0]) / 1024.0,
+        "KiB",
+    );
+    report.add(
+        "client: resident at most",
+        figure(memory[1]) / 1024.0,
+        "KiB",
+    );
+    site.end()?;
+    Ok(report)
+}

@@ -1,0 +1,141 @@
+//! Hosts made of network namespaces, joined by cables (veth pairs).
+//!
+//! Only inside [`crate::isolation::isolated`]. The test itself lives on [`Machine::here`].
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::program::{self, Program};
+
+/// A host of its own: addresses, routes, ports, firewall.
+#[derive(Debug)]
+pub struct Machine {
+    namespace: PathBuf,
+    /// Keeps the namespace alive. `None`: it is the test's own.
+    holder: Option<Program>,
+}
+
+impl Machine {
+    /// The host on which the test runs.
+    pub fn here() -> Self {
+        Self {
+            namespace: "/proc/self/ns/net".into(),
+            holder: None,
+        }
+    }
+
+    /// Another host, with nothing but a loopback device.
+    ///
+    /// # Errors
+    ///
+    /// Where namespaces are not permitted.
+    pub fn new(name: &str) -> Result<Self> {
+        let mut hold = program::command("unshare");
+        hold.args([
+            "--net",
+            "--",
+            "sh",
+            "-c",
+            "ip link set lo up && echo up && exec cat",
+        ]);
+        let mut holder = Program::start(name, &mut hold)?;
+        holder.wait_for("up", Duration::from_secs(5))?;
+        let namespace = format!("/proc/{}/ns/net", holder.pid()).into();
+        Ok(Self {
+            namespace,
+            holder: Some(holder),
+        })
+    }
+
+    /// A command that runs on this host and dies with the calling thread.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        if self.holder.is_none() {
+            return program::command(program);
+        }
+        let mut net = std::ffi::OsString::from("--net=");
+        net.push(&self.namespace);
+        let mut command = Command::new("nsenter");
+        command
+            .arg(net)
+            .args(["--", "setpriv", "--pdeathsig", "KILL", "--"])
+            .arg(program);
+        command
+    }
+
+    /// Runs a command line without quotes or spaces in its words, to its end.
+    ///
+    /// # Errors
+    ///
+    /// Where it fails, with what it wrote.
+    pub fn run(&self, line: &str) -> Result<String> {
+        let mut words = line.split_whitespace();
+        let program = words.next().context("an empty command line")?;
+        program::run(self.command(program).args(words)).with_context(|| {
+            format!("{line} (needs apt-get install -y iproute2 nftables ethtool procps)")
+        })
+    }
+
+    /// Runs `act` on a thread that is on this host: sockets made there stay there.
+    ///
+    /// # Errors
+    ///
+    /// Where the host cannot be entered; what `act` returns.
+    pub fn within<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let namespace = File::open(&self.namespace)?;
+        std::thread::scope(|scope| {
+            let entered = scope.spawn(move || {
+                if self.holder.is_some() {
+                    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+                }
+                act()
+            });
+            entered
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Joins two hosts by a cable: `device` at both ends, with these addresses (`10.0.0.1/24`).
+    ///
+    /// # Errors
+    ///
+    /// Where the system refuses.
+    pub fn join(
+        &self,
+        other: &Self,
+        device: &str,
+        address: &str,
+        other_address: &str,
+    ) -> Result<()> {
+        let peer = other
+            .holder
+            .as_ref()
+            .context("the other end must be another host")?
+            .pid();
+        self.run(&format!(
+            "ip link add {device} type veth peer name {device} netns {peer}"
+        ))?;
+        for (host, address) in [(self, address), (other, other_address)] {
+            // Without duplicate address detection the address can be used at once.
+            host.run(&format!("ip addr add {address} dev {device} nodad"))?;
+            host.run(&format!("ip link set {device} up"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a command line on the host of the test.
+///
+/// # Errors
+///
+/// Where it fails, with what it wrote.
+pub fn run(line: &str) -> Result<String> {
+    Machine::here().run(line)
+}

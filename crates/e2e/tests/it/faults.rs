@@ -1,0 +1,219 @@
+//! What goes wrong with programs: killed, late, refused, stopped.
+
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::application::{Application, Refusing, served_within, through_echo};
+use quictun_e2e::deadline;
+use quictun_e2e::isolation::isolated;
+use quictun_e2e::machine::Machine;
+use quictun_e2e::payload::Payload;
+use quictun_e2e::program::{Program, command, installed};
+use quictun_e2e::transfer::{Source, Transfer};
+use quictun_e2e::tunnel::{Client, Home, Server, Tunnel};
+use rustix::process::Signal;
+
+const SOON: Duration = Duration::from_secs(10);
+const SOME: Payload = Payload {
+    seed: 41,
+    bytes: 1 << 20,
+};
+
+#[test]
+fn a_killed_server_that_comes_back_is_used_again_within_5_s_and_has_the_same_key() -> Result<()> {
+    let application = Application::echo()?;
+    let server = Server::start(&[])?;
+    let address = server.address.to_string();
+    let pin = pin_of(&server)?;
+    let client = Client::start(
+        &address,
+        &["--token-source", &application.target(), "--pin", &pin],
+    )?;
+    through_echo(&client.forward, SOME)?;
+    let Server {
+        mut program, home, ..
+    } = server;
+    program.kill()?;
+    let server = Server::start_at(&Machine::here(), home, &["--listen-on", &address])?;
+    ensure!(pin_of(&server)? == pin, "the key changed");
+    // Flows that are opened before the loss is noticed may be reset; their applications try again.
+    served_within(&client.forward, SOME, Duration::from_secs(5)).map(drop)
+}
+
+fn pin_of(server: &Server) -> Result<String> {
+    let lines = server.program.lines().join("\n");
+    let at = lines
+        .find("sha256:")
+        .with_context(|| format!("no pin in {lines}"))?;
+    Ok(lines[at..].chars().take("sha256:".len() + 43).collect())
+}
+
+#[test]
+fn a_client_started_before_its_server_serves_whoever_connected_meanwhile() -> Result<()> {
+    isolated(|| {
+        let application = Application::echo()?;
+        let arguments = [
+            "--token-source",
+            &application.target(),
+            "--listen-on",
+            "tcp:127.0.0.1:6500",
+        ];
+        let mut client = Client::start("127.0.0.1:7500", &arguments)?;
+        client
+            .program
+            .wait_for("cannot connect to server endpoint", Duration::from_secs(20))?;
+        let mut early = client.forward.connect()?;
+        early.write_all(b"early")?;
+        let _server = Server::start(&["--listen-on", "127.0.0.1:7500"])?;
+        early
+            .read_exact(&mut [0; 5])
+            .context("who came before the server")?;
+        through_echo(&client.forward, SOME)
+    })
+}
+
+#[test]
+fn refused_targets_cost_only_their_own_flows_in_a_storm_of_good_ones() -> Result<()> {
+    const BAD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+    let (application, refusing) = (Application::echo()?, Refusing::new()?);
+    let home = Home::new()?;
+    let tokens = home.path().join("tokens.txt");
+    std::fs::write(
+        &tokens,
+        format!(
+            "127.0.0.1 {}\n{BAD} {}\n",
+            application.target(),
+            refusing.target()
+        ),
+    )?;
+    let plugin = [
+        "--token-source-plugin",
+        "File",
+        "--token-source",
+        &tokens.display().to_string(),
+    ];
+    let server = Server::start(&[])?;
+    let client = Client::start(&server.address.to_string(), &plugin)?;
+    let forward = &client.forward;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|thread| {
+                scope.spawn(move || {
+                    for turn in 0..25 {
+                        let refused = forward.connect_from(BAD)?;
+                        through_echo(forward, Payload::new(thread * 100 + turn, 20_000))
+                            .with_context(|| format!("thread {thread}, turn {turn}"))?;
+                        let ending = { refused }.ending();
+                        ensure!(ending.is_reset(), "a refused target ended as {ending:?}");
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })?;
+    ensure!(
+        server.program.count("Failed to dial server app") == 200,
+        "each refusal is logged once"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_stopped_application_holds_up_nobody_else_and_little_memory() -> Result<()> {
+    /// What one flow may hold at each end beside the buffers of the sockets.
+    const GROWTH: u64 = 96 << 20;
+    const STOPPED: Duration = Duration::from_secs(5);
+    let nc = installed("nc", "netcat-openbsd")?;
+    let (stopped_source, source) = (Source::new()?, Source::new()?);
+    let home = Home::new()?;
+    let tokens = home.path().join("tokens.txt");
+    let lines = format!(
+        "127.0.0.1 {}\n127.0.0.2 {}\n",
+        source.application.target(),
+        stopped_source.application.target()
+    );
+    std::fs::write(&tokens, lines)?;
+    let plugin = [
+        "--token-source-plugin",
+        "File",
+        "--token-source",
+        &tokens.display().to_string(),
+    ];
+    let server = Server::start(&[])?;
+    let client = Client::start(&server.address.to_string(), &plugin)?;
+
+    let transfer = Transfer::start(&client.forward)?;
+    let alone = transfer.advance(64 << 20, SOON)?;
+    let mut reader = command("sh");
+    let port = client.forward.port()?;
+    reader
+        .args([
+            "-c",
+            "exec \"$0\" -s 127.0.0.2 127.0.0.1 \"$1\" </dev/zero >/dev/null",
+        ])
+        .arg(nc)
+        .arg(port.to_string());
+    let mut reader = Program::start("nc", &mut reader)?;
+    server.program.pid();
+    deadline::until("the flow of nc", SOON, || {
+        client.program.count("Client connection accepted") >= 2
+    })
+    .or_else(|_| transfer.advance(64 << 20, SOON).map(drop))?;
+    let memory = || {
+        Ok::<_, anyhow::Error>((
+            client.program.resident_bytes()?,
+            server.program.resident_bytes()?,
+        ))
+    };
+    let before = memory()?;
+    reader.signal(Signal::STOP)?;
+    let since = Instant::now();
+    let mut slowest = Duration::ZERO;
+    while since.elapsed() < STOPPED {
+        slowest = slowest.max(transfer.advance(64 << 20, SOON)?);
+    }
+    let after = memory()?;
+    ensure!(
+        after.0 < before.0 + GROWTH && after.1 < before.1 + GROWTH,
+        "memory grew from {before:?} to {after:?}"
+    );
+    ensure!(
+        slowest < alone * 4 + Duration::from_millis(500),
+        "64 MiB took {alone:?} alone and {slowest:?} beside it"
+    );
+    reader.signal(Signal::CONT)?;
+    transfer.finish(&source)?;
+    stopped_source.stop();
+    ensure!(
+        reader.ended()?.is_none() || reader.wait_end(SOON)?.success(),
+        "{:?}",
+        reader.lines()
+    );
+    Ok(())
+}
+
+#[test]
+fn a_tunnel_without_a_target_to_its_name_says_so_and_lives() -> Result<()> {
+    let tunnel = Tunnel::to("tcp:no-such-name.invalid:80")?;
+    let mut connection = tunnel.client.forward.connect()?;
+    ensure!(
+        connection.ending().is_reset(),
+        "the flow did not end as a reset"
+    );
+    let Tunnel {
+        mut client,
+        mut server,
+    } = tunnel;
+    ensure!(
+        client.program.ended()?.is_none() && server.program.ended()?.is_none(),
+        "one of the two ended"
+    );
+    Ok(())
+}

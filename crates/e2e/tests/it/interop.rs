@@ -1,0 +1,261 @@
+//! Our programs with a peer that behaves like quic-tun v0.0.3 to v0.0.5, each of its faults included.
+
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::application::{
+    Application, BlackHole, Refusing, echo, there_and_back, through_echo_held_open,
+};
+use quictun_e2e::connection::{Connection, Endpoint};
+use quictun_e2e::deadline;
+use quictun_e2e::original::Original;
+use quictun_e2e::payload::Payload;
+use quictun_e2e::tunnel::{Client, Home, Server};
+
+const SOON: Duration = Duration::from_secs(10);
+const SOME: Payload = Payload {
+    seed: 21,
+    bytes: 8 << 20,
+};
+const SMALL: Payload = Payload {
+    seed: 23,
+    bytes: 10_000,
+};
+const GOOD: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const BAD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+#[test]
+fn our_client_moves_data_through_the_originals_server() -> Result<()> {
+    let application = Application::echo()?;
+    let Some((_server, client)) =
+        originals_server("interop", &["--token-source", &application.target()])?
+    else {
+        return Ok(());
+    };
+    for _ in 0..3 {
+        through_echo_held_open(&client.forward, SOME)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_originals_client_moves_data_through_our_server() -> Result<()> {
+    let application = Application::echo()?;
+    let server = Server::start(&[])?;
+    for token in ["whole", "-split"] {
+        let Some(client) = originals_client(&server, &application.target(), token == "-split")?
+        else {
+            return Ok(());
+        };
+        for _ in 0..3 {
+            through_echo_held_open(&client.forward()?, SOME)
+                .with_context(|| format!("token: {token}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn b1_a_refused_target_does_not_wedge_the_originals_server() -> Result<()> {
+    let (application, refusing) = (Application::echo()?, Refusing::new()?);
+    let tokens = Tokens::new(&application.target(), &refusing.target())?;
+    let Some((_server, client)) = originals_server("b1", &tokens.arguments())? else {
+        return Ok(());
+    };
+    for _ in 0..5 {
+        let ending = client.forward.connect_from(BAD)?.ending();
+        ensure!(ending.is_reset(), "a refused target ended as {ending:?}");
+        let started = Instant::now();
+        through_echo_held_open(&client.forward, Payload::new(22, 100_000))?;
+        ensure!(
+            started.elapsed() < Duration::from_secs(5),
+            "it took {:?}",
+            started.elapsed()
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn b1_the_originals_client_survives_a_refused_target_of_ours() -> Result<()> {
+    let refusing = Refusing::new()?;
+    let server = Server::start(&[])?;
+    let Some(mut client) = originals_client(&server, &refusing.target(), false)? else {
+        return Ok(());
+    };
+    let ending = client.forward()?.connect()?.ending();
+    ensure!(
+        !matches!(ending, quictun_e2e::connection::Ending::Other(_)),
+        "{ending:?}"
+    );
+    client
+        .program
+        .wait_for("cannot reach the application", SOON)
+        .map(drop)
+}
+
+#[test]
+fn b2_a_black_holed_target_delays_nobody() -> Result<()> {
+    let (application, hole) = (Application::echo()?, BlackHole::new()?);
+    let tokens = Tokens::new(&application.target(), &hole.target())?;
+    // One connection: all that hang and all that do not begin on it.
+    let arguments = [&tokens.arguments()[..], &["--connections", "1"]].concat();
+    let Some((_server, client)) = originals_server("b2", &arguments)? else {
+        return Ok(());
+    };
+    through_echo_held_open(&client.forward, SMALL)?;
+    let _hanging = hang(&client.forward)?;
+    // The original dials one target after the other: only an answer that is late shows that one hangs.
+    deadline::wait("a spare connection", SOON, || {
+        let mut connection = client.forward.connect()?;
+        connection.set_patience(Duration::from_millis(500))?;
+        Ok(there_and_back(&mut connection, SMALL, false).ok())
+    })?;
+    nobody_waits(&client.forward, Duration::from_secs(2))
+}
+
+#[test]
+fn b2_a_black_holed_target_delays_nobody_between_our_own() -> Result<()> {
+    let (application, hole) = (Application::echo()?, BlackHole::new()?);
+    let tokens = Tokens::new(&application.target(), &hole.target())?;
+    let server = Server::start(&[])?;
+    let client = Client::start(&server.address.to_string(), &tokens.arguments())?;
+    through_echo_held_open(&client.forward, SMALL)?;
+    let _hanging = hang(&client.forward)?;
+    nobody_waits(&client.forward, Duration::from_secs(1))
+}
+
+fn hang(forward: &Endpoint) -> Result<Vec<Connection>> {
+    (0..4).map(|_| forward.connect_from(BAD)).collect()
+}
+
+/// While connections hang in the hole, good ones are served within `patience` each.
+fn nobody_waits(forward: &Endpoint, patience: Duration) -> Result<()> {
+    for turn in 0..10 {
+        let started = Instant::now();
+        through_echo_held_open(forward, SMALL).with_context(|| format!("turn {turn}"))?;
+        let took = started.elapsed();
+        ensure!(
+            took < patience,
+            "turn {turn} took {took:?} beside a black hole"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn b7_a_finished_upload_arrives_whole_behind_the_originals_server() -> Result<()> {
+    let application = Application::tcp(|mut connection| SOME.read_to_end_of(&mut connection))?;
+    let Some((_server, client)) =
+        originals_server("b7", &["--token-source", &application.target()])?
+    else {
+        return Ok(());
+    };
+    for _ in 0..3 {
+        let mut connection = client.forward.connect()?;
+        SOME.write_to(&mut connection)?;
+        connection.finish()?;
+        application.outcome(SOON)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn b7_a_finished_upload_of_the_originals_client_arrives_whole() -> Result<()> {
+    let application = Application::tcp(|mut connection| SOME.read_to_end_of(&mut connection))?;
+    let server = Server::start(&[])?;
+    let Some(client) = originals_client(&server, &application.target(), false)? else {
+        return Ok(());
+    };
+    for _ in 0..3 {
+        let mut connection = client.forward()?.connect()?;
+        SOME.write_to(&mut connection)?;
+        connection.finish()?;
+        application.outcome(SOON)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn b8_150_flows_at_once_pass_the_originals_100_streams_again_and_again() -> Result<()> {
+    let application = Application::tcp(echo)?;
+    let Some((_server, client)) =
+        originals_server("b8", &["--token-source", &application.target()])?
+    else {
+        return Ok(());
+    };
+    for round in 0..3 {
+        let mut connections = (0..150)
+            .map(|_| client.forward.connect())
+            .collect::<Result<Vec<Connection>>>()?;
+        for (number, connection) in connections.iter_mut().enumerate() {
+            connection.write_all(&u32::try_from(number)?.to_le_bytes())?;
+        }
+        for (number, connection) in connections.iter_mut().enumerate() {
+            let mut back = [0; 4];
+            connection
+                .read_exact(&mut back)
+                .with_context(|| format!("round {round}, flow {number} of 150"))?;
+            ensure!(
+                u32::from_le_bytes(back) as usize == number,
+                "flow {number} got another's bytes"
+            );
+        }
+        for connection in &mut connections {
+            connection.finish()?;
+            let ending = connection.ending();
+            ensure!(
+                ending == quictun_e2e::connection::Ending::Finished { bytes: 0 },
+                "{ending:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The original's server, and our client to it.
+fn originals_server(test: &str, arguments: &[&str]) -> Result<Option<(Original, Client)>> {
+    let Some(server) = Original::start(test, &["server"])? else {
+        return Ok(None);
+    };
+    let client = Client::start(&server.address, arguments)?;
+    Ok(Some((server, client)))
+}
+
+fn originals_client(server: &Server, token: &str, split: bool) -> Result<Option<Original>> {
+    let address = server.address.to_string();
+    let mut arguments = vec!["client", "-server", &address, "-token", token];
+    if split {
+        arguments.push("-split");
+    }
+    Original::start("the original's client", &arguments)
+}
+
+/// A token file that leads applications from 127.0.0.1 to a good target and those from 127.0.0.2 to a bad one.
+struct Tokens {
+    path: String,
+    _home: Home,
+}
+
+impl Tokens {
+    fn new(good: &str, bad: &str) -> Result<Self> {
+        let home = Home::new()?;
+        let path = home.path().join("tokens.txt");
+        std::fs::write(&path, format!("{GOOD} {good}\n{BAD} {bad}\n"))?;
+        Ok(Self {
+            path: path.display().to_string(),
+            _home: home,
+        })
+    }
+
+    fn arguments(&self) -> [&str; 4] {
+        [
+            "--token-source-plugin",
+            "File",
+            "--token-source",
+            &self.path,
+        ]
+    }
+}

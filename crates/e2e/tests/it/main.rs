@@ -1,0 +1,16 @@
+//! End-to-end tests: the shipped programs, real applications, real sockets, namespaces.
+//!
+//! `cargo test --workspace` runs them; `.ci/run` first installs the programs they need.
+
+mod applications;
+mod bad_input;
+mod closes;
+mod faults;
+mod interop;
+mod limits;
+mod native;
+mod outage;
+mod published;
+mod rest;
+mod scale;
+mod service;

@@ -1,0 +1,226 @@
+//! `quictun server` and `quictun client`: denied by default, and one line to type.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::application::{Application, Refusing, through_echo};
+use quictun_e2e::connection::Endpoint;
+use quictun_e2e::machine::Machine;
+use quictun_e2e::payload::Payload;
+use quictun_e2e::program::Program;
+use quictun_e2e::tunnel::{Client, Home, START};
+
+const SOON: Duration = Duration::from_secs(10);
+const SOME: Payload = Payload {
+    seed: 81,
+    bytes: 1 << 20,
+};
+
+/// `quictun server` on a free port.
+struct NativeServer {
+    program: Program,
+    address: String,
+    home: Home,
+}
+
+impl NativeServer {
+    fn start(arguments: &[&str]) -> Result<Self> {
+        let home = Home::new()?;
+        let mut command = home.command(&Machine::here(), "quictun")?;
+        command
+            .args(["server", "--listen", "127.0.0.1:0", "--http", "off"])
+            .args(arguments);
+        let mut program = Program::start("server", &mut command)?;
+        let line = program.wait_for("Server endpoint start up successful", START)?;
+        let address = between(&line, "\"listen address\": \"", '"')?;
+        Ok(Self {
+            program,
+            address,
+            home,
+        })
+    }
+
+    /// The client's command line that it prints, with the two places to fill in left as they are.
+    fn client_line(&mut self) -> Result<String> {
+        let line = self.program.wait_for(": quictun client ", START)?;
+        let (_, command) = line.split_once(": quictun client ").context("no command")?;
+        Ok(format!("quictun client {command}"))
+    }
+}
+
+/// A client started by the line that the server printed.
+fn client_of_line(server: &mut NativeServer, forward: &str) -> Result<Client> {
+    let home = Home::new()?;
+    let printed = server.client_line()?;
+    std::fs::copy(
+        server.home.path().join("state/client.psk"),
+        home.path().join("client.psk"),
+    )?;
+    let line = printed
+        .replace("THIS-HOST", "127.0.0.1")
+        .replace("127.0.0.1:PORT=TARGET", forward);
+    ensure!(
+        line != printed && !line.contains("PORT"),
+        "the line has other places to fill in: {printed}"
+    );
+    let mut command = with_path(&home, &format!("exec {line} --http off"))?;
+    Client::from_command(home, &mut command)
+}
+
+fn with_path(home: &Home, line: &str) -> Result<Command> {
+    let mut command = quictun_e2e::program::command("sh");
+    home.settle(&mut command);
+    let mut path = quictun_e2e::binaries::directory()?.into_os_string();
+    path.push(":/usr/bin:/bin");
+    command.args(["-c", line]).env("PATH", path);
+    Ok(command)
+}
+
+fn between(text: &str, before: &str, after: char) -> Result<String> {
+    let (_, rest) = text
+        .split_once(before)
+        .with_context(|| format!("no {before:?} in {text:?}"))?;
+    Ok(rest.split(after).next().unwrap_or_default().to_owned())
+}
+
+fn bare(target: &str) -> String {
+    target.trim_start_matches("tcp:").to_owned()
+}
+
+#[test]
+fn the_line_that_the_first_run_prints_works_as_it_is() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application.target());
+    let mut server = NativeServer::start(&["--allow", &target])?;
+    let client = client_of_line(&mut server, &format!("127.0.0.1:0={target}"))?;
+    through_echo(&client.forward, SOME)
+}
+
+#[test]
+fn a_target_that_is_not_allowed_is_refused() -> Result<()> {
+    let (allowed, other) = (Refusing::new()?, Application::echo()?);
+    let mut server = NativeServer::start(&["--allow", &bare(&allowed.target())])?;
+    let client = client_of_line(
+        &mut server,
+        &format!("127.0.0.1:0={}", bare(&other.target())),
+    )?;
+    let ending = client.forward.connect()?.ending();
+    ensure!(ending.is_reset(), "a denied target ended as {ending:?}");
+    server.program.wait_for("a tunnel was refused", SOON)?;
+    ensure!(
+        other.outcome(Duration::ZERO).is_err(),
+        "the target was reached"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_server_that_allows_nothing_says_how_to_allow_something() -> Result<()> {
+    let mut server = NativeServer::start(&[])?;
+    server.program.wait_for("--allow", SOON).map(drop)
+}
+
+#[test]
+fn another_pin_is_refused_by_an_error_that_names_it() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application.target());
+    let mut server = NativeServer::start(&["--allow", &target])?;
+    let line = server.client_line()?;
+    let pin = between(&line, "--pin ", ' ')?;
+    let wrong = format!("sha256:{}", "A".repeat(43));
+    let home = Home::new()?;
+    std::fs::copy(
+        server.home.path().join("state/client.psk"),
+        home.path().join("client.psk"),
+    )?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args([
+        "client",
+        "--server",
+        &server.address,
+        "--pin",
+        &wrong,
+        "--psk-file",
+        "client.psk",
+    ]);
+    command.args(["--http", "off", "-L", &format!("127.0.0.1:0={target}")]);
+    let mut client = Client::from_command(home, &mut command)?;
+    let said = client
+        .program
+        .wait_for(&pin, SOON)
+        .context("the pin that the server has")?;
+    ensure!(said.contains("not pinned"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_client_without_the_secret_is_refused() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application.target());
+    let mut server = NativeServer::start(&["--allow", &target])?;
+    let pin = between(&server.client_line()?, "--pin ", ' ')?;
+    let home = Home::new()?;
+    std::fs::write(
+        home.path().join("client.psk"),
+        "0123456789abcdef0123456789abcdef\n",
+    )?;
+    restrict(&home.path().join("client.psk"))?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args([
+        "client",
+        "--server",
+        &server.address,
+        "--pin",
+        &pin,
+        "--psk-file",
+        "client.psk",
+    ]);
+    command.args(["--http", "off", "-L", &format!("127.0.0.1:0={target}")]);
+    let client = Client::from_command(home, &mut command)?;
+    let ending = client.forward.connect()?.ending();
+    ensure!(ending.is_reset(), "a wrong secret ended as {ending:?}");
+    ensure!(
+        application.outcome(Duration::ZERO).is_err(),
+        "the target was reached"
+    );
+    Ok(())
+}
+
+#[test]
+fn several_forwards_lead_to_tcp_and_unix_targets() -> Result<()> {
+    let home = Home::new()?;
+    let socket = home.path().join("echo.sock");
+    let (tcp, unix) = (
+        Application::echo()?,
+        Application::unix(&socket, quictun_e2e::application::echo)?,
+    );
+    let (tcp, unix) = (bare(&tcp.target()), unix.target());
+    let mut server = NativeServer::start(&["--allow", &tcp, "--allow", &unix])?;
+    let local = home.path().join("local.sock");
+    let forwards = format!(
+        "127.0.0.1:0={tcp} -L 127.0.0.1:0={unix} -L unix:{}={tcp}",
+        local.display()
+    );
+    let client = client_of_line(&mut server, &forwards)?;
+    through_echo(&client.forward, SOME)?;
+    through_echo(&Endpoint::Unix(local), SOME)?;
+    let lines = client.program.lines();
+    let second = lines
+        .iter()
+        .find(|line| line.contains("\"listen address\": \"") && line.contains(&unix));
+    let second = Endpoint::parse(&between(
+        second.context("no second forward")?,
+        "\"listen address\": \"",
+        '"',
+    )?)?;
+    through_echo(&second, SOME)
+}
+
+fn restrict(path: &std::path::Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    Ok(std::fs::set_permissions(
+        path,
+        std::fs::Permissions::from_mode(0o600),
+    )?)
+}

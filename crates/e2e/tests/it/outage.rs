@@ -1,0 +1,129 @@
+//! What goes wrong with networks: nothing arrives for a while, an address changes, a name leads elsewhere.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use quictun_e2e::application::{Application, served_within, through_echo};
+use quictun_e2e::deadline;
+use quictun_e2e::isolation::isolated;
+use quictun_e2e::machine::{Machine, run};
+use quictun_e2e::payload::Payload;
+use quictun_e2e::transfer::{Source, Transfer};
+use quictun_e2e::tunnel::{Client, Home, Server};
+
+const SOON: Duration = Duration::from_secs(15);
+
+/// Nothing that comes from the cable gets in.
+const DROP_ALL: &str = "table inet outage { chain cable { type filter hook prerouting priority 0; iifname lan0 drop; }; }\n";
+
+/// Two machines on one cable, a server on the far one, an endless application behind it.
+struct Site {
+    here: Machine,
+    far: Machine,
+    server: Server,
+    client: Client,
+    source: Source,
+}
+
+impl Site {
+    fn new() -> Result<Self> {
+        let (here, far) = (Machine::here(), Machine::new("far")?);
+        here.join(&far, "lan0", "10.20.0.1/24", "10.20.0.2/24")?;
+        let source = far.within(Source::new)?;
+        let server = Server::start_at(&far, Home::new()?, &["--listen-on", "10.20.0.2:7500"])?;
+        let client = Client::start(
+            "10.20.0.2:7500",
+            &["--token-source", &source.application.target()],
+        )?;
+        Ok(Self {
+            here,
+            far,
+            server,
+            client,
+            source,
+        })
+    }
+}
+
+#[test]
+fn a_transfer_outlives_8_s_without_a_single_packet() -> Result<()> {
+    const OUTAGE: Duration = Duration::from_secs(8);
+    isolated(|| {
+        let site = Site::new()?;
+        let transfer = Transfer::start(&site.client.forward)?;
+        transfer.advance(20 << 20, SOON)?;
+        let rules = tempfile::NamedTempFile::new()?;
+        std::fs::write(rules.path(), DROP_ALL)?;
+        for machine in [&site.here, &site.far] {
+            machine.run(&format!("nft -f {}", rules.path().display()))?;
+        }
+        let since = Instant::now();
+        while since.elapsed() < OUTAGE {
+            let before = transfer.progress();
+            // What is in the sockets' buffers may still arrive in the beginning.
+            let stalled = transfer.advance(1, Duration::from_secs(2)).is_err();
+            ensure!(
+                stalled || since.elapsed() < OUTAGE / 2,
+                "data arrives through a dead link, at {before}"
+            );
+        }
+        for machine in [&site.here, &site.far] {
+            machine.run("nft delete table inet outage")?;
+        }
+        transfer.advance(20 << 20, SOON)?;
+        transfer.finish(&site.source)
+    })
+}
+
+#[test]
+fn a_transfer_goes_on_when_the_client_changes_its_address() -> Result<()> {
+    isolated(|| {
+        let mut site = Site::new()?;
+        let transfer = Transfer::start(&site.client.forward)?;
+        transfer.advance(20 << 20, SOON)?;
+        for (old, new) in [(1, 7), (7, 8)] {
+            site.here
+                .run(&format!("ip addr del 10.20.0.{old}/24 dev lan0"))?;
+            site.here
+                .run(&format!("ip addr add 10.20.0.{new}/24 dev lan0"))?;
+            let took = transfer.advance(20 << 20, SOON)?;
+            ensure!(
+                took < Duration::from_secs(5),
+                "going on after a change of address took {took:?}"
+            );
+            let address = format!("\"to\": \"10.20.0.{new}:");
+            site.server.program.wait_for(&address, SOON)?;
+        }
+        transfer.finish(&site.source)
+    })
+}
+
+#[test]
+fn the_servers_name_is_looked_up_again_when_it_is_dialled_again() -> Result<()> {
+    isolated(|| {
+        let hosts = tempfile::NamedTempFile::new()?;
+        let name = |address: &str| {
+            std::fs::write(hosts.path(), format!("{address} server.quictun.test\n"))
+        };
+        name("127.0.0.2")?;
+        run(&format!(
+            "mount --bind {} /etc/hosts",
+            hosts.path().display()
+        ))?;
+        let application = Application::echo()?;
+        let payload = Payload::new(51, 100_000);
+        let mut first = Server::start(&["--listen-on", "127.0.0.2:7500"])?;
+        let client = Client::start(
+            "server.quictun.test:7500",
+            &["--token-source", &application.target()],
+        )?;
+        through_echo(&client.forward, payload)?;
+        first.program.kill()?;
+        name("127.0.0.3")?;
+        let second = Server::start(&["--listen-on", "127.0.0.3:7500"])?;
+        served_within(&client.forward, payload, Duration::from_secs(8))?;
+        deadline::until("the second server's client", SOON, || {
+            second.program.has_said("connect request accepted")
+        })
+    })
+}

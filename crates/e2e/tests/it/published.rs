@@ -1,0 +1,140 @@
+//! The commands that quic-tun's report published, word for word, between two machines.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::isolation::isolated;
+use quictun_e2e::machine::Machine;
+use quictun_e2e::program::{Program, installed, output};
+use quictun_e2e::tunnel::{Home, START};
+use quictun_e2e::{binaries, deadline};
+
+const SERVER: &str = "192.168.26.129";
+
+/// Lines of the original that people search for; those of single flows are written at debug level.
+const SERVER_PHRASES: [&str; 8] = [
+    "Server endpoint start up successful",
+    "A new client endpoint connect request accepted.",
+    "Starting handshake with client endpoint",
+    "starting connect to server app",
+    "Server app connect successful",
+    "Handshake successful",
+    "Tunnel established successful",
+    "Tunnel closed",
+];
+const CLIENT_PHRASES: [&str; 5] = [
+    "Client endpoint start up successful",
+    "Client connection accepted, prepare to entablish tunnel with server endpint for this connection.",
+    "Starting handshake with server endpoint",
+    "Handshake successful",
+    "Tunnel closed",
+];
+
+#[test]
+fn the_published_commands_carry_iperf3_both_ways_with_1_and_16_streams() -> Result<()> {
+    isolated(|| {
+        let mut pair = Pair::start("")?;
+        for streams in ["1", "16"] {
+            for reverse in [&[][..], &["-R"][..]] {
+                let bytes = pair.iperf3(&[&["-P", streams], reverse].concat())?;
+                ensure!(
+                    bytes > 10_000_000,
+                    "{streams} streams {reverse:?} moved {bytes} bytes in a second"
+                );
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn the_log_phrases_of_quic_tun_are_there() -> Result<()> {
+    isolated(|| {
+        let mut pair = Pair::start(" --log-level debug")?;
+        pair.iperf3(&[])?;
+        for (program, phrases) in [
+            (&pair.server, &SERVER_PHRASES[..]),
+            (&pair.client, &CLIENT_PHRASES[..]),
+        ] {
+            for phrase in phrases {
+                deadline::until(phrase, Duration::from_secs(5), || program.has_said(phrase))?;
+            }
+        }
+        ensure!(
+            pair.server.has_said("\"listen address\": \"[::]:7500\""),
+            "the default address, as the published log shows it"
+        );
+        Ok(())
+    })
+}
+
+/// A server machine and a client machine, and what runs on them.
+struct Pair {
+    client: Program,
+    server: Program,
+    iperf3: Program,
+    runs: usize,
+    _far: Machine,
+    _homes: [Home; 2],
+}
+
+impl Pair {
+    fn start(more: &str) -> Result<Self> {
+        let (here, far) = (Machine::here(), Machine::new("server machine")?);
+        here.join(&far, "lan0", "192.168.26.128/24", &format!("{SERVER}/24"))?;
+        let homes = [Home::new()?, Home::new()?];
+        for home in &homes {
+            for program in ["quictun-server", "quictun-client"] {
+                std::os::unix::fs::symlink(binaries::path(program)?, home.path().join(program))?;
+            }
+        }
+        let mut iperf3 = far.command(installed("iperf3", "iperf3")?);
+        let iperf3 = Program::start("iperf3", iperf3.args(["-s", "--forceflush"]))?;
+        let line = format!("exec ./quictun-server{more}");
+        let mut server = Program::start("server", &mut shell(&far, &homes[0], &line))?;
+        server.wait_for(SERVER_PHRASES[0], START)?;
+        let line = format!(
+            "exec ./quictun-client --server-endpoint {SERVER}:7500 --token-source tcp:127.0.0.1:5201 \
+             --insecure-skip-verify true{more}"
+        );
+        let mut client = Program::start("client", &mut shell(&here, &homes[1], &line))?;
+        client.wait_for(CLIENT_PHRASES[0], START)?;
+        Ok(Self {
+            client,
+            server,
+            iperf3,
+            runs: 0,
+            _far: far,
+            _homes: homes,
+        })
+    }
+
+    /// Bytes that arrived in a second.
+    fn iperf3(&mut self, more: &[&str]) -> Result<u64> {
+        // Between two tests its server closes the port for a moment.
+        self.runs += 1;
+        self.iperf3.wait_for(
+            &format!("Server listening on 5201 (test #{})", self.runs),
+            START,
+        )?;
+        let mut iperf3 = Machine::here().command("iperf3");
+        iperf3
+            .args(["-c", "127.0.0.1", "-p", "6500", "-t", "1", "-J"])
+            .args(more);
+        let output = output(&mut iperf3)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "iperf3 {more:?}: {text}");
+        let report: serde_json::Value = serde_json::from_str(&text)?;
+        report["end"]["sum_received"]["bytes"]
+            .as_u64()
+            .with_context(|| format!("no bytes in {text}"))
+    }
+}
+
+fn shell(machine: &Machine, home: &Home, line: &str) -> Command {
+    let mut command = machine.command("sh");
+    command.args(["-c", line]);
+    home.settle(&mut command);
+    command
+}

@@ -1,0 +1,151 @@
+//! The HTTP interface of a live tunnel.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::application::Application;
+use quictun_e2e::deadline;
+use quictun_e2e::isolation::isolated;
+use quictun_e2e::rest::{get, request};
+use quictun_e2e::tunnel::Tunnel;
+
+const SOON: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_live_tunnel_can_be_looked_at_from_both_sides() -> Result<()> {
+    isolated(|| {
+        let application = Application::echo()?;
+        let http = [
+            SocketAddr::from(([127, 0, 0, 1], 8086)),
+            SocketAddr::from(([127, 0, 0, 1], 8087)),
+        ];
+        let [server, client] = http.map(|address| address.to_string());
+        let tunnel = Tunnel::with(
+            &application.target(),
+            &["--httpd-listen-on", &server],
+            &["--httpd-listen-on", &client],
+        )?;
+        for address in http {
+            ready(address)?;
+            ensure!(
+                get(address, "/tunnels")?.body.trim() == "null",
+                "no tunnel is open yet"
+            );
+        }
+        let mut connection = tunnel.client.forward.connect()?;
+        connection.write_all(&[7; 5000])?;
+        connection.read_exact(&mut [0; 5000])?;
+        for (address, side) in [(http[0], "server"), (http[1], "client")] {
+            look(address, side).with_context(|| format!("{side}'s side"))?;
+        }
+        let refused = request(http[0], "POST", "/tunnels")?;
+        ensure!(
+            refused.status == 405 && refused.body.contains("Please use GET request method"),
+            "{refused:?}"
+        );
+        drop(connection);
+        for address in http {
+            deadline::until("the tunnel to go", SOON, || {
+                get(address, "/tunnels").is_ok_and(|a| a.body.trim() == "null")
+            })?;
+        }
+        Ok(())
+    })
+}
+
+fn ready(address: SocketAddr) -> Result<()> {
+    deadline::until("readiness", SOON, || {
+        get(address, "/readyz").is_ok_and(|answer| answer.status == 200)
+    })?;
+    ensure!(get(address, "/healthz")?.status == 200, "not healthy");
+    Ok(())
+}
+
+fn look(address: SocketAddr, side: &str) -> Result<()> {
+    let tunnels = get(address, "/tunnels")?.json()?;
+    let [tunnel] = &tunnels.as_array().context("no array")?[..] else {
+        anyhow::bail!("not one tunnel: {tunnels}");
+    };
+    ensure!(tunnel["endpoint"] == side, "{tunnel}");
+    for name in ["serverTotalBytes", "clientTotalBytes"] {
+        ensure!(tunnel[name] == 5000, "{name}: {tunnel}");
+    }
+    for name in [
+        "uuid",
+        "remoteEndpointAddr",
+        "createdAt",
+        "serverSendRate",
+        "clientSendRate",
+    ] {
+        ensure!(
+            tunnel[name].as_str().is_some_and(|text| !text.is_empty()),
+            "{name}: {tunnel}"
+        );
+    }
+    let tunnels = get(address, "/v1/tunnels")?.json()?;
+    let tunnel = &tunnels["tunnels"][0];
+    ensure!(
+        tunnel["side"] == side
+            && tunnel["to_tunnel_bytes"] == 5000
+            && tunnel["to_app_bytes"] == 5000,
+        "{tunnel}"
+    );
+    let connections = get(address, "/v1/connections")?.json()?;
+    let list = connections["connections"]
+        .as_array()
+        .context("no connections")?;
+    let busy = list
+        .iter()
+        .find(|connection| connection["flows"] == 1)
+        .with_context(|| connections.to_string())?;
+    ensure!(busy["protocol"] == "quictun/1", "{busy}");
+    for name in [
+        "rtt_seconds",
+        "congestion_window_bytes",
+        "mtu_bytes",
+        "packets_sent",
+        "datagrams_per_batch",
+    ] {
+        ensure!(
+            busy[name].as_f64().is_some_and(|value| value > 0.0),
+            "{name}: {busy}"
+        );
+    }
+    let metrics = get(address, "/metrics")?;
+    ensure!(
+        metrics.status == 200
+            && metrics.body.contains("# TYPE ")
+            && metrics.body.contains("_bytes_total"),
+        "{metrics:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn two_programs_on_one_host_share_the_default_port_of_the_interface_peacefully() -> Result<()> {
+    isolated(|| {
+        let application = Application::echo()?;
+        let home = quictun_e2e::tunnel::Home::new()?;
+        let mut server = home.command(&quictun_e2e::machine::Machine::here(), "quictun-server")?;
+        let server = quictun_e2e::tunnel::Server::from_command(home, &mut server)?;
+        ready("127.0.0.1:8086".parse()?)?;
+        let home = quictun_e2e::tunnel::Home::new()?;
+        let mut client = home.command(&quictun_e2e::machine::Machine::here(), "quictun-client")?;
+        client.args([
+            "--server-endpoint",
+            "127.0.0.1:7500",
+            "--token-source",
+            &application.target(),
+        ]);
+        let mut client = quictun_e2e::tunnel::Client::from_command(home, &mut client)?;
+        client.program.wait_for("no HTTP interface", SOON)?;
+        quictun_e2e::application::through_echo(
+            &client.forward,
+            quictun_e2e::payload::Payload::new(91, 1000),
+        )?;
+        drop(server);
+        Ok(())
+    })
+}

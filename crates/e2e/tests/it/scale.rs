@@ -1,0 +1,65 @@
+//! The loads of `quictun-scale` in small: same code, smaller numbers, limits for the dev profile.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::binaries;
+use serde_json::Value;
+
+/// Runs `quictun-scale` and returns its report; limits are its own affair.
+fn scale(arguments: &[&str]) -> Result<Value> {
+    let mut scale = Command::new(env!("CARGO_BIN_EXE_quictun-scale"));
+    scale
+        .args(arguments)
+        .arg("--json")
+        .env(binaries::DIRECTORY, binaries::directory()?);
+    let output = scale.output()?;
+    let (text, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    ensure!(
+        output.status.success(),
+        "{arguments:?}: {}\n{text}{errors}",
+        output.status
+    );
+    serde_json::from_str(&text).with_context(|| format!("{text} is no report"))
+}
+
+#[test]
+fn a_thousand_idle_flows_cost_little_memory() -> Result<()> {
+    scale(&["idle", "--flows", "1000", "--max-kib", "16"]).map(drop)
+}
+
+#[test]
+fn of_4000_flows_nothing_is_left() -> Result<()> {
+    scale(&[
+        "churn",
+        "--flows",
+        "4000",
+        "--parallel",
+        "50",
+        "--max-growth",
+        "30",
+    ])
+    .map(drop)
+}
+
+#[test]
+fn every_byte_of_200_flows_at_once_is_right() -> Result<()> {
+    scale(&["verify", "--flows", "200", "--bytes", "200000"]).map(drop)
+}
+
+#[test]
+fn a_round_trip_through_the_tunnel_adds_less_than_a_millisecond() -> Result<()> {
+    scale(&["rr", "--count", "1000", "--max-added-us", "1000"]).map(drop)
+}
+
+#[test]
+fn an_exceeded_limit_is_a_failure() -> Result<()> {
+    let error = scale(&["rr", "--count", "10", "--max-added-us=-1000"])
+        .err()
+        .context("it was kept")?;
+    ensure!(error.to_string().contains("\"kept\":false"), "{error}");
+    Ok(())
+}

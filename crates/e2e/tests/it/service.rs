@@ -1,0 +1,194 @@
+//! Living under a service manager: signals, readiness, handed-over sockets.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::application::{Application, through_echo};
+use quictun_e2e::binaries;
+use quictun_e2e::connection::Endpoint;
+use quictun_e2e::machine::Machine;
+use quictun_e2e::payload::Payload;
+use quictun_e2e::program::{Program, command};
+use quictun_e2e::tunnel::{Client, Home, START, Server, Tunnel};
+use rustix::process::Signal;
+
+const SOON: Duration = Duration::from_secs(10);
+const SOME: Payload = Payload {
+    seed: 71,
+    bytes: 1 << 20,
+};
+
+#[test]
+fn sigterm_lets_open_flows_finish_and_ends_with_0() -> Result<()> {
+    for who in ["server", "client"] {
+        let application = Application::echo()?;
+        let mut tunnel = Tunnel::with(
+            &application.target(),
+            &["--drain", "20s"],
+            &["--drain", "20s"],
+        )?;
+        let mut connection = tunnel.client.forward.connect()?;
+        connection.write_all(b"before")?;
+        connection.read_exact(&mut [0; 6])?;
+        let program = match who {
+            "server" => &mut tunnel.server.program,
+            _ => &mut tunnel.client.program,
+        };
+        program.signal(Signal::TERM)?;
+        program.wait_for("a second signal ends at once", SOON)?;
+        SOME.write_to(&mut connection).context(who)?;
+        SOME.read_from(&mut connection).context(who)?;
+        ensure!(
+            program.ended()?.is_none(),
+            "the {who} ended with an open flow"
+        );
+        connection.finish()?;
+        ensure!(connection.read(&mut [0; 1])? == 0, "the flow's end");
+        drop(connection);
+        let status = program.wait_end(SOON)?;
+        ensure!(status.code() == Some(0), "the {who} ended with {status}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_second_signal_ends_at_once() -> Result<()> {
+    for who in ["server", "client"] {
+        let application = Application::echo()?;
+        let mut tunnel = Tunnel::with(
+            &application.target(),
+            &["--drain", "60s"],
+            &["--drain", "60s"],
+        )?;
+        let mut connection = tunnel.client.forward.connect()?;
+        connection.write_all(b"x")?;
+        connection.read_exact(&mut [0; 1])?;
+        let program = match who {
+            "server" => &mut tunnel.server.program,
+            _ => &mut tunnel.client.program,
+        };
+        program.signal(Signal::TERM)?;
+        program.wait_for("a second signal ends at once", SOON)?;
+        program.signal(Signal::TERM)?;
+        let started = Instant::now();
+        program.wait_end(SOON)?;
+        ensure!(
+            started.elapsed() < Duration::from_secs(3),
+            "the {who} took {:?}",
+            started.elapsed()
+        );
+        let ending = connection.ending();
+        ensure!(ending.is_reset(), "a cut flow ended as {ending:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_drain_ends_at_its_deadline() -> Result<()> {
+    let application = Application::echo()?;
+    let mut tunnel = Tunnel::with(&application.target(), &["--drain", "1s"], &[])?;
+    let mut connection = tunnel.client.forward.connect()?;
+    connection.write_all(b"x")?;
+    connection.read_exact(&mut [0; 1])?;
+    tunnel.server.program.signal(Signal::TERM)?;
+    let started = Instant::now();
+    tunnel.server.program.wait_end(SOON)?;
+    let took = started.elapsed();
+    ensure!(
+        took > Duration::from_millis(900) && took < Duration::from_secs(5),
+        "draining for 1 s took {took:?}"
+    );
+    ensure!(
+        connection.ending().is_reset(),
+        "a cut flow must be seen as cut"
+    );
+    Ok(())
+}
+
+#[test]
+fn readiness_and_the_end_are_told_to_the_service_manager() -> Result<()> {
+    let home = Home::new()?;
+    let path = home.path().join("notify.sock");
+    let manager = UnixDatagram::bind(&path)?;
+    manager.set_read_timeout(Some(SOON))?;
+    let mut command = home.command(&Machine::here(), "quictun-server")?;
+    command
+        .args(["--listen-on", "127.0.0.1:0", "--httpd-listen-on", "off"])
+        .env("NOTIFY_SOCKET", &path);
+    let mut server = Server::from_command(home, &mut command)?;
+    wait_for_message(&manager, "READY=1")?;
+    server.program.signal(Signal::TERM)?;
+    wait_for_message(&manager, "STOPPING=1")?;
+    ensure!(server.program.wait_end(SOON)?.success(), "an orderly end");
+    Ok(())
+}
+
+fn wait_for_message(manager: &UnixDatagram, wanted: &str) -> Result<()> {
+    let mut buffer = [0; 1024];
+    loop {
+        let length = manager
+            .recv(&mut buffer)
+            .with_context(|| format!("waiting for {wanted}"))?;
+        if String::from_utf8_lossy(&buffer[..length])
+            .lines()
+            .any(|line| line == wanted)
+        {
+            return Ok(());
+        }
+    }
+}
+
+#[test]
+fn a_servers_socket_may_come_from_the_service_manager() -> Result<()> {
+    let application = Application::echo()?;
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    let address = socket.local_addr()?;
+    let home = Home::new()?;
+    let mut command = activated(&home, "quictun-server")?;
+    command.args(["--httpd-listen-on", "off"]);
+    let mut server =
+        Program::start_with("server", &mut command, Stdio::from(OwnedFd::from(socket)))?;
+    let line = server.wait_for("Server endpoint start up successful", START)?;
+    ensure!(line.contains(&address.to_string()), "{line}");
+    let client = Client::start(
+        &address.to_string(),
+        &["--token-source", &application.target()],
+    )?;
+    through_echo(&client.forward, SOME)
+}
+
+#[test]
+fn a_clients_listener_may_come_from_the_service_manager() -> Result<()> {
+    let application = Application::echo()?;
+    let server = Server::start(&[])?;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let forward = Endpoint::Tcp(listener.local_addr()?);
+    let home = Home::new()?;
+    let mut command = activated(&home, "quictun-client")?;
+    command.args([
+        "--server-endpoint",
+        &server.address.to_string(),
+        "--httpd-listen-on",
+        "off",
+    ]);
+    command.args(["--token-source", &application.target()]);
+    let _client =
+        Program::start_with("client", &mut command, Stdio::from(OwnedFd::from(listener)))?;
+    // The socket listens already: connecting may come before the program has started.
+    through_echo(&forward, SOME)
+}
+
+/// A program whose standard input becomes descriptor 3, as systemd hands sockets over.
+fn activated(home: &Home, program: &str) -> Result<Command> {
+    let mut command = command("sh");
+    command
+        .args(["-c", "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=tunnel exec \"$0\" \"$@\""])
+        .arg(binaries::path(program)?);
+    home.settle(&mut command);
+    Ok(command)
+}
