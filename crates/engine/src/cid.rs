@@ -67,7 +67,9 @@ pub fn worker_of(datagram: &[u8]) -> Option<u8> {
         return None;
     }
     let length = usize::from(*datagram.get(5)?);
-    (length == CID_LEN).then(|| datagram.get(6).copied()).flatten()
+    (length == CID_LEN)
+        .then(|| datagram.get(6).copied())
+        .flatten()
 }
 
 #[cfg(test)]

@@ -101,7 +101,9 @@ impl Client {
         let tls = rustls::ClientConfig::clone(&role.crypto);
         let crypto = QuicClientConfig::try_from(tls)
             .map_err(|error| LossReason::Local(error.to_string()))?;
-        let slots = (0..role.connections.max(1)).map(|_| Slot::new(false)).collect();
+        let slots = (0..role.connections.max(1))
+            .map(|_| Slot::new(false))
+            .collect();
         Ok(Self {
             role,
             crypto: Arc::new(crypto),
@@ -235,9 +237,10 @@ impl<S: Socket> Engine<S> {
             };
             let slot = &mut client.slots[index];
             if let State::Waiting(until) = slot.state
-                && until <= now {
-                    slot.state = State::Idle;
-                }
+                && until <= now
+            {
+                slot.state = State::Idle;
+            }
             match &slot.state {
                 State::Idle => {
                     slot.state = State::Resolving;
@@ -266,10 +269,11 @@ impl<S: Socket> Engine<S> {
     fn check_up(&mut self, now: Instant, index: usize, handle: usize) {
         let connection = self.connections.get(handle).and_then(Option::as_ref);
         if connection.is_some_and(|connection| connection.liveness.unresponsive())
-            && let Role::Client(client) = &mut self.role {
-                client.slots[index].state = State::Idle;
-                client.sweep_at.get_or_insert(now + SPARE_IDLE);
-            }
+            && let Role::Client(client) = &mut self.role
+        {
+            client.slots[index].state = State::Idle;
+            client.sweep_at.get_or_insert(now + SPARE_IDLE);
+        }
     }
 
     /// Starts the next attempt of a slot.
@@ -295,16 +299,18 @@ impl<S: Socket> Engine<S> {
             match self.connect(now, address) {
                 Ok(handle) => {
                     if let Role::Client(client) = &mut self.role
-                        && let State::Racing(race) = &mut client.slots[index].state {
-                            race.attempts.push(handle);
-                        }
+                        && let State::Racing(race) = &mut client.slots[index].state
+                    {
+                        race.attempts.push(handle);
+                    }
                     return;
                 }
                 Err(reason) => {
                     if let Role::Client(client) = &mut self.role
-                        && let State::Racing(race) = &mut client.slots[index].state {
-                            race.last = Some((address, reason));
-                        }
+                        && let State::Racing(race) = &mut client.slots[index].state
+                    {
+                        race.last = Some((address, reason));
+                    }
                 }
             }
         }
@@ -455,10 +461,11 @@ impl<S: Socket> Engine<S> {
         };
         for key in std::mem::take(&mut client.waiting) {
             if let Some(entry) = self.flows.get_mut(key)
-                && let Phase::Waiting(socket) = &mut entry.phase {
-                    socket.abort();
-                    self.remove_flow(now, key, Ending::Abandoned(code));
-                }
+                && let Phase::Waiting(socket) = &mut entry.phase
+            {
+                socket.abort();
+                self.remove_flow(now, key, Ending::Abandoned(code));
+            }
         }
     }
 
@@ -570,7 +577,10 @@ impl<S: Socket> Engine<S> {
         let Role::Client(client) = &mut self.role else {
             return;
         };
-        let coming = client.slots.iter().any(|slot| !matches!(slot.state, State::Up(_)));
+        let coming = client
+            .slots
+            .iter()
+            .any(|slot| !matches!(slot.state, State::Up(_)));
         let spares = client.slots.iter().filter(|slot| slot.spare).count();
         if !coming && spares < SPARES_MAX {
             client.slots.push(Slot::new(true));
@@ -589,7 +599,9 @@ impl<S: Socket> Engine<S> {
         let mut close = Vec::new();
         let mut again = false;
         for (handle, connection) in self.connections.iter().enumerate() {
-            let Some(connection) = connection else { continue };
+            let Some(connection) = connection else {
+                continue;
+            };
             let spare = match client.slot_of(handle) {
                 Some(index) => client.slots[index].spare,
                 None => connection.protocol.is_some(),

@@ -38,7 +38,10 @@ pub(crate) const FLOWS_INITIAL: u32 = 128;
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(10);
 
 /// One connection.
-#[expect(clippy::struct_excessive_bools, reason = "independent marks for the engine's queues")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent marks for the engine's queues"
+)]
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) quic: quinn_proto::Connection,
@@ -198,7 +201,12 @@ impl Connection {
     /// first it stays in one piece, and a piece is all that the original understands.
     pub(crate) fn prefer(&mut self, stream: StreamId, preferred: bool) {
         // An error means that the stream is over: then it has no frames.
-        if self.quic.send_stream(stream).set_priority(i32::from(preferred)).is_err() {}
+        if self
+            .quic
+            .send_stream(stream)
+            .set_priority(i32::from(preferred))
+            .is_err()
+        {}
     }
 
     /// Lets the peer open more flows once it uses half of what it may.
@@ -250,7 +258,11 @@ impl Connection {
             rtt,
             congestion_window: self.gauge.window(),
             in_flight: self.gauge.in_flight(),
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a rate"
+            )]
             pacing_bytes_per_s: rate.map(|rate| rate as u64),
             mtu: self.quic.current_mtu(),
             packets_sent: stats.path.sent_packets,

@@ -188,7 +188,9 @@ impl<S: Socket> Engine<S> {
                 }
                 if connection.handshake_by.is_some_and(|at| at <= now) {
                     connection.handshake_by = None;
-                    connection.quic.close(now, close_code(CloseCode::Done), Bytes::new());
+                    connection
+                        .quic
+                        .close(now, close_code(CloseCode::Done), Bytes::new());
                     self.forget(now, handle, LossReason::TimedOut);
                     continue;
                 }
@@ -227,20 +229,22 @@ impl<S: Socket> Engine<S> {
     /// Closes a connection: its flows are reset on both sides.
     pub fn close_connection(&mut self, now: Instant, id: ConnectionId, code: CloseCode) {
         if let Some(handle) = self.handle_of(id)
-            && let Some(Some(connection)) = self.connections.get_mut(handle) {
-                let reason = Bytes::from(code.to_string());
-                connection.quic.close(now, close_code(code), reason);
-                self.mark(handle);
-                self.lose(now, handle, LossReason::ClosedLocally);
-            }
+            && let Some(Some(connection)) = self.connections.get_mut(handle)
+        {
+            let reason = Bytes::from(code.to_string());
+            connection.quic.close(now, close_code(code), reason);
+            self.mark(handle);
+            self.lose(now, handle, LossReason::ClosedLocally);
+        }
     }
 
     /// Names the peer of a connection in reports.
     pub fn name_peer(&mut self, id: ConnectionId, name: String) {
         if let Some(handle) = self.handle_of(id)
-            && let Some(Some(connection)) = self.connections.get_mut(handle) {
-                connection.peer = Some(name);
-            }
+            && let Some(Some(connection)) = self.connections.get_mut(handle)
+        {
+            connection.peer = Some(name);
+        }
     }
 
     /// The TLS exporter value that proofs of pre-shared secrets are made from (PROTOCOL section 5.5).
@@ -258,11 +262,9 @@ impl<S: Socket> Engine<S> {
     /// Whether no flow is left and all they sent has been acknowledged.
     pub fn is_drained(&mut self) -> bool {
         self.flows.is_empty()
-            && self
-                .connections
-                .iter_mut()
-                .flatten()
-                .all(|connection| connection.quic.is_closed() || connection.quic.streams().send_streams() == 0)
+            && self.connections.iter_mut().flatten().all(|connection| {
+                connection.quic.is_closed() || connection.quic.streams().send_streams() == 0
+            })
     }
 
     /// Ends everything: open flows are reset, peers told. Poll for the last transmits afterwards.
@@ -395,16 +397,25 @@ impl<S: Socket> Engine<S> {
             return;
         };
         let data = connection.quic.crypto_session().handshake_data();
-        let data = data.and_then(|data| data.downcast::<quinn_proto::crypto::rustls::HandshakeData>().ok());
+        let data = data.and_then(|data| {
+            data.downcast::<quinn_proto::crypto::rustls::HandshakeData>()
+                .ok()
+        });
         let native = data
             .and_then(|data| data.protocol)
             .is_some_and(|protocol| protocol == quictun_wire::alpn::NATIVE);
-        let protocol = if native { Protocol::Native } else { Protocol::Compat };
+        let protocol = if native {
+            Protocol::Native
+        } else {
+            Protocol::Compat
+        };
         connection.protocol = Some(protocol);
         connection.handshake_by = None;
         connection.liveness.handle_heard(now);
         let identity = connection.quic.crypto_session().peer_identity();
-        let certificates = identity.and_then(|identity| identity.downcast().ok()).map(|chain| *chain);
+        let certificates = identity
+            .and_then(|identity| identity.downcast().ok())
+            .map(|chain| *chain);
         self.events.push_back(Event::Connected {
             connection: connection.id,
             remote: connection.remote,
@@ -480,15 +491,18 @@ impl<S: Socket> Engine<S> {
     pub(crate) fn forget(&mut self, now: Instant, handle: usize, reason: LossReason) {
         self.lose(now, handle, reason);
         if let Some(slot) = self.connections.get_mut(handle)
-            && let Some(mut connection) = slot.take() {
-                self.timers.set(handle, &mut connection.deadline, None);
-                self.totals.connections_closed += 1;
-                if !connection.quic.is_drained() {
-                    let drained = quinn_proto::EndpointEvent::drained();
-                    let answer = self.endpoint.handle_event(ConnectionHandle(handle), drained);
-                    debug_assert!(answer.is_none(), "a drained connection wants nothing");
-                }
+            && let Some(mut connection) = slot.take()
+        {
+            self.timers.set(handle, &mut connection.deadline, None);
+            self.totals.connections_closed += 1;
+            if !connection.quic.is_drained() {
+                let drained = quinn_proto::EndpointEvent::drained();
+                let answer = self
+                    .endpoint
+                    .handle_event(ConnectionHandle(handle), drained);
+                debug_assert!(answer.is_none(), "a drained connection wants nothing");
             }
+        }
     }
 
     /// Adds a connection of the library's.
@@ -522,10 +536,11 @@ impl<S: Socket> Engine<S> {
     /// Marks a connection as having library events to be taken.
     pub(crate) fn mark(&mut self, handle: usize) {
         if let Some(Some(connection)) = self.connections.get_mut(handle)
-            && !connection.dirty {
-                connection.dirty = true;
-                self.dirty.push(handle);
-            }
+            && !connection.dirty
+        {
+            connection.dirty = true;
+            self.dirty.push(handle);
+        }
     }
 }
 
@@ -534,7 +549,9 @@ pub(crate) fn export(quic: &quinn_proto::Connection) -> Option<[u8; 32]> {
     const LABEL: &[u8] = b"EXPORTER-quictun-psk";
     let mut value = [0; 32];
     let session = quic.crypto_session();
-    session.export_keying_material(&mut value, LABEL, b"").ok()?;
+    session
+        .export_keying_material(&mut value, LABEL, b"")
+        .ok()?;
     Some(value)
 }
 

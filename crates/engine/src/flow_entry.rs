@@ -100,7 +100,11 @@ impl<S: Socket> FlowEntry<S> {
 
     /// How many bytes of the application may still go before the server has answered.
     pub(crate) fn early_left(&self, compat: bool) -> usize {
-        let Phase::Bridged { flow, answer: Some(_) } = &self.phase else {
+        let Phase::Bridged {
+            flow,
+            answer: Some(_),
+        } = &self.phase
+        else {
             return usize::MAX;
         };
         let most = if compat { EARLY_COMPAT_MAX } else { EARLY_MAX };

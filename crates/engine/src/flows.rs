@@ -37,14 +37,13 @@ impl<S: Socket> Engine<S> {
             return;
         };
         flow.handle_socket_ready(readable, writable);
-        if failed
-            && let Some(Some(connection)) = self.connections.get_mut(place.handle) {
-                let mut stream = QuicStream {
-                    quic: &mut connection.quic,
-                    id: place.stream,
-                };
-                flow.handle_socket_error(&mut stream);
-            }
+        if failed && let Some(Some(connection)) = self.connections.get_mut(place.handle) {
+            let mut stream = QuicStream {
+                quic: &mut connection.quic,
+                id: place.stream,
+            };
+            flow.handle_socket_error(&mut stream);
+        }
         if writable && !failed {
             self.pump_to_app(now, key);
         }
@@ -66,7 +65,12 @@ impl<S: Socket> Engine<S> {
 
     /// Server: the answer to [`Event::Open`]; the socket is dropped with a reset where the flow has
     /// gone meanwhile.
-    pub fn handle_dialed(&mut self, now: Instant, id: FlowId, result: Result<(S, String), FlowCode>) {
+    pub fn handle_dialed(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        result: Result<(S, String), FlowCode>,
+    ) {
         let key = self.key_of(id);
         let place = key.and_then(|key| self.flows[key].place);
         let (Some(key), Some(place)) = (key, place) else {
@@ -104,7 +108,8 @@ impl<S: Socket> Engine<S> {
         }
         entry.phase = Phase::Bridged { flow, answer: None };
         entry.established = true;
-        self.flow_timers.set(key, &mut self.flows[key].deadline, None);
+        self.flow_timers
+            .set(key, &mut self.flows[key].deadline, None);
         self.events.push_back(Event::Established {
             flow: self.flows[key].id,
             stream_id: stream_number(place.stream),
@@ -119,26 +124,27 @@ impl<S: Socket> Engine<S> {
     /// Says no to a flow that was not yet bridged, in the words of its protocol.
     pub(crate) fn refuse_flow(&mut self, now: Instant, key: usize, code: FlowCode) {
         if let Some(place) = self.flows[key].place
-            && let Some(Some(connection)) = self.connections.get_mut(place.handle) {
-                let compat = connection.protocol == Some(Protocol::Compat);
-                let mut stream = QuicStream {
-                    quic: &mut connection.quic,
-                    id: place.stream,
-                };
-                if compat {
-                    let ack = code.compat_ack();
-                    let mut byte = Bytes::copy_from_slice(&[ack.to_byte()]);
-                    debug_assert_ne!(ack, Ack::Ok);
-                    match stream.write(&mut byte) {
-                        WriteEnd::Taken => stream.finish(),
-                        // The client has stopped the stream, or there is no credit for a byte.
-                        _ => stream.reset(code),
-                    }
-                } else {
-                    stream.reset(code);
+            && let Some(Some(connection)) = self.connections.get_mut(place.handle)
+        {
+            let compat = connection.protocol == Some(Protocol::Compat);
+            let mut stream = QuicStream {
+                quic: &mut connection.quic,
+                id: place.stream,
+            };
+            if compat {
+                let ack = code.compat_ack();
+                let mut byte = Bytes::copy_from_slice(&[ack.to_byte()]);
+                debug_assert_ne!(ack, Ack::Ok);
+                match stream.write(&mut byte) {
+                    WriteEnd::Taken => stream.finish(),
+                    // The client has stopped the stream, or there is no credit for a byte.
+                    _ => stream.reset(code),
                 }
-                stream.stop(code);
+            } else {
+                stream.reset(code);
             }
+            stream.stop(code);
+        }
         self.totals.flows_refused += 1;
         self.remove_flow(now, key, Ending::Abandoned(code));
     }
@@ -209,9 +215,10 @@ impl<S: Socket> Engine<S> {
 
     pub(crate) fn note_writable(&mut self, handle: usize, stream: StreamId) {
         if let Some(Some(connection)) = self.connections.get(handle)
-            && let Some(&key) = connection.streams.get(&stream) {
-                self.want_outbound(key);
-            }
+            && let Some(&key) = connection.streams.get(&stream)
+        {
+            self.want_outbound(key);
+        }
     }
 
     /// The peer sent `STOP_SENDING`.
@@ -426,10 +433,11 @@ impl<S: Socket> Engine<S> {
     /// Puts a flow into its connection's queue of flows with something to send.
     pub(crate) fn want_outbound(&mut self, key: usize) {
         if let Some((entry, connection)) = self.entry_and_connection(key)
-            && !entry.queued {
-                entry.queued = true;
-                connection.outbound.push_back(key);
-            }
+            && !entry.queued
+        {
+            entry.queued = true;
+            connection.outbound.push_back(key);
+        }
     }
 
     /// Removes a flow that has ended.
@@ -479,16 +487,17 @@ impl<S: Socket> Engine<S> {
         self.totals.bytes_to_tunnel += summary.bytes_to_tunnel;
         self.totals.bytes_to_app += summary.bytes_to_app;
         if let Some(place) = entry.place
-            && let Some(Some(connection)) = self.connections.get_mut(place.handle) {
-                connection.streams.remove(&place.stream);
-                connection.parked -= u32::from(entry.parked);
-                if connection.streams.is_empty() {
-                    connection.idle_since = Some(now);
-                }
-                summary.connection = Some(connection.id);
-                summary.stream_id = Some(stream_number(place.stream));
-                summary.remote = Some(connection.remote);
+            && let Some(Some(connection)) = self.connections.get_mut(place.handle)
+        {
+            connection.streams.remove(&place.stream);
+            connection.parked -= u32::from(entry.parked);
+            if connection.streams.is_empty() {
+                connection.idle_since = Some(now);
             }
+            summary.connection = Some(connection.id);
+            summary.stream_id = Some(stream_number(place.stream));
+            summary.remote = Some(connection.remote);
+        }
         self.events.push_back(Event::FlowClosed(summary));
     }
 

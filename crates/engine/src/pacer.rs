@@ -58,7 +58,11 @@ impl Pacer {
         if rtt < PACING_RTT_MIN {
             return None;
         }
-        let gain = if gauge.slow_start() { GAIN_SLOW_START } else { GAIN };
+        let gain = if gauge.slow_start() {
+            GAIN_SLOW_START
+        } else {
+            GAIN
+        };
         Some(gain * as_f64(gauge.window()) / rtt.as_secs_f64())
     }
 
@@ -81,7 +85,9 @@ impl Pacer {
             return Ok(room);
         };
         // Two packets at the least, however large the packets are.
-        let burst = (rate * BURST.as_secs_f64()).min(BURST_MAX).max(2.0 * f64::from(mtu));
+        let burst = (rate * BURST.as_secs_f64())
+            .min(BURST_MAX)
+            .max(2.0 * f64::from(mtu));
         self.refill(now, rate, burst, mtu);
         let enough = if self.drained { burst } else { f64::from(mtu) };
         let enough = enough.min(as_f64(room as u64));
@@ -90,7 +96,11 @@ impl Pacer {
             let wait = (burst - self.tokens) / rate;
             return Err(Some(now + Duration::from_secs_f64(wait) + ROUND_UP));
         }
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0..=64 KiB * 3")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "0..=64 KiB * 3"
+        )]
         Ok(room.min(self.tokens as usize))
     }
 

@@ -36,12 +36,7 @@ impl Stream for QuicStream<'_> {
         if self.quic.send_stream(self.id).reset(var_int(code)).is_err() {}
     }
 
-    fn read(
-        &mut self,
-        ordered: bool,
-        max: usize,
-        sink: &mut dyn FnMut(u64, Bytes),
-    ) -> ReadEnd {
+    fn read(&mut self, ordered: bool, max: usize, sink: &mut dyn FnMut(u64, Bytes)) -> ReadEnd {
         let mut stream = self.quic.recv_stream(self.id);
         let Ok(mut chunks) = stream.read(ordered) else {
             return ReadEnd::Gone;

@@ -64,8 +64,8 @@ impl<S: Socket> Engine<S> {
             self.respond(&transmit, response);
             return;
         }
-        let validate = server.role.always_retry
-            || server.handshakes.len() >= server.role.retry_above;
+        let validate =
+            server.role.always_retry || server.handshakes.len() >= server.role.retry_above;
         if validate && !incoming.remote_address_validated() {
             match self.endpoint.retry(incoming, &mut response) {
                 Ok(transmit) => self.respond(&transmit, response),
@@ -93,9 +93,9 @@ impl<S: Socket> Engine<S> {
             true,
         ));
         let mut response = Vec::new();
-        let accepted =
-            self.endpoint
-                .accept(incoming, now, &mut response, Some(Arc::new(config)));
+        let accepted = self
+            .endpoint
+            .accept(incoming, now, &mut response, Some(Arc::new(config)));
         match accepted {
             Ok((ConnectionHandle(handle), quic)) => {
                 let id = ConnectionId(self.next_id(handle));
@@ -114,7 +114,8 @@ impl<S: Socket> Engine<S> {
         }
         if let Some((handle, id)) = evicted {
             let still = self.connections.get(handle).and_then(Option::as_ref);
-            if still.is_some_and(|connection| connection.id == id && connection.protocol.is_none()) {
+            if still.is_some_and(|connection| connection.id == id && connection.protocol.is_none())
+            {
                 self.forget(now, handle, LossReason::TimedOut);
             }
         }

@@ -81,10 +81,11 @@ impl<S: Socket> Engine<S> {
     /// Puts a connection among those that may have something to send.
     pub(crate) fn want_transmit(&mut self, handle: usize) {
         if let Some(Some(connection)) = self.connections.get_mut(handle)
-            && !connection.sending {
-                connection.sending = true;
-                self.sending.push_back(handle);
-            }
+            && !connection.sending
+        {
+            connection.sending = true;
+            self.sending.push_back(handle);
+        }
     }
 
     /// A stateless answer; dropped in a flood.
@@ -210,7 +211,8 @@ impl<S: Socket> Engine<S> {
         let turn = if alone {
             flow.prefix_left()
         } else {
-            TURN.min(*allowance).min(early.saturating_add(flow.prefix_left()))
+            TURN.min(*allowance)
+                .min(early.saturating_add(flow.prefix_left()))
         };
         let mut budget = turn;
         let mut stream = QuicStream {

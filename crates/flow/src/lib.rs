@@ -39,7 +39,7 @@ mod to_tunnel;
 mod tests;
 
 pub use close::Ending;
-pub use flow::{Flow, Heads, HEAD_LEN};
+pub use flow::{Flow, HEAD_LEN, Heads};
 pub use read_buffer::ReadBuffer;
 pub use reassembly::Reassembly;
 pub use socket::Socket;

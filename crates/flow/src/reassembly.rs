@@ -43,7 +43,11 @@ impl Reassembly {
             if *entry.key() > self.next {
                 break;
             }
-            debug_assert_eq!(*entry.key(), self.next, "held chunks start at or after next");
+            debug_assert_eq!(
+                *entry.key(),
+                self.next,
+                "held chunks start at or after next"
+            );
             let chunk = entry.remove();
             self.held -= chunk.len();
             self.pass(chunk, ready);
@@ -106,12 +110,18 @@ impl Reassembly {
                 .next()
                 .map(|(&at, held)| (at, held.len()));
             let room = following.map_or(chunk.len(), |(at, _)| {
-                usize::try_from(at - offset).unwrap_or(usize::MAX).min(chunk.len())
+                usize::try_from(at - offset)
+                    .unwrap_or(usize::MAX)
+                    .min(chunk.len())
             });
             if room > 0 {
                 let part = chunk.split_to(room);
                 self.held += room;
-                let part = if room < COPY_BELOW { Bytes::copy_from_slice(&part) } else { part };
+                let part = if room < COPY_BELOW {
+                    Bytes::copy_from_slice(&part)
+                } else {
+                    part
+                };
                 self.early.insert(offset, part);
                 offset += room as u64;
             }
@@ -124,7 +134,12 @@ impl Reassembly {
     }
 
     fn check_invariants(&self) {
-        debug_assert!(self.early.keys().next().is_none_or(|&first| first > self.next));
+        debug_assert!(
+            self.early
+                .keys()
+                .next()
+                .is_none_or(|&first| first > self.next)
+        );
         // In full only while that is cheap: a hostile peer makes thousands of pieces.
         let few = self.early.len() <= 64;
         debug_assert!(!few || self.held == self.early.values().map(Bytes::len).sum::<usize>());

@@ -204,7 +204,7 @@ impl Bridge {
         self.flow.handle_socket_ready(true, false);
     }
 
-    fn to_tunnel(&mut self, budget: usize) -> Pumped {
+    fn pump_out(&mut self, budget: usize) -> Pumped {
         let mut left = budget;
         self.flow
             .pump_to_tunnel(&mut self.stream, &mut self.buffer, &mut left)
@@ -215,29 +215,29 @@ impl Bridge {
             .arrived
             .insert(offset, Bytes::copy_from_slice(bytes));
         self.flow.handle_stream_readable();
-        self.to_app()
+        self.pump_in()
     }
 
     fn fin_arrives(&mut self, at: u64) -> Drained {
         self.stream.fin_at = Some(at);
         self.flow.handle_stream_readable();
-        self.to_app()
+        self.pump_in()
     }
 
     fn reset_arrives(&mut self, code: FlowCode) -> Drained {
         self.stream.reset = Some(code.to_u64());
         self.flow.handle_stream_readable();
-        self.to_app()
+        self.pump_in()
     }
 
-    fn to_app(&mut self) -> Drained {
+    fn pump_in(&mut self) -> Drained {
         self.flow.pump_to_app(&mut self.stream)
     }
 
     fn has_room(&mut self, room: usize) -> Drained {
         self.app.borrow_mut().room = room;
         self.flow.handle_socket_ready(false, true);
-        self.to_app()
+        self.pump_in()
     }
 }
 
@@ -252,7 +252,7 @@ fn the_fin_of_an_application_finishes_the_stream_and_nothing_else() {
     let mut bridge = Bridge::new(1000);
     bridge.app_sends(b"question");
     bridge.app_sends(b"");
-    assert_eq!(bridge.to_tunnel(1000), Pumped::Ended);
+    assert_eq!(bridge.pump_out(1000), Pumped::Ended);
     assert_eq!(bridge.stream.sent, b"question");
     assert!(bridge.stream.fin_sent && bridge.stream.stop_sent.is_none());
     assert_eq!(bridge.flow.ending(), None);
@@ -274,7 +274,7 @@ fn a_received_fin_is_passed_on_after_the_last_byte_and_reading_goes_on() {
     assert_eq!(bridge.app.borrow().received, b"answer");
     assert!(bridge.app.borrow().finished && bridge.flow.ending().is_none());
     bridge.app_sends(b"more");
-    assert_eq!(bridge.to_tunnel(1000), Pumped::Starved);
+    assert_eq!(bridge.pump_out(1000), Pumped::Starved);
     assert_eq!(bridge.stream.sent, b"more");
 }
 
@@ -284,7 +284,7 @@ fn a_reset_of_the_application_cuts_both_directions() {
         let mut bridge = Bridge::new(1000);
         bridge.app.borrow_mut().broken = true;
         match found_by {
-            "read" => assert_eq!(bridge.to_tunnel(10), Pumped::Ended),
+            "read" => assert_eq!(bridge.pump_out(10), Pumped::Ended),
             "write" => assert_eq!(bridge.arrives(0, b"answer"), Drained::Ended),
             "finish" => assert_eq!(bridge.fin_arrives(0), Drained::Ended),
             _ => bridge.flow.handle_socket_error(&mut bridge.stream),
@@ -300,7 +300,7 @@ fn a_reset_of_the_application_cuts_both_directions() {
 fn a_reset_of_a_half_closed_application_leaves_its_fin_alone() {
     let mut bridge = Bridge::new(1000);
     bridge.app_sends(b"");
-    bridge.to_tunnel(10);
+    bridge.pump_out(10);
     bridge.app.borrow_mut().broken = true;
     assert_eq!(bridge.arrives(0, b"answer"), Drained::Ended);
     assert!(bridge.stream.fin_sent && bridge.stream.reset_sent.is_none());
@@ -338,7 +338,7 @@ fn a_stopped_application_is_read_no_more_and_reset_once_the_reverse_ends() {
         .handle_stopped(&mut bridge.stream, FlowCode::AppReset.to_u64());
     assert_eq!(bridge.stream.reset_sent, Some(FlowCode::AppReset));
     bridge.app_sends(b"in vain");
-    assert_eq!(bridge.to_tunnel(10), Pumped::Ended);
+    assert_eq!(bridge.pump_out(10), Pumped::Ended);
     assert_eq!(bridge.app.borrow().sends.len(), 1, "it is not read");
     assert_eq!(bridge.arrives(0, b"answer"), Drained::Starved);
     assert!(!bridge.app.borrow().aborted && bridge.flow.ending().is_none());
@@ -358,7 +358,7 @@ fn a_stop_after_the_reverse_has_ended_resets_at_once() {
             bridge.flow.handle_stopped(&mut bridge.stream, 77);
         } else {
             bridge.stream.stopped = Some(77);
-            assert_eq!(bridge.to_tunnel(10), Pumped::Ended);
+            assert_eq!(bridge.pump_out(10), Pumped::Ended);
         }
         assert!(bridge.app.borrow().aborted);
         assert_eq!(
@@ -406,7 +406,7 @@ fn an_abandoned_flow_says_why_on_both_directions_once() {
 fn bytes_and_a_fin_that_came_with_the_open_are_passed_on_without_reading_again() {
     let mut bridge = Bridge::new(1000);
     bridge.flow.preload(Bytes::from_static(b"all"), 20, true);
-    assert_eq!(bridge.to_app(), Drained::Ended);
+    assert_eq!(bridge.pump_in(), Drained::Ended);
     assert_eq!(bridge.app.borrow().received, b"all");
     assert!(bridge.app.borrow().finished);
     assert_eq!(
@@ -434,22 +434,22 @@ fn what_flow_control_does_not_take_goes_later_and_the_budget_holds() {
     bridge.app_sends(&bytes);
     bridge.app_sends(b"");
     bridge.stream.credit = 4;
-    assert_eq!(bridge.to_tunnel(1000), Pumped::Blocked);
+    assert_eq!(bridge.pump_out(1000), Pumped::Blocked);
     assert_eq!(
         (bridge.flow.prefix_left(), bridge.flow.bytes_to_tunnel()),
         (2, 0)
     );
     bridge.stream.credit = 40_000;
-    assert_eq!(bridge.to_tunnel(2), Pumped::Budget);
+    assert_eq!(bridge.pump_out(2), Pumped::Budget);
     assert_eq!(
         (bridge.flow.prefix_left(), bridge.flow.bytes_to_tunnel()),
         (0, 0)
     );
-    assert_eq!(bridge.to_tunnel(1000), Pumped::Budget);
+    assert_eq!(bridge.pump_out(1000), Pumped::Budget);
     assert_eq!(bridge.flow.bytes_to_tunnel(), 1000);
-    assert_eq!(bridge.to_tunnel(usize::MAX), Pumped::Blocked);
+    assert_eq!(bridge.pump_out(usize::MAX), Pumped::Blocked);
     bridge.stream.credit = usize::MAX;
-    assert_eq!(bridge.to_tunnel(usize::MAX), Pumped::Ended);
+    assert_eq!(bridge.pump_out(usize::MAX), Pumped::Ended);
     assert_eq!(bridge.stream.sent, [b"prefix", bytes.as_slice()].concat());
     assert!(bridge.stream.fin_sent);
 }
@@ -545,7 +545,7 @@ fn heads_are_the_first_bytes_of_each_direction_and_no_more() {
     let bytes = text(3000);
     for (index, piece) in bytes.chunks(700).enumerate() {
         bridge.app_sends(piece);
-        bridge.to_tunnel(usize::MAX);
+        bridge.pump_out(usize::MAX);
         bridge.app.borrow_mut().call_max = 333;
         bridge.arrives(index as u64 * 700, piece);
     }

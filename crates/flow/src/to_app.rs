@@ -123,7 +123,11 @@ impl ToApp {
             return READ_AHEAD.saturating_sub(self.ready_bytes);
         }
         let take_over = gap || self.news >= UNREAD_FRAMES_MAX;
-        if take_over && self.buffered() < self.hold_max { READ_AHEAD } else { 0 }
+        if take_over && self.buffered() < self.hold_max {
+            READ_AHEAD
+        } else {
+            0
+        }
     }
 
     /// One read from the stream into `ready` or the reassembly.
@@ -167,7 +171,9 @@ impl ToApp {
         self.bytes += written as u64;
         self.ready_bytes -= written;
         while written > 0 {
-            let Some(front) = self.ready.front_mut() else { break };
+            let Some(front) = self.ready.front_mut() else {
+                break;
+            };
             if written < front.len() {
                 front.advance(written);
                 break;

@@ -88,9 +88,10 @@ impl<S: Socket> Flow<S> {
                 return Pumped::Budget;
             }
             if self.to_tunnel.pending.is_empty()
-                && let Some(stopped) = self.read_app(stream, buffer, *budget) {
-                    return stopped;
-                }
+                && let Some(stopped) = self.read_app(stream, buffer, *budget)
+            {
+                return stopped;
+            }
             match self.write_stream(stream, budget) {
                 WriteEnd::Taken => {}
                 WriteEnd::Blocked => return Pumped::Blocked,

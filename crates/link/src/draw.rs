@@ -15,11 +15,11 @@ pub(crate) fn draw(seed: u64, index: u64, purpose: Purpose) -> f64 {
     const MANTISSA: u32 = 53;
     let mixed = mix(mix(mix(seed) ^ index) ^ purpose as u64);
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit a double exactly")]
-    let numerator = (mixed >> (u64::BITS - MANTISSA)) as f64;
-    numerator / (1u64 << MANTISSA) as f64
+    let exact = |bits: u64| bits as f64;
+    exact(mixed >> (u64::BITS - MANTISSA)) / exact(1 << MANTISSA)
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014), which makes any counter look random.
+/// The finalizer of `SplitMix64` (Steele, Lea, Flood 2014), which makes any counter look random.
 fn mix(counter: u64) -> u64 {
     let mut z = counter.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

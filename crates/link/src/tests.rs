@@ -6,11 +6,11 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-fn arrivals(config: &LinkConfig, seed: u64, packets: usize, every: Duration) -> Vec<Fate> {
+fn arrivals(config: &LinkConfig, seed: u64, packets: u32, every: Duration) -> Vec<Fate> {
     let start = Instant::now();
     let mut link = Link::new(config.clone(), seed, start);
     (0..packets)
-        .map(|index| link.send(start + every * u32::try_from(index).unwrap(), 1000))
+        .map(|index| link.send(start + every * index, 1000))
         .collect()
 }
 
@@ -50,7 +50,7 @@ fn rate_and_overhead_space_packets_and_delay_shifts_them() {
     };
     let mut link = Link::new(config, 1, start);
     for index in 1..=3u32 {
-        let at = start + 10 * MS + Duration::from_micros(1000) * index;
+        let at = start + 10 * MS + Duration::from_millis(1) * index;
         assert_eq!(link.send(start, 950), Fate::Delivered { at, copy: None });
     }
     assert_eq!(link.backlog(start + MS), 2000);
@@ -161,7 +161,7 @@ fn jitter_keeps_the_order_within_its_bounds() {
         "{extremes:?}"
     );
     assert!(
-        extremes.1 - extremes.0 > 4 * MS,
+        extremes.1 > extremes.0 + 4 * MS,
         "jitter does something: {extremes:?}"
     );
 }

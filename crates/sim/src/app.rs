@@ -239,11 +239,10 @@ impl App {
 
     /// Looks at what was read.
     fn take(&mut self, now: Instant, count: usize) {
-        if let Some(seed) = self.script.expects {
-            if let Some(at) = pattern::first_difference(seed, self.outcome.received, &self.scratch)
-            {
-                panic!("{} received a wrong byte at offset {at}", self.name);
-            }
+        if let Some(seed) = self.script.expects
+            && let Some(at) = pattern::first_difference(seed, self.outcome.received, &self.scratch)
+        {
+            panic!("{} received a wrong byte at offset {at}", self.name);
         }
         if self.script.write.contains(&Write::Echo) {
             self.echo.extend(&self.scratch);

@@ -265,12 +265,11 @@ impl Network {
             if done(self) {
                 return self.now - from;
             }
-            if !self.step(until) {
-                panic!(
-                    "it did not happen within {most:?}\n{}",
-                    self.transcript.tail(TAIL)
-                );
-            }
+            assert!(
+                self.step(until),
+                "it did not happen within {most:?}\n{}",
+                self.transcript.tail(TAIL)
+            );
         }
     }
 
@@ -371,13 +370,13 @@ impl Network {
             let now = self.now;
             match &mut self.hosts[arrival.to] {
                 Machine::Engine(host) => {
-                    host.handle_datagram(now, arrival.from, arrival.ecn, &arrival.bytes)
+                    host.handle_datagram(now, arrival.from, arrival.ecn, &arrival.bytes);
                 }
                 Machine::Original(original) => {
                     original.handle_datagram(now, arrival.from, arrival.ecn, &arrival.bytes);
                 }
                 Machine::Bare(bare) => {
-                    bare.handle_datagram(now, arrival.from, arrival.ecn, &arrival.bytes)
+                    bare.handle_datagram(now, arrival.from, arrival.ecn, &arrival.bytes);
                 }
             }
         }
@@ -411,14 +410,14 @@ impl Network {
                 }
             }
             for departure in departures.drain(..) {
-                self.depart(index, departure);
+                self.depart(index, &departure);
             }
             self.departures = departures;
         }
     }
 
     /// A datagram enters its link.
-    fn depart(&mut self, from: usize, departure: Departure) {
+    fn depart(&mut self, from: usize, departure: &Departure) {
         let source = self.address(HostId(from));
         let length = departure.bytes.len();
         let to = self.addresses.get(&departure.to).copied();

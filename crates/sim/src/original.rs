@@ -53,7 +53,7 @@ impl Default for OriginalOptions {
         Self {
             streams: 100,
             retry: true,
-            dial_timeout: Duration::from_secs(60),
+            dial_timeout: Duration::from_mins(1),
         }
     }
 }
@@ -407,7 +407,7 @@ impl Original {
             }
         }
         // The original's library resets what was stopped by itself.
-        if send.reset(VarInt::from_u32(0)).is_err() {}
+        end(send.reset(VarInt::from_u32(0)));
         (None, true)
     }
 }
@@ -456,16 +456,8 @@ impl Echo {
                     Ok(_) => self.held -= length - front.len(),
                     Err(WriteError::Blocked) => break,
                     Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {
-                        if quic
-                            .send_stream(self.stream)
-                            .reset(VarInt::from_u32(0))
-                            .is_err()
-                        {}
-                        if quic
-                            .recv_stream(self.stream)
-                            .stop(VarInt::from_u32(0))
-                            .is_err()
-                        {}
+                        end(quic.send_stream(self.stream).reset(VarInt::from_u32(0)));
+                        end(quic.recv_stream(self.stream).stop(VarInt::from_u32(0)));
                         return false;
                     }
                 }
@@ -474,7 +466,7 @@ impl Echo {
                 }
             }
             if self.ended && self.pending.is_empty() {
-                if quic.send_stream(self.stream).finish().is_err() {}
+                end(quic.send_stream(self.stream).finish());
                 return false;
             }
             if self.held == before || self.ended {
@@ -504,6 +496,11 @@ impl Echo {
         }
         Ok(())
     }
+}
+
+/// Ends a stream that may have ended already.
+fn end<E>(result: Result<(), E>) {
+    drop(result);
 }
 
 pub(crate) fn depart(out: &mut Vec<Departure>, transmit: &Transmit, bytes: &[u8]) {

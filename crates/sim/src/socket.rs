@@ -29,6 +29,9 @@ struct Wire {
     app: End,
     engine: End,
     news: News,
+    /// Each end stands on the board already.
+    engine_told: bool,
+    app_told: bool,
 }
 
 #[derive(Debug, Default)]
@@ -53,8 +56,6 @@ pub(crate) struct News {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) failed: bool,
-    posted: bool,
-    app_posted: bool,
 }
 
 /// The engine's end.
@@ -97,6 +98,8 @@ pub(crate) fn pair(
         app: End::Open,
         engine: End::Open,
         news: News::default(),
+        engine_told: false,
+        app_told: false,
     }));
     let socket = MemSocket {
         wire: wire.clone(),
@@ -110,13 +113,13 @@ impl Wire {
         self.news.readable |= readable;
         self.news.writable |= writable;
         self.news.failed |= failed;
-        if !std::mem::replace(&mut self.news.posted, true) {
+        if !std::mem::replace(&mut self.engine_told, true) {
             self.board.borrow_mut().for_engine.push_back(self.index);
         }
     }
 
     fn tell_app(&mut self) {
-        if !std::mem::replace(&mut self.news.app_posted, true) {
+        if !std::mem::replace(&mut self.app_told, true) {
             self.board.borrow_mut().for_apps.push_back(self.index);
         }
     }
@@ -233,15 +236,13 @@ impl AppSocket {
     /// Takes the news for the engine off the board.
     pub(crate) fn take_news(&self) -> News {
         let mut wire = self.wire.borrow_mut();
-        let app_posted = wire.news.app_posted;
-        let news = std::mem::take(&mut wire.news);
-        wire.news.app_posted = app_posted;
-        news
+        wire.engine_told = false;
+        std::mem::take(&mut wire.news)
     }
 
     /// Notes that the application has been woken.
     pub(crate) fn woken(&self) {
-        self.wire.borrow_mut().news.app_posted = false;
+        self.wire.borrow_mut().app_told = false;
     }
 
     pub(crate) fn read(&self, into: &mut Vec<u8>, most: usize) -> AppRead {
@@ -328,9 +329,9 @@ mod tests {
         assert_eq!(app.write(b"abcdef"), Some(4));
         app.finish();
         let mut got = Vec::with_capacity(16);
-        assert_eq!(socket.read(&mut got).unwrap(), 4);
-        assert_eq!(socket.read(&mut got).unwrap(), 0);
-        assert_eq!(socket.write(&[IoSlice::new(b"ok")]).unwrap(), 2);
+        assert_eq!(socket.read(&mut got).expect("it works"), 4);
+        assert_eq!(socket.read(&mut got).expect("it works"), 0);
+        assert_eq!(socket.write(&[IoSlice::new(b"ok")]).expect("it works"), 2);
         assert_eq!(app.read(&mut got, 10), AppRead::Bytes(2));
         assert_eq!(got, b"abcdok");
     }
@@ -347,7 +348,9 @@ mod tests {
         assert_eq!(app.write(b"x"), None);
         let (mut socket, app, _board) = ends(4);
         app.abort();
-        let error = socket.read(&mut Vec::with_capacity(8)).unwrap_err();
+        let error = socket
+            .read(&mut Vec::with_capacity(8))
+            .expect_err("it fails");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert!(socket.finish().is_err());
     }
@@ -355,8 +358,8 @@ mod tests {
     #[test]
     fn a_full_pipe_blocks_and_room_is_announced() {
         let (mut socket, app, board) = ends(2);
-        assert_eq!(socket.write(&[IoSlice::new(b"abc")]).unwrap(), 2);
-        let error = socket.write(&[IoSlice::new(b"c")]).unwrap_err();
+        assert_eq!(socket.write(&[IoSlice::new(b"abc")]).expect("it works"), 2);
+        let error = socket.write(&[IoSlice::new(b"c")]).expect_err("it fails");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert_eq!(app.read(&mut Vec::new(), 1), AppRead::Bytes(1));
         assert_eq!(board.borrow_mut().for_engine.pop_front(), Some(0));

@@ -102,7 +102,10 @@ impl Socket for AppSocket {
     fn abort(&mut self) {
         if let Self::Tcp(stream) = self {
             // An error means that the socket has failed already: then there is nothing to reset.
-            if SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).is_err() {}
+            if SockRef::from(&*stream)
+                .set_linger(Some(Duration::ZERO))
+                .is_err()
+            {}
         }
     }
 }

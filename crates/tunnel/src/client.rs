@@ -43,7 +43,10 @@ pub fn run(settings: ClientSettings) -> Result<()> {
     warn_of_unsafe(&settings);
     let (tokens, plugins) = tokens(&settings)?;
     let listeners = listeners(&settings)?;
-    let workers = settings.transport.workers.clamp(1, settings.transport.connections.max(1));
+    let workers = settings
+        .transport
+        .workers
+        .clamp(1, settings.transport.connections.max(1));
     let role = ClientRole {
         crypto,
         server_name: settings.server.host.clone(),
@@ -57,7 +60,10 @@ pub fn run(settings: ClientSettings) -> Result<()> {
     let mut makers = Vec::new();
     for (index, inbox) in inboxes.into_iter().enumerate() {
         let forwards = listeners.iter().zip(&tokens).map(|(listener, token)| {
-            Ok(ForwardDuty { listener: listener.try_clone()?, token: token.clone() })
+            Ok(ForwardDuty {
+                listener: listener.try_clone()?,
+                token: token.clone(),
+            })
         });
         let plan = Plan {
             index,
@@ -65,7 +71,9 @@ pub fn run(settings: ClientSettings) -> Result<()> {
             inbox,
             siblings: mailboxes.clone(),
             role: role.clone(),
-            forwards: forwards.collect::<std::io::Result<_>>().context("listener")?,
+            forwards: forwards
+                .collect::<std::io::Result<_>>()
+                .context("listener")?,
             settings: settings.clone(),
             requests: request_sender.clone(),
         };
@@ -172,7 +180,9 @@ fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
         match activated {
             Activated::Tcp(listener) => inherited.push(Listener::Tcp(listener)),
             Activated::Unix(listener) => inherited.push(Listener::Unix(listener)),
-            Activated::Udp(_) => warn!(target: "quictun", name, "an inherited socket is no listener: not used"),
+            Activated::Udp(_) => {
+                warn!(target: "quictun", name, "an inherited socket is no listener: not used");
+            }
         }
     }
     let mut inherited = inherited.into_iter();
@@ -180,7 +190,9 @@ fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
     for forward in &settings.forwards {
         listeners.push(match inherited.next() {
             Some(listener) => listener,
-            None => listener::bind(&forward.listen).with_context(|| cannot_listen(&forward.listen))?,
+            None => {
+                listener::bind(&forward.listen).with_context(|| cannot_listen(&forward.listen))?
+            }
         });
     }
     Ok(listeners)
@@ -189,7 +201,9 @@ fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
 fn cannot_listen(address: &ListenOn) -> String {
     match address {
         ListenOn::Tcp(address) => {
-            format!("cannot listen on TCP {address}: another process may have it; choose another address")
+            format!(
+                "cannot listen on TCP {address}: another process may have it; choose another address"
+            )
         }
         ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),
     }

@@ -56,7 +56,8 @@ pub(crate) struct Waiting {
 impl Duty for ClientDuty {
     fn start(&mut self, io: &mut Io<'_>) -> io::Result<()> {
         for (index, forward) in self.forwards.iter().enumerate() {
-            io.poller.add_listener(&forward.listener, Key::Listener(index))?;
+            io.poller
+                .add_listener(&forward.listener, Key::Listener(index))?;
         }
         Ok(())
     }
@@ -65,20 +66,36 @@ impl Duty for ClientDuty {
         match event {
             Event::Resolve => {
                 let worker = self.index;
-                if self.control.try_send(Request::ResolveServer { worker }).is_err() {
+                if self
+                    .control
+                    .try_send(Request::ResolveServer { worker })
+                    .is_err()
+                {
                     let busy = Err("too many look-ups are waiting".to_owned());
                     io.engine.handle_resolved(io.now, &busy);
                 }
             }
-            Event::Connected { remote, protocol, .. } => {
+            Event::Connected {
+                remote, protocol, ..
+            } => {
                 info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, ?protocol }, "connected to server endpoint");
             }
-            Event::ConnectFailed { remote, reason, retry_in } => {
+            Event::ConnectFailed {
+                remote,
+                reason,
+                retry_in,
+            } => {
                 let retry_in_ms = u64::try_from(retry_in.as_millis()).unwrap_or(u64::MAX);
-                let remote = remote.map_or_else(|| "unknown".to_owned(), |remote| remote.to_string());
+                let remote =
+                    remote.map_or_else(|| "unknown".to_owned(), |remote| remote.to_string());
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = remote, %reason, retry_in_ms }, "cannot connect to server endpoint");
             }
-            Event::Disconnected { remote, reason, flows, .. } => {
+            Event::Disconnected {
+                remote,
+                reason,
+                flows,
+                ..
+            } => {
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, %reason, flows }, "connection to server endpoint lost");
             }
             Event::Unresponsive { remote, .. } => {
@@ -126,7 +143,10 @@ impl Duty for ClientDuty {
         match message {
             Message::ServerResolved(resolved) => io.engine.handle_resolved(io.now, &resolved),
             Message::Token { key, ticket, token } => {
-                let asked = self.waiting.get(key).is_some_and(|waiting| waiting.ticket == ticket);
+                let asked = self
+                    .waiting
+                    .get(key)
+                    .is_some_and(|waiting| waiting.ticket == ticket);
                 if asked {
                     let waiting = self.waiting.remove(key);
                     match token {
@@ -148,7 +168,10 @@ impl Duty for ClientDuty {
             self.paused = None;
             if !self.stopped {
                 for (index, forward) in self.forwards.iter().enumerate() {
-                    if let Err(cause) = io.poller.add_listener(&forward.listener, Key::Listener(index)) {
+                    if let Err(cause) = io
+                        .poller
+                        .add_listener(&forward.listener, Key::Listener(index))
+                    {
                         warn!(target: "quictun", %cause, "a listener cannot be watched: trying again");
                         self.paused = Some(io.now + EXHAUSTED_PAUSE);
                     }
@@ -179,7 +202,13 @@ impl ClientDuty {
         let ticket = self.tickets;
         let key = self.waiting.insert(Waiting { socket, ticket });
         let worker = self.index;
-        let request = Request::Token { worker, key, ticket, forward, app };
+        let request = Request::Token {
+            worker,
+            key,
+            ticket,
+            forward,
+            app,
+        };
         if self.control.try_send(request).is_err() {
             warn!(target: "quictun", "the token source is overloaded: a connection was reset");
             reset(self.waiting.remove(key).socket);
@@ -201,15 +230,17 @@ impl ClientDuty {
 /// Hands a connection to the engine.
 fn open(io: &mut Io<'_>, socket: AppSocket, token: String) {
     let client_app = socket.peer();
+    info!(target: "quictun", { "Client-App-Addr" = client_app }, "Starting handshake with server endpoint");
     let Some(flow) = io.engine.open_flow(io.now, socket, token, client_app) else {
         warn!(target: "quictun", "too many connections wait for the server: one was reset");
         return;
     };
     if let Some(socket) = io.engine.socket(flow)
-        && let Err(cause) = io.poller.add_flow(socket, Key::Flow(flow)) {
-            warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
-            io.engine.handle_socket(io.now, flow, false, false, true);
-        }
+        && let Err(cause) = io.poller.add_flow(socket, Key::Flow(flow))
+    {
+        warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
+        io.engine.handle_socket(io.now, flow, false, false, true);
+    }
 }
 
 fn reset(mut socket: AppSocket) {

@@ -130,7 +130,10 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
         if signalled {
             signals += 1;
             if signals == 2 {
-                let cut = io::Error::new(io::ErrorKind::Interrupted, "a second signal cut the drain short");
+                let cut = io::Error::new(
+                    io::ErrorKind::Interrupted,
+                    "a second signal cut the drain short",
+                );
                 result = result.and(Err(cut));
             }
             let drain = (signals == 1).then_some(control.drain);
@@ -186,15 +189,35 @@ async fn answer(request: Request, helpers: Arc<Helpers>, mailboxes: Vec<Mailbox>
             };
             (worker, Message::ServerResolved(resolved))
         }
-        Request::ResolveTarget { worker, dial, ticket, host, port, family } => {
+        Request::ResolveTarget {
+            worker,
+            dial,
+            ticket,
+            host,
+            port,
+            family,
+        } => {
             let resolved = helpers.targets.resolve(&host, port, family).await;
             let result = resolved.map_err(|error| {
                 warn!(target: "quictun", %error, "a target's name does not resolve");
                 FlowCode::NameNotFound
             });
-            (worker, Message::TargetResolved { dial, ticket, result })
+            (
+                worker,
+                Message::TargetResolved {
+                    dial,
+                    ticket,
+                    result,
+                },
+            )
         }
-        Request::Token { worker, key, ticket, forward, app } => {
+        Request::Token {
+            worker,
+            key,
+            ticket,
+            forward,
+            app,
+        } => {
             let plugin = helpers.plugins.get(forward).and_then(Option::as_ref);
             let token = match plugin {
                 Some(plugin) => plugin

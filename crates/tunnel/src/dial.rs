@@ -91,16 +91,26 @@ impl Dials {
         let dial = self.pending.get(key).filter(|dial| dial.ticket == ticket)?;
         let flow = dial.flow;
         match result {
-            Ok(addresses) => self.connect_next(now, poller, key, addresses.into(), FlowCode::NameNotFound),
+            Ok(addresses) => {
+                self.connect_next(now, poller, key, addresses.into(), FlowCode::NameNotFound)
+            }
             Err(code) => {
                 self.remove(key);
-                Some(Dialed { flow, result: Err(code) })
+                Some(Dialed {
+                    flow,
+                    result: Err(code),
+                })
             }
         }
     }
 
     /// A connecting socket is ready, one way or the other.
-    pub(crate) fn handle_ready(&mut self, now: Instant, poller: &Poller, key: usize) -> Option<Dialed> {
+    pub(crate) fn handle_ready(
+        &mut self,
+        now: Instant,
+        poller: &Poller,
+        key: usize,
+    ) -> Option<Dialed> {
         let dial = self.pending.get_mut(key)?;
         let State::Connecting { socket, next, .. } = &mut dial.state else {
             return None;
@@ -161,7 +171,10 @@ impl Dials {
         }
         let flow = self.pending[key].flow;
         self.remove(key);
-        Some(Dialed { flow, result: Err(reason) })
+        Some(Dialed {
+            flow,
+            result: Err(reason),
+        })
     }
 
     fn wait_for(
@@ -190,7 +203,9 @@ impl Dials {
         let dial = self.remove(key);
         let result = match dial.state {
             State::Resolving => Err(FlowCode::Internal),
-            State::Connecting { socket, address, .. } => poller
+            State::Connecting {
+                socket, address, ..
+            } => poller
                 .rename_flow(&socket, Key::Flow(dial.flow))
                 .map(|()| (socket, address.to_string()))
                 .map_err(|_| FlowCode::Internal),

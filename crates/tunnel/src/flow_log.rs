@@ -14,8 +14,13 @@ pub(crate) fn log_closed(summary: &FlowSummary) {
         Ending::Abandoned(code) => code.to_string(),
     };
     if summary.established {
-        info!(target: "quictun", { "Client-App-Addr" = summary.client_app, "Server-App-Addr" = summary.server_app, "Stream-ID" = summary.stream_id, target = summary.token, bytes_to_tunnel = summary.bytes_to_tunnel, bytes_to_app = summary.bytes_to_app, elapsed_ms, reason }, "Tunnel closed");
+        info!(target: "quictun", { "Client-App-Addr" = known(&summary.client_app), "Server-App-Addr" = known(&summary.server_app), "Stream-ID" = summary.stream_id, target = summary.token, bytes_to_tunnel = summary.bytes_to_tunnel, bytes_to_app = summary.bytes_to_app, elapsed_ms, reason }, "Tunnel closed");
     } else {
-        warn!(target: "quictun", { "Client-App-Addr" = summary.client_app, "Stream-ID" = summary.stream_id, target = summary.token, elapsed_ms, reason }, "handshake error!");
+        warn!(target: "quictun", { "Client-App-Addr" = known(&summary.client_app), "Stream-ID" = summary.stream_id, target = summary.token, elapsed_ms, reason }, "handshake error!");
     }
+}
+
+/// An address that this side does not know is left out, as the original does.
+fn known(address: &str) -> Option<&str> {
+    (!address.is_empty()).then_some(address)
 }

@@ -1,8 +1,8 @@
 //! What both sides do to start: sockets, threads, control plane.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::net::{SocketAddr, UdpSocket};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -95,12 +95,19 @@ pub(crate) fn bind_udp(address: SocketAddr, workers: usize) -> io::Result<Vec<Ud
     let probe = udp_port::bind(address, false)?;
     let address = probe.local_addr()?;
     drop(probe);
-    (0..workers).map(|_| udp_port::bind(address, true)).collect()
+    (0..workers)
+        .map(|_| udp_port::bind(address, true))
+        .collect()
 }
 
 /// Takes over a socket, says how large its buffers are, and gives one hint where that is too small.
-pub(crate) fn udp_port(socket: UdpSocket, settings: &TransportSettings, first: bool) -> Result<UdpPort> {
-    let port = UdpPort::new(socket, settings.udp_buffer, settings.gso).context("UDP socket options")?;
+pub(crate) fn udp_port(
+    socket: UdpSocket,
+    settings: &TransportSettings,
+    first: bool,
+) -> Result<UdpPort> {
+    let port =
+        UdpPort::new(socket, settings.udp_buffer, settings.gso).context("UDP socket options")?;
     if first {
         let report = port.report();
         info!(
@@ -143,8 +150,9 @@ impl Launch {
             let body = move || {
                 // A panic is our bug; the process must end all the same, not limp on without a worker.
                 let run = || make().map_err(io::Error::other).and_then(worker::run);
-                let result = catch_unwind(AssertUnwindSafe(run))
-                    .unwrap_or_else(|_| Err(io::Error::other("it panicked: please report this as a bug")));
+                let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+                    Err(io::Error::other("it panicked: please report this as a bug"))
+                });
                 // The control plane may have gone first.
                 if ended.blocking_send((index, result)).is_err() {}
             };

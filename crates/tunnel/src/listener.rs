@@ -59,7 +59,9 @@ pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
 /// Removes a socket file whose owner is gone. Anything else at that path is left for `bind` to refuse.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
+    if is_socket
+        && UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+    {
         std::fs::remove_file(path)?;
     }
     Ok(())
@@ -77,9 +79,10 @@ impl Listener {
     /// The address applications connect to, as text.
     pub(crate) fn address(&self) -> String {
         match self {
-            Self::Tcp(listener) => listener
-                .local_addr()
-                .map_or_else(|_| "unknown".to_owned(), |address: SocketAddr| address.to_string()),
+            Self::Tcp(listener) => listener.local_addr().map_or_else(
+                |_| "unknown".to_owned(),
+                |address: SocketAddr| address.to_string(),
+            ),
             Self::Unix(listener) => listener
                 .local_addr()
                 .ok()
@@ -91,9 +94,9 @@ impl Listener {
     /// Takes the next connection that waits.
     pub(crate) fn accept(&self) -> Accepted {
         let accepted = match self {
-            Self::Tcp(listener) => listener.accept().and_then(|(stream, peer)| {
-                Ok((AppSocket::tcp(stream)?, AppAddr::Ip(peer)))
-            }),
+            Self::Tcp(listener) => listener
+                .accept()
+                .and_then(|(stream, peer)| Ok((AppSocket::tcp(stream)?, AppAddr::Ip(peer)))),
             Self::Unix(listener) => listener
                 .accept()
                 .and_then(|(stream, _)| Ok((AppSocket::unix(stream)?, AppAddr::Unix))),

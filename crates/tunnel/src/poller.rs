@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::FlowId;
 use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 /// Events taken in one wait.
 const EVENTS: usize = 256;
@@ -81,7 +81,12 @@ impl Poller {
 
     /// Watches a listener that other workers watch too: only some of them are woken.
     pub(crate) fn add_listener(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, fd, data(key), EventFlags::IN | EventFlags::EXCLUSIVE)?)
+        Ok(epoll::add(
+            &self.epoll,
+            fd,
+            data(key),
+            EventFlags::IN | EventFlags::EXCLUSIVE,
+        )?)
     }
 
     /// Watches an application socket for everything, edge-triggered: one system call in its life.
@@ -98,8 +103,17 @@ impl Poller {
 
     /// Watches for room to write as well, or no longer.
     pub(crate) fn set_output(&self, fd: impl AsFd, key: Key, output: bool) -> io::Result<()> {
-        let output = if output { EventFlags::OUT } else { EventFlags::empty() };
-        Ok(epoll::modify(&self.epoll, fd, data(key), EventFlags::IN | output)?)
+        let output = if output {
+            EventFlags::OUT
+        } else {
+            EventFlags::empty()
+        };
+        Ok(epoll::modify(
+            &self.epoll,
+            fd,
+            data(key),
+            EventFlags::IN | output,
+        )?)
     }
 
     /// Stops watching.
@@ -108,11 +122,19 @@ impl Poller {
     }
 
     /// Waits until something happens or `until` has come; `None` waits for ever.
-    pub(crate) fn wait(&mut self, until: Option<Instant>, ready: &mut Vec<Ready>) -> io::Result<()> {
+    pub(crate) fn wait(
+        &mut self,
+        until: Option<Instant>,
+        ready: &mut Vec<Ready>,
+    ) -> io::Result<()> {
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = timeout.map(timespec);
         self.events.clear();
-        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
+        match epoll::wait(
+            &self.epoll,
+            spare_capacity(&mut self.events),
+            timeout.as_ref(),
+        ) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -195,9 +195,10 @@ fn warn_of_unsafe(settings: &ServerSettings) {
         warn!(target: "quictun", path = %path.display(), "UNSAFE: TLS secrets are written to a file, whoever reads it reads the traffic");
     }
     if let Access::Named { clients, .. } = &settings.access
-        && clients.iter().all(|client| client.allow.is_empty()) {
-            warn!(target: "quictun", "no client may reach any target: allow some with --allow HOST:PORT, or [[client]] entries in the configuration file");
-        }
+        && clients.iter().all(|client| client.allow.is_empty())
+    {
+        warn!(target: "quictun", "no client may reach any target: allow some with --allow HOST:PORT, or [[client]] entries in the configuration file");
+    }
 }
 
 /// The line to type on the client, for each client that has a secret or none else to say.
@@ -205,10 +206,14 @@ fn print_client_line(settings: &ServerSettings, identity: &Identity, port: u16) 
     let Access::Named { clients, .. } = &settings.access else {
         return;
     };
-    let secrets = clients.iter().flat_map(|client| &client.proofs).filter_map(|proof| match proof {
-        ClientProof::PskFile(path) => Some(path),
-        ClientProof::Pin(_) | ClientProof::CertificateName => None,
-    });
+    let secrets =
+        clients
+            .iter()
+            .flat_map(|client| &client.proofs)
+            .filter_map(|proof| match proof {
+                ClientProof::PskFile(path) => Some(path),
+                ClientProof::Pin(_) | ClientProof::CertificateName => None,
+            });
     for path in secrets {
         let name = path.file_name().map_or(Path::new("client.psk"), Path::new);
         info!(

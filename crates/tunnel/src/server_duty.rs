@@ -45,18 +45,29 @@ impl Duty for ServerDuty {
 
     fn handle_event(&mut self, io: &mut Io<'_>, event: Event) {
         match event {
-            Event::Connected { connection, remote, certificates, .. } => {
+            Event::Connected {
+                connection,
+                remote,
+                certificates,
+                ..
+            } => {
                 self.handle_connected(io, connection, remote, certificates.as_deref());
             }
             Event::Open(opened) => self.handle_open(io, &opened),
             Event::Established { flow, stream_id } => {
                 info!(target: "quictun", { "Stream-ID" = stream_id, flow = flow.0 }, "Handshake successful");
+                info!(target: "quictun", { "Stream-ID" = stream_id }, "Tunnel established successful");
             }
             Event::FlowClosed(summary) => log_closed(&summary),
             Event::HandshakeFailed { remote, reason } => {
                 debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason }, "a client's handshake failed");
             }
-            Event::Disconnected { connection, remote, reason, flows } => {
+            Event::Disconnected {
+                connection,
+                remote,
+                reason,
+                flows,
+            } => {
                 self.peers.remove(&connection);
                 if flows == 0 {
                     info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason }, "client endpoint gone");
@@ -85,13 +96,20 @@ impl Duty for ServerDuty {
     }
 
     fn handle_message(&mut self, io: &mut Io<'_>, message: Message) {
-        if let Message::TargetResolved { dial, ticket, result } = message {
+        if let Message::TargetResolved {
+            dial,
+            ticket,
+            result,
+        } = message
+        {
             let asked = self.lookups.remove(&ticket);
             let result = result.and_then(|addresses| {
                 let (peer, target) = asked.ok_or(FlowCode::Internal)?;
                 self.permitted(&peer, &target, addresses)
             });
-            let dialed = self.dials.handle_resolved(io.now, io.poller, dial, ticket, result);
+            let dialed = self
+                .dials
+                .handle_resolved(io.now, io.poller, dial, ticket, result);
             answer(io, dialed);
         }
     }
@@ -125,7 +143,8 @@ impl ServerDuty {
         info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name_of(&peer) }, "A new client endpoint connect request accepted.");
         if peer == Peer::Unknown && !self.policy.accepts_proofs() {
             warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote }, "client endpoint refused: it has none of the keys in the configuration");
-            io.engine.close_connection(io.now, connection, CloseCode::NotAuthorized);
+            io.engine
+                .close_connection(io.now, connection, CloseCode::NotAuthorized);
             return;
         }
         if let Peer::Named(client) = &peer {
@@ -161,33 +180,55 @@ impl ServerDuty {
                         .map_err(|_| FlowCode::Limit)?;
                     Ok((socket, target.to_string()))
                 });
-                return answer(io, Some(Dialed { flow: opened.flow, result }));
+                return answer(
+                    io,
+                    Some(Dialed {
+                        flow: opened.flow,
+                        result,
+                    }),
+                );
             }
             Target::Tcp { family, host, port } => (host.clone(), *port, *family),
         };
-        let Some((dial, ticket)) = self.dials.resolve(opened.flow, io.now + self.dial_timeout) else {
+        let Some((dial, ticket)) = self.dials.resolve(opened.flow, io.now + self.dial_timeout)
+        else {
             return refuse(io, opened, FlowCode::Limit);
         };
         if let Some(ip) = target.ip_literal() {
             // Judged by `may_reach` already.
             let addresses = Ok(vec![SocketAddr::new(ip, port)]);
-            let dialed = self.dials.handle_resolved(io.now, io.poller, dial, ticket, addresses);
+            let dialed = self
+                .dials
+                .handle_resolved(io.now, io.poller, dial, ticket, addresses);
             return answer(io, dialed);
         }
         self.lookups.insert(ticket, (peer, target));
         let worker = self.index;
-        let request = Request::ResolveTarget { worker, dial, ticket, host, port, family };
+        let request = Request::ResolveTarget {
+            worker,
+            dial,
+            ticket,
+            host,
+            port,
+            family,
+        };
         if self.control.try_send(request).is_err() {
             self.lookups.remove(&ticket);
             let refused = Err(FlowCode::Limit);
-            let dialed = self.dials.handle_resolved(io.now, io.poller, dial, ticket, refused);
+            let dialed = self
+                .dials
+                .handle_resolved(io.now, io.poller, dial, ticket, refused);
             answer(io, dialed);
         }
     }
 
     /// Who asks: known by certificate since the handshake, or by the proof in this request.
     fn peer_of(&mut self, io: &mut Io<'_>, opened: &Opened) -> Peer {
-        let known = self.peers.get(&opened.connection).cloned().unwrap_or(Peer::Unknown);
+        let known = self
+            .peers
+            .get(&opened.connection)
+            .cloned()
+            .unwrap_or(Peer::Unknown);
         let (Peer::Unknown, Some(proof)) = (&known, &opened.proof) else {
             return known;
         };
@@ -196,7 +237,8 @@ impl ServerDuty {
         };
         match self.policy.identify_by_proof(&exporter, proof) {
             Some(client) => {
-                io.engine.name_peer(opened.connection, client.name().to_owned());
+                io.engine
+                    .name_peer(opened.connection, client.name().to_owned());
                 let peer = Peer::Named(client);
                 self.peers.insert(opened.connection, peer.clone());
                 peer
@@ -215,13 +257,15 @@ impl ServerDuty {
         let mut denied = None;
         let permitted: Vec<SocketAddr> = addresses
             .into_iter()
-            .filter(|address| match self.policy.may_reach_addr(peer, target, address.ip()) {
-                Ok(()) => true,
-                Err(why) => {
-                    denied = Some(why);
-                    false
-                }
-            })
+            .filter(
+                |address| match self.policy.may_reach_addr(peer, target, address.ip()) {
+                    Ok(()) => true,
+                    Err(why) => {
+                        denied = Some(why);
+                        false
+                    }
+                },
+            )
             .collect();
         match denied {
             Some(denied) if permitted.is_empty() => {

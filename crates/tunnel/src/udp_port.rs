@@ -75,7 +75,11 @@ pub(crate) struct UdpPort {
 /// Binds a UDP socket; with `shared`, several may be bound to the same address (`SO_REUSEPORT`).
 pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
     let any_v6 = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-    let socket = match Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP)) {
+    let socket = match Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    ) {
         // "All addresses" on a kernel without IPv6 are the IPv4 ones.
         Err(error) if any_v6 && error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) => {
             return bind((Ipv4Addr::UNSPECIFIED, address.port()).into(), shared);
@@ -163,7 +167,8 @@ impl UdpPort {
             segment_size,
             src_ip: datagrams.source,
         };
-        self.state.try_send(UdpSockRef::from(&self.socket), &transmit)
+        self.state
+            .try_send(UdpSockRef::from(&self.socket), &transmit)
     }
 
     /// An IPv4 destination as a dual-stack socket wants it.
@@ -188,7 +193,9 @@ impl UdpPort {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error),
         };
-        let full = self.metas[..count].iter().any(|meta| meta.len >= COPY_BELOW);
+        let full = self.metas[..count]
+            .iter()
+            .any(|meta| meta.len >= COPY_BELOW);
         self.offered = if full { SLOTS_FULL } else { SLOTS };
         for (slot, meta) in self.slots.iter_mut().zip(&self.metas).take(count) {
             let mut data = if meta.len < COPY_BELOW {
@@ -253,7 +260,11 @@ fn route_payload(remote: SocketAddr) -> Option<u16> {
     } else {
         sockopt::ipv6_mtu(&probe).ok()?.saturating_sub(OVERHEAD_V6)
     };
-    Some(u16::try_from(payload).unwrap_or(PAYLOAD_MAX).min(PAYLOAD_MAX))
+    Some(
+        u16::try_from(payload)
+            .unwrap_or(PAYLOAD_MAX)
+            .min(PAYLOAD_MAX),
+    )
 }
 
 /// IPv4 in IPv6 clothes, as dual-stack sockets show it, undressed.

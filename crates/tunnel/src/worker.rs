@@ -97,7 +97,11 @@ impl<D: Duty> Worker<D> {
         // The engine may want something before anything has come.
         let mut more = true;
         loop {
-            let until = if more { Some(Instant::now()) } else { self.next_timeout() };
+            let until = if more {
+                Some(Instant::now())
+            } else {
+                self.next_timeout()
+            };
             self.poller.wait(until, &mut ready)?;
             let now = Instant::now();
             self.handle_all(now, &ready);
@@ -124,7 +128,10 @@ impl<D: Duty> Worker<D> {
 
     fn next_timeout(&self) -> Option<Instant> {
         let engine = self.parts.engine.next_timeout();
-        [engine, self.parts.duty.next_timeout()].into_iter().flatten().min()
+        [engine, self.parts.duty.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn handle_all(&mut self, now: Instant, ready: &[Ready]) {
@@ -133,8 +140,15 @@ impl<D: Duty> Worker<D> {
                 Key::Udp => self.handle_udp(now, *event),
                 Key::Wake => self.handle_messages(now),
                 Key::Flow(flow) => {
-                    let Ready { readable, writable, failed, .. } = *event;
-                    self.parts.engine.handle_socket(now, flow, readable, writable, failed);
+                    let Ready {
+                        readable,
+                        writable,
+                        failed,
+                        ..
+                    } = *event;
+                    self.parts
+                        .engine
+                        .handle_socket(now, flow, readable, writable, failed);
                 }
                 Key::Listener(_) | Key::Dial(_) => {
                     self.duty(now, |duty, io| duty.handle_ready(io, *event));
@@ -187,8 +201,15 @@ impl<D: Duty> Worker<D> {
         self.parts.inbox.acknowledge();
         while let Some(message) = self.parts.inbox.receive() {
             match message {
-                Message::Datagram { remote, local_ip, ecn, data } => {
-                    self.parts.engine.handle_datagram(now, remote, local_ip, ecn, data);
+                Message::Datagram {
+                    remote,
+                    local_ip,
+                    ecn,
+                    data,
+                } => {
+                    self.parts
+                        .engine
+                        .handle_datagram(now, remote, local_ip, ecn, data);
                 }
                 Message::Snapshot(request) => self.answer(request),
                 Message::Drain => {
@@ -225,7 +246,11 @@ impl<D: Duty> Worker<D> {
     }
 
     fn send(&mut self, datagrams: &Datagrams) -> bool {
-        match self.parts.udp.send(datagrams, &self.buffer[..datagrams.size]) {
+        match self
+            .parts
+            .udp
+            .send(datagrams, &self.buffer[..datagrams.size])
+        {
             Sent::Done => true,
             Sent::Unsegmented => {
                 info!(target: "quictun", "UDP segmentation offload failed on this path: sending without");

@@ -1,5 +1,6 @@
 //! The same seed gives the same run: every datagram, its time and its length.
 
+use quictun_sim::engine::Engine;
 use quictun_sim::{
     Detail, Dial, LinkConfig, Network, OriginalOptions, Reorder, Script, Seed, Write, config,
 };
@@ -37,9 +38,7 @@ fn transcript(seed: u64, protocols: &[&[u8]]) -> String {
     }
     world.network.run_for(20 * SECOND);
     let client = world.client;
-    world
-        .network
-        .command(client, |engine, now| engine.close(now));
+    world.network.command(client, Engine::close);
     world.network.run_for(SECOND);
     world.network.transcript().to_string()
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::Event;
+use quictun_sim::engine::{Engine, Event};
 use quictun_sim::{
     AppId, Dial, Incoming, LinkConfig, Network, Outage, Outcome, Outgoing, Random, Read, Reorder,
     Script, Seed, Write, config,
@@ -12,7 +12,7 @@ use quictun_sim::{
 use crate::world::{MS, SECOND, World};
 
 /// Longest run, in virtual time.
-const RUN_MAX: Duration = Duration::from_secs(1200);
+const RUN_MAX: Duration = Duration::from_mins(20);
 
 #[test]
 fn seeded_runs_0() {
@@ -84,18 +84,21 @@ fn run(seed: Seed) {
     world.network.run_until(RUN_MAX, |network| {
         flows.iter().all(|flow| is_over(network, server, flow))
     });
+    // Where an outage falls into a handshake, the client may take for up what the server has given up.
+    let half_open = |event: &Event| matches!(event, Event::HandshakeFailed { .. });
+    let half_open = world.count(server, half_open);
     for flow in &flows {
-        check(&world, flow);
+        check(&world, flow, half_open == 0);
     }
     let lost = |event: &Event| matches!(event, Event::Disconnected { .. });
-    for host in [world.client, world.server] {
-        assert_eq!(world.count(host, lost), 0, "no connection may be lost");
-    }
+    assert_eq!(world.count(server, lost), 0, "no connection may be lost");
+    assert!(
+        world.count(world.client, lost) <= half_open,
+        "no connection may be lost"
+    );
     world.check_nothing_left();
     let client = world.client;
-    world
-        .network
-        .command(client, |engine, now| engine.close(now));
+    world.network.command(client, Engine::close);
     assert!(
         world.network.run_to_silence(200 * SECOND),
         "something still wants to be woken"
@@ -259,15 +262,19 @@ fn is_over(network: &Network, server: quictun_sim::HostId, flow: &Flow) -> bool 
         && network.dialled(server, &flow.token).is_none_or(over)
 }
 
-/// The oracle.
-fn check(world: &World, flow: &Flow) {
+/// The oracle; `kept` says that no connection was lost.
+fn check(world: &World, flow: &Flow, kept: bool) {
     let client = world.network.outcome(flow.app.expect("opened"));
     let Some(server) = world.network.dialled(world.server, &flow.token) else {
         // Nobody was there, or the client gave up before: it must not have seen an orderly end.
         let connects = matches!(flow.dial, Dial::Connects { .. });
         let gave_up =
             matches!(client.outgoing, Outgoing::Aborted) || client.incoming == Incoming::Dropped;
-        assert!(!connects || gave_up, "{}: no dial: {client:?}", flow.token);
+        assert!(
+            !connects || gave_up || !kept,
+            "{}: no dial: {client:?}",
+            flow.token
+        );
         assert_ne!(client.incoming, Incoming::Fin, "{}: {client:?}", flow.token);
         assert_eq!(client.received, 0);
         return;
@@ -280,7 +287,7 @@ fn check(world: &World, flow: &Flow) {
             .iter()
             .any(|write| matches!(write, Write::Abort | Write::Close))
     };
-    if !cuts(&flow.client) && !cuts(&flow.server) {
+    if kept && !cuts(&flow.client) && !cuts(&flow.server) {
         assert!(
             client.is_clean() && server.is_clean(),
             "{}: {client:?} {server:?}",

@@ -31,6 +31,10 @@ struct Cell {
 }
 
 #[test]
+#[expect(
+    clippy::print_stdout,
+    reason = "for those who run it to see the queues, too"
+)]
 fn a_grid_of_links_is_used_as_the_table_says() {
     let mut cells = Vec::new();
     for mbit_per_s in [20, 100] {
