@@ -118,6 +118,8 @@ impl Client {
     /// No more connections are made.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
+        self.slots.clear();
+        self.sweep_at = None;
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {

@@ -126,7 +126,7 @@ impl Connection {
             deadline: None,
             dirty: false,
             sending: false,
-            flow_limit: FLOWS_INITIAL,
+            flow_limit: FLOWS_INITIAL.min(transport.max_flows),
             batches_sent: 0,
             datagrams_sent: 0,
             datagrams_received: 0,
@@ -151,7 +151,8 @@ impl Connection {
         let mut acks = AckFrequencyConfig::default();
         acks.ack_eliciting_threshold(VarInt::from_u32(ACK_EVERY))
             .max_ack_delay(Some(ACK_WITHIN));
-        let flows = if peer_may_open { FLOWS_INITIAL } else { 0 };
+        let first = FLOWS_INITIAL.min(transport.max_flows);
+        let flows = if peer_may_open { first } else { 0 };
         let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
         config
             .congestion_controller_factory(QuinnController::factory(

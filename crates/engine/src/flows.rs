@@ -145,7 +145,6 @@ impl<S: Socket> Engine<S> {
             }
             stream.stop(code);
         }
-        self.totals.flows_refused += 1;
         self.remove_flow(now, key, Ending::Abandoned(code));
     }
 
@@ -155,7 +154,6 @@ impl<S: Socket> Engine<S> {
         match &mut self.flows[key].phase {
             Phase::Waiting(socket) => {
                 socket.abort();
-                self.totals.flows_refused += 1;
                 self.remove_flow(now, key, Ending::Abandoned(FlowCode::ConnectionLost));
             }
             Phase::Reading(_) => self.refuse_flow(now, key, FlowCode::BadOpen),
@@ -381,7 +379,6 @@ impl<S: Socket> Engine<S> {
             Answered::No(code) => {
                 // STOP_SENDING frees the original server, which answers with 0x02 or 0x03 for ever.
                 flow.abandon(&mut stream, code);
-                self.totals.flows_refused += 1;
                 self.settle_flow(now, key);
             }
             Answered::Yes(consumed) => {
@@ -443,12 +440,6 @@ impl<S: Socket> Engine<S> {
     /// Removes a flow that has ended.
     pub(crate) fn settle_flow(&mut self, now: Instant, key: usize) {
         if let Some(ending) = self.flows.get(key).and_then(FlowEntry::ending) {
-            match ending {
-                Ending::Finished => self.totals.flows_finished += 1,
-                Ending::AppReset | Ending::PeerReset(_) | Ending::Abandoned(_) => {
-                    self.totals.flows_reset += 1;
-                }
-            }
             self.remove_flow(now, key, ending);
         }
     }
@@ -470,6 +461,13 @@ impl<S: Socket> Engine<S> {
         self.flow_timers
             .set(key, &mut self.flows[key].deadline, None);
         let entry = self.flows.remove(key);
+        match ending {
+            Ending::Finished => self.totals.flows_finished += 1,
+            Ending::Abandoned(_) if !entry.established => self.totals.flows_refused += 1,
+            Ending::AppReset | Ending::PeerReset(_) | Ending::Abandoned(_) => {
+                self.totals.flows_reset += 1;
+            }
+        }
         let mut summary = FlowSummary {
             flow: entry.id,
             connection: None,

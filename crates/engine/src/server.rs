@@ -57,7 +57,8 @@ impl<S: Socket> Engine<S> {
             return;
         };
         let mut response = Vec::new();
-        let full = server.established >= server.role.max_connections;
+        // Handshakes count as well: whoever completes one has been let in.
+        let full = server.established + server.handshakes.len() >= server.role.max_connections;
         if full || self.draining {
             let transmit = self.endpoint.refuse(incoming, &mut response);
             self.totals.handshakes_failed += 1;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Engine, Event, LossReason};
+use quictun_sim::engine::{Ending, Engine, Event, LossReason};
 use quictun_sim::{AppId, Dial, Incoming, Network, Outage, Read, Script, Seed, Write, config};
-use quictun_wire::code::CloseCode;
+use quictun_wire::code::{CloseCode, FlowCode};
 
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited, wire};
 
@@ -504,4 +504,85 @@ fn closing_tells_both_sides_and_leaves_nothing() {
             }
         }
     }
+}
+
+#[test]
+fn nothing_begins_after_a_close() {
+    // Closed while the name is being looked up, and while one of two addresses is being tried.
+    for tries in [Ok(vec!["10.9.9.9:7500", "10.9.9.8:7500"]), Err(())] {
+        let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+        let parse = |text: &str| text.parse().expect("an address");
+        let (addresses, after) = match tries {
+            Ok(texts) => (texts.into_iter().map(parse).collect(), Duration::ZERO),
+            Err(()) => (vec![world.network.address(world.server)], SECOND),
+        };
+        let client = world.client;
+        world
+            .network
+            .host(client)
+            .set_resolver(Ok(addresses), after);
+        world.network.run_for(100 * MS);
+        world.network.command(client, Engine::close);
+        assert!(world.network.run_to_silence(30 * SECOND));
+        let reports = world.network.host(client).engine().connection_reports();
+        assert_eq!(reports.len(), 0, "{reports:?}");
+        assert_eq!(world.count(world.server, |_| true), 0);
+    }
+}
+
+#[test]
+fn a_draining_server_finishes_what_it_has_and_refuses_the_rest() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let bytes = 2 * RATE;
+    let script = Script::client(2).write([Write::Send(bytes), Write::Finish]);
+    let running = world.network.open(world.client, "sink", script);
+    world.network.run_for(SECOND);
+    let server = world.server;
+    world.network.host(server).engine().drain();
+    let refused = world.echo();
+    world.network.run_for(100 * MS);
+    assert_eq!(world.network.outcome(refused).incoming, Incoming::Reset);
+    let summary = world.closed(world.client).pop().expect("refused");
+    assert_eq!(summary.ending, Ending::Abandoned(FlowCode::ShuttingDown));
+    assert!(!world.network.host(server).engine().is_drained());
+    world.network.run_until(10 * SECOND, |network| {
+        network.host(server).engine().is_drained()
+    });
+    assert!(world.network.outcome(running).is_clean());
+    assert_eq!(
+        world
+            .network
+            .dialled(server, "sink")
+            .map(|sink| sink.received),
+        Some(bytes)
+    );
+}
+
+#[test]
+fn transfers_go_on_when_the_path_carries_only_smaller_packets() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let down = world.network.open(world.client, "bulk", Script::client(1));
+    let up = Script::client(2).write([Write::Send(u64::MAX / 4)]);
+    world.network.open(world.client, "sink", up);
+    world.network.run_for(3 * SECOND);
+    let (client, server) = (world.client, world.server);
+    for (from, to) in [(client, server), (server, client)] {
+        world.network.set_link(from, to, |link| link.mtu = 1250);
+    }
+    let arrived = |world: &World| {
+        let up = world
+            .network
+            .dialled(world.server, "sink")
+            .map_or(0, |sink| sink.received);
+        (world.received(down), up)
+    };
+    world.network.run_for(3 * SECOND);
+    let before = arrived(&world);
+    world.network.run_for(2 * SECOND);
+    let after = arrived(&world);
+    assert!(
+        after.0 > before.0 + RATE && after.1 > before.1 + RATE,
+        "{before:?} {after:?}"
+    );
+    assert_eq!(world.lost(), []);
 }

@@ -3,9 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use quictun_sim::engine::Engine;
 use quictun_sim::{Dial, HostId, Network, Script, Seed, Write, config};
 use quinn_proto::crypto::rustls::QuicClientConfig;
-use quinn_proto::{ClientConfig, Endpoint, EndpointConfig};
+use quinn_proto::{ClientConfig, Dir, Endpoint, EndpointConfig};
 
 use crate::world::{MS, SECOND, World, wire};
 
@@ -128,4 +129,120 @@ fn without_retry_the_oldest_gives_way() {
         .connection_reports()
         .len();
     assert_eq!(left, 1, "the strangers are forgotten");
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused_and_served_when_there_is_room() {
+    let mut server = config::server(1);
+    server.role.max_connections = 2;
+    let mut world = World::with(
+        Seed::fixed(1),
+        config::client(1),
+        server,
+        wire(20 * MS),
+        wire(20 * MS),
+    );
+    let host = world.server;
+    let clients: Vec<HostId> = (2..5)
+        .map(|seed| {
+            let client = world.network.add_client("more", config::client(seed), host);
+            world
+                .network
+                .link(client, host, wire(20 * MS), wire(20 * MS));
+            client
+        })
+        .collect();
+    world.network.run_for(10 * SECOND);
+    let connected = |world: &mut World| {
+        let up = clients
+            .iter()
+            .filter(|&&client| world.network.host(client).engine().is_connected());
+        up.count() + usize::from(world.network.host(world.client).engine().is_connected())
+    };
+    assert_eq!(connected(&mut world), 2);
+    let first = world.client;
+    world.network.command(first, Engine::close);
+    world.network.run_for(6 * SECOND);
+    assert_eq!(connected(&mut world), 2, "another has taken the place");
+}
+
+#[test]
+fn a_client_gets_no_more_streams_than_the_limit() {
+    for most in [10, 1000] {
+        let mut server = config::server(1);
+        server.transport.max_flows = most;
+        let link = wire(20 * MS);
+        let mut world = World::with(
+            Seed::fixed(1),
+            config::client(1),
+            server,
+            link.clone(),
+            link,
+        );
+        let bare = world.network.add_bare("bare", config::NATIVE, world.server);
+        world
+            .network
+            .link(bare, world.server, wire(20 * MS), wire(20 * MS));
+        world.network.run_for(SECOND);
+        let mut opened = 0;
+        for _ in 0..30 {
+            while let Some(stream) = world
+                .network
+                .bare(bare)
+                .connection()
+                .streams()
+                .open(Dir::Bi)
+            {
+                world.network.bare(bare).write(stream, b"x");
+                opened += 1;
+            }
+            world.network.run_for(SECOND / 10);
+        }
+        assert_eq!(opened, most);
+    }
+}
+
+#[test]
+fn an_address_that_sends_rubbish_is_ignored() {
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    world.connect();
+    let mut random = world.network.seed().random(9);
+    for round in 0..3000u32 {
+        let length = random.magnitude(1, 1500);
+        let mut bytes: Vec<u8> = (0..length).map(|_| random.any().to_le_bytes()[0]).collect();
+        if round % 3 == 0 {
+            // A long header of a version that exists, or not.
+            bytes[0] |= 0xc0;
+            let version: [u8; 4] = if round % 2 == 0 {
+                [0, 0, 0, 1]
+            } else {
+                [9, 9, 9, 9]
+            };
+            for (byte, value) in bytes.iter_mut().skip(1).zip(version) {
+                *byte = value;
+            }
+        }
+        let to = if round % 2 == 0 {
+            world.server
+        } else {
+            world.client
+        };
+        let from = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(172, 16, 0, 1)), 4000);
+        world.network.inject(from, to, bytes);
+        world.network.run_for(MS);
+    }
+    world
+        .network
+        .host(world.server)
+        .serve("echo", Dial::connects(), Script::echo());
+    let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
+    let app = world.network.open(world.client, "echo", script);
+    world.network.run_for(SECOND);
+    assert!(world.network.outcome(app).is_clean());
+    let reports = world
+        .network
+        .host(world.server)
+        .engine()
+        .connection_reports();
+    assert_eq!(reports.len(), 1);
 }

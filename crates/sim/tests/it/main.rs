@@ -7,6 +7,7 @@ mod close_table;
 mod determinism;
 mod faults;
 mod flood;
+mod hostile;
 mod open;
 mod oracle;
 mod original;

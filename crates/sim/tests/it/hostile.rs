@@ -1,0 +1,163 @@
+//! A client that does to its streams whatever the library lets it do.
+
+use quictun_sim::{Dial, HostId, Random, Script, Seed, Write, config};
+use quictun_wire::open::Open;
+use quictun_wire::token;
+use quinn_proto::{Dir, StreamId, VarInt};
+
+use crate::world::{MS, SECOND, World, limited};
+
+#[test]
+fn no_sequence_of_stream_operations_harms_the_server() {
+    for seed in Seed::wanted(0..150) {
+        run(Seed::of_test("no_sequence_of_stream_operations", seed));
+    }
+}
+
+fn run(seed: Seed) {
+    let mut random = seed.random(200);
+    let protocols = random.pick(&[config::NATIVE, config::COMPAT]);
+    let mut link = limited(1_250_000, 20 * MS);
+    link.loss = random.pick(&[0.0, 0.05]);
+    let mut world = World::new(seed, protocols, link.clone());
+    let sends = Script::server(1).write([Write::Send(200_000), Write::ReceivedEnd, Write::Finish]);
+    let host = world.network.host(world.server);
+    host.serve("echo", Dial::connects(), Script::echo());
+    host.serve(
+        "slow",
+        Dial::Connects { after: SECOND },
+        Script {
+            expects: None,
+            ..sends
+        },
+    );
+    host.serve("never", Dial::Never, Script::echo());
+    let bare = world.network.add_bare("hostile", protocols, world.server);
+    world.network.link(bare, world.server, link.clone(), link);
+    world
+        .network
+        .run_until(10 * SECOND, |network| network.bare(bare).is_connected());
+    let mut streams = Vec::new();
+    for _ in 0..random.within(10, 150) {
+        act(
+            &mut world,
+            bare,
+            &mut random,
+            &mut streams,
+            protocols == config::COMPAT,
+        );
+        world.network.run_for(random.time(MS / 10, 100 * MS));
+    }
+    world.network.run_for(15 * SECOND);
+    assert_eq!(
+        world.network.bare(bare).lost(),
+        None,
+        "the connection itself is lawful"
+    );
+    if random.chance(1, 2) {
+        let now = world.network.now();
+        let connection = world.network.bare(bare).connection();
+        connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
+        world.network.run_for(SECOND);
+    } else {
+        // It falls silent; the server forgets it.
+        world.network.move_host(bare);
+        world
+            .network
+            .set_link(bare, world.server, |link| link.loss = 1.0);
+        world.network.run_for(70 * SECOND);
+    }
+    world.check_nothing_left();
+    let reports = world
+        .network
+        .host(world.server)
+        .engine()
+        .connection_reports();
+    assert_eq!(reports.len(), 1, "the well-behaved client's is left");
+    let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
+    let app = world.network.open(world.client, "echo", script);
+    world.network.run_for(5 * SECOND);
+    assert!(world.network.outcome(app).is_clean());
+}
+
+/// One thing that a hostile client may do.
+fn act(
+    world: &mut World,
+    bare: HostId,
+    random: &mut Random,
+    streams: &mut Vec<StreamId>,
+    compat: bool,
+) {
+    let peer = world.network.bare(bare);
+    let some = |random: &mut Random, streams: &[StreamId]| {
+        (!streams.is_empty()).then(|| random.pick(streams))
+    };
+    match random.within(0, 9) {
+        0 | 1 => {
+            if let Some(stream) = peer.connection().streams().open(Dir::Bi) {
+                streams.push(stream);
+                let token = random.pick(&["echo", "slow", "never", "unknown"]);
+                let mut request = request(compat, token);
+                request.truncate(
+                    usize::try_from(random.within(0, 2 * request.len() as u64)).expect("small"),
+                );
+                write(world, bare, stream, &request);
+            }
+        }
+        2 | 3 => {
+            if let Some(stream) = some(random, streams) {
+                let length = random.magnitude(1, 30_000);
+                let bytes: Vec<u8> = (0..length).map(|_| random.any().to_le_bytes()[0]).collect();
+                write(world, bare, stream, &bytes);
+            }
+        }
+        4 => {
+            if let Some(stream) = some(random, streams) {
+                // Errors mean that the stream is over already.
+                drop(peer.connection().send_stream(stream).finish());
+            }
+        }
+        5 => {
+            if let Some(stream) = some(random, streams) {
+                let code = VarInt::from_u32(u32::try_from(random.within(0, 20)).expect("small"));
+                drop(peer.connection().send_stream(stream).reset(code));
+            }
+        }
+        6 => {
+            if let Some(stream) = some(random, streams) {
+                let code = VarInt::from_u32(u32::try_from(random.within(0, 20)).expect("small"));
+                drop(peer.connection().recv_stream(stream).stop(code));
+            }
+        }
+        _ => {
+            if let Some(stream) = some(random, streams) {
+                peer.read(stream);
+            }
+        }
+    }
+}
+
+fn write(world: &mut World, bare: HostId, stream: StreamId, bytes: &[u8]) {
+    // What flow control does not take, or a stream that is over, is as good as any other hostile write.
+    drop(
+        world
+            .network
+            .bare(bare)
+            .connection()
+            .send_stream(stream)
+            .write(bytes),
+    );
+}
+
+fn request(compat: bool, target: &str) -> Vec<u8> {
+    if compat {
+        return token::pack(target).expect("a short token").to_vec();
+    }
+    let open = Open {
+        target: target.to_owned(),
+        proof: None,
+    };
+    let mut bytes = Vec::new();
+    open.encode(&mut bytes).expect("a short target");
+    bytes
+}
