@@ -13,7 +13,7 @@ import (
 )
 
 // Dials once; a connection that is lost stays lost (B5).
-func runClient(listen, server string, token []byte, split bool) error {
+func runClient(listen, server string, token []byte, split, stall bool) error {
 	if server == "" {
 		return errors.New("-server is missing")
 	}
@@ -33,6 +33,11 @@ func runClient(listen, server string, token []byte, split bool) error {
 		if err != nil {
 			return fmt.Errorf("accepting applications: %w", err)
 		}
+		if stall {
+			go hang(connection, application, token)
+			stall = false
+			continue
+		}
 		go carry(connection, application, token, split)
 	}
 }
@@ -50,6 +55,22 @@ func carry(connection *quic.Conn, application net.Conn, token []byte, split bool
 		return
 	}
 	bridge(application, stream)
+}
+
+// Sends half of a token and waits for the server's patience to end (B3).
+func hang(connection *quic.Conn, application net.Conn, token []byte) {
+	defer application.Close()
+	stream, err := connection.OpenStreamSync(context.Background())
+	if err != nil {
+		log.Printf("opening a stream: %v", err)
+		return
+	}
+	if _, err := stream.Write(token[:len(token)/2]); err != nil {
+		log.Printf("stream %d: sending half a token: %v", stream.StreamID(), err)
+		return
+	}
+	_, err = io.ReadFull(stream, make([]byte, 1))
+	log.Printf("stream %d: after half a token: %v", stream.StreamID(), err)
 }
 
 // Sends the token and waits for its one-byte answer; no payload leaves before that.

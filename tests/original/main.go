@@ -3,7 +3,7 @@
 // (docs/PROTOCOL.md, part "quic-tun") and shares no code with quic-tun.
 //
 //	original server [-listen ADDR] [-streams N]
-//	original client -server ADDR -token TOKEN [-listen NETWORK:ADDR] [-split]
+//	original client -server ADDR -token TOKEN [-listen NETWORK:ADDR] [-split] [-stall]
 //
 // Either prints one line, `listening NETWORK ADDRESS`, when it can be used. It ends when its standard
 // input does, so that it never outlives the test that started it.
@@ -40,6 +40,7 @@ func main() {
 	server := flags.String("server", "", "client: UDP address of the server")
 	token := flags.String("token", "", "client: token sent for every connection")
 	split := flags.Bool("split", false, "client: send the token in two parts, as bursts of opens do")
+	stall := flags.Bool("stall", false, "client: for the first application send half of the token and no more")
 	role := os.Args[1]
 	if err := flags.Parse(os.Args[2:]); err != nil {
 		fail(err.Error())
@@ -54,7 +55,7 @@ func main() {
 	case "server":
 		err = runServer(or(*listen, "127.0.0.1:0"), *streams)
 	case "client":
-		err = runClient(or(*listen, "tcp:127.0.0.1:0"), *server, []byte(*token), *split)
+		err = runClient(or(*listen, "tcp:127.0.0.1:0"), *server, []byte(*token), *split, *stall)
 	default:
 		err = fmt.Errorf("unknown role %q: server or client", role)
 	}

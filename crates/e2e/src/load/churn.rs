@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::report::{Report, figure};
+use super::report::{Report, figure, percentile};
 use super::site::{Plan, Site, allow_files};
 use crate::connection::{Connection, Endpoint};
 use crate::payload::Payload;
@@ -50,51 +50,51 @@ pub fn run(plan: &Plan, churn: Churn) -> Result<Report> {
     let after = site.descriptors()?;
 
     let mut report = Report::new(format!("{} flows, {} at once", churn.flows, churn.parallel));
+    let rate = figure(churn.flows) / elapsed.as_secs_f64();
+    report.add("flows per second", rate, "/s");
     for (at, side) in ["server", "client"].into_iter().enumerate() {
-        for (flows, memory) in &samples {
-            report.add(
-                format!("{side}: resident after {flows}"),
-                figure(memory[at]) / 1024.0,
-                "KiB",
-            );
-        }
-    }
-    report.add(
-        "flows per second",
-        figure(churn.flows) / elapsed.as_secs_f64(),
-        "/s",
-    );
-    let warm: Vec<&[u64; 2]> = samples
-        .iter()
-        .filter(|(flows, _)| *flows >= churn.flows / WARM_SHARE)
-        .map(|(_, memory)| memory)
-        .collect();
-    for (at, side) in ["server", "client"].into_iter().enumerate() {
-        let values: Vec<f64> = warm.iter().map(|memory| figure(memory[at])).collect();
-        let first = values.first().copied().unwrap_or(f64::NAN);
-        let most = values.iter().copied().fold(f64::NAN, f64::max);
-        report.add(format!("{side}: resident when warm"), first / 1024.0, "KiB");
-        report.add(
-            format!("{side}: resident at most after that"),
-            most / 1024.0,
-            "KiB",
-        );
-        report.add_limited(
-            format!("{side}: growth"),
-            (most / first - 1.0) * 100.0,
-            "%",
-            churn.growth_percent,
-        );
+        let memory: Vec<(u64, f64)> = samples
+            .iter()
+            .map(|(flows, memory)| (*flows, figure(memory[at]) / 1024.0))
+            .collect();
+        add_memory(&mut report, side, &memory, churn);
         let left = figure(after[at].saturating_sub(before[at]) as u64);
-        report.add_limited(
-            format!("{side}: descriptors left"),
-            left,
-            "",
-            churn.descriptors,
-        );
+        let what = format!("{side}: descriptors left");
+        report.add_limited(what, left, "", churn.descriptors);
     }
     site.end()?;
     Ok(report)
+}
+
+/// Resident memory over time, in KiB. Growth is from the first to the last quarter of what was seen when
+/// warm: a leak shows there, a moment with many flows waiting does not.
+fn add_memory(report: &mut Report, side: &str, samples: &[(u64, f64)], churn: Churn) {
+    for (flows, memory) in samples {
+        report.add_detail(format!("{side}: resident after {flows}"), *memory, "KiB");
+    }
+    let warm: Vec<f64> = samples
+        .iter()
+        .filter(|(flows, _)| *flows >= churn.flows / WARM_SHARE)
+        .map(|(_, memory)| *memory)
+        .collect();
+    let quarter = warm.len().div_ceil(4);
+    let (first, last) = (
+        median(&warm[..quarter]),
+        median(&warm[warm.len() - quarter..]),
+    );
+    let most = warm.iter().copied().fold(f64::NAN, f64::max);
+    report.add(format!("{side}: resident when warm"), first, "KiB");
+    report.add(format!("{side}: resident at the end"), last, "KiB");
+    report.add(format!("{side}: resident at most"), most, "KiB");
+    let growth = (last / first - 1.0) * 100.0;
+    let what = format!("{side}: growth");
+    report.add_limited(what, growth, "%", churn.growth_percent);
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    percentile(&sorted, 0.5)
 }
 
 /// Runs all flows; returns flows done and memory, now and then.

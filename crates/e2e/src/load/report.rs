@@ -17,6 +17,8 @@ struct Row {
     value: f64,
     unit: &'static str,
     limit: Option<f64>,
+    /// Only in the JSON.
+    detail: bool,
 }
 
 impl Row {
@@ -41,7 +43,16 @@ impl Report {
             value,
             unit,
             limit: None,
+            detail: false,
         });
+    }
+
+    /// Adds a figure that only the JSON shows.
+    pub fn add_detail(&mut self, what: impl Into<String>, value: f64, unit: &'static str) {
+        self.add(what, value, unit);
+        if let Some(row) = self.rows.last_mut() {
+            row.detail = true;
+        }
     }
 
     /// Adds a figure that may not be above its limit; without a limit it is only shown.
@@ -57,6 +68,7 @@ impl Report {
             value,
             unit,
             limit,
+            detail: false,
         });
     }
 
@@ -94,7 +106,7 @@ impl fmt::Display for Report {
             .map(|row| row.what.chars().count())
             .max()
             .unwrap_or(0);
-        for row in &self.rows {
+        for row in self.rows.iter().filter(|row| !row.detail) {
             write!(f, "  {:width$}  {:>12.1} {}", row.what, row.value, row.unit)?;
             match row.limit {
                 Some(limit) if row.is_kept() => write!(f, "  (limit {limit:.1}: kept)")?,

@@ -45,8 +45,8 @@ fn the_originals_client_moves_data_through_our_server() -> Result<()> {
     let application = Application::echo()?;
     let server = Server::start(&[])?;
     for token in ["whole", "-split"] {
-        let Some(client) = originals_client(&server, &application.target(), token == "-split")?
-        else {
+        let flags = if token == "-split" { &[token][..] } else { &[] };
+        let Some(client) = originals_client(&server, &application.target(), flags)? else {
             return Ok(());
         };
         for _ in 0..3 {
@@ -82,7 +82,7 @@ fn b1_a_refused_target_does_not_wedge_the_originals_server() -> Result<()> {
 fn b1_the_originals_client_survives_a_refused_target_of_ours() -> Result<()> {
     let refusing = Refusing::new()?;
     let server = Server::start(&[])?;
-    let Some(mut client) = originals_client(&server, &refusing.target(), false)? else {
+    let Some(mut client) = originals_client(&server, &refusing.target(), &[])? else {
         return Ok(());
     };
     let ending = client.forward()?.connect()?.ending();
@@ -146,6 +146,23 @@ fn nobody_waits(forward: &Endpoint, patience: Duration) -> Result<()> {
 }
 
 #[test]
+fn b3_half_a_token_delays_nobody_and_is_given_up() -> Result<()> {
+    let application = Application::echo()?;
+    let server = Server::start(&[])?;
+    let Some(mut client) = originals_client(&server, &application.target(), &["-stall"])? else {
+        return Ok(());
+    };
+    let forward = client.forward()?;
+    let _stalled = forward.connect()?;
+    nobody_waits(&forward, Duration::from_secs(1))?;
+    // The server gives an unfinished request 10 s.
+    client
+        .program
+        .wait_for("after half a token", Duration::from_secs(15))?;
+    through_echo_held_open(&forward, SMALL)
+}
+
+#[test]
 fn b7_a_finished_upload_arrives_whole_behind_the_originals_server() -> Result<()> {
     let application = Application::tcp(|mut connection| SOME.read_to_end_of(&mut connection))?;
     let Some((_server, client)) =
@@ -166,7 +183,7 @@ fn b7_a_finished_upload_arrives_whole_behind_the_originals_server() -> Result<()
 fn b7_a_finished_upload_of_the_originals_client_arrives_whole() -> Result<()> {
     let application = Application::tcp(|mut connection| SOME.read_to_end_of(&mut connection))?;
     let server = Server::start(&[])?;
-    let Some(client) = originals_client(&server, &application.target(), false)? else {
+    let Some(client) = originals_client(&server, &application.target(), &[])? else {
         return Ok(());
     };
     for _ in 0..3 {
@@ -224,12 +241,9 @@ fn originals_server(test: &str, arguments: &[&str]) -> Result<Option<(Original, 
     Ok(Some((server, client)))
 }
 
-fn originals_client(server: &Server, token: &str, split: bool) -> Result<Option<Original>> {
+fn originals_client(server: &Server, token: &str, flags: &[&str]) -> Result<Option<Original>> {
     let address = server.address.to_string();
-    let mut arguments = vec!["client", "-server", &address, "-token", token];
-    if split {
-        arguments.push("-split");
-    }
+    let arguments = [&["client", "-server", &address, "-token", token], flags].concat();
     Original::start("the original's client", &arguments)
 }
 
