@@ -47,6 +47,14 @@ impl Server {
     pub(crate) fn open_timeout(&self) -> Duration {
         self.role.open_timeout
     }
+
+    /// Handshakes that may be in progress: whoever completes one has been let in, so those that are
+    /// established leave less room. A handshake that nobody means to complete must not take the place
+    /// of one that will be.
+    fn handshakes_max(&self) -> usize {
+        let room = self.role.max_connections.saturating_sub(self.established);
+        self.role.max_handshakes.min(room)
+    }
 }
 
 impl<S: Socket> Engine<S> {
@@ -57,16 +65,15 @@ impl<S: Socket> Engine<S> {
             return;
         };
         let mut response = Vec::new();
-        // Handshakes count as well: whoever completes one has been let in.
-        let full = server.established + server.handshakes.len() >= server.role.max_connections;
+        let full = server.established >= server.role.max_connections;
         if full || self.draining {
             let transmit = self.endpoint.refuse(incoming, &mut response);
             self.totals.handshakes_failed += 1;
             self.respond(&transmit, response);
             return;
         }
-        let validate =
-            server.role.always_retry || server.handshakes.len() >= server.role.retry_above;
+        let validate = server.role.always_retry
+            || server.handshakes.len() >= server.role.retry_above.min(server.handshakes_max());
         if validate && !incoming.remote_address_validated() {
             match self.endpoint.retry(incoming, &mut response) {
                 Ok(transmit) => self.respond(&transmit, response),
@@ -81,7 +88,7 @@ impl<S: Socket> Engine<S> {
         let Role::Server(server) = &mut self.role else {
             return;
         };
-        let evicted = (server.handshakes.len() >= server.role.max_handshakes)
+        let evicted = (server.handshakes.len() >= server.handshakes_max())
             .then(|| server.handshakes.pop_front())
             .flatten();
         let remote = incoming.remote_address();

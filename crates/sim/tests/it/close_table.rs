@@ -7,8 +7,9 @@ use quictun_sim::{
     AppId, Dial, Incoming, LinkConfig, Outcome, Outgoing, Read, Script, Seed, Write,
 };
 use quictun_wire::code::FlowCode;
+use quinn_proto::VarInt;
 
-use crate::world::{MS, PROTOCOLS, SECOND, World, limited, wire};
+use crate::world::{MS, PROTOCOLS, SECOND, World, limited, request, wire};
 
 /// Which application does first what the row is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,6 +237,65 @@ fn row_5_an_application_whose_reader_has_gone_is_reset_and_does_not_stall() {
         assert!(other.sent < 50_000_000);
         row.world.check_nothing_left();
     });
+}
+
+#[test]
+fn row_5_a_peer_that_only_stops_gets_the_rest_and_the_application_is_reset_after_it() {
+    for protocols in PROTOCOLS {
+        let mut world = World::new(Seed::fixed(4), protocols, wire(20 * MS));
+        let server = world.server;
+        let mut target = Script::server(1).write([Write::Send(u64::MAX / 4)]);
+        target.expects = None;
+        world
+            .network
+            .host(server)
+            .serve("target", Dial::connects(), target);
+        let bare = world.network.add_bare("stops", protocols, server);
+        world
+            .network
+            .link(bare, server, wire(20 * MS), wire(20 * MS));
+        world.network.run_for(SECOND);
+        let stream = world.network.bare(bare).open();
+        let bytes = request(protocols, "target");
+        world.network.bare(bare).write(stream, &bytes);
+        world.network.run_for(SECOND);
+        let peer = world.network.bare(bare);
+        let stopped = peer
+            .connection()
+            .recv_stream(stream)
+            .stop(VarInt::from_u32(1));
+        assert_eq!(stopped, Ok(()));
+        world.network.run_for(SECOND);
+        let outcome = |world: &World| {
+            world
+                .network
+                .dialled(server, "target")
+                .expect("dialled")
+                .clone()
+        };
+        let sent = outcome(&world).sent;
+        world.network.bare(bare).write(stream, &[7; 1000]);
+        world.network.run_for(SECOND);
+        let after = outcome(&world);
+        assert_eq!((after.incoming, after.received), (Incoming::Open, 1000));
+        assert!(after.sent <= sent, "it is not read any more");
+        assert_eq!(
+            world
+                .network
+                .bare(bare)
+                .connection()
+                .send_stream(stream)
+                .finish(),
+            Ok(())
+        );
+        world.network.run_for(SECOND);
+        let after = outcome(&world);
+        assert_eq!(
+            (after.incoming, after.outgoing),
+            (Incoming::Reset, Outgoing::Reset)
+        );
+        world.check_nothing_left();
+    }
 }
 
 #[test]

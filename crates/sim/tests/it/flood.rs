@@ -246,3 +246,36 @@ fn an_address_that_sends_rubbish_is_ignored() {
         .connection_reports();
     assert_eq!(reports.len(), 1);
 }
+
+#[test]
+fn half_open_handshakes_do_not_take_the_places_of_a_small_server() {
+    let mut server = config::server(1);
+    server.role.max_connections = 20;
+    let link = wire(20 * MS);
+    let mut world = World::with(
+        Seed::fixed(1),
+        config::client(1),
+        server,
+        link.clone(),
+        link,
+    );
+    let host = world.server;
+    let nobody = Err("not yet".to_owned());
+    world
+        .network
+        .host(world.client)
+        .set_resolver(nobody, SECOND);
+    let address = world.network.address(host);
+    world
+        .network
+        .host(world.client)
+        .set_resolver(Ok(vec![address]), SECOND);
+    let mut strangers = Strangers::new(&world.network, host);
+    for _ in 0..2000 {
+        strangers.knock(&mut world.network, host);
+        world.network.run_for(MS);
+        let open = world.network.host(host).engine().connection_reports().len();
+        assert!(open <= 20, "{open} connections");
+    }
+    assert!(world.network.host(world.client).engine().is_connected());
+}

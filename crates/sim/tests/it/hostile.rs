@@ -1,11 +1,9 @@
 //! A client that does to its streams whatever the library lets it do.
 
 use quictun_sim::{Dial, HostId, Random, Script, Seed, Write, config};
-use quictun_wire::open::Open;
-use quictun_wire::token;
 use quinn_proto::{Dir, StreamId, VarInt};
 
-use crate::world::{MS, SECOND, World, limited};
+use crate::world::{MS, SECOND, World, limited, request};
 
 #[test]
 fn no_sequence_of_stream_operations_harms_the_server() {
@@ -39,13 +37,7 @@ fn run(seed: Seed) {
         .run_until(10 * SECOND, |network| network.bare(bare).is_connected());
     let mut streams = Vec::new();
     for _ in 0..random.within(10, 150) {
-        act(
-            &mut world,
-            bare,
-            &mut random,
-            &mut streams,
-            protocols == config::COMPAT,
-        );
+        act(&mut world, bare, &mut random, &mut streams, protocols);
         world.network.run_for(random.time(MS / 10, 100 * MS));
     }
     world.network.run_for(15 * SECOND);
@@ -86,7 +78,7 @@ fn act(
     bare: HostId,
     random: &mut Random,
     streams: &mut Vec<StreamId>,
-    compat: bool,
+    protocols: &[&[u8]],
 ) {
     let peer = world.network.bare(bare);
     let some = |random: &mut Random, streams: &[StreamId]| {
@@ -97,7 +89,7 @@ fn act(
             if let Some(stream) = peer.connection().streams().open(Dir::Bi) {
                 streams.push(stream);
                 let token = random.pick(&["echo", "slow", "never", "unknown"]);
-                let mut request = request(compat, token);
+                let mut request = request(protocols, token);
                 request.truncate(
                     usize::try_from(random.within(0, 2 * request.len() as u64)).expect("small"),
                 );
@@ -147,17 +139,4 @@ fn write(world: &mut World, bare: HostId, stream: StreamId, bytes: &[u8]) {
             .send_stream(stream)
             .write(bytes),
     );
-}
-
-fn request(compat: bool, target: &str) -> Vec<u8> {
-    if compat {
-        return token::pack(target).expect("a short token").to_vec();
-    }
-    let open = Open {
-        target: target.to_owned(),
-        proof: None,
-    };
-    let mut bytes = Vec::new();
-    open.encode(&mut bytes).expect("a short target");
-    bytes
 }

@@ -1,14 +1,13 @@
 //! How flows are opened: latency, refusals, fragments, and one flow's trouble that is not another's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_sim::engine::Ending;
+use quictun_sim::engine::{Ending, Event};
 use quictun_sim::{AppId, Dial, HostId, Incoming, Network, Script, Seed, Write, config};
 use quictun_wire::code::FlowCode;
-use quictun_wire::open::Open;
-use quictun_wire::token;
 
-use crate::world::{MS, PROTOCOLS, SECOND, World, limited, wire};
+use crate::world::{MS, PROTOCOLS, SECOND, World, limited, request, wire};
 
 /// An application that asks and is answered.
 fn asks(number: u64) -> Script {
@@ -139,20 +138,6 @@ fn tokens_up_to_the_limit_pass_and_longer_ones_are_refused_here() {
         );
         world.check_nothing_left();
     }
-}
-
-/// The bytes with which a client asks for `target`.
-fn request(protocols: &[&[u8]], target: &str) -> Vec<u8> {
-    if protocols == config::COMPAT {
-        return token::pack(target).expect("a short token").to_vec();
-    }
-    let open = Open {
-        target: target.to_owned(),
-        proof: None,
-    };
-    let mut bytes = Vec::new();
-    open.encode(&mut bytes).expect("a short target");
-    bytes
 }
 
 /// A world with a bare client that is connected.
@@ -335,4 +320,32 @@ fn b8_hundreds_of_flows_open_at_once() {
         assert!(took < SECOND, "{took:?}");
         world.check_nothing_left();
     }
+}
+
+#[test]
+fn a_proof_is_made_from_what_both_ends_of_the_connection_export() {
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    client.role.prover = Some(Arc::new(|value| value.map(|byte| byte ^ 0x55)));
+    let link = wire(10 * MS);
+    let mut world = World::with(
+        Seed::fixed(1),
+        client,
+        config::server(1),
+        link.clone(),
+        link,
+    );
+    world.connect();
+    world.network.open(world.client, "anything", asks(1));
+    world.network.run_for(SECOND);
+    let host = world.network.host(world.server);
+    let asked = host.events().iter().find_map(|(_, event)| match event {
+        Event::Open(opened) => Some((opened.connection, opened.proof)),
+        _ => None,
+    });
+    let (connection, proof) = asked.expect("the flow was asked for");
+    let exported = host
+        .engine()
+        .exporter(connection)
+        .expect("the connection is up");
+    assert_eq!(proof, Some(exported.map(|byte| byte ^ 0x55)));
 }

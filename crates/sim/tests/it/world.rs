@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use quictun_sim::engine::{ClientRole, EngineConfig, Event, FlowSummary, Residue, ServerRole};
 use quictun_sim::{HostId, LinkConfig, Network, Seed, config};
+use quictun_wire::open::Open;
+use quictun_wire::token;
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
@@ -102,4 +104,18 @@ impl World {
             assert_eq!(residue, Residue::default(), "left on the {name}");
         }
     }
+}
+
+/// The bytes with which a client asks for `target`.
+pub(crate) fn request(protocols: &[&[u8]], target: &str) -> Vec<u8> {
+    if protocols == config::COMPAT {
+        return token::pack(target).expect("a short token").to_vec();
+    }
+    let open = Open {
+        target: target.to_owned(),
+        proof: None,
+    };
+    let mut bytes = Vec::new();
+    open.encode(&mut bytes).expect("a short target");
+    bytes
 }
