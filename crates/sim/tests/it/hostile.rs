@@ -50,15 +50,14 @@ fn run(seed: Seed) {
         let now = world.network.now();
         let connection = world.network.bare(bare).connection();
         connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
-        world.network.run_for(SECOND);
     } else {
-        // It falls silent; the server forgets it.
         world.network.move_host(bare);
         world
             .network
             .set_link(bare, world.server, |link| link.loss = 1.0);
-        world.network.run_for(70 * SECOND);
     }
+    // It falls silent, or its last words may be lost; the server forgets it.
+    world.network.run_for(70 * SECOND);
     world.check_nothing_left();
     let reports = world
         .network

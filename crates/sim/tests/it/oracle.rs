@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Engine, Event};
+use quictun_sim::engine::{Ending, Engine, Event, FlowSummary, Residue};
 use quictun_sim::{
-    AppId, Dial, Incoming, LinkConfig, Network, Outage, Outcome, Outgoing, Random, Read, Reorder,
-    Script, Seed, Write, config,
+    AppId, Dial, HostId, Incoming, LinkConfig, Network, Outage, Outcome, Outgoing, Random, Read,
+    Reorder, Script, Seed, Write, config,
 };
 
 use crate::world::{MS, SECOND, World};
@@ -14,29 +14,49 @@ use crate::world::{MS, SECOND, World};
 /// Longest run, in virtual time.
 const RUN_MAX: Duration = Duration::from_mins(20);
 
+/// Keep-alive interval and idle timeout of patient engines, and the longest run without a sign of life
+/// that nobody needed.
+const KEEP_ALIVE: Duration = Duration::from_mins(10);
+const IDLE_TIMEOUT: Duration = Duration::from_mins(30);
+const PATIENT_RUN_MAX: Duration = Duration::from_mins(9);
+
+/// How soon engines ask a silent peer for a sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Temper {
+    /// As programs do.
+    Usual,
+    /// Never within a run: a wake-up that is lost stays lost.
+    Patient,
+}
+
 #[test]
 fn seeded_runs_0() {
-    run_seeds("seeded_runs_0", 0..250);
+    run_seeds("seeded_runs_0", 0..250, Temper::Usual);
 }
 
 #[test]
 fn seeded_runs_1() {
-    run_seeds("seeded_runs_1", 250..500);
+    run_seeds("seeded_runs_1", 250..500, Temper::Usual);
 }
 
 #[test]
 fn seeded_runs_2() {
-    run_seeds("seeded_runs_2", 500..750);
+    run_seeds("seeded_runs_2", 500..750, Temper::Usual);
 }
 
 #[test]
 fn seeded_runs_3() {
-    run_seeds("seeded_runs_3", 750..1000);
+    run_seeds("seeded_runs_3", 750..1000, Temper::Usual);
 }
 
-fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>) {
+#[test]
+fn patient_runs() {
+    run_seeds("patient_runs", 0..300, Temper::Patient);
+}
+
+fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, temper: Temper) {
     for seed in Seed::wanted(seeds) {
-        run(Seed::of_test(test, seed));
+        run(Seed::of_test(test, seed), temper);
     }
 }
 
@@ -50,10 +70,10 @@ struct Flow {
     app: Option<AppId>,
 }
 
-fn run(seed: Seed) {
+fn run(seed: Seed, temper: Temper) {
     let mut random = seed.random(100);
     let mut flows = random_flows(&mut random);
-    let (mut world, one_connection) = random_world(seed, &mut random);
+    let (mut world, one_connection) = random_world(seed, &mut random, temper);
     for flow in &flows {
         world
             .network
@@ -70,7 +90,9 @@ fn run(seed: Seed) {
         );
     }
     let server = world.server;
-    if one_connection && random.chance(1, 4) {
+    // A client that only receives does not notice that it has moved, unless it asks.
+    let may_move = one_connection && temper == Temper::Usual;
+    if may_move && random.chance(1, 4) {
         // RFC 9000 section 9: an endpoint must not move before its handshake is confirmed.
         let up = |event: &Event| matches!(event, Event::Connected { .. });
         while world.count(server, up) == 0 {
@@ -81,7 +103,11 @@ fn run(seed: Seed) {
             .run_for(random.time(Duration::ZERO, 3 * SECOND));
         world.network.move_host(world.client);
     }
-    world.network.run_until(RUN_MAX, |network| {
+    let most = match temper {
+        Temper::Usual => RUN_MAX,
+        Temper::Patient => PATIENT_RUN_MAX,
+    };
+    world.network.run_until(most, |network| {
         flows.iter().all(|flow| is_over(network, server, flow))
     });
     // Where an outage falls into a handshake, the client may take for up what the server has given up.
@@ -99,24 +125,83 @@ fn run(seed: Seed) {
     world.check_nothing_left();
     let client = world.client;
     world.network.command(client, Engine::close);
+    // Where the client's last words are lost, the server waits for its idle timeout.
     assert!(
-        world.network.run_to_silence(200 * SECOND),
+        world
+            .network
+            .run_to_silence(IDLE_TIMEOUT + Duration::from_mins(10)),
         "something still wants to be woken"
     );
     for host in [world.client, world.server] {
-        assert!(
-            world
-                .network
-                .host(host)
-                .engine()
-                .connection_reports()
-                .is_empty()
+        check_books(&mut world, host);
+    }
+    check_both_books(&mut world, &flows);
+}
+
+/// What an engine has counted adds up, and agrees with what it has told.
+fn check_books(world: &mut World, host: HostId) {
+    let told = world.closed(host);
+    let opened = world.count(host, |event| matches!(event, Event::Open(_)));
+    let name = world.network.host(host).name().to_owned();
+    let engine = world.network.host(host).engine();
+    let (totals, residue) = (engine.totals(), engine.residue());
+    assert_eq!(residue, Residue::default(), "left on the {name}");
+    assert!(engine.connection_reports().is_empty(), "left on the {name}");
+    assert_eq!(
+        totals.connections_opened, totals.connections_closed,
+        "{name}: {totals:?}"
+    );
+    let ended = totals.flows_finished + totals.flows_reset + totals.flows_refused;
+    assert_eq!(totals.flows_opened, ended, "{name}: {totals:?}");
+    assert_eq!(told.len() as u64, ended, "{name}: {totals:?}");
+    assert!(opened as u64 <= totals.flows_opened, "{name}: {totals:?}");
+    let mut ids: Vec<_> = told.iter().map(|summary| summary.flow).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), told.len(), "{name}: a flow ended twice");
+    let sum = |bytes: fn(&FlowSummary) -> u64| told.iter().map(bytes).sum::<u64>();
+    assert_eq!(
+        (totals.bytes_to_tunnel, totals.bytes_to_app),
+        (
+            sum(|summary| summary.bytes_to_tunnel),
+            sum(|summary| summary.bytes_to_app)
+        ),
+        "{name}: {totals:?}"
+    );
+}
+
+/// Both sides have written down the same of every flow that ended in order.
+fn check_both_books(world: &mut World, flows: &[Flow]) {
+    let (clients, servers) = (world.closed(world.client), world.closed(world.server));
+    for flow in flows {
+        let of = |told: &[FlowSummary]| -> Vec<FlowSummary> {
+            let mine = told.iter().filter(|summary| summary.token == flow.token);
+            mine.cloned().collect()
+        };
+        let (client, server) = (of(&clients), of(&servers));
+        let [client] = &client[..] else {
+            panic!("{}: {} flows on the client", flow.token, client.len());
+        };
+        let app = world.network.outcome(flow.app.expect("opened"));
+        assert!(client.bytes_to_tunnel <= app.sent, "{client:?} {app:?}");
+        assert!(client.bytes_to_app >= app.received, "{client:?} {app:?}");
+        if client.ending != Ending::Finished {
+            continue;
+        }
+        let [server] = &server[..] else {
+            panic!("{}: {} flows on the server", flow.token, server.len());
+        };
+        assert_eq!(
+            (client.bytes_to_tunnel, client.established),
+            (app.sent, true)
         );
+        assert!(server.bytes_to_app <= client.bytes_to_tunnel);
+        assert_eq!(client.bytes_to_app, server.bytes_to_tunnel, "{server:?}");
     }
 }
 
 /// A client and a server, and whether there will be one connection only.
-fn random_world(seed: Seed, random: &mut Random) -> (World, bool) {
+fn random_world(seed: Seed, random: &mut Random, temper: Temper) -> (World, bool) {
     let protocols = random.pick(&[config::NATIVE, config::COMPAT]);
     let mut client = config::client_speaking(protocols, seed.value());
     let mut server = config::server(seed.value());
@@ -125,6 +210,9 @@ fn random_world(seed: Seed, random: &mut Random) -> (World, bool) {
             u32::try_from(random.magnitude(16 << 10, 16 << 20)).expect("fits");
         transport.max_segments = random.pick(&[1, 2, 10, 64]);
         transport.memory_budget = random.pick(&[1 << 20, 16 << 20, 1 << 30]);
+        if temper == Temper::Patient {
+            (transport.keep_alive, transport.idle_timeout) = (KEEP_ALIVE, IDLE_TIMEOUT);
+        }
     }
     client.role.connections = usize::try_from(random.pick(&[1, 1, 1, 3])).expect("small");
     client.role.compat_streams = random.pick(&[80, 80, 3]);
@@ -256,7 +344,7 @@ fn random_dial(random: &mut Random) -> Dial {
     }
 }
 
-fn is_over(network: &Network, server: quictun_sim::HostId, flow: &Flow) -> bool {
+fn is_over(network: &Network, server: HostId, flow: &Flow) -> bool {
     let over = |outcome: &Outcome| outcome.over.is_some();
     flow.app.is_some_and(|app| over(network.outcome(app)))
         && network.dialled(server, &flow.token).is_none_or(over)
