@@ -134,6 +134,15 @@ impl Client {
         slots.chain(self.sweep_at).min()
     }
 
+    /// Lets a flow that had a connection wait for another; for how long, or nothing where it cannot.
+    pub(crate) fn wait_again(&mut self, key: usize) -> Option<Duration> {
+        if self.stopped || self.waiting.len() >= WAITING_MAX {
+            return None;
+        }
+        self.waiting.push_back(key);
+        Some(self.role.wait_timeout)
+    }
+
     fn slot_of(&self, handle: usize) -> Option<usize> {
         self.slots.iter().position(|slot| match &slot.state {
             State::Up(up) => *up == handle,
@@ -563,12 +572,16 @@ impl<S: Socket> Engine<S> {
         // A later request was answered before this one: this server does not serve one after the other.
         let overtaken = connection.answered > Some(place.stream.index());
         if !entry.established && !overtaken && connection.protocol == Some(Protocol::Compat) {
-            connection.retiring = true;
+            let noticed = std::mem::replace(&mut connection.retiring, true);
             if let Role::Client(client) = &mut self.role {
                 if let Some(index) = client.slot_of(place.handle) {
                     client.slots[index].state = State::Idle;
                 }
                 client.sweep_at.get_or_insert(now + SPARE_IDLE);
+            }
+            if !noticed {
+                // It waits for its own target; those behind it need not.
+                self.reopen_unanswered(now, place.handle, Some(place.stream.index()));
             }
             self.drive_client(now);
         }

@@ -167,6 +167,7 @@ impl<S: Socket> Engine<S> {
                             connection: connection.id,
                             remote: connection.remote,
                         });
+                        self.place_waiting(now);
                     }
                     self.mark(handle);
                 }
@@ -447,6 +448,7 @@ impl<S: Socket> Engine<S> {
                     connection: connection.id,
                     remote: connection.remote,
                 });
+                self.reopen_unanswered(now, handle, None);
             }
         }
     }

@@ -15,6 +15,10 @@ const EARLY_MAX: usize = 64 * 1024;
 /// The same towards a server of the original protocol, whose windows are smaller.
 const EARLY_COMPAT_MAX: usize = 8 * 1024;
 
+/// Times that a flow begins again elsewhere. Behind more dead targets than this it waits for its turn:
+/// each time costs a connection.
+const REOPENS_MAX: u8 = 3;
+
 /// One flow.
 #[derive(Debug)]
 pub(crate) struct FlowEntry<S> {
@@ -33,6 +37,8 @@ pub(crate) struct FlowEntry<S> {
     pub(crate) queued: bool,
     /// Its application does not read; counted in its connection.
     pub(crate) parked: bool,
+    /// How often it was taken off a connection on which nothing answered it.
+    pub(crate) reopened: u8,
 }
 
 /// Where a flow is carried.
@@ -81,6 +87,7 @@ impl<S: Socket> FlowEntry<S> {
             deadline: None,
             queued: false,
             parked: false,
+            reopened: 0,
         }
     }
 
@@ -109,6 +116,19 @@ impl<S: Socket> FlowEntry<S> {
         };
         let most = if compat { EARLY_COMPAT_MAX } else { EARLY_MAX };
         most.saturating_sub(usize::try_from(flow.bytes_to_tunnel()).unwrap_or(usize::MAX))
+    }
+
+    /// Whether it may begin again on another connection: the server has not answered, and no byte of
+    /// the application's has been sent that another request would send again (PROTOCOL CLOSE-10).
+    pub(crate) fn may_reopen(&self) -> bool {
+        let Phase::Bridged {
+            flow,
+            answer: Some(answer),
+        } = &self.phase
+        else {
+            return false;
+        };
+        answer.is_empty() && self.reopened < REOPENS_MAX && flow.is_untouched()
     }
 
     pub(crate) fn ending(&self) -> Option<Ending> {

@@ -21,6 +21,9 @@
 //!
 //! ```text
 //! client: open_flow ─► waiting for a connection ─► open sent, bytes follow at once ─► ack ─► bridged
+//!                              ▲                        │
+//!                              └─ connection stuck, ◄───┘
+//!                                 no bytes sent yet
 //! server: stream opened ─► open being read ─► Event::Open ─► handle_dialed ─► ack sent ─► bridged
 //! both:   bridged ─► both directions ended ─► Event::FlowClosed
 //! ```
@@ -39,6 +42,7 @@ mod liveness;
 mod opening;
 mod pacer;
 mod quic_stream;
+mod reopen;
 mod residue;
 mod server;
 mod transmit;

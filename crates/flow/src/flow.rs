@@ -122,6 +122,23 @@ impl<S: Socket> Flow<S> {
         }
     }
 
+    /// Whether nothing of the application's has gone anywhere: the flow could begin again elsewhere.
+    /// An application that has only ended its direction will say so again.
+    pub fn is_untouched(&self) -> bool {
+        let to_app = &self.to_app;
+        self.ending.is_none()
+            && !self.stopped
+            && self.to_tunnel.is_untouched()
+            && to_app.direction == Direction::Open
+            && to_app.bytes == 0
+            && to_app.buffered() == 0
+    }
+
+    /// Gives the socket back, to begin again.
+    pub fn into_socket(self) -> S {
+        self.socket
+    }
+
     /// How the flow ended, once it has.
     pub fn ending(&self) -> Option<Ending> {
         self.ending

@@ -455,6 +455,19 @@ fn what_flow_control_does_not_take_goes_later_and_the_budget_holds() {
 }
 
 #[test]
+fn a_flow_is_untouched_until_a_byte_of_the_application_is_read() {
+    let mut bridge = Bridge::new(1000);
+    bridge.flow.send_first(Bytes::from_static(b"prefix"));
+    bridge.app_sends(b"bytes");
+    for (credit, untouched) in [(2, true), (4, false)] {
+        bridge.stream.credit = credit;
+        assert_eq!(bridge.pump_out(1000), Pumped::Blocked);
+        assert_eq!(bridge.flow.bytes_to_tunnel(), 0);
+        assert_eq!(bridge.flow.is_untouched(), untouched);
+    }
+}
+
+#[test]
 fn an_application_that_takes_little_at_a_time_gets_every_byte_once() {
     let bytes = text(20_000);
     let mut bridge = Bridge::new(100_000);

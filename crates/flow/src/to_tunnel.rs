@@ -64,6 +64,12 @@ impl ToTunnel {
         self.bytes.saturating_sub(self.prefix)
     }
 
+    /// Whether no byte of the application's has been read: what is pending is our own.
+    pub(crate) fn is_untouched(&self) -> bool {
+        let own = self.pending.is_empty() || self.prefix_left() > 0;
+        self.direction != Direction::Closed && self.app_bytes() == 0 && own
+    }
+
     pub(crate) fn close(&mut self) {
         if self.direction == Direction::Open {
             self.direction = Direction::Closed;

@@ -11,5 +11,6 @@ mod hostile;
 mod open;
 mod oracle;
 mod original;
+mod reopen;
 mod throughput;
 mod world;

@@ -10,14 +10,14 @@ use quictun_sim::{
 use crate::world::{MS, SECOND, limited};
 
 /// A client joined to an original server.
-struct Pair {
-    network: Network,
-    client: HostId,
-    original: HostId,
+pub(crate) struct Pair {
+    pub(crate) network: Network,
+    pub(crate) client: HostId,
+    pub(crate) original: HostId,
 }
 
 impl Pair {
-    fn new(link: LinkConfig) -> Self {
+    pub(crate) fn new(link: LinkConfig) -> Self {
         Self::seeded(1, link)
     }
 
@@ -42,7 +42,7 @@ impl Pair {
         }
     }
 
-    fn connect(&mut self) {
+    pub(crate) fn connect(&mut self) {
         let client = self.client;
         let up = |network: &mut Network| network.host(client).engine().is_connected();
         self.network.run_until(5 * SECOND, up);
@@ -56,7 +56,7 @@ impl Pair {
         self.network.open(self.client, "tcp:echo", script)
     }
 
-    fn all_clean(&mut self, apps: &[AppId], within: Duration) {
+    pub(crate) fn all_clean(&mut self, apps: &[AppId], within: Duration) {
         let over = |network: &mut Network| apps.iter().all(|&app| network.outcome(app).is_over());
         self.network.run_until(within, over);
         for &app in apps {

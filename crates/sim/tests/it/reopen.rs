@@ -1,0 +1,186 @@
+//! Flows on a connection that turns out to be stuck: those that have sent nothing begin again elsewhere
+//! (PROTOCOL CLOSE-10, HAZARD-5).
+
+use std::time::Duration;
+
+use quictun_sim::engine::Event;
+use quictun_sim::{AppId, Dial, Incoming, Network, Script, Seed, Write, config};
+
+use crate::original::Pair;
+use crate::world::{MS, PROTOCOLS, SECOND, World, limited};
+
+/// An application that says something after a while and waits for its echo.
+fn speaks_after(wait: Duration) -> Script {
+    Script::echoed(1).write([
+        Write::Wait(wait),
+        Write::Send(100),
+        Write::Received(100),
+        Write::Finish,
+    ])
+}
+
+/// An application that speaks at once and waits for its echo.
+fn speaks() -> Script {
+    speaks_after(Duration::ZERO)
+}
+
+/// A client of an original server whose connection is up.
+fn pair() -> Pair {
+    let mut pair = Pair::new(limited(12_500_000, 20 * MS));
+    pair.connect();
+    pair
+}
+
+#[test]
+fn b2_flows_that_have_sent_nothing_leave_the_queue_behind_a_dead_target() {
+    let mut pair = pair();
+    let open = |pair: &mut Pair, token: &str, script| pair.network.open(pair.client, token, script);
+    let before = open(&mut pair, "tcp:echo", speaks_after(3 * SECOND));
+    let dead = open(&mut pair, "tcp:black-hole", speaks_after(90 * SECOND));
+    let mut quiet = Vec::new();
+    for _ in 0..19 {
+        quiet.push(open(&mut pair, "tcp:echo", speaks_after(5 * SECOND)));
+        pair.network.run_for(100 * MS);
+    }
+    let bold = open(&mut pair, "tcp:echo", speaks());
+    pair.network.run_for(200 * MS);
+    let original = pair.network.original(pair.original);
+    assert_eq!((original.accepted(), original.established()), (2, 20));
+    pair.all_clean(&[before], 5 * SECOND);
+    pair.all_clean(&quiet, 10 * SECOND);
+    // It has sent bytes, which must not be sent twice.
+    assert_eq!(pair.network.outcome(bold).received, 0);
+    pair.all_clean(&[bold], 70 * SECOND);
+    // The flow to the dead target was asked for once, and those that left were not dialled again.
+    assert_eq!(pair.network.outcome(dead).incoming, Incoming::Reset);
+    let original = pair.network.original(pair.original);
+    assert_eq!((original.refused(), original.established()), (1, 21));
+    assert_eq!(pair.network.original(pair.original).accepted(), 2);
+}
+
+#[test]
+fn a_flow_begins_again_a_few_times_at_most() {
+    let mut pair = pair();
+    let dead = |pair: &mut Pair| {
+        let script = speaks_after(300 * SECOND);
+        pair.network.open(pair.client, "tcp:black-hole", script)
+    };
+    for _ in 0..3 {
+        dead(&mut pair);
+    }
+    let fourth = pair
+        .network
+        .open(pair.client, "tcp:echo", speaks_after(9 * SECOND));
+    for _ in 0..2 {
+        dead(&mut pair);
+    }
+    let last = pair
+        .network
+        .open(pair.client, "tcp:echo", speaks_after(9 * SECOND));
+    pair.network.run_for(6 * SECOND + 500 * MS);
+    // Three dead targets, three times two seconds; behind the fourth the last flow stays.
+    assert_eq!(pair.network.original(pair.original).established(), 1);
+    pair.all_clean(&[fourth], 10 * SECOND);
+    assert_eq!(pair.network.outcome(last).received, 0);
+    pair.network.run_for(30 * SECOND);
+    let original = pair.network.original(pair.original);
+    assert_eq!((original.accepted(), original.established()), (5, 1));
+    pair.all_clean(&[last], 200 * SECOND);
+    assert_eq!(pair.network.original(pair.original).refused(), 5);
+}
+
+/// A client whose server answers no longer on the connection, but does on another one: it was restarted
+/// and has forgotten its key.
+fn forgotten(protocols: &[&[u8]]) -> World {
+    let link = limited(2_500_000, 20 * MS);
+    let mut world = World::new(Seed::fixed(1), protocols, link);
+    world.connect();
+    let mut fresh = config::server(77);
+    fresh.reset_key = [1; 32];
+    world.network.replace(world.server, fresh);
+    world
+        .network
+        .host(world.server)
+        .serve("echo", Dial::connects(), Script::echo());
+    world
+}
+
+#[test]
+fn flows_that_have_sent_nothing_leave_a_silent_connection() {
+    for protocols in PROTOCOLS {
+        let mut world = forgotten(protocols);
+        let open = |world: &mut World, script| world.network.open(world.client, "echo", script);
+        let bold = open(&mut world, speaks());
+        world.network.run_for(MS);
+        let quiet: Vec<AppId> = (0..50)
+            .map(|_| open(&mut world, speaks_after(6 * SECOND)))
+            .collect();
+        world.network.run_for(5 * SECOND);
+        let established = |event: &Event| matches!(event, Event::Established { .. });
+        assert_eq!(world.count(world.client, established), quiet.len());
+        world.network.run_for(2 * SECOND);
+        for app in quiet {
+            let outcome = world.network.outcome(app);
+            assert!(outcome.is_clean(), "{outcome:?}");
+        }
+        // Its bytes may have been acted upon: it ends with its connection.
+        assert_eq!(world.network.outcome(bold).incoming, Incoming::Open);
+        world.network.run_for(60 * SECOND);
+        assert_eq!(world.network.outcome(bold).incoming, Incoming::Reset);
+        assert_eq!(world.network.outcome(bold).received, 0);
+        world.check_nothing_left();
+    }
+}
+
+/// Cuts the link for a while just before a quiet flow is opened; returns how long after the cut the flow is
+/// established.
+fn cut_for(outage: Duration, protocols: &[&[u8]]) -> (World, Duration) {
+    let mut world = World::new(Seed::fixed(1), protocols, limited(2_500_000, 20 * MS));
+    world.connect();
+    let host = world.network.host(world.server);
+    host.serve("echo", Dial::connects(), Script::echo());
+    let (client, server) = (world.client, world.server);
+    let cut = |world: &mut World, loss| {
+        for (from, to) in [(client, server), (server, client)] {
+            world.network.set_link(from, to, |link| link.loss = loss);
+        }
+    };
+    cut(&mut world, 1.0);
+    let script = speaks_after(outage + 10 * SECOND);
+    let app = world.network.open(client, "echo", script);
+    world.network.run_for(outage);
+    assert_eq!(world.network.outcome(app).incoming, Incoming::Open);
+    cut(&mut world, 0.0);
+    let up = |network: &mut Network| {
+        let events = network.host(client).events();
+        let mut events = events.iter().map(|(_, event)| event);
+        events.any(|event| matches!(event, Event::Established { .. }))
+    };
+    let took = world.network.run_until(10 * SECOND, up);
+    world.network.run_for(20 * SECOND);
+    let outcome = world.network.outcome(app);
+    assert!(outcome.is_clean(), "{outcome:?}");
+    world.check_nothing_left();
+    (world, took)
+}
+
+#[test]
+fn a_flow_that_left_a_silent_connection_returns_to_it_when_it_answers() {
+    for protocols in PROTOCOLS {
+        let (mut world, took) = cut_for(18 * SECOND, protocols);
+        // The silent peer is asked every second.
+        assert!(took <= 1100 * MS, "{took:?}");
+        let lost = |event: &Event| matches!(event, Event::Disconnected { .. });
+        assert_eq!(world.count(world.client, lost), 0);
+    }
+}
+
+#[test]
+fn a_flow_that_left_a_silent_connection_waits_as_long_as_it_would_have_there() {
+    // Longer than a flow may wait for its first connection, shorter than the idle timeout.
+    for protocols in PROTOCOLS {
+        let (mut world, _took) = cut_for(45 * SECOND, protocols);
+        let attempts = world.network.host(world.client).engine().totals();
+        assert!(attempts.connections_opened < 10, "{attempts:?}");
+    }
+}
