@@ -36,6 +36,19 @@ fn no_flags_at_all_is_the_originals_open_server() {
 }
 
 #[test]
+fn b11_the_http_interface_is_on_loopback_unless_told_otherwise() {
+    let httpd = |flags: &str| {
+        let control = run(World::default().compat_server(flags)).settings.control;
+        (control.httpd, control.httpd_is_default)
+    };
+    let address = |text: &str| Some(text.parse().expect("an address"));
+    assert_eq!(httpd(""), (address("127.0.0.1:8086"), true));
+    let everywhere = "--httpd-listen-on 0.0.0.0:8086";
+    // As in Go, that is both families.
+    assert_eq!(httpd(everywhere), (address("[::]:8086"), false));
+}
+
+#[test]
 fn flags_become_settings() {
     let world = World::default()
         .file("/ca", "")

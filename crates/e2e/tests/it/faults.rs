@@ -22,7 +22,8 @@ const SOME: Payload = Payload {
 };
 
 #[test]
-fn a_killed_server_that_comes_back_is_used_again_within_5_s_and_has_the_same_key() -> Result<()> {
+fn b5_a_killed_server_that_comes_back_is_used_again_within_5_s_and_has_the_same_key() -> Result<()>
+{
     let application = Application::echo()?;
     let server = Server::start(&[])?;
     let address = server.address.to_string();
@@ -51,7 +52,7 @@ fn pin_of(server: &Server) -> Result<String> {
 }
 
 #[test]
-fn a_client_started_before_its_server_serves_whoever_connected_meanwhile() -> Result<()> {
+fn b5_a_client_started_before_its_server_serves_whoever_connected_meanwhile() -> Result<()> {
     isolated(|| {
         let application = Application::echo()?;
         let arguments = [

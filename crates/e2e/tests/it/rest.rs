@@ -55,6 +55,50 @@ fn a_live_tunnel_can_be_looked_at_from_both_sides() -> Result<()> {
     })
 }
 
+#[test]
+fn b14_tunnels_that_have_ended_are_listed_no_more() -> Result<()> {
+    isolated(|| {
+        let application = Application::echo()?;
+        let http = [
+            SocketAddr::from(([127, 0, 0, 1], 8086)),
+            SocketAddr::from(([127, 0, 0, 1], 8087)),
+        ];
+        let [server, client] = http.map(|address| address.to_string());
+        let tunnel = Tunnel::with(
+            &application.target(),
+            &["--httpd-listen-on", &server],
+            &["--httpd-listen-on", &client],
+        )?;
+        let mut open = Vec::new();
+        for _ in 0..100 {
+            let mut connection = tunnel.client.forward.connect()?;
+            connection.write_all(&[7; 5000])?;
+            open.push(connection);
+        }
+        let listed = |address| -> Result<usize> {
+            let tunnels = get(address, "/tunnels")?.json()?;
+            Ok(tunnels.as_array().map_or(0, Vec::len))
+        };
+        for address in http {
+            deadline::until("all tunnels to be listed", SOON, || {
+                listed(address).is_ok_and(|count| count == open.len())
+            })?;
+        }
+        // Some end in order; the others are cut, with bytes on the way in both directions.
+        for (number, mut connection) in open.into_iter().enumerate() {
+            if number % 2 == 0 {
+                connection.read_exact(&mut [0; 5000])?;
+            }
+        }
+        for address in http {
+            deadline::until("the last tunnel to go", SOON, || {
+                get(address, "/tunnels").is_ok_and(|a| a.body.trim() == "null")
+            })?;
+        }
+        Ok(())
+    })
+}
+
 fn ready(address: SocketAddr) -> Result<()> {
     deadline::until("readiness", SOON, || {
         get(address, "/readyz").is_ok_and(|answer| answer.status == 200)
@@ -124,7 +168,7 @@ fn look(address: SocketAddr, side: &str) -> Result<()> {
 }
 
 #[test]
-fn two_programs_on_one_host_share_the_default_port_of_the_interface_peacefully() -> Result<()> {
+fn b11_two_programs_on_one_host_share_the_default_port_of_the_interface_peacefully() -> Result<()> {
     isolated(|| {
         let application = Application::echo()?;
         let home = quictun_e2e::tunnel::Home::new()?;

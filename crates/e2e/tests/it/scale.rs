@@ -32,7 +32,7 @@ fn a_thousand_idle_flows_cost_little_memory() -> Result<()> {
 }
 
 #[test]
-fn of_4000_flows_nothing_is_left() -> Result<()> {
+fn b6_of_4000_flows_nothing_is_left() -> Result<()> {
     scale(&[
         "churn",
         "--flows",

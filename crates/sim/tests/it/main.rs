@@ -11,6 +11,8 @@ mod hostile;
 mod open;
 mod oracle;
 mod original;
+mod reconnect;
 mod reopen;
+mod reports;
 mod throughput;
 mod world;

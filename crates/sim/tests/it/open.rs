@@ -20,7 +20,7 @@ fn answers(number: u64) -> Script {
 }
 
 #[test]
-fn the_first_byte_takes_one_round_trip_and_the_dial() {
+fn b17_the_first_byte_takes_one_round_trip_and_the_dial() {
     let (round_trip, dial) = (25 * MS, 7 * MS);
     for protocols in PROTOCOLS {
         let mut world = World::new(Seed::fixed(1), protocols, wire(round_trip));
