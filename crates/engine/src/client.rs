@@ -44,6 +44,9 @@ const RACE_STEP: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(200);
 
+/// Failures after which the wait has reached its longest.
+const FAILURES_MAX: u32 = 8;
+
 /// Connections beyond the wanted ones, made when streams run out or a server answers late.
 const SPARES_MAX: usize = 32;
 
@@ -375,7 +378,7 @@ impl<S: Socket> Engine<S> {
         let wait = if slot.failures == 0 {
             Duration::ZERO
         } else {
-            let exponent = slot.failures.min(8) - 1;
+            let exponent = slot.failures.min(FAILURES_MAX) - 1;
             let full = (BACK_OFF_FIRST * 2u32.pow(exponent)).min(BACK_OFF_MAX);
             full.mul_f64(0.5 + jitter / 2.0)
         };
@@ -423,12 +426,16 @@ impl<S: Socket> Engine<S> {
         let remote = connection.map(|connection| connection.remote);
         let lasted = connection.is_some_and(|connection| now >= connection.opened + BACK_OFF_MAX);
         let slot = &mut client.slots[index];
+        // A server that lets us in and throws us out again must not be stormed.
+        if lasted && matches!(slot.state, State::Up(_)) {
+            slot.failures = 0;
+        }
+        if *reason == LossReason::NotAuthorized {
+            // PROTOCOL CODE-3: only an operator can help.
+            slot.failures = slot.failures.max(FAILURES_MAX);
+        }
         match &mut slot.state {
             State::Up(_) => {
-                // A server that lets us in and throws us out again must not be stormed.
-                if lasted {
-                    slot.failures = 0;
-                }
                 self.wait_for_retry(now, index);
             }
             State::Racing(race) => {

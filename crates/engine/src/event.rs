@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use quictun_flow::Ending;
+use quictun_wire::code::CloseCode;
 use rustls::pki_types::CertificateDer;
 
 use crate::report::Protocol;
@@ -147,6 +148,9 @@ pub enum LossReason {
     /// The peer closed it, with a code of PROTOCOL section 6.
     #[error("closed by the peer: {0}")]
     ClosedByPeer(String),
+    /// The peer closed it because we may not use it at all: only an operator can help.
+    #[error("closed by the peer: {}", CloseCode::NotAuthorized)]
+    NotAuthorized,
     /// Nothing was heard for the idle timeout, or the handshake took too long.
     #[error("timed out")]
     TimedOut,
@@ -173,8 +177,11 @@ impl From<&quinn_proto::ConnectionError> for LossReason {
             E::Reset => Self::Reset,
             E::ApplicationClosed(close) => {
                 let code = close.error_code.into_inner();
-                let known = quictun_wire::code::CloseCode::from_u64(code);
-                Self::ClosedByPeer(known.map_or_else(|| format!("code {code}"), |c| c.to_string()))
+                match CloseCode::from_u64(code) {
+                    Some(CloseCode::NotAuthorized) => Self::NotAuthorized,
+                    Some(known) => Self::ClosedByPeer(known.to_string()),
+                    None => Self::ClosedByPeer(format!("code {code}")),
+                }
             }
             other => Self::Protocol(other.to_string()),
         }

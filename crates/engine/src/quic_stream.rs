@@ -72,6 +72,12 @@ impl Stream for QuicStream<'_> {
     }
 }
 
+/// The number of a code that is sent. Where a peer sent us one that it must not send, it does not get it
+/// back (PROTOCOL CODE-2).
 fn var_int(code: FlowCode) -> VarInt {
+    let code = match code {
+        FlowCode::ConnectionLost => FlowCode::AppReset,
+        code => code,
+    };
     VarInt::from_u64(code.to_u64()).unwrap_or(VarInt::MAX)
 }

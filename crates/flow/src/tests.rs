@@ -247,6 +247,7 @@ fn text(length: usize) -> Vec<u8> {
         .collect()
 }
 
+// PROTOCOL CLOSE-1.
 #[test]
 fn the_fin_of_an_application_finishes_the_stream_and_nothing_else() {
     let mut bridge = Bridge::new(1000);
@@ -263,6 +264,7 @@ fn the_fin_of_an_application_finishes_the_stream_and_nothing_else() {
     assert!(!bridge.app.borrow().aborted);
 }
 
+// PROTOCOL CLOSE-2.
 #[test]
 fn a_received_fin_is_passed_on_after_the_last_byte_and_reading_goes_on() {
     let mut bridge = Bridge::new(1000);
@@ -307,6 +309,7 @@ fn a_reset_of_a_half_closed_application_leaves_its_fin_alone() {
     assert_eq!(bridge.stream.stop_sent, Some(FlowCode::AppReset));
 }
 
+// PROTOCOL CLOSE-4.
 #[test]
 fn a_received_reset_aborts_the_application_and_is_never_a_fin() {
     let mut bridge = Bridge::new(1000);
@@ -330,6 +333,7 @@ fn a_received_reset_reaches_an_application_that_does_not_read() {
     assert_eq!(bridge.flow.buffered(), 0);
 }
 
+// PROTOCOL CLOSE-5.
 #[test]
 fn a_stopped_application_is_read_no_more_and_reset_once_the_reverse_ends() {
     let mut bridge = Bridge::new(1000);
@@ -348,6 +352,7 @@ fn a_stopped_application_is_read_no_more_and_reset_once_the_reverse_ends() {
     assert!(matches!(bridge.flow.ending(), Some(Ending::PeerReset(_))));
 }
 
+// PROTOCOL CLOSE-5, CODE-1.
 #[test]
 fn a_stop_after_the_reverse_has_ended_resets_at_once() {
     for told_by in ["event", "write"] {

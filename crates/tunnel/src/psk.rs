@@ -218,6 +218,7 @@ mod tests {
         assert!(!short.contains("hunter2"));
     }
 
+    // PROTOCOL PROOF-4.
     #[test]
     fn debug_output_hides_the_secret() {
         let secret = load(b"0123456789abcdef\n").expect("a secret");

@@ -163,6 +163,7 @@ fn close_4_a_truncated_transfer_is_an_error_and_no_end() -> Result<()> {
     Ok(())
 }
 
+// PROTOCOL CLOSE-9.
 #[test]
 fn close_9_an_aborted_unix_application_with_bytes_on_the_way_sees_a_reset() -> Result<()> {
     let stalled = Arc::new(Barrier::new(2));

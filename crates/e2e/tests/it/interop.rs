@@ -162,6 +162,7 @@ fn b3_half_a_token_delays_nobody_and_is_given_up() -> Result<()> {
     through_echo_held_open(&forward, SMALL)
 }
 
+// PROTOCOL HAZARD-10.
 #[test]
 fn b7_a_finished_upload_arrives_whole_behind_the_originals_server() -> Result<()> {
     let application = Application::tcp(|mut connection| SOME.read_to_end_of(&mut connection))?;

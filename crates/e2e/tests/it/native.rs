@@ -97,6 +97,7 @@ fn the_line_that_the_first_run_prints_works_as_it_is() -> Result<()> {
     through_echo(&client.forward, SOME)
 }
 
+// PROTOCOL AUTH-1.
 #[test]
 fn a_target_that_is_not_allowed_is_refused() -> Result<()> {
     let (allowed, other) = (Refusing::new()?, Application::echo()?);
@@ -154,6 +155,7 @@ fn another_pin_is_refused_by_an_error_that_names_it() -> Result<()> {
     Ok(())
 }
 
+// PROTOCOL AUTH-1, PROOF-2.
 #[test]
 fn a_client_without_the_secret_is_refused() -> Result<()> {
     let application = Application::echo()?;

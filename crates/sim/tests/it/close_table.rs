@@ -90,6 +90,7 @@ fn each(row: impl Fn(&[&[u8]], Origin)) {
     }
 }
 
+// PROTOCOL CLOSE-1.
 #[test]
 fn row_1_fin_from_an_application_finishes_its_direction_and_leaves_the_other_open() {
     each(|protocols, origin| {
@@ -116,6 +117,7 @@ fn row_1_fin_from_an_application_finishes_its_direction_and_leaves_the_other_ope
     });
 }
 
+// PROTOCOL CLOSE-2.
 #[test]
 fn row_2_a_received_fin_is_passed_on_after_all_bytes_and_the_application_is_still_read() {
     each(|protocols, origin| {
@@ -143,6 +145,7 @@ fn row_2_a_received_fin_is_passed_on_after_all_bytes_and_the_application_is_stil
     });
 }
 
+// PROTOCOL CLOSE-3.
 #[test]
 fn row_3_a_reset_by_an_application_cuts_both_directions_and_says_so() {
     each(|protocols, origin| {
@@ -164,6 +167,7 @@ fn row_3_a_reset_by_an_application_cuts_both_directions_and_says_so() {
     });
 }
 
+// PROTOCOL CLOSE-4.
 #[test]
 fn row_4_a_received_reset_never_looks_like_an_end_even_after_the_last_byte() {
     each(|protocols, origin| {
@@ -189,6 +193,7 @@ fn row_4_a_received_reset_never_looks_like_an_end_even_after_the_last_byte() {
     });
 }
 
+// PROTOCOL CLOSE-4, CLOSE-7.
 #[test]
 fn row_4_a_received_reset_overtakes_bytes_that_the_application_has_not_read() {
     each(|protocols, origin| {
@@ -212,6 +217,7 @@ fn row_4_a_received_reset_overtakes_bytes_that_the_application_has_not_read() {
     });
 }
 
+// PROTOCOL CLOSE-5.
 #[test]
 fn row_5_an_application_whose_reader_has_gone_is_reset_and_does_not_stall() {
     each(|protocols, origin| {
@@ -239,6 +245,7 @@ fn row_5_an_application_whose_reader_has_gone_is_reset_and_does_not_stall() {
     });
 }
 
+// PROTOCOL CLOSE-5.
 #[test]
 fn row_5_a_peer_that_only_stops_gets_the_rest_and_the_application_is_reset_after_it() {
     for protocols in PROTOCOLS {
@@ -298,6 +305,7 @@ fn row_5_a_peer_that_only_stops_gets_the_rest_and_the_application_is_reset_after
     }
 }
 
+// PROTOCOL CLOSE-6.
 #[test]
 fn row_6_a_lost_connection_resets_every_flow_and_is_told_once() {
     each(|protocols, _| {

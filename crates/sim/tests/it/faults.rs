@@ -137,6 +137,7 @@ fn silence_is_told_once_and_only_its_end_is_told_after_it() {
     }
 }
 
+// PROTOCOL QUIC-5.
 #[test]
 fn transfers_go_on_when_the_client_gets_another_address() {
     let mut world = world(limited(RATE, 20 * MS));

@@ -104,6 +104,7 @@ fn flood(count: u32, retry_above: usize) -> World {
     world
 }
 
+// PROTOCOL QUIC-3, LIMIT-1.
 #[test]
 fn half_open_handshakes_are_bounded_and_a_legitimate_client_gets_in() {
     let mut world = flood(10_000, 64);
@@ -166,6 +167,7 @@ fn connections_beyond_the_limit_are_refused_and_served_when_there_is_room() {
     assert_eq!(connected(&mut world), 2, "another has taken the place");
 }
 
+// PROTOCOL QUIC-2, LIMIT-1.
 #[test]
 fn a_client_gets_no_more_streams_than_the_limit() {
     for most in [10, 1000] {
@@ -199,6 +201,8 @@ fn a_client_gets_no_more_streams_than_the_limit() {
             world.network.run_for(SECOND / 10);
         }
         assert_eq!(opened, most);
+        let connection = world.network.bare(bare).connection();
+        assert_eq!(connection.streams().open(Dir::Uni), None);
     }
 }
 

@@ -4,6 +4,7 @@
 //! `QUICTUN_SEED=<seed> cargo test -p quictun-sim --test it <test>`.
 
 mod close_table;
+mod codes;
 mod determinism;
 mod faults;
 mod flood;

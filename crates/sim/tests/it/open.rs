@@ -19,6 +19,7 @@ fn answers(number: u64) -> Script {
     Script::server(number).write([Write::Received(100), Write::Send(1000), Write::Finish])
 }
 
+// PROTOCOL OPEN-2.
 #[test]
 fn b17_the_first_byte_takes_one_round_trip_and_the_dial() {
     let (round_trip, dial) = (25 * MS, 7 * MS);
@@ -61,6 +62,7 @@ fn a_cold_client_carries_what_came_before_the_connection() {
     }
 }
 
+// PROTOCOL OPEN-3.
 #[test]
 fn a_refusal_reaches_the_client_as_a_reset_with_its_reason() {
     let codes = [
@@ -110,6 +112,7 @@ fn a_refusal_reaches_the_client_as_a_reset_with_its_reason() {
     }
 }
 
+// PROTOCOL TOKEN-1, HAZARD-12.
 #[test]
 fn tokens_up_to_the_limit_pass_and_longer_ones_are_refused_here() {
     for (protocols, most) in [(config::COMPAT, 512), (config::NATIVE, 1024)] {
@@ -141,7 +144,7 @@ fn tokens_up_to_the_limit_pass_and_longer_ones_are_refused_here() {
 }
 
 /// A world with a bare client that is connected.
-fn with_bare(protocols: &[&[u8]]) -> (World, HostId) {
+pub(crate) fn with_bare(protocols: &[&[u8]]) -> (World, HostId) {
     let mut world = World::new(Seed::fixed(3), protocols, wire(10 * MS));
     world.connect();
     let bare = world.network.add_bare("bare", protocols, world.server);
@@ -154,6 +157,7 @@ fn with_bare(protocols: &[&[u8]]) -> (World, HostId) {
     (world, bare)
 }
 
+// PROTOCOL OPEN-1, OPEN-4, TOKEN-2.
 #[test]
 fn b4_a_request_in_any_number_of_pieces_is_read() {
     for protocols in PROTOCOLS {
@@ -178,6 +182,7 @@ fn b4_a_request_in_any_number_of_pieces_is_read() {
     }
 }
 
+// PROTOCOL OPEN-4, TOKEN-4.
 #[test]
 fn b3_a_request_that_never_gets_complete_is_refused_and_harms_nobody() {
     for protocols in PROTOCOLS {
@@ -257,6 +262,7 @@ fn storm(protocols: &[&[u8]], bad: bool) -> Vec<Duration> {
     latencies.collect()
 }
 
+// PROTOCOL TOKEN-4, LIMIT-1.
 #[test]
 fn b1_b2_refused_and_unanswered_targets_delay_nobody() {
     for protocols in PROTOCOLS {
@@ -269,6 +275,7 @@ fn b1_b2_refused_and_unanswered_targets_delay_nobody() {
     }
 }
 
+// PROTOCOL OPEN-5.
 #[test]
 fn b2_uploads_to_targets_that_never_answer_leave_room_for_others() {
     for protocols in PROTOCOLS {
@@ -322,6 +329,7 @@ fn b8_hundreds_of_flows_open_at_once() {
     }
 }
 
+// PROTOCOL PROOF-1.
 #[test]
 fn a_proof_is_made_from_what_both_ends_of_the_connection_export() {
     let mut client = config::client_speaking(config::NATIVE, 1);

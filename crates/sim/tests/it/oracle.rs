@@ -49,6 +49,7 @@ fn seeded_runs_3() {
     run_seeds("seeded_runs_3", 750..1000, Temper::Usual);
 }
 
+// PROTOCOL CLOSE-8: nothing but its own ends ends a flow, and then nothing of it is left.
 #[test]
 fn patient_runs() {
     run_seeds("patient_runs", 0..300, Temper::Patient);

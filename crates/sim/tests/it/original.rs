@@ -69,6 +69,7 @@ impl Pair {
     }
 }
 
+// PROTOCOL HAZARD-7, HAZARD-9, QUIC-3.
 #[test]
 fn b17_a_first_byte_takes_one_round_trip_although_the_server_knows_no_pipelining() {
     let mut pair = Pair::new(limited(12_500_000, 25 * MS));
@@ -105,6 +106,7 @@ fn busy(seed: u64, loss: f64, at_once: u64) -> Pair {
     pair
 }
 
+// PROTOCOL TOKEN-3, HAZARD-1.
 #[test]
 fn a_token_arrives_in_one_piece_among_many_and_among_other_data() {
     let mut pair = busy(1, 0.0, 7);
@@ -124,6 +126,7 @@ fn a_token_that_is_lost_is_sent_again_in_one_piece() {
     assert!(mangled <= 3, "{mangled} of 1200");
 }
 
+// PROTOCOL ACK-4, HAZARD-4.
 #[test]
 fn endless_error_answers_are_stopped_and_the_next_request_is_served() {
     let mut pair = Pair::new(limited(12_500_000, 20 * MS));
@@ -142,6 +145,7 @@ fn endless_error_answers_are_stopped_and_the_next_request_is_served() {
     assert_eq!(pair.network.original(pair.original).accepted(), 1);
 }
 
+// PROTOCOL HAZARD-5.
 #[test]
 fn flows_do_not_wait_behind_a_dial_that_nobody_answers() {
     let mut pair = Pair::new(limited(12_500_000, 20 * MS));
@@ -157,6 +161,7 @@ fn flows_do_not_wait_behind_a_dial_that_nobody_answers() {
     pair.all_clean(&[behind], 70 * SECOND);
 }
 
+// PROTOCOL HAZARD-6.
 #[test]
 fn more_flows_than_a_connection_takes_get_another_one() {
     let mut pair = Pair::new(limited(12_500_000, 20 * MS));
@@ -181,6 +186,7 @@ fn more_flows_than_a_connection_takes_get_another_one() {
     pair.all_clean(&held, 20 * SECOND);
 }
 
+// PROTOCOL HAZARD-6.
 #[test]
 fn streams_that_the_server_never_gives_back_do_not_wedge_the_client() {
     let mut pair = Pair::new(limited(12_500_000, 20 * MS));

@@ -152,8 +152,8 @@ fn a_dead_address_costs_a_quarter_of_a_second_where_there_is_another() {
     );
 }
 
-#[test]
-fn a_server_that_closes_every_connection_is_not_stormed() {
+/// Attempts in a minute of a client whose server closes every connection with a code.
+fn attempts(code: CloseCode) -> usize {
     let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
     let server = world.server;
     let mut seen = 0;
@@ -169,15 +169,42 @@ fn a_server_that_closes_every_connection_is_not_stormed() {
         seen = world.network.host(server).events().len();
         for connection in connected {
             world.network.command(server, |engine, now| {
-                engine.close_connection(now, connection, CloseCode::NotAuthorized);
+                engine.close_connection(now, connection, code);
             });
         }
     }
-    let attempts = world.count(server, |event| matches!(event, Event::Connected { .. }));
-    assert!(
-        (8..40).contains(&attempts),
-        "{attempts} connections in a minute"
-    );
+    world.count(server, |event| matches!(event, Event::Connected { .. }))
+}
+
+// PROTOCOL CODE-3.
+#[test]
+fn a_server_that_closes_every_connection_is_not_stormed() {
+    for code in [CloseCode::TooManyConnections, CloseCode::Shutdown] {
+        let attempts = attempts(code);
+        assert!(
+            (15..40).contains(&attempts),
+            "{attempts} connections in a minute"
+        );
+    }
+}
+
+// PROTOCOL CODE-3: from the first attempt on there are 2.5 to 5 seconds between two.
+#[test]
+fn a_server_that_does_not_want_this_client_is_asked_at_the_slowest_pace() {
+    let attempts = attempts(CloseCode::NotAuthorized);
+    assert!((12..=24).contains(&attempts), "{attempts} in a minute");
+    let mut world = World::new(Seed::fixed(2), config::NATIVE, wire(20 * MS));
+    world.connect();
+    let server = world.server;
+    let first = world.network.host(server).engine().connection_reports()[0].id;
+    world.network.command(server, |engine, now| {
+        engine.close_connection(now, first, CloseCode::NotAuthorized);
+    });
+    world.network.run_for(2400 * MS);
+    assert_eq!(world.lost(), [LossReason::NotAuthorized]);
+    assert!(!world.network.host(world.client).engine().is_connected());
+    world.network.run_for(2700 * MS);
+    assert!(world.network.host(world.client).engine().is_connected());
 }
 
 #[test]

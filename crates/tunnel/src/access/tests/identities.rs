@@ -154,6 +154,7 @@ fn certificate_name_counts_for_clients_that_asked_for_it_only() {
     );
 }
 
+// PROTOCOL PROOF-2.
 #[test]
 fn client_is_known_by_a_proof_of_its_secret() {
     let dir = directory();

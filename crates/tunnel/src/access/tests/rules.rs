@@ -362,6 +362,7 @@ fn unix_paths() {
     );
 }
 
+// PROTOCOL AUTH-1.
 #[test]
 fn nothing_without_a_rule() {
     let (policy, peer) = named(&[]);
@@ -379,6 +380,7 @@ fn nothing_without_a_rule() {
     );
 }
 
+// PROTOCOL AUTH-1, AUTH-2.
 #[test]
 fn name_under_a_network_rule_waits_for_its_address() {
     let (policy, peer) = named(&["10.0.0.0/8:5432"]);

@@ -8,6 +8,7 @@ fn trusting(ca: PathBuf) -> Arc<ClientConfig> {
     client(&ServerTrust::Authorities(Some(ca)))
 }
 
+// PROTOCOL TLS-3.
 #[test]
 fn server_of_the_authority_is_accepted_under_its_name() {
     let pki = Pki::new();
@@ -28,6 +29,7 @@ fn server_of_the_authority_is_accepted_under_its_name() {
     handshake(&trusting(ca.file), &numbered, "192.0.2.8").client_refuses();
 }
 
+// PROTOCOL TLS-3.
 #[test]
 fn server_of_another_authority_is_refused() {
     let pki = Pki::new();
@@ -37,6 +39,7 @@ fn server_of_another_authority_is_refused() {
     assert_eq!(error, CertificateError::UnknownIssuer.into());
 }
 
+// PROTOCOL TLS-3.
 #[test]
 fn expired_server_is_refused() {
     let pki = Pki::new();

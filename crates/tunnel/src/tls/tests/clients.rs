@@ -79,6 +79,7 @@ fn authorities_and_pins_accept_each_their_own() {
     attempt(&policy, Some(&pki.issue(&other, "guest"))).server_refuses();
 }
 
+// PROTOCOL TLS-5.
 #[test]
 fn certificate_without_its_key_is_refused() {
     let pki = Pki::new();

@@ -21,6 +21,7 @@ fn own_server() -> Arc<ServerConfig> {
     server(&identity::ephemeral().expect("made"))
 }
 
+// PROTOCOL ALPN-1, ALPN-3.
 #[test]
 fn native_protocol_wins_where_both_are_offered() {
     for (offer, agreed) in [
@@ -34,6 +35,7 @@ fn native_protocol_wins_where_both_are_offered() {
     }
 }
 
+// PROTOCOL ALPN-1.
 #[test]
 fn original_server_gets_its_own_protocol_from_a_client_that_offers_both() {
     let mut original = (*own_server()).clone();
@@ -45,6 +47,7 @@ fn original_server_gets_its_own_protocol_from_a_client_that_offers_both() {
     assert_eq!(error, rustls::Error::NoApplicationProtocol);
 }
 
+// PROTOCOL QUIC-1.
 #[test]
 fn only_tls13_with_the_fast_algorithms_is_agreed_in_one_round_trip() {
     let (client, _) = handshake(&offering(Offer::Both), &own_server(), "example.net").both();
@@ -119,6 +122,7 @@ fn both_configurations_serve_quic() {
     assert!(client.zero_rtt_keys().is_none() && server.zero_rtt_keys().is_none());
 }
 
+// PROTOCOL QUIC-4.
 #[test]
 fn second_connection_resumes_without_early_data() {
     let (client, server) = (offering(Offer::Both), own_server());

@@ -8,6 +8,7 @@ fn pinned(pins: &[Pin]) -> Arc<ClientConfig> {
     client(&ServerTrust::Pins(pins.to_vec()))
 }
 
+// PROTOCOL TLS-1 (no SNI for an address), TLS-2.
 #[test]
 fn pinned_key_is_accepted_under_any_name() {
     let own = identity::ephemeral().expect("made");
@@ -22,6 +23,7 @@ fn pinned_key_is_accepted_under_any_name() {
     .both();
 }
 
+// PROTOCOL TLS-2.
 #[test]
 fn other_key_than_the_pinned_is_refused_and_named() {
     let (own, other) = (
@@ -39,6 +41,7 @@ fn other_key_than_the_pinned_is_refused_and_named() {
     assert!(error.to_string().contains(&own.pin.to_string()), "{error}");
 }
 
+// PROTOCOL TLS-2.
 #[test]
 fn pinned_certificate_without_its_key_is_refused() {
     let (own, thief) = (
@@ -54,6 +57,7 @@ fn pinned_certificate_without_its_key_is_refused() {
     handshake(&client(&ServerTrust::Insecure), &impostor, "example.net").both();
 }
 
+// PROTOCOL TLS-2.
 #[test]
 fn pinned_expired_certificate_is_accepted() {
     let pki = Pki::new();
@@ -65,6 +69,7 @@ fn pinned_expired_certificate_is_accepted() {
     handshake(&pinned(&[own.pin]), &server(&own), "example.net").both();
 }
 
+// PROTOCOL TLS-4, HAZARD-2.
 #[test]
 fn insecure_client_accepts_the_original_server() {
     let original = server_showing(vec![original_certificate()], Arc::new(Noise));
@@ -79,6 +84,7 @@ fn insecure_client_accepts_the_original_server() {
     .both();
 }
 
+// PROTOCOL TLS-4, HAZARD-2.
 #[test]
 fn only_the_insecure_client_accepts_the_original_server() {
     let pki = Pki::new();
