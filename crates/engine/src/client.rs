@@ -14,6 +14,10 @@
 //! Addresses are resolved anew for every attempt and raced a quarter of a second apart (RFC 8305). An
 //! unresponsive connection leaves its slot, so that a new one is made, but lives on with its flows.
 
+mod placing;
+mod reopen;
+mod spares;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,21 +25,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quictun_congestion::Gauge;
-use quictun_flow::{Ending, Flow, Socket};
-use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_flow::Socket;
+use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::QuicClientConfig;
-use quinn_proto::{ClientConfig, ConnectionHandle, Dir};
+use quinn_proto::{ClientConfig, ConnectionHandle};
 use rand_core::RngCore;
 
+use crate::ConnectionId;
+use crate::client::spares::SPARE_IDLE;
 use crate::config::ClientRole;
 use crate::connection::Connection;
-use crate::engine::{Engine, Role, close_code, export};
+use crate::engine::{Engine, Role, close_code};
 use crate::event::{Event, LossReason};
-use crate::flow_entry::{FlowEntry, Phase, Place};
-use crate::flows::hold_max;
-use crate::opening;
-use crate::report::Protocol;
-use crate::{ConnectionId, FlowId};
 
 /// Head start of one address over the next (RFC 8305 section 5).
 const RACE_STEP: Duration = Duration::from_millis(250);
@@ -46,19 +47,6 @@ const BACK_OFF_FIRST: Duration = Duration::from_millis(200);
 
 /// Failures after which the wait has reached its longest.
 const FAILURES_MAX: u32 = 8;
-
-/// Connections beyond the wanted ones, made when streams run out or a server answers late.
-const SPARES_MAX: usize = 32;
-
-/// A spare connection without flows goes away after this.
-const SPARE_IDLE: Duration = Duration::from_secs(30);
-
-/// Compatibility: the original dials one target after the other, so an answer this late may mean that
-/// one dead target holds up all that follow on the same connection.
-const ANSWER_LATE: Duration = Duration::from_secs(2);
-
-/// Flows that may wait for a connection.
-const WAITING_MAX: usize = 4096;
 
 /// What a name resolved to.
 pub type Resolved = Result<Vec<SocketAddr>, String>;
@@ -137,15 +125,6 @@ impl Client {
         slots.chain(self.sweep_at).min()
     }
 
-    /// Lets a flow that had a connection wait for another; for how long, or nothing where it cannot.
-    pub(crate) fn wait_again(&mut self, key: usize) -> Option<Duration> {
-        if self.stopped || self.waiting.len() >= WAITING_MAX {
-            return None;
-        }
-        self.waiting.push_back(key);
-        Some(self.role.wait_timeout)
-    }
-
     fn slot_of(&self, handle: usize) -> Option<usize> {
         self.slots.iter().position(|slot| match &slot.state {
             State::Up(up) => *up == handle,
@@ -166,42 +145,6 @@ impl Slot {
 }
 
 impl<S: Socket> Engine<S> {
-    /// Client: carries `socket` to what `token` names. Bytes follow the request at once; until there is
-    /// a connection the flow waits, and its socket is not read.
-    pub fn open_flow(
-        &mut self,
-        now: Instant,
-        mut socket: S,
-        token: String,
-        client_app: String,
-    ) -> Option<FlowId> {
-        let draining = self.draining;
-        let Role::Client(client) = &mut self.role else {
-            socket.abort();
-            return None;
-        };
-        if draining || client.waiting.len() >= WAITING_MAX {
-            socket.abort();
-            self.totals.flows_refused += 1;
-            return None;
-        }
-        let deadline = now + client.role.wait_timeout;
-        let slot = self.flows.vacant_key();
-        let id = FlowId(self.next_id(slot));
-        let mut entry = FlowEntry::new(id, Phase::Waiting(socket), now);
-        entry.token = token;
-        entry.client_app = client_app;
-        let key = self.flows.insert(entry);
-        self.flow_timers
-            .set(key, &mut self.flows[key].deadline, Some(deadline));
-        self.totals.flows_opened += 1;
-        if let Role::Client(client) = &mut self.role {
-            client.waiting.push_back(key);
-        }
-        self.place_waiting(now);
-        Some(id)
-    }
-
     /// Client: the answer to [`Event::Resolve`].
     pub fn handle_resolved(&mut self, now: Instant, resolved: &Resolved) {
         let Role::Client(client) = &mut self.role else {
@@ -446,205 +389,6 @@ impl<S: Socket> Engine<S> {
                 }
             }
             State::Idle | State::Resolving | State::Waiting(_) => {}
-        }
-    }
-
-    /// Gives waiting flows to connections that can take them.
-    pub(crate) fn place_waiting(&mut self, now: Instant) {
-        loop {
-            let Role::Client(client) = &mut self.role else {
-                return;
-            };
-            let Some(&key) = client.waiting.front() else {
-                return;
-            };
-            let waits = self
-                .flows
-                .get(key)
-                .is_some_and(|entry| matches!(entry.phase, Phase::Waiting(_)));
-            if waits && !self.place(now, key) {
-                self.want_spare(now);
-                return;
-            }
-            if let Role::Client(client) = &mut self.role {
-                client.waiting.pop_front();
-            }
-        }
-    }
-
-    /// Refuses all flows that wait for a connection.
-    pub(crate) fn refuse_waiting(&mut self, now: Instant, code: FlowCode) {
-        let Role::Client(client) = &mut self.role else {
-            return;
-        };
-        for key in std::mem::take(&mut client.waiting) {
-            if let Some(entry) = self.flows.get_mut(key)
-                && let Phase::Waiting(socket) = &mut entry.phase
-            {
-                socket.abort();
-                self.remove_flow(now, key, Ending::Abandoned(code));
-            }
-        }
-    }
-
-    /// Opens a stream for a waiting flow on the connection with the fewest flows.
-    fn place(&mut self, now: Instant, key: usize) -> bool {
-        let Role::Client(client) = &self.role else {
-            return false;
-        };
-        let compat_streams = client.role.compat_streams;
-        let mut candidates: Vec<(usize, usize)> = self
-            .connections
-            .iter()
-            .enumerate()
-            .filter_map(|(handle, slot)| Some((handle, slot.as_ref()?)))
-            .filter(|(_, connection)| connection.usable())
-            .filter(|(_, connection)| {
-                connection.protocol != Some(Protocol::Compat)
-                    || connection.streams.len() < compat_streams
-            })
-            .map(|(handle, connection)| (connection.streams.len(), handle))
-            .collect();
-        candidates.sort_unstable();
-        for (_, handle) in candidates {
-            let Some(Some(connection)) = self.connections.get_mut(handle) else {
-                continue;
-            };
-            if let Some(stream) = connection.quic.streams().open(Dir::Bi) {
-                self.bridge_opened(now, key, Place { handle, stream });
-                return true;
-            }
-        }
-        false
-    }
-
-    /// The stream is open: send the request and let the application's bytes follow.
-    fn bridge_opened(&mut self, now: Instant, key: usize, place: Place) {
-        let Role::Client(client) = &self.role else {
-            return;
-        };
-        let prover = client.role.prover.clone();
-        let Some(Some(connection)) = self.connections.get_mut(place.handle) else {
-            return;
-        };
-        let protocol = connection.protocol.unwrap_or(Protocol::Native);
-        let exporter = prover.as_ref().and_then(|_| export(&connection.quic));
-        let proof = prover.zip(exporter).map(|(prove, value)| prove(&value));
-        let entry = &mut self.flows[key];
-        let request = opening::request(protocol, &entry.token, proof);
-        let phase = std::mem::replace(&mut entry.phase, Phase::Reading(Vec::new()));
-        let Phase::Waiting(socket) = phase else {
-            return;
-        };
-        connection.streams.insert(place.stream, key);
-        connection.idle_since = None;
-        if protocol == Protocol::Compat {
-            connection.prefer(place.stream, true);
-        }
-        entry.place = Some(place);
-        let mut flow = Flow::new(socket, hold_max(&self.transport));
-        let refused = request.is_err();
-        flow.send_first(request.unwrap_or_default());
-        flow.keep_heads();
-        entry.phase = Phase::Bridged {
-            flow,
-            answer: Some(Vec::new()),
-        };
-        let late = (protocol == Protocol::Compat).then(|| now + ANSWER_LATE);
-        self.flow_timers
-            .set(key, &mut self.flows[key].deadline, late);
-        if refused {
-            if let Some((entry, connection)) = self.entry_and_connection(key) {
-                let mut stream = crate::quic_stream::QuicStream {
-                    quic: &mut connection.quic,
-                    id: place.stream,
-                };
-                if let Some(flow) = entry.flow_mut() {
-                    flow.abandon(&mut stream, FlowCode::BadOpen);
-                }
-            }
-            self.settle_flow(now, key);
-        } else {
-            self.want_outbound(key);
-        }
-        self.want_transmit(place.handle);
-    }
-
-    /// Compatibility: the server has not answered a request for long; others should not wait behind it.
-    pub(crate) fn answer_is_late(&mut self, now: Instant, key: usize) {
-        let Some((entry, connection)) = self.entry_and_connection(key) else {
-            return;
-        };
-        let Some(place) = entry.place else { return };
-        // A later request was answered before this one: this server does not serve one after the other.
-        let overtaken = connection.answered > Some(place.stream.index());
-        if !entry.established && !overtaken && connection.protocol == Some(Protocol::Compat) {
-            let noticed = std::mem::replace(&mut connection.retiring, true);
-            if let Role::Client(client) = &mut self.role {
-                if let Some(index) = client.slot_of(place.handle) {
-                    client.slots[index].state = State::Idle;
-                }
-                client.sweep_at.get_or_insert(now + SPARE_IDLE);
-            }
-            if !noticed {
-                // It waits for its own target; those behind it need not.
-                self.reopen_unanswered(now, place.handle, Some(place.stream.index()));
-            }
-            self.drive_client(now);
-        }
-    }
-
-    /// Flows wait although the wanted connections are up: make another.
-    fn want_spare(&mut self, now: Instant) {
-        let Role::Client(client) = &mut self.role else {
-            return;
-        };
-        let coming = client
-            .slots
-            .iter()
-            .any(|slot| !matches!(slot.state, State::Up(_)));
-        let spares = client.slots.iter().filter(|slot| slot.spare).count();
-        if !coming && spares < SPARES_MAX {
-            client.slots.push(Slot::new(true));
-            client.sweep_at = Some(now + SPARE_IDLE);
-        }
-    }
-
-    /// Closes spares, and connections that left their slot, once they have been idle for a while.
-    fn sweep_spares(&mut self, now: Instant) {
-        let Role::Client(client) = &mut self.role else {
-            return;
-        };
-        if client.sweep_at.is_none_or(|at| at > now) {
-            return;
-        }
-        let mut close = Vec::new();
-        let mut again = false;
-        for (handle, connection) in self.connections.iter().enumerate() {
-            let Some(connection) = connection else {
-                continue;
-            };
-            let spare = match client.slot_of(handle) {
-                Some(index) => client.slots[index].spare,
-                None => connection.protocol.is_some(),
-            };
-            if spare && !connection.quic.is_closed() {
-                again = true;
-                let idle = connection.idle_since;
-                if idle.is_some_and(|since| now >= since + SPARE_IDLE) {
-                    close.push(connection.id);
-                }
-            }
-        }
-        client.sweep_at = again.then(|| now + SPARE_IDLE);
-        for id in close {
-            self.close_connection(now, id, CloseCode::Done);
-        }
-        if let Role::Client(client) = &mut self.role {
-            let wanted = !client.waiting.is_empty();
-            client.slots.retain(|slot| {
-                wanted || !slot.spare || !matches!(slot.state, State::Idle | State::Waiting(_))
-            });
         }
     }
 }

@@ -42,7 +42,6 @@ mod liveness;
 mod opening;
 mod pacer;
 mod quic_stream;
-mod reopen;
 mod residue;
 mod server;
 mod transmit;
