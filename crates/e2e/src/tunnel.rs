@@ -215,7 +215,11 @@ fn free_port(address: &'static str, arguments: &[&str]) -> Vec<&'static str> {
 }
 
 /// The value of `"listen address"` in a log line.
-fn listen_address(line: &str) -> Result<String> {
+///
+/// # Errors
+///
+/// Where there is none.
+pub fn listen_address(line: &str) -> Result<String> {
     let (_, rest) = line
         .split_once("\"listen address\": \"")
         .with_context(|| format!("no address in {line:?}"))?;

@@ -79,14 +79,18 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         };
         makers.push(move || plan.build());
     }
-    for (listener, forward) in listeners.iter().zip(&settings.forwards) {
-        let to = match &forward.to {
-            ForwardTo::Target(target) => target.to_string(),
-            ForwardTo::Source(source) => format!("{source:?}"),
-        };
-        info!(target: "quictun", { "listen address" = listener.address(), to }, "Client endpoint start up successful");
-    }
+    let addresses: Vec<String> = listeners.iter().map(Listener::address).collect();
     drop(listeners);
+    let forwards = settings.forwards;
+    let announce = move || {
+        for (address, forward) in addresses.iter().zip(&forwards) {
+            let to = match &forward.to {
+                ForwardTo::Target(target) => target.to_string(),
+                ForwardTo::Source(source) => format!("{source:?}"),
+            };
+            info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
+        }
+    };
     let launch = Launch {
         side: Side::Client,
         transport: settings.transport,
@@ -94,6 +98,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         server: Some(settings.server),
         plugins,
         requests,
+        announce: Box::new(announce),
     };
     launch.run(mailboxes, makers)
 }

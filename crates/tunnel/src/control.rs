@@ -62,6 +62,8 @@ pub(crate) struct Control {
     pub(crate) drain: Duration,
     /// Each worker's end, with its error.
     pub(crate) ended: Receiver<(usize, io::Result<()>)>,
+    /// Says that the process has started; `None`: not all of it has.
+    pub(crate) announce: Option<Box<dyn FnOnce()>>,
 }
 
 /// The channel from workers to the control plane.
@@ -100,8 +102,12 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
     let far = Duration::from_hours(8760);
     let deadline = tokio::time::sleep(far);
     tokio::pin!(deadline);
-    control.rest.readiness().set_listening();
-    systemd::notify_ready();
+    if let Some(announce) = control.announce.take() {
+        // Whoever reads this line may ask, and may send a signal.
+        control.rest.readiness().set_listening();
+        announce();
+        systemd::notify_ready();
+    }
     while left > 0 {
         let signalled = tokio::select! {
             Some((worker, ended)) = control.ended.recv() => {

@@ -32,6 +32,8 @@ pub(crate) struct Launch {
     pub(crate) server: Option<HostPort>,
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
     pub(crate) requests: Receiver<Request>,
+    /// Says that the process has started, once that is true.
+    pub(crate) announce: Box<dyn FnOnce()>,
 }
 
 /// One worker's end of the mailboxes, and all of the others.
@@ -139,17 +141,25 @@ impl Launch {
         F: FnOnce() -> Result<Parts<D>> + Send + 'static,
     {
         let http = bind_http(&self.control)?;
-        let (ended_sender, ended) = channel(makers.len().max(1));
+        let count = makers.len();
+        let (built_sender, built) = std::sync::mpsc::channel();
+        let (ended_sender, ended) = channel(count.max(1));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("starting the control plane")?;
         let mut threads = Vec::new();
         for (index, make) in makers.into_iter().enumerate() {
-            let ended = ended_sender.clone();
+            let (built, ended) = (built_sender.clone(), ended_sender.clone());
             let body = move || {
                 // A panic is our bug; the process must end all the same, not limp on without a worker.
-                let run = || make().map_err(io::Error::other).and_then(worker::run);
+                let run = || {
+                    let parts = make().map_err(io::Error::other)?;
+                    // Whoever waits for this may have failed.
+                    built.send(()).ok();
+                    drop(built);
+                    worker::run(parts)
+                };
                 let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
                     Err(io::Error::other("it panicked: please report this as a bug"))
                 });
@@ -159,7 +169,8 @@ impl Launch {
             let thread = std::thread::Builder::new().name(format!("worker-{index}"));
             threads.push(thread.spawn(body).context("starting a worker thread")?);
         }
-        drop(ended_sender);
+        drop((built_sender, ended_sender));
+        let all_built = built.iter().count() == count;
         let workers = Workers::new(mailboxes.iter().map(ask).collect());
         let clock = ProcessClock::start();
         let rest = RestState::new(self.side, workers, self.control.compat_json, clock);
@@ -172,6 +183,7 @@ impl Launch {
             http,
             drain: self.transport.drain,
             ended,
+            announce: all_built.then_some(self.announce),
         };
         let result = runtime.block_on(control::serve(control));
         // A look-up that hangs in the system's resolver must not hold up the end.
@@ -197,6 +209,8 @@ fn bind_http(control: &ControlSettings) -> Result<Option<std::net::TcpListener>>
     match std::net::TcpListener::bind(address) {
         Ok(listener) => {
             listener.set_nonblocking(true).context("HTTP listener")?;
+            let address = listener.local_addr().context("HTTP listener")?;
+            info!(target: "quictun", { "listen address" = %address }, "HTTP interface");
             Ok(Some(listener))
         }
         Err(error) if control.httpd_is_default => {

@@ -74,8 +74,11 @@ pub fn run(settings: ServerSettings) -> Result<()> {
         };
         makers.push(move || plan.build());
     }
-    info!(target: "quictun", { "listen address" = %address, pin = %identity.pin, workers }, "Server endpoint start up successful");
-    print_client_line(&settings, &identity, address.port());
+    let access = settings.access;
+    let announce = move || {
+        info!(target: "quictun", { "listen address" = %address, pin = %identity.pin, workers }, "Server endpoint start up successful");
+        print_client_line(&access, &identity, address.port());
+    };
     let launch = Launch {
         side: Side::Server,
         transport: settings.transport,
@@ -83,6 +86,7 @@ pub fn run(settings: ServerSettings) -> Result<()> {
         server: None,
         plugins: Vec::new(),
         requests,
+        announce: Box::new(announce),
     };
     launch.run(mailboxes, makers)
 }
@@ -202,8 +206,8 @@ fn warn_of_unsafe(settings: &ServerSettings) {
 }
 
 /// The line to type on the client, for each client that has a secret or none else to say.
-fn print_client_line(settings: &ServerSettings, identity: &Identity, port: u16) {
-    let Access::Named { clients, .. } = &settings.access else {
+fn print_client_line(access: &Access, identity: &Identity, port: u16) {
+    let Access::Named { clients, .. } = access else {
         return;
     };
     let secrets =

@@ -8,8 +8,10 @@ use anyhow::{Context, Result, ensure};
 use quictun_e2e::application::Application;
 use quictun_e2e::deadline;
 use quictun_e2e::isolation::isolated;
+use quictun_e2e::machine::Machine;
+use quictun_e2e::program::Program;
 use quictun_e2e::rest::{get, request};
-use quictun_e2e::tunnel::Tunnel;
+use quictun_e2e::tunnel::{Client, Home, Server, Tunnel, listen_address};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -37,6 +39,12 @@ fn a_live_tunnel_can_be_looked_at_from_both_sides() -> Result<()> {
         let mut connection = tunnel.client.forward.connect()?;
         connection.write_all(&[7; 5000])?;
         connection.read_exact(&mut [0; 5000])?;
+        for address in http {
+            // An answer may be a tenth of a second old.
+            deadline::until("the tunnel to be shown", SOON, || {
+                get(address, "/tunnels").is_ok_and(|a| a.body.trim() != "null")
+            })?;
+        }
         for (address, side) in [(http[0], "server"), (http[1], "client")] {
             look(address, side).with_context(|| format!("{side}'s side"))?;
         }
@@ -171,19 +179,19 @@ fn look(address: SocketAddr, side: &str) -> Result<()> {
 fn b11_two_programs_on_one_host_share_the_default_port_of_the_interface_peacefully() -> Result<()> {
     isolated(|| {
         let application = Application::echo()?;
-        let home = quictun_e2e::tunnel::Home::new()?;
-        let mut server = home.command(&quictun_e2e::machine::Machine::here(), "quictun-server")?;
-        let server = quictun_e2e::tunnel::Server::from_command(home, &mut server)?;
+        let home = Home::new()?;
+        let mut server = home.command(&Machine::here(), "quictun-server")?;
+        let server = Server::from_command(home, &mut server)?;
         ready("127.0.0.1:8086".parse()?)?;
-        let home = quictun_e2e::tunnel::Home::new()?;
-        let mut client = home.command(&quictun_e2e::machine::Machine::here(), "quictun-client")?;
+        let home = Home::new()?;
+        let mut client = home.command(&Machine::here(), "quictun-client")?;
         client.args([
             "--server-endpoint",
             "127.0.0.1:7500",
             "--token-source",
             &application.target(),
         ]);
-        let mut client = quictun_e2e::tunnel::Client::from_command(home, &mut client)?;
+        let mut client = Client::from_command(home, &mut client)?;
         client.program.wait_for("no HTTP interface", SOON)?;
         quictun_e2e::application::through_echo(
             &client.forward,
@@ -192,4 +200,51 @@ fn b11_two_programs_on_one_host_share_the_default_port_of_the_interface_peaceful
         drop(server);
         Ok(())
     })
+}
+
+#[test]
+fn the_http_address_is_logged_as_bound_and_answers_once_the_start_is_reported() -> Result<()> {
+    let application = Application::echo()?;
+    let any_port = ["--httpd-listen-on", "127.0.0.1:0"];
+    let tunnel = Tunnel::with(&application.target(), &any_port, &any_port)?;
+    for (program, started) in [
+        (
+            &tunnel.server.program,
+            "Server endpoint start up successful",
+        ),
+        (
+            &tunnel.client.program,
+            "Client endpoint start up successful",
+        ),
+    ] {
+        let lines = program.lines();
+        let http = position(&lines, "HTTP interface")?;
+        ensure!(
+            http < position(&lines, started)?,
+            "the start was reported first: {lines:?}"
+        );
+        let address: SocketAddr = listen_address(&lines[http])?.parse()?;
+        ensure!(get(address, "/healthz")?.status == 200, "not healthy");
+    }
+    Ok(())
+}
+
+#[test]
+fn where_the_http_address_is_taken_no_start_is_reported() -> Result<()> {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = taken.local_addr()?.to_string();
+    let home = Home::new()?;
+    let mut command = home.command(&Machine::here(), "quictun-server")?;
+    command.args(["--listen-on", "127.0.0.1:0", "--httpd-listen-on", &address]);
+    let mut server = Program::start("server", &mut command)?;
+    let status = server.wait_end(SOON)?;
+    ensure!(status.code() == Some(1), "{status}");
+    ensure!(server.has_said(&address), "which address?");
+    ensure!(!server.has_said("start up successful"), "it did not start");
+    Ok(())
+}
+
+fn position(lines: &[String], phrase: &str) -> Result<usize> {
+    let found = lines.iter().position(|line| line.contains(phrase));
+    found.with_context(|| format!("no {phrase:?} in {lines:?}"))
 }
