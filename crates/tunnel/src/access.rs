@@ -138,10 +138,16 @@ impl Policy {
     /// Parses the rules and loads the secrets and authorities.
     pub fn new(access: &Access) -> Result<Self, AccessError> {
         let mode = match access {
-            Access::Open { ca, guard } => Mode::Open {
-                guard: *guard,
-                needs_certificate: ca.is_some(),
-            },
+            Access::Open { ca, guard } => {
+                if let Some(ca) = ca {
+                    // The handshake will hold clients against them.
+                    tls::authorities_verifier(ca, &tls::provider())?;
+                }
+                Mode::Open {
+                    guard: *guard,
+                    needs_certificate: ca.is_some(),
+                }
+            }
             Access::Named { clients, ca } => {
                 let mut register = Register::default();
                 if let Some(ca) = ca {

@@ -42,6 +42,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
     let crypto = tls::client_config(&settings.trust, &settings.identity, settings.offer, key_log)?;
     warn_of_unsafe(&settings);
     let (tokens, plugins) = tokens(&settings)?;
+    let prover = prover(&settings)?;
     let listeners = listeners(&settings)?;
     let workers = settings
         .transport
@@ -51,7 +52,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         crypto,
         server_name: settings.server.host.clone(),
         connections: settings.transport.connections.max(1).div_ceil(workers),
-        prover: prover(&settings)?,
+        prover,
         wait_timeout: WAIT_TIMEOUT,
         compat_streams: COMPAT_STREAMS,
     };

@@ -38,9 +38,10 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Whatever keeps it from starting, with the remedy: addresses in use, keys that cannot be read, rules
 /// that make no sense; later only the failure of a worker.
 pub fn run(settings: ServerSettings) -> Result<()> {
+    // Rules, secrets and authorities are judged before anything is made on disk.
+    let policy = Arc::new(Policy::new(&settings.access)?);
     let _log = launch::prepare(&settings.control)?;
     let identity = server_identity(&settings)?;
-    let policy = Arc::new(Policy::new(&settings.access)?);
     let key_log = settings.transport.key_log.as_deref();
     let crypto = tls::server_config(&identity, &ClientCertPolicy::of(&settings.access), key_log)?;
     warn_of_unsafe(&settings);

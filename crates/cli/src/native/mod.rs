@@ -95,6 +95,8 @@ fn act(action: Action) -> anyhow::Result<()> {
         Action::Server(server) => {
             warn(&server.warnings);
             if let Some(psk) = &server.make_psk {
+                // A rule that makes no sense must leave nothing behind.
+                run::check_server(&existing(&server))?;
                 run::ensure_psk(psk)
                     .with_context(|| format!("making the secret {}", psk.display()))?;
             }
@@ -103,7 +105,7 @@ fn act(action: Action) -> anyhow::Result<()> {
         Action::Client(settings) => run::client(settings),
         Action::CheckServer(path, server) => {
             warn(&server.warnings);
-            let settings = existing(server);
+            let settings = existing(&server);
             run::check_server(&settings).with_context(|| path.display().to_string())?;
             let mut line = format!("{}: in order", path.display());
             if denies_all(&settings) {
@@ -140,10 +142,10 @@ fn denies_all(settings: &ServerSettings) -> bool {
 }
 
 /// A server's settings without the secret that its first run makes.
-fn existing(server: Server) -> ServerSettings {
-    let mut settings = server.settings;
-    if let (Access::Named { clients, .. }, Some(made)) = (&mut settings.access, server.make_psk) {
-        let made = ClientProof::PskFile(made);
+fn existing(server: &Server) -> ServerSettings {
+    let mut settings = server.settings.clone();
+    if let (Access::Named { clients, .. }, Some(made)) = (&mut settings.access, &server.make_psk) {
+        let made = ClientProof::PskFile(made.clone());
         for client in clients {
             client.proofs.retain(|proof| *proof != made);
         }

@@ -184,6 +184,54 @@ fn a_configuration_file_is_checked_down_to_its_rules() {
 }
 
 #[test]
+fn what_is_at_fault_is_found_before_anything_is_made_on_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path.to_str().expect("a UTF-8 path").to_owned()
+    };
+    let table = format!(
+        "[[client]]\nname = 'x'\nkey = '{}'\nallow = ['nonsense']\n",
+        crate::world::PIN
+    );
+    let (table, ca) = (file("server.toml", &table), file("ca.crt", "no PEM\n"));
+    let (state, log) = (dir.path().join("state"), dir.path().join("log"));
+    for (path, args, code, message) in [
+        (
+            QUICTUN,
+            vec!["server", "--allow", "nonsense", "--log-output"],
+            2,
+            "quictun: the rule \"nonsense\" of the client \"default\" has no meaning",
+        ),
+        (
+            QUICTUN,
+            vec!["server", "--config", &table, "--log-output"],
+            2,
+            "quictun: the rule \"nonsense\" of the client \"x\" has no meaning",
+        ),
+        (
+            SERVER,
+            vec!["--verify-client", "--ca-file", &ca, "--log-output-paths"],
+            1,
+            "quictun-server: ",
+        ),
+    ] {
+        let output = Command::new(path)
+            .args(&args)
+            .arg(&log)
+            .env_clear()
+            .env("STATE_DIRECTORY", &state)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the program starts");
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        assert!(stderr(&output).starts_with(message), "{}", stderr(&output));
+        assert!(!state.exists() && !log.exists(), "{args:?}");
+    }
+}
+
+#[test]
 fn keygen_makes_an_identity_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("id");
