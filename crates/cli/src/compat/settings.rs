@@ -16,7 +16,7 @@ use crate::address::{Wildcard, parse_listen, parse_network_listen, parse_server}
 use crate::control::{self, Names};
 use crate::exit::Fault;
 use crate::inputs::Inputs;
-use crate::layers::Layers;
+use crate::layers::{Layers, parse_bool};
 use crate::options;
 use crate::state_dir;
 use crate::transport::{self, Side};
@@ -78,12 +78,37 @@ fn ask<T>(
     )?;
     let layers = layers.with_file(file);
     let settings = settings(&layers, &mut warnings)?;
+    warnings.extend(missed(&layers));
     let startup = startup_lines(&layers, inputs);
     Ok(Asked::Run(Ready {
         settings,
         warnings,
         startup,
     }))
+}
+
+/// What somebody may wait for in vain who sets up quic-tun's logging library.
+fn missed(layers: &Layers<'_>) -> Vec<String> {
+    let given = |name: &str| layers.setting(name).items.join(",");
+    let mut missed = Vec::new();
+    let mut miss = |name: &str, why: &str| missed.push(layers.fault(name, why).to_string());
+    let errors = given("log-error-output-paths");
+    if errors != "stderr" && errors != given("log-output-paths") {
+        miss(
+            "log-error-output-paths",
+            "nothing is written there: every line goes to --log-output-paths",
+        );
+    }
+    if parse_bool(&given("log-disable-caller")) == Some(true) {
+        miss(
+            "log-disable-caller",
+            "has no effect: every line names its place in the source",
+        );
+    }
+    if !given("log-name").is_empty() {
+        miss("log-name", "has no effect: no line carries a name");
+    }
+    missed
 }
 
 fn client_settings(

@@ -169,10 +169,26 @@ fn every_flag_takes_both_forms() {
 }
 
 #[test]
-fn flags_without_effect_are_taken() {
+fn flags_without_effect_are_taken_and_those_that_would_be_missed_are_named() {
     let flags = "--log-disable-caller --log-disable-stacktrace=true --log-development --log-name=x \
         --log-error-output-paths stderr,e";
-    check(&World::default(), flags, &[]);
+    assert_eq!(
+        check(&World::default(), flags, &[]),
+        [
+            "--log-error-output-paths: nothing is written there: every line goes to --log-output-paths",
+            "--log-disable-caller: has no effect: every line names its place in the source",
+            "--log-name: has no effect: no line carries a name",
+        ]
+    );
+    for nothing_missed in [
+        "--log-disable-caller=false",
+        "--log-error-output-paths stderr",
+        "--log-error-output-paths stdout",
+        "--log-development --log-disable-stacktrace",
+    ] {
+        let none: [&str; 0] = [];
+        assert_eq!(check(&World::default(), nothing_missed, &[]), none);
+    }
 }
 
 #[test]
