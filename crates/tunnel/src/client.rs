@@ -37,7 +37,7 @@ const COMPAT_STREAMS: usize = 80;
 /// Whatever keeps it from starting, with the remedy: addresses in use, keys and secrets that cannot be
 /// read, token sources that make no sense; later only the failure of a worker.
 pub fn run(settings: ClientSettings) -> Result<()> {
-    let _log = launch::prepare(&settings.control)?;
+    let log = launch::prepare(&settings.control)?;
     let key_log = settings.transport.key_log.as_deref();
     let crypto = tls::client_config(&settings.trust, &settings.identity, settings.offer, key_log)?;
     warn_of_unsafe(&settings);
@@ -99,6 +99,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         server: Some(settings.server),
         plugins,
         requests,
+        log_files: log.files().clone(),
         announce: Box::new(announce),
     };
     launch.run(mailboxes, makers)

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use crate::log::LogFiles;
 use crate::mailbox::{Mailbox, Message};
 use crate::resolve::Resolver;
 use crate::rest::{self, RestState};
@@ -62,6 +63,7 @@ pub(crate) struct Control {
     pub(crate) drain: Duration,
     /// Each worker's end, with its error.
     pub(crate) ended: Receiver<(usize, io::Result<()>)>,
+    pub(crate) log_files: LogFiles,
     /// Says that the process has started; `None`: not all of it has.
     pub(crate) announce: Option<Box<dyn FnOnce()>>,
 }
@@ -95,6 +97,7 @@ pub(crate) async fn serve(mut control: Control) -> io::Result<()> {
 async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     let mut tasks = JoinSet::new();
     let mut left = control.mailboxes.len();
     let mut result = Ok(());
@@ -126,6 +129,10 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
             Some(_) = tasks.join_next() => false,
             _ = terminate.recv() => true,
             _ = interrupt.recv() => true,
+            _ = hangup.recv() => {
+                reopen_logs(&control.log_files);
+                false
+            }
             () = &mut deadline => {
                 warn!(target: "quictun", "the time to drain is over: what is open is reset");
                 tell_all(&control.mailboxes, || Message::Close);
@@ -151,6 +158,16 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
     }
     tasks.shutdown().await;
     result
+}
+
+/// SIGHUP: what rotates logs asks for new files. Settings are read at start only.
+fn reopen_logs(files: &LogFiles) {
+    let errors = files.reopen();
+    info!(target: "quictun", log_files = files.count(), "SIGHUP: log files are opened again; a new configuration needs a restart, which drains");
+    for error in errors {
+        let cause = crate::error_chain(&error);
+        warn!(target: "quictun", cause, "a log file stays as it was");
+    }
 }
 
 /// The first signal drains, the second ends.

@@ -13,6 +13,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tracing::{info, warn};
 
 use crate::control::{self, Control, Request};
+use crate::log::LogFiles;
 use crate::mailbox::{Inbox, Mailbox, Message, mailbox};
 use crate::rest::{ProcessClock, RestState};
 use crate::settings::{Congestion, ControlSettings, HostPort, TransportSettings};
@@ -32,6 +33,7 @@ pub(crate) struct Launch {
     pub(crate) server: Option<HostPort>,
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
     pub(crate) requests: Receiver<Request>,
+    pub(crate) log_files: LogFiles,
     /// Says that the process has started, once that is true.
     pub(crate) announce: Box<dyn FnOnce()>,
 }
@@ -183,6 +185,7 @@ impl Launch {
             http,
             drain: self.transport.drain,
             ended,
+            log_files: self.log_files,
             announce: all_built.then_some(self.announce),
         };
         let result = runtime.block_on(control::serve(control));

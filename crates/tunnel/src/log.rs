@@ -17,14 +17,13 @@
 
 mod layer;
 mod line;
+mod output;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,7 +35,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use crate::settings::LogSettings;
 use layer::LogLayer;
 use line::Format;
+use output::Output;
 use writer::Queue;
+
+pub use output::LogFiles;
 
 /// How long the end of the program, and a panic, wait for lines to be written.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
@@ -76,6 +78,7 @@ pub enum LogError {
 #[derive(Debug)]
 pub struct Guard {
     queue: Queue,
+    files: LogFiles,
 }
 
 /// Sends everything that is logged in this process to the outputs of `settings`, panics included.
@@ -112,14 +115,15 @@ fn build(
     let outputs = settings
         .outputs
         .iter()
-        .map(|output| open(output))
+        .map(|output| Output::open(output))
         .collect::<Result<Vec<_>, _>>()?;
+    let files = LogFiles::of(&outputs);
     let format = Format::new(settings.format, zone);
     let queue = Queue::start(outputs, &format).map_err(LogError::Thread)?;
     let layer = LogLayer::new(format, jiff::Timestamp::now, queue.clone());
     Ok((
         tracing_subscriber::registry().with(filter).with(layer),
-        Guard { queue },
+        Guard { queue, files },
     ))
 }
 
@@ -146,19 +150,6 @@ fn filter(level: &str) -> Result<EnvFilter, LogError> {
         .map_err(|error| bad(error.to_string()))
 }
 
-/// Opens `stdout`, `stderr` or a file, which is appended to.
-fn open(output: &str) -> Result<File, LogError> {
-    let file = match output {
-        "stdout" => io::stdout().as_fd().try_clone_to_owned().map(File::from),
-        "stderr" => io::stderr().as_fd().try_clone_to_owned().map(File::from),
-        path => OpenOptions::new().create(true).append(true).open(path),
-    };
-    file.map_err(|source| LogError::Open {
-        path: output.into(),
-        source,
-    })
-}
-
 /// Logs panics, and waits for the line, since the process may be about to end. Where the outputs are `only_files`
 /// the panic goes to stderr as well.
 fn log_panics(queue: Queue, only_files: bool) {
@@ -180,6 +171,13 @@ fn log_panics(queue: Queue, only_files: bool) {
             default(info);
         }
     }));
+}
+
+impl Guard {
+    /// The files that are written to.
+    pub fn files(&self) -> &LogFiles {
+        &self.files
+    }
 }
 
 impl Drop for Guard {

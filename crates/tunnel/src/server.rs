@@ -40,7 +40,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 pub fn run(settings: ServerSettings) -> Result<()> {
     // Rules, secrets and authorities are judged before anything is made on disk.
     let policy = Arc::new(Policy::new(&settings.access)?);
-    let _log = launch::prepare(&settings.control)?;
+    let log = launch::prepare(&settings.control)?;
     let identity = server_identity(&settings)?;
     let key_log = settings.transport.key_log.as_deref();
     let crypto = tls::server_config(&identity, &ClientCertPolicy::of(&settings.access), key_log)?;
@@ -87,6 +87,7 @@ pub fn run(settings: ServerSettings) -> Result<()> {
         server: None,
         plugins: Vec::new(),
         requests,
+        log_files: log.files().clone(),
         announce: Box::new(announce),
     };
     launch.run(mailboxes, makers)

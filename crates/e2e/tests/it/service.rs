@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use quictun_e2e::application::{Application, through_echo};
 use quictun_e2e::binaries;
 use quictun_e2e::connection::Endpoint;
+use quictun_e2e::deadline;
 use quictun_e2e::machine::Machine;
 use quictun_e2e::payload::Payload;
 use quictun_e2e::program::{Program, command};
@@ -107,6 +108,48 @@ fn a_drain_ends_at_its_deadline() -> Result<()> {
         connection.ending().is_reset(),
         "a cut flow must be seen as cut"
     );
+    Ok(())
+}
+
+#[test]
+fn sighup_opens_log_files_again_and_disturbs_nobody() -> Result<()> {
+    let home = Home::new()?;
+    let (log, old) = (home.path().join("log"), home.path().join("log.1"));
+    let outputs = format!("stdout,{}", log.display());
+    let application = Application::echo()?;
+    for who in ["server", "client"] {
+        let arguments = ["--log-output-paths", &outputs];
+        let (server, client) = match who {
+            "server" => (&arguments[..], &[][..]),
+            _ => (&[][..], &arguments[..]),
+        };
+        let mut tunnel = Tunnel::with(&application.target(), server, client)?;
+        let mut connection = tunnel.client.forward.connect()?;
+        connection.write_all(b"x")?;
+        connection.read_exact(&mut [0; 1])?;
+        let program = match who {
+            "server" => &mut tunnel.server.program,
+            _ => &mut tunnel.client.program,
+        };
+        std::fs::rename(&log, &old)?;
+        program.signal(Signal::HUP)?;
+        program.wait_for("SIGHUP: ", SOON)?;
+        deadline::until("a line in the new file", SOON, || {
+            std::fs::read_to_string(&log).is_ok_and(|text| text.contains("SIGHUP: "))
+        })?;
+        ensure!(
+            std::fs::read_to_string(&old)?.contains("start up successful"),
+            "the old file has the old lines"
+        );
+        SOME.write_to(&mut connection).context(who)?;
+        SOME.read_from(&mut connection).context(who)?;
+        drop(connection);
+        ensure!(
+            program.ended()?.is_none() && !program.has_said("a second signal"),
+            "SIGHUP ended the {who}"
+        );
+        std::fs::remove_file(&log)?;
+    }
     Ok(())
 }
 

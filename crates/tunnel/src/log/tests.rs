@@ -349,6 +349,52 @@ fn an_output_that_is_closed_is_let_go_and_the_others_go_on() {
     assert_eq!(written.try_iter().collect::<String>(), "one\ntwo\n");
 }
 
+#[test]
+fn a_file_that_was_moved_away_is_followed_by_a_new_one_without_losing_a_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (path, moved) = (directory.path().join("log"), directory.path().join("log.1"));
+    let outputs = ["stderr", path.to_str().expect("text")];
+    let (subscriber, guard) = build(&settings(&outputs), TimeZone::UTC).expect("set up");
+    let read = |path| std::fs::read_to_string(path).expect("there");
+    tracing::subscriber::with_default(subscriber, || {
+        error!("before");
+        guard.queue.flush(Duration::from_mins(1));
+        std::fs::rename(&path, &moved).expect("moved");
+        error!("after the move");
+        guard.queue.flush(Duration::from_mins(1));
+        assert_eq!(guard.files().count(), 1, "stderr is no file");
+        assert!(guard.files().reopen().is_empty());
+        error!("after the reopening");
+        guard.queue.flush(Duration::from_mins(1));
+    });
+    let (old, new) = (read(&moved), read(&path));
+    assert!(old.contains("before") && old.contains("after the move"));
+    assert!(
+        new.lines().count() == 1 && new.contains("after the reopening"),
+        "{new}"
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_again_is_written_to_as_before() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (place, moved) = (directory.path().join("a"), directory.path().join("b"));
+    std::fs::create_dir(&place).expect("made");
+    let path = place.join("log");
+    let outputs = [path.to_str().expect("text")];
+    let (subscriber, guard) = build(&settings(&outputs), TimeZone::UTC).expect("set up");
+    std::fs::rename(&place, &moved).expect("moved");
+    let errors = guard.files().reopen();
+    let [LogError::Open { path: named, .. }] = &errors[..] else {
+        panic!("{errors:?}")
+    };
+    assert_eq!(*named, path);
+    tracing::subscriber::with_default(subscriber, || error!("still here"));
+    guard.queue.flush(Duration::from_mins(1));
+    let text = std::fs::read_to_string(moved.join("log")).expect("there");
+    assert!(text.contains("still here"), "{text}");
+}
+
 /// What the children of the following tests do; nothing in an ordinary run.
 #[test]
 fn child() {
