@@ -12,6 +12,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
 
 use apps::Apps;
 use pair::Pair;
@@ -28,57 +29,100 @@ const WARM_UPS: usize = 16;
 /// Nothing in the demonstration may take longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Runs the demonstration; an error is something that went wrong.
-pub fn run() -> Result<()> {
-    say("quictun demo: a server, a client and two applications on this machine");
+/// What to type between two machines, and where.
+const COMMANDS: [(&str, &str); 3] = [
+    ("server", "quictun server --allow 127.0.0.1:22"),
+    (
+        "client",
+        "quictun client --server SERVER:7500 --pin sha256:... --psk-file client.psk -L 2222=127.0.0.1:22",
+    ),
+    ("client", "ssh -p 2222 127.0.0.1"),
+];
+
+/// What the demonstration found. The keys of `--json`.
+#[derive(Debug, Serialize)]
+struct Facts {
+    started_us: u64,
+    first_byte_us: u64,
+    round_trip_us: u64,
+    round_trip_direct_us: u64,
+    bytes_each_way: u64,
+    to_server_bit_per_s: u64,
+    to_client_bit_per_s: u64,
+    half_close_ok: bool,
+    refusal_ok: bool,
+    commands: Vec<Step>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Step {
+    on: &'static str,
+    command: &'static str,
+}
+
+/// Runs the demonstration, told line by line or, with `json`, at its end as one object; an error is something
+/// that went wrong.
+pub fn run(json: bool) -> Result<()> {
+    let tell: &dyn Fn(&str) = if json { &|_| {} } else { &say };
+    tell("quictun demo: a server, a client and two applications on this machine");
+    let facts = measure(tell)?;
+    if json {
+        say(&serde_json::to_string(&facts).context("writing JSON")?);
+        return Ok(());
+    }
+    say("");
+    say("The same between two machines (the server denies what you do not allow):");
+    for Step { on, command } in facts.commands {
+        say(&format!("  {on}$ {command}"));
+    }
+    say("The server's first run prints the client line with its own fingerprint in it.");
+    Ok(())
+}
+
+fn measure(tell: &dyn Fn(&str)) -> Result<Facts> {
     let apps = Apps::start().context("starting the applications")?;
     let started = Instant::now();
     let pair = Pair::start(&apps).context("starting server and client")?;
-    say(&format!(
+    let started = started.elapsed();
+    tell(&format!(
         "  started    server and client in {} ms",
-        started.elapsed().as_millis()
+        started.as_millis()
     ));
 
     let first = first_byte(pair.echo)?;
-    say(&format!(
+    tell(&format!(
         "  first byte {:.2} ms on the warm connection (open, dial and echo)",
         ms(first)
     ));
     let (direct, tunnel) = (echo_median(apps.echo)?, echo_median(pair.echo)?);
-    say(&format!(
+    tell(&format!(
         "  latency    {:.3} ms for one byte there and back (median of {ECHOES}), {:.3} ms without the tunnel",
         ms(tunnel),
         ms(direct),
     ));
 
     let up = upload(pair.sink)?;
-    say(&format!(
-        "  to server  {:.2} Gbit/s, {} MiB, every byte checked",
-        gbit_s(up),
-        BULK >> 20
-    ));
+    tell(&format!("  to server  {}", throughput(up)));
     let down = download(pair.source)?;
-    say(&format!(
-        "  to client  {:.2} Gbit/s, {} MiB, every byte checked",
-        gbit_s(down),
-        BULK >> 20
-    ));
+    tell(&format!("  to client  {}", throughput(down)));
 
     half_close(pair.echo)?;
-    say("  half-close the answer came whole after the question was closed");
+    tell("  half-close the answer came whole after the question was closed");
     refused(pair.refused)?;
-    say("  refusal    a target that refuses is seen as a reset, not as an empty answer");
+    tell("  refusal    a target that refuses is seen as a reset, not as an empty answer");
     pair.stop().context("ending server and client")?;
-
-    say("");
-    say("The same between two machines (the server denies what you do not allow):");
-    say("  server$ quictun server --allow 127.0.0.1:22");
-    say(
-        "  client$ quictun client --server SERVER:7500 --pin sha256:... --psk-file client.psk -L 2222=127.0.0.1:22",
-    );
-    say("  client$ ssh -p 2222 127.0.0.1");
-    say("The server's first run prints the client line with its own fingerprint in it.");
-    Ok(())
+    Ok(Facts {
+        started_us: us(started),
+        first_byte_us: us(first),
+        round_trip_us: us(tunnel),
+        round_trip_direct_us: us(direct),
+        bytes_each_way: BULK,
+        to_server_bit_per_s: bit_per_s(up),
+        to_client_bit_per_s: bit_per_s(down),
+        half_close_ok: true,
+        refusal_ok: true,
+        commands: COMMANDS.map(|(on, command)| Step { on, command }).to_vec(),
+    })
 }
 
 /// Time from connecting to the first byte of the answer.
@@ -197,7 +241,20 @@ fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
+fn us(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn bit_per_s(duration: Duration) -> u64 {
+    let bits = u128::from(BULK) * 8 * 1_000_000_000 / duration.as_nanos().max(1);
+    u64::try_from(bits).unwrap_or(u64::MAX)
+}
+
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn gbit_s(duration: Duration) -> f64 {
-    BULK as f64 * 8.0 / 1e9 / duration.as_secs_f64()
+fn throughput(duration: Duration) -> String {
+    format!(
+        "{:.2} Gbit/s, {} MiB, every byte checked",
+        bit_per_s(duration) as f64 / 1e9,
+        BULK >> 20
+    )
 }

@@ -102,7 +102,7 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-            super::say(&format!("could not remove {}: {error}", self.dir.display()));
+            crate::exit::say(&format!("could not remove {}: {error}", self.dir.display()));
         }
     }
 }

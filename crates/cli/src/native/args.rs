@@ -261,6 +261,13 @@ fn keygen() -> Command {
 fn demo() -> Command {
     Command::new("demo")
         .about("Run a server, a client and two applications on this machine, and show what happens")
+        .after_help(include_str!("demo_help.txt"))
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("Print one JSON object at the end, and nothing before"),
+        )
 }
 
 fn completion() -> Command {

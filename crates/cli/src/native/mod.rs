@@ -45,7 +45,10 @@ pub enum Action {
     /// Write the manual pages into this directory.
     Man(PathBuf),
     /// Run the demonstration.
-    Demo,
+    Demo {
+        /// Tell it as one JSON object.
+        json: bool,
+    },
 }
 
 /// `quictun`, from the arguments to the exit code.
@@ -84,7 +87,9 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
             path(matches, "out").map_or_else(|| Action::Print(manual::main_page()), Action::Man)
         ),
         "version" => Ok(Action::Print(args::command().render_version())),
-        "demo" => Ok(Action::Demo),
+        "demo" => Ok(Action::Demo {
+            json: matches.get_flag("json"),
+        }),
         _ => unreachable!("invariant: clap knows no other command"),
     }
 }
@@ -127,7 +132,7 @@ fn act(action: Action) -> anyhow::Result<()> {
             ))
         }
         Action::Man(dir) => manual::write_pages(&dir),
-        Action::Demo => demo::run(),
+        Action::Demo { json } => demo::run(json),
     }
 }
 

@@ -219,6 +219,37 @@ fn several_forwards_lead_to_tcp_and_unix_targets() -> Result<()> {
     through_echo(&second, SOME)
 }
 
+#[test]
+fn the_demonstration_tells_its_facts_to_programs() -> Result<()> {
+    let home = Home::new()?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    let text = quictun_e2e::program::run(command.args(["demo", "--json"]))?;
+    let facts: serde_json::Value = serde_json::from_str(&text).context("not one JSON object")?;
+    for name in [
+        "started_us",
+        "first_byte_us",
+        "round_trip_us",
+        "round_trip_direct_us",
+        "bytes_each_way",
+        "to_server_bit_per_s",
+        "to_client_bit_per_s",
+    ] {
+        ensure!(facts[name].as_u64() > Some(0), "{name}: {facts}");
+    }
+    for name in ["half_close_ok", "refusal_ok"] {
+        ensure!(facts[name] == true, "{name}: {facts}");
+    }
+    let commands = facts["commands"].as_array().context("no commands")?;
+    ensure!(
+        commands.iter().all(|step| step["on"].is_string())
+            && commands
+                .iter()
+                .any(|step| step["command"] == "quictun server --allow 127.0.0.1:22"),
+        "{facts}"
+    );
+    Ok(())
+}
+
 fn restrict(path: &std::path::Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     Ok(std::fs::set_permissions(
