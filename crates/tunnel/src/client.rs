@@ -16,6 +16,7 @@ use crate::launch::{self, Launch, Post};
 use crate::listener::{self, Listener};
 use crate::mailbox::{Inbox, Mailbox};
 use crate::psk;
+use crate::refusal::Refused;
 use crate::settings::{ClientSettings, ForwardTo, HostPort, ListenOn, ServerTrust};
 use crate::systemd::{self, Activated};
 use crate::tls;
@@ -58,6 +59,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
     };
     let (request_sender, requests) = control::requests();
     let Post { mailboxes, inboxes } = launch::post(workers)?;
+    let refused = Arc::<Refused>::default();
     let mut makers = Vec::new();
     for (index, inbox) in inboxes.into_iter().enumerate() {
         let forwards = listeners.iter().zip(&tokens).map(|(listener, token)| {
@@ -76,6 +78,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
                 .collect::<std::io::Result<_>>()
                 .context("listener")?,
             settings: settings.clone(),
+            refused: refused.clone(),
             requests: request_sender.clone(),
         };
         makers.push(move || plan.build());
@@ -114,6 +117,7 @@ struct Plan {
     role: ClientRole,
     forwards: Vec<ForwardDuty>,
     settings: ClientSettings,
+    refused: Arc<Refused>,
     requests: tokio::sync::mpsc::Sender<Request>,
 }
 
@@ -143,6 +147,7 @@ impl Plan {
                 tickets: 0,
                 paused: None,
                 stopped: false,
+                refused: self.refused,
             },
         })
     }

@@ -1,9 +1,11 @@
 //! What a client's worker does: it accepts applications and asks for tokens.
 
 use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_engine::Event;
+use quictun_engine::{Event, LossReason};
 use slab::Slab;
 use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
@@ -14,6 +16,7 @@ use crate::flow_log::log_closed;
 use crate::listener::{Accepted, Listener};
 use crate::mailbox::Message;
 use crate::poller::{Key, Ready};
+use crate::refusal::{self, Refused};
 use crate::worker::{Duty, Io};
 
 /// Connections taken from one listener before others have their turn.
@@ -36,6 +39,7 @@ pub(crate) struct ClientDuty {
     /// Accepting pauses until then.
     pub(crate) paused: Option<Instant>,
     pub(crate) stopped: bool,
+    pub(crate) refused: Arc<Refused>,
 }
 
 /// One listener and where its connections lead.
@@ -78,7 +82,12 @@ impl Duty for ClientDuty {
             Event::Connected {
                 remote, protocol, ..
             } => {
-                info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, ?protocol }, "connected to server endpoint");
+                if self.refused.is_set() {
+                    // It may refuse again in a moment: see `crate::refusal`.
+                    debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, ?protocol }, "connected to server endpoint");
+                } else {
+                    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, ?protocol }, "connected to server endpoint");
+                }
             }
             Event::ConnectFailed {
                 remote,
@@ -95,9 +104,7 @@ impl Duty for ClientDuty {
                 reason,
                 flows,
                 ..
-            } => {
-                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, %reason, flows }, "connection to server endpoint lost");
-            }
+            } => self.handle_disconnected(remote, &reason, flows),
             Event::Unresponsive { remote, .. } => {
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint does not answer: trying a new connection");
             }
@@ -105,6 +112,9 @@ impl Duty for ClientDuty {
                 info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint answers again");
             }
             Event::Established { flow, stream_id } => {
+                if self.refused.clear() {
+                    info!(target: "quictun", "the server no longer refuses this client");
+                }
                 info!(target: "quictun", { "Stream-ID" = stream_id, flow = flow.0 }, "Handshake successful");
             }
             Event::FlowClosed(summary) => log_closed(&summary),
@@ -193,6 +203,20 @@ impl Duty for ClientDuty {
 }
 
 impl ClientDuty {
+    fn handle_disconnected(&self, remote: SocketAddr, reason: &LossReason, flows: usize) {
+        match refusal::cause(reason) {
+            None => {
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, %reason, flows }, "connection to server endpoint lost");
+            }
+            Some(cause) if self.refused.set() => {
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, %reason, flows }, "the server refuses this client; dialling goes on in silence");
+            }
+            Some(cause) => {
+                debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, %reason, flows }, "the server refuses this client still");
+            }
+        }
+    }
+
     fn ask_token(&mut self, socket: AppSocket, forward: usize, app: crate::token_source::AppAddr) {
         if self.waiting.len() >= WAITING_MAX {
             warn!(target: "quictun", "too many connections wait for a token: one was reset");

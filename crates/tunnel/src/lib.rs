@@ -35,6 +35,7 @@ mod launch;
 mod listener;
 mod mailbox;
 mod poller;
+mod refusal;
 mod server_duty;
 mod udp_port;
 mod worker;

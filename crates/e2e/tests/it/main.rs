@@ -6,6 +6,7 @@ mod applications;
 mod bad_input;
 mod closes;
 mod faults;
+mod identities;
 mod interop;
 mod limits;
 mod native;

@@ -1,0 +1,109 @@
+//! A server that refuses this client: said once, not at every attempt.
+//!
+//! In TLS 1.3 a client has finished its handshake before the server has looked at its certificate. A refusal
+//! therefore comes as the end of a connection that seemed to be there, again and again while the client dials;
+//! one line says it, and another when a flow gets through.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use quictun_engine::LossReason;
+use quictun_wire::code::CloseCode;
+
+/// How quinn-proto words a TLS alert of the peer, before the alert's number.
+const ALERT: &str = "aborted by peer: the cryptographic handshake failed: error ";
+
+/// Whether the server refuses this client at the moment; shared by all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Refused(AtomicBool);
+
+impl Refused {
+    /// It does; `true`: that is news.
+    pub(crate) fn set(&self) -> bool {
+        // One flag on which no other memory hangs; the same below.
+        !self.0.swap(true, Ordering::Relaxed)
+    }
+
+    /// It does not; `true`: that is news.
+    pub(crate) fn clear(&self) -> bool {
+        self.is_set() && self.0.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether it does.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Why the server refuses this client, where that is how the connection ended, and what to do about it.
+pub(crate) fn cause(reason: &LossReason) -> Option<&'static str> {
+    match reason {
+        LossReason::ClosedByPeer(text) if *text == CloseCode::NotAuthorized.to_string() => Some(
+            "the server knows neither this client's key nor the name in its certificate: it needs a [[client]] table there",
+        ),
+        LossReason::Protocol(text) => of_alert(text.strip_prefix(ALERT)?.split(':').next()?),
+        _ => None,
+    }
+}
+
+/// The alerts of RFC 8446 section 6.2 that are about certificates.
+fn of_alert(number: &str) -> Option<&'static str> {
+    match number {
+        "42" | "43" | "46" | "49" | "51" => {
+            Some("the server does not accept this client's certificate")
+        }
+        "44" => Some("this client's certificate was revoked"),
+        "45" => Some("this client's certificate has expired, or is not valid yet"),
+        "48" => Some("no authority that the server trusts signed this client's certificate"),
+        "116" => Some(
+            "the server asks for a certificate: give --cert-file and --key-file (quictun: --cert and --key)",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quinn_proto::{ConnectionClose, ConnectionError, TransportErrorCode};
+
+    use super::*;
+
+    fn alert(number: u8) -> LossReason {
+        LossReason::from(&ConnectionError::ConnectionClosed(ConnectionClose {
+            error_code: TransportErrorCode::crypto(number),
+            frame_type: None,
+            reason: "invalid peer certificate: UnknownIssuer".into(),
+        }))
+    }
+
+    #[test]
+    fn alerts_about_certificates_and_the_code_for_unknown_clients_are_refusals() {
+        for (number, part) in [
+            (42, "does not accept"),
+            (45, "expired"),
+            (48, "no authority"),
+            (116, "--cert-file"),
+        ] {
+            let cause = cause(&alert(number)).unwrap_or_default();
+            assert!(cause.contains(part), "{number}: {cause}");
+        }
+        let unknown = LossReason::ClosedByPeer(CloseCode::NotAuthorized.to_string());
+        assert!(cause(&unknown).is_some_and(|cause| cause.contains("[[client]]")));
+    }
+
+    #[test]
+    fn nothing_else_is_a_refusal() {
+        let busy = LossReason::ClosedByPeer(CloseCode::TooManyConnections.to_string());
+        for reason in [alert(120), busy, LossReason::TimedOut, LossReason::Reset] {
+            assert_eq!(cause(&reason), None, "{reason}");
+        }
+        let other = LossReason::Protocol("aborted by peer: 48: error 48".to_owned());
+        assert_eq!(cause(&other), None);
+    }
+
+    #[test]
+    fn a_refusal_and_its_end_are_news_once() {
+        let refused = Refused::default();
+        assert!(!refused.clear() && refused.set() && !refused.set());
+        assert!(refused.clear() && !refused.clear() && refused.set());
+    }
+}
