@@ -15,3 +15,4 @@ mod published;
 mod rest;
 mod scale;
 mod service;
+mod units;

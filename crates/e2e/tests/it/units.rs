@@ -1,0 +1,65 @@
+//! The unit files that the documentation teaches, as systemd reads them.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::binaries;
+use quictun_e2e::isolation::skip;
+use quictun_e2e::program::{installed, output};
+use quictun_e2e::tunnel::Home;
+
+/// Where the documentation has the program.
+const INSTALLED: &str = "/usr/local/bin/quictun";
+/// The first line of each unit names its file.
+const HEAD: &str = "# /etc/systemd/system/";
+
+#[test]
+fn systemd_understands_every_line_of_the_documented_units() -> Result<()> {
+    let analyze = match installed("systemd-analyze", "systemd") {
+        Ok(analyze) => analyze,
+        Err(reason) => {
+            skip("units", &format!("{reason:#}"));
+            return Ok(());
+        }
+    };
+    let home = Home::new()?;
+    let program = binaries::path("quictun")?;
+    let program = program.to_str().context("a path that is no text")?;
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/OPERATIONS.md");
+    let document = std::fs::read_to_string(document)?;
+    let mut names = Vec::new();
+    for block in document.split("```ini\n").skip(1) {
+        let unit = block.split("```").next().unwrap_or_default();
+        let name = unit.strip_prefix(HEAD).and_then(|rest| rest.lines().next());
+        let name = name.with_context(|| format!("a unit without its path: {unit}"))?;
+        std::fs::write(home.path().join(name), unit.replace(INSTALLED, program))?;
+        names.push(name.to_owned());
+    }
+    names.sort();
+    let expected = [
+        "client.service",
+        "client.socket",
+        "server.service",
+        "server.socket",
+    ];
+    ensure!(
+        names == expected.map(|name| format!("quictun-{name}")),
+        "{names:?}"
+    );
+    for name in &names {
+        let mut command = Command::new(&analyze);
+        command
+            .args(["verify", "--man=no"])
+            .arg(home.path().join(name));
+        let said = output(command.current_dir(home.path()))?;
+        // Unknown keys are named on standard error, and no failure; so may be units of this machine.
+        let said_of_all = String::from_utf8_lossy(&said.stderr);
+        let ours: Vec<&str> = said_of_all
+            .lines()
+            .filter(|line| line.contains("quictun"))
+            .collect();
+        ensure!(said.status.success() && ours.is_empty(), "{name}: {ours:?}");
+    }
+    Ok(())
+}
