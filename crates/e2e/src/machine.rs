@@ -47,6 +47,8 @@ impl Machine {
         ]);
         let mut holder = Program::start(name, &mut hold)?;
         holder.wait_for("up", Duration::from_secs(5))?;
+        // It has nothing more to say, and what a load tool prints may be read by a program.
+        holder.hush();
         let namespace = format!("/proc/{}/ns/net", holder.pid()).into();
         Ok(Self {
             namespace,
