@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
-mod documents;
+mod kinds;
 mod manifests;
 mod rules;
 mod source;

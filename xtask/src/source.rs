@@ -34,6 +34,14 @@ impl Source {
         path.split('/').next().unwrap_or_default()
     }
 
+    /// Whether it is a test: by its place, or because `test_paths` hold it.
+    pub(crate) fn is_test(&self, test_paths: &[String]) -> bool {
+        let path = self.path.trim_end_matches(".rs").trim_end_matches("/mod");
+        let starts_a_part = |rest: &str| rest.is_empty() || rest.starts_with('/');
+        let below = |test: &String| path.strip_prefix(test.as_str()).is_some_and(starts_a_part);
+        self.path.contains("/tests/") || test_paths.iter().any(below)
+    }
+
     /// The files that hold the modules of `test_modules`.
     pub(crate) fn test_paths(&self) -> impl Iterator<Item = String> {
         let stem = self.path.trim_end_matches(".rs");

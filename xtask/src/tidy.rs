@@ -1,15 +1,14 @@
 //! The tree, what is wrong with it, and the exceptions.
 //!
-//! [`Tree::read`], then [`findings`]: the rules of [`crate::rules`], [`crate::manifests`] and [`crate::documents`],
-//! less the exceptions below. An exception that excuses nothing is itself a finding.
+//! [`Tree::read`], then [`findings`]: the [`crate::rules`], less the exceptions below. An exception that excuses nothing is itself a finding.
 
 use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use crate::rules;
 use crate::source::Source;
-use crate::{documents, manifests, rules};
 
 /// Every exception there is: rule, file, part of the line (empty: every line), reason.
 const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
@@ -127,6 +126,32 @@ impl Tree {
             .map_or("", |(_, text)| text)
     }
 
+    /// Every text, Rust or not: path and content.
+    pub(crate) fn all_texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let sources = self
+            .sources
+            .iter()
+            .map(|source| (source.path.as_str(), source.raw.as_str()));
+        let texts = self
+            .texts
+            .iter()
+            .map(|(path, text)| (path.as_str(), text.as_str()));
+        sources.chain(texts)
+    }
+
+    /// Source that is no test.
+    pub(crate) fn products(&self) -> impl Iterator<Item = &Source> {
+        let tests = self.test_paths();
+        self.sources
+            .iter()
+            .filter(move |source| !source.is_test(&tests))
+    }
+
+    /// The files, without ending, that are declared as modules for tests only.
+    pub(crate) fn test_paths(&self) -> Vec<String> {
+        self.sources.iter().flat_map(Source::test_paths).collect()
+    }
+
     fn line(&self, path: &str, line: usize) -> &str {
         let source = self.sources.iter().find(|source| source.path == path);
         let text = source.map_or_else(|| self.text(path), |source| source.raw.as_str());
@@ -136,8 +161,7 @@ impl Tree {
 
 /// Everything that breaks a rule.
 pub(crate) fn broken(tree: &Tree) -> Vec<Finding> {
-    let checks = [rules::check, manifests::check, documents::check];
-    checks.iter().flat_map(|check| check(tree)).collect()
+    rules::ALL.iter().flat_map(|check| check(tree)).collect()
 }
 
 /// Everything that breaks a rule and is not excepted.

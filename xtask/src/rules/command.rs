@@ -1,4 +1,4 @@
-//! Rules on text: leftovers, keys, paths of somebody's machine, and commands that documents teach.
+//! Documents teach commands and flags that exist; README has the two that it promises.
 
 use crate::source::words;
 use crate::tidy::{Finding, Tree, finding};
@@ -7,38 +7,8 @@ use crate::tidy::{Finding, Tree, finding};
 const TEACHING: &[&str] = &["README.md", "docs/OPERATIONS.md", "CONTRIBUTING.md"];
 const PROMISED: &[&str] = &["cargo run --release -- demo", "cargo test --workspace"];
 
-/// Written apart so that this file does not break its own rules.
-const LEFTOVERS: &[&str] = &[concat!("FIX", "ME"), concat!("XX", "X")];
-const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/tm", "p/")];
-const KEY_TEXT: &str = concat!("PRIVATE", " KEY-----");
-const KEY_FILES: &[&str] = &[".pem", ".key", ".pfx", ".p12", ".key.der"];
-
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let sources = tree
-        .sources
-        .iter()
-        .map(|source| (source.path.as_str(), source.raw.as_str()));
-    let texts = tree
-        .texts
-        .iter()
-        .map(|(path, text)| (path.as_str(), text.as_str()));
-    let mut all: Vec<Finding> = sources
-        .chain(texts)
-        .flat_map(|(path, text)| leftovers(path, text))
-        .collect();
-    let keys = tree
-        .paths
-        .iter()
-        .filter(|path| KEY_FILES.iter().any(|end| path.ends_with(end)));
-    let stray = keys.filter(|path| !path.contains("/tests/fixtures/"));
-    all.extend(stray.map(|path| {
-        finding(
-            "key",
-            path,
-            0,
-            "a private key belongs into tests/fixtures, or nowhere",
-        )
-    }));
+    let mut all = Vec::new();
     for path in TEACHING {
         all.extend(commands(tree, path));
     }
@@ -65,28 +35,6 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             0,
             "`cargo run -- demo` needs `default-run = \"quictun\"`",
         ));
-    }
-    all
-}
-
-fn leftovers(path: &str, text: &str) -> Vec<Finding> {
-    let mut all = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let mut note =
-            |rule, what: &str| all.push(finding(rule, path, number + 1, format!("`{what}`")));
-        LEFTOVERS
-            .iter()
-            .filter(|word| words(line, word).next().is_some())
-            .for_each(|word| note("leftover", word));
-        MACHINE_PATHS
-            .iter()
-            .filter(|word| line.contains(*word))
-            .for_each(|word| note("machine-path", word));
-        let body = text.lines().nth(number + 1).unwrap_or_default().trim();
-        let is_key = line.ends_with(KEY_TEXT) && body.len() > 32 && !body.contains([' ', '(']);
-        if is_key && !path.contains("/tests/fixtures/") {
-            note("key", KEY_TEXT);
-        }
     }
     all
 }

@@ -1,0 +1,32 @@
+//! What kind of crate each is.
+
+/// What a crate is; arrows point from later to earlier, or stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A function of its input.
+    Pure,
+    /// The same, with TLS keys and time as arguments.
+    SansIo,
+    /// Wrappers over the system.
+    Unsafe,
+    /// Input and output.
+    Shell,
+    /// Programs; nobody depends on them.
+    Binary,
+}
+
+/// Every crate there is, or is going to be.
+const KINDS: &[(&str, Kind)] = &[
+    ("wire flow congestion link", Kind::Pure),
+    ("engine sim", Kind::SansIo),
+    ("sys shmq", Kind::Unsafe),
+    ("tunnel", Kind::Shell),
+    ("cli e2e xtask", Kind::Binary),
+];
+
+pub(crate) fn kind(package: &str) -> Option<Kind> {
+    KINDS
+        .iter()
+        .find(|(names, _)| names.split(' ').any(|name| name == package))
+        .map(|(_, kind)| *kind)
+}

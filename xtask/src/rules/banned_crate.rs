@@ -1,0 +1,31 @@
+//! Some crates are refused, under whatever name they come.
+
+use crate::manifests::{dependencies, manifests, real_name};
+use crate::tidy::{Finding, Tree, finding};
+
+const BANNED: &[(&str, &str)] = &[
+    ("ring", "aws-lc-rs is the one provider"),
+    ("openssl", "rustls is the one TLS library"),
+    ("native-tls", "rustls is the one TLS library"),
+    ("serde_yaml", "archived"),
+    ("bincode", "makes the order of fields the format"),
+    ("async-trait", "traits have async"),
+    ("lazy_static", "std::sync::LazyLock"),
+    ("once_cell", "std::sync::OnceLock"),
+    ("chrono", "jiff"),
+    ("rustls-pemfile", "rustls-pki-types reads PEM"),
+];
+
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for (path, table) in manifests(tree) {
+        let table = table.unwrap_or_default();
+        for (_, name, value) in dependencies(&table) {
+            let real = real_name(name, value);
+            if let Some((_, why)) = BANNED.iter().find(|(banned, _)| *banned == real) {
+                all.push(finding("banned-crate", path, 0, format!("`{real}`: {why}")));
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,27 @@
+//! No notes to oneself, and no paths of somebody's machine.
+
+use crate::source::words;
+use crate::tidy::{Finding, Tree, finding};
+
+/// Written apart so that this file does not break its own rules.
+const LEFTOVERS: &[&str] = &[concat!("FIX", "ME"), concat!("XX", "X")];
+const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/tm", "p/")];
+
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for (path, text) in tree.all_texts() {
+        for (number, line) in text.lines().enumerate() {
+            let mut note =
+                |rule, what: &str| all.push(finding(rule, path, number + 1, format!("`{what}`")));
+            LEFTOVERS
+                .iter()
+                .filter(|word| words(line, word).next().is_some())
+                .for_each(|word| note("leftover", word));
+            MACHINE_PATHS
+                .iter()
+                .filter(|word| line.contains(*word))
+                .for_each(|word| note("machine-path", word));
+        }
+    }
+    all
+}
