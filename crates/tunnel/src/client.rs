@@ -17,7 +17,7 @@ use crate::listener::{self, Listener};
 use crate::mailbox::{Inbox, Mailbox};
 use crate::psk;
 use crate::refusal::Refused;
-use crate::settings::{ClientSettings, ForwardTo, HostPort, ListenOn, ServerTrust};
+use crate::settings::{ClientSettings, ForwardTo, HostPort, ListenOn, ServerTrust, TokenSource};
 use crate::systemd::{self, Activated};
 use crate::tls;
 use crate::token_source::TokenPlugin;
@@ -90,7 +90,9 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         for (address, forward) in addresses.iter().zip(&forwards) {
             let to = match &forward.to {
                 ForwardTo::Target(target) => target.to_string(),
-                ForwardTo::Source(source) => format!("{source:?}"),
+                ForwardTo::Source(TokenSource::Fixed(token)) => token.clone(),
+                ForwardTo::Source(TokenSource::File(path)) => path.display().to_string(),
+                ForwardTo::Source(TokenSource::Http(url)) => url.clone(),
             };
             info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
         }
@@ -213,9 +215,7 @@ fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
 fn cannot_listen(address: &ListenOn) -> String {
     match address {
         ListenOn::Tcp(address) => {
-            format!(
-                "cannot listen on TCP {address}: another process may have it; choose another address"
-            )
+            format!("cannot listen on TCP {address}")
         }
         ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),
     }

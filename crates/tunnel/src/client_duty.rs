@@ -17,6 +17,7 @@ use crate::listener::{Accepted, Listener};
 use crate::mailbox::Message;
 use crate::poller::{Key, Ready};
 use crate::refusal::{self, Refused};
+use crate::rest::v1::protocol_name;
 use crate::worker::{Duty, Io};
 
 /// Connections taken from one listener before others have their turn.
@@ -82,11 +83,12 @@ impl Duty for ClientDuty {
             Event::Connected {
                 remote, protocol, ..
             } => {
+                let protocol = protocol_name(protocol);
                 if self.refused.is_set() {
                     // It may refuse again in a moment: see `crate::refusal`.
-                    debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, ?protocol }, "connected to server endpoint");
+                    debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
                 } else {
-                    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, ?protocol }, "connected to server endpoint");
+                    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
                 }
             }
             Event::ConnectFailed {
@@ -205,6 +207,9 @@ impl Duty for ClientDuty {
 impl ClientDuty {
     fn handle_disconnected(&self, remote: SocketAddr, reason: &LossReason, flows: usize) {
         match refusal::cause(reason) {
+            None if *reason == LossReason::ClosedLocally && flows == 0 => {
+                info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "connection to server endpoint closed");
+            }
             None => {
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, %reason, flows }, "connection to server endpoint lost");
             }

@@ -146,12 +146,8 @@ fn sockets(settings: &ServerSettings) -> Result<Vec<UdpSocket>> {
         }
         warn!(target: "quictun", name, "an inherited socket is no UDP socket: not used");
     }
-    launch::bind_udp(settings.listen, settings.transport.workers.max(1)).with_context(|| {
-        format!(
-            "cannot listen on UDP {}: another process may have it; choose another address",
-            settings.listen
-        )
-    })
+    launch::bind_udp(settings.listen, settings.transport.workers.max(1))
+        .with_context(|| format!("cannot listen on UDP {}", settings.listen))
 }
 
 /// The server's key: given, or made on the first run.

@@ -226,6 +226,11 @@ fn the_http_address_is_logged_as_bound_and_answers_once_the_start_is_reported() 
         let address: SocketAddr = listen_address(&lines[http])?.parse()?;
         ensure!(get(address, "/healthz")?.status == 200, "not healthy");
     }
+    let target = format!("\"to\": \"{}\"", application.target());
+    ensure!(
+        tunnel.client.program.has_said(&target),
+        "where does it lead?"
+    );
     Ok(())
 }
 

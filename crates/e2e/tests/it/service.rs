@@ -53,6 +53,11 @@ fn sigterm_lets_open_flows_finish_and_ends_with_0() -> Result<()> {
         drop(connection);
         let status = program.wait_end(SOON)?;
         ensure!(status.code() == Some(0), "the {who} ended with {status}");
+        let said = tunnel
+            .client
+            .program
+            .count("connection to server endpoint lost");
+        ensure!(who == "server" || said == 0, "an orderly end is no loss");
     }
     Ok(())
 }
