@@ -245,10 +245,15 @@ impl Connection {
             && !self.liveness.unresponsive()
     }
 
+    /// Bytes per second; `None` where pacing is off.
+    pub(crate) fn pacing_rate(&self) -> Option<f64> {
+        Pacer::rate(&self.gauge, self.quic.rtt(), self.quic.min_rtt())
+    }
+
     pub(crate) fn report(&self, budget: u64) -> ConnectionReport {
         let stats = self.quic.stats();
         let rtt = self.quic.rtt();
-        let rate = Pacer::rate(&self.gauge, rtt);
+        let rate = self.pacing_rate();
         ConnectionReport {
             id: self.id,
             remote: self.quic.remote_address(),

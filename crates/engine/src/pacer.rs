@@ -9,7 +9,8 @@ use quictun_congestion::Gauge;
 
 use crate::connection::MTU_MIN;
 
-/// Below this round-trip time bursts fit any queue and timers are too coarse to help.
+/// Below this round-trip time, measured without queues, bursts fit any queue and timers are too coarse to
+/// help.
 const PACING_RTT_MIN: Duration = Duration::from_millis(2);
 
 /// A burst lasts about this long at the pacing rate.
@@ -54,8 +55,8 @@ impl Pacer {
     }
 
     /// Bytes per second; `None` where pacing is off.
-    pub(crate) fn rate(gauge: &Gauge, rtt: Duration) -> Option<f64> {
-        if rtt < PACING_RTT_MIN {
+    pub(crate) fn rate(gauge: &Gauge, rtt: Duration, min_rtt: Duration) -> Option<f64> {
+        if min_rtt < PACING_RTT_MIN {
             return None;
         }
         let gain = if gauge.slow_start() {
@@ -71,7 +72,7 @@ impl Pacer {
         &mut self,
         now: Instant,
         gauge: &Gauge,
-        rtt: Duration,
+        rate: Option<f64>,
         mtu: u16,
     ) -> Result<usize, Option<Instant>> {
         let room = gauge.window().saturating_sub(gauge.in_flight());
@@ -81,7 +82,7 @@ impl Pacer {
             return Err(None);
         }
         let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let Some(rate) = Self::rate(gauge, rtt) else {
+        let Some(rate) = rate else {
             return Ok(room);
         };
         // Two packets at the least, however large the packets are.

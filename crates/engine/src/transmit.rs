@@ -12,7 +12,6 @@ use quictun_flow::{Pumped, Socket};
 
 use crate::connection::Connection;
 use crate::engine::{Engine, RESPONSES_MAX};
-use crate::pacer::Pacer;
 use crate::quic_stream::QuicStream;
 use crate::report::Protocol;
 
@@ -135,7 +134,7 @@ impl<S: Socket> Engine<S> {
         connection.grace = connection.grace.saturating_sub(1);
         connection.unsent = connection.unsent.saturating_sub(transmit.size);
         if data {
-            let rate = Pacer::rate(&connection.gauge, connection.quic.rtt());
+            let rate = connection.pacing_rate();
             connection.pacer.on_sent(transmit.size, rate);
         }
         let datagrams = Datagrams::from_quinn(&transmit);
@@ -246,9 +245,9 @@ enum Turn {
 impl Connection {
     /// Bytes that flows may hand over now.
     fn allowance(&mut self, now: Instant) -> Option<usize> {
-        let rtt = self.quic.rtt();
+        let rate = self.pacing_rate();
         let mtu = self.quic.current_mtu();
-        match self.pacer.allowance(now, &self.gauge, rtt, mtu) {
+        match self.pacer.allowance(now, &self.gauge, rate, mtu) {
             Ok(bytes) => Some(bytes.saturating_sub(self.unsent)).filter(|&bytes| bytes > 0),
             Err(later) => {
                 self.pace_at = later;
@@ -266,9 +265,9 @@ impl Connection {
         if !self.resending || self.protocol.is_none() {
             return Some(most);
         }
-        let rtt = self.quic.rtt();
+        let rate = self.pacing_rate();
         let mtu = self.quic.current_mtu();
-        match self.pacer.allowance(now, &self.gauge, rtt, mtu) {
+        match self.pacer.allowance(now, &self.gauge, rate, mtu) {
             Ok(bytes) => Some((bytes / usize::from(mtu)).clamp(1, most)),
             Err(_) if self.grace > 0 => Some(1),
             Err(later) => {

@@ -2,12 +2,18 @@
 
 use std::time::{Duration, Instant};
 
+use crate::pacer::as_f64;
+
 /// Where every connection starts: enough for 1 Gbit/s at 8 ms, little enough for ten thousand strangers.
 /// It doubles every round trip if need be, as fast as slow start does.
 pub(crate) const INITIAL: u64 = 2 << 20;
 
-/// Shortest measuring interval: below it scheduling noise decides.
-const INTERVAL_MIN: Duration = Duration::from_millis(5);
+/// Shortest measuring interval. Threads that share cores take turns of milliseconds, and within a turn
+/// a receiver finds far more than the path brings on average.
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
+
+/// Round trips are taken to be at least this long: the threads at both ends are not always running.
+const RTT_MIN: Duration = Duration::from_millis(1);
 
 /// The receive window of one connection.
 ///
@@ -43,8 +49,11 @@ impl ReceiveWindow {
     ) -> Option<u64> {
         let before = self.total(budget);
         self.parked = parked;
-        if now.saturating_duration_since(self.epoch) >= rtt.max(INTERVAL_MIN) {
-            if delivered - self.delivered > self.size / 3 {
+        let interval = rtt.max(INTERVAL_MIN);
+        let elapsed = now.saturating_duration_since(self.epoch);
+        if elapsed >= interval {
+            let share = rtt.max(RTT_MIN).as_secs_f64() / elapsed.as_secs_f64();
+            if as_f64(delivered - self.delivered) * share > as_f64(self.size / 3) {
                 self.size = (self.size * 2).min(budget.max(INITIAL));
             }
             self.epoch = now;

@@ -37,6 +37,7 @@ mod mailbox;
 mod poller;
 mod refusal;
 mod server_duty;
+mod spin;
 mod udp_port;
 mod worker;
 

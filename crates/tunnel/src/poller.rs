@@ -121,22 +121,25 @@ impl Poller {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Waits until something happens or `until` has come; `None` waits for ever.
+    /// Waits until something happens or `until` has come; `None` waits for ever. For the time `spin` it
+    /// polls, then it sleeps.
     pub(crate) fn wait(
         &mut self,
         until: Option<Instant>,
+        spin: Duration,
         ready: &mut Vec<Ready>,
     ) -> io::Result<()> {
-        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = timeout.map(timespec);
+        let start = Instant::now();
+        let left = |now| until.map(|until: Instant| until.saturating_duration_since(now));
         self.events.clear();
-        match epoll::wait(
-            &self.epoll,
-            spare_capacity(&mut self.events),
-            timeout.as_ref(),
-        ) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        let polling = left(start).map_or(spin, |left| left.min(spin));
+        while self.events.is_empty() && start.elapsed() < polling {
+            self.wait_for(Some(Duration::ZERO))?;
+            // Who is to answer may be waiting for this very core.
+            std::thread::yield_now();
+        }
+        if self.events.is_empty() {
+            self.wait_for(left(Instant::now()))?;
         }
         ready.clear();
         ready.extend(self.events.iter().map(|event| {
@@ -149,6 +152,15 @@ impl Poller {
             }
         }));
         Ok(())
+    }
+
+    fn wait_for(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout = timeout.map(timespec);
+        let events = spare_capacity(&mut self.events);
+        match epoll::wait(&self.epoll, events, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use quictun_engine::{Datagrams, PathMtu, worker_of};
-use quictun_sys::{BufferSide, socket_buffer_force};
+use quictun_sys::{BufferPool, BufferSide, socket_buffer_force};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -24,6 +24,9 @@ const SLOTS_FULL: usize = 8;
 
 /// One GRO batch: the largest UDP payload there is.
 const SLOT_SIZE: usize = 65_536;
+
+/// Buffers lent to readers that are waited for, 2 MiB.
+const POOLED: usize = 32;
 
 /// Batches below this are copied out of their slot, so that a small datagram does not pin 64 KiB.
 const COPY_BELOW: usize = 8 * 1024;
@@ -64,6 +67,7 @@ pub(crate) struct UdpPort {
     socket: UdpSocket,
     state: UdpSocketState,
     slots: Vec<BytesMut>,
+    pool: BufferPool,
     metas: [RecvMeta; SLOTS],
     /// Buffers offered to the next call.
     offered: usize,
@@ -112,6 +116,7 @@ impl UdpPort {
         };
         Ok(Self {
             slots: (0..SLOTS).map(|_| BytesMut::zeroed(SLOT_SIZE)).collect(),
+            pool: BufferPool::new(SLOT_SIZE, POOLED),
             metas: [RecvMeta::default(); SLOTS],
             offered: SLOTS,
             dual_stack: socket.local_addr()?.is_ipv6(),
@@ -181,13 +186,14 @@ impl UdpPort {
         }
     }
 
-    /// Receives what is there, at most one round of buffers; `false`: nothing was.
+    /// Receives what is there, at most one round of buffers; `false`: nothing is left.
     pub(crate) fn receive(&mut self, sink: &mut impl FnMut(Received)) -> io::Result<bool> {
         let mut buffers = self.slots.iter_mut().map(|slot| IoSliceMut::new(slot));
         let mut buffers: [IoSliceMut<'_>; SLOTS] =
             std::array::from_fn(|_| buffers.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
         let socket = UdpSockRef::from(&self.socket);
         let offered = &mut buffers[..self.offered];
+        let room = offered.len();
         let count = match self.state.recv(socket, offered, &mut self.metas) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -201,9 +207,8 @@ impl UdpPort {
             let mut data = if meta.len < COPY_BELOW {
                 BytesMut::from(&slot[..meta.len])
             } else {
-                let mut full = std::mem::replace(slot, BytesMut::zeroed(SLOT_SIZE));
-                full.truncate(meta.len);
-                full
+                let full = std::mem::replace(slot, self.pool.take());
+                self.pool.lend(full, meta.len)
             };
             let stride = meta.stride.max(1);
             while !data.is_empty() {
@@ -216,7 +221,7 @@ impl UdpPort {
                 });
             }
         }
-        Ok(true)
+        Ok(count == room)
     }
 
     /// How the socket stands.

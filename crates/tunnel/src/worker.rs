@@ -15,6 +15,7 @@ use crate::app_socket::AppSocket;
 use crate::mailbox::{Inbox, Mailbox, Message};
 use crate::poller::{Key, Poller, Ready};
 use crate::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
+use crate::spin::Spin;
 use crate::udp_port::{Sent, UdpPort, other_worker};
 
 /// Batches sent before arrivals are looked at again: acknowledgements must not wait behind a megabyte.
@@ -67,6 +68,9 @@ struct Worker<D> {
     /// A batch the socket had no room for.
     blocked: Option<(Datagrams, Vec<u8>)>,
     buffer: Vec<u8>,
+    spin: Spin,
+    /// Bytes of datagrams in this turn of the loop.
+    moved: usize,
     draining: bool,
     closing: bool,
 }
@@ -81,6 +85,8 @@ pub(crate) fn run<D: Duty>(parts: Parts<D>) -> io::Result<()> {
         poller,
         blocked: None,
         buffer: Vec::new(),
+        spin: Spin::default(),
+        moved: 0,
         draining: false,
         closing: false,
     };
@@ -97,13 +103,16 @@ impl<D: Duty> Worker<D> {
         // The engine may want something before anything has come.
         let mut more = true;
         loop {
+            let before = Instant::now();
             let until = if more {
-                Some(Instant::now())
+                Some(before)
             } else {
                 self.next_timeout()
             };
-            self.poller.wait(until, &mut ready)?;
+            self.spin.note_bulk(std::mem::take(&mut self.moved));
+            self.poller.wait(until, self.spin.budget(), &mut ready)?;
             let now = Instant::now();
+            self.spin.note_wait(now.saturating_duration_since(before));
             self.handle_all(now, &ready);
             if self.next_timeout().is_some_and(|at| at <= now) {
                 self.parts.engine.handle_timeout(now);
@@ -166,8 +175,10 @@ impl<D: Duty> Worker<D> {
         }
         let (me, siblings) = (self.parts.index, &self.parts.siblings);
         let engine = &mut self.parts.engine;
+        let moved = &mut self.moved;
         for _ in 0..RECEIVE_ROUNDS {
             let received = self.parts.udp.receive(&mut |datagram| {
+                *moved += datagram.data.len();
                 match other_worker(&datagram.data, me, siblings.len()) {
                     None => engine.handle_datagram(
                         now,
@@ -246,6 +257,7 @@ impl<D: Duty> Worker<D> {
     }
 
     fn send(&mut self, datagrams: &Datagrams) -> bool {
+        self.moved += datagrams.size;
         match self
             .parts
             .udp

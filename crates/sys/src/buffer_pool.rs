@@ -1,0 +1,131 @@
+//! Receive buffers that are filled by the kernel, cut up among readers, and taken back.
+//!
+//! Clearing 64 KiB for every batch of datagrams costs more than handling its headers. A pool keeps the
+//! end of each buffer it has lent; once all other parts are gone, the whole is there again.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use bytes::BytesMut;
+
+/// Lent buffers looked at before a new one is made: some wait long for their reader.
+const TRIES: usize = 4;
+
+/// A pool of buffers of one size. See the module documentation.
+pub struct BufferPool {
+    size: usize,
+    most: usize,
+    /// The unused end of every buffer lent, oldest first. Each is part of an allocation of `size` bytes
+    /// that were all written once.
+    lent: VecDeque<BytesMut>,
+}
+
+impl BufferPool {
+    /// A pool of buffers of `size` bytes that remembers at most `most` lent ones.
+    pub fn new(size: usize, most: usize) -> Self {
+        Self {
+            size,
+            most,
+            lent: VecDeque::new(),
+        }
+    }
+
+    /// A buffer of `size` bytes with any contents.
+    pub fn take(&mut self) -> BytesMut {
+        for _ in 0..TRIES.min(self.lent.len()) {
+            let Some(mut buffer) = self.lent.pop_front() else {
+                break;
+            };
+            if buffer.try_reclaim(self.size) {
+                debug_assert!(buffer.is_empty() && buffer.capacity() >= self.size);
+                // SAFETY: the buffer is one of `lend`, so its allocation was made by `zeroed` below with
+                // `size` bytes, all initialised; nobody can make bytes uninitialised again. It is empty,
+                // and it was reclaimed: its capacity, at least `size`, begins where the allocation does,
+                // because a part of it that begins later has less than `size` bytes behind it.
+                unsafe { buffer.set_len(self.size) };
+                return buffer;
+            }
+            self.lent.push_back(buffer);
+        }
+        BytesMut::zeroed(self.size)
+    }
+
+    /// Gives away the first `used` bytes of a buffer of [`BufferPool::take`], and remembers the rest. A
+    /// buffer that is used up to its end does not come back.
+    pub fn lend(&mut self, mut buffer: BytesMut, used: usize) -> BytesMut {
+        let rest = buffer.split_off(used.min(buffer.len()));
+        if rest.len() < self.size && !rest.is_empty() && self.most > 0 {
+            if self.lent.len() >= self.most {
+                self.lent.pop_front();
+            }
+            let mut rest = rest;
+            rest.clear();
+            self.lent.push_back(rest);
+        }
+        buffer
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufferPool")
+            .field("size", &self.size)
+            .field("lent", &self.lent.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 1024;
+
+    #[test]
+    fn a_buffer_comes_back_once_every_part_is_gone() {
+        let mut pool = BufferPool::new(SIZE, 4);
+        let mut buffer = pool.take();
+        let place = buffer.as_ptr();
+        buffer.fill(7);
+        let mut data = pool.lend(buffer, 1000);
+        let part = data.split_to(10).freeze();
+        drop(data);
+        assert_ne!(pool.take().as_ptr(), place, "a part is still read");
+        assert_eq!(part[..], [7; 10]);
+        drop(part);
+        let again = pool.take();
+        assert_eq!((again.as_ptr(), again.len()), (place, SIZE));
+    }
+
+    #[test]
+    fn lent_buffers_are_remembered_up_to_the_limit() {
+        let mut pool = BufferPool::new(SIZE, 2);
+        let lent: Vec<_> = (0..5)
+            .map(|_| {
+                let buffer = pool.take();
+                pool.lend(buffer, 1)
+            })
+            .collect();
+        let places: Vec<_> = lent.iter().map(|data| data.as_ptr()).collect();
+        assert_eq!(pool.lent.len(), 2);
+        drop(lent);
+        let mut back = [pool.take().as_ptr(), pool.take().as_ptr()];
+        back.sort_unstable();
+        let mut last = [places[3], places[4]];
+        last.sort_unstable();
+        assert_eq!(back, last);
+        assert!(pool.lent.is_empty());
+    }
+
+    #[test]
+    fn whatever_is_lent_the_next_buffer_is_whole() {
+        let mut pool = BufferPool::new(SIZE, 3);
+        for used in [0, 1, SIZE / 2, SIZE - 1, SIZE, SIZE + 1] {
+            let buffer = pool.take();
+            assert_eq!(buffer.len(), SIZE);
+            let data = pool.lend(buffer, used);
+            assert_eq!(data.len(), used.min(SIZE));
+        }
+        assert_eq!(pool.take().len(), SIZE);
+    }
+}
