@@ -35,18 +35,26 @@ fn find_or_build() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os(DIRECTORY) {
         return Ok(given.into());
     }
-    let directory = profile_directory(&std::env::current_exe()?)?;
+    let exe = std::env::current_exe()?;
+    let directory = profile_directory(&exe)?;
     let profile = directory
         .file_name()
         .and_then(|name| name.to_str())
         .context("target directory")?;
     let target = directory.parent().context("target directory")?;
-    // The whole workspace, and a test with it: cargo then chooses the same features as for
-    // `cargo test --workspace`, and after that there is nothing left to build.
+    let of_a_test = directory != parent(&exe)?;
+    let packages: &[&str] = if of_a_test {
+        // The whole workspace, and a test with it: cargo then chooses the same features as for
+        // `cargo test --workspace`, and after that there is nothing left to build.
+        &["--quiet", "--workspace", "--test", "e2e"]
+    } else {
+        &["--package", "quictun-cli"]
+    };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build
-        .args(["build", "--quiet", "--workspace", "--test", "e2e"])
+        .arg("build")
+        .args(packages)
         .args(PROGRAMS.iter().flat_map(|program| ["--bin", program]))
         .arg("--profile")
         .arg(if profile == "debug" { "dev" } else { profile })
@@ -63,7 +71,7 @@ fn find_or_build() -> Result<PathBuf> {
 
 /// `target/<profile>`, from `target/<profile>/deps/<test>` or `target/<profile>/<program>`.
 fn profile_directory(exe: &Path) -> Result<PathBuf> {
-    let parent = exe.parent().context("this program has no directory")?;
+    let parent = parent(exe)?;
     let profile = if parent.ends_with("deps") {
         parent.parent()
     } else {
@@ -72,4 +80,8 @@ fn profile_directory(exe: &Path) -> Result<PathBuf> {
     profile
         .map(Path::to_owned)
         .context("this program is not in a target directory")
+}
+
+fn parent(exe: &Path) -> Result<&Path> {
+    exe.parent().context("this program has no directory")
 }
