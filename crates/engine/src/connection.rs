@@ -179,6 +179,12 @@ impl Connection {
         self.grace = self.grace.max(1);
     }
 
+    /// Asks the peer for a sign of life, whether or not the window has room.
+    pub(crate) fn ask(&mut self) {
+        self.quic.ping();
+        self.grace = self.grace.max(1);
+    }
+
     /// Follows what the path has shown with the windows of both directions.
     pub(crate) fn update_windows(&mut self, now: Instant, transport: &Transport) {
         // Not the smoothed time: that grows with the queue that a larger window would only lengthen.

@@ -441,9 +441,9 @@ impl<S: Socket> Engine<S> {
             Verdict::Fine => {}
             // A client asks by itself; a server only needs to know while flows depend on the answer.
             _ if server && connection.streams.is_empty() => connection.liveness.excuse(),
-            Verdict::Ask => connection.quic.ping(),
+            Verdict::Ask => connection.ask(),
             Verdict::Lost => {
-                connection.quic.ping();
+                connection.ask();
                 self.events.push_back(Event::Unresponsive {
                     connection: connection.id,
                     remote: connection.remote,

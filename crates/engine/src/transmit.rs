@@ -149,8 +149,10 @@ impl<S: Socket> Engine<S> {
             return;
         };
         connection.pace_at = None;
+        // What is being sent again waits for the window, too, even if no flow has anything new.
+        let resending = connection.resending;
         if connection.outbound.is_empty() || connection.quic.is_closed() {
-            connection.gauge.set_window_limited(false);
+            connection.gauge.set_window_limited(resending);
             return;
         }
         let Some(room) = connection.allowance(now) else {
@@ -170,7 +172,7 @@ impl<S: Socket> Engine<S> {
         if let Some(Some(connection)) = self.connections.get_mut(handle) {
             // A full batch is no limit of the window's unless the window ended it.
             let waits = allowance == 0 && room <= BATCH_MAX && !connection.outbound.is_empty();
-            connection.gauge.set_window_limited(waits);
+            connection.gauge.set_window_limited(waits || resending);
         }
     }
 
