@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::pacer::as_f64;
 
 /// Where every connection starts: enough for 1 Gbit/s at 8 ms, little enough for ten thousand strangers.
-/// It doubles every round trip if need be, as fast as slow start does.
+/// It doubles every round trip of 10 ms or more if need be, as fast as slow start does.
 pub(crate) const INITIAL: u64 = 2 << 20;
 
 /// Shortest measuring interval. Threads that share cores take turns of milliseconds, and within a turn

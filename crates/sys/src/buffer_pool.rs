@@ -53,12 +53,11 @@ impl BufferPool {
     /// Gives away the first `used` bytes of a buffer of [`BufferPool::take`], and remembers the rest. A
     /// buffer that is used up to its end does not come back.
     pub fn lend(&mut self, mut buffer: BytesMut, used: usize) -> BytesMut {
-        let rest = buffer.split_off(used.min(buffer.len()));
+        let mut rest = buffer.split_off(used.min(buffer.len()));
         if rest.len() < self.size && !rest.is_empty() && self.most > 0 {
             if self.lent.len() >= self.most {
                 self.lent.pop_front();
             }
-            let mut rest = rest;
             rest.clear();
             self.lent.push_back(rest);
         }

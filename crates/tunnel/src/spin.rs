@@ -2,9 +2,9 @@
 //!
 //! Waking a thread that sleeps takes 5 to 10 microseconds, more in a virtual machine, and a request with
 //! its answer wakes each end of the tunnel twice: where one byte is passed back and forth, sleeping is
-//! most of the time. A worker whose last waits were all short therefore polls before it sleeps. It costs
-//! no one anything: a worker woken ten thousand times a second has no idle core to give away, one that
-//! moves bulk data never polls, and one that waits for longer stops after the second time.
+//! most of the time. A worker whose last waits were short therefore polls before it sleeps. The price is a
+//! core that stays busy for as long as that goes on: it yields to whoever else wants to run, a worker that
+//! moves bulk data never polls, and one that has waited for longer twice stops.
 //!
 //! Tell it of every turn ([`Spin::note_bulk`]) and every wait ([`Spin::note_wait`]), and ask before the
 //! next ([`Spin::budget`]).
