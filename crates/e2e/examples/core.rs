@@ -6,7 +6,7 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use quictun_sim::{Dial, LinkConfig, Network, Script, Seed, Write, config};
+use quictun_sim::{Dial, LinkConfig, Network, Queue, Script, Seed, Write, config};
 
 /// Length of a round, in the network's time.
 const ROUND: Duration = Duration::from_millis(100);
@@ -21,7 +21,7 @@ fn main() -> std::io::Result<()> {
         overhead: 28,
         delay: Duration::from_micros(100),
         mtu: 1472,
-        queue: 4 << 20,
+        queue: Queue::Bytes(4 << 20),
         ..LinkConfig::default()
     };
     network.link(client, server, wire.clone(), wire);

@@ -19,12 +19,26 @@ pub struct LinkConfig {
     pub reorder: Reorder,
     /// Share of packets that come out twice, 0 to 1.
     pub duplicate: f64,
-    /// Bytes that may wait for transmission; a packet that does not fit is dropped.
-    pub queue: usize,
+    /// What may wait for transmission; a packet that does not fit is dropped.
+    pub queue: Queue,
     /// Longest packet that passes, without `overhead`.
     pub mtu: usize,
     /// Times during which nothing passes.
     pub outages: Vec<Outage>,
+}
+
+/// What may wait for transmission, a packet that is being transmitted included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// So many bytes, `overhead` included.
+    Bytes(usize),
+}
+
+/// Room for everything.
+impl Default for Queue {
+    fn default() -> Self {
+        Self::Bytes(usize::MAX)
+    }
 }
 
 /// Packets that come late, so that later ones overtake them.
@@ -55,7 +69,7 @@ impl Default for LinkConfig {
             loss: 0.0,
             reorder: Reorder::default(),
             duplicate: 0.0,
-            queue: usize::MAX,
+            queue: Queue::default(),
             mtu: usize::MAX,
             outages: Vec::new(),
         }

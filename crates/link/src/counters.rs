@@ -17,8 +17,8 @@ pub struct Counters {
     pub queue_full: u64,
     /// Packets lost to an outage.
     pub outage: u64,
-    /// Packets lost at random.
-    pub lost: u64,
+    /// Packets lost at random, independently of each other.
+    pub random: u64,
     /// Packets that came out twice.
     pub duplicated: u64,
     /// Packets picked to come late.

@@ -1,4 +1,4 @@
-//! One direction of a link: *(packet, now, seed) → delivered at t, or dropped*.
+//! One direction of a link: *(packet, now, seed) → delivered at t, marked, or dropped*.
 //!
 //! A [`Link`] holds no packets and reads no clock. It is told when a packet of some length enters and
 //! answers at once when the packet, and perhaps a copy of it, comes out at the other end. The caller
@@ -33,9 +33,11 @@ mod config;
 mod counters;
 mod draw;
 mod link;
+mod packet;
 #[cfg(test)]
 mod tests;
 
-pub use config::{LinkConfig, Outage, Reorder};
+pub use config::{LinkConfig, Outage, Queue, Reorder};
 pub use counters::Counters;
-pub use link::{DropReason, Fate, Link};
+pub use link::Link;
+pub use packet::{DropReason, Fate, Packet};

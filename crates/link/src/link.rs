@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::config::LinkConfig;
+use crate::config::{LinkConfig, Queue};
 use crate::counters::Counters;
 use crate::draw::{Purpose, draw};
+use crate::packet::{DropReason, Fate, Packet};
 
 /// Longest time between a packet and its copy.
 const COPY_GAP_MAX: Duration = Duration::from_millis(2);
@@ -24,34 +25,6 @@ pub struct Link {
     counters: Counters,
 }
 
-/// What becomes of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It comes out.
-    Delivered {
-        /// When.
-        at: Instant,
-        /// When a copy of it comes out, where there is one.
-        copy: Option<Instant>,
-    },
-    /// It does not.
-    Dropped(DropReason),
-}
-
-/// Why a packet does not come out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DropReason {
-    /// It is longer than the MTU.
-    TooLong,
-    /// The queue has no room.
-    QueueFull,
-    /// It was transmitted during an outage.
-    Outage,
-    /// It was lost at random.
-    Lost,
-}
-
 impl Link {
     /// A link whose outages count from `start` and whose accidents follow from `seed`.
     pub fn new(config: LinkConfig, seed: u64, start: Instant) -> Self {
@@ -66,8 +39,9 @@ impl Link {
         }
     }
 
-    /// A packet of `length` bytes enters at `now`, which never goes back.
-    pub fn send(&mut self, now: Instant, length: usize) -> Fate {
+    /// A packet enters at `now`, which never goes back.
+    pub fn send(&mut self, now: Instant, packet: impl Into<Packet>) -> Fate {
+        let Packet { length, .. } = packet.into();
         let index = self.index;
         self.index += 1;
         self.counters.sent += 1;
@@ -76,8 +50,9 @@ impl Link {
             return Fate::Dropped(DropReason::TooLong);
         }
         let bytes = length + self.config.overhead;
+        let Queue::Bytes(room) = self.config.queue;
         let waiting = self.backlog(now);
-        if waiting > 0 && waiting + bytes > self.config.queue {
+        if waiting > 0 && waiting + bytes > room {
             self.counters.queue_full += 1;
             return Fate::Dropped(DropReason::QueueFull);
         }
@@ -87,8 +62,8 @@ impl Link {
             return Fate::Dropped(DropReason::Outage);
         }
         if self.picks(index, Purpose::Loss, self.config.loss) {
-            self.counters.lost += 1;
-            return Fate::Dropped(DropReason::Lost);
+            self.counters.random += 1;
+            return Fate::Dropped(DropReason::Random);
         }
         self.counters.delivered += 1;
         self.counters.delivered_bytes += bytes as u64;
@@ -99,7 +74,11 @@ impl Link {
                 self.counters.duplicated += 1;
                 at + COPY_GAP_MAX.mul_f64(draw(self.seed, index, Purpose::Gap))
             });
-        Fate::Delivered { at, copy }
+        Fate::Delivered {
+            at,
+            copy,
+            marked: false,
+        }
     }
 
     /// Bytes that wait for transmission or are being transmitted.

@@ -34,7 +34,8 @@ fn a_perfect_wire_delivers_at_once() {
         fate,
         Fate::Delivered {
             at: start + MS,
-            copy: None
+            copy: None,
+            marked: false,
         }
     );
 }
@@ -51,7 +52,14 @@ fn rate_and_overhead_space_packets_and_delay_shifts_them() {
     let mut link = Link::new(config, 1, start);
     for index in 1..=3u32 {
         let at = start + 10 * MS + Duration::from_millis(1) * index;
-        assert_eq!(link.send(start, 950), Fate::Delivered { at, copy: None });
+        assert_eq!(
+            link.send(start, 950),
+            Fate::Delivered {
+                at,
+                copy: None,
+                marked: false
+            }
+        );
     }
     assert_eq!(link.backlog(start + MS), 2000);
     assert_eq!(link.counters().queued_max, 2 * MS);
@@ -63,7 +71,7 @@ fn the_queue_takes_its_bytes_and_not_one_more() {
     let start = Instant::now();
     let config = LinkConfig {
         rate: Some(1_000_000),
-        queue: 3000,
+        queue: Queue::Bytes(3000),
         ..LinkConfig::default()
     };
     let mut link = Link::new(config, 1, start);
@@ -86,7 +94,7 @@ fn an_idle_link_takes_a_packet_longer_than_its_queue() {
     let start = Instant::now();
     let config = LinkConfig {
         rate: Some(1_000_000),
-        queue: 10,
+        queue: Queue::Bytes(10),
         ..LinkConfig::default()
     };
     let mut link = Link::new(config, 1, start);
@@ -198,7 +206,7 @@ fn duplicates_follow_their_packet() {
     };
     let fates = arrivals(&config, 11, 2000, MS);
     let copies = fates.iter().filter_map(|fate| match fate {
-        Fate::Delivered { at, copy } => copy.map(|copy| copy - *at),
+        Fate::Delivered { at, copy, .. } => copy.map(|copy| copy - *at),
         Fate::Dropped(_) => None,
     });
     let gaps: Vec<Duration> = copies.collect();

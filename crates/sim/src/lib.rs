@@ -59,7 +59,7 @@ pub use host::{Dial, Host};
 pub use network::{AppId, HostId, Network};
 pub use original::{Original, OriginalOptions};
 pub use quictun_engine as engine;
-pub use quictun_link::{Counters, LinkConfig, Outage, Reorder};
+pub use quictun_link::{Counters, LinkConfig, Outage, Queue, Reorder};
 pub use script::{Read, Script, Write};
 pub use seed::{Random, Seed};
 pub use socket::MemSocket;

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{ClientRole, EngineConfig, ServerRole};
-use quictun_link::{Counters, Fate, Link, LinkConfig};
+use quictun_link::{Counters, Fate, Link, LinkConfig, Packet};
+use quinn_proto::EcnCodepoint;
 
 use crate::app::Outcome;
 use crate::bare::Bare;
@@ -431,14 +432,18 @@ impl Network {
             }
             return;
         };
-        let fate = link.send(self.now, length);
+        let packet = Packet {
+            length,
+            ecn_capable: departure.ecn.is_some_and(|ecn| ecn != 0),
+        };
+        let fate = link.send(self.now, packet);
         if self.transcript.keeps(Detail::Datagrams) {
             self.note(
                 from,
                 format!("-> {length} B to {}: {}", departure.to, self.describe(fate)),
             );
         }
-        let Fate::Delivered { at, copy } = fate else {
+        let Fate::Delivered { at, copy, marked } = fate else {
             return;
         };
         for at in [Some(at), copy].into_iter().flatten() {
@@ -449,7 +454,11 @@ impl Network {
                 to,
                 destination: departure.to,
                 from: source,
-                ecn: departure.ecn,
+                ecn: if marked {
+                    Some(EcnCodepoint::Ce as u8)
+                } else {
+                    departure.ecn
+                },
                 bytes: departure.bytes.clone(),
             }));
         }
@@ -458,16 +467,12 @@ impl Network {
     fn describe(&self, fate: Fate) -> String {
         let seconds = |at: Instant| (at - self.start).as_secs_f64();
         match fate {
-            Fate::Delivered { at, copy: None } => format!("arrives at {:.6} s", seconds(at)),
-            Fate::Delivered {
-                at,
-                copy: Some(copy),
-            } => {
-                format!(
-                    "arrives at {:.6} s and again at {:.6} s",
-                    seconds(at),
-                    seconds(copy)
-                )
+            Fate::Delivered { at, copy, marked } => {
+                let again = copy.map_or_else(String::new, |copy| {
+                    format!(" and again at {:.6} s", seconds(copy))
+                });
+                let mark = if marked { ", marked CE" } else { "" };
+                format!("arrives at {:.6} s{again}{mark}", seconds(at))
             }
             Fate::Dropped(reason) => format!("dropped: {reason:?}"),
         }

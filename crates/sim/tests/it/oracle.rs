@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use quictun_sim::engine::{Ending, Engine, Event, FlowSummary, LossReason, Residue};
 use quictun_sim::{
-    AppId, Dial, HostId, Incoming, LinkConfig, Network, Outage, Outcome, Outgoing, Random, Read,
-    Reorder, Script, Seed, Write, config,
+    AppId, Dial, HostId, Incoming, LinkConfig, Network, Outage, Outcome, Outgoing, Queue, Random,
+    Read, Reorder, Script, Seed, Write, config,
 };
 use quictun_wire::code::CloseCode;
 
@@ -268,7 +268,7 @@ fn random_link(random: &mut Random) -> LinkConfig {
         .bandwidth_delay(link.delay * 2)
         .saturating_mul(usize::try_from(quarters).expect("small"))
         / 4;
-    link.queue = queue.max(20_000);
+    link.queue = Queue::Bytes(queue.max(20_000));
     link
 }
 

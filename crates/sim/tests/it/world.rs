@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quictun_sim::engine::{ClientRole, EngineConfig, Event, FlowSummary, Residue, ServerRole};
-use quictun_sim::{HostId, LinkConfig, Network, Seed, config};
+use quictun_sim::{HostId, LinkConfig, Network, Queue, Seed, config};
 use quictun_wire::open::Open;
 use quictun_wire::token;
 
@@ -34,7 +34,7 @@ pub(crate) fn wire(round_trip: Duration) -> LinkConfig {
 pub(crate) fn limited(rate: u64, round_trip: Duration) -> LinkConfig {
     let mut link = wire(round_trip);
     link.rate = Some(rate);
-    link.queue = link.bandwidth_delay(round_trip).max(64 * 1024);
+    link.queue = Queue::Bytes(link.bandwidth_delay(round_trip).max(64 * 1024));
     link
 }
 
