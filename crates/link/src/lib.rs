@@ -7,37 +7,67 @@
 //!
 //! # Order of use
 //!
-//! 1. Describe the link with a [`LinkConfig`]; fields that are left at their default do nothing.
-//! 2. [`Link::new`] with a seed and the time that scheduled outages count from.
+//! 1. Describe the link with a [`LinkConfig`]; fields that are left at their default do nothing. People's
+//!    words for the values are in [`units`], [`overhead`] and [`Trace`]; [`LinkConfig::check`] refuses
+//!    what makes no sense.
+//! 2. [`Link::new`] with a seed and the time that outages and changes count from.
 //! 3. [`Link::send`] for every packet, at times that never go back.
-//! 4. [`Link::counters`] tells what became of them.
+//! 4. [`Link::counters`] and [`Link::waits`] tell what became of them.
 //!
 //! # What happens to a packet, in order
 //!
 //! ```text
-//!  mtu ─► queue (drop-tail, bytes) ─► transmission (rate) ─► outage ─► loss ─► delay + jitter ─► out
-//!                                                                                │
-//!                                                        duplicate, reorder ◄────┘
+//!  in ─► mtu ─► loss ─► policer ─► queue ─► CoDel ─► transmission ─► outage ─► loss ─► delay ─► out
+//!              Entry      token   drop-tail, at the   rate, changes           Exit       + jitter
+//!            random or    bucket   bytes or  head of   or trace;             (default)      │
+//!              burst               packets  the queue  counts waits                         │
+//!                                       marks CE ◄────────┘            duplicate, reorder ◄─┘
 //! ```
 //!
-//! A packet that is lost has used the link; a packet that is dropped by the queue has not. Jitter keeps
-//! the order; only the packets picked for reordering come late, and those behind them do not wait.
+//! Loss strikes at one of its two places, as [`LossAt`] says. A packet that is dropped before the
+//! transmission leaves its time to the next; one that is lost behind it has used the link. `CoDel` decides
+//! when the packet leaves the queue; as departures of a FIFO follow from what is ahead, that is known when
+//! it enters. Jitter keeps the order; only the packets picked for reordering come late, and those behind
+//! them do not wait.
 //!
 //! # Randomness
 //!
-//! The fate of packet *i* depends on the seed and on *i* only, never on how many draws others took: two
-//! runs that differ in one packet's length still lose the same packets.
+//! The accidents of packet *i* depend on the seed and on *i* only, never on how many draws others took: two
+//! runs that differ in one packet's length still lose the same packets. All arithmetic is of integers or
+//! rounded exactly, so that every machine, with and without optimisation, gives the same fates.
 #![forbid(unsafe_code)]
 
+mod bursts;
+pub mod check;
+mod codel;
 mod config;
 mod counters;
 mod draw;
+mod histogram;
 mod link;
+pub mod overhead;
 mod packet;
+mod policer;
+mod schedule;
 #[cfg(test)]
 mod tests;
+mod trace;
+mod transmitter;
+pub mod units;
+mod waiting;
 
-pub use config::{LinkConfig, Outage, Queue, Reorder};
+pub use bursts::GilbertElliott;
+pub use config::{
+    Change, Codel, ConfigError, LinkConfig, LossAt, MAX_CHANGES, MAX_DELAY, Outage, Policer, Queue,
+    Remark, Reorder, Setting,
+};
 pub use counters::Counters;
+pub use histogram::Histogram;
 pub use link::Link;
 pub use packet::{DropReason, Fate, Packet};
+pub use trace::{MAX_OPPORTUNITIES, OPPORTUNITY_BYTES, Trace, TraceError};
+
+/// Nanoseconds, as far as 64 bits go: more than 500 years.
+fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,5 +1,10 @@
 //! Each field of the configuration does what it says, and nothing else.
 
+mod codel;
+mod golden;
+mod properties;
+mod schedule;
+
 use std::time::{Duration, Instant};
 
 use super::*;

@@ -1,0 +1,59 @@
+//! What must hold of every parser for every input: one function each, panicking where it does not.
+//!
+//! The fuzz targets in `fuzz/` call these, and so do the tests that replay the committed corpora: what
+//! fuzzing finds stays found. Not part of the crate's interface.
+
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
+
+use crate::config::Queue;
+use crate::trace::{Cursor, Trace};
+use crate::units::{Delay, Rate, Share};
+
+/// A trace that is accepted can be used: packets leave in order, and no earlier than they came.
+pub fn trace_parse(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let Ok(trace) = Trace::parse(text) else {
+        return;
+    };
+    assert!(text.lines().any(|line| !line.trim().is_empty()));
+    let mut cursor = Cursor::default();
+    let (mut now, mut last) = (0, 0);
+    for bytes in [1, 40, 1500, 1501, 9000, 1 << 32, 64, 1, 3000] {
+        let opens = trace.opens(cursor, last.max(now));
+        let sent = trace.spend(&mut cursor, opens, bytes);
+        assert!(opens >= now && opens >= last && sent >= opens);
+        last = sent;
+        now = now * 3 + 7_000_001;
+    }
+}
+
+/// What is read as a value is printed so that it is read as the same value.
+pub fn units_parse(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    repeats::<Rate>(text);
+    repeats::<Delay>(text);
+    repeats::<Queue>(text);
+    if let Ok(Share(share)) = text.parse() {
+        assert!((0.0..=1.0).contains(&share));
+    }
+}
+
+fn repeats<T: FromStr<Err: Display> + Display + Debug + PartialEq>(text: &str) {
+    match text.parse::<T>() {
+        Ok(value) => {
+            let again = value.to_string().parse().ok();
+            assert_eq!(
+                again.as_ref(),
+                Some(&value),
+                "`{text}` is printed as {value}"
+            );
+        }
+        // It names the value, but not at any length.
+        Err(error) => assert!(error.to_string().len() < 300),
+    }
+}

@@ -1,0 +1,128 @@
+//! A histogram of times with a fixed number of buckets.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::nanos;
+use crate::units::Delay;
+
+/// Times up to 36 minutes in buckets that are at most 1/32 of their value wide.
+///
+/// Longer times count as 36 minutes in [`quantile`](Self::quantile), and as they are in the mean and maximum.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: Vec<u64>,
+    count: u64,
+    sum: u128,
+    max: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            buckets: vec![0; BUCKETS],
+            count: 0,
+            sum: 0,
+            max: 0,
+        }
+    }
+}
+
+impl Histogram {
+    /// Counts a time.
+    pub fn record(&mut self, time: Duration) {
+        self.record_nanos(nanos(time));
+    }
+
+    pub(crate) fn record_nanos(&mut self, time: u64) {
+        if let Some(bucket) = self.buckets.get_mut(bucket(time)) {
+            *bucket += 1;
+        }
+        self.count += 1;
+        self.sum += u128::from(time);
+        self.max = self.max.max(time);
+    }
+
+    /// Counts all that `other` has counted.
+    pub fn merge(&mut self, other: &Self) {
+        for (bucket, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *bucket += more;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+    }
+
+    /// How many times were counted.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The time that a share `q`, 0 to 1, of all times does not exceed: not below the true one, and at
+    /// most 1/32 above it. Zero where nothing was counted.
+    pub fn quantile(&self, q: f64) -> Duration {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_precision_loss,
+            clippy::cast_sign_loss,
+            reason = "a float that is too large or no number becomes the nearest count"
+        )]
+        let rank = ((self.count as f64 * q).ceil() as u64).clamp(1, self.count.max(1));
+        let mut seen = 0;
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            seen += bucket;
+            if seen >= rank {
+                return Duration::from_nanos(last_of(index).min(self.max));
+            }
+        }
+        Duration::ZERO
+    }
+
+    /// The mean, zero where nothing was counted.
+    pub fn mean(&self) -> Duration {
+        let mean = self.sum / u128::from(self.count.max(1));
+        Duration::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX))
+    }
+
+    /// The longest time.
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.max)
+    }
+}
+
+/// Mean, three quantiles and maximum in one line.
+impl fmt::Display for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "mean {:.1}  p50 {:.1}  p90 {:.1}  p99 {:.1}  max {:.1}",
+            Delay(self.mean()),
+            Delay(self.quantile(0.5)),
+            Delay(self.quantile(0.9)),
+            Delay(self.quantile(0.99)),
+            Delay(self.max()),
+        )
+    }
+}
+
+/// Buckets for each doubling: 32, so that a bucket is as wide as 1/32 of its first value.
+const STEP_BITS: u32 = 5;
+
+/// Times have at most so many bits: 2^41 ns are 36 minutes, longer than any queue that is worth a picture.
+const TIME_BITS: u32 = 41;
+
+const BUCKETS: usize = ((TIME_BITS - STEP_BITS + 1) << STEP_BITS) as usize;
+
+fn bucket(time: u64) -> usize {
+    let time = time.min((1 << TIME_BITS) - 1);
+    let shift = (u64::BITS - time.leading_zeros()).saturating_sub(STEP_BITS + 1);
+    let index = (u64::from(shift) << STEP_BITS) + (time >> shift);
+    usize::try_from(index).unwrap_or(usize::MAX)
+}
+
+/// The last time that belongs to bucket `index`.
+fn last_of(index: usize) -> u64 {
+    let index = index as u64;
+    let shift = (index >> STEP_BITS).saturating_sub(1);
+    ((index - (shift << STEP_BITS) + 1) << shift) - 1
+}

@@ -1,0 +1,27 @@
+//! What a packet takes on the wire beyond its own length, by how its length is counted.
+
+/// The length is all there is.
+pub const NONE: usize = 0;
+
+/// IP packets on Ethernet: header 14, checksum 4, preamble and gap between frames 20.
+pub const ETHERNET: usize = 14 + 4 + 20;
+
+/// IP packets on Ethernet with an IEEE 802.1Q tag.
+pub const VLAN: usize = ETHERNET + 4;
+
+/// IP packets in `PPPoE` (RFC 2516) on Ethernet.
+pub const PPPOE: usize = ETHERNET + 8;
+
+/// UDP payloads in IPv4 packets whose length is all there is.
+pub const UDP_IPV4: usize = 20 + 8;
+
+/// UDP payloads in IPv6 packets whose length is all there is.
+pub const UDP_IPV6: usize = 40 + 8;
+
+/// Names for people, with their values.
+pub const NAMED: &[(&str, usize)] = &[
+    ("ip", NONE),
+    ("ethernet", ETHERNET),
+    ("vlan", VLAN),
+    ("pppoe", PPPOE),
+];

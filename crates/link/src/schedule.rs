@@ -1,0 +1,53 @@
+//! A value that changes at times known beforehand.
+
+/// The value, and what it will be. Asked for times that never go back.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule<T> {
+    value: T,
+    /// Time and value, the next change last.
+    later: Vec<(u64, T)>,
+}
+
+impl<T: Copy> Schedule<T> {
+    /// `value` until the first of `changes`, which come in the order of their times.
+    pub(crate) fn new(value: T, changes: impl Iterator<Item = (u64, T)>) -> Self {
+        let mut later: Vec<(u64, T)> = changes.collect();
+        // A list out of order is refused by the check of the configuration, which not everyone makes.
+        later.sort_by_key(|&(at, _)| at);
+        later.reverse();
+        Self { value, later }
+    }
+
+    /// The value at `time`.
+    pub(crate) fn at(&mut self, time: u64) -> T {
+        while let Some(&(at, value)) = self.later.last()
+            && at <= time
+        {
+            self.value = value;
+            self.later.pop();
+        }
+        self.value
+    }
+
+    /// When it changes next.
+    pub(crate) fn next_change(&self) -> Option<u64> {
+        self.later.last().map(|&(at, _)| at)
+    }
+}
+
+/// True within any of `windows`, from the first moment up to, but without, the second.
+pub(crate) fn within(windows: impl Iterator<Item = (u64, u64)>) -> Schedule<bool> {
+    let mut windows: Vec<(u64, u64)> = windows.filter(|(from, until)| from < until).collect();
+    windows.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::with_capacity(windows.len());
+    for (from, until) in windows {
+        match merged.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(until),
+            _ => merged.push((from, until)),
+        }
+    }
+    let edges = merged
+        .into_iter()
+        .flat_map(|(from, until)| [(from, true), (until, false)]);
+    Schedule::new(false, edges)
+}

@@ -1,0 +1,164 @@
+//! Links that were recorded: mahimahi's trace format.
+//!
+//! Each line is a time in milliseconds at which 1500 bytes may be sent; several lines with one time are
+//! several such opportunities. Behind the last line the trace begins again. An opportunity that finds
+//! nothing to send is lost; a packet may take several, and what it leaves of one is for the next packet.
+
+use std::fmt;
+
+/// Bytes that each line of a trace lets through.
+pub const OPPORTUNITY_BYTES: u64 = 1500;
+
+/// Most lines of a trace: 12 Gbit/s for a second, or 12 Mbit/s for a quarter of an hour.
+pub const MAX_OPPORTUNITIES: usize = 1 << 20;
+
+/// Longest time of a trace, a day: chosen so that times stay far from where arithmetic ends.
+const MAX_PERIOD_MS: u32 = 24 * 60 * 60 * 1000;
+
+/// When how much may be sent, over and over.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Trace {
+    /// In order, not empty, and the last is not 0: it is also the period.
+    at_ms: Vec<u32>,
+}
+
+/// Why a text is no trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// A line is something else.
+    #[error(
+        "line {line} of the trace is not a time in whole milliseconds below {MAX_PERIOD_MS}, such as 250"
+    )]
+    NotATime {
+        /// From 1.
+        line: usize,
+    },
+    /// A time is earlier than the one before.
+    #[error("line {line} of the trace is earlier than the line before; sort the file by time")]
+    Backwards {
+        /// From 1.
+        line: usize,
+    },
+    /// There is no line with a time above 0.
+    #[error(
+        "the trace has no time above 0; it needs one line for each 1500 bytes, such as 1, 2, 3"
+    )]
+    Empty,
+    /// There are more lines than we keep.
+    #[error("the trace has more than {MAX_OPPORTUNITIES} lines; cut it, as it repeats itself")]
+    TooLong,
+}
+
+/// How far a trace has been used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cursor {
+    /// Number of the opportunity in use, counted over all repetitions.
+    number: u64,
+    /// Bytes of it that are spent, less than all.
+    spent: u64,
+}
+
+impl Trace {
+    /// Reads mahimahi's format. Empty lines and spaces around numbers are allowed.
+    pub fn parse(text: &str) -> Result<Self, TraceError> {
+        let mut at_ms = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let line_number = number + 1;
+            let line = line.trim();
+            if line.is_empty() {
+                continue;
+            }
+            let not_a_time = TraceError::NotATime { line: line_number };
+            // A sign is nothing that mahimahi writes, but `parse` would take it.
+            if !line.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(not_a_time);
+            }
+            let time: u32 = line.parse().map_err(|_| not_a_time)?;
+            if time >= MAX_PERIOD_MS {
+                return Err(not_a_time);
+            }
+            if at_ms.last().is_some_and(|&last| time < last) {
+                return Err(TraceError::Backwards { line: line_number });
+            }
+            if at_ms.len() == MAX_OPPORTUNITIES {
+                return Err(TraceError::TooLong);
+            }
+            at_ms.push(time);
+        }
+        match at_ms.last() {
+            None | Some(0) => Err(TraceError::Empty),
+            Some(_) => Ok(Self { at_ms }),
+        }
+    }
+
+    /// Bytes per second that it lets through at most, rounded down.
+    pub fn mean_rate(&self) -> u64 {
+        self.at_ms.len() as u64 * OPPORTUNITY_BYTES * 1000 / self.period_ms()
+    }
+
+    fn period_ms(&self) -> u64 {
+        self.at_ms.last().map_or(1, |&last| u64::from(last))
+    }
+
+    /// When opportunity `number` comes.
+    fn time(&self, number: u64) -> u64 {
+        let count = self.at_ms.len() as u64;
+        let (round, line) = (number / count, number % count);
+        let line = usize::try_from(line).unwrap_or(usize::MAX);
+        let within = self.at_ms.get(line).map_or(0, |&at| u64::from(at));
+        (round.saturating_mul(self.period_ms()))
+            .saturating_add(within)
+            .saturating_mul(NANOS_PER_MS)
+    }
+
+    /// Number of the first opportunity at or after `time`.
+    fn first_from(&self, time: u64) -> u64 {
+        let time_ms = time.div_ceil(NANOS_PER_MS);
+        // The end of a round belongs to that round, whose last line it is.
+        let round = time_ms.saturating_sub(1) / self.period_ms();
+        let within = time_ms - round * self.period_ms();
+        let line = self.at_ms.partition_point(|&at| u64::from(at) < within);
+        round * self.at_ms.len() as u64 + line as u64
+    }
+
+    /// Where the next byte goes from `from` on.
+    fn forward(&self, cursor: Cursor, from: u64) -> Cursor {
+        if self.time(cursor.number) >= from {
+            return cursor;
+        }
+        Cursor {
+            number: self.first_from(from),
+            spent: 0,
+        }
+    }
+
+    /// When something that is ready at `from` begins to be sent.
+    pub(crate) fn opens(&self, cursor: Cursor, from: u64) -> u64 {
+        self.time(self.forward(cursor, from).number)
+    }
+
+    /// Sends `bytes` that are ready at `from`, and tells when the last of them goes.
+    pub(crate) fn spend(&self, cursor: &mut Cursor, from: u64, bytes: u64) -> u64 {
+        *cursor = self.forward(*cursor, from);
+        // Bytes of this opportunity and those behind it that are spent in the end.
+        let end = cursor.spent + bytes.max(1);
+        let last = cursor.number + (end - 1) / OPPORTUNITY_BYTES;
+        *cursor = Cursor {
+            number: cursor.number + end / OPPORTUNITY_BYTES,
+            spent: end % OPPORTUNITY_BYTES,
+        };
+        self.time(last)
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace")
+            .field("opportunities", &self.at_ms.len())
+            .field("period_ms", &self.period_ms())
+            .finish()
+    }
+}
+
+const NANOS_PER_MS: u64 = 1_000_000;

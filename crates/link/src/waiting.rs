@@ -1,0 +1,70 @@
+//! What waits for transmission: lengths and times to leave, no packets.
+
+use std::collections::VecDeque;
+
+use crate::config::Queue;
+
+/// Packets that may wait, whatever the configuration says: 24 MiB of this list, and more of the caller's.
+const MAX_WAITING: usize = 1 << 20;
+
+/// Packets in the order in which they leave.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waiting {
+    packets: VecDeque<Entry>,
+    bytes: u64,
+}
+
+/// A packet, or what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// When its first bit leaves.
+    pub(crate) begins: u64,
+    /// When its last bit has left.
+    pub(crate) ends: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Waiting {
+    /// Forgets those that have left by `now`.
+    pub(crate) fn leave(&mut self, now: u64) {
+        while let Some(head) = self.packets.front()
+            && head.ends <= now
+        {
+            self.bytes -= head.bytes;
+            self.packets.pop_front();
+        }
+    }
+
+    /// Whether there is room for `bytes` more at `now`.
+    pub(crate) fn fits(&self, now: u64, queue: Queue, bytes: u64) -> bool {
+        let room = match queue {
+            Queue::Bytes(limit) => {
+                let room = (limit as u64).saturating_sub(bytes);
+                // What is left takes a division: only where it matters.
+                self.bytes <= room || self.unsent(now) <= room
+            }
+            Queue::Packets(limit) => self.packets.len() < limit,
+        };
+        self.packets.is_empty() || (room && self.packets.len() < MAX_WAITING)
+    }
+
+    pub(crate) fn enter(&mut self, entry: Entry) {
+        self.bytes += entry.bytes;
+        self.packets.push_back(entry);
+    }
+
+    /// Bytes of all packets, of one that is being sent too.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes that have not been sent at `now`, by when what has left is forgotten.
+    pub(crate) fn unsent(&self, now: u64) -> u64 {
+        let sent = self.packets.front().map_or(0, |head| {
+            let (time, all) = (now.saturating_sub(head.begins), head.ends - head.begins);
+            let sent = u128::from(head.bytes) * u128::from(time) / u128::from(all.max(1));
+            u64::try_from(sent).unwrap_or(u64::MAX).min(head.bytes)
+        });
+        self.bytes - sent
+    }
+}
