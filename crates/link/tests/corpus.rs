@@ -1,0 +1,60 @@
+//! Replays the committed fuzz corpora through the functions that the fuzz targets call.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "the test harness shows it where a file fails: its name is the last line"
+)]
+
+use std::fs;
+use std::path::Path;
+
+use quictun_link::check;
+
+/// Runs `check` on each file of one corpus.
+fn replay(target: &str, check: fn(&[u8])) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus")
+        .join(target);
+    let mut files: Vec<_> = fs::read_dir(&corpus)
+        .unwrap_or_else(|error| panic!("{}: {error}", corpus.display()))
+        .map(|entry| entry.expect("readable directory").path())
+        .collect();
+    files.sort();
+    assert!(files.len() >= 5, "{}: the corpus is gone", corpus.display());
+    for file in files {
+        println!("{}", file.display());
+        check(&fs::read(&file).expect("readable file"));
+    }
+}
+
+#[test]
+fn trace_parse() {
+    replay("trace_parse", check::trace_parse);
+}
+
+#[test]
+fn units_parse() {
+    replay("units_parse", check::units_parse);
+}
+
+/// A fuzz target of this crate and a test belong together.
+#[test]
+fn every_corpus_is_replayed() {
+    let targets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/fuzz_targets");
+    let mut names: Vec<String> = fs::read_dir(targets)
+        .expect("readable directory")
+        .map(|entry| entry.expect("readable directory").path())
+        .filter(|path| {
+            let text = fs::read_to_string(path).expect("readable file");
+            text.contains("quictun_link::check")
+        })
+        .map(|path| {
+            path.file_stem()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    assert_eq!(names, ["trace_parse", "units_parse"]);
+}
