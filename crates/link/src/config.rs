@@ -25,6 +25,9 @@ pub struct LinkConfig {
     /// Propagation delay.
     pub delay: Duration,
     /// Extra delay, even between nothing and this, that keeps packets in order.
+    ///
+    /// A packet waits for the one ahead, so where many come within this time most are late by nearly all
+    /// of it: sparse packets see the jitter, dense ones see more delay.
     pub jitter: Duration,
     /// Share of packets lost independently of each other, 0 to 1.
     pub loss: f64,

@@ -14,6 +14,31 @@
 //! 3. [`Link::send`] for every packet, at times that never go back.
 //! 4. [`Link::counters`] and [`Link::waits`] tell what became of them.
 //!
+//! ```
+//! use std::time::{Duration, Instant};
+//!
+//! use quictun_link::units::Rate;
+//! use quictun_link::{DropReason, Fate, Link, LinkConfig, Queue, overhead};
+//!
+//! let config = LinkConfig {
+//!     rate: Some("600mbit".parse::<Rate>()?.0),
+//!     overhead: overhead::ETHERNET,
+//!     delay: Duration::from_millis(10),
+//!     queue: Queue::Packets(2),
+//!     ..LinkConfig::default()
+//! };
+//! config.check()?;
+//! let start = Instant::now();
+//! let mut link = Link::new(config, 1, start);
+//! for packet in 1..=2 {
+//!     let at = start + Duration::from_millis(10) + Duration::from_nanos(20_507) * packet;
+//!     assert!(matches!(link.send(start, 1500), Fate::Delivered { at: out, .. } if out == at));
+//! }
+//! assert_eq!(link.send(start, 1500), Fate::Dropped(DropReason::QueueFull));
+//! assert_eq!(link.counters().to_string(), "3 sent, 2 delivered; dropped: 1 queue full");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # What happens to a packet, in order
 //!
 //! ```text

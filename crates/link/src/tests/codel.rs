@@ -203,6 +203,25 @@ fn codel_marks_in_place_of_dropping_what_can_be_marked() {
 }
 
 #[test]
+fn codel_drops_nothing_where_one_packet_takes_longer_than_its_target() {
+    let start = Instant::now();
+    let config = LinkConfig {
+        rate: Some(100_000),
+        codel: Some(Codel::default()),
+        ..LinkConfig::default()
+    };
+    let mut link = Link::new(config, 1, start);
+    link.send(start, 1000);
+    for index in 0..100u32 {
+        // Each waits for the one ahead and for no other.
+        let now = start + 10 * MS * index;
+        assert_eq!(link.wait(now), 10 * MS);
+        let fate = link.send(now, 1000);
+        assert!(matches!(fate, Fate::Delivered { .. }), "{index}");
+    }
+}
+
+#[test]
 fn a_threshold_marks_what_waited_longer_and_can_be_marked() {
     let start = Instant::now();
     let config = LinkConfig {
