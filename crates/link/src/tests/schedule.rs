@@ -123,6 +123,24 @@ fn a_packet_lost_at_the_entry_takes_none_of_the_rate() {
 }
 
 #[test]
+fn a_byte_that_is_sent_makes_room_for_another() {
+    let start = Instant::now();
+    let config = LinkConfig {
+        rate: Some(1_000_000),
+        queue: Queue::Bytes(2000),
+        ..LinkConfig::default()
+    };
+    let mut link = Link::new(config, 1, start);
+    out(&mut link, start, 1000);
+    out(&mut link, start, 1000);
+    let half = start + MS / 2;
+    assert_eq!(link.backlog(half), 1500);
+    let full = Fate::Dropped(DropReason::QueueFull);
+    assert_eq!(link.send(half, 501), full);
+    assert_eq!(out(&mut link, half, 500), 2 * MS);
+}
+
+#[test]
 fn a_queue_of_packets_counts_packets() {
     let start = Instant::now();
     let config = LinkConfig {
