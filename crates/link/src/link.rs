@@ -92,10 +92,8 @@ impl Link {
     }
 
     /// Bytes that have entered the queue and have not been sent.
-    pub fn backlog(&mut self, now: Instant) -> usize {
-        let now = nanos(now.saturating_duration_since(self.start)).max(self.now);
-        self.now = now;
-        self.waiting.leave(now);
+    pub fn backlog(&self, now: Instant) -> usize {
+        let now = nanos(now.saturating_duration_since(self.start));
         usize::try_from(self.waiting.unsent(now)).unwrap_or(usize::MAX)
     }
 

@@ -58,13 +58,18 @@ impl Waiting {
         self.bytes
     }
 
-    /// Bytes that have not been sent at `now`, by when what has left is forgotten.
+    /// Bytes that have not been sent at `now`.
     pub(crate) fn unsent(&self, now: u64) -> u64 {
-        let sent = self.packets.front().map_or(0, |head| {
-            let (time, all) = (now.saturating_sub(head.begins), head.ends - head.begins);
-            let sent = u128::from(head.bytes) * u128::from(time) / u128::from(all.max(1));
-            u64::try_from(sent).unwrap_or(u64::MAX).min(head.bytes)
-        });
-        self.bytes - sent
+        let mut bytes = self.bytes;
+        for packet in &self.packets {
+            if packet.ends > now {
+                let time = now.saturating_sub(packet.begins);
+                let all = packet.ends - packet.begins;
+                let sent = u128::from(packet.bytes) * u128::from(time) / u128::from(all.max(1));
+                return bytes - u64::try_from(sent).unwrap_or(bytes).min(packet.bytes);
+            }
+            bytes -= packet.bytes;
+        }
+        bytes
     }
 }
