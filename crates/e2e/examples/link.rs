@@ -12,7 +12,7 @@ use quictun_link::{
 };
 
 /// Packets in a round: long enough for the clock, short enough to find an undisturbed one.
-const PACKETS: u32 = 100_000;
+const PACKETS: u32 = 10_000;
 
 fn main() -> std::io::Result<()> {
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok());
@@ -47,7 +47,7 @@ fn main() -> std::io::Result<()> {
         ("a trace in place of the rate", traced),
     ];
     for (name, config) in kinds {
-        let best = (0..rounds.unwrap_or(30)).map(|_| round(&config)).min();
+        let best = (0..rounds.unwrap_or(500)).map(|_| round(&config)).min();
         let nanos = best.unwrap_or_default().as_secs_f64() * 1e9 / f64::from(PACKETS);
         writeln!(std::io::stdout(), "{nanos:6.1} ns per packet: {name}")?;
     }
