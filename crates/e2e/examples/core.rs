@@ -18,9 +18,8 @@ fn main() -> std::io::Result<()> {
     let client = network.add_client("client", config::client(1), server);
     let wire = LinkConfig {
         rate: Some(10_000_000_000 / 8),
-        overhead: 28,
         delay: Duration::from_micros(100),
-        mtu: 1472,
+        mtu: 1500,
         queue: Queue::Bytes(4 << 20),
         ..LinkConfig::default()
     };

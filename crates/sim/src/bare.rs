@@ -12,8 +12,8 @@ use quinn_proto::{
 };
 
 use crate::config;
-use crate::host::Departure;
 use crate::original::depart;
+use crate::packet::Departure;
 use crate::seed::Random;
 use crate::tls;
 
@@ -135,13 +135,13 @@ impl Bare {
         now: Instant,
         from: SocketAddr,
         ecn: Option<u8>,
-        bytes: &[u8],
+        bytes: BytesMut,
     ) {
         let mut response = Vec::new();
         let ecn = ecn.and_then(EcnCodepoint::from_bits);
-        let event =
-            self.endpoint
-                .handle(now, from, None, ecn, BytesMut::from(bytes), &mut response);
+        let event = self
+            .endpoint
+            .handle(now, from, None, ecn, bytes, &mut response);
         match event {
             Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection.handle_event(event),
             Some(DatagramEvent::Response(transmit)) => depart(&mut self.out, &transmit, &response),

@@ -13,6 +13,7 @@ use quictun_engine::{
 use quictun_wire::code::FlowCode;
 
 use crate::app::App;
+use crate::packet::Departure;
 use crate::script::Script;
 use crate::socket::{self, Board, MemSocket};
 
@@ -56,14 +57,6 @@ impl Dial {
             code: FlowCode::Refused,
         }
     }
-}
-
-/// A datagram that leaves a host.
-#[derive(Debug)]
-pub(crate) struct Departure {
-    pub(crate) to: SocketAddr,
-    pub(crate) ecn: Option<u8>,
-    pub(crate) bytes: Vec<u8>,
 }
 
 /// A host with an engine.
@@ -235,11 +228,10 @@ impl Host {
         now: Instant,
         from: SocketAddr,
         ecn: Option<u8>,
-        bytes: &[u8],
+        bytes: BytesMut,
     ) {
         let local = Some(self.address.ip());
-        self.engine
-            .handle_datagram(now, from, local, ecn, BytesMut::from(bytes));
+        self.engine.handle_datagram(now, from, local, ecn, bytes);
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
@@ -352,14 +344,12 @@ impl Host {
         let mut worked = false;
         while let Some(batch) = self.engine.poll_transmit(now, &mut self.buffer) {
             worked = true;
-            let bytes = &self.buffer[..batch.size];
+            // One copy for the batch, of which the datagrams are parts.
+            let mut bytes = BytesMut::from(&self.buffer[..batch.size]);
             let segment = batch.segment_size.unwrap_or(batch.size).max(1);
-            for datagram in bytes.chunks(segment) {
-                out.push(Departure {
-                    to: batch.destination,
-                    ecn: batch.ecn,
-                    bytes: datagram.to_vec(),
-                });
+            while !bytes.is_empty() {
+                let datagram = bytes.split_to(segment.min(bytes.len()));
+                out.push(Departure::udp(batch.destination, batch.ecn, datagram));
             }
         }
         worked

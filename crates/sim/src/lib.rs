@@ -40,27 +40,38 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod agenda;
 mod app;
 mod bare;
 pub mod config;
+mod constant;
 mod host;
+mod machine;
 mod network;
 mod original;
+mod packet;
 mod pattern;
+mod plain;
+mod run;
 mod script;
 mod seed;
 mod socket;
+mod tcp;
 mod tls;
+mod topology;
 mod transcript;
 
 pub use app::{App, Incoming, Outcome, Outgoing};
 pub use bare::Bare;
+pub use constant::Constant;
 pub use host::{Dial, Host};
-pub use network::{AppId, HostId, Network};
+pub use network::{AppId, HostId, Network, TrafficId};
 pub use original::{Original, OriginalOptions};
+pub use plain::{Traffic, TrafficReport};
 pub use quictun_engine as engine;
 pub use quictun_link::{Counters, LinkConfig, Outage, Queue, Reorder};
 pub use script::{Read, Script, Write};
 pub use seed::{Random, Seed};
 pub use socket::MemSocket;
+pub use tcp::{Load, Tcp, TcpAlgorithm};
 pub use transcript::{Detail, Transcript};

@@ -1,32 +1,35 @@
-//! Time, links, and the hosts they join.
+//! Hosts, links, and what happens to them.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{ClientRole, EngineConfig, ServerRole};
-use quictun_link::{Counters, Fate, Link, LinkConfig, Packet};
-use quinn_proto::EcnCodepoint;
+use quictun_link::{Counters, Link, LinkConfig};
 
+use crate::agenda::{Agenda, Arrival};
 use crate::app::Outcome;
 use crate::bare::Bare;
-use crate::host::{Departure, Host};
+use crate::host::Host;
+use crate::machine::Machine;
 use crate::original::{Original, OriginalOptions};
+use crate::packet::{Body, Departure, Packet};
+use crate::plain::{Plain, Side, Traffic, TrafficReport};
 use crate::script::Script;
 use crate::seed::Seed;
+use crate::topology::{Topology, make_link};
 use crate::transcript::{Detail, Transcript};
 
 /// UDP port of every host.
 const PORT: u16 = 7500;
 
 /// Lines of the transcript shown with a failure.
-const TAIL: usize = 60;
+pub(crate) const TAIL: usize = 60;
 
-/// Names a host of one network.
+/// Names a host or a router of one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostId(usize);
+pub struct HostId(pub(crate) usize);
 
 /// Names an application of one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,43 +38,33 @@ pub struct AppId {
     index: usize,
 }
 
+/// Names a stream of cross traffic of one network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrafficId {
+    from: HostId,
+    to: HostId,
+    side: Side,
+}
+
 /// Hosts, links and the time.
 #[derive(Debug)]
 pub struct Network {
     seed: Seed,
-    start: Instant,
-    now: Instant,
-    hosts: Vec<Machine>,
+    pub(crate) start: Instant,
+    pub(crate) now: Instant,
+    pub(crate) hosts: Vec<Machine>,
     /// Hosts with work to do at this instant.
-    dirty: Vec<bool>,
-    addresses: BTreeMap<SocketAddr, usize>,
-    addresses_given: u8,
-    links: BTreeMap<(usize, usize), Link>,
-    under_way: BinaryHeap<Reverse<Arrival>>,
-    sequence: u64,
-    datagrams: u64,
-    transcript: Transcript,
-    departures: Vec<Departure>,
-}
-
-/// What a host runs.
-#[derive(Debug)]
-enum Machine {
-    Engine(Box<Host>),
-    Original(Box<Original>),
-    Bare(Box<Bare>),
-}
-
-/// A datagram under way, ordered by arrival, then by departure.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Arrival {
-    at: Instant,
-    sequence: u64,
-    to: usize,
-    destination: SocketAddr,
-    from: SocketAddr,
-    ecn: Option<u8>,
-    bytes: Vec<u8>,
+    pub(crate) dirty: Vec<bool>,
+    /// When each host wants to be woken, as of its last work; nanoseconds since the start.
+    pub(crate) timers: Vec<u64>,
+    pub(crate) addresses: BTreeMap<SocketAddr, usize>,
+    addresses_given: u16,
+    pub(crate) topology: Topology,
+    pub(crate) under_way: Agenda,
+    pub(crate) datagrams: u64,
+    pub(crate) packets: u64,
+    pub(crate) transcript: Transcript,
+    pub(crate) departures: Vec<Departure>,
 }
 
 impl Network {
@@ -86,12 +79,13 @@ impl Network {
             now: start,
             hosts: Vec::new(),
             dirty: Vec::new(),
+            timers: Vec::new(),
             addresses: BTreeMap::new(),
             addresses_given: 0,
-            links: BTreeMap::new(),
-            under_way: BinaryHeap::new(),
-            sequence: 0,
+            topology: Topology::default(),
+            under_way: Agenda::default(),
             datagrams: 0,
+            packets: 0,
             transcript: Transcript::default(),
             departures: Vec::new(),
         }
@@ -138,6 +132,18 @@ impl Network {
         self.add(Machine::Bare(Box::new(bare)))
     }
 
+    /// Adds a host for cross traffic.
+    pub fn add_plain(&mut self, name: &str) -> HostId {
+        let plain = Plain::new(name, self.next_address());
+        self.add(Machine::Plain(Box::new(plain)))
+    }
+
+    /// Adds a router: it passes on what it gets, on the way with the fewest links.
+    pub fn add_router(&mut self, name: &str) -> HostId {
+        let (name, address) = (name.to_owned(), self.next_address());
+        self.add(Machine::Router { name, address })
+    }
+
     /// Puts a restarted server, with nothing but `config`, in the place of another.
     pub fn replace(&mut self, id: HostId, config: EngineConfig<ServerRole>) {
         let (name, address) = (self.name(id).to_owned(), self.address(id));
@@ -145,21 +151,70 @@ impl Network {
         self.note(id.0, "is restarted".to_owned());
     }
 
-    /// Joins two hosts: `there` from `a` to `b`, `back` from `b` to `a`.
+    /// Joins two hosts or routers: `there` from `a` to `b`, `back` from `b` to `a`. Lengths that a link
+    /// is told are those of IP packets.
     pub fn link(&mut self, a: HostId, b: HostId, there: LinkConfig, back: LinkConfig) {
-        for (from, to, config) in [(a, b, there), (b, a, back)] {
-            let seed = self.seed.value() ^ ((from.0 as u64) << 40) ^ ((to.0 as u64) << 20);
-            self.links
-                .insert((from.0, to.0), Link::new(config, seed, self.start));
+        for (from, to, config) in [(a.0, b.0, there), (b.0, a.0, back)] {
+            let link = make_link(self.seed.value(), from, to, config, self.start);
+            self.topology.join(from, to, link);
         }
+    }
+
+    /// Joins hosts over one bottleneck: all on the left with all on the right, each by an access link
+    /// with no limits but `access_delay` one way. Returns the routers at the left and the right end of the bottleneck, which name
+    /// it where [`Network::counters`] and [`Network::set_link`] ask.
+    pub fn dumbbell(
+        &mut self,
+        left: &[HostId],
+        right: &[HostId],
+        there: LinkConfig,
+        back: LinkConfig,
+        access_delay: Duration,
+    ) -> (HostId, HostId) {
+        let ends = (self.add_router("left"), self.add_router("right"));
+        let access = LinkConfig {
+            delay: access_delay,
+            ..LinkConfig::default()
+        };
+        for (hosts, router) in [(left, ends.0), (right, ends.1)] {
+            for &host in hosts {
+                self.link(host, router, access.clone(), access.clone());
+            }
+        }
+        self.link(ends.0, ends.1, there, back);
+        ends
     }
 
     /// Changes one direction of a link from now on.
     pub fn set_link(&mut self, from: HostId, to: HostId, change: impl FnOnce(&mut LinkConfig)) {
-        if let Some(link) = self.links.get_mut(&(from.0, to.0)) {
+        if let Some(link) = self.topology.link_mut(from.0, to.0) {
             let mut config = link.config().clone();
             change(&mut config);
             link.reconfigure(config);
+        }
+    }
+
+    /// Starts cross traffic between two hosts made by [`Network::add_plain`].
+    pub fn add_traffic(&mut self, from: HostId, to: HostId, traffic: &Traffic) -> TrafficId {
+        let (start, now) = (self.start, self.now);
+        let [Machine::Plain(sender), Machine::Plain(receiver)] = self
+            .hosts
+            .get_disjoint_mut([from.0, to.0])
+            .expect("two hosts of this network")
+        else {
+            panic!("cross traffic is between plain hosts");
+        };
+        let side = sender.send(traffic, receiver, start, now);
+        receiver.receive(side, sender.address());
+        self.dirty[from.0] = true;
+        TrafficId { from, to, side }
+    }
+
+    /// What became of cross traffic so far.
+    pub fn traffic(&self, id: TrafficId) -> TrafficReport {
+        match (&self.hosts[id.from.0], &self.hosts[id.to.0]) {
+            (Machine::Plain(sender), Machine::Plain(receiver)) => sender.report(id.side, receiver),
+            _ => TrafficReport::default(),
         }
     }
 
@@ -176,16 +231,18 @@ impl Network {
 
     /// A datagram from an address that is not one of the hosts' enters a host now.
     pub fn inject(&mut self, from: SocketAddr, to: HostId, bytes: Vec<u8>) {
-        self.sequence += 1;
-        self.under_way.push(Reverse(Arrival {
-            at: self.now,
-            sequence: self.sequence,
-            to: to.0,
-            destination: self.address(to),
+        let packet = Packet {
             from,
-            ecn: None,
-            bytes,
-        }));
+            to: self.address(to),
+            ecn: 0,
+            body: Body::Udp(bytes.into_iter().collect()),
+        };
+        let arrival = Arrival {
+            node: to.0,
+            host: to.0,
+            packet,
+        };
+        self.under_way.push(self.nanos(self.now), arrival);
     }
 
     /// A host with an engine.
@@ -193,7 +250,7 @@ impl Network {
         self.dirty[id.0] = true;
         match &mut self.hosts[id.0] {
             Machine::Engine(host) => host,
-            Machine::Original(_) | Machine::Bare(_) => panic!("this host has no engine"),
+            _ => panic!("this host has no engine"),
         }
     }
 
@@ -202,7 +259,7 @@ impl Network {
         self.dirty[id.0] = true;
         match &mut self.hosts[id.0] {
             Machine::Original(original) => original,
-            Machine::Engine(_) | Machine::Bare(_) => panic!("this host is not an original"),
+            _ => panic!("this host is not an original"),
         }
     }
 
@@ -211,7 +268,7 @@ impl Network {
         self.dirty[id.0] = true;
         match &mut self.hosts[id.0] {
             Machine::Bare(bare) => bare,
-            Machine::Engine(_) | Machine::Original(_) => panic!("this host is not a bare client"),
+            _ => panic!("this host is not a bare client"),
         }
     }
 
@@ -247,41 +304,6 @@ impl Network {
         command(self.host(id).engine(), now)
     }
 
-    /// Lets time pass.
-    pub fn run_for(&mut self, time: Duration) {
-        let until = self.now + time;
-        while self.step(until) {}
-        self.now = until;
-    }
-
-    /// Lets time pass until something is true, which must happen within `most`. Returns how long it took.
-    pub fn run_until(
-        &mut self,
-        most: Duration,
-        mut done: impl FnMut(&mut Self) -> bool,
-    ) -> Duration {
-        let (from, until) = (self.now, self.now + most);
-        loop {
-            self.settle();
-            if done(self) {
-                return self.now - from;
-            }
-            assert!(
-                self.step(until),
-                "it did not happen within {most:?}\n{}",
-                self.transcript.tail(TAIL)
-            );
-        }
-    }
-
-    /// Lets time pass until nothing is under way and no engine wants to be woken, or until `most` has
-    /// passed; whether it became quiet.
-    pub fn run_to_silence(&mut self, most: Duration) -> bool {
-        let until = self.now + most;
-        while self.step(until) {}
-        self.under_way.is_empty() && self.next_timeout().is_none()
-    }
-
     /// Time since the network was made.
     pub fn elapsed(&self) -> Duration {
         self.now - self.start
@@ -304,23 +326,33 @@ impl Network {
 
     /// Where datagrams for a host go.
     pub fn address(&self, id: HostId) -> SocketAddr {
-        match &self.hosts[id.0] {
-            Machine::Engine(host) => host.address(),
-            Machine::Original(original) => original.address(),
-            Machine::Bare(bare) => bare.address(),
-        }
+        self.hosts[id.0].address()
     }
 
     /// What became of the packets of one direction of a link.
     pub fn counters(&self, from: HostId, to: HostId) -> Counters {
-        self.links
-            .get(&(from.0, to.0))
-            .map_or_else(Counters::default, Link::counters)
+        let link = self.topology.link(from.0, to.0);
+        link.map_or_else(Counters::default, Link::counters)
     }
 
-    /// Datagrams handed to links and hosts so far.
+    /// How long a packet that enters one direction of a link now waits before it is transmitted.
+    pub fn queue_delay(&self, from: HostId, to: HostId) -> Duration {
+        let Some(link) = self.topology.link(from.0, to.0) else {
+            return Duration::ZERO;
+        };
+        let bytes = link.backlog(self.now) as u128;
+        let nanos = bytes * 1_000_000_000 / u128::from(link.config().rate.unwrap_or(1).max(1));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// Packets that have reached a host so far.
     pub fn datagrams(&self) -> u64 {
         self.datagrams
+    }
+
+    /// Packets that have entered a link so far: over three links a packet counts three times.
+    pub fn packets(&self) -> u64 {
+        self.packets
     }
 
     /// What happened so far.
@@ -333,156 +365,10 @@ impl Network {
         self.transcript.set_detail(detail);
     }
 
-    /// Does what is to be done now, then jumps to the next thing that happens before `until`.
-    fn step(&mut self, until: Instant) -> bool {
-        self.settle();
-        let arrival = self.under_way.peek().map(|Reverse(arrival)| arrival.at);
-        let next = [arrival, self.next_timeout()].into_iter().flatten().min();
-        let Some(at) = next.filter(|&at| at <= until) else {
-            return false;
-        };
-        self.now = self.now.max(at);
-        self.arrive();
-        for (index, host) in self.hosts.iter().enumerate() {
-            let wants = host.next_timeout();
-            self.dirty[index] |= wants.is_some_and(|at| at <= self.now);
-        }
-        true
-    }
-
-    /// Hands over the datagrams that arrive now.
-    fn arrive(&mut self) {
-        while let Some(Reverse(arrival)) = self.under_way.peek() {
-            if arrival.at > self.now {
-                return;
-            }
-            let Some(Reverse(arrival)) = self.under_way.pop() else {
-                return;
-            };
-            self.datagrams += 1;
-            if self.address(HostId(arrival.to)) != arrival.destination {
-                continue;
-            }
-            if self.transcript.keeps(Detail::Datagrams) {
-                let what = format!("<- {} B from {}", arrival.bytes.len(), arrival.from);
-                self.note(arrival.to, what);
-            }
-            self.dirty[arrival.to] = true;
-            let now = self.now;
-            match &mut self.hosts[arrival.to] {
-                Machine::Engine(host) => {
-                    host.handle_datagram(now, arrival.from, arrival.ecn, &arrival.bytes);
-                }
-                Machine::Original(original) => {
-                    original.handle_datagram(now, arrival.from, arrival.ecn, &arrival.bytes);
-                }
-                Machine::Bare(bare) => {
-                    bare.handle_datagram(now, arrival.from, arrival.ecn, &arrival.bytes);
-                }
-            }
-        }
-    }
-
-    /// Lets every host with work do it.
-    fn settle(&mut self) {
-        for index in 0..self.hosts.len() {
-            if !std::mem::take(&mut self.dirty[index]) {
-                continue;
-            }
-            let mut departures = std::mem::take(&mut self.departures);
-            let now = self.now;
-            let notes = match &mut self.hosts[index] {
-                Machine::Engine(host) => {
-                    host.run(now, &mut departures);
-                    host.take_notes()
-                }
-                Machine::Original(original) => {
-                    original.run(now, &mut departures);
-                    original.take_notes()
-                }
-                Machine::Bare(bare) => {
-                    bare.run(now, &mut departures);
-                    bare.take_notes()
-                }
-            };
-            if self.transcript.keeps(Detail::Events) {
-                for note in notes {
-                    self.note(index, note);
-                }
-            }
-            for departure in departures.drain(..) {
-                self.depart(index, &departure);
-            }
-            self.departures = departures;
-        }
-    }
-
-    /// A datagram enters its link.
-    fn depart(&mut self, from: usize, departure: &Departure) {
-        let source = self.address(HostId(from));
-        let length = departure.bytes.len();
-        let to = self.addresses.get(&departure.to).copied();
-        let link = to.and_then(|to| Some((to, self.links.get_mut(&(from, to))?)));
-        let Some((to, link)) = link else {
-            if self.transcript.keeps(Detail::Datagrams) {
-                self.note(
-                    from,
-                    format!("-> {length} B to {}: no way there", departure.to),
-                );
-            }
-            return;
-        };
-        let packet = Packet {
-            length,
-            ecn_capable: departure.ecn.is_some_and(|ecn| ecn != 0),
-        };
-        let fate = link.send(self.now, packet);
-        if self.transcript.keeps(Detail::Datagrams) {
-            self.note(
-                from,
-                format!("-> {length} B to {}: {}", departure.to, self.describe(fate)),
-            );
-        }
-        let Fate::Delivered { at, copy, marked } = fate else {
-            return;
-        };
-        for at in [Some(at), copy].into_iter().flatten() {
-            self.sequence += 1;
-            self.under_way.push(Reverse(Arrival {
-                at,
-                sequence: self.sequence,
-                to,
-                destination: departure.to,
-                from: source,
-                ecn: if marked {
-                    Some(EcnCodepoint::Ce as u8)
-                } else {
-                    departure.ecn
-                },
-                bytes: departure.bytes.clone(),
-            }));
-        }
-    }
-
-    fn describe(&self, fate: Fate) -> String {
-        let seconds = |at: Instant| (at - self.start).as_secs_f64();
-        match fate {
-            Fate::Delivered { at, copy, marked } => {
-                let again = copy.map_or_else(String::new, |copy| {
-                    format!(" and again at {:.6} s", seconds(copy))
-                });
-                let mark = if marked { ", marked CE" } else { "" };
-                format!("arrives at {:.6} s{again}{mark}", seconds(at))
-            }
-            Fate::Dropped(reason) => format!("dropped: {reason:?}"),
-        }
-    }
-
-    fn next_timeout(&self) -> Option<Instant> {
-        self.hosts.iter().filter_map(Machine::next_timeout).min()
-    }
-
     fn add(&mut self, machine: Machine) -> HostId {
+        self.topology
+            .add_node(matches!(machine, Machine::Router { .. }));
+        self.timers.push(u64::MAX);
         let id = HostId(self.hosts.len());
         self.hosts.push(machine);
         self.dirty.push(true);
@@ -493,41 +379,30 @@ impl Network {
 
     fn next_address(&mut self) -> SocketAddr {
         self.addresses_given += 1;
-        SocketAddr::new(
-            IpAddr::V4(Ipv4Addr::new(10, 0, 0, self.addresses_given)),
-            PORT,
-        )
+        let [high, low] = self.addresses_given.to_be_bytes();
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, high, low)), PORT)
     }
 
     fn engine_host(&self, id: HostId) -> &Host {
         match &self.hosts[id.0] {
             Machine::Engine(host) => host,
-            Machine::Original(_) | Machine::Bare(_) => panic!("this host has no engine"),
+            _ => panic!("this host has no engine"),
         }
     }
 
     fn name(&self, id: HostId) -> &str {
-        match &self.hosts[id.0] {
-            Machine::Engine(host) => host.name(),
-            Machine::Original(original) => original.name(),
-            Machine::Bare(bare) => bare.name(),
-        }
+        self.hosts[id.0].name()
     }
 
-    fn note(&mut self, host: usize, what: String) {
+    pub(crate) fn note(&mut self, host: usize, what: String) {
         let at = self.now - self.start;
-        let name = self.name(HostId(host)).to_owned();
-        self.transcript.note(at, &name, what);
+        self.transcript.note(at, self.hosts[host].name(), what);
     }
-}
 
-impl Machine {
-    fn next_timeout(&self) -> Option<Instant> {
-        match self {
-            Self::Engine(host) => host.next_timeout(),
-            Self::Original(original) => original.next_timeout(),
-            Self::Bare(bare) => bare.next_timeout(),
-        }
+    /// Nanoseconds from the start to an instant.
+    pub(crate) fn nanos(&self, at: Instant) -> u64 {
+        let nanos = at.saturating_duration_since(self.start).as_nanos();
+        u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 }
 

@@ -24,7 +24,8 @@ use quinn_proto::{
 };
 
 use crate::config;
-use crate::host::{Departure, Dial};
+use crate::host::Dial;
+use crate::packet::Departure;
 use crate::seed::Random;
 
 /// Flow-control windows of the original.
@@ -198,14 +199,14 @@ impl Original {
         now: Instant,
         from: SocketAddr,
         ecn: Option<u8>,
-        bytes: &[u8],
+        bytes: BytesMut,
     ) {
         let mut response = Vec::new();
         let ecn = ecn.and_then(EcnCodepoint::from_bits);
         let local = Some(self.address.ip());
-        let event =
-            self.endpoint
-                .handle(now, from, local, ecn, BytesMut::from(bytes), &mut response);
+        let event = self
+            .endpoint
+            .handle(now, from, local, ecn, bytes, &mut response);
         match event {
             None => {}
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
@@ -504,9 +505,7 @@ fn end<E>(result: Result<(), E>) {
 }
 
 pub(crate) fn depart(out: &mut Vec<Departure>, transmit: &Transmit, bytes: &[u8]) {
-    out.push(Departure {
-        to: transmit.destination,
-        ecn: transmit.ecn.map(|ecn| ecn as u8),
-        bytes: bytes[..transmit.size].to_vec(),
-    });
+    let ecn = transmit.ecn.map(|ecn| ecn as u8);
+    let bytes = BytesMut::from(&bytes[..transmit.size]);
+    out.push(Departure::udp(transmit.destination, ecn, bytes));
 }

@@ -5,6 +5,7 @@
 
 mod close_table;
 mod codes;
+mod cross_traffic;
 mod determinism;
 mod faults;
 mod flood;

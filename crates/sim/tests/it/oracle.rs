@@ -246,7 +246,6 @@ fn random_link(random: &mut Random) -> LinkConfig {
         rate: random
             .chance(3, 4)
             .then(|| random.magnitude(200_000, 12_500_000)),
-        overhead: 28,
         delay: random.time(Duration::ZERO, 60 * MS),
         jitter: random.pick(&[Duration::ZERO, MS, 5 * MS]),
         loss: share(random, 10),
@@ -255,7 +254,7 @@ fn random_link(random: &mut Random) -> LinkConfig {
             extra: random.time(Duration::ZERO, 10 * MS),
         },
         duplicate: share(random, 5),
-        mtu: random.pick(&[1472, 1472, 1300]),
+        mtu: random.pick(&[1500, 1500, 1328]),
         ..LinkConfig::default()
     };
     if random.chance(1, 6) {

@@ -24,8 +24,7 @@ pub(crate) struct World {
 pub(crate) fn wire(round_trip: Duration) -> LinkConfig {
     LinkConfig {
         delay: round_trip / 2,
-        overhead: 28,
-        mtu: 1472,
+        mtu: 1500,
         ..LinkConfig::default()
     }
 }

@@ -1,0 +1,88 @@
+//! What travels on links.
+
+use std::net::SocketAddr;
+
+use bytes::BytesMut;
+
+use crate::tcp::Segment;
+
+/// Bytes of the headers of IPv4 and UDP.
+pub(crate) const UDP_HEADERS: usize = 20 + 8;
+
+/// Bytes of the headers of IPv4 and TCP, with the timestamps that Linux sends.
+pub(crate) const TCP_HEADERS: usize = 20 + 20 + 12;
+
+/// The bits of ECN: capable of it, and congestion experienced (RFC 3168 section 5).
+pub(crate) const ECT_0: u8 = 0b10;
+pub(crate) const CE: u8 = 0b11;
+
+/// An IP packet on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    /// The two ECN bits.
+    pub(crate) ecn: u8,
+    pub(crate) body: Body,
+}
+
+/// What a packet carries. Only a tunnel's bytes exist; the others are lengths.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// A UDP datagram.
+    Udp(BytesMut),
+    /// A TCP segment.
+    Tcp(Segment),
+    /// A UDP datagram of so many bytes that mean nothing, for sink `sink` of a host.
+    Filler { sink: u32, length: usize },
+}
+
+/// A packet that leaves a host.
+#[derive(Debug)]
+pub(crate) struct Departure {
+    pub(crate) to: SocketAddr,
+    pub(crate) ecn: u8,
+    pub(crate) body: Body,
+}
+
+impl Packet {
+    /// Length of the IP packet.
+    pub(crate) fn length(&self) -> usize {
+        self.body.length()
+    }
+
+    /// Whether a router may mark it instead of dropping it.
+    pub(crate) fn ecn_capable(&self) -> bool {
+        self.ecn != 0
+    }
+}
+
+impl Body {
+    /// Length of an IP packet with this in it.
+    pub(crate) fn length(&self) -> usize {
+        match self {
+            Self::Udp(bytes) => bytes.len() + UDP_HEADERS,
+            Self::Tcp(segment) => TCP_HEADERS + segment.sack_length() + segment.payload(),
+            Self::Filler { length, .. } => length + UDP_HEADERS,
+        }
+    }
+
+    /// Length of what the transport carries.
+    pub(crate) fn payload(&self) -> usize {
+        match self {
+            Self::Udp(bytes) => bytes.len(),
+            Self::Tcp(segment) => segment.payload(),
+            Self::Filler { length, .. } => *length,
+        }
+    }
+}
+
+impl Departure {
+    pub(crate) fn udp(to: SocketAddr, ecn: Option<u8>, bytes: BytesMut) -> Self {
+        Self {
+            to,
+            ecn: ecn.unwrap_or(0),
+            body: Body::Udp(bytes),
+        }
+    }
+}

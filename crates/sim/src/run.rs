@@ -1,0 +1,182 @@
+//! How time passes.
+
+use std::time::{Duration, Instant};
+
+use quictun_link::{Fate, Packet as Length};
+
+use crate::agenda::Arrival;
+use crate::network::{Network, TAIL};
+use crate::packet::{CE, Departure, Packet};
+use crate::transcript::Detail;
+
+impl Network {
+    /// Lets time pass.
+    pub fn run_for(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.step(until) {}
+        self.now = until;
+    }
+
+    /// Lets time pass until something is true, which must happen within `most`. Returns how long it took.
+    pub fn run_until(
+        &mut self,
+        most: Duration,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> Duration {
+        let (from, until) = (self.now, self.now + most);
+        loop {
+            self.settle();
+            if done(self) {
+                return self.now - from;
+            }
+            assert!(
+                self.step(until),
+                "it did not happen within {most:?}\n{}",
+                self.transcript.tail(TAIL)
+            );
+        }
+    }
+
+    /// Lets time pass until nothing is under way and no engine wants to be woken, or until `most` has
+    /// passed; whether it became quiet.
+    pub fn run_to_silence(&mut self, most: Duration) -> bool {
+        let until = self.now + most;
+        while self.step(until) {}
+        self.under_way.is_empty() && self.timers.iter().all(|&at| at == u64::MAX)
+    }
+
+    /// Does what is to be done now, then jumps to the next thing that happens before `until`.
+    fn step(&mut self, until: Instant) -> bool {
+        self.settle();
+        let arrival = self.under_way.next().unwrap_or(u64::MAX);
+        let timer = self.timers.iter().copied().min().unwrap_or(u64::MAX);
+        let at = arrival.min(timer);
+        if at == u64::MAX || at > self.nanos(until) {
+            return false;
+        }
+        self.now = self.now.max(self.start + Duration::from_nanos(at));
+        let now = self.nanos(self.now);
+        while let Some(arrival) = self.under_way.pop_due(now) {
+            self.arrive(arrival);
+        }
+        for (dirty, &timer) in self.dirty.iter_mut().zip(&self.timers) {
+            *dirty |= timer <= now;
+        }
+        true
+    }
+
+    /// Hands a packet to the host it is for, or to the next link on its way there.
+    fn arrive(&mut self, arrival: Arrival) {
+        let Arrival { node, host, packet } = arrival;
+        if node != host {
+            self.enter_link(node, host, packet);
+            return;
+        }
+        self.datagrams += 1;
+        if self.hosts[host].address() != packet.to {
+            return;
+        }
+        if self.transcript.keeps(Detail::Datagrams) {
+            let what = format!("<- {} B from {}", packet.body.payload(), packet.from);
+            self.note(host, what);
+        }
+        self.dirty[host] = true;
+        self.hosts[host].handle_packet(self.now, packet);
+    }
+
+    /// Lets every host with work do it.
+    fn settle(&mut self) {
+        for index in 0..self.hosts.len() {
+            if !std::mem::take(&mut self.dirty[index]) {
+                continue;
+            }
+            let mut departures = std::mem::take(&mut self.departures);
+            let host = &mut self.hosts[index];
+            host.run(self.now, &mut departures);
+            let notes = host.take_notes();
+            let timer = host.next_timeout();
+            self.timers[index] = timer.map_or(u64::MAX, |at| self.nanos(at));
+            if self.transcript.keeps(Detail::Events) {
+                for note in notes {
+                    self.note(index, note);
+                }
+            }
+            for departure in departures.drain(..) {
+                self.depart(index, departure);
+            }
+            self.departures = departures;
+        }
+    }
+
+    /// A packet leaves its host.
+    fn depart(&mut self, from: usize, departure: Departure) {
+        let Departure { to, ecn, body } = departure;
+        let packet = Packet {
+            from: self.hosts[from].address(),
+            to,
+            ecn,
+            body,
+        };
+        match self.addresses.get(&to) {
+            Some(&host) => self.enter_link(from, host, packet),
+            None => self.note_lost(from, &packet),
+        }
+    }
+
+    /// A packet at `node` enters the next link on its way to `host`.
+    fn enter_link(&mut self, node: usize, host: usize, mut packet: Packet) {
+        let Some(joint) = self.topology.way(node, host) else {
+            self.note_lost(node, &packet);
+            return;
+        };
+        self.packets += 1;
+        let next = joint.to;
+        let length = Length {
+            length: packet.length(),
+            ecn_capable: packet.ecn_capable(),
+        };
+        let fate = joint.link.send(self.now, length);
+        if self.transcript.keeps(Detail::Datagrams) {
+            let (length, to) = (packet.body.payload(), packet.to);
+            let what = format!("-> {length} B to {to}: {}", self.describe(fate));
+            self.note(node, what);
+        }
+        let Fate::Delivered { at, copy, marked } = fate else {
+            return;
+        };
+        if marked {
+            packet.ecn = CE;
+        }
+        if let Some(copy) = copy {
+            self.push(self.nanos(at), next, host, packet.clone());
+            self.push(self.nanos(copy), next, host, packet);
+        } else {
+            self.push(self.nanos(at), next, host, packet);
+        }
+    }
+
+    fn push(&mut self, at: u64, node: usize, host: usize, packet: Packet) {
+        self.under_way.push(at, Arrival { node, host, packet });
+    }
+
+    fn note_lost(&mut self, node: usize, packet: &Packet) {
+        if self.transcript.keeps(Detail::Datagrams) {
+            let (length, to) = (packet.body.payload(), packet.to);
+            self.note(node, format!("-> {length} B to {to}: no way there"));
+        }
+    }
+
+    fn describe(&self, fate: Fate) -> String {
+        let seconds = |at: Instant| (at - self.start).as_secs_f64();
+        match fate {
+            Fate::Delivered { at, copy, marked } => {
+                let again = copy.map_or_else(String::new, |copy| {
+                    format!(" and again at {:.6} s", seconds(copy))
+                });
+                let mark = if marked { ", marked CE" } else { "" };
+                format!("arrives at {:.6} s{again}{mark}", seconds(at))
+            }
+            Fate::Dropped(reason) => format!("dropped: {reason:?}"),
+        }
+    }
+}

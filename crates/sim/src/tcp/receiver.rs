@@ -1,0 +1,123 @@
+//! The receiving end.
+
+use std::time::{Duration, Instant};
+
+use super::ranges::Ranges;
+use super::segment::{Kind, SACK_MAX, Segment};
+
+/// Longest wait before an acknowledgement, as in Linux.
+const DELAY: Duration = Duration::from_millis(40);
+
+/// Segments that one acknowledgement may stand for (RFC 5681 section 4.2).
+const EVERY: u32 = 2;
+
+/// The receiving end of a connection.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// The connection's number on this host and on the other.
+    ends: (u32, u32),
+    /// Everything below has arrived.
+    below: u64,
+    beyond: Ranges,
+    /// Numbers within the ranges beyond, the latest first.
+    recent: Vec<u64>,
+    /// Segments since the last acknowledgement.
+    pending: u32,
+    acknowledge_at: Option<Instant>,
+    congestion: bool,
+    out: Vec<Segment>,
+    scratch: Vec<(u64, u64)>,
+}
+
+impl Receiver {
+    pub(crate) fn new(ends: (u32, u32)) -> Self {
+        Self {
+            ends,
+            below: 0,
+            beyond: Ranges::default(),
+            recent: Vec::new(),
+            pending: 0,
+            acknowledge_at: None,
+            congestion: false,
+            out: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Bytes that have arrived in order.
+    pub(crate) fn received(&self) -> u64 {
+        self.below
+    }
+
+    pub(crate) fn handle_syn(&mut self) {
+        self.out.push(Segment {
+            from: self.ends.0,
+            connection: self.ends.1,
+            kind: Kind::SynAck,
+        });
+    }
+
+    pub(crate) fn handle_data(&mut self, now: Instant, sequence: u64, length: u32, marked: bool) {
+        self.congestion |= marked;
+        let until = sequence + u64::from(length);
+        if sequence == self.below && self.beyond.is_empty() {
+            self.below = until;
+            self.pending += 1;
+            if self.pending >= EVERY || marked {
+                self.acknowledge();
+            } else {
+                self.acknowledge_at.get_or_insert(now + DELAY);
+            }
+            return;
+        }
+        // Out of order, a gap filled or a copy: RFC 5681 section 4.2 asks for an answer at once.
+        self.scratch.clear();
+        self.beyond
+            .insert(sequence.max(self.below), until, &mut self.scratch);
+        self.below = self.beyond.take_from(self.below);
+        if let Some(range) = self.beyond.around(sequence) {
+            self.recent
+                .retain(|&number| number < range.0 || number >= range.1);
+            self.recent.insert(0, sequence);
+            self.recent.truncate(SACK_MAX);
+        }
+        self.acknowledge();
+    }
+
+    fn acknowledge(&mut self) {
+        let mut sack = [(0, 0); SACK_MAX];
+        if !self.recent.is_empty() {
+            let (beyond, below) = (&self.beyond, self.below);
+            self.recent
+                .retain(|&number| number >= below && beyond.around(number).is_some());
+            for (block, &number) in sack.iter_mut().zip(&self.recent) {
+                *block = beyond.around(number).unwrap_or_default();
+            }
+        }
+        self.out.push(Segment {
+            from: self.ends.0,
+            connection: self.ends.1,
+            kind: Kind::Ack {
+                below: self.below,
+                sack,
+                congestion: std::mem::take(&mut self.congestion),
+            },
+        });
+        self.pending = 0;
+        self.acknowledge_at = None;
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.acknowledge_at
+    }
+
+    /// Segments to send now go to `out`.
+    pub(crate) fn run(&mut self, now: Instant, mut out: impl FnMut(Segment)) {
+        if self.acknowledge_at.is_some_and(|at| at <= now) {
+            self.acknowledge();
+        }
+        for segment in self.out.drain(..) {
+            out(segment);
+        }
+    }
+}

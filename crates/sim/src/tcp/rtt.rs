@@ -1,0 +1,52 @@
+//! The round-trip time and what follows from it.
+
+use std::time::Duration;
+
+/// RFC 6298 section 2 before there is a sample.
+const INITIAL_RTO: Duration = Duration::from_secs(1);
+
+/// Floor of the time-out's variance term, as in Linux; RFC 6298 recommends one second for the whole.
+const RTO_MARGIN_MIN: Duration = Duration::from_millis(200);
+
+/// Ceiling of the time-out, RFC 6298 (2.5).
+const RTO_MAX: Duration = Duration::from_mins(1);
+
+/// Estimates of the round-trip time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rtt {
+    smoothed: Option<Duration>,
+    variance: Duration,
+    min: Option<Duration>,
+}
+
+impl Rtt {
+    /// RFC 6298 section 2.
+    pub(crate) fn sample(&mut self, rtt: Duration) {
+        self.min = Some(self.min.map_or(rtt, |min| min.min(rtt)));
+        let Some(smoothed) = self.smoothed else {
+            self.smoothed = Some(rtt);
+            self.variance = rtt / 2;
+            return;
+        };
+        self.variance = (self.variance * 3 + smoothed.abs_diff(rtt)) / 4;
+        self.smoothed = Some((smoothed * 7 + rtt) / 8);
+    }
+
+    /// The mean of late, zero before the first sample.
+    pub(crate) fn smoothed(&self) -> Duration {
+        self.smoothed.unwrap_or_default()
+    }
+
+    /// The smallest so far, zero before the first sample.
+    pub(crate) fn min(&self) -> Duration {
+        self.min.unwrap_or_default()
+    }
+
+    /// Time after which silence means loss, `backoff` time-outs in a row.
+    pub(crate) fn timeout(&self, backoff: u32) -> Duration {
+        let base = self.smoothed.map_or(INITIAL_RTO, |smoothed| {
+            smoothed + (self.variance * 4).max(RTO_MARGIN_MIN)
+        });
+        (base * (1 << backoff.min(6))).min(RTO_MAX)
+    }
+}

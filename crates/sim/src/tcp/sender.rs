@@ -1,0 +1,412 @@
+//! The sending end.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::options::{Load, Tcp};
+use super::ranges::Ranges;
+use super::rtt::Rtt;
+use super::segment::{Kind, SACK_MAX, Segment};
+use super::window::{Progress, Window};
+
+/// Transmissions delivered after one of which it counts as lost (RFC 6675's `DupThresh`).
+const REORDERING: u64 = 3;
+
+/// Share of the smallest round trip by which packets may come late (RFC 8985 section 6.2).
+const REORDERING_TIME: u32 = 4;
+
+/// The sending end of a connection. Inside, sequence numbers count segments.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    options: Tcp,
+    start: Instant,
+    stop: Option<Instant>,
+    /// The connection's number on this host and on the other.
+    ends: (u32, u32),
+    state: State,
+    /// Everything below has arrived.
+    acked: u64,
+    /// Segments from `acked` on that were sent.
+    slots: VecDeque<Slot>,
+    sacked: Ranges,
+    /// Transmissions in the order of time; those that no longer matter stay until they are at the front.
+    order: VecDeque<(u64, u64)>,
+    transmissions: u64,
+    /// The latest transmission that has arrived, and when it left.
+    newest: Option<(u64, Instant)>,
+    /// Segments to send again; some may have arrived since.
+    lost: BinaryHeap<Reverse<u64>>,
+    in_flight: u64,
+    /// A loss was answered; losses below are part of it.
+    recovery: Option<u64>,
+    window: Window,
+    rtt: Rtt,
+    timeout_at: Option<Instant>,
+    backoff: u32,
+    tally: Tally,
+    scratch: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It has not begun, or waits for the answer to its SYN.
+    Opening {
+        sent: Option<Instant>,
+    },
+    Open,
+}
+
+/// A segment that was sent.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    sent: Instant,
+    transmission: u64,
+    flying: bool,
+    arrived: bool,
+    again: bool,
+}
+
+/// What a sender has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) segments: u64,
+    pub(crate) retransmitted: u64,
+    pub(crate) reductions: u64,
+    pub(crate) timeouts: u64,
+    pub(crate) finished: Option<Instant>,
+}
+
+impl Sender {
+    /// A connection with its numbers on this host and on the other; `base` is the network's start.
+    pub(crate) fn new(options: Tcp, ends: (u32, u32), base: Instant, now: Instant) -> Self {
+        Self {
+            start: (base + options.start).max(now),
+            stop: options.stop.map(|stop| base + stop),
+            ends,
+            state: State::Opening { sent: None },
+            acked: 0,
+            slots: VecDeque::new(),
+            sacked: Ranges::default(),
+            order: VecDeque::new(),
+            transmissions: 0,
+            newest: None,
+            lost: BinaryHeap::new(),
+            in_flight: 0,
+            recovery: None,
+            window: Window::new(options.algorithm, options.hystart),
+            rtt: Rtt::default(),
+            timeout_at: None,
+            backoff: 0,
+            tally: Tally::default(),
+            scratch: Vec::new(),
+            options,
+        }
+    }
+
+    pub(crate) fn options(&self) -> &Tcp {
+        &self.options
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// The congestion window in segments.
+    pub(crate) fn window(&self) -> u64 {
+        self.window.segments()
+    }
+
+    pub(crate) fn rtt(&self) -> Duration {
+        self.rtt.smoothed()
+    }
+
+    /// The connection is up: the other end has answered.
+    pub(crate) fn handle_syn_ack(&mut self, now: Instant) {
+        if let State::Opening { sent: Some(sent) } = self.state {
+            if self.backoff == 0 {
+                self.rtt.sample(now - sent);
+            }
+            self.open();
+        }
+    }
+
+    fn open(&mut self) {
+        self.state = State::Open;
+        (self.timeout_at, self.backoff) = (None, 0);
+    }
+
+    /// Takes an acknowledgement.
+    pub(crate) fn handle_ack(
+        &mut self,
+        now: Instant,
+        below: u64,
+        sack: &[(u64, u64); SACK_MAX],
+        congestion: bool,
+    ) {
+        let segment = u64::from(self.options.segment);
+        let sent = self.acked + self.slots.len() as u64;
+        let below = (below / segment).min(sent);
+        let used = self.in_flight + REORDERING >= self.window.segments()
+            || (self.window.is_slow_start() && self.in_flight * 2 >= self.window.segments());
+        let mut delivered = 0;
+        let mut sample = None;
+        if below > self.acked {
+            for number in self.acked..below {
+                delivered += u64::from(self.deliver(number, &mut sample));
+            }
+            let count = usize::try_from(below - self.acked).unwrap_or(usize::MAX);
+            self.slots.drain(..count);
+            self.acked = below;
+            self.sacked.remove_below(below);
+            self.backoff = 0;
+            let outstanding = !self.slots.is_empty();
+            self.timeout_at = outstanding.then(|| now + self.rtt.timeout(0));
+        }
+        for &(from, until) in sack {
+            delivered += self.handle_sack(from / segment, (until / segment).min(sent), &mut sample);
+        }
+        let sample = sample.map(|at| now - at);
+        if let Some(rtt) = sample {
+            self.rtt.sample(rtt);
+        }
+        if self.recovery.is_some_and(|until| self.acked >= until) {
+            self.recovery = None;
+        }
+        self.find_losses(now, congestion);
+        if self.recovery.is_none() && used && delivered > 0 {
+            #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+            let progress = Progress {
+                delivered: delivered as f64,
+                acked: self.acked,
+                sent,
+                sample,
+                smoothed: self.rtt.smoothed(),
+            };
+            self.window.grow(now, progress);
+        }
+        self.check_finished(now);
+    }
+
+    /// Marks a range as arrived; how many segments that was news of.
+    fn handle_sack(&mut self, from: u64, until: u64, sample: &mut Option<Instant>) -> u64 {
+        let mut added = std::mem::take(&mut self.scratch);
+        added.clear();
+        self.sacked.insert(from.max(self.acked), until, &mut added);
+        let mut delivered = 0;
+        for &(from, until) in &added {
+            for number in from..until {
+                delivered += u64::from(self.deliver(number, sample));
+            }
+        }
+        self.scratch = added;
+        delivered
+    }
+
+    /// A segment has arrived; whether that is news. The send time of one sent once goes to `sample`.
+    fn deliver(&mut self, number: u64, sample: &mut Option<Instant>) -> bool {
+        let index = usize::try_from(number - self.acked).unwrap_or(usize::MAX);
+        let Some(slot) = self.slots.get_mut(index) else {
+            return false;
+        };
+        if std::mem::replace(&mut slot.arrived, true) {
+            return false;
+        }
+        if std::mem::take(&mut slot.flying) {
+            self.in_flight -= 1;
+        }
+        if self
+            .newest
+            .is_none_or(|newest| newest.0 < slot.transmission)
+        {
+            self.newest = Some((slot.transmission, slot.sent));
+        }
+        if !slot.again {
+            *sample = Some(sample.map_or(slot.sent, |sent| sent.max(slot.sent)));
+        }
+        true
+    }
+
+    /// Finds what must be lost, since what was sent well after it has arrived.
+    fn find_losses(&mut self, now: Instant, congestion: bool) {
+        let Some((newest, newest_sent)) = self.newest else {
+            return;
+        };
+        let late = self.rtt.min() / REORDERING_TIME;
+        let mut found = congestion;
+        while let Some(&(number, transmission)) = self.order.front() {
+            let index = number.checked_sub(self.acked);
+            let index = index.and_then(|index| usize::try_from(index).ok());
+            if let Some(slot) = index.and_then(|index| self.slots.get_mut(index))
+                && slot.transmission == transmission
+                && slot.flying
+            {
+                let behind = newest >= transmission + REORDERING
+                    || (newest > transmission && newest_sent > slot.sent + late);
+                if !behind {
+                    break;
+                }
+                slot.flying = false;
+                self.in_flight -= 1;
+                self.lost.push(Reverse(number));
+                found = true;
+            }
+            self.order.pop_front();
+        }
+        if found && self.recovery.is_none() {
+            self.window.reduce();
+            self.tally.reductions += 1;
+            self.recovery = Some(self.acked + self.slots.len() as u64);
+            self.timeout_at = self.timeout_at.map(|_| now + self.rtt.timeout(0));
+        }
+    }
+
+    fn check_finished(&mut self, now: Instant) {
+        if let Load::Bytes(bytes) = self.options.load
+            && self.acked >= bytes.div_ceil(u64::from(self.options.segment))
+        {
+            self.tally.finished.get_or_insert(now);
+        }
+    }
+
+    /// When it wants to be asked for segments again.
+    pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
+        if self.state == (State::Opening { sent: None }) {
+            return Some(self.start).filter(|_| !self.is_stopped(self.start));
+        }
+        [self.timeout_at, self.resumes_at(now)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// When its application begins again, where it pauses.
+    fn resumes_at(&self, now: Instant) -> Option<Instant> {
+        let Load::OnOff { on, off } = self.options.load else {
+            return None;
+        };
+        let period = on + off;
+        let turns = now.saturating_duration_since(self.start).as_nanos() / period.as_nanos().max(1);
+        let next = self.start + period * (u32::try_from(turns).ok()? + 1);
+        Some(next).filter(|&next| !self.is_stopped(next))
+    }
+
+    fn is_stopped(&self, at: Instant) -> bool {
+        self.stop.is_some_and(|stop| at >= stop)
+    }
+
+    /// Whether the application has another segment.
+    fn has_data(&self, now: Instant) -> bool {
+        let sent = self.acked + self.slots.len() as u64;
+        let segment = u64::from(self.options.segment);
+        let room = (self.slots.len() as u64 + 1) * segment <= self.options.window_max;
+        let has = match self.options.load {
+            Load::Bulk => true,
+            Load::Bytes(bytes) => sent < bytes.div_ceil(segment),
+            Load::OnOff { on, off } => {
+                let period = (on + off).as_nanos().max(1);
+                let phase = now.saturating_duration_since(self.start).as_nanos() % period;
+                phase < on.as_nanos()
+            }
+        };
+        room && has && !self.is_stopped(now)
+    }
+
+    /// The next segment to send now.
+    pub(crate) fn poll_segment(&mut self, now: Instant) -> Option<Segment> {
+        if self.timeout_at.is_some_and(|at| at <= now) {
+            self.time_out();
+        }
+        let kind = match self.state {
+            State::Opening { sent: None } if now < self.start || self.is_stopped(now) => {
+                return None;
+            }
+            State::Opening { sent } if self.options.handshake => {
+                if sent.is_some() && self.timeout_at.is_some() {
+                    return None;
+                }
+                self.state = State::Opening { sent: Some(now) };
+                self.timeout_at = Some(now + self.rtt.timeout(self.backoff));
+                Kind::Syn
+            }
+            State::Opening { .. } => {
+                self.open();
+                return self.poll_segment(now);
+            }
+            State::Open => self.poll_data(now)?,
+        };
+        Some(Segment {
+            from: self.ends.0,
+            connection: self.ends.1,
+            kind,
+        })
+    }
+
+    fn poll_data(&mut self, now: Instant) -> Option<Kind> {
+        if self.in_flight >= self.window.segments().max(1) {
+            return None;
+        }
+        let number = match self.next_lost() {
+            Some(number) => number,
+            None if self.has_data(now) => {
+                self.slots.push_back(Slot {
+                    sent: now,
+                    transmission: 0,
+                    flying: false,
+                    arrived: false,
+                    again: false,
+                });
+                self.acked + self.slots.len() as u64 - 1
+            }
+            None => return None,
+        };
+        self.transmissions += 1;
+        self.tally.segments += 1;
+        let slot = &mut self.slots[usize::try_from(number - self.acked).ok()?];
+        slot.again = slot.transmission != 0;
+        self.tally.retransmitted += u64::from(slot.again);
+        (slot.sent, slot.transmission, slot.flying) = (now, self.transmissions, true);
+        self.order.push_back((number, self.transmissions));
+        self.in_flight += 1;
+        if self.timeout_at.is_none() || number == self.acked {
+            self.timeout_at = Some(now + self.rtt.timeout(self.backoff));
+        }
+        Some(Kind::Data {
+            sequence: number * u64::from(self.options.segment),
+            length: self.options.segment,
+        })
+    }
+
+    /// The first segment that is lost and has not arrived since.
+    fn next_lost(&mut self) -> Option<u64> {
+        while let Some(Reverse(number)) = self.lost.pop() {
+            let index = number.checked_sub(self.acked);
+            let slot = index.and_then(|index| self.slots.get(usize::try_from(index).ok()?));
+            if slot.is_some_and(|slot| !slot.arrived && !slot.flying) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// Nothing was heard for too long: all that has not arrived is lost (RFC 6298 section 5).
+    fn time_out(&mut self) {
+        self.timeout_at = None;
+        self.backoff += 1;
+        if self.state != State::Open {
+            return;
+        }
+        self.tally.timeouts += 1;
+        self.order.clear();
+        self.lost.clear();
+        for (number, slot) in (self.acked..).zip(&mut self.slots) {
+            slot.flying = false;
+            if !slot.arrived {
+                self.lost.push(Reverse(number));
+            }
+        }
+        self.in_flight = 0;
+        self.window.restart();
+        self.recovery = None;
+    }
+}

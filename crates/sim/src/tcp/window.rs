@@ -1,0 +1,97 @@
+//! The congestion window, in segments.
+
+use std::time::{Duration, Instant};
+
+use super::cubic::Cubic;
+use super::hystart::HyStart;
+use super::options::TcpAlgorithm;
+
+/// RFC 6928.
+const INITIAL: f64 = 10.0;
+
+/// RFC 5681 section 3.1, equation 4.
+const MIN: f64 = 2.0;
+
+/// A congestion window.
+#[derive(Clone, Debug)]
+pub(crate) struct Window {
+    segments: f64,
+    slow_start_until: f64,
+    hystart: Option<HyStart>,
+    cubic: Option<Cubic>,
+}
+
+/// What an acknowledgement says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    /// Segments newly delivered.
+    pub(crate) delivered: f64,
+    /// Everything below has arrived.
+    pub(crate) acked: u64,
+    /// Everything below was sent.
+    pub(crate) sent: u64,
+    pub(crate) sample: Option<Duration>,
+    pub(crate) smoothed: Duration,
+}
+
+impl Window {
+    pub(crate) fn new(algorithm: TcpAlgorithm, hystart: bool) -> Self {
+        Self {
+            segments: INITIAL,
+            slow_start_until: f64::INFINITY,
+            hystart: hystart.then(HyStart::default),
+            cubic: (algorithm == TcpAlgorithm::Cubic).then(Cubic::default),
+        }
+    }
+
+    /// Segments that may be under way.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "far below 2^53, and never negative"
+    )]
+    pub(crate) fn segments(&self) -> u64 {
+        self.segments as u64
+    }
+
+    pub(crate) fn is_slow_start(&self) -> bool {
+        self.segments < self.slow_start_until
+    }
+
+    /// Grows after an acknowledgement outside of recovery that found the window in use.
+    pub(crate) fn grow(&mut self, now: Instant, progress: Progress) {
+        if self.is_slow_start() {
+            let growth = match &mut self.hystart {
+                Some(hystart) => hystart.growth(progress.acked, progress.sent, progress.sample),
+                None => Some(1.0),
+            };
+            match growth {
+                Some(growth) => self.segments += growth * progress.delivered,
+                None => self.slow_start_until = self.segments,
+            }
+            return;
+        }
+        self.segments = match &mut self.cubic {
+            Some(cubic) => cubic.grown(now, self.segments, progress.delivered, progress.smoothed),
+            None => self.segments + progress.delivered / self.segments,
+        };
+    }
+
+    /// Shrinks after a loss or a mark, at most once per round trip.
+    pub(crate) fn reduce(&mut self) {
+        const RENO: f64 = 0.5;
+        let reduced = match &mut self.cubic {
+            Some(cubic) => cubic.reduced(self.segments),
+            None => self.segments * RENO,
+        };
+        self.segments = reduced.max(MIN);
+        self.slow_start_until = self.segments;
+        self.hystart = None;
+    }
+
+    /// Begins again after a time-out.
+    pub(crate) fn restart(&mut self) {
+        self.reduce();
+        self.segments = 1.0;
+    }
+}

@@ -1,0 +1,109 @@
+//! Nodes, the links between them, and the way from one to another.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use quictun_link::{Link, LinkConfig};
+
+/// What joins the nodes of a network.
+#[derive(Debug, Default)]
+pub(crate) struct Topology {
+    links: Vec<Joint>,
+    index: BTreeMap<(usize, usize), usize>,
+    /// Whether each node passes on what is not for it.
+    forwards: Vec<bool>,
+    /// The first link on the way from a node to another; no way: `NONE`.
+    ways: Vec<Vec<u32>>,
+    stale: bool,
+}
+
+/// A link and what it joins.
+#[derive(Debug)]
+pub(crate) struct Joint {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) link: Link,
+}
+
+/// No way there.
+const NONE: u32 = u32::MAX;
+
+impl Topology {
+    /// Adds a node, which passes packets on (a router) or does not.
+    pub(crate) fn add_node(&mut self, forwards: bool) {
+        self.forwards.push(forwards);
+        self.stale = true;
+    }
+
+    /// Joins two nodes in one direction, in the place of what joined them so before.
+    pub(crate) fn join(&mut self, from: usize, to: usize, link: Link) {
+        let joint = Joint { from, to, link };
+        if let Some(&index) = self.index.get(&(from, to)) {
+            self.links[index] = joint;
+            return;
+        }
+        self.index.insert((from, to), self.links.len());
+        self.links.push(joint);
+        self.stale = true;
+    }
+
+    pub(crate) fn link(&self, from: usize, to: usize) -> Option<&Link> {
+        let index = *self.index.get(&(from, to))?;
+        Some(&self.links[index].link)
+    }
+
+    pub(crate) fn link_mut(&mut self, from: usize, to: usize) -> Option<&mut Link> {
+        let index = *self.index.get(&(from, to))?;
+        Some(&mut self.links[index].link)
+    }
+
+    /// The first link on the way from a node to another.
+    pub(crate) fn way(&mut self, from: usize, to: usize) -> Option<&mut Joint> {
+        if std::mem::take(&mut self.stale) {
+            self.find_ways();
+        }
+        let index = self.ways[from][to] as usize;
+        self.links.get_mut(index)
+    }
+
+    /// Fewest links first; among ways of one length, the link that was made first.
+    fn find_ways(&mut self) {
+        let nodes = self.forwards.len();
+        self.ways = vec![vec![NONE; nodes]; nodes];
+        let mut out: Vec<Vec<usize>> = vec![Vec::new(); nodes];
+        for (index, joint) in self.links.iter().enumerate() {
+            out[joint.from].push(index);
+        }
+        for (from, ways) in self.ways.iter_mut().enumerate() {
+            let mut open = VecDeque::from([(from, NONE)]);
+            while let Some((node, first)) = open.pop_front() {
+                if node != from && !self.forwards[node] {
+                    continue;
+                }
+                for &index in &out[node] {
+                    let to = self.links[index].to;
+                    if to != from && ways[to] == NONE {
+                        ways[to] = if first == NONE {
+                            u32::try_from(index).expect("invariant: memory holds fewer links")
+                        } else {
+                            first
+                        };
+                        open.push_back((to, ways[to]));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The link of `config` between two nodes in a run of `seed`.
+pub(crate) fn make_link(
+    seed: u64,
+    from: usize,
+    to: usize,
+    config: LinkConfig,
+    start: Instant,
+) -> Link {
+    let seed = seed ^ ((from as u64) << 40) ^ ((to as u64) << 20);
+    Link::new(config, seed, start)
+}

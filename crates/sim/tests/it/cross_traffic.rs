@@ -1,0 +1,222 @@
+//! The reference TCP behaves as its RFCs say, so that sharing a link with it means something.
+
+use std::time::Duration;
+
+use quictun_sim::{
+    Constant, HostId, LinkConfig, Load, Network, Seed, Tcp, TcpAlgorithm, Traffic, TrafficId,
+};
+
+use crate::world::{MS, SECOND, limited};
+
+const MBIT: u64 = 1_000_000 / 8;
+
+/// Payload in the bytes of a full packet.
+const PAYLOAD: f64 = 1448.0 / 1500.0;
+
+/// Senders on the left of one bottleneck, receivers on its right.
+struct Bottleneck {
+    network: Network,
+    streams: Vec<TrafficId>,
+}
+
+impl Bottleneck {
+    fn new(link: &LinkConfig, streams: &[Traffic]) -> Self {
+        let mut network = Network::new(Seed::fixed(1));
+        let host = |network: &mut Network, side: &str, number: usize| {
+            network.add_plain(&format!("{side} {number}"))
+        };
+        let number = 0..streams.len();
+        let left: Vec<HostId> = number
+            .clone()
+            .map(|number| host(&mut network, "sender", number))
+            .collect();
+        let right: Vec<HostId> = number
+            .map(|number| host(&mut network, "receiver", number))
+            .collect();
+        network.dumbbell(&left, &right, link.clone(), link.clone(), Duration::ZERO);
+        let pairs = left.iter().zip(&right).zip(streams);
+        let streams = pairs.map(|((&from, &to), traffic)| network.add_traffic(from, to, traffic));
+        let streams = streams.collect();
+        Self { network, streams }
+    }
+
+    /// Payload that each stream delivers per second from now on for a while.
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    fn goodputs(&mut self, time: Duration) -> Vec<f64> {
+        let received = |this: &Self| -> Vec<u64> {
+            let reports = this.streams.iter().map(|&id| this.network.traffic(id));
+            reports.map(|report| report.received).collect()
+        };
+        let before = received(self);
+        self.network.run_for(time);
+        let after = received(self);
+        let bytes = after
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| after - before);
+        bytes
+            .map(|bytes| bytes as f64 / time.as_secs_f64())
+            .collect()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn share(goodput: f64, mbit: u64) -> f64 {
+    goodput / ((mbit * MBIT) as f64 * PAYLOAD)
+}
+
+fn lossy(mbit: u64, round_trip: Duration, loss: f64) -> LinkConfig {
+    LinkConfig {
+        loss,
+        ..limited(mbit * MBIT, round_trip)
+    }
+}
+
+fn reno() -> Tcp {
+    Tcp {
+        algorithm: TcpAlgorithm::NewReno,
+        ..Tcp::default()
+    }
+}
+
+#[test]
+fn alone_it_fills_a_link_with_a_queue_of_one_round_trip() {
+    for tcp in [Tcp::default(), reno()] {
+        for hystart in [false, true] {
+            let tcp = Tcp {
+                hystart,
+                ..tcp.clone()
+            };
+            let link = limited(100 * MBIT, 20 * MS);
+            let mut world = Bottleneck::new(&link, &[Traffic::Tcp(tcp.clone())]);
+            world.network.run_for(5 * SECOND);
+            let used = share(world.goodputs(10 * SECOND)[0], 100);
+            assert!((0.95..=1.0).contains(&used), "{used}: {tcp:?}");
+            let report = world.network.traffic(world.streams[0]);
+            assert_eq!(report.timeouts, 0, "{report:?}");
+        }
+    }
+}
+
+/// Mean window in segments that losses of share `p` leave: that of Reno (Mathis et al. 1997) or, where
+/// it is larger, that of CUBIC (RFC 9438 section 5.1).
+fn response(algorithm: TcpAlgorithm, p: f64, round_trip: Duration) -> f64 {
+    let reno = (1.5 / p).sqrt();
+    let cubic = 1.054 * (round_trip.as_secs_f64() / p).powf(0.75);
+    match algorithm {
+        TcpAlgorithm::NewReno => reno,
+        TcpAlgorithm::Cubic => reno.max(cubic),
+    }
+}
+
+#[test]
+fn losses_leave_it_what_the_response_functions_say() {
+    for (round_trip, loss) in [(20 * MS, 0.01), (100 * MS, 0.01), (100 * MS, 0.0005)] {
+        for tcp in [Tcp::default(), reno()] {
+            let link = lossy(1000, round_trip, loss);
+            let mut world = Bottleneck::new(&link, &[Traffic::Tcp(tcp.clone())]);
+            world.network.run_for(20 * SECOND);
+            let goodput = world.goodputs(200 * SECOND)[0];
+            let window = goodput * round_trip.as_secs_f64() / 1448.0;
+            let expected = response(tcp.algorithm, loss, round_trip);
+            assert!(
+                (0.75..1.25).contains(&(window / expected)),
+                "{window:.1} segments instead of {expected:.1}: {loss} {round_trip:?} {tcp:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn two_share_a_link_within_a_fifth() {
+    for tcp in [Tcp::default(), reno()] {
+        let late = Tcp {
+            start: SECOND,
+            ..tcp.clone()
+        };
+        let streams = [Traffic::Tcp(tcp), Traffic::Tcp(late)];
+        let mut world = Bottleneck::new(&limited(100 * MBIT, 20 * MS), &streams);
+        world.network.run_for(20 * SECOND);
+        let goodputs = world.goodputs(60 * SECOND);
+        let ratio = goodputs[0] / goodputs[1];
+        assert!((0.8..1.25).contains(&ratio), "{goodputs:?}");
+        assert!(share(goodputs.iter().sum(), 100) > 0.95, "{goodputs:?}");
+    }
+}
+
+#[test]
+fn a_constant_stream_takes_its_rate_and_tcp_the_rest() {
+    let streams = [
+        Traffic::Constant(Constant::new(60 * MBIT)),
+        Traffic::Tcp(Tcp::default()),
+    ];
+    let mut world = Bottleneck::new(&limited(100 * MBIT, 20 * MS), &streams);
+    world.network.run_for(5 * SECOND);
+    let goodputs = world.goodputs(20 * SECOND);
+    let constant = share(goodputs[0] * 1448.0 / 1472.0, 100);
+    assert!((0.57..=0.601).contains(&constant), "{constant}");
+    let tcp = share(goodputs[1], 100);
+    assert!((0.35..0.42).contains(&tcp), "{tcp}");
+}
+
+#[test]
+fn transfers_end_pauses_are_kept_and_streams_stop() {
+    let sized = Tcp {
+        load: Load::Bytes(1_000_000),
+        ..Tcp::default()
+    };
+    let on_off = Tcp {
+        load: Load::OnOff {
+            on: SECOND,
+            off: SECOND,
+        },
+        stop: Some(6 * SECOND),
+        ..Tcp::default()
+    };
+    let streams = [Traffic::Tcp(sized), Traffic::Tcp(on_off)];
+    let mut world = Bottleneck::new(&lossy(100, 20 * MS, 0.02), &streams);
+    let seconds: Vec<Vec<f64>> = (0..8).map(|_| world.goodputs(SECOND)).collect();
+    let report = world.network.traffic(world.streams[0]);
+    assert_eq!(report.received, 1_000_000_u64.next_multiple_of(1448));
+    assert!(report.finished.is_some() && report.retransmitted > 0);
+    for (second, goodputs) in seconds.iter().enumerate() {
+        let sends = second < 6 && second % 2 == 0;
+        let bytes = goodputs[1];
+        assert!(
+            if sends {
+                bytes > 200_000.0
+            } else {
+                bytes < 100_000.0
+            },
+            "second {second}: {bytes}"
+        );
+    }
+}
+
+#[test]
+fn packets_find_their_way_over_several_routers() {
+    let mut network = Network::new(Seed::fixed(1));
+    let names = ["a", "b", "c"].map(|name| network.add_router(name));
+    let (from, to) = (network.add_plain("from"), network.add_plain("to"));
+    let hop = LinkConfig {
+        delay: 5 * MS,
+        ..LinkConfig::default()
+    };
+    let path = [from, names[0], names[1], names[2], to];
+    for pair in path.windows(2) {
+        network.link(pair[0], pair[1], hop.clone(), hop.clone());
+    }
+    let tcp = Tcp {
+        load: Load::Bytes(1448),
+        ..Tcp::default()
+    };
+    let id = network.add_traffic(from, to, &Traffic::Tcp(tcp));
+    let start = network.now();
+    network.run_for(SECOND);
+    let report = network.traffic(id);
+    // Two round trips of four links each way, and the delay of the only acknowledgement.
+    let finished = report.finished.map(|at| at - start);
+    assert_eq!(finished, Some(2 * 8 * 5 * MS + 40 * MS), "{report:?}");
+    assert_eq!(network.counters(names[1], names[2]).sent, 2);
+    assert_eq!(network.packets(), 4 * 4);
+}
