@@ -14,6 +14,7 @@ use quinn_proto::{
 use crate::config;
 use crate::original::depart;
 use crate::packet::Departure;
+use crate::secrets::Secrets;
 use crate::seed::Random;
 use crate::tls;
 
@@ -40,8 +41,10 @@ impl Bare {
         server: SocketAddr,
         seed: u64,
         now: Instant,
+        secrets: Arc<Secrets>,
     ) -> Self {
-        let tls = rustls::ClientConfig::clone(&config::client_tls(protocols));
+        let mut tls = rustls::ClientConfig::clone(&config::client_tls(protocols));
+        tls.key_log = secrets;
         let crypto =
             QuicClientConfig::try_from(tls).expect("invariant: the simulation's TLS suits QUIC");
         let mut endpoint_config = EndpointConfig::default();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use quictun_engine::{ClientRole, EngineConfig, ServerRole};
@@ -11,12 +11,14 @@ use quictun_link::{Counters, Link, LinkConfig};
 use crate::agenda::{Agenda, Arrival};
 use crate::app::Outcome;
 use crate::bare::Bare;
+use crate::capture::Capture;
 use crate::host::Host;
 use crate::machine::Machine;
 use crate::original::{Original, OriginalOptions};
 use crate::packet::{Body, Departure, Packet};
 use crate::plain::{Plain, Side, Traffic, TrafficReport};
 use crate::script::Script;
+use crate::secrets::Secrets;
 use crate::seed::Seed;
 use crate::topology::{Topology, make_link};
 use crate::transcript::{Detail, Transcript};
@@ -65,6 +67,8 @@ pub struct Network {
     pub(crate) packets: u64,
     pub(crate) transcript: Transcript,
     pub(crate) departures: Vec<Departure>,
+    secrets: Arc<Secrets>,
+    pub(crate) capture: Option<Capture>,
 }
 
 impl Network {
@@ -73,7 +77,7 @@ impl Network {
         // The library's clock type has no zero of its own; only differences are ever looked at.
         static BASE: OnceLock<Instant> = OnceLock::new();
         let start = *BASE.get_or_init(Instant::now);
-        Self {
+        let mut network = Self {
             seed,
             start,
             now: start,
@@ -88,7 +92,14 @@ impl Network {
             packets: 0,
             transcript: Transcript::default(),
             departures: Vec::new(),
+            secrets: Arc::default(),
+            capture: None,
+        };
+        if network.seed.wants_evidence() {
+            network.set_detail(Detail::Datagrams);
+            network.record();
         }
+        network
     }
 
     /// Adds a server.
@@ -102,9 +113,12 @@ impl Network {
     pub fn add_client(
         &mut self,
         name: &str,
-        config: EngineConfig<ClientRole>,
+        mut config: EngineConfig<ClientRole>,
         server: HostId,
     ) -> HostId {
+        let mut crypto = rustls::ClientConfig::clone(&config.role.crypto);
+        crypto.key_log = self.secrets.clone();
+        config.role.crypto = Arc::new(crypto);
         let servers = vec![self.address(server)];
         let address = self.next_address();
         let host = Host::client(name, address, config, servers, self.now);
@@ -128,6 +142,7 @@ impl Network {
             remote,
             self.seed.value(),
             self.now,
+            self.secrets.clone(),
         );
         self.add(Machine::Bare(Box::new(bare)))
     }
@@ -365,6 +380,24 @@ impl Network {
         self.transcript.set_detail(detail);
     }
 
+    /// Keeps every packet from now on, for [`Network::pcapng`].
+    pub fn record(&mut self) {
+        self.capture.get_or_insert_default();
+    }
+
+    /// What was recorded, as a pcapng file that Wireshark shows decrypted: one interface for each
+    /// direction of each link, where packets are seen as they enter it; drops and marks are comments.
+    pub fn pcapng(&self) -> Vec<u8> {
+        let name = |node: usize| self.hosts[node].name();
+        let links = self.topology.links().iter();
+        let interfaces = links.map(|joint| format!("{} -> {}", name(joint.from), name(joint.to)));
+        let interfaces: Vec<String> = interfaces.collect();
+        let capture = self.capture.as_ref();
+        capture.map_or_else(Vec::new, |capture| {
+            capture.file(&interfaces, &self.secrets.text())
+        })
+    }
+
     fn add(&mut self, machine: Machine) -> HostId {
         self.topology
             .add_node(matches!(machine, Machine::Router { .. }));
@@ -414,6 +447,9 @@ impl Drop for Network {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the last of what happened:\n{}", self.transcript.tail(TAIL));
+        }
+        if self.seed.wants_evidence() {
+            self.seed.leave_evidence(&self.transcript, &self.pcapng());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What travels on links.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use bytes::BytesMut;
@@ -73,6 +74,16 @@ impl Body {
             Self::Udp(bytes) => bytes.len(),
             Self::Tcp(segment) => segment.payload(),
             Self::Filler { length, .. } => *length,
+        }
+    }
+}
+
+/// What a transcript calls it.
+impl fmt::Display for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(_) | Self::Filler { .. } => write!(f, "{} B", self.payload()),
+            Self::Tcp(segment) => segment.fmt(f),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! How time passes.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use quictun_link::{Fate, Packet as Length};
@@ -77,7 +78,7 @@ impl Network {
             return;
         }
         if self.transcript.keeps(Detail::Datagrams) {
-            let what = format!("<- {} B from {}", packet.body.payload(), packet.from);
+            let what = format!("<- {} from {}", packet.body, self.whom(packet.from));
             self.note(host, what);
         }
         self.dirty[host] = true;
@@ -125,7 +126,7 @@ impl Network {
 
     /// A packet at `node` enters the next link on its way to `host`.
     fn enter_link(&mut self, node: usize, host: usize, mut packet: Packet) {
-        let Some(joint) = self.topology.way(node, host) else {
+        let Some((index, joint)) = self.topology.way(node, host) else {
             self.note_lost(node, &packet);
             return;
         };
@@ -137,9 +138,13 @@ impl Network {
         };
         let fate = joint.link.send(self.now, length);
         if self.transcript.keeps(Detail::Datagrams) {
-            let (length, to) = (packet.body.payload(), packet.to);
-            let what = format!("-> {length} B to {to}: {}", self.describe(fate));
+            let whom = self.whom(packet.to);
+            let what = format!("-> {} to {whom}: {}", packet.body, self.describe(fate));
             self.note(node, what);
+        }
+        if let Some(capture) = &mut self.capture {
+            let at = (self.now - self.start).as_nanos();
+            capture.add(index, u64::try_from(at).unwrap_or(u64::MAX), &packet, fate);
         }
         let Fate::Delivered { at, copy, marked } = fate else {
             return;
@@ -161,8 +166,16 @@ impl Network {
 
     fn note_lost(&mut self, node: usize, packet: &Packet) {
         if self.transcript.keeps(Detail::Datagrams) {
-            let (length, to) = (packet.body.payload(), packet.to);
-            self.note(node, format!("-> {length} B to {to}: no way there"));
+            let what = format!("-> {} to {}: no way there", packet.body, packet.to);
+            self.note(node, what);
+        }
+    }
+
+    /// The name of the host at an address, or the address where there is none any more.
+    fn whom(&self, address: SocketAddr) -> String {
+        match self.addresses.get(&address) {
+            Some(&host) => self.hosts[host].name().to_owned(),
+            None => address.to_string(),
         }
     }
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
+use crate::evidence;
+use crate::transcript::Transcript;
+
 /// Environment variable that repeats one seed, or runs others.
 const VARIABLE: &str = "QUICTUN_SEED";
 
@@ -13,19 +16,37 @@ const VARIABLE: &str = "QUICTUN_SEED";
 #[derive(Debug)]
 pub struct Seed {
     value: u64,
-    /// Name of the test to repeat; empty where the seed is fixed.
-    test: &'static str,
+    origin: Origin,
+}
+
+/// Who chose a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// A program that uses the simulation: nobody is told anything.
+    Program,
+    /// A test, always the same.
+    Fixed,
+    /// The test of this name, which runs through many.
+    Test(&'static str),
 }
 
 impl Seed {
+    /// A seed for a run that is no test.
+    pub fn plain(value: u64) -> Self {
+        let origin = Origin::Program;
+        Self { value, origin }
+    }
+
     /// A seed that is always the same: running the test again repeats it.
     pub fn fixed(value: u64) -> Self {
-        Self { value, test: "" }
+        let origin = Origin::Fixed;
+        Self { value, origin }
     }
 
     /// One of many seeds that the test `test` of this crate runs through.
     pub fn of_test(test: &'static str, value: u64) -> Self {
-        Self { value, test }
+        let origin = Origin::Test(test);
+        Self { value, origin }
     }
 
     /// The seeds that a test runs through: `usual`, unless the environment asks for one (`17`) or for a
@@ -55,21 +76,62 @@ impl Seed {
     }
 }
 
+impl Seed {
+    /// Whether transcript and packets are to be left in files.
+    pub(crate) fn wants_evidence(&self) -> bool {
+        self.origin != Origin::Program && evidence::directory().is_some()
+    }
+
+    /// Leaves transcript and packets in files.
+    pub(crate) fn leave_evidence(&self, transcript: &Transcript, pcapng: &[u8]) {
+        evidence::leave(&self.test(), self.value, transcript, pcapng);
+    }
+
+    /// The name of the test, as the harness knows it where it can be found out.
+    fn test(&self) -> String {
+        let thread = std::thread::current();
+        // The harness names its threads for the tests, except where it has only one.
+        let of_thread = thread.name().filter(|name| *name != "main");
+        let known = match self.origin {
+            Origin::Test(name) => name,
+            Origin::Fixed | Origin::Program => "",
+        };
+        of_thread.unwrap_or(known).to_owned()
+    }
+
+    /// What repeats the run.
+    fn command(&self) -> String {
+        let seed = match self.origin {
+            Origin::Test(_) => format!("{VARIABLE}={} ", self.value),
+            Origin::Fixed | Origin::Program => String::new(),
+        };
+        let release = if cfg!(debug_assertions) {
+            ""
+        } else {
+            " --release"
+        };
+        let package = std::env::var("CARGO_PKG_NAME");
+        let package = package.as_deref().unwrap_or(env!("CARGO_PKG_NAME"));
+        format!(
+            "{seed}{}=/tmp cargo test{release} -p {package} {}",
+            evidence::VARIABLE,
+            self.test()
+        )
+    }
+}
+
 impl Drop for Seed {
     #[expect(
         clippy::print_stderr,
         reason = "the test harness captures it and shows it with the failure"
     )]
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let (value, test) = (self.value, self.test);
-            if test.is_empty() {
-                eprintln!("seed {value}, fixed: run the same test again to repeat it");
-            } else {
-                eprintln!(
-                    "to repeat: {VARIABLE}={value} cargo test -p quictun-sim --test it {test}"
-                );
-            }
+        if std::thread::panicking() && self.origin != Origin::Program {
+            eprintln!(
+                "seed {}; to repeat it, and to have the whole transcript and the packets (pcapng, decrypted by Wireshark) in /tmp:\n    {}",
+                self.value,
+                self.command()
+            );
         }
     }
 }
@@ -126,5 +188,26 @@ impl Random {
         let mut bytes = [0; 32];
         self.0.fill_bytes(&mut bytes);
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_command_repeats_a_run_and_leaves_its_evidence() {
+        let command = Seed::of_test("seeded_runs", 17).command();
+        let (settings, rest) = command.split_once(" cargo test ").expect("a command");
+        assert_eq!(settings, "QUICTUN_SEED=17 QUICTUN_EVIDENCE=/tmp");
+        assert!(rest.contains("-p quictun-sim "), "{command}");
+        let name = "one_command_repeats_a_run_and_leaves_its_evidence";
+        assert!(
+            rest.ends_with(name) || rest.ends_with("seeded_runs"),
+            "{command}"
+        );
+        let fixed = Seed::fixed(3).command();
+        assert!(fixed.starts_with("QUICTUN_EVIDENCE=/tmp cargo test"));
+        assert!(!Seed::plain(3).wants_evidence());
     }
 }

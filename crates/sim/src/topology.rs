@@ -57,13 +57,18 @@ impl Topology {
         Some(&mut self.links[index].link)
     }
 
-    /// The first link on the way from a node to another.
-    pub(crate) fn way(&mut self, from: usize, to: usize) -> Option<&mut Joint> {
+    /// All links, in the order in which they were made.
+    pub(crate) fn links(&self) -> &[Joint] {
+        &self.links
+    }
+
+    /// The first link, and its number, on the way from a node to another.
+    pub(crate) fn way(&mut self, from: usize, to: usize) -> Option<(usize, &mut Joint)> {
         if std::mem::take(&mut self.stale) {
             self.find_ways();
         }
         let index = self.ways[from][to] as usize;
-        self.links.get_mut(index)
+        self.links.get_mut(index).map(|joint| (index, joint))
     }
 
     /// Fewest links first; among ways of one length, the link that was made first.

@@ -1,5 +1,7 @@
 //! What two ends of a TCP connection tell each other.
 
+use std::fmt;
+
 /// Most SACK blocks in a segment that has timestamps, too (RFC 2018 section 3).
 pub(crate) const SACK_MAX: usize = 3;
 
@@ -55,6 +57,25 @@ impl Segment {
         match self.sack_blocks().count() {
             0 => 0,
             blocks => 4 + 8 * blocks,
+        }
+    }
+}
+
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Syn => f.write_str("SYN"),
+            Kind::SynAck => f.write_str("SYN-ACK"),
+            Kind::Data { sequence, length } => write!(f, "{length} B at {sequence}"),
+            Kind::Ack {
+                below, congestion, ..
+            } => {
+                write!(f, "ACK {below}")?;
+                for (from, until) in self.sack_blocks() {
+                    write!(f, ", {from} to {until}")?;
+                }
+                f.write_str(if congestion { ", ECE" } else { "" })
+            }
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The tunnel in virtual time: real engines, simulated links and applications.
 //!
-//! Repeat one seed of the random runs with
+//! A run that fails prints the command that repeats it. With `QUICTUN_EVIDENCE=DIR` tests leave their transcripts
+//! and packets (pcapng, with the keys to decrypt it) in that directory. Repeat one seed of the random runs with
 //! `QUICTUN_SEED=<seed> cargo test -p quictun-sim --test it <test>`.
 
+mod capture;
 mod close_table;
 mod codes;
 mod cross_traffic;

@@ -1,0 +1,173 @@
+//! Packets as they enter links, with headers that a real network would have given them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use quictun_link::Fate;
+
+use crate::packet::{Body, Packet, UDP_HEADERS};
+use crate::pcapng;
+use crate::tcp::{Kind, Segment};
+
+/// Most bytes kept; what comes after is not recorded.
+const MAX: usize = 1 << 30;
+
+/// First port of TCP connections in a capture.
+const TCP_PORT: u16 = 10_000;
+
+/// Room for the longest headers: IPv4 without, TCP with all options.
+const HEADERS_MAX: usize = 20 + 60;
+
+/// Recorded packets.
+#[derive(Debug, Default)]
+pub(crate) struct Capture {
+    blocks: Vec<u8>,
+}
+
+impl Capture {
+    /// A packet enters link number `link`.
+    pub(crate) fn add(&mut self, link: usize, nanos: u64, packet: &Packet, fate: Fate) {
+        if self.blocks.len() >= MAX {
+            return;
+        }
+        let mut headers = Vec::with_capacity(HEADERS_MAX);
+        let payload: &[u8] = match &packet.body {
+            Body::Udp(bytes) => bytes,
+            Body::Tcp(_) | Body::Filler { .. } => &[],
+        };
+        ip_header(&mut headers, packet);
+        match &packet.body {
+            Body::Tcp(segment) => tcp_header(&mut headers, packet, segment, nanos),
+            body => udp_header(&mut headers, packet, body.payload()),
+        }
+        let comment = match fate {
+            Fate::Dropped(reason) => Some(format!("dropped: {reason:?}")),
+            Fate::Delivered { marked: true, .. } => Some("marked CE".to_owned()),
+            Fate::Delivered { copy: Some(_), .. } => Some("arrives twice".to_owned()),
+            Fate::Delivered { .. } => None,
+        };
+        let (parts, length) = ([&headers[..], payload], packet.length());
+        pcapng::packet(
+            &mut self.blocks,
+            link,
+            nanos,
+            parts,
+            length,
+            comment.as_deref(),
+        );
+    }
+
+    /// The file.
+    pub(crate) fn file(&self, interfaces: &[String], key_log: &str) -> Vec<u8> {
+        let mut file = Vec::with_capacity(self.blocks.len() + key_log.len() + 1024);
+        pcapng::section_header(&mut file);
+        for interface in interfaces {
+            pcapng::interface(&mut file, interface);
+        }
+        if !key_log.is_empty() {
+            pcapng::secrets(&mut file, key_log);
+        }
+        file.extend_from_slice(&self.blocks);
+        file
+    }
+}
+
+fn ip_header(out: &mut Vec<u8>, packet: &Packet) {
+    const UDP: u8 = 17;
+    const TCP: u8 = 6;
+    const TTL: u8 = 64;
+    const DONT_FRAGMENT: u16 = 0x4000;
+    let protocol = match packet.body {
+        Body::Tcp(_) => TCP,
+        Body::Udp(_) | Body::Filler { .. } => UDP,
+    };
+    out.extend([0x45, packet.ecn]);
+    out.extend(short(packet.length()).to_be_bytes());
+    out.extend(0u16.to_be_bytes());
+    out.extend(DONT_FRAGMENT.to_be_bytes());
+    out.extend([TTL, protocol, 0, 0]);
+    out.extend(octets(packet.from));
+    out.extend(octets(packet.to));
+    let sum = checksum(&[&out[..20]]);
+    out[10..12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Without checksum, as RFC 768 allows.
+fn udp_header(out: &mut Vec<u8>, packet: &Packet, payload: usize) {
+    const HEADER: usize = UDP_HEADERS - 20;
+    out.extend(packet.from.port().to_be_bytes());
+    out.extend(packet.to.port().to_be_bytes());
+    out.extend(short(payload + HEADER).to_be_bytes());
+    out.extend([0, 0]);
+}
+
+fn tcp_header(out: &mut Vec<u8>, packet: &Packet, segment: &Segment, nanos: u64) {
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+    const ECE: u8 = 64;
+    const WINDOW: u16 = u16::MAX;
+    const TIMESTAMPS: [u8; 4] = [1, 1, 8, 10];
+    let start = out.len();
+    let port = |connection: u32| TCP_PORT.wrapping_add((connection & 0xffff) as u16);
+    let [from, to] = [segment.from, segment.connection].map(port);
+    let low = |number: u64| u32::try_from(number & u64::from(u32::MAX)).unwrap_or(0);
+    // The SYN is number 0, so that the first byte is number 1.
+    let (sequence, acknowledged, flags) = match segment.kind {
+        Kind::Syn => (0, 0, SYN),
+        Kind::SynAck => (0, 1, SYN | ACK),
+        Kind::Data { sequence, .. } => (low(sequence + 1), 1, ACK),
+        Kind::Ack {
+            below, congestion, ..
+        } => (1, low(below + 1), if congestion { ACK | ECE } else { ACK }),
+    };
+    out.extend(from.to_be_bytes());
+    out.extend(to.to_be_bytes());
+    out.extend(sequence.to_be_bytes());
+    out.extend(acknowledged.to_be_bytes());
+    let words = (packet.length() - 20 - segment.payload()) / 4;
+    out.extend([byte(words) << 4, flags]);
+    out.extend(WINDOW.to_be_bytes());
+    out.extend([0; 4]);
+    out.extend(TIMESTAMPS);
+    out.extend(low(nanos / 1_000_000).to_be_bytes());
+    out.extend([0; 4]);
+    let blocks: Vec<_> = segment.sack_blocks().collect();
+    if !blocks.is_empty() {
+        out.extend([1, 1, 5, byte(2 + 8 * blocks.len())]);
+        for (from, until) in blocks {
+            out.extend(low(from + 1).to_be_bytes());
+            out.extend(low(until + 1).to_be_bytes());
+        }
+    }
+    let length = short(out.len() - start + segment.payload()).to_be_bytes();
+    let ends = [octets(packet.from), octets(packet.to)].concat();
+    // What is not there counts as zeros.
+    let sum = checksum(&[&ends, &[0, 6], &length, &out[start..]]);
+    out[start + 16..start + 18].copy_from_slice(&sum.to_be_bytes());
+}
+
+fn octets(address: SocketAddr) -> [u8; 4] {
+    match address.ip() {
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(_) => [0; 4],
+    }
+}
+
+/// RFC 1071 over parts of even length.
+fn checksum(parts: &[&[u8]]) -> u16 {
+    let pairs = parts.iter().flat_map(|part| part.chunks_exact(2));
+    let mut sum: u32 = pairs
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).unwrap_or(0)
+}
+
+fn byte(length: usize) -> u8 {
+    u8::try_from(length).unwrap_or(u8::MAX)
+}
+
+fn short(length: usize) -> u16 {
+    u16::try_from(length).unwrap_or(u16::MAX)
+}

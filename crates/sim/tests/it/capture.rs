@@ -1,0 +1,176 @@
+//! What a network records is a pcapng file, read here by a small reader of its own.
+
+use std::collections::BTreeMap;
+
+use quictun_sim::{Dial, LinkConfig, Network, Script, Seed, Tcp, Traffic, Write, config};
+
+use crate::world::{MS, SECOND, World, limited};
+
+/// What the reader found.
+#[derive(Debug, Default)]
+struct File {
+    interfaces: Vec<String>,
+    key_log: String,
+    packets: Vec<Seen>,
+}
+
+/// A packet of the file.
+#[derive(Debug)]
+struct Seen {
+    interface: usize,
+    nanos: u64,
+    original: usize,
+    bytes: Vec<u8>,
+    comment: Option<String>,
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn length(bytes: &[u8], at: usize) -> usize {
+    word(bytes, at) as usize
+}
+
+fn options(mut bytes: &[u8]) -> BTreeMap<u16, Vec<u8>> {
+    let mut options = BTreeMap::new();
+    while bytes.len() >= 4 {
+        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let (code, length) = (half(0), usize::from(half(2)));
+        options.insert(code, bytes[4..4 + length].to_vec());
+        bytes = &bytes[4 + length.next_multiple_of(4)..];
+    }
+    assert!(bytes.is_empty(), "options end where their block ends");
+    options
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+fn read(mut bytes: &[u8]) -> File {
+    let mut file = File::default();
+    assert_eq!((word(bytes, 0), word(bytes, 8)), (0x0a0d_0d0a, 0x1a2b_3c4d));
+    while !bytes.is_empty() {
+        let total = length(bytes, 4);
+        assert_eq!(total % 4, 0);
+        assert_eq!(length(bytes, total - 4), total, "both lengths of a block");
+        let body = &bytes[8..total - 4];
+        match word(bytes, 0) {
+            1 => {
+                assert_eq!(word(body, 0), 101, "raw IP");
+                let options = options(&body[8..]);
+                assert_eq!(options[&9], [9], "nanoseconds");
+                file.interfaces.push(text(&options[&2]));
+            }
+            10 => {
+                assert!(file.packets.is_empty(), "keys stand before packets");
+                assert_eq!(word(body, 0), 0x544c_534b, "a TLS key log");
+                file.key_log = text(&body[8..8 + length(body, 4)]);
+            }
+            6 => {
+                let captured = length(body, 12);
+                let options = options(&body[20 + captured.next_multiple_of(4)..]);
+                file.packets.push(Seen {
+                    interface: length(body, 0),
+                    nanos: (u64::from(word(body, 4)) << 32) + u64::from(word(body, 8)),
+                    original: length(body, 16),
+                    bytes: body[20..20 + captured].to_vec(),
+                    comment: options.get(&1).map(|comment| text(comment)),
+                });
+            }
+            _ => assert_eq!(word(bytes, 0), 0x0a0d_0d0a, "a known block"),
+        }
+        bytes = &bytes[total..];
+    }
+    file
+}
+
+/// RFC 1071 over a header that contains its checksum: all ones, that is zero here.
+fn checksum(header: &[u8]) -> u16 {
+    let pairs = header.chunks_exact(2);
+    let sum: u32 = pairs
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    !u16::try_from((sum & 0xffff) + (sum >> 16)).expect("a short header")
+}
+
+fn lossy() -> LinkConfig {
+    LinkConfig {
+        loss: 0.02,
+        ..limited(2_000_000, 20 * MS)
+    }
+}
+
+fn check(file: &File, network: &Network) {
+    let count = |filter: &dyn Fn(&Seen) -> bool| {
+        let count = file.packets.iter().filter(|seen| filter(seen)).count();
+        u64::try_from(count).expect("few packets")
+    };
+    assert_eq!(count(&|_| true), network.packets());
+    assert!(file.packets.is_sorted_by_key(|seen| seen.nanos));
+    let last = file.packets.last().expect("packets").nanos;
+    assert!(u128::from(last) <= network.elapsed().as_nanos());
+    for seen in &file.packets {
+        assert!(seen.interface < file.interfaces.len());
+        assert_eq!(checksum(&seen.bytes[..20]), 0, "IP header");
+        let total = u16::from_be_bytes([seen.bytes[2], seen.bytes[3]]);
+        assert_eq!(usize::from(total), seen.original);
+    }
+}
+
+#[test]
+fn a_tunnel_is_recorded_with_its_losses_and_the_keys_to_read_it() {
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, lossy());
+    world.network.record();
+    let writes = [Write::Send(300_000), Write::Finish];
+    let server = Script::server(1).write([Write::Finish]);
+    let host = world.network.host(world.server);
+    host.serve("sink", Dial::connects(), server);
+    let client = Script::client(1).write(writes);
+    world.network.open(world.client, "sink", client);
+    world.network.run_for(10 * SECOND);
+    let file = read(&world.network.pcapng());
+    check(&file, &world.network);
+    assert_eq!(file.interfaces, ["client -> server", "server -> client"]);
+    let (client, server) = (world.client, world.server);
+    for (interface, [from, to]) in [[client, server], [server, client]].into_iter().enumerate() {
+        let drops = file.packets.iter().filter(|seen| {
+            let dropped = seen.comment.as_deref() == Some("dropped: Random");
+            seen.interface == interface && dropped
+        });
+        let counted = world.network.counters(from, to).random;
+        assert_eq!(u64::try_from(drops.count()), Ok(counted));
+    }
+    assert!(world.network.counters(client, server).random > 0);
+    for label in [
+        "CLIENT_HANDSHAKE_TRAFFIC_SECRET ",
+        "SERVER_HANDSHAKE_TRAFFIC_SECRET ",
+        "CLIENT_TRAFFIC_SECRET_0 ",
+        "SERVER_TRAFFIC_SECRET_0 ",
+    ] {
+        let lines = file.key_log.lines().filter(|line| line.starts_with(label));
+        assert_eq!(lines.count(), 1, "{}", file.key_log);
+    }
+}
+
+#[test]
+fn tcp_is_recorded_as_headers() {
+    let mut network = Network::new(Seed::fixed(1));
+    network.record();
+    let (from, to) = (network.add_plain("from"), network.add_plain("to"));
+    network.link(from, to, lossy(), lossy());
+    network.add_traffic(from, to, &Traffic::Tcp(Tcp::default()));
+    network.run_for(SECOND);
+    let file = read(&network.pcapng());
+    check(&file, &network);
+    let mut blocks = 0;
+    for seen in &file.packets {
+        let data_offset = usize::from(seen.bytes[20 + 12] >> 4) * 4;
+        assert_eq!(seen.bytes.len(), 20 + data_offset, "headers are whole");
+        blocks = blocks.max(data_offset);
+        let payload = seen.original - seen.bytes.len();
+        assert!(payload == 0 || payload == 1448);
+    }
+    assert_eq!(blocks, 20 + 12 + 4 + 3 * 8, "three SACK blocks");
+}
