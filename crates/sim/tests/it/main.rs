@@ -15,6 +15,7 @@ mod hostile;
 mod open;
 mod oracle;
 mod original;
+mod predict;
 mod reconnect;
 mod reopen;
 mod reports;
