@@ -1,8 +1,17 @@
 //! The same seed gives the same run: every datagram, its time and its length.
+//!
+//! That holds from one process to another, and with and without optimisation: `golden.txt` is committed, and both
+//! `cargo test -p quictun-sim` and `cargo test --release -p quictun-sim` must agree with it. After a change of the
+//! engine or of links that is meant, write it anew with `QUICTUN_BLESS=1 cargo test -p quictun-sim --test it
+//! determinism`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use quictun_sim::engine::Engine;
 use quictun_sim::{
-    Detail, Dial, LinkConfig, Network, OriginalOptions, Reorder, Script, Seed, Write, config,
+    Constant, Detail, Dial, LinkConfig, Network, OriginalOptions, Reorder, Script, Seed, Tcp,
+    Traffic, Write, config,
 };
 
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited};
@@ -80,4 +89,77 @@ fn a_run_against_the_original_repeats_itself() {
         network.transcript().to_string()
     };
     assert!(run() == run(), "two runs of one seed differ");
+}
+
+/// A short run that a person can follow.
+fn short() -> String {
+    let mut world = World::new(Seed::fixed(5), config::NATIVE, rough());
+    world.network.set_detail(Detail::Datagrams);
+    let writes = [Write::Send(5_000), Write::Finish];
+    let server = Script::server(1).write(writes);
+    let dial = Dial::Connects { after: 5 * MS };
+    let host = world.network.host(world.server);
+    host.serve("both ways", dial, server);
+    let script = Script::client(1).write(writes);
+    let app = world.network.open(world.client, "both ways", script);
+    world
+        .network
+        .run_until(20 * SECOND, |network| network.outcome(app).is_over());
+    let client = world.client;
+    world.network.command(client, Engine::close);
+    world.network.run_for(SECOND);
+    world.network.transcript().to_string()
+}
+
+/// A tunnel that shares a bottleneck with TCP and a constant stream.
+fn shared() -> String {
+    let mut network = Network::new(Seed::fixed(6));
+    let server = network.add_server("server", config::server(6));
+    let client = network.add_client("client", config::client(6), server);
+    let [from, to] = ["from", "to"].map(|name| network.add_plain(name));
+    let link = limited(2_500_000, 20 * MS);
+    network.dumbbell(&[client, from], &[server, to], link.clone(), link, MS);
+    network.add_traffic(from, to, &Traffic::Tcp(Tcp::default()));
+    network.add_traffic(to, from, &Traffic::Constant(Constant::new(500_000)));
+    let sink = Script::server(1);
+    network.host(server).serve("sink", Dial::connects(), sink);
+    let script = Script::client(1).write([Write::Send(2_000_000), Write::Finish]);
+    network.open(client, "sink", script);
+    network.set_detail(Detail::Datagrams);
+    network.run_for(5 * SECOND);
+    network.transcript().to_string()
+}
+
+/// FNV-1a: enough to tell texts apart, and a dozen lines.
+fn digest(text: &str) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    text.bytes().fold(OFFSET, |digest, byte| {
+        (digest ^ u64::from(byte)).wrapping_mul(PRIME)
+    })
+}
+
+#[test]
+fn a_run_is_the_committed_one_in_any_process_and_profile() {
+    let mut golden = short();
+    let long = [
+        ("quictun/1", transcript(1, PROTOCOLS[0])),
+        ("quic-tun", transcript(1, PROTOCOLS[1])),
+        ("beside cross traffic", shared()),
+    ];
+    for (name, text) in long {
+        let (lines, digest) = (text.lines().count(), digest(&text));
+        writeln!(golden, "{name}: {lines} lines, FNV-1a {digest:016x}").expect("a string");
+    }
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden.txt");
+    if std::env::var_os("QUICTUN_BLESS").is_some() {
+        std::fs::write(&path, golden).expect("the transcript is written");
+        return;
+    }
+    let committed = std::fs::read_to_string(&path).expect("the transcript is committed");
+    let differs = committed.lines().zip(golden.lines()).find(|(a, b)| a != b);
+    if let Some((committed, now)) = differs {
+        panic!("committed: {committed}\nnow:       {now}");
+    }
+    assert_eq!(committed.len(), golden.len());
 }
