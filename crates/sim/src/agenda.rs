@@ -1,17 +1,19 @@
 //! Packets under way, in the order of their arrival.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use crate::packet::Packet;
 
-/// Packets under way. The heap orders small keys; the packets stay where they are until they arrive.
+/// Packets under way. A link keeps the order of nearly all its packets, so they wait in one queue for each
+/// link, and only the first of each queue competes to be next. The few that overtake or come late wait apart.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    keys: BinaryHeap<Reverse<Key>>,
-    places: Vec<Option<Arrival>>,
-    free: Vec<u32>,
-    /// Departures so far: packets that arrive at one instant do so in the order in which they left.
+    queues: Vec<VecDeque<(Key, Arrival)>>,
+    heads: BinaryHeap<Reverse<(Key, usize)>>,
+    apart: BTreeMap<Key, Arrival>,
+    /// Departures so far.
     sequence: u64,
 }
 
@@ -25,46 +27,73 @@ pub(crate) struct Arrival {
     pub(crate) packet: Packet,
 }
 
+/// Packets that arrive at one instant do so in the order in which they left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     /// Nanoseconds since the network was made.
     at: u64,
     sequence: u64,
-    place: u32,
 }
 
 impl Agenda {
-    /// Notes that a packet arrives at `at`.
-    pub(crate) fn push(&mut self, at: u64, arrival: Arrival) {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(None);
-            u32::try_from(self.places.len() - 1).expect("invariant: memory holds fewer packets")
-        });
-        self.places[place as usize] = Some(arrival);
+    /// Notes that a packet arrives at `at` by link number `link`.
+    pub(crate) fn push(&mut self, link: usize, at: u64, arrival: Arrival) {
         self.sequence += 1;
-        self.keys.push(Reverse(Key {
+        let key = Key {
             at,
             sequence: self.sequence,
-            place,
-        }));
+        };
+        if self.queues.len() <= link {
+            self.queues.resize_with(link + 1, VecDeque::new);
+        }
+        let queue = &mut self.queues[link];
+        match queue.back() {
+            Some((last, _)) if *last > key => {
+                self.apart.insert(key, arrival);
+                return;
+            }
+            Some(_) => {}
+            None => self.heads.push(Reverse((key, link))),
+        }
+        queue.push_back((key, arrival));
+    }
+
+    /// Notes that a packet that came by no link arrives at `at`.
+    pub(crate) fn push_apart(&mut self, at: u64, arrival: Arrival) {
+        self.sequence += 1;
+        let key = Key {
+            at,
+            sequence: self.sequence,
+        };
+        self.apart.insert(key, arrival);
     }
 
     /// When the next packet arrives.
     pub(crate) fn next(&self) -> Option<u64> {
-        self.keys.peek().map(|Reverse(key)| key.at)
+        let head = self.heads.peek().map(|Reverse((key, _))| *key);
+        let apart = self.apart.keys().next().copied();
+        [head, apart].into_iter().flatten().min().map(|key| key.at)
     }
 
     /// The next packet that arrives at `now` or before.
     pub(crate) fn pop_due(&mut self, now: u64) -> Option<Arrival> {
-        if self.next()? > now {
-            return None;
+        let head = self.heads.peek_mut();
+        if let Some(first) = self.apart.first_entry()
+            && head.as_ref().is_none_or(|head| first.key() < &head.0.0)
+        {
+            return (first.key().at <= now).then(|| first.remove());
         }
-        let Reverse(key) = self.keys.pop()?;
-        self.free.push(key.place);
-        self.places[key.place as usize].take()
+        let mut head = head.filter(|head| head.0.0.at <= now)?;
+        let queue = &mut self.queues[head.0.1];
+        let (_, arrival) = queue.pop_front()?;
+        match queue.front() {
+            Some((next, _)) => head.0.0 = *next,
+            None => drop(PeekMut::pop(head)),
+        }
+        Some(arrival)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.heads.is_empty() && self.apart.is_empty()
     }
 }

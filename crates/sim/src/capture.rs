@@ -1,7 +1,5 @@
 //! Packets as they enter links, with headers that a real network would have given them.
 
-use std::net::{IpAddr, SocketAddr};
-
 use quictun_link::Fate;
 
 use crate::packet::{Body, Packet, UDP_HEADERS};
@@ -85,8 +83,8 @@ fn ip_header(out: &mut Vec<u8>, packet: &Packet) {
     out.extend(0u16.to_be_bytes());
     out.extend(DONT_FRAGMENT.to_be_bytes());
     out.extend([TTL, protocol, 0, 0]);
-    out.extend(octets(packet.from));
-    out.extend(octets(packet.to));
+    out.extend(packet.from.ip().octets());
+    out.extend(packet.to.ip().octets());
     let sum = checksum(&[&out[..20]]);
     out[10..12].copy_from_slice(&sum.to_be_bytes());
 }
@@ -139,17 +137,10 @@ fn tcp_header(out: &mut Vec<u8>, packet: &Packet, segment: &Segment, nanos: u64)
         }
     }
     let length = short(out.len() - start + segment.payload()).to_be_bytes();
-    let ends = [octets(packet.from), octets(packet.to)].concat();
+    let ends = [packet.from.ip().octets(), packet.to.ip().octets()].concat();
     // What is not there counts as zeros.
     let sum = checksum(&[&ends, &[0, 6], &length, &out[start..]]);
     out[start + 16..start + 18].copy_from_slice(&sum.to_be_bytes());
-}
-
-fn octets(address: SocketAddr) -> [u8; 4] {
-    match address.ip() {
-        IpAddr::V4(ip) => ip.octets(),
-        IpAddr::V6(_) => [0; 4],
-    }
 }
 
 /// RFC 1071 over parts of even length.

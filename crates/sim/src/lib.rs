@@ -2,8 +2,10 @@
 //!
 //! Nothing here waits. A [`Network`] knows what happens next - a datagram arrives, a timer fires, an
 //! application wakes - and jumps there. A run is a function of its seed: the same seed gives the same
-//! events at the same times. (TLS keys come from the operating system, so ciphertext differs from run to
-//! run; its length does not.)
+//! events at the same times, in every process and with or without optimisation. (TLS keys come from the
+//! operating system, so ciphertext differs from run to run; its length does not.)
+//!
+//! Whoever only wants to know what the tunnel gets out of a link asks [`predict`].
 //!
 //! # Order of use
 //!
@@ -12,15 +14,31 @@
 //!    credentials; change what the test is about, then [`Network::add_server`] and
 //!    [`Network::add_client`]. [`Network::add_original`] adds a server with the traps of the original,
 //!    [`Network::add_bare`] a QUIC client that a test drives stream by stream.
-//! 3. [`Network::link`] joins two hosts, with one [`LinkConfig`] for each direction. Hosts that are not
-//!    joined do not hear each other.
+//! 3. [`Network::link`] joins two hosts, with one [`LinkConfig`] for each direction; lengths are those of
+//!    IP packets. Over [`Network::add_router`] hosts are joined by several links, over
+//!    [`Network::dumbbell`] they share one. Hosts without a way to each other do not hear each other.
+//!    [`Network::add_plain`] and [`Network::add_traffic`] put cross traffic beside the tunnel.
 //! 4. [`Host::serve`] says what a server finds behind a token: how a dial goes ([`Dial`]) and what the
 //!    application there does ([`Script`]).
 //! 5. [`Network::open`] connects an application to a client; it opens a flow for it.
 //! 6. [`Network::run_for`], [`Network::run_until`] let time pass. In between, change the world:
 //!    [`Network::set_link`], [`Network::move_host`], [`Network::replace`], [`Network::command`].
 //! 7. [`Network::outcome`] tells what an application has seen, [`Host::events`] what an engine said,
-//!    [`Transcript`] everything, as text.
+//!    [`Network::traffic`] what became of cross traffic, [`Transcript`] everything, as text, and
+//!    [`Network::pcapng`] the packets, for Wireshark.
+//!
+//! # A run that fails
+//!
+//! A test that panics prints the seed, the end of the transcript, and one command that repeats it and leaves the
+//! whole transcript (`.txt`) and the packets with the keys to decrypt them (`.pcapng`) in a directory.
+//!
+//! # A packet's way
+//!
+//! ```text
+//!  Host, Original, Bare, Plain ─► next link on the way (topology) ─► its fate (link) ─► under way (agenda)
+//!      ▲                                        ▲                                              │
+//!      └──── it has arrived ────────────────────┴──────────────── it is at a router ◄──────────┘
+//! ```
 //!
 //! ```
 //! use std::time::Duration;
@@ -40,6 +58,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod agenda;
 mod app;
 mod bare;
@@ -56,7 +75,6 @@ mod pattern;
 mod pcapng;
 mod plain;
 mod predict;
-mod queue;
 mod run;
 mod script;
 mod secrets;
@@ -66,6 +84,7 @@ mod tcp;
 mod tls;
 mod topology;
 mod transcript;
+mod wakes;
 
 pub use app::{App, Incoming, Outcome, Outgoing};
 pub use bare::Bare;
@@ -75,9 +94,8 @@ pub use network::{AppId, HostId, Network, TrafficId};
 pub use original::{Original, OriginalOptions};
 pub use plain::{Traffic, TrafficReport};
 pub use predict::{Cell, Direction, Point, PredictError, Prediction, predict};
-pub use queue::QueueDelays;
 pub use quictun_engine as engine;
-pub use quictun_link::{Counters, LinkConfig, Outage, Queue, Reorder};
+pub use quictun_link::{Counters, Histogram, LinkConfig, Outage, Queue, Reorder};
 pub use script::{Read, Script, Write};
 pub use seed::{Random, Seed};
 pub use socket::MemSocket;

@@ -52,16 +52,16 @@ impl Machine {
 
     /// Takes a packet. What a host does not understand is lost, as on a real one.
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) {
-        let ecn = Some(packet.ecn);
+        let (from, ecn) = (packet.from.into(), Some(packet.ecn));
         match (self, packet.body) {
             (Self::Engine(host), Body::Udp(bytes)) => {
-                host.handle_datagram(now, packet.from, ecn, bytes);
+                host.handle_datagram(now, from, ecn, bytes);
             }
             (Self::Original(original), Body::Udp(bytes)) => {
-                original.handle_datagram(now, packet.from, ecn, bytes);
+                original.handle_datagram(now, from, ecn, bytes);
             }
             (Self::Bare(bare), Body::Udp(bytes)) => {
-                bare.handle_datagram(now, packet.from, ecn, bytes);
+                bare.handle_datagram(now, from, ecn, bytes);
             }
             (Self::Plain(plain), body) => plain.handle_packet(now, packet.ecn, &body),
             _ => {}

@@ -1,13 +1,13 @@
 //! Hosts, links, and what happens to them.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use quictun_engine::{ClientRole, EngineConfig, ServerRole};
 use quictun_link::{Counters, Link, LinkConfig};
 
+use crate::addresses::Addresses;
 use crate::agenda::{Agenda, Arrival};
 use crate::app::Outcome;
 use crate::bare::Bare;
@@ -22,9 +22,7 @@ use crate::secrets::Secrets;
 use crate::seed::Seed;
 use crate::topology::{Topology, make_link};
 use crate::transcript::{Detail, Transcript};
-
-/// UDP port of every host.
-const PORT: u16 = 7500;
+use crate::wakes::Wakes;
 
 /// Lines of the transcript shown with a failure.
 pub(crate) const TAIL: usize = 60;
@@ -55,12 +53,8 @@ pub struct Network {
     pub(crate) start: Instant,
     pub(crate) now: Instant,
     pub(crate) hosts: Vec<Machine>,
-    /// Hosts with work to do at this instant.
-    pub(crate) dirty: Vec<bool>,
-    /// When each host wants to be woken, as of its last work; nanoseconds since the start.
-    pub(crate) timers: Vec<u64>,
-    pub(crate) addresses: BTreeMap<SocketAddr, usize>,
-    addresses_given: u16,
+    pub(crate) wakes: Wakes,
+    pub(crate) addresses: Addresses,
     pub(crate) topology: Topology,
     pub(crate) under_way: Agenda,
     pub(crate) datagrams: u64,
@@ -82,10 +76,8 @@ impl Network {
             start,
             now: start,
             hosts: Vec::new(),
-            dirty: Vec::new(),
-            timers: Vec::new(),
-            addresses: BTreeMap::new(),
-            addresses_given: 0,
+            wakes: Wakes::default(),
+            addresses: Addresses::default(),
             topology: Topology::default(),
             under_way: Agenda::default(),
             datagrams: 0,
@@ -104,7 +96,7 @@ impl Network {
 
     /// Adds a server.
     pub fn add_server(&mut self, name: &str, config: EngineConfig<ServerRole>) -> HostId {
-        let address = self.next_address();
+        let address = self.addresses.next();
         let host = Host::server(name, address, config);
         self.add(Machine::Engine(Box::new(host)))
     }
@@ -120,21 +112,21 @@ impl Network {
         crypto.key_log = self.secrets.clone();
         config.role.crypto = Arc::new(crypto);
         let servers = vec![self.address(server)];
-        let address = self.next_address();
+        let address = self.addresses.next();
         let host = Host::client(name, address, config, servers, self.now);
         self.add(Machine::Engine(Box::new(host)))
     }
 
     /// Adds a server that behaves as the original does.
     pub fn add_original(&mut self, name: &str, options: OriginalOptions) -> HostId {
-        let address = self.next_address();
+        let address = self.addresses.next();
         let original = Original::new(name, address, options, self.seed.value());
         self.add(Machine::Original(Box::new(original)))
     }
 
     /// Adds a QUIC client without a tunnel, which connects to `server` at once.
     pub fn add_bare(&mut self, name: &str, protocols: &[&[u8]], server: HostId) -> HostId {
-        let (address, remote) = (self.next_address(), self.address(server));
+        let (address, remote) = (self.addresses.next(), self.address(server));
         let bare = Bare::new(
             name,
             address,
@@ -149,13 +141,13 @@ impl Network {
 
     /// Adds a host for cross traffic.
     pub fn add_plain(&mut self, name: &str) -> HostId {
-        let plain = Plain::new(name, self.next_address());
+        let plain = Plain::new(name, self.addresses.next());
         self.add(Machine::Plain(Box::new(plain)))
     }
 
     /// Adds a router: it passes on what it gets, on the way with the fewest links.
     pub fn add_router(&mut self, name: &str) -> HostId {
-        let (name, address) = (name.to_owned(), self.next_address());
+        let (name, address) = (name.to_owned(), self.addresses.next());
         self.add(Machine::Router { name, address })
     }
 
@@ -221,7 +213,7 @@ impl Network {
         };
         let side = sender.send(traffic, receiver, start, now);
         receiver.receive(side, sender.address());
-        self.dirty[from.0] = true;
+        self.wakes.now(from.0);
         TrafficId { from, to, side }
     }
 
@@ -235,9 +227,8 @@ impl Network {
 
     /// Gives a host another address; datagrams for the old one are lost.
     pub fn move_host(&mut self, id: HostId) {
-        let address = self.next_address();
-        self.addresses.retain(|_, host| *host != id.0);
-        self.addresses.insert(address, id.0);
+        let address = self.addresses.next();
+        self.addresses.assign(address, id.0);
         if let Machine::Engine(host) = &mut self.hosts[id.0] {
             host.set_address(address);
         }
@@ -246,9 +237,12 @@ impl Network {
 
     /// A datagram from an address that is not one of the hosts' enters a host now.
     pub fn inject(&mut self, from: SocketAddr, to: HostId, bytes: Vec<u8>) {
+        let (SocketAddr::V4(from), SocketAddr::V4(address)) = (from, self.address(to)) else {
+            panic!("simulated networks have IPv4");
+        };
         let packet = Packet {
             from,
-            to: self.address(to),
+            to: address,
             ecn: 0,
             body: Body::Udp(bytes.into_iter().collect()),
         };
@@ -257,12 +251,12 @@ impl Network {
             host: to.0,
             packet,
         };
-        self.under_way.push(self.nanos(self.now), arrival);
+        self.under_way.push_apart(self.nanos(self.now), arrival);
     }
 
     /// A host with an engine.
     pub fn host(&mut self, id: HostId) -> &mut Host {
-        self.dirty[id.0] = true;
+        self.wakes.now(id.0);
         match &mut self.hosts[id.0] {
             Machine::Engine(host) => host,
             _ => panic!("this host has no engine"),
@@ -271,7 +265,7 @@ impl Network {
 
     /// A host that is an original server.
     pub fn original(&mut self, id: HostId) -> &mut Original {
-        self.dirty[id.0] = true;
+        self.wakes.now(id.0);
         match &mut self.hosts[id.0] {
             Machine::Original(original) => original,
             _ => panic!("this host is not an original"),
@@ -280,7 +274,7 @@ impl Network {
 
     /// A host that is a bare QUIC client.
     pub fn bare(&mut self, id: HostId) -> &mut Bare {
-        self.dirty[id.0] = true;
+        self.wakes.now(id.0);
         match &mut self.hosts[id.0] {
             Machine::Bare(bare) => bare,
             _ => panic!("this host is not a bare client"),
@@ -352,12 +346,8 @@ impl Network {
 
     /// How long a packet that enters one direction of a link now waits before it is transmitted.
     pub fn queue_delay(&self, from: HostId, to: HostId) -> Duration {
-        let Some(link) = self.topology.link(from.0, to.0) else {
-            return Duration::ZERO;
-        };
-        let bytes = link.backlog(self.now) as u128;
-        let nanos = bytes * 1_000_000_000 / u128::from(link.config().rate.unwrap_or(1).max(1));
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        let link = self.topology.link(from.0, to.0);
+        link.map_or(Duration::ZERO, |link| link.wait(self.now))
     }
 
     /// Packets that have reached a host so far.
@@ -401,19 +391,11 @@ impl Network {
     fn add(&mut self, machine: Machine) -> HostId {
         self.topology
             .add_node(matches!(machine, Machine::Router { .. }));
-        self.timers.push(u64::MAX);
         let id = HostId(self.hosts.len());
         self.hosts.push(machine);
-        self.dirty.push(true);
-        let address = self.address(id);
-        self.addresses.insert(address, id.0);
+        self.wakes.add_host();
+        self.addresses.assign(self.address(id), id.0);
         id
-    }
-
-    fn next_address(&mut self) -> SocketAddr {
-        self.addresses_given += 1;
-        let [high, low] = self.addresses_given.to_be_bytes();
-        SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, high, low)), PORT)
     }
 
     fn engine_host(&self, id: HostId) -> &Host {
@@ -434,8 +416,9 @@ impl Network {
 
     /// Nanoseconds from the start to an instant.
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
-        let nanos = at.saturating_duration_since(self.start).as_nanos();
-        u64::try_from(nanos).unwrap_or(u64::MAX)
+        let time = at.saturating_duration_since(self.start);
+        let seconds = time.as_secs().saturating_mul(1_000_000_000);
+        seconds.saturating_add(u64::from(time.subsec_nanos()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What travels on links.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 
 use bytes::BytesMut;
 
@@ -20,8 +20,8 @@ pub(crate) const CE: u8 = 0b11;
 /// An IP packet on its way.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
-    pub(crate) from: SocketAddr,
-    pub(crate) to: SocketAddr,
+    pub(crate) from: SocketAddrV4,
+    pub(crate) to: SocketAddrV4,
     /// The two ECN bits.
     pub(crate) ecn: u8,
     pub(crate) body: Body,

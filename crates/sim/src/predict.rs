@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use quictun_engine::Transport;
-use quictun_link::{Counters, LinkConfig};
+use quictun_link::{Counters, Histogram, LinkConfig};
 
 use crate::network::{AppId, HostId, Network, TrafficId};
 use crate::plain::{Traffic, TrafficReport};
-use crate::queue::QueueDelays;
 use crate::script::{Script, Write};
 use crate::seed::Seed;
 use crate::{Dial, config};
@@ -73,7 +72,7 @@ pub struct Prediction {
     /// One point for each interval, the warm-up among them.
     pub series: Vec<Point>,
     /// Waiting times in the queue of the tunnels' direction while it counted, evenly over time.
-    pub queue: QueueDelays,
+    pub queue: Histogram,
     /// What became of the packets of that direction, from the beginning.
     pub counters: Counters,
     /// When the last byte of the last flow came, after the flows were opened; `None`: not in time, or
@@ -165,7 +164,7 @@ struct Run<'a> {
     /// The two ends of the link in the tunnels' direction.
     bottleneck: (HostId, HostId),
     previous: Vec<u64>,
-    queue: QueueDelays,
+    queue: Histogram,
 }
 
 impl<'a> Run<'a> {
@@ -216,7 +215,7 @@ impl<'a> Run<'a> {
                 Direction::Down => (ends.1, ends.0),
             },
             previous: Vec::new(),
-            queue: QueueDelays::default(),
+            queue: Histogram::default(),
         }
     }
 
@@ -262,7 +261,7 @@ impl<'a> Run<'a> {
         let mut series = Vec::new();
         self.advance(self.cell.warm_up, opened, &mut series);
         let before = self.received();
-        self.queue = QueueDelays::default();
+        self.queue = Histogram::default();
         self.advance(self.cell.duration, opened, &mut series);
         let rates = rates(&before, &self.received(), self.cell.duration);
         let (goodputs, traffic) = rates.split_at(self.tunnels.len());
@@ -293,7 +292,7 @@ impl<'a> Run<'a> {
                 let at = begins + length * look / LOOKS;
                 self.network.run_for(at - self.network.now());
                 let wait = self.network.queue_delay(from, to);
-                self.queue.add(wait);
+                self.queue.record(wait);
                 waits += wait;
             }
             let received = self.received();

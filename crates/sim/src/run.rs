@@ -1,13 +1,13 @@
 //! How time passes.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use quictun_link::{Fate, Packet as Length};
 
 use crate::agenda::Arrival;
 use crate::network::{Network, TAIL};
-use crate::packet::{CE, Departure, Packet};
+use crate::packet::{Body, CE, Departure, Packet};
 use crate::transcript::Detail;
 
 impl Network {
@@ -43,15 +43,14 @@ impl Network {
     pub fn run_to_silence(&mut self, most: Duration) -> bool {
         let until = self.now + most;
         while self.step(until) {}
-        self.under_way.is_empty() && self.timers.iter().all(|&at| at == u64::MAX)
+        self.under_way.is_empty() && self.wakes.next() == u64::MAX
     }
 
     /// Does what is to be done now, then jumps to the next thing that happens before `until`.
     fn step(&mut self, until: Instant) -> bool {
         self.settle();
         let arrival = self.under_way.next().unwrap_or(u64::MAX);
-        let timer = self.timers.iter().copied().min().unwrap_or(u64::MAX);
-        let at = arrival.min(timer);
+        let at = arrival.min(self.wakes.next());
         if at == u64::MAX || at > self.nanos(until) {
             return false;
         }
@@ -60,9 +59,7 @@ impl Network {
         while let Some(arrival) = self.under_way.pop_due(now) {
             self.arrive(arrival);
         }
-        for (dirty, &timer) in self.dirty.iter_mut().zip(&self.timers) {
-            *dirty |= timer <= now;
-        }
+        self.wakes.handle_time(now);
         true
     }
 
@@ -74,29 +71,27 @@ impl Network {
             return;
         }
         self.datagrams += 1;
-        if self.hosts[host].address() != packet.to {
+        if self.hosts[host].address() != SocketAddr::V4(packet.to) {
             return;
         }
         if self.transcript.keeps(Detail::Datagrams) {
             let what = format!("<- {} from {}", packet.body, self.whom(packet.from));
             self.note(host, what);
         }
-        self.dirty[host] = true;
+        self.wakes.now(host);
         self.hosts[host].handle_packet(self.now, packet);
     }
 
     /// Lets every host with work do it.
     fn settle(&mut self) {
-        for index in 0..self.hosts.len() {
-            if !std::mem::take(&mut self.dirty[index]) {
-                continue;
-            }
+        while let Some(index) = self.wakes.poll() {
             let mut departures = std::mem::take(&mut self.departures);
             let host = &mut self.hosts[index];
             host.run(self.now, &mut departures);
             let notes = host.take_notes();
             let timer = host.next_timeout();
-            self.timers[index] = timer.map_or(u64::MAX, |at| self.nanos(at));
+            let timer = timer.map_or(u64::MAX, |at| self.nanos(at));
+            self.wakes.set(index, timer);
             if self.transcript.keeps(Detail::Events) {
                 for note in notes {
                     self.note(index, note);
@@ -112,22 +107,26 @@ impl Network {
     /// A packet leaves its host.
     fn depart(&mut self, from: usize, departure: Departure) {
         let Departure { to, ecn, body } = departure;
+        let (SocketAddr::V4(source), SocketAddr::V4(to)) = (self.hosts[from].address(), to) else {
+            self.note_lost(from, &body, to);
+            return;
+        };
         let packet = Packet {
-            from: self.hosts[from].address(),
+            from: source,
             to,
             ecn,
             body,
         };
-        match self.addresses.get(&to) {
-            Some(&host) => self.enter_link(from, host, packet),
-            None => self.note_lost(from, &packet),
+        match self.addresses.host(to) {
+            Some(host) => self.enter_link(from, host, packet),
+            None => self.note_lost(from, &packet.body, to.into()),
         }
     }
 
     /// A packet at `node` enters the next link on its way to `host`.
     fn enter_link(&mut self, node: usize, host: usize, mut packet: Packet) {
         let Some((index, joint)) = self.topology.way(node, host) else {
-            self.note_lost(node, &packet);
+            self.note_lost(node, &packet.body, packet.to.into());
             return;
         };
         self.packets += 1;
@@ -153,28 +152,28 @@ impl Network {
             packet.ecn = CE;
         }
         if let Some(copy) = copy {
-            self.push(self.nanos(at), next, host, packet.clone());
-            self.push(self.nanos(copy), next, host, packet);
+            self.push(index, at, (next, host), packet.clone());
+            self.push(index, copy, (next, host), packet);
         } else {
-            self.push(self.nanos(at), next, host, packet);
+            self.push(index, at, (next, host), packet);
         }
     }
 
-    fn push(&mut self, at: u64, node: usize, host: usize, packet: Packet) {
-        self.under_way.push(at, Arrival { node, host, packet });
+    fn push(&mut self, link: usize, at: Instant, (node, host): (usize, usize), packet: Packet) {
+        let arrival = Arrival { node, host, packet };
+        self.under_way.push(link, self.nanos(at), arrival);
     }
 
-    fn note_lost(&mut self, node: usize, packet: &Packet) {
+    fn note_lost(&mut self, node: usize, body: &Body, to: SocketAddr) {
         if self.transcript.keeps(Detail::Datagrams) {
-            let what = format!("-> {} to {}: no way there", packet.body, packet.to);
-            self.note(node, what);
+            self.note(node, format!("-> {body} to {to}: no way there"));
         }
     }
 
     /// The name of the host at an address, or the address where there is none any more.
-    fn whom(&self, address: SocketAddr) -> String {
-        match self.addresses.get(&address) {
-            Some(&host) => self.hosts[host].name().to_owned(),
+    fn whom(&self, address: SocketAddrV4) -> String {
+        match self.addresses.host(address) {
+            Some(host) => self.hosts[host].name().to_owned(),
             None => address.to_string(),
         }
     }
