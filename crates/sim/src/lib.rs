@@ -95,7 +95,10 @@ pub use original::{Original, OriginalOptions};
 pub use plain::{Traffic, TrafficReport};
 pub use predict::{Cell, Direction, Point, PredictError, Prediction, predict};
 pub use quictun_engine as engine;
-pub use quictun_link::{Counters, Histogram, LinkConfig, Outage, Queue, Reorder};
+pub use quictun_link::{
+    Change, Codel, ConfigError, Counters, GilbertElliott, Histogram, LinkConfig, LossAt, Outage,
+    Policer, Queue, Reorder, Setting,
+};
 pub use script::{Read, Script, Write};
 pub use seed::{Random, Seed};
 pub use socket::MemSocket;

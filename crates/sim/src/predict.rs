@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quictun_engine::Transport;
-use quictun_link::{Counters, Histogram, LinkConfig};
+use quictun_link::{ConfigError, Counters, Histogram, LinkConfig};
 
 use crate::network::{AppId, HostId, Network, TrafficId};
 use crate::plain::{Traffic, TrafficReport};
@@ -96,8 +96,11 @@ pub struct Point {
 }
 
 /// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PredictError {
+    /// There is no such link.
+    #[error(transparent)]
+    Link(#[from] ConfigError),
     /// The link lets no handshake pass.
     #[error("no connection within {CONNECT_MAX:?}: lower the loss or the delay of the link")]
     Unreachable,
@@ -147,6 +150,8 @@ pub fn predict(cell: &Cell) -> Result<Prediction, PredictError> {
     if cell.duration.is_zero() || cell.interval.is_zero() {
         return Err(PredictError::NoTime);
     }
+    cell.up.check()?;
+    cell.down.check()?;
     let mut run = Run::new(cell);
     run.connect()?;
     run.open();

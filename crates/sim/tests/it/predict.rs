@@ -90,4 +90,6 @@ fn a_link_that_lets_nothing_pass_is_an_error_and_no_panic() {
         ..cell(50, 20 * MS, 0.0)
     };
     assert_eq!(predict(&timeless), Err(PredictError::NoTime));
+    let impossible = predict(&cell(50, 20 * MS, 1.5));
+    assert!(matches!(impossible, Err(PredictError::Link(_))));
 }
