@@ -1,0 +1,171 @@
+//! What a network device does itself and what it leaves to the kernel, as `ethtool -k` shows and `-K` sets it.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketType, socket};
+
+/// Features have at most this many numbers; the kernel knows about 64 of them.
+const MAX_FEATURES: usize = 1024;
+
+/// Bytes of a feature's name: `ETH_GSTRING_LEN`.
+const NAME: usize = 32;
+
+/// `ETH_SS_FEATURES`.
+const FEATURES: u32 = 4;
+
+const GET_STRINGS: u32 = 0x1b;
+const GET_SET_INFO: u32 = 0x37;
+const GET_FEATURES: u32 = 0x3a;
+const SET_FEATURES: u32 = 0x3b;
+
+/// The features of one device.
+#[derive(Debug)]
+pub struct Ethtool {
+    socket: OwnedFd,
+    device: [u8; libc::IFNAMSIZ],
+    /// A feature's place is its number.
+    names: Vec<String>,
+}
+
+impl Ethtool {
+    /// Opens a device of the calling thread's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is none of this name.
+    pub fn open(device: &str) -> io::Result<Self> {
+        let mut name = [0; libc::IFNAMSIZ];
+        // One byte stays zero: it ends the name.
+        name[..libc::IFNAMSIZ - 1]
+            .get_mut(..device.len())
+            .ok_or(io::ErrorKind::NotFound)?
+            .copy_from_slice(device.as_bytes());
+        let mut ethtool = Self {
+            socket: socket(AddressFamily::INET, SocketType::DGRAM, None)?,
+            device: name,
+            names: Vec::new(),
+        };
+        ethtool.names = ethtool.feature_names()?;
+        Ok(ethtool)
+    }
+
+    /// Whether a feature (`tx-tcp-segmentation`) is on; `None` where the kernel does not know it.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn feature(&self, name: &str) -> io::Result<Option<bool>> {
+        let Some(number) = self.number(name) else {
+            return Ok(None);
+        };
+        // struct ethtool_gfeatures: command, blocks; of each block what is available, requested, active, never changed.
+        let blocks = self.blocks();
+        let mut buffer = vec![0; 2 + 4 * blocks];
+        buffer[0] = GET_FEATURES;
+        buffer[1] = u32::try_from(blocks).unwrap_or_default();
+        self.call(&mut buffer)?;
+        let active = buffer[2 + 4 * (number / 32) + 2];
+        Ok(Some(active & (1 << (number % 32)) != 0))
+    }
+
+    /// Switches features on or off; those that the kernel does not know are left out.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` without `CAP_NET_ADMIN`; `Unsupported` where a feature of this device is fixed otherwise.
+    pub fn set_features(&self, features: &[(&str, bool)]) -> io::Result<()> {
+        // struct ethtool_sfeatures: command, blocks; of each block which are valid, and which of them are on.
+        let blocks = self.blocks();
+        let mut buffer = vec![0; 2 + 2 * blocks];
+        buffer[0] = SET_FEATURES;
+        buffer[1] = u32::try_from(blocks).unwrap_or_default();
+        for (name, on) in features {
+            if let Some(number) = self.number(name) {
+                let (block, bit) = (2 + 2 * (number / 32), 1 << (number % 32));
+                buffer[block] |= bit;
+                buffer[block + 1] |= if *on { bit } else { 0 };
+            }
+        }
+        self.call(&mut buffer)?;
+        for (name, on) in features {
+            if self.feature(name)?.is_some_and(|is_on| is_on != *on) {
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    format!(
+                        "{name} cannot be switched {}",
+                        if *on { "on" } else { "off" }
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| known == name)
+    }
+
+    fn blocks(&self) -> usize {
+        self.names.len().div_ceil(32)
+    }
+
+    fn feature_names(&self) -> io::Result<Vec<String>> {
+        // struct ethtool_sset_info: command, reserved, mask of the sets asked for (64 bits), their lengths.
+        let mut info = [GET_SET_INFO, 0, 0, 0, 0];
+        let mask = (1_u64 << FEATURES).to_ne_bytes();
+        let (low, high) = mask.split_at(4);
+        info[2] = u32::from_ne_bytes(low.try_into().unwrap_or_default());
+        info[3] = u32::from_ne_bytes(high.try_into().unwrap_or_default());
+        self.call(&mut info)?;
+        let count = usize::try_from(info[4]).unwrap_or(usize::MAX);
+        if count > MAX_FEATURES {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the kernel claims to know more features than can be",
+            ));
+        }
+        // struct ethtool_gstrings: command, set, count, names.
+        let mut strings = vec![0; 3 + count * NAME / 4];
+        strings[0] = GET_STRINGS;
+        strings[1] = FEATURES;
+        strings[2] = info[4];
+        self.call(&mut strings)?;
+        let bytes: Vec<u8> = strings[3..]
+            .iter()
+            .flat_map(|word| word.to_ne_bytes())
+            .collect();
+        let name = |field: &[u8]| {
+            let end = field.iter().position(|byte| *byte == 0);
+            String::from_utf8_lossy(&field[..end.unwrap_or(field.len())]).into_owned()
+        };
+        Ok(bytes.chunks_exact(NAME).map(name).collect())
+    }
+
+    /// One `SIOCETHTOOL`. `buffer` must be as long as the command in its first word makes the kernel write.
+    fn call(&self, buffer: &mut [u32]) -> io::Result<()> {
+        let mut request = libc::ifreq {
+            ifr_name: self.device.map(u8::cast_signed),
+            ifr_ifru: libc::__c_anonymous_ifr_ifru {
+                ifru_data: buffer.as_mut_ptr().cast(),
+            },
+        };
+        // SAFETY: `request` is a live `ifreq` with a name that ends in a zero. `ifru_data` points at `buffer`, alive
+        // and borrowed mutably for the call; each caller in this file makes it as long as its command's structure is
+        // for the counts that are in it, and the kernel writes no more than these counts allow (one 32-bit length
+        // for the one set asked for, `blocks` blocks, `count` names; where its own count is another it refuses
+        // or, for names, fills what it counted itself, which is the number it gave a moment before and never changes).
+        let done = unsafe {
+            libc::ioctl(
+                self.socket.as_fd().as_raw_fd(),
+                libc::SIOCETHTOOL,
+                &raw mut request,
+            )
+        };
+        if done < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
+    }
+}

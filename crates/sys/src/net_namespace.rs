@@ -1,0 +1,77 @@
+//! Network namespaces, held by descriptor: nothing has a name, so nothing is left behind.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// A network of its own: devices, addresses, routes, ports. It ends with its last descriptor and last process.
+#[derive(Debug)]
+pub struct NetNamespace {
+    fd: OwnedFd,
+}
+
+impl NetNamespace {
+    /// The one in which the calling thread is.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as where `/proc` is missing.
+    pub fn current() -> io::Result<Self> {
+        let fd = File::open("/proc/thread-self/ns/net")?.into();
+        Ok(Self { fd })
+    }
+
+    /// A new one with nothing but a loopback device, which is down.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` without `CAP_SYS_ADMIN` in the user namespace.
+    pub fn new() -> io::Result<Self> {
+        on_a_thread(|| {
+            // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+            Self::current()
+        })
+    }
+
+    /// Moves the calling thread here for good: what it opens and starts from now on belongs here.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` without `CAP_SYS_ADMIN`.
+    pub fn enter(&self) -> io::Result<()> {
+        move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(())
+    }
+
+    /// Runs `act` on a thread that is here; sockets and processes made there stay here.
+    ///
+    /// # Errors
+    ///
+    /// Where the namespace cannot be entered; what `act` returns.
+    pub fn within<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        on_a_thread(|| {
+            self.enter()?;
+            act()
+        })
+    }
+}
+
+impl AsFd for NetNamespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A thread's namespaces cannot always be put back, so those that change them are not used for anything else.
+fn on_a_thread<T: Send>(act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, act)?;
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

@@ -1,0 +1,266 @@
+//! Route netlink, as far as a link needs it: requests to the kernel, and its answers.
+//!
+//! A [`Request`] is built attribute by attribute. [`Netlink::ask`] sends it and waits for the kernel's yes or
+//! no, [`Netlink::dump`] for a list. What comes back is read by [`messages`] and [`attributes`], which take any
+//! bytes and never panic.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
+};
+
+#[cfg(test)]
+mod tests;
+
+/// `struct nlmsghdr`: length, kind, flags, sequence number, port.
+const HEADER: usize = 16;
+
+/// Kind of a message that answers yes (error 0) or no: `NLMSG_ERROR`.
+const ERROR: u16 = 2;
+
+/// Kind of a message that ends a list: `NLMSG_DONE`.
+const DONE: u16 = 3;
+
+/// Attributes with an explanation follow the echoed header: `NLM_F_ACK_TLVS`.
+const EXPLAINED: u16 = 0x200;
+
+/// The explanation, as text: `NLMSGERR_ATTR_MSG`.
+const EXPLANATION: u16 = 1;
+
+/// More than the kernel puts into one message of a list (it stops at 32 KiB).
+const ANSWER: usize = 64 << 10;
+
+/// The kernel answers within the call; this only keeps a fault from lasting for ever.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A request under construction.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    bytes: Vec<u8>,
+}
+
+impl Request {
+    /// A request of this kind that starts with the kind's own fixed header.
+    pub(crate) fn new(kind: u16, flags: i32, fixed: &[u8]) -> Self {
+        let flags = u16::try_from(flags | libc::NLM_F_REQUEST).unwrap_or_default();
+        let mut bytes = Vec::with_capacity(256);
+        bytes.extend_from_slice(&0_u32.to_ne_bytes());
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(&flags.to_ne_bytes());
+        bytes.extend_from_slice(&[0; 8]);
+        bytes.extend_from_slice(fixed);
+        Self { bytes }
+    }
+
+    /// Adds an attribute.
+    #[must_use]
+    pub(crate) fn with(self, kind: u16, value: &[u8]) -> Self {
+        self.nested(kind, |inner| inner.raw(value))
+    }
+
+    /// Adds an attribute that is a text.
+    #[must_use]
+    pub(crate) fn with_text(self, kind: u16, text: &str) -> Self {
+        self.nested(kind, |inner| inner.raw(text.as_bytes()).raw(&[0]))
+    }
+
+    /// Adds an attribute that is a number.
+    #[must_use]
+    pub(crate) fn with_u32(self, kind: u16, value: u32) -> Self {
+        self.with(kind, &value.to_ne_bytes())
+    }
+
+    /// Adds an attribute whose value `fill` appends.
+    #[must_use]
+    pub(crate) fn nested(self, kind: u16, fill: impl FnOnce(Self) -> Self) -> Self {
+        let start = self.bytes.len();
+        let header = self.raw(&[0; 2]).raw(&kind.to_ne_bytes());
+        let mut filled = fill(header);
+        // Whatever is too long for an attribute is too long for the kernel, which says so.
+        let length = u16::try_from(filled.bytes.len() - start).unwrap_or(u16::MAX);
+        filled.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+        let padded = filled.bytes.len().next_multiple_of(4);
+        filled.bytes.resize(padded, 0);
+        filled
+    }
+
+    /// Appends bytes as they are: a fixed header inside an attribute.
+    #[must_use]
+    pub(crate) fn raw(mut self, bytes: &[u8]) -> Self {
+        self.bytes.extend_from_slice(bytes);
+        self
+    }
+
+    fn finish(mut self, sequence: u32) -> Vec<u8> {
+        let length = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
+        self.bytes[0..4].copy_from_slice(&length.to_ne_bytes());
+        self.bytes[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        self.bytes
+    }
+}
+
+/// A socket towards the kernel's network configuration, in the namespace in which it was opened.
+#[derive(Debug)]
+pub(crate) struct Netlink {
+    socket: OwnedFd,
+    sequence: u32,
+}
+
+impl Netlink {
+    /// Opens one in the calling thread's network namespace.
+    pub(crate) fn open() -> io::Result<Self> {
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            // Protocol 0: NETLINK_ROUTE.
+            None,
+        )?;
+        // Connected to the kernel, it hears nobody else.
+        connect(&socket, &SocketAddrNetlink::new(0, 0))?;
+        sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK] {
+            crate::socket_option::set(socket.as_fd(), libc::SOL_NETLINK, option, &1)?;
+        }
+        Ok(Self {
+            socket,
+            sequence: 0,
+        })
+    }
+
+    /// Sends a request and waits until the kernel has done it.
+    pub(crate) fn ask(&mut self, request: Request) -> io::Result<()> {
+        self.exchange(request, libc::NLM_F_ACK, |_, _| ())
+    }
+
+    /// Sends a request for a list; `each` sees every entry's kind and content.
+    pub(crate) fn dump(
+        &mut self,
+        request: Request,
+        each: impl FnMut(u16, &[u8]),
+    ) -> io::Result<()> {
+        self.exchange(request, libc::NLM_F_DUMP, each)
+    }
+
+    fn exchange(
+        &mut self,
+        mut request: Request,
+        flags: i32,
+        mut each: impl FnMut(u16, &[u8]),
+    ) -> io::Result<()> {
+        let flags = u16::try_from(flags).unwrap_or_default();
+        let had = u16::from_ne_bytes([request.bytes[6], request.bytes[7]]);
+        request.bytes[6..8].copy_from_slice(&(had | flags).to_ne_bytes());
+        self.sequence = self.sequence.wrapping_add(1);
+        let bytes = request.finish(self.sequence);
+        send(&self.socket, &bytes, SendFlags::empty())?;
+        let mut buffer = vec![0; ANSWER];
+        loop {
+            let (_, length) = recv(&self.socket, buffer.as_mut_slice(), RecvFlags::TRUNC)?;
+            let answer = buffer.get(..length).ok_or_else(malformed)?;
+            for message in messages(answer) {
+                let message = message?;
+                if message.sequence != self.sequence {
+                    continue;
+                }
+                match message.kind {
+                    DONE | ERROR => return verdict(&message),
+                    kind => each(kind, message.content),
+                }
+            }
+        }
+    }
+}
+
+/// One message of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message<'a> {
+    pub(crate) kind: u16,
+    pub(crate) flags: u16,
+    pub(crate) sequence: u32,
+    pub(crate) content: &'a [u8],
+}
+
+/// The messages of an answer; ends after the first that is malformed.
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = io::Result<Message<'_>>> {
+    std::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let Some((message, rest)) = message(bytes) else {
+            bytes = &[];
+            return Some(Err(malformed()));
+        };
+        bytes = rest;
+        Some(Ok(message))
+    })
+}
+
+fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
+    let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
+    let content = bytes.get(HEADER..length)?;
+    let message = Message {
+        kind: u16_at(bytes, 4)?,
+        flags: u16_at(bytes, 6)?,
+        sequence: u32_at(bytes, 8)?,
+        content,
+    };
+    let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((message, rest))
+}
+
+/// The attributes in `bytes`, kind and value; ends where they do or become malformed.
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(u16_at(bytes, 0)?);
+        // The top bits say how the value is stored, not what it is.
+        let kind = u16_at(bytes, 2)? & 0x3fff;
+        let value = bytes.get(4..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, value))
+    })
+}
+
+/// The kernel's yes or no, with its own words where it has some.
+fn verdict(message: &Message<'_>) -> io::Result<()> {
+    let bytes = message.content.first_chunk().ok_or_else(malformed)?;
+    let code = i32::from_ne_bytes(*bytes);
+    if code == 0 {
+        return Ok(());
+    }
+    let refused = io::Error::from_raw_os_error(code.saturating_neg());
+    let explained = (message.flags & EXPLAINED != 0)
+        .then(|| message.content.get(4 + HEADER..))
+        .flatten()
+        .and_then(|rest| attributes(rest).find(|(kind, _)| *kind == EXPLANATION))
+        .map(|(_, text)| String::from_utf8_lossy(text));
+    Err(match explained {
+        Some(text) => io::Error::new(
+            refused.kind(),
+            format!("{} ({refused})", text.trim_end_matches('\0')),
+        ),
+        None => refused,
+    })
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let field = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_ne_bytes(*field))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let field = bytes.get(at..)?.first_chunk()?;
+    Some(u16::from_ne_bytes(*field))
+}
+
+fn malformed() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the kernel's answer makes no sense",
+    )
+}

@@ -1,0 +1,272 @@
+//! Devices, addresses, neighbours and routes of a network namespace.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
+
+use crate::net_namespace::NetNamespace;
+use crate::netlink::{Netlink, Request, attributes, u32_at};
+
+#[cfg(test)]
+mod tests;
+
+/// `struct ifinfomsg`.
+const DEVICE_HEADER: usize = 16;
+
+/// The other end of a veth pair, `VETH_INFO_PEER`.
+const VETH_PEER: u16 = 1;
+
+/// An address may be used at once, without asking first whether somebody has it: `IFA_F_NODAD`.
+const NO_DETECTION: u8 = 2;
+
+/// The network namespace that the calling thread was in when this was opened.
+#[derive(Debug)]
+pub struct Network {
+    netlink: Netlink,
+    /// Tells devices' numbers; any socket can.
+    names: OwnedFd,
+}
+
+/// One end of a cable.
+#[derive(Clone, Copy, Debug)]
+pub struct CableEnd<'a> {
+    /// The device's name, 1 to 15 bytes.
+    pub name: &'a str,
+    /// Its hardware address.
+    pub mac: [u8; 6],
+}
+
+/// How large a piece of a stream the kernel may move as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// `gso_ipv4_max_size`, `gro_ipv4_max_size`.
+    V4,
+    /// `gso_max_size`, `gro_max_size`.
+    V6,
+}
+
+impl Network {
+    /// Opens the network namespace of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self {
+            netlink: Netlink::open()?,
+            names: socket(AddressFamily::INET, SocketType::DGRAM, None)?,
+        })
+    }
+
+    /// Makes a cable (veth pair) from here to `there`. Both ends are down, and vanish together.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` where a name is taken; `PermissionDenied` without `CAP_NET_ADMIN` on both sides.
+    pub fn add_cable(
+        &mut self,
+        here: CableEnd<'_>,
+        there: CableEnd<'_>,
+        namespace: &NetNamespace,
+    ) -> io::Result<()> {
+        let namespace = namespace.as_fd().as_raw_fd().cast_unsigned();
+        let end = |request: Request, end: CableEnd<'_>| {
+            request
+                .with_text(libc::IFLA_IFNAME, end.name)
+                .with(libc::IFLA_ADDRESS, &end.mac)
+        };
+        let request = Request::new(libc::RTM_NEWLINK, CREATE, &[0; DEVICE_HEADER]);
+        let request = end(request, here).nested(libc::IFLA_LINKINFO, |info| {
+            let info = info.with_text(libc::IFLA_INFO_KIND, "veth");
+            info.nested(libc::IFLA_INFO_DATA, |data| {
+                data.nested(VETH_PEER, |peer| {
+                    end(peer.raw(&[0; DEVICE_HEADER]), there)
+                        .with_u32(libc::IFLA_NET_NS_FD, namespace)
+                })
+            })
+        });
+        self.netlink.ask(request)
+    }
+
+    /// Removes a device, and with one end of a cable the other.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is none of this name.
+    pub fn remove(&mut self, name: &str) -> io::Result<()> {
+        let header = device_header(self.index(name)?, 0);
+        self.netlink
+            .ask(Request::new(libc::RTM_DELLINK, 0, &header))
+    }
+
+    /// Switches a device on.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is none of this name; the kernel's refusal.
+    pub fn set_up(&mut self, name: &str) -> io::Result<()> {
+        let header = device_header(self.index(name)?, libc::IFF_UP.cast_unsigned());
+        self.netlink
+            .ask(Request::new(libc::RTM_NEWLINK, 0, &header))
+    }
+
+    /// Sets the longest packet of a device, without its Ethernet header.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is none of this name; the kernel's refusal.
+    pub fn set_mtu(&mut self, name: &str, mtu: u32) -> io::Result<()> {
+        self.set_number(name, libc::IFLA_MTU, mtu)
+    }
+
+    /// Sets how large a piece of a stream a device hands on as one; more than 65536 is BIG TCP. Set V6 first:
+    /// the kernel may lower V4 with it.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is none of this name; the kernel's refusal, as of more than 524280.
+    pub fn set_segment_limit(&mut self, name: &str, family: Family, bytes: u32) -> io::Result<()> {
+        let (gso, gro) = match family {
+            Family::V4 => (IFLA_GSO_IPV4_MAX_SIZE, IFLA_GRO_IPV4_MAX_SIZE),
+            Family::V6 => (IFLA_GSO_MAX_SIZE, IFLA_GRO_MAX_SIZE),
+        };
+        self.set_number(name, gso, bytes)?;
+        self.set_number(name, gro, bytes)
+    }
+
+    fn index(&self, name: &str) -> io::Result<u32> {
+        Ok(name_to_index(&self.names, name)?)
+    }
+
+    fn set_number(&mut self, name: &str, attribute: u16, value: u32) -> io::Result<()> {
+        let header = device_header(self.index(name)?, 0);
+        let request = Request::new(libc::RTM_NEWLINK, 0, &header).with_u32(attribute, value);
+        self.netlink.ask(request)
+    }
+
+    /// Gives a device an address that can be used at once, and a route to the network that it is in.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is no such device; the kernel's refusal.
+    pub fn add_address(&mut self, name: &str, address: IpAddr, prefix: u8) -> io::Result<()> {
+        let mut header = [family(address), prefix, NO_DETECTION, 0, 0, 0, 0, 0];
+        header[4..].copy_from_slice(&self.index(name)?.to_ne_bytes());
+        let bytes = octets(address);
+        let request = Request::new(libc::RTM_NEWADDR, CREATE, &header)
+            .with(libc::IFA_LOCAL, &bytes)
+            .with(libc::IFA_ADDRESS, &bytes);
+        self.netlink.ask(request)
+    }
+
+    /// Says for good which hardware address has `address`, so that nobody needs to ask over the cable.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is no such device; the kernel's refusal.
+    pub fn add_neighbour(&mut self, name: &str, address: IpAddr, mac: [u8; 6]) -> io::Result<()> {
+        // struct ndmsg: family, padding, device, state, flags, kind.
+        let mut header = [0; 12];
+        header[0] = family(address);
+        header[4..8].copy_from_slice(&self.index(name)?.to_ne_bytes());
+        header[8..10].copy_from_slice(&libc::NUD_PERMANENT.to_ne_bytes());
+        let request = Request::new(libc::RTM_NEWNEIGH, CREATE, &header)
+            .with(libc::NDA_DST, &octets(address))
+            .with(libc::NDA_LLADDR, &mac);
+        self.netlink.ask(request)
+    }
+
+    /// Sends everything without a better route of its family to `gateway`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal, as where the gateway is in no network of ours.
+    pub fn add_default_route(&mut self, gateway: IpAddr) -> io::Result<()> {
+        let mut header = [0; 12];
+        header[0] = family(gateway);
+        header[4] = libc::RT_TABLE_MAIN;
+        header[5] = libc::RTPROT_STATIC;
+        header[6] = libc::RT_SCOPE_UNIVERSE;
+        header[7] = libc::RTN_UNICAST;
+        let request = Request::new(libc::RTM_NEWROUTE, CREATE, &header)
+            .with(libc::RTA_GATEWAY, &octets(gateway));
+        self.netlink.ask(request)
+    }
+
+    /// All addresses of this namespace.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn addresses(&mut self) -> io::Result<Vec<IpAddr>> {
+        let mut all = Vec::new();
+        let request = Request::new(libc::RTM_GETADDR, 0, &[0; 8]);
+        self.netlink.dump(request, |kind, content| {
+            if kind == libc::RTM_NEWADDR {
+                all.extend(address(content));
+            }
+        })?;
+        Ok(all)
+    }
+}
+
+/// Writes a network setting of the calling thread's namespace: `net/ipv4/tcp_no_metrics_save`.
+///
+/// # Errors
+///
+/// The system's: there is no such setting, or `/proc` cannot be written.
+pub fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
+    fs::write(format!("/proc/sys/{name}"), value)
+}
+
+const CREATE: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+
+// Missing from the libc crate.
+const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_GRO_MAX_SIZE: u16 = 58;
+const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
+
+/// `struct ifinfomsg` for this device, with these flags to set.
+fn device_header(index: u32, flags: u32) -> [u8; DEVICE_HEADER] {
+    let mut header = [0; DEVICE_HEADER];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..16].copy_from_slice(&flags.to_ne_bytes());
+    header
+}
+
+fn family(address: IpAddr) -> u8 {
+    let family = match address {
+        IpAddr::V4(_) => libc::AF_INET,
+        IpAddr::V6(_) => libc::AF_INET6,
+    };
+    u8::try_from(family).unwrap_or_default()
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// The address in a message about one.
+fn address(content: &[u8]) -> Option<IpAddr> {
+    // struct ifaddrmsg: family, prefix, flags, scope, device.
+    u32_at(content, 4)?;
+    let find = |wanted| {
+        attributes(content.get(8..)?)
+            .find(|(kind, _)| *kind == wanted)
+            .map(|(_, value)| value)
+    };
+    let value = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS))?;
+    if let Ok(octets) = <[u8; 4]>::try_from(value) {
+        return Some(IpAddr::from(octets));
+    }
+    <[u8; 16]>::try_from(value).ok().map(IpAddr::from)
+}
