@@ -5,14 +5,17 @@
 //! | function | what |
 //! |---|---|
 //! | [`BufferPool`] | receive buffers that are not cleared each time |
+//! | [`contain`] | a process, and all that it starts, in namespaces that end with it |
 //! | [`Ethtool`] | what a network device does itself: segmentation, merging, checksums |
 //! | [`inherited_fds`] | sockets that a service manager opened for us (socket activation) |
 //! | [`NetNamespace`], [`Network`], [`set_sysctl`] | networks of our own: cables, addresses, routes |
 //! | [`raise_nofile_limit`] | as many open descriptors as we are allowed |
+//! | [`Signals`], [`with_default_signals`] | signals one by one, without handlers |
 //! | [`socket_buffer_force`] | socket buffers beyond `rmem_max` / `wmem_max` where permitted |
 //! | [`socket_drops`] | datagrams the kernel threw away before we read them |
 
 mod buffer_pool;
+mod contain;
 mod drops;
 mod ethtool;
 mod inherited;
@@ -20,14 +23,17 @@ mod net_namespace;
 mod netlink;
 mod network;
 mod nofile;
+mod signals;
 mod socket_buffer;
 mod socket_option;
 
 pub use buffer_pool::BufferPool;
+pub use contain::{ContainError, Contained, Rights, Side, contain, exit_code};
 pub use drops::socket_drops;
 pub use ethtool::Ethtool;
 pub use inherited::{InheritError, InheritedFd, inherited_fds};
 pub use net_namespace::NetNamespace;
 pub use network::{CableEnd, Family, Network, set_sysctl};
 pub use nofile::{NofileLimit, raise_nofile_limit};
+pub use signals::{Came, Signals, with_default_signals};
 pub use socket_buffer::{BufferSide, socket_buffer_force};

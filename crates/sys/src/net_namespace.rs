@@ -28,7 +28,7 @@ impl NetNamespace {
     ///
     /// # Errors
     ///
-    /// `PermissionDenied` without `CAP_SYS_ADMIN` in the user namespace.
+    /// `PermissionDenied` without `CAP_SYS_ADMIN` in the user namespace; see [`crate::contain`].
     pub fn new() -> io::Result<Self> {
         on_a_thread(|| {
             // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.

@@ -1,0 +1,211 @@
+//! A process in a world of its own, which ends with it: process ids, mounts and, without root, users.
+//!
+//! [`contain`] splits the calling process in two. The one inside is the first of a process namespace: when it ends,
+//! however it ends, the kernel ends everything that it started. It ends itself when the one outside does. So nothing
+//! outlives either of them, not even after `kill -9`. The one outside waits, and passes signals on.
+//!
+//! ```text
+//!   quictun ──► contain ──┬── outside: waits, exits with the code of the one inside
+//!                         │      │ killed: the kernel kills
+//!                         └── inside: process 1 of its namespace ──► shells, servers, ...
+//! ```
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getgid, getuid, kill_process, set_parent_process_death_signal,
+    waitpid,
+};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use crate::signals::{Came, Signals};
+
+/// Where the calling process finds itself after [`contain`].
+#[derive(Debug)]
+pub enum Side {
+    /// In the old world, responsible for the one inside.
+    Outside(Contained),
+    /// In the new one, as its first process.
+    Inside(Rights),
+}
+
+/// What the process inside may do there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// It is the system's root and may do anything to the host's networks as well.
+    Root,
+    /// It is root in a user namespace: only namespaces that it makes are its own.
+    User,
+}
+
+/// Why there is no world of our own.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContainError {
+    /// Only a process with one thread can be split.
+    #[error("a process with {0} threads cannot be put into namespaces")]
+    Threads(usize),
+    /// Neither as root nor in a user namespace.
+    #[error("this system does not let us make namespaces: {0}")]
+    Forbidden(#[source] io::Error),
+    /// Something else went wrong.
+    #[error("making namespaces: {0}")]
+    System(#[from] io::Error),
+}
+
+/// The process inside, seen from outside.
+#[derive(Debug)]
+pub struct Contained {
+    pid: Pid,
+    /// Closes when we end, which the one inside can see.
+    _alive: OwnedFd,
+}
+
+/// Splits the calling process, which must have one thread, in two; see the module's documentation.
+///
+/// # Errors
+///
+/// [`ContainError::Forbidden`] where there is no permission; the process is as it was then.
+pub fn contain() -> Result<Side, ContainError> {
+    let rights = permitted()?;
+    unshare(rights)?;
+    let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
+    if let Some(pid) = fork()? {
+        return Ok(Side::Outside(Contained { pid, _alive: ours }));
+    }
+    drop(ours);
+    settle(&theirs)?;
+    Ok(Side::Inside(rights))
+}
+
+impl Contained {
+    /// The process id of the one inside.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_pid().cast_unsigned()
+    }
+
+    /// Waits for the end of the one inside and returns its exit code, or 128 and the signal that killed it.
+    ///
+    /// Of signals that come meanwhile `relay` says what to send inside instead.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn wait(self, relay: impl Fn(Came) -> Option<Signal>) -> io::Result<u8> {
+        let signals = Signals::hold(&[
+            Signal::CHILD,
+            Signal::INT,
+            Signal::QUIT,
+            Signal::TERM,
+            Signal::HUP,
+        ])?;
+        loop {
+            // Held back first and asked for then: its end cannot fall in between.
+            if let Some((_, status)) = waitpid(Some(self.pid), WaitOptions::NOHANG)? {
+                return Ok(exit_code(status));
+            }
+            let came = signals.wait(Duration::from_hours(1))?;
+            if let Some(came) = came.filter(|came| came.signal != Signal::CHILD)
+                && let Some(signal) = relay(came)
+            {
+                kill_process(self.pid, signal)?;
+            }
+        }
+    }
+}
+
+/// A process's end as shells tell it: its exit code, or 128 and the signal that killed it.
+pub fn exit_code(status: rustix::process::WaitStatus) -> u8 {
+    let signalled = status.terminating_signal().map(|signal| signal + 128);
+    let code = status.exit_status().or(signalled);
+    code.and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(u8::MAX)
+}
+
+/// Finds out in a process that is thrown away, because an attempt that fails half-way cannot be undone.
+fn permitted() -> Result<Rights, ContainError> {
+    let mut refused = io::Error::from(io::ErrorKind::PermissionDenied);
+    for rights in [Rights::Root, Rights::User] {
+        let Some(pid) = fork()? else {
+            let outcome = unshare(rights).and_then(|()| new_network());
+            let error = outcome
+                .err()
+                .map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+            // SAFETY: ends this process at once; nothing in it needs a destructor to run.
+            unsafe { libc::_exit(error) }
+        };
+        let ended = waitpid(Some(pid), WaitOptions::empty()).map_err(io::Error::from)?;
+        match ended.and_then(|(_, status)| status.exit_status()) {
+            Some(0) => return Ok(rights),
+            Some(error) => refused = io::Error::from_raw_os_error(error),
+            None => {}
+        }
+    }
+    Err(ContainError::Forbidden(refused))
+}
+
+fn new_network() -> io::Result<()> {
+    // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+    Ok(())
+}
+
+/// New mounts for the calling process, new process ids for its children and, without root, its own users.
+fn unshare(rights: Rights) -> io::Result<()> {
+    let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID;
+    if rights == Rights::User {
+        flags |= UnshareFlags::NEWUSER;
+    }
+    // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
+    unsafe { unshare_unsafe(flags) }?;
+    if rights == Rights::User {
+        // Without giving up other groups nobody may say which group is root's.
+        fs::write("/proc/self/setgroups", "deny")?;
+        fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+        fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;
+    }
+    Ok(())
+}
+
+/// First steps inside: die with the one outside, and see the new process ids.
+fn settle(outside: &OwnedFd) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have died before that; then the other end of this pipe is closed.
+    let mut ends = [PollFd::new(outside, PollFlags::IN)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    if poll(&mut ends, Some(&now))? != 0 {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    // What is mounted here must not show outside.
+    let ours_only = MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM;
+    mount_change("/", ours_only)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    if mount("proc", "/proc", "proc", flags, None).is_err() {
+        // Containers often forbid it. The old one works too, with the process ids of outside.
+    }
+    Ok(())
+}
+
+/// Doubles the process. `None`: this is the new one.
+fn fork() -> Result<Option<Pid>, ContainError> {
+    let threads = fs::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(ContainError::Threads(threads));
+    }
+    // SAFETY: the process has one thread, this one, and only it could start another. So the child is a whole
+    // process: no lock is held by a thread that it lacks.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error().into()),
+        pid => Ok(Pid::from_raw(pid)),
+    }
+}

@@ -1,0 +1,108 @@
+//! Signals taken one by one instead of by handlers.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+/// Signals that the calling thread, and every thread it starts from now on, holds back for [`Signals::wait`].
+#[derive(Debug)]
+pub struct Signals {
+    set: libc::sigset_t,
+}
+
+/// A signal that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Came {
+    /// Which one.
+    pub signal: Signal,
+    /// The terminal sent it to all of its foreground programs, not somebody to this process.
+    pub by_terminal: bool,
+}
+
+impl Signals {
+    /// Holds `signals` back. Call it before there are other threads, or these take them as they always did.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn hold(signals: &[Signal]) -> io::Result<Self> {
+        let set = set_of(signals);
+        mask(libc::SIG_BLOCK, &set)?;
+        Ok(Self { set })
+    }
+
+    /// The next of the signals; `None` where there was none for this long.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn wait(&self, within: Duration) -> io::Result<Option<Came>> {
+        let within = libc::timespec {
+            tv_sec: within.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: within.subsec_nanos().into(),
+        };
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: the set and the time are live for the call, and `info` has room for one `siginfo_t`.
+        let number = unsafe {
+            libc::sigtimedwait(&raw const self.set, info.as_mut_ptr(), &raw const within)
+        };
+        if number < 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            };
+        }
+        // SAFETY: all its bytes were zero before the kernel filled it in, and any bytes are a `siginfo_t`.
+        let info = unsafe { info.assume_init() };
+        let signal = Signal::from_named_raw(number)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        Ok(Some(Came {
+            signal,
+            by_terminal: info.si_code == libc::SI_KERNEL,
+        }))
+    }
+}
+
+/// Lets a program start as if nobody had held back or ignored a signal before it.
+pub fn with_default_signals(command: &mut Command) -> &mut Command {
+    let none = set_of(&[]);
+    let reset = move || {
+        mask(libc::SIG_SETMASK, &none)?;
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
+            // SAFETY: the default action is no function of ours, so nothing can be called wrongly.
+            if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec, `reset` makes two system calls that are safe in a signal handler
+    // (pthread_sigmask, signal), touches no lock and allocates nothing.
+    unsafe { command.pre_exec(reset) }
+}
+
+fn mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: `set` is live, and where the old set should go may be null.
+    match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn set_of(signals: &[Signal]) -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: `set` has room for one set, which this call makes empty.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: its bytes are initialised, and it is an empty set.
+    let mut set = unsafe { set.assume_init() };
+    for signal in signals {
+        // SAFETY: `set` is a live, initialised set; a number that is no signal would be refused, not written.
+        unsafe { libc::sigaddset(&raw mut set, signal.as_raw()) };
+    }
+    set
+}
