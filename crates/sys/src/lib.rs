@@ -9,6 +9,8 @@
 //! | [`Ethtool`] | what a network device does itself: segmentation, merging, checksums |
 //! | [`inherited_fds`] | sockets that a service manager opened for us (socket activation) |
 //! | [`NetNamespace`], [`Network`], [`set_sysctl`] | networks of our own: cables, addresses, routes |
+//! | [`be_prompt`] | a thread that runs soon after it is woken |
+//! | [`PacketSocket`] | super-packets of a network device, whole |
 //! | [`raise_nofile_limit`] | as many open descriptors as we are allowed |
 //! | [`Signals`], [`with_default_signals`] | signals one by one, without handlers |
 //! | [`socket_buffer_force`] | socket buffers beyond `rmem_max` / `wmem_max` where permitted |
@@ -23,6 +25,8 @@ mod net_namespace;
 mod netlink;
 mod network;
 mod nofile;
+mod packet_socket;
+mod prompt;
 mod signals;
 mod socket_buffer;
 mod socket_option;
@@ -35,5 +39,7 @@ pub use inherited::{InheritError, InheritedFd, inherited_fds};
 pub use net_namespace::NetNamespace;
 pub use network::{CableEnd, Family, Network, set_sysctl};
 pub use nofile::{NofileLimit, raise_nofile_limit};
+pub use packet_socket::{PacketDrops, PacketSocket, Reception, VnetHeader};
+pub use prompt::{Promptness, be_prompt};
 pub use signals::{Came, Signals, with_default_signals};
 pub use socket_buffer::{BufferSide, socket_buffer_force};

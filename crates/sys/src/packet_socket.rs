@@ -1,0 +1,372 @@
+//! Frames of a network device as they are, unsegmented: packet sockets with a virtio header on each frame.
+//!
+//! Linux hands segments around in *super-packets* of up to 64 kB and more, which are cut only where a device cannot
+//! do it itself. A packet socket with `PACKET_VNET_HDR` reads and writes them whole, with a header that says
+//! where to cut and which checksum is still to be filled in.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmsg, socket_with,
+};
+
+use crate::socket_buffer::{BufferSide, socket_buffer_force};
+use crate::socket_option;
+
+/// A packet socket bound to one device. It reads what arrives there, not what is sent there.
+#[derive(Debug)]
+pub struct PacketSocket {
+    fd: OwnedFd,
+    interface: String,
+    /// Counters of the devices in the namespace the socket was opened in, where it has `/proc`.
+    devices: Option<File>,
+}
+
+/// What is to be done to a frame that is not ready for the wire: `struct virtio_net_hdr`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VnetHeader {
+    /// [`VnetHeader::NEEDS_CSUM`] and others.
+    pub flags: u8,
+    /// How it is to be cut: [`VnetHeader::GSO_TCPV4`] and others.
+    pub gso_type: u8,
+    /// Bytes of headers in front of the payload.
+    pub hdr_len: u16,
+    /// Bytes of payload in each segment but the last.
+    pub gso_size: u16,
+    /// Where the checksum begins to count.
+    pub csum_start: u16,
+    /// Where the checksum goes, from `csum_start`.
+    pub csum_offset: u16,
+}
+
+/// What came of reading a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reception {
+    /// A frame.
+    Frame {
+        /// What is to be done to it.
+        header: VnetHeader,
+        /// Where in the buffer it is.
+        at: Range<usize>,
+    },
+    /// A frame that did not fit the buffer, or that the kernel cannot describe. It is gone.
+    Lost,
+    /// No frame is waiting.
+    Nothing,
+}
+
+/// Frames that were lost inside this host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketDrops {
+    /// The receive buffer was full; since the last question.
+    pub receive_buffer: u64,
+    /// The device dropped what arrived; since the device was made.
+    pub device_in: u64,
+    /// The device, or whom it is joined to, dropped what was sent; since the device was made.
+    pub device_out: u64,
+}
+
+impl VnetHeader {
+    /// The checksum at `csum_offset` covers the pseudo-header only so far.
+    pub const NEEDS_CSUM: u8 = 1;
+    /// One packet.
+    pub const GSO_NONE: u8 = 0;
+    /// TCP segments over IPv4.
+    pub const GSO_TCPV4: u8 = 1;
+    /// TCP segments over IPv6.
+    pub const GSO_TCPV6: u8 = 4;
+    /// UDP datagrams.
+    pub const GSO_UDP_L4: u8 = 5;
+    /// Added to a TCP type: only the first segment has CWR.
+    pub const GSO_ECN: u8 = 0x80;
+
+    const LENGTH: usize = 10;
+
+    fn from_bytes([flags, gso_type, h0, h1, g0, g1, s0, s1, o0, o1]: [u8; Self::LENGTH]) -> Self {
+        let word = |a, b| u16::from_ne_bytes([a, b]);
+        Self {
+            flags,
+            gso_type,
+            hdr_len: word(h0, h1),
+            gso_size: word(g0, g1),
+            csum_start: word(s0, s1),
+            csum_offset: word(o0, o1),
+        }
+    }
+
+    fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let [h0, h1] = self.hdr_len.to_ne_bytes();
+        let [g0, g1] = self.gso_size.to_ne_bytes();
+        let [s0, s1] = self.csum_start.to_ne_bytes();
+        let [o0, o1] = self.csum_offset.to_ne_bytes();
+        [self.flags, self.gso_type, h0, h1, g0, g1, s0, s1, o0, o1]
+    }
+}
+
+impl PacketSocket {
+    /// Bytes at the front of a buffer that a frame may not reach: room for a VLAN tag that the kernel keeps elsewhere.
+    pub const HEADROOM: usize = TAG as usize;
+
+    /// Opens `interface` of the network namespace that the calling thread is in. Nothing blocks.
+    ///
+    /// # Errors
+    ///
+    /// The system's: without `CAP_NET_RAW` in the namespace, or where there is no such interface.
+    pub fn open(interface: &str) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Without a protocol nothing arrives until it is bound: no frame comes from another device, or lacks a header.
+        let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        for option in [
+            libc::PACKET_VNET_HDR,
+            libc::PACKET_IGNORE_OUTGOING,
+            libc::PACKET_QDISC_BYPASS,
+            libc::PACKET_AUXDATA,
+        ] {
+            socket_option::set(fd.as_fd(), libc::SOL_PACKET, option, &1)?;
+        }
+        socket_buffer_force(&fd, BufferSide::Receive, BUFFER)?;
+        socket_buffer_force(&fd, BufferSide::Send, BUFFER)?;
+        let index = name_to_index(&fd, interface)?;
+        bind(fd.as_fd(), index)?;
+        Ok(Self {
+            fd,
+            interface: interface.to_owned(),
+            devices: File::open("/proc/thread-self/net/dev").ok(),
+        })
+    }
+
+    /// Reads a frame into `buffer`, if one is waiting. A VLAN tag is put back to where it was on the wire.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as when the device went down.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Reception> {
+        let mut header = [0; VnetHeader::LENGTH];
+        let Some(room) = buffer.get_mut(Self::HEADROOM..) else {
+            return Ok(Reception::Lost);
+        };
+        let message = match receive(self.fd.as_fd(), &mut header, room) {
+            Ok(message) => message,
+            Err(error) => {
+                return match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EINTR) => Ok(Reception::Nothing),
+                    Some(libc::EINVAL) => Ok(Reception::Lost),
+                    _ => Err(error),
+                };
+            }
+        };
+        let Some(length) = message.length.checked_sub(header.len()) else {
+            return Ok(Reception::Lost);
+        };
+        if message.truncated {
+            return Ok(Reception::Lost);
+        }
+        let mut header = VnetHeader::from_bytes(header);
+        let end = Self::HEADROOM + length;
+        let at = match message.vlan {
+            Some(tag) if length >= MACS => {
+                buffer.copy_within(Self::HEADROOM..Self::HEADROOM + MACS, 0);
+                buffer[MACS..MACS + tag.len()].copy_from_slice(&tag);
+                header.csum_start = header.csum_start.saturating_add(TAG);
+                header.hdr_len = header.hdr_len.saturating_add(TAG);
+                0..end
+            }
+            _ => Self::HEADROOM..end,
+        };
+        Ok(Reception::Frame { header, at })
+    }
+
+    /// Sends a frame that is given in parts.
+    ///
+    /// # Errors
+    ///
+    /// The system's; [`io::ErrorKind::WouldBlock`] where there is no room for it now.
+    pub fn send(&self, header: VnetHeader, parts: [&[u8]; 2]) -> io::Result<()> {
+        let header = header.to_bytes();
+        let [first, second] = parts;
+        let slices = [
+            IoSlice::new(&header),
+            IoSlice::new(first),
+            IoSlice::new(second),
+        ];
+        let mut control = SendAncillaryBuffer::default();
+        sendmsg(&self.fd, &slices, &mut control, SendFlags::empty())?;
+        Ok(())
+    }
+
+    /// What was lost without either of the above knowing.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn drops(&self) -> io::Result<PacketDrops> {
+        let mut text = vec![0; DEVICES_TEXT_MAX];
+        let [device_in, device_out] = match &self.devices {
+            Some(devices) => {
+                let length = devices.read_at(&mut text, 0)?;
+                device_drops(&String::from_utf8_lossy(&text[..length]), &self.interface)
+                    .unwrap_or_default()
+            }
+            None => [0; 2],
+        };
+        Ok(PacketDrops {
+            receive_buffer: statistics(self.fd.as_fd())?.tp_drops.into(),
+            device_in,
+            device_out,
+        })
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Bytes of buffers asked for: a tenth of a second of 5 Gbit/s, as the kernel counts them.
+const BUFFER: usize = 64 << 20;
+
+/// A namespace with an emulator in it has three devices, each with a line of 130 bytes.
+const DEVICES_TEXT_MAX: usize = 4096;
+
+/// Bytes of the two addresses in front of a VLAN tag.
+const MACS: usize = 12;
+
+/// Bytes of a VLAN tag.
+const TAG: u16 = 4;
+
+/// What a VLAN tag begins with, where the kernel does not say: IEEE 802.1Q.
+const VLAN_8021Q: u16 = 0x8100;
+
+struct Message {
+    length: usize,
+    truncated: bool,
+    vlan: Option<[u8; 4]>,
+}
+
+/// A constant that C calls an `int` and a structure keeps in 16 bits.
+fn short(constant: libc::c_int) -> u16 {
+    u16::try_from(constant).expect("invariant: AF_PACKET and ETH_P_ALL fit")
+}
+
+fn length_of<T>(value: &T) -> libc::socklen_t {
+    libc::socklen_t::try_from(size_of_val(value)).expect("invariant: structures are small")
+}
+
+fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    // SAFETY: a `sockaddr_ll` is made of integers, for which zeroes are valid.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = short(libc::AF_PACKET);
+    address.sll_protocol = short(libc::ETH_P_ALL).to_be();
+    address.sll_ifindex = libc::c_int::try_from(index).map_err(io::Error::other)?;
+    let length = length_of(&address);
+    // SAFETY: `address` is alive and `length` bytes long, and the kernel only reads it.
+    let done = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn receive(fd: BorrowedFd<'_>, header: &mut [u8], frame: &mut [u8]) -> io::Result<Message> {
+    let mut parts = [header, frame].map(|part| libc::iovec {
+        iov_base: part.as_mut_ptr().cast(),
+        iov_len: part.len(),
+    });
+    let mut control = MaybeUninit::<Control>::uninit();
+    // SAFETY: a `msghdr` is made of integers and pointers, for which zeroes are valid.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len();
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of::<Control>();
+    // SAFETY: `message` points at two buffers and a control buffer that outlive the call, each with the length it
+    // says, and all of which the kernel may write; any bytes are valid for them.
+    let length = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0) };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    Ok(Message {
+        length,
+        truncated: message.msg_flags & libc::MSG_TRUNC != 0,
+        vlan: vlan(&message),
+    })
+}
+
+/// Length of a `tpacket_auxdata`: three words of 32 bits and four of 16.
+const AUXDATA: u32 = 20;
+const _: () = assert!(size_of::<libc::tpacket_auxdata>() == 20);
+
+/// Room for one `tpacket_auxdata`.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// The tag that the kernel took out of a frame. `message` has been filled in by `recvmsg`.
+fn vlan(message: &libc::msghdr) -> Option<[u8; 4]> {
+    // SAFETY: the kernel has written `msg_controllen` bytes of whole control messages at `msg_control`.
+    let first = unsafe { libc::CMSG_FIRSTHDR(message) };
+    if first.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so it points at a header inside the aligned control buffer, which the caller keeps.
+    let head = unsafe { first.read() };
+    // SAFETY: computes a length only.
+    let needed = unsafe { libc::CMSG_LEN(AUXDATA) } as usize;
+    if (head.cmsg_level, head.cmsg_type) != (libc::SOL_PACKET, libc::PACKET_AUXDATA)
+        || head.cmsg_len < needed
+    {
+        return None;
+    }
+    // SAFETY: `first` is valid, see above; the data follow it.
+    let data = unsafe { libc::CMSG_DATA(first) };
+    // SAFETY: `cmsg_len` says that a whole `tpacket_auxdata` was written there; it is made of integers.
+    let aux = unsafe { data.cast::<libc::tpacket_auxdata>().read_unaligned() };
+    let valid = aux.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
+    let named = aux.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+    let protocol = if named { aux.tp_vlan_tpid } else { VLAN_8021Q };
+    let [p0, p1] = protocol.to_be_bytes();
+    let [t0, t1] = aux.tp_vlan_tci.to_be_bytes();
+    valid.then_some([p0, p1, t0, t1])
+}
+
+fn statistics(fd: BorrowedFd<'_>) -> io::Result<libc::tpacket_stats> {
+    let mut statistics = libc::tpacket_stats {
+        tp_packets: 0,
+        tp_drops: 0,
+    };
+    let mut length = length_of(&statistics);
+    // SAFETY: `statistics` has `length` bytes that the kernel may write, any bytes are valid for it, and both
+    // pointers outlive the call.
+    let done = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut statistics).cast(),
+            &raw mut length,
+        )
+    };
+    if done == 0 {
+        Ok(statistics)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The two columns `drop` of `/proc/net/dev`.
+fn device_drops(text: &str, interface: &str) -> Option<[u64; 2]> {
+    const RECEIVE_DROP: usize = 3;
+    const TRANSMIT_DROP: usize = 11;
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    let (_, numbers) = lines.find(|(name, _)| name.trim() == interface)?;
+    let column = |index| numbers.split_whitespace().nth(index)?.parse().ok();
+    Some([column(RECEIVE_DROP)?, column(TRANSMIT_DROP)?])
+}
+
+#[cfg(test)]
+mod tests;
