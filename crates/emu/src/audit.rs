@@ -1,0 +1,300 @@
+//! Whether an emulator did what was asked of it.
+
+use std::fmt;
+use std::time::Duration;
+
+use quictun_link::{Counters, LinkConfig};
+use quictun_sys::Promptness;
+
+use crate::counts::Counts;
+use crate::interval::{Z_99, Z_9999, to_f64, wilson};
+use crate::lateness::Lateness;
+use crate::relay::Ran;
+
+/// What an emulator has to say of a run of its own.
+#[derive(Clone, Debug)]
+pub struct Audit {
+    /// From the near end to the far end.
+    pub up: DirectionAudit,
+    /// From the far end to the near end.
+    pub down: DirectionAudit,
+}
+
+/// The same for one direction.
+#[derive(Clone, Debug)]
+pub struct DirectionAudit {
+    /// What passed.
+    pub counts: Counts,
+    /// What the link decided.
+    pub link: Counters,
+    /// Share of packets that were to be lost at random; `None` where losses depend on each other, or were to change.
+    pub loss_asked: Option<f64>,
+    /// Share that was lost of those that were transmitted: what came in and did not come out, for whatever reason but
+    /// queue, policer, outage and MTU.
+    pub loss: f64,
+    /// Interval that holds the true share with 99 %, if losses are independent.
+    pub loss_interval: [f64; 2],
+    /// How much later than due frames left.
+    pub lateness: Lateness,
+    /// Processor time of the direction's thread, with what the kernel did in its name for receivers.
+    pub busy: Duration,
+    /// How long it ran.
+    pub elapsed: Duration,
+    /// How soon its thread ran when there was something to do.
+    pub promptness: Promptness,
+    transmitted: u64,
+    lost: u64,
+}
+
+/// Whether a run can be believed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It can.
+    Ok,
+    /// The emulator, and not the link, shaped what was measured.
+    EmulatorLimited(Vec<Limit>),
+}
+
+/// What an emulator fell short in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Limit {
+    /// Packets were dropped that the link did not drop.
+    Dropped {
+        /// On their way up.
+        up: bool,
+        /// Of which kind.
+        what: &'static str,
+        /// How many.
+        count: u64,
+    },
+    /// One in a hundred frames left later than [`LATE`].
+    Late {
+        /// On their way up.
+        up: bool,
+        /// What 99 % did not exceed.
+        p99: Duration,
+    },
+    /// A loss that the asked one explains in fewer than one of ten thousand runs.
+    Loss {
+        /// On the way up.
+        up: bool,
+        /// As asked.
+        asked: f64,
+        /// As found.
+        found: f64,
+    },
+    /// A direction's thread had a processor for more than [`BUSY`] of the time.
+    Busy {
+        /// The way up.
+        up: bool,
+        /// Share of the time.
+        share: f64,
+    },
+}
+
+/// Lateness that one frame in a hundred may have: a fifth of the shortest delay that is worth emulating, and ten times
+/// what a machine that is not busy needs to wake a thread.
+pub const LATE: Duration = Duration::from_micros(500);
+
+/// Share of a processor beyond which a thread is the bottleneck.
+pub const BUSY: f64 = 0.95;
+
+/// Frames without which a percentile says nothing.
+const FRAMES_MIN: u64 = 1000;
+
+impl Audit {
+    /// Whether the run can be believed.
+    pub fn verdict(&self) -> Verdict {
+        let mut limits = self.up.limits(true);
+        limits.extend(self.down.limits(false));
+        if limits.is_empty() {
+            Verdict::Ok
+        } else {
+            Verdict::EmulatorLimited(limits)
+        }
+    }
+}
+
+impl DirectionAudit {
+    pub(crate) fn new(config: &LinkConfig, ran: Ran) -> Self {
+        let Ran {
+            counts,
+            link,
+            lateness,
+            busy,
+            elapsed,
+            promptness,
+        } = ran;
+        // From what came in and went out, not from what the link says that it did.
+        let by_link = link.sent - link.delivered - link.random;
+        let originals_out = counts.segments_out - counts.copies_out;
+        let copies_due = link.duplicated - counts.copies_out;
+        let waiting = counts.under_way.saturating_sub(copies_due);
+        let transmitted = counts.segments_in.saturating_sub(by_link + waiting);
+        let lost = transmitted.saturating_sub(originals_out);
+        Self {
+            loss_asked: Some(config.loss),
+            loss: to_f64(lost) / to_f64(transmitted.max(1)),
+            loss_interval: wilson(lost, transmitted, Z_99),
+            counts,
+            link,
+            lateness,
+            busy,
+            elapsed,
+            promptness,
+            transmitted,
+            lost,
+        }
+    }
+
+    /// Share of the time that the direction's thread had a processor.
+    pub fn busy_share(&self) -> f64 {
+        self.busy.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// The asked loss is within the interval around the found one.
+    pub fn loss_agrees(&self) -> bool {
+        let [low, high] = self.loss_interval;
+        self.loss_asked
+            .is_none_or(|asked| (low..=high).contains(&asked))
+    }
+
+    fn limits(&self, up: bool) -> Vec<Limit> {
+        let dropped = self.counts.unintended.named();
+        let dropped = dropped.into_iter().filter(|(_, count)| *count > 0);
+        let mut limits: Vec<Limit> = dropped
+            .map(|(what, count)| Limit::Dropped { up, what, count })
+            .collect();
+        let p99 = self.lateness.quantile(0.99);
+        if p99 > LATE && self.lateness.count() >= FRAMES_MIN {
+            limits.push(Limit::Late { up, p99 });
+        }
+        let [low, high] = wilson(self.lost, self.transmitted, Z_9999);
+        if let Some(asked) = self
+            .loss_asked
+            .filter(|asked| !(low..=high).contains(asked))
+        {
+            let found = self.loss;
+            limits.push(Limit::Loss { up, asked, found });
+        }
+        if self.busy_share() > BUSY {
+            let share = self.busy_share();
+            limits.push(Limit::Busy { up, share });
+        }
+        limits
+    }
+}
+
+impl fmt::Display for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "up    {}", self.up)?;
+        writeln!(f, "down  {}", self.down)?;
+        write!(f, "verdict: {}", self.verdict())
+    }
+}
+
+impl fmt::Display for DirectionAudit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts {
+            frames_in,
+            segments_in,
+            bytes_in,
+            frames_out,
+            segments_out,
+            bytes_out,
+            ..
+        } = self.counts;
+        let per_frame = to_f64(segments_in) / to_f64(frames_in.max(1));
+        writeln!(
+            f,
+            "in  {segments_in} packets ({per_frame:.1} a frame), {bytes_in} bytes"
+        )?;
+        let per_frame = to_f64(segments_out) / to_f64(frames_out.max(1));
+        writeln!(
+            f,
+            "      out {segments_out} packets ({per_frame:.1} a frame), {bytes_out} bytes"
+        )?;
+        let [low, high] = self.loss_interval.map(|share| share * 100.0);
+        write!(
+            f,
+            "      loss {:.3} %, true within {low:.3}..{high:.3} %",
+            self.loss * 100.0
+        )?;
+        if let Some(asked) = self.loss_asked {
+            write!(f, ", asked {:.3} %", asked * 100.0)?;
+        }
+        let link = &self.link;
+        for (what, count) in [
+            ("queue", link.queue_full),
+            ("outage", link.outage),
+            ("too long", link.too_long),
+        ] {
+            if count > 0 {
+                write!(f, ", {what} {count}")?;
+            }
+        }
+        writeln!(f)?;
+        let late = |q| micros(self.lateness.quantile(q));
+        let max = micros(self.lateness.max());
+        writeln!(
+            f,
+            "      late by p50 {:.0} us, p99 {:.0} us, at most {max:.0} us",
+            late(0.5),
+            late(0.99),
+        )?;
+        write!(
+            f,
+            "      busy {:.2} s of {:.2} s ({:.0} %), {}",
+            self.busy.as_secs_f64(),
+            self.elapsed.as_secs_f64(),
+            self.busy_share() * 100.0,
+            match self.promptness {
+                Promptness::RealTime => "real-time",
+                Promptness::ShortSlice => "short time slices",
+                Promptness::Usual => "usual scheduling",
+            }
+        )
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::EmulatorLimited(limits) = self else {
+            return f.write_str("ok");
+        };
+        f.write_str("emulator-limited")?;
+        for (index, limit) in limits.iter().enumerate() {
+            f.write_str(if index == 0 { ": " } else { "; " })?;
+            limit.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = |up| if up { "up" } else { "down" };
+        match *self {
+            Self::Dropped { up, what, count } => write!(f, "{count} {what} ({})", way(up)),
+            Self::Late { up, p99 } => {
+                write!(f, "p99 of lateness {:.0} us ({})", micros(p99), way(up))
+            }
+            Self::Loss { up, asked, found } => {
+                let [asked, found] = [asked, found].map(|share| share * 100.0);
+                write!(f, "loss {found:.3} % for {asked:.3} % ({})", way(up))
+            }
+            Self::Busy { up, share } => {
+                write!(
+                    f,
+                    "{:.0} % of a processor used ({})",
+                    share * 100.0,
+                    way(up)
+                )
+            }
+        }
+    }
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}

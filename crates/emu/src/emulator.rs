@@ -1,0 +1,130 @@
+//! Both directions of a link, in real time.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use quictun_link::{Counters, Link, LinkConfig};
+use quictun_sys::{PacketSocket, Promptness, be_prompt};
+
+use crate::audit::{Audit, DirectionAudit};
+use crate::counts::Counts;
+use crate::relay::{Ran, Relay};
+use crate::stop::Stop;
+
+/// What is emulated.
+///
+/// Lengths that the link sees are those of IP packets; [`LinkConfig::overhead`] adds what the wire does, as
+/// [`LinkConfig::rate`] and the queue count it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// From the near end to the far end.
+    pub up: LinkConfig,
+    /// From the far end to the near end.
+    pub down: LinkConfig,
+    /// What accidents follow from; the directions have accidents of their own.
+    pub seed: u64,
+    /// Segments of a super-packet that arrive within this time of each other leave as one, when the last of them has
+    /// arrived. Zero: each leaves alone, but those that arrive at the very same time, as where there is no rate, together.
+    pub coalesce: Duration,
+}
+
+/// A link between two devices.
+#[derive(Debug)]
+pub struct Emulator {
+    near: PacketSocket,
+    far: PacketSocket,
+    plan: Plan,
+    live: Live,
+}
+
+/// What an emulator has done so far, while it runs.
+#[derive(Clone, Debug, Default)]
+pub struct Live(Arc<[Mutex<(Counts, Counters)>; 2]>);
+
+impl Live {
+    /// Up and down: what passed, and what the link decided.
+    pub fn counts(&self) -> [(Counts, Counters); 2] {
+        [0, 1].map(|way: usize| self.0[way].lock().map(|now| *now).unwrap_or_default())
+    }
+}
+
+impl Emulator {
+    /// A link between the devices behind two sockets.
+    pub fn new(near: PacketSocket, far: PacketSocket, plan: Plan) -> Self {
+        Self {
+            near,
+            far,
+            plan,
+            live: Live::default(),
+        }
+    }
+
+    /// What it has done, to be asked at any time.
+    pub fn live(&self) -> Live {
+        self.live.clone()
+    }
+
+    /// Runs until told to stop. What is under way then is lost.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it has no thread for each direction.
+    pub fn run(self, stop: &Stop) -> io::Result<Audit> {
+        let start = Instant::now();
+        let Plan { up, down, seed, .. } = self.plan.clone();
+        let ways = [&self.near, &self.far];
+        let run = |way: usize, config: LinkConfig| {
+            let link = Link::new(config, seed.wrapping_mul(2).wrapping_add(way as u64), start);
+            let sockets = [ways[way], ways[1 - way]];
+            let window = self.plan.coalesce;
+            let promptness = prepare_thread();
+            let relay = Relay::new(sockets, stop, link, window, start);
+            Ran {
+                promptness,
+                ..relay.run(&self.live.0[way])
+            }
+        };
+        let ran = thread::scope(|scope| {
+            let other = thread::Builder::new()
+                .name("link down".to_owned())
+                .spawn_scoped(scope, || run(1, down))?;
+            let up = thread::Builder::new()
+                .name("link up".to_owned())
+                .spawn_scoped(scope, || run(0, up))?;
+            let join = |handle: thread::ScopedJoinHandle<'_, Ran>| {
+                handle
+                    .join()
+                    .map_err(|_| io::Error::other("an emulator's thread panicked"))
+            };
+            io::Result::Ok([join(up)?, join(other)?])
+        })?;
+        let [mut up, mut down] = ran;
+        self.add_hidden_drops([&mut up, &mut down])?;
+        let Plan { up: a, down: b, .. } = &self.plan;
+        Ok(Audit {
+            up: DirectionAudit::new(a, up),
+            down: DirectionAudit::new(b, down),
+        })
+    }
+
+    /// What neither reading nor sending tells.
+    fn add_hidden_drops(&self, [up, down]: [&mut Ran; 2]) -> io::Result<()> {
+        let (near, far) = (self.near.drops()?, self.far.drops()?);
+        for (ran, from, to) in [(up, near, far), (down, far, near)] {
+            ran.counts.unintended.not_read += from.receive_buffer;
+            ran.counts.unintended.by_device += from.device_in + to.device_out;
+        }
+        Ok(())
+    }
+}
+
+/// Timers fire when they are due, not within the usual 50 microseconds, and the thread runs when they do.
+fn prepare_thread() -> Promptness {
+    const SLACK_NANOS: NonZeroU64 = NonZeroU64::MIN;
+    // Without it the emulator is less exact, which its audit shows.
+    rustix::thread::set_current_timer_slack(Some(SLACK_NANOS)).ok();
+    be_prompt()
+}

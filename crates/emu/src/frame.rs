@@ -1,0 +1,221 @@
+//! A frame, and the packets on the wire that it stands for.
+
+use bytes::Bytes;
+use quictun_sys::VnetHeader;
+
+/// A frame that has arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) header: VnetHeader,
+    pub(crate) bytes: Bytes,
+    pub(crate) shape: Shape,
+}
+
+/// Where things are in a frame, and how it is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Where the network header begins.
+    pub(crate) network: usize,
+    pub(crate) protocol: Protocol,
+    /// The network header says that it may be marked.
+    pub(crate) ecn_capable: bool,
+    pub(crate) cut: Option<Cut>,
+}
+
+/// What the network header is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Ipv4,
+    Ipv6,
+    Other,
+}
+
+/// How a super-packet is cut into segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// Where the transport header begins.
+    pub(crate) transport: usize,
+    pub(crate) is_tcp: bool,
+    /// Where the payload begins.
+    pub(crate) payload: usize,
+    /// Payload of each segment but the last; not 0.
+    pub(crate) size: usize,
+    /// How many segments there are.
+    pub(crate) count: usize,
+    /// Bytes behind the IPv6 header that only a super-packet has: the jumbo payload option.
+    pub(crate) jumbo: usize,
+}
+
+/// A super-packet that cannot be cut: its headers contradict each other, or are of a kind nobody knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+impl Frame {
+    pub(crate) fn new(header: VnetHeader, bytes: Bytes) -> Result<Self, Malformed> {
+        let shape = Shape::of(header, &bytes)?;
+        Ok(Self {
+            header,
+            bytes,
+            shape,
+        })
+    }
+
+    /// Packets on the wire.
+    pub(crate) fn segments(&self) -> usize {
+        self.shape.cut.map_or(1, |cut| cut.count)
+    }
+
+    /// Most segments that one frame of today's size may be made of.
+    pub(crate) fn segments_max(&self) -> usize {
+        self.shape.cut.map_or(1, |cut| {
+            let headers = cut.payload - cut.jumbo - self.shape.network;
+            (PACKET_MAX - headers) / cut.size
+        })
+    }
+
+    /// It is longer than an IP packet can say it is (BIG TCP), so it does not pass everywhere.
+    pub(crate) fn is_big(&self) -> bool {
+        let jumbo = self.shape.cut.is_some_and(|cut| cut.jumbo > 0);
+        jumbo || self.bytes.len() - self.shape.network > PACKET_MAX
+    }
+
+    /// Bytes of packet `index`, from the network header.
+    pub(crate) fn wire_length(&self, index: usize) -> usize {
+        let Some(cut) = self.shape.cut else {
+            return self.bytes.len() - self.shape.network;
+        };
+        let payload = self.bytes.len() - cut.payload;
+        let before = cut.size * index;
+        let headers = cut.payload - cut.jumbo - self.shape.network;
+        headers + cut.size.min(payload - before.min(payload))
+    }
+}
+
+impl Shape {
+    /// Everything that is not a super-packet has a shape, however odd.
+    pub(crate) fn of(header: VnetHeader, bytes: &[u8]) -> Result<Self, Malformed> {
+        let (network, protocol) = network(bytes);
+        let mut shape = Self {
+            network,
+            protocol,
+            ecn_capable: ecn(protocol, &bytes[network..]) != 0,
+            cut: None,
+        };
+        if header.gso_type != VnetHeader::GSO_NONE {
+            let cut = shape.cut(header, bytes).ok_or(Malformed)?;
+            shape.cut = Some(cut);
+        }
+        Ok(shape)
+    }
+
+    fn cut(&self, header: VnetHeader, bytes: &[u8]) -> Option<Cut> {
+        let is_tcp = match header.gso_type & !VnetHeader::GSO_ECN {
+            VnetHeader::GSO_TCPV4 if self.protocol == Protocol::Ipv4 => true,
+            VnetHeader::GSO_TCPV6 if self.protocol == Protocol::Ipv6 => true,
+            VnetHeader::GSO_UDP_L4 if self.protocol != Protocol::Other => false,
+            _ => return None,
+        };
+        let jumbo = match self.protocol {
+            Protocol::Ipv6 => jumbo(&bytes[self.network..]),
+            _ => 0,
+        };
+        let transport = if header.flags & VnetHeader::NEEDS_CSUM != 0 {
+            // The only way to know where extension headers end that need no walk over them.
+            usize::from(header.csum_start)
+        } else {
+            let first = *bytes.get(self.network)?;
+            match self.protocol {
+                Protocol::Ipv4 => self.network + usize::from(first & 0xf) * 4,
+                _ => self.network + IPV6_HEADER + jumbo,
+            }
+        };
+        let least = match self.protocol {
+            Protocol::Ipv4 => IPV4_HEADER,
+            _ => IPV6_HEADER + jumbo,
+        };
+        let payload = if is_tcp {
+            let words = usize::from(bytes.get(transport + TCP_OFFSET)? >> 4);
+            transport + words.max(TCP_HEADER / 4) * 4
+        } else {
+            transport + UDP_HEADER
+        };
+        let size = usize::from(header.gso_size);
+        let sensible = transport >= self.network + least && payload <= HEADERS_MAX;
+        let length = bytes.len().checked_sub(payload)?;
+        if !sensible || size == 0 || length == 0 {
+            return None;
+        }
+        let count = length.div_ceil(size);
+        // One segment must fit a packet, or no part of the frame could be sent.
+        let fits = payload - self.network + size <= PACKET_MAX;
+        (count <= SEGMENTS_MAX && fits).then_some(Cut {
+            transport,
+            is_tcp,
+            payload,
+            size,
+            count,
+            jumbo,
+        })
+    }
+}
+
+/// The largest IP packet without a jumbo payload option.
+const PACKET_MAX: usize = u16::MAX as usize;
+
+/// Bytes of headers that a super-packet may have: two VLAN tags, IPv6 with 100 bytes of options, and the longest of TCP.
+pub(crate) const HEADERS_MAX: usize = 256;
+
+/// Segments of a super-packet: a BIG TCP one of 512 kB has 1000 of the smallest size that IPv4 promises to carry.
+const SEGMENTS_MAX: usize = 4096;
+
+pub(crate) const IPV4_HEADER: usize = 20;
+pub(crate) const IPV6_HEADER: usize = 40;
+const TCP_HEADER: usize = 20;
+const UDP_HEADER: usize = 8;
+
+/// Where TCP keeps the length of its header.
+const TCP_OFFSET: usize = 12;
+
+const ETHERNET_HEADER: usize = 14;
+const VLAN_TAG: usize = 4;
+const TAGS_MAX: usize = 2;
+
+/// Finds the network header behind Ethernet and VLAN tags.
+fn network(bytes: &[u8]) -> (usize, Protocol) {
+    let mut at = ETHERNET_HEADER;
+    for _ in 0..=TAGS_MAX {
+        let kind = match bytes.get(at - 2..at) {
+            Some(&[a, b]) => u16::from_be_bytes([a, b]),
+            _ => return (bytes.len().min(ETHERNET_HEADER), Protocol::Other),
+        };
+        let rest = bytes.get(at..).unwrap_or_default();
+        let version = rest.first().map_or(0, |first| first >> 4);
+        match (kind, version) {
+            (0x0800, 4) if rest.len() >= IPV4_HEADER => return (at, Protocol::Ipv4),
+            (0x86dd, 6) if rest.len() >= IPV6_HEADER => return (at, Protocol::Ipv6),
+            (0x8100 | 0x88a8, _) if rest.len() >= VLAN_TAG => at += VLAN_TAG,
+            _ => return (at, Protocol::Other),
+        }
+    }
+    (at, Protocol::Other)
+}
+
+/// The two bits of RFC 3168.
+fn ecn(protocol: Protocol, packet: &[u8]) -> u8 {
+    match (protocol, packet) {
+        (Protocol::Ipv4, &[_, tos, ..]) => tos & 3,
+        (Protocol::Ipv6, &[_, class, ..]) => class >> 4 & 3,
+        _ => 0,
+    }
+}
+
+/// Length of a hop-by-hop header that holds the jumbo payload option (RFC 2675) and nothing else, as Linux makes it.
+fn jumbo(packet: &[u8]) -> usize {
+    const HOP_BY_HOP: u8 = 0;
+    const NEXT_HEADER: usize = 6;
+    const JUMBO_OPTION: [u8; 2] = [0xc2, 4];
+    let is_there = packet.get(NEXT_HEADER) == Some(&HOP_BY_HOP)
+        && packet.get(IPV6_HEADER + 1..IPV6_HEADER + 4)
+            == Some(&[0, JUMBO_OPTION[0], JUMBO_OPTION[1]]);
+    if is_there { 8 } else { 0 }
+}

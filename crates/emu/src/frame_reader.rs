@@ -1,0 +1,60 @@
+//! Frames, read one behind the other into large buffers.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use quictun_sys::{BufferPool, PacketSocket, Reception, VnetHeader};
+
+/// Reads frames without copying or clearing any byte: a buffer is used again once all its frames have left.
+#[derive(Debug)]
+pub(crate) struct FrameReader {
+    pool: BufferPool,
+    /// What is left of the current buffer.
+    buffer: BytesMut,
+}
+
+/// What came of reading.
+#[derive(Debug)]
+pub(crate) enum Read {
+    Frame(VnetHeader, Bytes),
+    Lost,
+    Nothing,
+}
+
+impl FrameReader {
+    pub(crate) fn new() -> Self {
+        Self {
+            pool: BufferPool::new(BUFFER, BUFFERS),
+            buffer: BytesMut::new(),
+        }
+    }
+
+    pub(crate) fn read(&mut self, socket: &PacketSocket) -> io::Result<Read> {
+        if self.buffer.len() <= FRAME_MAX {
+            let used = std::mem::take(&mut self.buffer);
+            drop(self.pool.lend(used, 0));
+            self.buffer = self.pool.take();
+        }
+        Ok(match socket.receive(&mut self.buffer[..FRAME_MAX])? {
+            Reception::Frame { header, at } => {
+                // Copies by the kernel are quickest to where a cache line begins.
+                let used = at.end.next_multiple_of(ALIGNMENT);
+                let frame = self.buffer.split_to(used).freeze();
+                Read::Frame(header, frame.slice(at))
+            }
+            Reception::Lost => Read::Lost,
+            Reception::Nothing => Read::Nothing,
+        })
+    }
+}
+
+/// The longest frame: BIG TCP as it is used (185 000 bytes) and more. A multiple of [`ALIGNMENT`].
+pub(crate) const FRAME_MAX: usize = 256 << 10;
+
+/// Several of the longest frames, or a thousand of the usual length: little is lost at a buffer's end.
+const BUFFER: usize = 2 << 20;
+
+/// Buffers that are remembered: all that the frames under way can need, and half as many again.
+const BUFFERS: usize = 384;
+
+const ALIGNMENT: usize = 64;

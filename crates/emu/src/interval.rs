@@ -1,0 +1,59 @@
+//! How far a share that was counted can be from the share that was meant.
+
+/// Standard deviations that 99 % of a normal distribution lie within.
+pub(crate) const Z_99: f64 = 2.575_829;
+
+/// The same for 99.99 %: what an honest link does not leave in ten thousand runs but once.
+pub(crate) const Z_9999: f64 = 3.890_592;
+
+/// Wilson's score interval (1927) for `hits` of `trials`; everything where there were no trials.
+pub(crate) fn wilson(hits: u64, trials: u64, z: f64) -> [f64; 2] {
+    if trials == 0 {
+        return [0.0, 1.0];
+    }
+    let [none, all] = [hits == 0, hits == trials];
+    let [hits, trials] = [hits, trials].map(to_f64);
+    let share = hits / trials;
+    let squared = z * z;
+    let middle = share + squared / (2.0 * trials);
+    let half = z * (share * (1.0 - share) / trials + squared / (4.0 * trials * trials)).sqrt();
+    let scale = 1.0 + squared / trials;
+    // Without rounding, none and all are ends of the interval.
+    [
+        if none { 0.0 } else { (middle - half) / scale },
+        if all { 1.0 } else { (middle + half) / scale },
+    ]
+}
+
+/// Exact up to 2^53.
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
+pub(crate) fn to_f64(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_that_of_the_textbook() {
+        // Newcombe 1998, table I: 81 of 263 and 0 of 20, 95 %.
+        let said = |hits, trials| wilson(hits, trials, 1.96).map(|share| format!("{share:.4}"));
+        assert_eq!(said(81, 263), ["0.2553", "0.3662"]);
+        assert_eq!(said(0, 20), ["0.0000", "0.1611"]);
+    }
+
+    #[test]
+    fn none_and_all_are_never_excluded() {
+        for trials in 1..10_000 {
+            assert!(wilson(0, trials, Z_9999)[0] <= 0.0, "of {trials}");
+            assert!(wilson(trials, trials, Z_9999)[1] >= 1.0, "of {trials}");
+        }
+    }
+
+    #[test]
+    fn nothing_counted_says_nothing() {
+        let [low, high] = wilson(0, 0, Z_99);
+        assert!(low <= 0.0 && high >= 1.0);
+    }
+}

@@ -1,0 +1,39 @@
+//! A link in real time: frames between two network devices meet the fate that `link` decides.
+//!
+//! ```text
+//!  near device ─► PacketSocket ─► Frame ─► Schedule (Link, by segment) ─► segments ─► PacketSocket ─► far device
+//!             ◄─────────────────── the same the other way, on a thread of its own ◄───────────────
+//! ```
+//!
+//! Linux hands TCP and UDP segments around in super-packets of up to 64 kB and more. A link that loses or delays those
+//! as if they were packets flatters whoever makes larger ones. So each is cut by arithmetic into the segments that a
+//! wire would see; each segment meets its own fate; and survivors that are next to each other leave together, as far
+//! as they arrive within a window, as a network card would hand them on.
+//!
+//! # Order of use
+//!
+//! 1. Open a [`PacketSocket`](quictun_sys::PacketSocket) on either end, in a namespace whose own stack is silent.
+//! 2. [`Emulator::new`] with a [`Plan`]; keep [`Emulator::live`] to look at it while it runs.
+//! 3. [`Emulator::run`] blocks until [`Stop::stop`], and returns an [`Audit`] that says whether it can be believed.
+#![forbid(unsafe_code)]
+
+mod audit;
+mod counts;
+mod emulator;
+mod frame;
+mod frame_reader;
+mod interval;
+mod lateness;
+mod relay;
+mod schedule;
+mod segments;
+mod stop;
+
+#[doc(hidden)]
+pub mod check;
+
+pub use audit::{Audit, BUSY, DirectionAudit, LATE, Limit, Verdict};
+pub use counts::{Counts, Unintended};
+pub use emulator::{Emulator, Live, Plan};
+pub use lateness::Lateness;
+pub use stop::Stop;

@@ -1,0 +1,226 @@
+//! One direction, in real time.
+
+use std::io;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use quictun_link::{Counters, Link};
+use quictun_sys::{PacketSocket, Promptness};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::counts::Counts;
+use crate::frame::{Frame, HEADERS_MAX};
+use crate::frame_reader::{FrameReader, Read};
+use crate::lateness::Lateness;
+use crate::schedule::{Departure, Schedule};
+use crate::segments::{Scratch, part};
+use crate::stop::Stop;
+
+/// Takes frames from one socket and hands them to another when the link says so.
+#[derive(Debug)]
+pub(crate) struct Relay<'a> {
+    pub(crate) from: &'a PacketSocket,
+    pub(crate) to: &'a PacketSocket,
+    pub(crate) stop: &'a Stop,
+    reader: FrameReader,
+    schedule: Schedule,
+    scratch: Scratch,
+    counts: Counts,
+    lateness: Lateness,
+    now: Instant,
+}
+
+/// What a direction did.
+#[derive(Clone, Debug)]
+pub(crate) struct Ran {
+    pub(crate) counts: Counts,
+    pub(crate) link: Counters,
+    pub(crate) lateness: Lateness,
+    /// Time that its thread had a processor, with what the kernel did in its name.
+    pub(crate) busy: Duration,
+    pub(crate) elapsed: Duration,
+    pub(crate) promptness: Promptness,
+}
+
+impl<'a> Relay<'a> {
+    pub(crate) fn new(
+        [from, to]: [&'a PacketSocket; 2],
+        stop: &'a Stop,
+        link: Link,
+        window: Duration,
+        now: Instant,
+    ) -> Self {
+        Self {
+            from,
+            to,
+            stop,
+            reader: FrameReader::new(),
+            schedule: Schedule::new(link, window),
+            scratch: [0; HEADERS_MAX],
+            counts: Counts::default(),
+            lateness: Lateness::default(),
+            now,
+        }
+    }
+
+    /// Runs until told to stop; `live` is kept up to date.
+    pub(crate) fn run(mut self, live: &Mutex<(Counts, Counters)>) -> Ran {
+        let start = Instant::now();
+        let mut stopped = false;
+        while !stopped {
+            self.send_due();
+            let more = self.receive();
+            if let Ok(mut live) = live.lock() {
+                *live = (self.counts(), self.schedule.link().counters());
+            }
+            stopped = self.wait(more);
+        }
+        Ran {
+            counts: self.counts(),
+            link: self.schedule.link().counters(),
+            lateness: self.lateness,
+            busy: thread_time(),
+            elapsed: start.elapsed(),
+            promptness: Promptness::Usual,
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        Counts {
+            under_way: self.schedule.segments() as u64,
+            ..self.counts
+        }
+    }
+
+    /// Sends what is due, up to a batch.
+    fn send_due(&mut self) {
+        for _ in 0..SEND_BATCH {
+            self.now = self.now.max(Instant::now());
+            let Some(departure) = self.schedule.poll_departure(self.now) else {
+                break;
+            };
+            self.lateness.record(self.now - departure.due);
+            self.send(&departure);
+        }
+    }
+
+    fn send(&mut self, departure: &Departure) {
+        let Departure { frame, run, .. } = departure;
+        let segments = run.len() as u64;
+        let part = part(frame, run.clone(), departure.marked, &mut self.scratch);
+        let parts = [part.headers, part.rest];
+        for _ in 0..SEND_TRIES {
+            match self.to.send(part.header, parts) {
+                Ok(()) => {
+                    self.counts.frames_out += 1;
+                    self.counts.segments_out += segments;
+                    self.counts.bytes_out += departure.bytes as u64;
+                    self.counts.copies_out += if departure.is_copy { segments } else { 0 };
+                    return;
+                }
+                Err(error) if is_full(&error) => wait_for_room(self.to),
+                Err(_) => break,
+            }
+        }
+        self.counts.unintended.not_sent += segments;
+    }
+
+    /// Takes in what has arrived, up to a batch, and says whether there may be more.
+    fn receive(&mut self) -> bool {
+        self.now = self.now.max(Instant::now());
+        let mut bytes = 0;
+        for _ in 0..RECEIVE_BATCH {
+            match self.reader.read(self.from) {
+                Ok(Read::Frame(header, frame)) => {
+                    bytes += frame.len();
+                    self.counts.frames_in += 1;
+                    match Frame::new(header, frame) {
+                        Ok(frame) => self.enter(frame),
+                        Err(_) => self.counts.unintended.malformed += 1,
+                    }
+                    if bytes >= RECEIVE_BYTES {
+                        return true;
+                    }
+                }
+                Ok(Read::Lost) => self.counts.unintended.not_readable += 1,
+                // A device that went down says so once, and reads as silent.
+                Ok(Read::Nothing) | Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn enter(&mut self, frame: Frame) {
+        let segments = frame.segments();
+        let payload = frame.wire_length(0) * (segments - 1) + frame.wire_length(segments - 1);
+        self.counts.segments_in += segments as u64;
+        self.counts.bytes_in += payload as u64;
+        if self.schedule.enter(self.now, frame).is_err() {
+            self.counts.unintended.over_limit += segments as u64;
+        }
+    }
+
+    /// Waits for a frame or a due time, unless there is `more` to do, and says whether to stop.
+    fn wait(&self, more: bool) -> bool {
+        let left = match self.schedule.next_due() {
+            _ if more => Some(Duration::ZERO),
+            Some(due) => Some(due.saturating_duration_since(Instant::now())),
+            None => None,
+        };
+        let mut ready = [
+            PollFd::new(self.stop, PollFlags::IN),
+            PollFd::new(self.from, PollFlags::IN),
+        ];
+        let timeout = left.map(timespec);
+        match poll(&mut ready, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => !ready[0].revents().is_empty(),
+            // Nothing can be waited for any more.
+            Err(_) => true,
+        }
+    }
+}
+
+/// Departures between two looks at what has arrived.
+const SEND_BATCH: usize = 64;
+
+/// Frames read between two looks at what is due: less than a millisecond of work.
+const RECEIVE_BATCH: usize = 64;
+
+/// Bytes read between two looks at what is due: some 50 microseconds of copying.
+const RECEIVE_BYTES: usize = 256 << 10;
+
+/// A full queue is waited for so often, for [`ROOM_WAIT`] each.
+const SEND_TRIES: u32 = 3;
+
+const ROOM_WAIT: Duration = Duration::from_millis(1);
+
+fn is_full(error: &io::Error) -> bool {
+    let code = error
+        .raw_os_error()
+        .map(rustix::io::Errno::from_raw_os_error);
+    matches!(
+        code,
+        Some(rustix::io::Errno::NOBUFS | rustix::io::Errno::AGAIN)
+    )
+}
+
+fn wait_for_room(socket: &PacketSocket) {
+    let mut ready = [PollFd::new(socket, PollFlags::OUT)];
+    // Whatever comes of it, the next try shows.
+    poll(&mut ready, Some(&timespec(ROOM_WAIT))).ok();
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
+    Duration::new(seconds, nanos)
+}

@@ -1,0 +1,195 @@
+//! What leaves when.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use quictun_link::{Fate, Link, Packet};
+
+use crate::frame::Frame;
+
+/// Frames that are under way, and the link that decides on them.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    link: Link,
+    /// Segments that arrive within this time of each other may leave as one frame.
+    window: Duration,
+    departures: BinaryHeap<Reverse<Departure>>,
+    /// Number of the next departure: what is due at the same time leaves in the order it came.
+    next: u64,
+    /// Bytes on the wire of all departures.
+    bytes: usize,
+    segments: usize,
+}
+
+/// Segments of a frame that leave together.
+#[derive(Clone, Debug)]
+pub(crate) struct Departure {
+    pub(crate) due: Instant,
+    pub(crate) frame: Rc<Frame>,
+    pub(crate) run: Range<usize>,
+    /// With CE.
+    pub(crate) marked: bool,
+    /// They have left before, or will again.
+    pub(crate) is_copy: bool,
+    pub(crate) bytes: usize,
+    number: u64,
+}
+
+/// There is no memory left for a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OverLimit;
+
+/// A departure that is being put together.
+struct Growing {
+    run: Range<usize>,
+    first: Instant,
+    last: Instant,
+    marked: bool,
+    bytes: usize,
+}
+
+impl Schedule {
+    pub(crate) fn new(link: Link, window: Duration) -> Self {
+        Self {
+            link,
+            window,
+            departures: BinaryHeap::new(),
+            next: 0,
+            bytes: 0,
+            segments: 0,
+        }
+    }
+
+    /// A frame arrives at `now`, which never goes back.
+    pub(crate) fn enter(&mut self, now: Instant, frame: Frame) -> Result<(), OverLimit> {
+        if self.bytes >= BYTES_MAX || self.departures.len() >= DEPARTURES_MAX {
+            return Err(OverLimit);
+        }
+        let frame = Rc::new(frame);
+        let most = frame.segments_max();
+        let mut growing: Option<Growing> = None;
+        for index in 0..frame.segments() {
+            let bytes = frame.wire_length(index);
+            let packet = Packet {
+                length: bytes,
+                ecn_capable: frame.shape.ecn_capable,
+            };
+            let Fate::Delivered { at, copy, marked } = self.link.send(now, packet) else {
+                continue;
+            };
+            match &mut growing {
+                Some(run) if self.joins(run, index, at, marked, most) => {
+                    run.run.end += 1;
+                    run.last = at;
+                    run.bytes += bytes;
+                }
+                other => {
+                    let one = Growing::new(index, at, marked, bytes);
+                    if let Some(complete) = other.replace(one) {
+                        self.depart(&frame, complete, false);
+                    }
+                }
+            }
+            if let Some(at) = copy {
+                self.depart(&frame, Growing::new(index, at, marked, bytes), true);
+            }
+        }
+        if let Some(complete) = growing {
+            self.depart(&frame, complete, false);
+        }
+        Ok(())
+    }
+
+    /// When the next departure is due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.departures.peek().map(|Reverse(next)| next.due)
+    }
+
+    /// A departure that is due at `now`.
+    pub(crate) fn poll_departure(&mut self, now: Instant) -> Option<Departure> {
+        if self.next_due()? > now {
+            return None;
+        }
+        let Reverse(departure) = self.departures.pop()?;
+        self.bytes -= departure.bytes;
+        self.segments -= departure.run.len();
+        Some(departure)
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Packets that are under way, copies included.
+    pub(crate) fn segments(&self) -> usize {
+        self.segments
+    }
+
+    fn joins(&self, run: &Growing, index: usize, at: Instant, marked: bool, most: usize) -> bool {
+        // One that comes late is overtaken, and one that comes early overtakes: neither is part of a run.
+        let in_window = at >= run.last && at - run.first <= self.window;
+        let is_next = run.run.end == index && run.run.len() < most;
+        // All segments of a frame have the same mark.
+        in_window && is_next && run.marked == marked
+    }
+
+    /// A run leaves when its last segment has arrived.
+    fn depart(&mut self, frame: &Rc<Frame>, run: Growing, is_copy: bool) {
+        self.bytes += run.bytes;
+        self.segments += run.run.len();
+        self.departures.push(Reverse(Departure {
+            due: run.last,
+            frame: Rc::clone(frame),
+            run: run.run,
+            marked: run.marked,
+            is_copy,
+            bytes: run.bytes,
+            number: self.next,
+        }));
+        self.next += 1;
+    }
+}
+
+impl Growing {
+    fn new(index: usize, at: Instant, marked: bool, bytes: usize) -> Self {
+        Self {
+            run: index..index + 1,
+            first: at,
+            last: at,
+            marked,
+            bytes,
+        }
+    }
+}
+
+impl Ord for Departure {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.due, self.number).cmp(&(other.due, other.number))
+    }
+}
+
+impl PartialOrd for Departure {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Departure {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Departure {}
+
+/// Bytes under way beyond which nothing more enters: a second of 4 Gbit/s.
+pub(crate) const BYTES_MAX: usize = 512 << 20;
+
+/// Departures under way beyond which nothing more enters: a second of a million small packets, in 200 MB.
+pub(crate) const DEPARTURES_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests;

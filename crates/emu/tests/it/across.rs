@@ -1,0 +1,189 @@
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use quictun_emu::{DirectionAudit, Plan};
+use quictun_link::LinkConfig;
+
+use crate::place::{FAR, Place};
+
+const DATAGRAMS: u64 = 4000;
+
+/// Bytes in each.
+const LENGTH: usize = 900;
+
+/// Nothing here takes longer on a machine that works.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+fn plan(link: LinkConfig) -> Plan {
+    Plan {
+        up: link.clone(),
+        down: link,
+        seed: 9,
+        coalesce: Duration::from_micros(50),
+    }
+}
+
+fn lossy(loss: f64) -> LinkConfig {
+    LinkConfig {
+        rate: Some(100_000_000),
+        overhead: 38,
+        delay: Duration::from_millis(1),
+        loss,
+        ..LinkConfig::default()
+    }
+}
+
+/// Sends `bytes` over TCP to each address of the far end, and checks every one of them there.
+fn stream(place: &Place, bytes: usize) {
+    for address in FAR {
+        let address: IpAddr = address.parse().expect("an address");
+        let listener = place
+            .far
+            .within(|| TcpListener::bind((address, 0)))
+            .expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let sent: Vec<u8> = (0..=252).cycle().take(bytes).collect();
+        let mut near = place
+            .near
+            .within(|| TcpStream::connect((address, port)))
+            .expect("a link that carries");
+        let (mut far, _) = listener.accept().expect("a connection");
+        far.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        near.set_write_timeout(Some(PATIENCE)).expect("a socket");
+        let copy = sent.clone();
+        let writer = thread::spawn(move || near.write_all(&copy).expect("the far end reads"));
+        let mut got = Vec::new();
+        far.read_to_end(&mut got).expect("the near end writes");
+        writer.join().expect("no panic");
+        assert!(
+            got == sent,
+            "{address}: {} of {} bytes",
+            got.len(),
+            sent.len()
+        );
+    }
+}
+
+/// Counts the datagrams that have arrived, and looks at every byte of them.
+fn drain(socket: &UdpSocket) -> u64 {
+    let mut datagram = [0; 2000];
+    let mut got = 0;
+    while let Ok(length) = socket.recv(&mut datagram) {
+        assert_eq!(length, LENGTH);
+        assert!(datagram[..LENGTH].iter().all(|byte| *byte == datagram[0]));
+        got += 1;
+    }
+    got
+}
+
+/// Nothing was lost but what the link lost, and everything is accounted for.
+fn assert_accounted(way: &DirectionAudit) {
+    let counts = &way.counts;
+    assert_eq!(counts.unintended.total(), 0, "{:?}", counts.unintended);
+    assert_eq!(counts.segments_in, way.link.sent);
+    let originals = counts.segments_out - counts.copies_out;
+    assert_eq!(originals + counts.under_way, way.link.delivered);
+    assert!(way.loss_agrees(), "{way}");
+}
+
+#[test]
+fn streams_cross_a_lossy_link_byte_for_byte() {
+    let Some(place) = Place::new("streams_cross_a_lossy_link_byte_for_byte") else {
+        return;
+    };
+    for (offload, per_frame) in [(true, 2), (false, 1)] {
+        place.set_features(&[
+            ("tx-tcp-segmentation", offload),
+            ("tx-tcp6-segmentation", offload),
+            ("tx-checksum-ip-generic", offload),
+            ("rx-checksum", offload),
+        ]);
+        let running = place.start(plan(lossy(0.01)));
+        stream(&place, 4 << 20);
+        let audit = running.stop();
+        assert_accounted(&audit.up);
+        assert_accounted(&audit.down);
+        assert!(audit.up.link.random > 0, "{audit}");
+        let counts = &audit.up.counts;
+        assert!(
+            counts.segments_in >= counts.frames_in * per_frame,
+            "super-packets are cut: {audit}"
+        );
+        assert_eq!(place.bad_checksums(), 0);
+    }
+}
+
+#[test]
+fn datagrams_are_lost_as_often_as_asked_and_none_is_damaged() {
+    let name = "datagrams_are_lost_as_often_as_asked_and_none_is_damaged";
+    let Some(place) = Place::new(name) else {
+        return;
+    };
+    let link = LinkConfig {
+        loss: 0.05,
+        ..LinkConfig::default()
+    };
+    let running = place.start(plan(link));
+    let [address, _] = FAR.map(|address| address.parse::<IpAddr>().expect("an address"));
+    let far = place
+        .far
+        .within(|| UdpSocket::bind((address, 0)))
+        .expect("a port");
+    let near = place
+        .near
+        .within(|| UdpSocket::bind(("0.0.0.0", 0)))
+        .expect("a port");
+    near.connect(far.local_addr().expect("bound"))
+        .expect("a route");
+    far.set_read_timeout(Some(Duration::from_millis(50)))
+        .expect("a socket");
+    let mut got = 0;
+    for number in 0..DATAGRAMS {
+        let fill = [number.to_le_bytes()[0]; LENGTH];
+        near.send(&fill).expect("room");
+        // In batches that fit every buffer, until a batch has come or its rest is lost.
+        if number % 50 == 49 {
+            got += drain(&far);
+        }
+    }
+    let audit = running.stop();
+    got += drain(&far);
+    assert_accounted(&audit.up);
+    // The hosts' own packets, such as router solicitations, are lost as well.
+    let own = audit.up.link.sent - DATAGRAMS;
+    let lost = audit.up.link.random;
+    assert!(
+        (lost - own.min(lost)..=lost).contains(&(DATAGRAMS - got)),
+        "{got}: {audit}"
+    );
+    assert!(own < 100, "{audit}");
+    assert_eq!(place.bad_checksums(), 0);
+}
+
+#[test]
+fn nothing_arrives_before_its_time() {
+    let Some(place) = Place::new("nothing_arrives_before_its_time") else {
+        return;
+    };
+    let delay = Duration::from_millis(20);
+    let link = LinkConfig {
+        delay,
+        ..LinkConfig::default()
+    };
+    let running = place.start(plan(link));
+    let address: IpAddr = FAR[1].parse().expect("an address");
+    let listener = place
+        .far
+        .within(|| TcpListener::bind((address, 0)))
+        .expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let start = std::time::Instant::now();
+    place
+        .near
+        .within(|| TcpStream::connect((address, port)))
+        .expect("a link that carries");
+    assert!(start.elapsed() >= delay * 2);
+    assert_accounted(&running.stop().up);
+}

@@ -1,0 +1,168 @@
+//! Two networks with a link between them.
+
+use std::io::{self, Write as _};
+use std::process::Command;
+use std::thread::{self, JoinHandle};
+
+use quictun_emu::{Audit, Emulator, Plan, Stop};
+use quictun_sys::{CableEnd, Ethtool, NetNamespace, Network, PacketSocket, set_sysctl};
+
+/// Two networks, and a router between them in which the emulator runs.
+pub(crate) struct Place {
+    pub(crate) near: NetNamespace,
+    pub(crate) far: NetNamespace,
+    router: NetNamespace,
+}
+
+/// A running emulator.
+pub(crate) struct Running {
+    stop: Stop,
+    thread: JoinHandle<io::Result<Audit>>,
+}
+
+pub(crate) const FAR: [&str; 2] = ["100.64.9.2", "fd00:9::2"];
+const NEAR: [&str; 2] = ["100.64.9.1", "fd00:9::1"];
+const NEAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const FAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+impl Place {
+    /// `None` where the test `name` went on in a child that may make namespaces, or nobody may.
+    pub(crate) fn new(name: &str) -> Option<Self> {
+        let made = || {
+            Ok([
+                NetNamespace::new()?,
+                NetNamespace::new()?,
+                NetNamespace::new()?,
+            ])
+        };
+        match made().map_err(|error: io::Error| error.kind()) {
+            Ok([near, far, router]) => {
+                let place = Self { near, far, router };
+                place.connect().expect("namespaces can be joined");
+                Some(place)
+            }
+            Err(io::ErrorKind::PermissionDenied) => {
+                rerun(name);
+                None
+            }
+            Err(error) => panic!("namespaces: {error}"),
+        }
+    }
+
+    fn connect(&self) -> io::Result<()> {
+        for (namespace, [own, theirs], macs, addresses) in [
+            (
+                &self.near,
+                ["a0", "ra"],
+                [NEAR_MAC, [2, 0, 0, 0, 1, 1]],
+                [NEAR, FAR],
+            ),
+            (
+                &self.far,
+                ["b0", "rb"],
+                [FAR_MAC, [2, 0, 0, 0, 1, 2]],
+                [FAR, NEAR],
+            ),
+        ] {
+            let end = |name, mac| CableEnd { name, mac };
+            let (here, there) = (end(own, macs[0]), end(theirs, macs[1]));
+            namespace.within(|| Network::open()?.add_cable(here, there, &self.router))?;
+            self.router.within(|| {
+                set_sysctl(&format!("net/ipv6/conf/{theirs}/disable_ipv6"), "1")?;
+                Network::open()?.set_up(theirs)
+            })?;
+            let other = if own == "a0" { FAR_MAC } else { NEAR_MAC };
+            namespace.within(|| {
+                let mut network = Network::open()?;
+                for (address, prefix) in addresses[0].into_iter().zip([24, 64]) {
+                    network.add_address(own, address.parse().expect("an address"), prefix)?;
+                }
+                network.set_up(own)?;
+                for address in addresses[1] {
+                    network.add_neighbour(own, address.parse().expect("an address"), other)?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Switches a feature of both ends' devices.
+    pub(crate) fn set_features(&self, features: &[(&str, bool)]) {
+        for (namespace, device) in [(&self.near, "a0"), (&self.far, "b0")] {
+            namespace
+                .within(|| Ethtool::open(device)?.set_features(features))
+                .expect("features of a veth");
+        }
+    }
+
+    pub(crate) fn start(&self, plan: Plan) -> Running {
+        let open = || Ok((PacketSocket::open("ra")?, PacketSocket::open("rb")?));
+        let (near, far) = self.router.within(open).expect("packet sockets");
+        let stop = Stop::new().expect("a descriptor");
+        let told = stop.clone();
+        let thread = thread::spawn(move || Emulator::new(near, far, plan).run(&told));
+        Running { stop, thread }
+    }
+
+    /// Checksums that either end found wrong, and headers it could not read.
+    pub(crate) fn bad_checksums(&self) -> u64 {
+        let count = || {
+            let v4 = std::fs::read_to_string("/proc/thread-self/net/snmp")?;
+            let v6 = std::fs::read_to_string("/proc/thread-self/net/snmp6")?;
+            Ok(errors_v4(&v4) + errors_v6(&v6))
+        };
+        [&self.near, &self.far]
+            .into_iter()
+            .map(|namespace| namespace.within(count).expect("counters"))
+            .sum()
+    }
+}
+
+impl Running {
+    pub(crate) fn stop(self) -> Audit {
+        self.stop.stop();
+        self.thread.join().expect("no panic").expect("two threads")
+    }
+}
+
+/// Two lines for each protocol: names, then numbers.
+fn errors_v4(text: &str) -> u64 {
+    let lines: Vec<&str> = text.lines().collect();
+    let pairs = lines.chunks_exact(2).flat_map(|pair| {
+        let names = pair[0].split_whitespace();
+        names.zip(pair[1].split_whitespace())
+    });
+    pairs
+        .filter(|(name, _)| matches!(*name, "InCsumErrors" | "InHdrErrors"))
+        .map(|(_, count)| count.parse::<u64>().expect("a count"))
+        .sum()
+}
+
+fn errors_v6(text: &str) -> u64 {
+    let pairs = text
+        .lines()
+        .filter_map(|line| line.split_once(char::is_whitespace));
+    pairs
+        .filter(|(name, _)| name.ends_with("InCsumErrors") || name.ends_with("InHdrErrors"))
+        .map(|(_, count)| count.trim().parse::<u64>().expect("a count"))
+        .sum()
+}
+
+/// Runs the test again in a user namespace, in which namespaces may be made.
+fn rerun(name: &str) {
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--"])
+        .arg(std::env::current_exe().expect("this test"))
+        .args(["--exact", &format!("across::{name}"), "--nocapture"])
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let why = String::from_utf8_lossy(&output.stderr);
+    if said.contains("running 1 test") {
+        assert!(output.status.success(), "{said}{why}");
+        return;
+    }
+    let line = format!("SKIPPED {name}: no user namespaces here: {why}\n");
+    io::stderr().write_all(line.as_bytes()).expect("stderr");
+}
