@@ -16,11 +16,12 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, Signal, WaitOptions, getgid, getuid, kill_process, set_parent_process_death_signal,
-    waitpid,
+    Pid, Signal, WaitOptions, WaitStatus, getgid, getpid, getuid, kill_process,
+    set_parent_process_death_signal, wait, waitpid,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -32,7 +33,29 @@ pub enum Side {
     /// In the old world, responsible for the one inside.
     Outside(Contained),
     /// In the new one, as its first process.
-    Inside(Rights),
+    Inside(Inside),
+}
+
+/// The first process of a process namespace. Those whose own parent has ended become its children.
+#[derive(Debug)]
+pub struct Inside {
+    rights: Rights,
+}
+
+/// A child that has ended, if any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaped {
+    /// There are no children.
+    Nobody,
+    /// There are, and they live.
+    None,
+    /// This one ended.
+    One {
+        /// Its process id, inside.
+        pid: u32,
+        /// Its exit code, or 128 and the signal that killed it.
+        code: u8,
+    },
 }
 
 /// What the process inside may do there.
@@ -81,7 +104,51 @@ pub fn contain() -> Result<Side, ContainError> {
     }
     drop(ours);
     settle(&theirs)?;
-    Ok(Side::Inside(rights))
+    Ok(Side::Inside(Inside { rights }))
+}
+
+impl Inside {
+    /// What we may do here.
+    pub fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    /// Takes leave of a child that has ended.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn reap(&self) -> io::Result<Reaped> {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => Ok(Reaped::One {
+                pid: pid.as_raw_pid().cast_unsigned(),
+                code: exit_code(status),
+            }),
+            Ok(None) => Ok(Reaped::None),
+            Err(Errno::CHILD) => Ok(Reaped::Nobody),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends a signal to every other process in this namespace.
+    ///
+    /// # Errors
+    ///
+    /// The system's; nobody to send it to is none.
+    pub fn signal_all(&self, signal: Signal) -> io::Result<()> {
+        // Anywhere else this would reach everything that the user runs.
+        if getpid() != Pid::INIT {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        // SAFETY: a system call without pointers; all that it can reach is in this namespace.
+        if unsafe { libc::kill(-1, signal.as_raw()) } == 0 {
+            return Ok(());
+        }
+        match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            error => Err(error),
+        }
+    }
 }
 
 impl Contained {
@@ -121,7 +188,7 @@ impl Contained {
 }
 
 /// A process's end as shells tell it: its exit code, or 128 and the signal that killed it.
-pub fn exit_code(status: rustix::process::WaitStatus) -> u8 {
+fn exit_code(status: WaitStatus) -> u8 {
     let signalled = status.terminating_signal().map(|signal| signal + 128);
     let code = status.exit_status().or(signalled);
     code.and_then(|code| u8::try_from(code).ok())

@@ -32,7 +32,7 @@ mod socket_buffer;
 mod socket_option;
 
 pub use buffer_pool::BufferPool;
-pub use contain::{ContainError, Contained, Rights, Side, contain, exit_code};
+pub use contain::{ContainError, Contained, Inside, Reaped, Rights, Side, contain};
 pub use drops::socket_drops;
 pub use ethtool::Ethtool;
 pub use inherited::{InheritError, InheritedFd, inherited_fds};
