@@ -15,19 +15,25 @@
 //! 1. Open a [`PacketSocket`](quictun_sys::PacketSocket) on either end, in a namespace whose own stack is silent.
 //! 2. [`Emulator::new`] with a [`Plan`]; keep [`Emulator::live`] to look at it while it runs.
 //! 3. [`Emulator::run`] blocks until [`Stop::stop`], and returns an [`Audit`] that says whether it can be believed.
+//!
+//! A [`World`] has the networks for it, [`Running`] is an emulator at work in one, and [`FirstProcess`] runs commands
+//! at its two sides.
 #![forbid(unsafe_code)]
 
 mod audit;
 mod counts;
 mod emulator;
+mod first_process;
 mod frame;
 mod frame_reader;
 mod interval;
 mod lateness;
 mod relay;
+mod running;
 mod schedule;
 mod segments;
 mod stop;
+mod world;
 
 #[doc(hidden)]
 pub mod check;
@@ -35,5 +41,8 @@ pub mod check;
 pub use audit::{Audit, BUSY, DirectionAudit, LATE, Limit, Verdict};
 pub use counts::{Counts, Unintended};
 pub use emulator::{Emulator, Live, Plan};
+pub use first_process::{FirstProcess, Outcome};
 pub use lateness::Lateness;
+pub use running::Running;
 pub use stop::Stop;
+pub use world::{FarSide, Offload, ROUTER_FAR, ROUTER_NEAR, World, WorldError, WorldPlan};

@@ -1,0 +1,156 @@
+//! What the first process of a process namespace owes the others: it starts them, takes leave of each, and ends
+//! those that are left.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use quictun_sys::{Inside, NetNamespace, Reaped, Signals, with_default_signals};
+use rustix::process::Signal;
+
+/// Commands of a session, started in networks and waited for.
+///
+/// Make it before there are threads: they would take signals that are meant for it.
+#[derive(Debug)]
+pub struct FirstProcess {
+    inside: Inside,
+    signals: Signals,
+    /// Exit codes of our own commands that have ended and were not asked for yet.
+    ended: BTreeMap<u32, u8>,
+    ours: Vec<u32>,
+}
+
+/// Why a wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The command ended with this exit code, or was killed by a signal (128 and its number).
+    Ended(u8),
+    /// Somebody wants us to end.
+    Asked(Signal),
+    /// Its time was up.
+    Late,
+}
+
+/// A look at whether something has happened, where nobody tells us.
+const LOOK: Duration = Duration::from_millis(5);
+
+impl FirstProcess {
+    /// Takes over the duties.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn new(inside: Inside) -> io::Result<Self> {
+        let signals = Signals::hold(&[
+            Signal::CHILD,
+            Signal::INT,
+            Signal::QUIT,
+            Signal::TERM,
+            Signal::HUP,
+        ])?;
+        Ok(Self {
+            inside,
+            signals,
+            ended: BTreeMap::new(),
+            ours: Vec::new(),
+        })
+    }
+
+    /// Starts a command in a network and returns its process id.
+    ///
+    /// # Errors
+    ///
+    /// As [`Command::spawn`].
+    pub fn start(&mut self, network: &NetNamespace, command: &mut Command) -> io::Result<u32> {
+        with_default_signals(command);
+        // What the handle would wait for, `wait` does.
+        let pid = network.within(|| Ok(command.spawn()?.id()))?;
+        self.ours.push(pid);
+        Ok(pid)
+    }
+
+    /// Waits for the end of a command that was started here.
+    ///
+    /// Ctrl-C at the terminal is the command's to obey: it got it as well.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn wait(&mut self, pid: u32, until: Option<Instant>) -> io::Result<Outcome> {
+        loop {
+            self.reap()?;
+            if let Some(code) = self.ended.remove(&pid) {
+                return Ok(Outcome::Ended(code));
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(Outcome::Late);
+            }
+            let came = self.signals.wait(left.unwrap_or(Duration::from_hours(1)))?;
+            if let Some(came) = came
+                && came.signal != Signal::CHILD
+                && !came.by_terminal
+            {
+                return Ok(Outcome::Asked(came.signal));
+            }
+        }
+    }
+
+    /// Looks again and again until `done`, the command's end, or `until`; whether it was `done`.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn wait_until(
+        &mut self,
+        pid: u32,
+        until: Instant,
+        mut done: impl FnMut() -> bool,
+    ) -> io::Result<bool> {
+        while Instant::now() < until {
+            if done() {
+                return Ok(true);
+            }
+            self.reap()?;
+            if self.ended.contains_key(&pid) {
+                return Ok(false);
+            }
+            self.signals.wait(LOOK)?;
+        }
+        Ok(false)
+    }
+
+    /// Asks everybody to end, and ends those that do not within `grace`.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn end_all(&mut self, grace: Duration) -> io::Result<()> {
+        let until = Instant::now() + grace;
+        self.inside.signal_all(Signal::TERM)?;
+        while self.reap()? && Instant::now() < until {
+            self.signals.wait(LOOK)?;
+        }
+        self.inside.signal_all(Signal::KILL)?;
+        while self.reap()? {
+            self.signals.wait(LOOK)?;
+        }
+        Ok(())
+    }
+
+    /// Takes leave of all who have ended; whether there are others.
+    fn reap(&mut self) -> io::Result<bool> {
+        loop {
+            match self.inside.reap()? {
+                Reaped::Nobody => return Ok(false),
+                Reaped::None => return Ok(true),
+                Reaped::One { pid, code } => {
+                    if self.ours.contains(&pid) {
+                        self.ended.insert(pid, code);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! An emulator at work in a [`World`], on a thread of its own.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+
+use quictun_sys::PacketSocket;
+
+use crate::world::{ROUTER_FAR, ROUTER_NEAR, World};
+use crate::{Audit, Emulator, Plan, Stop};
+
+/// A running emulator. It ends when told to, or with the process.
+#[derive(Debug)]
+pub struct Running {
+    stop: Stop,
+    thread: JoinHandle<io::Result<Audit>>,
+}
+
+impl Running {
+    /// Opens both ends in the world's router and starts.
+    ///
+    /// # Errors
+    ///
+    /// The system's, as where it has no packet sockets.
+    pub fn start(world: &World, plan: Plan) -> io::Result<Self> {
+        let open = || {
+            Ok((
+                PacketSocket::open(ROUTER_NEAR)?,
+                PacketSocket::open(ROUTER_FAR)?,
+            ))
+        };
+        let (near, far) = world.router().within(open)?;
+        let emulator = Emulator::new(near, far, plan);
+        let stop = Stop::new()?;
+        let told = stop.clone();
+        let thread = thread::Builder::new()
+            .name("emulator".to_owned())
+            .spawn(move || emulator.run(&told))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends it and returns what it has to say of itself.
+    ///
+    /// # Errors
+    ///
+    /// The emulator's own; where it had ended in a panic.
+    pub fn stop(self) -> io::Result<Audit> {
+        self.stop.stop();
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the emulator's thread panicked")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use quictun_link::LinkConfig;
+
+    use crate::WorldPlan;
+
+    #[test]
+    fn what_one_side_sends_reaches_the_other_after_the_delay() {
+        let test = "running::tests::what_one_side_sends_reaches_the_other_after_the_delay";
+        if !crate::world::tests::permitted(test) {
+            return;
+        }
+        let delay = Duration::from_millis(5);
+        let way = LinkConfig {
+            delay,
+            ..LinkConfig::default()
+        };
+        let plan = Plan {
+            up: way.clone(),
+            down: way,
+            seed: 1,
+            coalesce: Duration::ZERO,
+        };
+        let world = World::build(&WorldPlan::default()).expect("a world");
+        let running = Running::start(&world, plan).expect("an emulator");
+        for address in world.far_addresses() {
+            let listener = world.far().within(|| TcpListener::bind((address, 0)));
+            let listener = listener.expect("a port");
+            let port = listener.local_addr().expect("bound").port();
+            let begin = Instant::now();
+            let near = world.near().within(|| TcpStream::connect((address, port)));
+            let mut near = near.expect("the link");
+            assert!(begin.elapsed() >= 2 * delay, "{:?}", begin.elapsed());
+            near.write_all(b"across").expect("connected");
+            drop(near);
+            let mut said = String::new();
+            let (mut far, _) = listener.accept().expect("a connection");
+            far.read_to_string(&mut said).expect("all of it");
+            assert_eq!(said, "across");
+        }
+        let audit = running.stop().expect("an audit");
+        for way in [&audit.up, &audit.down] {
+            assert!(way.counts.frames_out >= 4, "{audit}");
+            assert_eq!(way.counts.unintended.total(), 0, "{audit}");
+        }
+    }
+}

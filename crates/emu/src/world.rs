@@ -1,0 +1,360 @@
+//! The networks around an emulated link: a near one, a far one, and a router in between that only we see.
+//!
+//! ```text
+//!    near namespace          router namespace           far namespace, or the host's
+//!    ┌───────────┐        ┌───────────────────┐        ┌───────────┐
+//!    │ link0 ────┼── veth ┼── near     far ───┼── veth ┼── link0   │   (quictunN on the host)
+//!    └───────────┘        │    └─ emulator ┘  │        └───────────┘
+//!     100.127.N.2         └───────────────────┘         100.127.N.1
+//!     fd71:7569:6374:N::2   no addresses                fd71:7569:6374:N::1
+//! ```
+//!
+//! The IPv4 addresses are of the range for carriers' own use (RFC 6598), its last part, which nobody is likely to
+//! use on a machine for tests; the IPv6 ones are unique local ones (RFC 4193). Both ends know each other's hardware
+//! address, so that nothing is asked over the link: what crosses it is what the applications send. Nothing has a
+//! name outside; a [`World`] ends with its last process.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use quictun_sys::{CableEnd, Ethtool, Family, NetNamespace, Network, set_sysctl};
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+/// The router's end of the cable to the near side.
+pub const ROUTER_NEAR: &str = "near";
+
+/// The router's end of the cable to the far side.
+pub const ROUTER_FAR: &str = "far";
+
+/// The device at the link in a namespace of its own.
+const DEVICE: &str = "link0";
+
+/// How a world should be.
+#[derive(Clone, Copy, Debug)]
+pub struct WorldPlan {
+    /// What the far side is.
+    pub far: FarSide,
+    /// What the network devices of both sides do themselves.
+    pub offload: Offload,
+    /// Longest packet, bytes with its IP header.
+    pub mtu: u32,
+    /// How large a piece of a stream the kernel may move as one; beyond 65536 it is BIG TCP. `None`: as it is.
+    pub segment_limit: Option<u32>,
+}
+
+/// What is at the far side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FarSide {
+    /// The network in which the calling thread is. Needs the system's root.
+    Here,
+    /// A network of its own.
+    Own,
+}
+
+/// What the network devices of both sides do themselves. Loss, queue and rate always act on packets of the wire;
+/// what differs is who cuts a stream into them, and who puts them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offload {
+    /// As good network cards: pieces of up to 64 KiB go to the emulator whole, and arrive as whole as they survive.
+    #[default]
+    Full,
+    /// The sender's kernel cuts, the receiver's puts together (GRO).
+    Receive,
+    /// The sender's kernel cuts and nobody puts together: every packet is handled alone.
+    None,
+}
+
+impl Default for WorldPlan {
+    fn default() -> Self {
+        Self {
+            far: FarSide::Own,
+            offload: Offload::default(),
+            mtu: 1500,
+            segment_limit: None,
+        }
+    }
+}
+
+/// Why there is no world.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorldError {
+    /// The system refused a step.
+    #[error("{step}: {source}")]
+    Step {
+        /// What was tried.
+        step: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// Every range of addresses is in use on the host.
+    #[error("all 256 networks 100.127.0.0/24 to 100.127.255.0/24 are in use on this machine")]
+    Crowded,
+}
+
+/// Networks joined by cables; see the module's documentation.
+#[derive(Debug)]
+pub struct World {
+    near: NetNamespace,
+    router: NetNamespace,
+    far: NetNamespace,
+    number: u8,
+}
+
+impl World {
+    /// Makes networks and cables. Everything that is sent crosses the router, so nothing passes before an emulator runs there.
+    ///
+    /// # Errors
+    ///
+    /// [`WorldError`] where the system refuses; nothing is left of what was made.
+    pub fn build(plan: &WorldPlan) -> Result<Self, WorldError> {
+        let make = || NetNamespace::new();
+        let near = make().map_err(step("making the near network"))?;
+        let router = make().map_err(step("making the router's network"))?;
+        let far = match plan.far {
+            FarSide::Here => NetNamespace::current(),
+            FarSide::Own => make(),
+        };
+        let far = far.map_err(step("opening the far network"))?;
+        // Before there are devices: they start with what holds then.
+        router
+            .within(|| {
+                silence();
+                Ok(())
+            })
+            .map_err(step("entering the router's network"))?;
+        near.within(quiet)
+            .map_err(step("entering the near network"))?;
+        if plan.far == FarSide::Own {
+            far.within(quiet)
+                .map_err(step("entering the far network"))?;
+        }
+        let number = lay_far_cable(plan, &far, &router)?;
+        let world = Self {
+            near,
+            router,
+            far,
+            number,
+        };
+        world.lay_near_cable()?;
+        world.configure(plan)?;
+        Ok(world)
+    }
+
+    /// Where the applications behind the link are.
+    pub fn near(&self) -> &NetNamespace {
+        &self.near
+    }
+
+    /// Where [`ROUTER_NEAR`] and [`ROUTER_FAR`] are.
+    pub fn router(&self) -> &NetNamespace {
+        &self.router
+    }
+
+    /// Where what they talk to is.
+    pub fn far(&self) -> &NetNamespace {
+        &self.far
+    }
+
+    /// The near side's addresses, IPv4 and IPv6.
+    pub fn near_addresses(&self) -> [IpAddr; 2] {
+        addresses(self.number, 2)
+    }
+
+    /// The far side's addresses, IPv4 and IPv6.
+    pub fn far_addresses(&self) -> [IpAddr; 2] {
+        addresses(self.number, 1)
+    }
+
+    fn lay_near_cable(&self) -> Result<(), WorldError> {
+        let router = end(ROUTER_NEAR, self.number, 3);
+        let near = end(DEVICE, self.number, 2);
+        self.router
+            .within(|| Network::open()?.add_cable(router, near, &self.near))
+            .map_err(step("laying the cable to the near network"))
+    }
+
+    fn configure(&self, plan: &WorldPlan) -> Result<(), WorldError> {
+        let router = || {
+            let mut network = Network::open()?;
+            for device in [ROUTER_NEAR, ROUTER_FAR] {
+                prepare(&mut network, device, plan)?;
+                network.set_up(device)?;
+            }
+            Ok(())
+        };
+        self.router
+            .within(router)
+            .map_err(step("setting up the router"))?;
+        let (near, far) = (self.near_addresses(), self.far_addresses());
+        let number = self.number;
+        self.near
+            .within(|| {
+                settle(DEVICE, plan, near, far, mac(number, 1))?;
+                default_routes(far)
+            })
+            .map_err(step("setting up the near network"))?;
+        self.far
+            .within(|| match plan.far {
+                FarSide::Here => settle(&host_device(number), plan, far, near, mac(number, 2)),
+                FarSide::Own => {
+                    settle(DEVICE, plan, far, near, mac(number, 2))?;
+                    default_routes(near)
+                }
+            })
+            .map_err(step("setting up the far network"))
+    }
+}
+
+/// Lays the cable from the router to the far side, and finds the number of a world that is not in use there.
+fn lay_far_cable(
+    plan: &WorldPlan,
+    far: &NetNamespace,
+    router: &NetNamespace,
+) -> Result<u8, WorldError> {
+    let lay = || -> io::Result<Option<u8>> {
+        let mut network = Network::open()?;
+        let used = network.addresses()?;
+        for number in 0..=u8::MAX {
+            if addresses(number, 1)
+                .iter()
+                .any(|address| used.contains(address))
+            {
+                continue;
+            }
+            let name = match plan.far {
+                FarSide::Here => host_device(number),
+                FarSide::Own => DEVICE.to_owned(),
+            };
+            let (here, there) = (end(&name, number, 1), end(ROUTER_FAR, number, 4));
+            match network.add_cable(here, there, router) {
+                // Another world was faster.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| Some(number)),
+            }
+        }
+        Ok(None)
+    };
+    far.within(lay)
+        .map_err(step("laying the cable to the far network"))?
+        .ok_or(WorldError::Crowded)
+}
+
+/// One side's end: addresses, and the other side's hardware address known.
+fn settle(
+    device: &str,
+    plan: &WorldPlan,
+    own: [IpAddr; 2],
+    other: [IpAddr; 2],
+    mac: [u8; 6],
+) -> io::Result<()> {
+    let mut network = Network::open()?;
+    prepare(&mut network, device, plan)?;
+    offload(device, plan.offload)?;
+    for (address, prefix) in own.into_iter().zip([24, 64]) {
+        optional_v6(address, network.add_address(device, address, prefix))?;
+    }
+    network.set_up(device)?;
+    for address in other {
+        optional_v6(address, network.add_neighbour(device, address, mac))?;
+    }
+    Ok(())
+}
+
+fn default_routes(gateways: [IpAddr; 2]) -> io::Result<()> {
+    let mut network = Network::open()?;
+    for gateway in gateways {
+        optional_v6(gateway, network.add_default_route(gateway))?;
+    }
+    Ok(())
+}
+
+/// A kernel may have no IPv6; the link then has none either.
+fn optional_v6(address: IpAddr, done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(_) if address.is_ipv6() && !has_v6() => Ok(()),
+        done => done,
+    }
+}
+
+fn has_v6() -> bool {
+    std::path::Path::new("/proc/sys/net/ipv6").exists()
+}
+
+fn prepare(network: &mut Network, device: &str, plan: &WorldPlan) -> io::Result<()> {
+    network.set_mtu(device, plan.mtu)?;
+    if let Some(limit) = plan.segment_limit {
+        network.set_segment_limit(device, Family::V6, limit)?;
+        network.set_segment_limit(device, Family::V4, limit)?;
+    }
+    Ok(())
+}
+
+fn offload(device: &str, offload: Offload) -> io::Result<()> {
+    let (cut, merge) = match offload {
+        Offload::Full => return Ok(()),
+        Offload::Receive => (false, true),
+        Offload::None => (false, false),
+    };
+    // Without segmentation offload a device gets packets, not pieces: the kernel cuts before it hands them over.
+    Ethtool::open(device)?.set_features(&[
+        ("tx-tcp-segmentation", cut),
+        ("tx-tcp6-segmentation", cut),
+        ("tx-tcp-ecn-segmentation", cut),
+        ("tx-udp-segmentation", cut),
+        ("tx-generic-segmentation", cut),
+        ("rx-gro", merge),
+    ])
+}
+
+/// A network of our own: its loopback on, and nothing said or remembered that was not asked for.
+fn quiet() -> io::Result<()> {
+    Network::open()?.set_up("lo")?;
+    for (setting, value) in [
+        // What one connection learnt about the path must not help the next.
+        ("net/ipv4/tcp_no_metrics_save", "1"),
+        ("net/ipv6/conf/default/accept_ra", "0"),
+        ("net/ipv6/conf/default/router_solicitations", "0"),
+    ] {
+        // A kernel or a container may not let us: then there is a little more traffic.
+        if set_sysctl(setting, value).is_err() {}
+    }
+    Ok(())
+}
+
+/// Keeps the router's own kernel from saying anything on the cables.
+fn silence() {
+    for which in ["all", "default"] {
+        // Without IPv6, or where `/proc` cannot be written, there is nothing to do or nothing to be done.
+        if set_sysctl(&format!("net/ipv6/conf/{which}/disable_ipv6"), "1").is_err() {}
+    }
+}
+
+fn addresses(number: u8, host: u8) -> [IpAddr; 2] {
+    [
+        Ipv4Addr::new(100, 127, number, host).into(),
+        Ipv6Addr::new(0xfd71, 0x7569, 0x6374, number.into(), 0, 0, 0, host.into()).into(),
+    ]
+}
+
+fn end(name: &str, number: u8, which: u8) -> CableEnd<'_> {
+    CableEnd {
+        name,
+        mac: mac(number, which),
+    }
+}
+
+/// An address of our own making (the second-lowest bit of the first byte says so).
+fn mac(number: u8, which: u8) -> [u8; 6] {
+    [0x02, 0x71, 0x75, 0x69, number, which]
+}
+
+fn host_device(number: u8) -> String {
+    format!("quictun{number}")
+}
+
+fn step(step: &'static str) -> impl FnOnce(io::Error) -> WorldError {
+    move |source| WorldError::Step { step, source }
+}

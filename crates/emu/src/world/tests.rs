@@ -1,0 +1,121 @@
+use std::fs;
+use std::io::Write as _;
+use std::net::UdpSocket;
+use std::process::Command;
+
+use super::*;
+
+/// Whether this test may make namespaces; where not, it has gone on in a child that may, or was skipped aloud.
+pub(crate) fn permitted(test: &str) -> bool {
+    if NetNamespace::new().is_ok() {
+        return true;
+    }
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--"])
+        .arg(std::env::current_exe().expect("this test"))
+        .args(["--exact", test, "--nocapture"])
+        .output()
+        .expect("unshare runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    if said.contains("running 1 test") {
+        assert!(output.status.success(), "{said}");
+    } else {
+        let why = String::from_utf8_lossy(&output.stderr);
+        let line = format!("SKIPPED {test}: no user namespaces here: {why}\n");
+        io::stderr().write_all(line.as_bytes()).expect("stderr");
+    }
+    false
+}
+
+#[test]
+fn both_sides_have_the_addresses_and_the_mtu_that_were_promised() {
+    if !permitted("world::tests::both_sides_have_the_addresses_and_the_mtu_that_were_promised") {
+        return;
+    }
+    let plan = WorldPlan {
+        mtu: 1400,
+        segment_limit: Some(100_000),
+        ..WorldPlan::default()
+    };
+    let world = World::build(&plan).expect("a world");
+    let sides = [
+        (world.near(), world.near_addresses()),
+        (world.far(), world.far_addresses()),
+    ];
+    for (network, addresses) in sides {
+        for address in addresses {
+            network
+                .within(|| UdpSocket::bind((address, 0)))
+                .unwrap_or_else(|error| panic!("{address}: {error}"));
+        }
+        let mtu = network
+            .within(|| fs::read_to_string("/proc/sys/net/ipv6/conf/link0/mtu"))
+            .expect("IPv6");
+        assert_eq!(mtu.trim(), "1400");
+        let neighbours = network
+            .within(|| fs::read_to_string("/proc/thread-self/net/arp"))
+            .expect("a table");
+        assert!(neighbours.contains("02:71:75:69:"), "{neighbours}");
+    }
+    let silent = world
+        .router()
+        .within(|| fs::read_to_string("/proc/sys/net/ipv6/conf/near/disable_ipv6"))
+        .expect("IPv6");
+    assert_eq!(silent.trim(), "1");
+    let spoken = world
+        .router()
+        .within(|| Network::open()?.addresses())
+        .expect("addresses");
+    assert!(spoken.is_empty(), "the router has no say: {spoken:?}");
+}
+
+#[test]
+fn who_cuts_a_stream_into_packets_can_be_chosen() {
+    if !permitted("world::tests::who_cuts_a_stream_into_packets_can_be_chosen") {
+        return;
+    }
+    for (offload, cut, merge) in [
+        (Offload::Full, true, false),
+        (Offload::Receive, false, true),
+        (Offload::None, false, false),
+    ] {
+        let plan = WorldPlan {
+            offload,
+            ..WorldPlan::default()
+        };
+        let world = World::build(&plan).expect("a world");
+        for network in [world.near(), world.far()] {
+            let feature = |name| {
+                network
+                    .within(|| Ethtool::open(DEVICE)?.feature(name))
+                    .expect("a device")
+            };
+            assert_eq!(feature("tx-tcp-segmentation"), Some(cut), "{offload:?}");
+            assert_eq!(feature("tx-udp-segmentation"), Some(cut), "{offload:?}");
+            assert_eq!(feature("rx-gro"), Some(merge), "{offload:?}");
+        }
+    }
+}
+
+#[test]
+fn worlds_with_the_same_far_side_get_out_of_each_others_way() {
+    if !permitted("world::tests::worlds_with_the_same_far_side_get_out_of_each_others_way") {
+        return;
+    }
+    let host = NetNamespace::new().expect("a stand-in for the host");
+    let plan = WorldPlan {
+        far: FarSide::Here,
+        ..WorldPlan::default()
+    };
+    let build = || Ok(World::build(&plan).expect("a world"));
+    let first = host.within(build).expect("a thread");
+    let second = host.within(build).expect("a thread");
+    assert_eq!(first.far_addresses()[0].to_string(), "100.127.0.1");
+    assert_eq!(second.far_addresses()[0].to_string(), "100.127.1.1");
+    assert_eq!(second.far_addresses()[1].to_string(), "fd71:7569:6374:1::1");
+    let mut known = host
+        .within(|| Network::open()?.addresses())
+        .expect("addresses");
+    known.retain(IpAddr::is_ipv4);
+    assert_eq!(known, [first.far_addresses()[0], second.far_addresses()[0]]);
+}
