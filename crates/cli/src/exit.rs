@@ -118,9 +118,8 @@ impl Fault {
             "unexpected argument"
         };
         // clap finds something for every word; only what could be a slip of the hand is worth saying.
-        let near = context(near)
-            .into_iter()
-            .find(|near| options::nearest(&what, [near.as_str()].into_iter()).is_some());
+        let candidates = context(near);
+        let near = options::nearest(&what, candidates.iter().map(String::as_str));
         let next = near.map_or(help, |near| format!("did you mean {near}?"));
         Self::usage(what, why).next(next)
     }
