@@ -10,6 +10,7 @@
 //!                         └── inside: process 1 of its namespace ──► shells, servers, ...
 //! ```
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -155,6 +156,21 @@ impl Contained {
     /// The process id of the one inside.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_pid().cast_unsigned()
+    }
+
+    /// Waits as [`Contained::wait`] does, and ends the one inside at once when a signal comes: 128 and that signal.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn wait_or_kill(self) -> io::Result<u8> {
+        let asked = Cell::new(None);
+        let code = self.wait(|came| {
+            asked.set(Some(came.signal));
+            Some(Signal::KILL)
+        })?;
+        let signal = asked.get().map(|signal| signal.as_raw() + 128);
+        Ok(signal.map_or(code, |code| u8::try_from(code).unwrap_or(u8::MAX)))
     }
 
     /// Waits for the end of the one inside and returns its exit code, or 128 and the signal that killed it.
