@@ -19,6 +19,7 @@ pub mod demo;
 pub mod exit;
 pub mod inputs;
 pub mod layers;
+pub mod link;
 pub mod manual;
 pub mod native;
 pub mod options;

@@ -188,6 +188,7 @@ pub fn command() -> Command {
             config(),
             keygen(),
             demo(),
+            crate::link::flags::command(),
             completion(),
             man(),
             version(),

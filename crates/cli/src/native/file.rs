@@ -168,7 +168,10 @@ impl ClientFile {
     }
 }
 
-fn read<T: for<'de> Deserialize<'de>>(path: &Path, inputs: &Inputs<'_>) -> Result<T, Fault> {
+pub(crate) fn read<T: for<'de> Deserialize<'de>>(
+    path: &Path,
+    inputs: &Inputs<'_>,
+) -> Result<T, Fault> {
     let what = path.display().to_string();
     let unreadable = |error| {
         Fault::failure(
@@ -180,7 +183,7 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path, inputs: &Inputs<'_>) -> Resul
     toml::from_str(&text).map_err(|error| Fault::usage(&what, error.to_string().trim_end()))
 }
 
-fn layer(
+pub(crate) fn layer(
     path: &Path,
     file: &impl Serialize,
     sections: &[&'static Section],

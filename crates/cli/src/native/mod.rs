@@ -14,7 +14,7 @@ use quictun_tunnel::settings::{Access, ClientProof, ClientSettings, ServerSettin
 use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
-use crate::{demo, manual, options, run};
+use crate::{demo, link, manual, options, run};
 use file::{ClientFile, ServerFile};
 use settings::Server;
 
@@ -44,6 +44,8 @@ pub enum Action {
     Keygen(PathBuf),
     /// Write the manual pages into this directory.
     Man(PathBuf),
+    /// Emulate a link.
+    Link(link::Action),
     /// Run the demonstration.
     Demo {
         /// Tell it as one JSON object.
@@ -58,6 +60,10 @@ pub fn main() -> ExitCode {
         exit::say(text.trim_end());
         return Exit::Usage.into();
     }
+    let asked = match asked {
+        Ok(Action::Link(action)) => return link::main(action),
+        other => other,
+    };
     let outcome = asked.map_err(anyhow::Error::from).and_then(act);
     exit::report(PROGRAM, outcome).into()
 }
@@ -87,6 +93,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
             path(matches, "out").map_or_else(|| Action::Print(manual::main_page()), Action::Man)
         ),
         "version" => Ok(Action::Print(args::command().render_version())),
+        "link" => link::parse(matches, inputs).map(Action::Link),
         "demo" => Ok(Action::Demo {
             json: matches.get_flag("json"),
         }),
@@ -132,6 +139,7 @@ fn act(action: Action) -> anyhow::Result<()> {
             ))
         }
         Action::Man(dir) => manual::write_pages(&dir),
+        Action::Link(_) => unreachable!("invariant: main() has its own way for it"),
         Action::Demo { json } => demo::run(json),
     }
 }

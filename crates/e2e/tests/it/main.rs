@@ -9,6 +9,7 @@ mod faults;
 mod identities;
 mod interop;
 mod limits;
+mod link;
 mod native;
 mod outage;
 mod published;

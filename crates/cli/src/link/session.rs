@@ -1,0 +1,202 @@
+//! A command behind a link: `quictun link shell` and `quictun link run`, inside.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use quictun_emu::{FarSide, FirstProcess, Outcome, Running, World, WorldPlan};
+use quictun_sys::{Inside, NetNamespace, Rights};
+use rustix::process::Signal;
+
+use super::report::{self, Report};
+use super::{Near, PROGRAM, Session};
+use crate::exit::{Fault, say};
+
+/// How long a command at the far side may take to open a port.
+const FAR_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long commands have to end by themselves once they were asked to.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// `timeout(1)` ends so.
+const TIMED_OUT: u8 = 124;
+
+/// Shells say so where there is no such command.
+const NOT_FOUND: u8 = 127;
+
+/// And so where there is one that cannot be run.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// Runs a session and returns the exit code of its command.
+pub(super) fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
+    let rights = inside.rights();
+    // Before there are threads.
+    let mut first = FirstProcess::new(inside)?;
+    let far = match (&plan.far, rights) {
+        (None, Rights::Root) => FarSide::Here,
+        _ => FarSide::Own,
+    };
+    let world = World::build(&WorldPlan {
+        far,
+        offload: plan.offload,
+        mtu: plan.mtu,
+        segment_limit: None,
+    })?;
+    let running =
+        Running::start(&world, super::emulation(plan)).context("starting the emulator")?;
+    introduce(plan, &world, far);
+    let code = commands(plan, &world, &mut first);
+    let ended = first.end_all(GRACE);
+    let audit = running.stop().context("the emulator")?;
+    let code = code?;
+    ended?;
+    say(&format!(
+        "{PROGRAM}: ended with {code}; what the link did:\n{audit}"
+    ));
+    if let Some(path) = &plan.json {
+        report::write(path, &Report::new(plan, &audit, code))?;
+    }
+    Ok(code)
+}
+
+/// Says what the link is like and where the far side is.
+fn introduce(plan: &Session, world: &World, far: FarSide) {
+    let [v4, v6] = world.far_addresses();
+    let what = match (far, &plan.far) {
+        (FarSide::Here, _) => "this machine",
+        (FarSide::Own, Some(_)) => "a network of its own, where --far runs",
+        (FarSide::Own, None) => {
+            "a network of its own: it answers ping; --far COMMAND runs something there"
+        }
+    };
+    say(&format!("{PROGRAM}: the far side is {v4} ({v6}), {what}"));
+    let [up, down] = &plan.ways;
+    if up == down {
+        say(&format!("  each way  {up}"));
+    } else {
+        say(&format!("  up        {up}"));
+        say(&format!("  down      {down}"));
+    }
+    for remark in up.remarks().into_iter().chain(down.remarks()) {
+        say(&format!("{PROGRAM}: warning: {remark}"));
+    }
+}
+
+/// Starts the commands of both sides and waits for that of the near one.
+fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::Result<u8> {
+    let until = plan.time_limit.map(|limit| Instant::now() + limit);
+    if let Some(line) = &plan.far {
+        let pid = start(first, world, world.far(), &mut sh(line))?;
+        let patience = Instant::now() + FAR_PATIENCE;
+        let far = world.far();
+        if !first.wait_until(pid, patience, || listens(far).unwrap_or(true))?
+            && let Outcome::Ended(code) = first.wait(pid, Some(Instant::now()))?
+            && code != 0
+        {
+            let why = format!("{line:?} ended with {code} before it opened a port");
+            return Err(Fault::failure("--far", why).into());
+        }
+    }
+    let mut command = match &plan.near {
+        Near::Shell(shell) => Command::new(shell),
+        Near::Command(words) => {
+            let (program, arguments) = words
+                .split_first()
+                .context("invariant: a command has a first word")?;
+            let mut command = Command::new(program);
+            command.args(arguments);
+            command
+        }
+        Near::Line(line) => sh(line),
+    };
+    let program = command.get_program().to_string_lossy().into_owned();
+    let pid = match start(first, world, world.near(), &mut command) {
+        Ok(pid) => pid,
+        Err(error) => return refused(&program, error),
+    };
+    Ok(match first.wait(pid, until)? {
+        Outcome::Ended(code) => code,
+        Outcome::Asked(signal) => asked(signal),
+        Outcome::Late => {
+            say(&format!("{PROGRAM}: --time-limit: ending {program}"));
+            TIMED_OUT
+        }
+    })
+}
+
+/// The exit code of a command that could not be started.
+fn refused(program: &str, error: io::Error) -> anyhow::Result<u8> {
+    let code = match error.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        // Also where a directory of the path may not be searched, whatever it holds.
+        io::ErrorKind::PermissionDenied if !exists(program) => NOT_FOUND,
+        io::ErrorKind::PermissionDenied => NOT_EXECUTABLE,
+        _ => return Err(error).with_context(|| format!("starting {program}")),
+    };
+    say(&match code {
+        NOT_FOUND => format!("{PROGRAM}: {program}: not found"),
+        _ => format!("{PROGRAM}: {program}: {error}"),
+    });
+    Ok(code)
+}
+
+/// Whether there is a program of this name, as far as we can see.
+fn exists(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    Path::new(program).is_file()
+        || !program.contains('/')
+            && std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+fn asked(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
+}
+
+fn sh(line: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", line]);
+    command
+}
+
+fn start(
+    first: &mut FirstProcess,
+    world: &World,
+    network: &NetNamespace,
+    command: &mut Command,
+) -> io::Result<u32> {
+    for (name, [v4, v6]) in [
+        ("QUICTUN_NEAR", world.near_addresses()),
+        ("QUICTUN_FAR", world.far_addresses()),
+    ] {
+        let set = |command: &mut Command, name: &str, address: IpAddr| {
+            command.env(name, address.to_string());
+        };
+        set(command, name, v4);
+        set(command, &format!("{name}6"), v6);
+    }
+    first.start(network, command)
+}
+
+/// Whether any program has a port open in a network.
+fn listens(network: &NetNamespace) -> io::Result<bool> {
+    network.within(|| {
+        let open = |table: &str, state: &str| -> io::Result<bool> {
+            let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}"))?;
+            let states = text
+                .lines()
+                .skip(1)
+                .filter_map(|line| line.split_whitespace().nth(3));
+            Ok(states.into_iter().any(|found| found == state))
+        };
+        // TCP_LISTEN, and what an unconnected UDP socket is said to be in.
+        for (table, state) in [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")] {
+            if open(table, state).unwrap_or(false) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    })
+}

@@ -1,0 +1,281 @@
+//! `quictun link`: what its flags, variables and plans come to, and what it refuses.
+
+use std::time::Duration;
+
+use quictun_cli::exit::{Exit, Fault};
+use quictun_cli::link::{Action as LinkAction, Calibration, Near, Session};
+use quictun_cli::native::Action;
+use quictun_emu::Offload;
+use quictun_link::{Change, LinkConfig, LossAt, Outage, Queue, Setting};
+
+use crate::world::World;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn asked(world: &World, line: &str) -> Result<LinkAction, Fault> {
+    match world.native(line)? {
+        Action::Link(action) => Ok(action),
+        other => panic!("{line}: not a link: {other:?}"),
+    }
+}
+
+fn session(world: &World, line: &str) -> Session {
+    match asked(world, line) {
+        Ok(LinkAction::Session(session)) => *session,
+        other => panic!("{line}: not a session: {other:?}"),
+    }
+}
+
+fn ways(line: &str) -> [LinkConfig; 2] {
+    session(&World::default(), &format!("link shell {line}")).ways
+}
+
+fn both(line: &str) -> LinkConfig {
+    let [up, down] = ways(line);
+    assert_eq!(up, down, "{line}");
+    up
+}
+
+#[test]
+fn without_flags_it_is_a_shell_behind_a_wire_without_limits() {
+    let world = World::default().env("SHELL", "/bin/zsh");
+    let session = session(&world, "link shell");
+    assert_eq!(session.near, Near::Shell("/bin/zsh".to_owned()));
+    let [up, down] = &session.ways;
+    assert_eq!((up.rate, up.delay, up.loss), (None, Duration::ZERO, 0.0));
+    assert_eq!(up.queue, Queue::default());
+    assert_eq!((up.overhead, up.mtu), (38, 1500));
+    assert_eq!(up, down);
+    assert_eq!((session.seed, session.coalesce), (1, MS / 20));
+    assert_eq!(session.offload, Offload::Full);
+    assert_eq!((session.far, session.time_limit), (None, None));
+}
+
+#[test]
+fn flags_for_both_ways_hold_for_each() {
+    let config = both("--rate 600mbit --delay 10ms --loss 1% --jitter 2ms --duplicate 0.1%");
+    assert_eq!(config.rate, Some(75_000_000));
+    assert_eq!((config.delay, config.jitter), (10 * MS, 2 * MS));
+    assert_eq!((config.loss, config.duplicate), (0.01, 0.001));
+    assert_eq!(
+        config.queue,
+        Queue::Bytes(1_500_000),
+        "a round trip's worth"
+    );
+
+    let config = both("--rate 1gbit --reorder 1%:5ms --loss-at entry --overhead 42 --queue 100p");
+    assert_eq!((config.reorder.share, config.reorder.extra), (0.01, 5 * MS));
+    assert_eq!(config.loss_at, LossAt::Entry);
+    assert_eq!((config.overhead, config.queue), (42, Queue::Packets(100)));
+
+    let config = both("--loss 2% --burst 4");
+    let mean = config.bursts.expect("bursts").mean_loss();
+    assert!((mean - 0.02).abs() < 1e-9, "{mean}");
+
+    let config = both("--rate 10mbit --codel 5ms:100ms --ecn codel --policer 5mbit:64kB");
+    let codel = config.codel.expect("CoDel");
+    assert_eq!(
+        (codel.target, codel.interval, codel.ecn),
+        (5 * MS, 100 * MS, true)
+    );
+    let policer = config.policer.expect("a policer");
+    assert_eq!((policer.rate, policer.burst), (625_000, 64_000));
+    assert_eq!(both("--rate 1gbit --ecn 2ms").mark_above, Some(2 * MS));
+}
+
+#[test]
+fn a_flag_for_one_way_holds_over_the_one_for_both() {
+    let [up, down] = ways("--rate 80mbit --rate-down 8mbit --delay-up 30ms --loss 1% --loss-up 0");
+    assert_eq!((up.rate, down.rate), (Some(10_000_000), Some(1_000_000)));
+    assert_eq!((up.delay, down.delay), (30 * MS, Duration::ZERO));
+    assert_eq!((up.loss, down.loss), (0.0, 0.01));
+    // At 1 MB/s a round trip of 30 ms is less than the 64 packets that always fit.
+    assert_eq!(down.queue, Queue::Bytes(64 * 1538));
+}
+
+#[test]
+fn what_changes_over_time_is_put_in_order() {
+    let config = both("--outage 10s+2s --outage 1s+500ms --change 5s:loss=2%,2s:rate=1mbit");
+    let outage = |from, until| Outage { from, until };
+    assert_eq!(
+        config.outages,
+        [
+            outage(10_000 * MS, 12_000 * MS),
+            outage(1000 * MS, 1500 * MS)
+        ]
+    );
+    let change = |at, to| Change { at, to };
+    assert_eq!(
+        config.changes,
+        [
+            change(2000 * MS, Setting::Rate(Some(125_000))),
+            change(5000 * MS, Setting::Loss(0.02)),
+        ]
+    );
+}
+
+#[test]
+fn a_trace_is_read_for_its_way() {
+    let world = World::default().file("t", "10\n20\n");
+    let [up, down] = session(&world, "link shell --trace-up t").ways;
+    assert_eq!(up.trace.expect("a trace").mean_rate(), 150_000);
+    assert_eq!(down.trace, None);
+}
+
+#[test]
+fn a_command_is_taken_as_it_is() {
+    let line = "link shell --loss 1% -- iperf3 -c 100.127.0.1 --loss";
+    let words = ["iperf3", "-c", "100.127.0.1", "--loss"].map(str::to_owned);
+    assert_eq!(
+        session(&World::default(), line).near,
+        Near::Command(words.to_vec())
+    );
+}
+
+const PLAN: &str = r#"
+    seed = 7
+    mtu = 1400
+    offload = "none"
+    time_limit = "60s"
+    [link]
+    rate = "600mbit"
+    loss = "1%"
+    outage = ["1s+1s", "3s+1s"]
+    [link.down]
+    loss = "5%"
+    [far]
+    command = "iperf3 -s"
+    [near]
+    command = "iperf3 -c $QUICTUN_FAR"
+"#;
+
+#[test]
+fn a_plan_holds_what_flags_hold_and_flags_hold_over_it() {
+    let world = World::default().file("plan.toml", PLAN);
+    let session_ = session(&world, "link run plan.toml");
+    let [up, down] = &session_.ways;
+    assert_eq!((up.rate, down.rate), (Some(75_000_000), Some(75_000_000)));
+    assert_eq!((up.loss, down.loss), (0.01, 0.05));
+    assert_eq!((up.outages.len(), up.mtu), (2, 1400));
+    assert_eq!((session_.seed, session_.mtu), (7, 1400));
+    assert_eq!(session_.offload, Offload::None);
+    assert_eq!(session_.time_limit, Some(Duration::from_mins(1)));
+    assert_eq!(session_.far.as_deref(), Some("iperf3 -s"));
+    let near = Near::Line("iperf3 -c $QUICTUN_FAR".to_owned());
+    assert_eq!(session_.near, near);
+
+    let world = world.env("QUICTUN_LINK_SEED", "8");
+    let session_ = session(&world, "link run plan.toml --loss-down 2% --delay 5ms");
+    assert_eq!((session_.ways[1].loss, session_.ways[0].loss), (0.02, 0.01));
+    assert_eq!(session_.ways[0].delay, 5 * MS);
+    assert_eq!(session_.seed, 8, "a variable holds over a file");
+}
+
+#[test]
+fn calibration_has_rates_to_try() {
+    let action = asked(&World::default(), "link calibrate --rates 8mbit,16mbit");
+    let Ok(LinkAction::Calibrate(Calibration { rates, delay, .. })) = action else {
+        panic!("{action:?}");
+    };
+    assert_eq!((rates, delay), (vec![1_000_000, 2_000_000], 10 * MS));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    for (flags, message) in [
+        (
+            "--rate 600",
+            "--rate: `600` is not a rate; write it like 600mbit",
+        ),
+        ("--rate 0mbit", "--rate: `0mbit` lets nothing through"),
+        (
+            "--delay 10",
+            "--delay: `10` is not a time; write it like 1.5ms",
+        ),
+        ("--delay 61s", "the link up: a delay of 61s is too long"),
+        ("--loss 101%", "--loss: `101%` is not a share"),
+        (
+            "--loss 1",
+            "--loss: `1` is all packets: write 1% for one in a hundred",
+        ),
+        ("--burst 3", "--burst: bursts of nothing"),
+        (
+            "--loss 1% --burst 0.5",
+            "--burst: \"0.5\" is not a number of packets",
+        ),
+        (
+            "--rate 1mbit --queue 100B",
+            "the link up: a queue of 100B does not hold one packet",
+        ),
+        (
+            "--reorder 1%",
+            "--reorder: \"1%\" has no ':': write it like 1%:5ms",
+        ),
+        ("--reorder 1%:0", "the link up: reordering needs a time"),
+        ("--codel 100ms:5ms", "the link up: "),
+        ("--ecn codel", "--ecn: there is no CoDel"),
+        (
+            "--policer 1mbit:10p",
+            "--policer: \"10p\": a policer counts bytes",
+        ),
+        ("--policer 1mbit:10B", "the link up: "),
+        ("--outage 5s", "--outage: \"5s\" has no '+'"),
+        (
+            "--outage 5s+0s",
+            "--outage: \"5s+0s\" is an outage of no length",
+        ),
+        (
+            "--change 5s:colour=red",
+            "--change: \"colour\" cannot change",
+        ),
+        (
+            "--mtu 1000",
+            "--mtu: \"1000\" is not a whole number from 1280 to 65535",
+        ),
+        ("--coalesce 1s", "--coalesce: 1s is more than 10ms"),
+        (
+            "--overhead big",
+            "--overhead: \"big\" is neither ip, ethernet",
+        ),
+        (
+            "--trace-up t --rate 1mbit",
+            "the link up: a trace says by itself",
+        ),
+        (
+            "--trace-up plan.toml",
+            "--trace-up: plan.toml: line 2 of the trace",
+        ),
+    ] {
+        let world = World::default().file("t", "1\n").file("plan.toml", PLAN);
+        let line = format!("link shell {flags}");
+        let fault = asked(&world, &line).expect_err(flags);
+        let said = fault.to_string();
+        assert!(said.starts_with(message), "{flags}: {said}");
+        assert_eq!(fault.exit, Exit::Usage, "{flags}");
+    }
+}
+
+#[test]
+fn a_wrong_plan_is_refused_where_it_is_wrong() {
+    for (plan, message) in [
+        (
+            "[near]\ncommand = 'x'\n[link]\ncolour = 'red'",
+            "unknown field `colour`",
+        ),
+        ("[link]\nrate = '1mbit'", "missing field `near`"),
+        (
+            "[near]\ncommand = 'x'\n[link.up]\nloss = '1'",
+            "p: link.up.loss: `1` is all packets",
+        ),
+        (
+            "[near]\ncommand = 'x'\n[link.up]\njitter = '1ms'",
+            "unknown field `jitter`",
+        ),
+    ] {
+        let fault = asked(&World::default().file("p", plan), "link run p").expect_err(plan);
+        assert!(fault.to_string().contains(message), "{plan}: {fault}");
+        assert_eq!(fault.exit, Exit::Usage, "{plan}");
+    }
+    let fault = asked(&World::default(), "link run nowhere.toml").expect_err("no file");
+    assert_eq!(fault.exit, Exit::Failure, "{fault}");
+}

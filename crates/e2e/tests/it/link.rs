@@ -1,0 +1,265 @@
+//! `quictun link`: commands behind a link, their ends, and that nothing is left of them.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_e2e::isolation::{isolated, skip};
+use quictun_e2e::machine;
+use quictun_e2e::program::{self, Program};
+use quictun_e2e::{binaries, deadline};
+use rustix::process::{Pid, Signal, kill_process};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// What the commands below are called, so that they can be found.
+const MARK: &str = "98765.4321";
+
+fn shell(arguments: &[&str]) -> Result<Command> {
+    let mut command = program::command(binaries::path("quictun")?);
+    command.args(["link", "shell"]).args(arguments);
+    Ok(command)
+}
+
+/// Processes whose command line holds the mark, whoever started them.
+fn marked() -> Result<usize> {
+    let mut count = 0;
+    for entry in fs::read_dir("/proc")? {
+        // Processes come and go.
+        let line = fs::read(entry?.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        count += usize::from(line.starts_with("sleep\0") && line.contains(MARK));
+    }
+    Ok(count)
+}
+
+/// The process that a program started first.
+fn child_of(pid: u32) -> Result<Pid> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let children = fs::read_to_string(path)?;
+    let first = children.split_whitespace().next().context("no child")?;
+    Pid::from_raw(first.parse()?).context("no process id")
+}
+
+#[test]
+fn a_command_behind_the_link_reaches_this_machine_and_its_exit_code_is_passed_on() -> Result<()> {
+    isolated(|| {
+        let listener = TcpListener::bind("[::]:7777")?;
+        let answering = std::thread::spawn(move || -> std::io::Result<()> {
+            for _ in 0..2 {
+                listener.accept()?.0.write_all(b"from this machine\n")?;
+            }
+            Ok(())
+        });
+        let fetch = "for far in $QUICTUN_FAR $QUICTUN_FAR6; do bash -c \"cat < /dev/tcp/$far/7777\"; done; exit 42";
+        let output = shell(&["--delay", "5ms", "--", "sh", "-c", fetch])?.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.code() == Some(42),
+            "{}: {said}",
+            output.status
+        );
+        ensure!(
+            output.stdout == b"from this machine\n".repeat(2),
+            "{:?}: {said}",
+            output.stdout
+        );
+        ensure!(said.contains("100.127.0.1"), "{said}");
+        ensure!(said.contains("verdict: "), "{said}");
+        answering.join().expect("no panic")?;
+        Ok(())
+    })
+}
+
+#[test]
+fn what_cannot_be_run_ends_as_in_a_shell() -> Result<()> {
+    isolated(|| {
+        for (arguments, code, message) in [
+            (
+                &["--", "no-such-program"][..],
+                127,
+                "no-such-program: not found",
+            ),
+            (
+                &["--", "/etc/passwd"],
+                126,
+                "/etc/passwd: Permission denied",
+            ),
+            (&["--", "sh", "-c", "kill -KILL $$"], 137, "ended with 137"),
+            (
+                &["--time-limit", "100ms", "--", "sleep", MARK],
+                124,
+                "--time-limit",
+            ),
+            (
+                &["--far", "exit 3", "--", "true"],
+                1,
+                "ended with 3 before it opened a port",
+            ),
+        ] {
+            let output = shell(arguments)?.output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.code() == Some(code), "{arguments:?}: {said}");
+            ensure!(said.contains(message), "{arguments:?}: {said}");
+        }
+        ensure!(marked()? == 0, "somebody still sleeps");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_plan_runs_both_sides_and_reports() -> Result<()> {
+    isolated(|| {
+        let dir = tempfile::tempdir()?;
+        let (plan, report) = (dir.path().join("plan.toml"), dir.path().join("report.json"));
+        let text = r#"
+            seed = 3
+            time_limit = "60s"
+            [link]
+            rate = "50mbit"
+            delay = "2ms"
+            loss = "1%"
+            [far]
+            command = "exec nc -l 7777"
+            [near]
+            command = "head -c 4000000 /dev/zero | nc -N $QUICTUN_FAR 7777"
+        "#;
+        program::installed("nc", "netcat-openbsd")?;
+        fs::write(&plan, text)?;
+        let mut command = program::command(binaries::path("quictun")?);
+        command
+            .args(["link", "run"])
+            .arg(&plan)
+            .arg("--json")
+            .arg(&report);
+        program::run(&mut command)?;
+        let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&report)?)?;
+        ensure!(report["exit_code"] == 0 && report["seed"] == 3, "{report}");
+        let up = &report["achieved"]["up"];
+        let (packets, lost) = (&up["packets_in"], &up["drops"]["random"]);
+        ensure!(packets.as_u64() > Some(2000), "{report}");
+        ensure!(lost.as_u64() > Some(0), "{report}");
+        ensure!(up["drops"]["unintended"] == 0, "{report}");
+        Ok(())
+    })
+}
+
+/// Starts three sleepers in all the ways in which processes get away, and ends the session with `end`.
+fn nothing_is_left_after(end: impl FnOnce(&Program) -> Result<()>) -> Result<()> {
+    let line = format!("(sleep {MARK} &) ; setsid sleep {MARK} & sleep {MARK}");
+    let mut session = Program::start("link", &mut shell(&["--", "sh", "-c", &line])?)?;
+    deadline::wait(
+        "three sleepers",
+        SOON,
+        || Ok((marked()? == 3).then_some(())),
+    )?;
+    let links = machine::run("ip -brief link")?;
+    ensure!(links.contains("quictun0"), "{links}");
+    end(&session)?;
+    session.wait_end(SOON)?;
+    deadline::wait("nobody sleeping", SOON, || {
+        Ok((marked()? == 0).then_some(()))
+    })?;
+    // The kernel takes networks apart a moment after their last process.
+    deadline::wait("no device of a link", SOON, || {
+        let links = machine::run("ip -brief link")?;
+        Ok((!links.contains("quictun")).then_some(()))
+    })
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() -> Result<()> {
+    isolated(|| {
+        nothing_is_left_after(|session| session.signal(Signal::INT))?;
+        nothing_is_left_after(|session| session.signal(Signal::TERM))
+    })
+}
+
+#[test]
+fn a_calibration_ends_when_it_is_interrupted() -> Result<()> {
+    isolated(|| {
+        let mut command = program::command(binaries::path("quictun")?);
+        command.args(["link", "calibrate", "--duration", "60s"]);
+        let mut calibration = Program::start("calibrate", &mut command)?;
+        calibration.wait_for("verdict", SOON)?;
+        calibration.signal(Signal::INT)?;
+        let status = calibration.wait_end(SOON)?;
+        ensure!(status.code() == Some(130), "{status}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_session_that_is_killed_takes_everything_with_it() -> Result<()> {
+    isolated(|| {
+        nothing_is_left_after(|session| session.signal(Signal::KILL))?;
+        // The process with the emulator is the child of the one that setpriv became.
+        nothing_is_left_after(|session| {
+            kill_process(child_of(session.pid())?, Signal::KILL).context("the emulator")
+        })
+    })
+}
+
+#[test]
+fn without_root_there_is_a_far_network_to_talk_to() -> Result<()> {
+    let test = "without_root_there_is_a_far_network_to_talk_to";
+    let quictun = binaries::path("quictun")?;
+    let as_nobody = || {
+        let mut command = Command::new("setpriv");
+        let who = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+        command.args(who).arg("--").arg(&quictun);
+        command
+    };
+    let mut command = if !rustix::process::getuid().is_root() {
+        Command::new(&quictun)
+    } else if as_nobody().arg("version").output()?.status.success() {
+        as_nobody()
+    } else {
+        skip(test, "nobody can run the program where it is");
+        return Ok(());
+    };
+    let far = "bash -c 'echo from the far side | nc -N -l 7777'";
+    program::installed("nc", "netcat-openbsd")?;
+    let near = "cat < /dev/tcp/$QUICTUN_FAR/7777";
+    let output = command
+        .args([
+            "link", "shell", "--loss", "1%", "--far", far, "--", "bash", "-c", near,
+        ])
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("does not let us make namespaces") {
+        skip(test, said.trim());
+        return Ok(());
+    }
+    ensure!(output.status.success(), "{}: {said}", output.status);
+    ensure!(output.stdout == b"from the far side\n", "{said}");
+    Ok(())
+}
+
+#[test]
+fn where_nobody_may_make_namespaces_it_says_how_to_change_that() -> Result<()> {
+    isolated(|| {
+        // A user namespace in which the last one has been made, and a root in it who may not do without.
+        let line = "echo 0 > /proc/sys/user/max_user_namespaces && \
+                    exec setpriv --bounding-set -sys_admin -- \"$@\"";
+        let run = |arguments: &[&str]| -> Result<_> {
+            let mut command = program::command("unshare");
+            command.args(["--user", "--map-root-user", "--", "sh", "-c", line, "sh"]);
+            command.arg(binaries::path("quictun")?).args(arguments);
+            Ok(command.output()?)
+        };
+        let output = run(&["link", "shell", "--", "true"])?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1), "{said}");
+        ensure!(
+            said.contains("does not let us make namespaces")
+                && said.contains("run it as root")
+                && said.contains("sysctl user.max_user_namespaces="),
+            "{said}"
+        );
+        Ok(())
+    })
+}
