@@ -1,27 +1,54 @@
 //! `quictun demo`: a server, a client and two applications on this machine, with real bytes between them.
 //!
+//! Where the system permits it, server and client are on two sides of an emulated link, and the same bytes go
+//! without the tunnel as well, to compare; otherwise, or where that is asked for, on the loopback device.
+//!
 //! The two programs are started as a user would start them, each in a process of its own, with keys made
 //! for the occasion. Everything is checked: a wrong byte, a direction that ends too early or a refused
 //! target that looks like an empty answer make the demonstration fail.
 
 mod apps;
 mod pair;
+mod stage;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use quictun_emu::{Audit, Verdict};
+use quictun_sys::{Side, contain};
+use rustix::net::sockopt::{set_socket_linger, set_tcp_congestion};
 use serde::Serialize;
 
+use crate::exit;
+use crate::link;
 use apps::Apps;
 use pair::Pair;
+use stage::{LinkFacts, Stage};
 
-/// Bytes moved in each direction. Enough for a second on a fast machine, little for a slow one.
-const BULK: u64 = 512 << 20;
+/// Sizes that depend on what is between the two sides.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// Bytes moved in each direction, every one of them checked.
+    bulk: u64,
+    /// Round trips timed.
+    echoes: usize,
+}
 
-/// Round trips timed.
-const ECHOES: usize = 200;
+/// A second on a fast machine, little for a slow one.
+const ON_LOOPBACK: Sizes = Sizes {
+    bulk: 512 << 20,
+    echoes: 200,
+};
+
+/// Enough to lose something; how fast it goes is measured for a time of its own.
+const ON_LINK: Sizes = Sizes {
+    bulk: 2_000_000,
+    echoes: 25,
+};
 
 /// Connections made before one is timed.
 const WARM_UPS: usize = 16;
@@ -42,6 +69,7 @@ const COMMANDS: [(&str, &str); 3] = [
 /// What the demonstration found. The keys of `--json`.
 #[derive(Debug, Serialize)]
 struct Facts {
+    link: Option<LinkFacts>,
     started_us: u64,
     first_byte_us: u64,
     round_trip_us: u64,
@@ -49,6 +77,8 @@ struct Facts {
     bytes_each_way: u64,
     to_server_bit_per_s: u64,
     to_client_bit_per_s: u64,
+    to_server_direct_bit_per_s: Option<u64>,
+    to_client_direct_bit_per_s: Option<u64>,
     half_close_ok: bool,
     refusal_ok: bool,
     commands: Vec<Step>,
@@ -60,13 +90,56 @@ struct Step {
     command: &'static str,
 }
 
-/// Runs the demonstration, told line by line or, with `json`, at its end as one object; an error is something
-/// that went wrong.
-pub fn run(json: bool) -> Result<()> {
-    let tell: &dyn Fn(&str) = if json { &|_| {} } else { &say };
+/// How the demonstration is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Told at its end as one object, in place of line by line.
+    pub json: bool,
+    /// On the loopback device, whether or not there could be a link.
+    pub loopback: bool,
+}
+
+/// Runs the demonstration and ends with its exit code; what went wrong has been said then.
+pub fn main(program: &str, options: Options) -> ExitCode {
+    // Named here, where process ids are everybody's.
+    let dir = std::env::temp_dir().join(format!("quictun-demo-{}", std::process::id()));
+    let side = (!options.loopback).then(contain);
+    let outcome = match side {
+        None => run(options, &dir, || Ok(Stage::Loopback)),
+        Some(Ok(Side::Inside(_))) => run(options, &dir, Stage::link),
+        Some(Ok(Side::Outside(inside))) => {
+            // Nothing in there needs time to end.
+            let code = inside.wait_or_kill();
+            // Where it was killed, it could not do so itself.
+            if dir.exists() {
+                pair::remove(&dir);
+            }
+            return match code {
+                Ok(code) => code.into(),
+                Err(error) => exit::report(program, Err(error.into())).into(),
+            };
+        }
+        Some(Err(error)) => {
+            exit::say(&format!("{program}: no emulated link: {error}"));
+            if let Some(next) = link::explain(&error).next {
+                exit::say(&format!("  try: {next}"));
+            }
+            run(options, &dir, || Ok(Stage::Loopback))
+        }
+    };
+    exit::report(program, outcome).into()
+}
+
+fn run(options: Options, dir: &Path, stage: impl FnOnce() -> Result<Stage>) -> Result<()> {
+    let tell: &(dyn Fn(&str) + Sync) = if options.json { &|_| {} } else { &say };
     tell("quictun demo: a server, a client and two applications on this machine");
-    let facts = measure(tell)?;
-    if json {
+    let stage = stage()?;
+    tell(&format!("  between    {}", stage.describe()));
+    let facts = stage.near(|| measure(&stage, dir, tell))?;
+    if let Some(remark) = stage.close()? {
+        exit::say(&format!("  the emulator says: {remark}"));
+    }
+    if options.json {
         say(&serde_json::to_string(&facts).context("writing JSON")?);
         return Ok(());
     }
@@ -79,10 +152,20 @@ pub fn run(json: bool) -> Result<()> {
     Ok(())
 }
 
-fn measure(tell: &dyn Fn(&str)) -> Result<Facts> {
-    let apps = Apps::start().context("starting the applications")?;
+/// What the emulator has to say where the link was not what it should have been.
+fn limited(audit: &Audit) -> Option<String> {
+    let verdict = audit.verdict();
+    (verdict != Verdict::Ok).then(|| verdict.to_string())
+}
+
+fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Facts> {
+    let sizes = match stage {
+        Stage::Loopback => ON_LOOPBACK,
+        Stage::Link { .. } => ON_LINK,
+    };
+    let apps = Apps::start(stage).context("starting the applications")?;
     let started = Instant::now();
-    let pair = Pair::start(&apps).context("starting server and client")?;
+    let pair = Pair::start(stage, &apps, dir).context("starting server and client")?;
     let started = started.elapsed();
     tell(&format!(
         "  started    server and client in {} ms",
@@ -94,17 +177,40 @@ fn measure(tell: &dyn Fn(&str)) -> Result<Facts> {
         "  first byte {:.2} ms on the warm connection (open, dial and echo)",
         ms(first)
     ));
-    let (direct, tunnel) = (echo_median(apps.echo)?, echo_median(pair.echo)?);
+    let direct = |app: SocketAddr| SocketAddr::from((stage.far_address(), app.port()));
+    let direct_echo = echo_median(direct(apps.echo), sizes.echoes)?;
+    let echo = echo_median(pair.echo, sizes.echoes)?;
     tell(&format!(
-        "  latency    {:.3} ms for one byte there and back (median of {ECHOES}), {:.3} ms without the tunnel",
-        ms(tunnel),
-        ms(direct),
+        "  latency    {:.3} ms for one byte there and back (median of {}), {:.3} ms without the tunnel",
+        ms(echo),
+        sizes.echoes,
+        ms(direct_echo),
     ));
 
-    let up = upload(pair.sink)?;
-    tell(&format!("  to server  {}", throughput(up)));
-    let down = download(pair.source)?;
-    tell(&format!("  to client  {}", throughput(down)));
+    let checked = upload(pair.sink, sizes.bulk)?;
+    let (up, up_direct) = match stage {
+        Stage::Loopback => (rate(sizes.bulk, checked), None),
+        Stage::Link { .. } => (
+            upload_rate(pair.meter).context("through the tunnel")?,
+            Some(upload_rate(direct(apps.meter)).context("without the tunnel")?),
+        ),
+    };
+    tell(&format!(
+        "  to server  {}",
+        throughput(up, up_direct, sizes)
+    ));
+    let checked = download(pair.source, sizes.bulk)?;
+    let (down, down_direct) = match stage {
+        Stage::Loopback => (rate(sizes.bulk, checked), None),
+        Stage::Link { .. } => (
+            download_rate(pair.source).context("through the tunnel")?,
+            Some(download_rate(direct(apps.source)).context("without the tunnel")?),
+        ),
+    };
+    tell(&format!(
+        "  to client  {}",
+        throughput(down, down_direct, sizes)
+    ));
 
     half_close(pair.echo)?;
     tell("  half-close the answer came whole after the question was closed");
@@ -112,13 +218,16 @@ fn measure(tell: &dyn Fn(&str)) -> Result<Facts> {
     tell("  refusal    a target that refuses is seen as a reset, not as an empty answer");
     pair.stop().context("ending server and client")?;
     Ok(Facts {
+        link: stage.facts(),
         started_us: us(started),
         first_byte_us: us(first),
-        round_trip_us: us(tunnel),
-        round_trip_direct_us: us(direct),
-        bytes_each_way: BULK,
-        to_server_bit_per_s: bit_per_s(up),
-        to_client_bit_per_s: bit_per_s(down),
+        round_trip_us: us(echo),
+        round_trip_direct_us: us(direct_echo),
+        bytes_each_way: sizes.bulk,
+        to_server_bit_per_s: up,
+        to_client_bit_per_s: down,
+        to_server_direct_bit_per_s: up_direct,
+        to_client_direct_bit_per_s: down_direct,
         half_close_ok: true,
         refusal_ok: true,
         commands: COMMANDS.map(|(on, command)| Step { on, command }).to_vec(),
@@ -145,10 +254,10 @@ fn exchange(address: SocketAddr, question: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn echo_median(address: SocketAddr) -> Result<Duration> {
+fn echo_median(address: SocketAddr, echoes: usize) -> Result<Duration> {
     let mut stream = connect(address)?;
-    let mut times = Vec::with_capacity(ECHOES);
-    for round in 0..ECHOES {
+    let mut times = Vec::with_capacity(echoes);
+    for round in 0..echoes {
         let byte = [u8::try_from(round % 251).unwrap_or(0)];
         let start = Instant::now();
         stream.write_all(&byte)?;
@@ -158,33 +267,64 @@ fn echo_median(address: SocketAddr) -> Result<Duration> {
         ensure!(answer == byte, "the echo differs from what was sent");
     }
     times.sort_unstable();
-    Ok(times[ECHOES / 2])
+    Ok(times[echoes / 2])
 }
 
 /// Sends the pattern and has the far side count and check it.
-fn upload(sink: SocketAddr) -> Result<Duration> {
+fn upload(sink: SocketAddr, bulk: u64) -> Result<Duration> {
     let mut stream = connect(sink)?;
     let start = Instant::now();
-    apps::send_pattern(&mut stream, BULK).context("sending to the server's side")?;
+    apps::send_pattern(&mut stream, bulk).context("sending to the server's side")?;
     stream.shutdown(Shutdown::Write)?;
     let mut verdict = String::new();
     stream
         .read_to_string(&mut verdict)
         .context("the far side's verdict")?;
     ensure!(
-        verdict == apps::verdict(BULK),
+        verdict == apps::verdict(bulk),
         "the far side says: {verdict:?}"
     );
     Ok(start.elapsed())
 }
 
-fn download(source: SocketAddr) -> Result<Duration> {
+fn download(source: SocketAddr, bulk: u64) -> Result<Duration> {
     let mut stream = connect(source)?;
-    stream.write_all(&BULK.to_be_bytes())?;
+    stream.write_all(&bulk.to_be_bytes())?;
     let start = Instant::now();
     let received = apps::check_pattern(&mut stream).context("receiving from the server's side")?;
-    ensure!(received == BULK, "{received} of {BULK} bytes arrived");
+    ensure!(received == bulk, "{received} of {bulk} bytes arrived");
     Ok(start.elapsed())
+}
+
+/// Sends until the meter has counted long enough; bit/s.
+fn upload_rate(meter: SocketAddr) -> Result<u64> {
+    let mut stream = connect(meter)?;
+    let mut writer = stream.try_clone()?;
+    // It ends in an error, once the connection is cut.
+    let writing = std::thread::spawn(move || apps::send_pattern(&mut writer, u64::MAX));
+    let mut bytes = [0; 8];
+    stream.read_exact(&mut bytes).context("the meter's count")?;
+    cut(&stream)?;
+    drop(stream);
+    ensure!(writing.join().is_ok(), "the writing thread failed");
+    Ok(rate(u64::from_be_bytes(bytes), apps::SPAN))
+}
+
+/// Receives for as long as the meter would count; bit/s.
+fn download_rate(source: SocketAddr) -> Result<u64> {
+    let mut stream = connect(source)?;
+    stream.write_all(&u64::MAX.to_be_bytes())?;
+    let bytes = apps::count(&mut stream, apps::SPAN)?;
+    cut(&stream)?;
+    Ok(rate(bytes, apps::SPAN))
+}
+
+/// Ends a connection with all that is still under way.
+fn cut(stream: &TcpStream) -> Result<()> {
+    set_socket_linger(stream, Some(Duration::ZERO))?;
+    // Both directions, for whoever else holds the connection.
+    stream.shutdown(Shutdown::Both)?;
+    Ok(())
 }
 
 /// The question ends before the answer begins.
@@ -226,6 +366,10 @@ fn connect(address: SocketAddr) -> Result<TcpStream> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
+    // For those that cross the link by themselves.
+    if set_tcp_congestion(&stream, apps::CONGESTION).is_err() {
+        // A kernel without it has its reasons; its default will do.
+    }
     Ok(stream)
 }
 
@@ -245,16 +389,30 @@ fn us(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn bit_per_s(duration: Duration) -> u64 {
-    let bits = u128::from(BULK) * 8 * 1_000_000_000 / duration.as_nanos().max(1);
+fn rate(bytes: u64, duration: Duration) -> u64 {
+    let bits = u128::from(bytes) * 8 * 1_000_000_000 / duration.as_nanos().max(1);
     u64::try_from(bits).unwrap_or(u64::MAX)
 }
 
+fn throughput(tunnel: u64, direct: Option<u64>, sizes: Sizes) -> String {
+    let checked = format!("{} MB, every byte checked", sizes.bulk / 1_000_000);
+    match direct {
+        None => format!("{}, {checked}", rate_text(tunnel)),
+        Some(direct) => format!(
+            "{} through the tunnel, {} without it (TCP, {}); {checked}",
+            rate_text(tunnel),
+            rate_text(direct),
+            apps::CONGESTION
+        ),
+    }
+}
+
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn throughput(duration: Duration) -> String {
-    format!(
-        "{:.2} Gbit/s, {} MiB, every byte checked",
-        bit_per_s(duration) as f64 / 1e9,
-        BULK >> 20
-    )
+fn rate_text(bit_per_s: u64) -> String {
+    let rate = bit_per_s as f64;
+    if bit_per_s < 1_000_000_000 {
+        format!("{:.1} Mbit/s", rate / 1e6)
+    } else {
+        format!("{:.2} Gbit/s", rate / 1e9)
+    }
 }

@@ -2,6 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_tcp_congestion;
+
+use super::stage::Stage;
 
 /// The pattern repeats after a prime number of bytes, so that a lost or doubled block cannot hide.
 const PERIOD: usize = 65_521;
@@ -9,7 +14,7 @@ const PERIOD: usize = 65_521;
 /// Bytes in one read or write.
 const CHUNK: usize = 256 * 1024;
 
-/// Where the applications listen.
+/// Where the applications at the far side listen, as their neighbours see them.
 pub(super) struct Apps {
     /// Sends back what it is sent, and its FIN after the other's.
     pub(super) echo: SocketAddr,
@@ -17,26 +22,41 @@ pub(super) struct Apps {
     pub(super) sink: SocketAddr,
     /// Sends as much of the pattern as it is asked for.
     pub(super) source: SocketAddr,
+    /// Counts the pattern for a while and answers with how many bytes came.
+    pub(super) meter: SocketAddr,
     /// Nobody listens here.
     pub(super) nobody: SocketAddr,
 }
 
+/// How long the meter counts, and whoever reads from the source to compare.
+pub(super) const SPAN: Duration = Duration::from_millis(1500);
+
+/// The congestion control of direct connections: the one that nearly all systems have by default.
+pub(super) const CONGESTION: &str = "cubic";
+
 impl Apps {
     /// Starts a thread for each; they end with the process.
-    pub(super) fn start() -> io::Result<Self> {
-        let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        Ok(Self {
-            echo: serve(echo)?,
-            sink: serve(sink)?,
-            source: serve(source)?,
-            nobody,
+    pub(super) fn start(stage: &Stage) -> io::Result<Self> {
+        stage.far(|| {
+            let at = stage.far_listener();
+            Ok(Self {
+                echo: serve(at, echo)?,
+                sink: serve(at, sink)?,
+                source: serve(at, source)?,
+                meter: serve(at, meter)?,
+                nobody: neighbour(&TcpListener::bind(at)?)?,
+            })
         })
     }
 }
 
-fn serve(app: fn(TcpStream) -> io::Result<()>) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let address = listener.local_addr()?;
+fn serve(at: SocketAddr, app: fn(TcpStream) -> io::Result<()>) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(at)?;
+    // Connections that it accepts inherit it.
+    if set_tcp_congestion(&listener, CONGESTION).is_err() {
+        // A kernel without it has its reasons; its default will do.
+    }
+    let address = neighbour(&listener)?;
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             // What goes wrong here shows at the other end, where it is checked.
@@ -44,6 +64,11 @@ fn serve(app: fn(TcpStream) -> io::Result<()>) -> io::Result<SocketAddr> {
         }
     });
     Ok(address)
+}
+
+/// A listener's address for those on the same side.
+fn neighbour(listener: &TcpListener) -> io::Result<SocketAddr> {
+    Ok((Ipv4Addr::LOCALHOST, listener.local_addr()?.port()).into())
 }
 
 fn echo(mut stream: TcpStream) -> io::Result<()> {
@@ -67,6 +92,31 @@ fn source(mut stream: TcpStream) -> io::Result<()> {
     stream.read_exact(&mut length)?;
     send_pattern(&mut stream, u64::from_be_bytes(length))?;
     stream.shutdown(Shutdown::Write)
+}
+
+fn meter(mut stream: TcpStream) -> io::Result<()> {
+    let bytes = count(&mut stream, SPAN)?;
+    stream.write_all(&bytes.to_be_bytes())?;
+    // Until the other side has the answer and goes: a close with bytes unread would take the answer back.
+    io::copy(&mut stream, &mut io::sink()).map(|_| ())
+}
+
+/// Reads the pattern for `span`, counted from its first byte, and says how much came; an error where a byte was wrong.
+pub(super) fn count(stream: &mut TcpStream, span: Duration) -> io::Result<u64> {
+    let pattern = pattern();
+    let mut buffer = vec![0; CHUNK];
+    let mut received = 0;
+    let mut until = None;
+    while until.is_none_or(|until| Instant::now() < until) {
+        let length = stream.read(&mut buffer)?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        until.get_or_insert_with(|| Instant::now() + span);
+        check(&pattern, received, &buffer[..length])?;
+        received += length as u64;
+    }
+    Ok(received)
 }
 
 /// What the sink says of a pattern that was right.
@@ -100,13 +150,18 @@ pub(super) fn check_pattern(stream: &mut TcpStream) -> io::Result<u64> {
         if length == 0 {
             return Ok(received);
         }
-        let start = position(received);
-        if buffer[..length] != pattern[start..start + length] {
-            let what = format!("wrong bytes after the first {received}");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        }
+        check(&pattern, received, &buffer[..length])?;
         received += length as u64;
     }
+}
+
+fn check(pattern: &[u8], received: u64, bytes: &[u8]) -> io::Result<()> {
+    let start = position(received);
+    if *bytes == pattern[start..start + bytes.len()] {
+        return Ok(());
+    }
+    let what = format!("wrong bytes after the first {received}");
+    Err(io::Error::new(io::ErrorKind::InvalidData, what))
 }
 
 /// Enough periods that a chunk may start anywhere in the first.

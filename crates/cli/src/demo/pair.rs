@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::PATIENCE;
 use super::apps::Apps;
+use super::stage::Stage;
 
 /// A running pair and where its forwards listen.
 pub(super) struct Pair {
@@ -21,6 +22,7 @@ pub(super) struct Pair {
     pub(super) echo: SocketAddr,
     pub(super) sink: SocketAddr,
     pub(super) source: SocketAddr,
+    pub(super) meter: SocketAddr,
     pub(super) refused: SocketAddr,
 }
 
@@ -31,27 +33,27 @@ struct Program {
 }
 
 impl Pair {
-    /// Starts both with fresh keys in a directory of their own.
-    pub(super) fn start(apps: &Apps) -> Result<Self> {
-        let dir = std::env::temp_dir().join(format!("quictun-demo-{}", std::process::id()));
+    /// Starts both with fresh keys in `dir`: the server at the far side, the client here.
+    pub(super) fn start(stage: &Stage, apps: &Apps, dir: &Path) -> Result<Self> {
         let state = dir.to_string_lossy().into_owned();
-        let server = Program::start(&[
-            "server",
-            "--listen",
-            "127.0.0.1:0",
-            "--state-dir",
-            &state,
-            "--allow",
-            "127.0.0.1:*",
-        ])?;
+        let listen = SocketAddr::from((stage.far_address(), 0)).to_string();
+        let server = Program::start(
+            |command| stage.far(|| command.spawn()),
+            &[
+                "server",
+                "--listen",
+                &listen,
+                "--state-dir",
+                &state,
+                "--allow",
+                "127.0.0.1:*",
+            ],
+        )?;
         let ready = server.wait_for("Server endpoint start up successful")?;
         let address = text(&ready, "listen address")?;
         let pin = text(&ready, "pin")?;
-        let psk = Path::new(&dir)
-            .join("client.psk")
-            .to_string_lossy()
-            .into_owned();
-        let targets = [apps.echo, apps.sink, apps.source, apps.nobody];
+        let psk = dir.join("client.psk").to_string_lossy().into_owned();
+        let targets = [apps.echo, apps.sink, apps.source, apps.meter, apps.nobody];
         let mut arguments = vec![
             "client".to_owned(),
             "--server".to_owned(),
@@ -66,7 +68,7 @@ impl Pair {
             arguments.push(format!("127.0.0.1:0={target}"));
         }
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let client = Program::start(&arguments)?;
+        let client = Program::start(Command::spawn, &arguments)?;
         let mut listeners = Vec::new();
         for _ in targets {
             let line = client.wait_for("Client endpoint start up successful")?;
@@ -77,16 +79,17 @@ impl Pair {
             );
         }
         client.wait_for("connected to server endpoint")?;
-        let [echo, sink, source, refused] = listeners[..] else {
+        let [echo, sink, source, meter, refused] = listeners[..] else {
             bail!("the client does not listen everywhere");
         };
         Ok(Self {
             server,
             client,
-            dir,
+            dir: dir.to_owned(),
             echo,
             sink,
             source,
+            meter,
             refused,
         })
     }
@@ -101,15 +104,24 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-            crate::exit::say(&format!("could not remove {}: {error}", self.dir.display()));
-        }
+        remove(&self.dir);
+    }
+}
+
+/// Removes the keys.
+pub(super) fn remove(dir: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(dir) {
+        crate::exit::say(&format!("could not remove {}: {error}", dir.display()));
     }
 }
 
 impl Program {
-    fn start(arguments: &[&str]) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe().context("finding this program")?)
+    fn start(
+        spawn: impl FnOnce(&mut Command) -> std::io::Result<Child>,
+        arguments: &[&str],
+    ) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        command
             .args(arguments)
             .args([
                 "--http",
@@ -120,9 +132,8 @@ impl Program {
                 "info",
             ])
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting this program again")?;
+            .stdout(Stdio::piped());
+        let mut child = spawn(&mut command).context("starting this program again")?;
         let output = child.stdout.take().context("its output")?;
         let (sender, lines) = channel();
         std::thread::spawn(move || {

@@ -28,7 +28,7 @@ mod report;
 mod session;
 mod ways;
 
-use privilege::explain;
+pub(crate) use privilege::explain;
 
 const PROGRAM: &str = "quictun link";
 

@@ -26,7 +26,7 @@ const SWITCHES: [(&str, &str, &str); 3] = [
 ];
 
 /// The error with the two ways to get the privilege.
-pub(super) fn explain(error: &ContainError) -> Fault {
+pub(crate) fn explain(error: &ContainError) -> Fault {
     let fault = Fault::failure("namespaces", error);
     if !matches!(error, ContainError::Forbidden(_)) {
         return fault;

@@ -269,6 +269,12 @@ fn demo() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Print one JSON object at the end, and nothing before"),
         )
+        .arg(
+            Arg::new("loopback")
+                .long("loopback")
+                .action(ArgAction::SetTrue)
+                .help("Use the loopback device in place of an emulated link: how fast this machine is"),
+        )
 }
 
 fn completion() -> Command {

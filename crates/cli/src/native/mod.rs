@@ -47,10 +47,7 @@ pub enum Action {
     /// Emulate a link.
     Link(link::Action),
     /// Run the demonstration.
-    Demo {
-        /// Tell it as one JSON object.
-        json: bool,
-    },
+    Demo(demo::Options),
 }
 
 /// `quictun`, from the arguments to the exit code.
@@ -62,6 +59,7 @@ pub fn main() -> ExitCode {
     }
     let asked = match asked {
         Ok(Action::Link(action)) => return link::main(action),
+        Ok(Action::Demo(options)) => return demo::main(PROGRAM, options),
         other => other,
     };
     let outcome = asked.map_err(anyhow::Error::from).and_then(act);
@@ -94,9 +92,10 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         ),
         "version" => Ok(Action::Print(args::command().render_version())),
         "link" => link::parse(matches, inputs).map(Action::Link),
-        "demo" => Ok(Action::Demo {
+        "demo" => Ok(Action::Demo(demo::Options {
             json: matches.get_flag("json"),
-        }),
+            loopback: matches.get_flag("loopback"),
+        })),
         _ => unreachable!("invariant: clap knows no other command"),
     }
 }
@@ -139,8 +138,9 @@ fn act(action: Action) -> anyhow::Result<()> {
             ))
         }
         Action::Man(dir) => manual::write_pages(&dir),
-        Action::Link(_) => unreachable!("invariant: main() has its own way for it"),
-        Action::Demo { json } => demo::run(json),
+        Action::Link(_) | Action::Demo(_) => {
+            unreachable!("invariant: main() has its own way for these")
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use quictun_e2e::application::{Application, Refusing, through_echo};
 use quictun_e2e::connection::Endpoint;
+use quictun_e2e::isolation::skip;
 use quictun_e2e::machine::Machine;
 use quictun_e2e::payload::Payload;
 use quictun_e2e::program::Program;
@@ -235,6 +236,19 @@ fn the_demonstration_tells_its_facts_to_programs() -> Result<()> {
         "to_client_bit_per_s",
     ] {
         ensure!(facts[name].as_u64() > Some(0), "{name}: {facts}");
+    }
+    // Across a link there is something to compare with, and the link's delay in every round trip.
+    if facts["link"].is_null() {
+        skip("the demonstration's link", "no namespaces here");
+    } else {
+        for name in ["to_server_direct_bit_per_s", "to_client_direct_bit_per_s"] {
+            ensure!(facts[name].as_u64() > Some(0), "{name}: {facts}");
+        }
+        let delay = facts["link"]["delay_us"].as_u64().context("no delay")?;
+        ensure!(
+            facts["round_trip_direct_us"].as_u64() >= Some(2 * delay),
+            "{facts}"
+        );
     }
     for name in ["half_close_ok", "refusal_ok"] {
         ensure!(facts[name] == true, "{name}: {facts}");
