@@ -25,6 +25,7 @@ use serde::Serialize;
 
 use crate::exit;
 use crate::link;
+use crate::program::PATIENCE;
 use apps::Apps;
 use pair::Pair;
 use stage::{LinkFacts, Stage};
@@ -52,9 +53,6 @@ const ON_LINK: Sizes = Sizes {
 
 /// Connections made before one is timed.
 const WARM_UPS: usize = 16;
-
-/// Nothing in the demonstration may take longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// What to type between two machines, and where.
 const COMMANDS: [(&str, &str); 3] = [

@@ -23,6 +23,7 @@ pub mod link;
 pub mod manual;
 pub mod native;
 pub mod options;
+mod program;
 pub mod run;
 pub mod state_dir;
 pub mod transport;

@@ -12,6 +12,7 @@ use quictun_sys::{PacketSocket, Promptness, be_prompt};
 use crate::audit::{Audit, DirectionAudit};
 use crate::counts::Counts;
 use crate::relay::{Ran, Relay};
+use crate::schedule::Schedule;
 use crate::stop::Stop;
 
 /// What is emulated.
@@ -29,6 +30,41 @@ pub struct Plan {
     /// Segments of a super-packet that arrive within this time of each other leave as one, when the last of them has
     /// arrived. Zero: each leaves alone, but those that arrive at the very same time, as where there is no rate, together.
     pub coalesce: Duration,
+    /// What loss is drawn for.
+    pub loss_unit: LossUnit,
+}
+
+/// What loss is drawn for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LossUnit {
+    /// Every packet of the wire.
+    #[default]
+    Segment,
+    /// Whatever the kernel hands over as one, up to 64 kB and more: as netem does on a sender's own device, and
+    /// wrong. To show what it does to measurements.
+    Frame,
+}
+
+impl LossUnit {
+    /// The link for segments, and the loss for whole frames.
+    fn split(self, config: LinkConfig) -> (LinkConfig, Option<LinkConfig>) {
+        match self {
+            Self::Segment => (config, None),
+            Self::Frame => {
+                let whole = LinkConfig {
+                    loss: config.loss,
+                    bursts: config.bursts,
+                    ..LinkConfig::default()
+                };
+                let rest = LinkConfig {
+                    loss: 0.0,
+                    bursts: None,
+                    ..config
+                };
+                (rest, Some(whole))
+            }
+        }
+    }
 }
 
 /// A link between two devices.
@@ -74,14 +110,23 @@ impl Emulator {
     /// The system's, where it has no thread for each direction.
     pub fn run(self, stop: &Stop) -> io::Result<Audit> {
         let start = Instant::now();
-        let Plan { up, down, seed, .. } = self.plan.clone();
+        let Plan {
+            up,
+            down,
+            seed,
+            coalesce,
+            loss_unit,
+        } = self.plan.clone();
         let ways = [&self.near, &self.far];
         let run = |way: usize, config: LinkConfig| {
-            let link = Link::new(config, seed.wrapping_mul(2).wrapping_add(way as u64), start);
+            let seed = seed.wrapping_mul(2).wrapping_add(way as u64);
+            let (config, whole) = loss_unit.split(config);
+            let link = Link::new(config, seed, start);
+            let whole = whole.map(|config| Link::new(config, seed, start));
+            let schedule = Schedule::new(link, coalesce).with_whole(whole);
             let sockets = [ways[way], ways[1 - way]];
-            let window = self.plan.coalesce;
             let promptness = prepare_thread();
-            let relay = Relay::new(sockets, stop, link, window, start);
+            let relay = Relay::new(sockets, stop, schedule, start);
             Ran {
                 promptness,
                 ..relay.run(&self.live.0[way])
@@ -103,10 +148,10 @@ impl Emulator {
         })?;
         let [mut up, mut down] = ran;
         self.add_hidden_drops([&mut up, &mut down])?;
-        let Plan { up: a, down: b, .. } = &self.plan;
+        let Plan { up: a, down: b, .. } = self.plan;
         Ok(Audit {
-            up: DirectionAudit::new(a, up),
-            down: DirectionAudit::new(b, down),
+            up: DirectionAudit::new(&loss_unit.split(a).0, up),
+            down: DirectionAudit::new(&loss_unit.split(b).0, down),
         })
     }
 

@@ -40,7 +40,7 @@ pub mod check;
 
 pub use audit::{Audit, BUSY, DirectionAudit, LATE, Limit, Verdict};
 pub use counts::{Counts, Unintended};
-pub use emulator::{Emulator, Live, Plan};
+pub use emulator::{Emulator, Live, LossUnit, Plan};
 pub use first_process::{FirstProcess, Outcome};
 pub use lateness::Lateness;
 pub use running::Running;

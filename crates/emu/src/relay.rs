@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use quictun_link::{Counters, Link};
+use quictun_link::Counters;
 use quictun_sys::{PacketSocket, Promptness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
@@ -47,8 +47,7 @@ impl<'a> Relay<'a> {
     pub(crate) fn new(
         [from, to]: [&'a PacketSocket; 2],
         stop: &'a Stop,
-        link: Link,
-        window: Duration,
+        schedule: Schedule,
         now: Instant,
     ) -> Self {
         Self {
@@ -56,7 +55,7 @@ impl<'a> Relay<'a> {
             to,
             stop,
             reader: FrameReader::new(),
-            schedule: Schedule::new(link, window),
+            schedule,
             scratch: [0; HEADERS_MAX],
             counts: Counts::default(),
             lateness: Lateness::default(),

@@ -60,7 +60,7 @@ mod tests {
 
     use quictun_link::LinkConfig;
 
-    use crate::WorldPlan;
+    use crate::{LossUnit, WorldPlan};
 
     #[test]
     fn what_one_side_sends_reaches_the_other_after_the_delay() {
@@ -78,6 +78,7 @@ mod tests {
             down: way,
             seed: 1,
             coalesce: Duration::ZERO,
+            loss_unit: LossUnit::Segment,
         };
         let world = World::build(&WorldPlan::default()).expect("a world");
         let running = Running::start(&world, plan).expect("an emulator");

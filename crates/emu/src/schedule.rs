@@ -14,6 +14,8 @@ use crate::frame::Frame;
 #[derive(Debug)]
 pub(crate) struct Schedule {
     link: Link,
+    /// Decides on whole frames, where loss is to be drawn so.
+    whole: Option<Link>,
     /// Segments that arrive within this time of each other may leave as one frame.
     window: Duration,
     departures: BinaryHeap<Reverse<Departure>>,
@@ -55,6 +57,7 @@ impl Schedule {
     pub(crate) fn new(link: Link, window: Duration) -> Self {
         Self {
             link,
+            whole: None,
             window,
             departures: BinaryHeap::new(),
             next: 0,
@@ -63,10 +66,20 @@ impl Schedule {
         }
     }
 
+    /// Has `whole` decide on every frame before `link` decides on its segments.
+    pub(crate) fn with_whole(self, whole: Option<Link>) -> Self {
+        Self { whole, ..self }
+    }
+
     /// A frame arrives at `now`, which never goes back.
     pub(crate) fn enter(&mut self, now: Instant, frame: Frame) -> Result<(), OverLimit> {
         if self.bytes >= BYTES_MAX || self.departures.len() >= DEPARTURES_MAX {
             return Err(OverLimit);
+        }
+        if let Some(whole) = &mut self.whole
+            && matches!(whole.send(now, frame.wire_length(0)), Fate::Dropped(_))
+        {
+            return Ok(());
         }
         let frame = Rc::new(frame);
         let most = frame.segments_max();

@@ -1,18 +1,14 @@
 //! A server and a client of the demonstration: this program, twice more.
 
-use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::Value;
+use anyhow::{Context as _, Result, bail};
 
-use super::PATIENCE;
 use super::apps::Apps;
 use super::stage::Stage;
+use crate::program::{Program, text};
 
 /// A running pair and where its forwards listen.
 pub(super) struct Pair {
@@ -24,12 +20,6 @@ pub(super) struct Pair {
     pub(super) source: SocketAddr,
     pub(super) meter: SocketAddr,
     pub(super) refused: SocketAddr,
-}
-
-/// A child and its log lines.
-struct Program {
-    child: Child,
-    lines: Receiver<Value>,
 }
 
 impl Pair {
@@ -113,83 +103,4 @@ pub(super) fn remove(dir: &Path) {
     if let Err(error) = std::fs::remove_dir_all(dir) {
         crate::exit::say(&format!("could not remove {}: {error}", dir.display()));
     }
-}
-
-impl Program {
-    fn start(
-        spawn: impl FnOnce(&mut Command) -> std::io::Result<Child>,
-        arguments: &[&str],
-    ) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-        command
-            .args(arguments)
-            .args([
-                "--http",
-                "off",
-                "--log-format",
-                "json",
-                "--log-level",
-                "info",
-            ])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut child = spawn(&mut command).context("starting this program again")?;
-        let output = child.stdout.take().context("its output")?;
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let value = serde_json::from_str(&line).unwrap_or(Value::String(line));
-                if sender.send(value).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Self { child, lines })
-    }
-
-    /// The next line with this message.
-    fn wait_for(&self, message: &str) -> Result<Value> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut seen = Vec::new();
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(line) = self.lines.recv_timeout(left) else {
-                bail!(
-                    "it did not say {message:?}; what it said:\n{}",
-                    seen.join("\n")
-                );
-            };
-            if line.get("msg").and_then(Value::as_str) == Some(message) {
-                return Ok(line);
-            }
-            seen.push(line.to_string());
-        }
-    }
-
-    fn stop(&mut self) -> Result<()> {
-        let pid = self.child.id().to_string();
-        let told = Command::new("kill").args(["-TERM", &pid]).status();
-        if told.is_err() {
-            self.child.kill()?;
-        }
-        let status = self.child.wait()?;
-        ensure!(status.success() || told.is_err(), "it ended with {status}");
-        Ok(())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // Only where something went wrong is it still running.
-        if matches!(self.child.try_wait(), Ok(None)) && self.child.kill().is_ok() {
-            drop(self.child.wait());
-        }
-    }
-}
-
-fn text(line: &Value, key: &str) -> Result<String> {
-    let value = line.get(key).and_then(Value::as_str);
-    Ok(value
-        .with_context(|| format!("no {key:?} in {line}"))?
-        .to_owned())
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use quictun_emu::{Plan, Running, World, WorldPlan};
+use quictun_emu::{LossUnit, Plan, Running, World, WorldPlan};
 use quictun_link::{LinkConfig, Queue, overhead};
 use serde::Serialize;
 
@@ -58,6 +58,7 @@ impl Stage {
             down: way,
             seed: SEED,
             coalesce: Duration::from_micros(50),
+            loss_unit: LossUnit::Segment,
         };
         let running = Running::start(&world, plan).context("starting the emulator")?;
         Ok(Self::Link { world, running })

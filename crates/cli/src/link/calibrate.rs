@@ -1,19 +1,16 @@
 //! `quictun link calibrate`: TCP through links of rising rates, and what the emulator says of itself.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context as _;
-use quictun_emu::{Audit, Plan, Running, Verdict, World, WorldPlan};
+use quictun_emu::{Audit, LossUnit, Plan, Running, Verdict, World, WorldPlan};
 use quictun_link::units::Rate;
 use quictun_link::{LinkConfig, Queue, overhead};
 use quictun_sys::Inside;
-use rustix::net::sockopt::set_tcp_congestion;
 use serde::Serialize;
 
-use super::{Calibration, report};
+use super::{Calibration, bulk, report};
 use crate::exit;
 
 /// How long a rate may be tried.
@@ -31,12 +28,6 @@ const PAYLOAD: f64 = 1448.0 / 1538.0;
 
 /// Part of the arithmetic's goodput that counts as all of it.
 const ENOUGH: f64 = 0.97;
-
-/// Bytes in one read or write.
-const CHUNK: usize = 256 << 10;
-
-/// Longest wait for the other side.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -138,9 +129,10 @@ fn row(plan: &Calibration, rate: u64) -> anyhow::Result<Row> {
             down: way,
             seed: 1,
             coalesce: Duration::from_micros(50),
+            loss_unit: LossUnit::Segment,
         },
     )?;
-    let goodput = goodput(&world, plan.duration)?;
+    let goodput = bulk::tcp(&world, "cubic", WARM_UP, plan.duration)?;
     let audit: Audit = running.stop()?;
     let expected = (rate as f64 * 8.0 * PAYLOAD) as u64;
     let late = |q| u64::try_from(audit.up.lateness.quantile(q).as_micros()).unwrap_or(u64::MAX);
@@ -154,55 +146,4 @@ fn row(plan: &Calibration, rate: u64) -> anyhow::Result<Row> {
         honest: audit.verdict() == Verdict::Ok && goodput as f64 >= expected as f64 * ENOUGH,
         outcome: report::Outcome::new(&audit),
     })
-}
-
-/// Sends as fast as TCP can, and says how fast it arrived: bit/s.
-fn goodput(world: &World, duration: Duration) -> anyhow::Result<u64> {
-    let listener = world.far().within(|| {
-        let listener = TcpListener::bind((world.far_addresses()[0], 0))?;
-        Ok(listener)
-    })?;
-    let address = listener.local_addr()?;
-    let sender = world.near().within(|| TcpStream::connect(address))?;
-    if set_tcp_congestion(&sender, "cubic").is_err() {
-        // A kernel without it has its reasons; its default will do.
-    }
-    let (receiver, _) = listener.accept()?;
-    for stream in [&sender, &receiver] {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-    }
-    std::thread::scope(|scope| {
-        let sending = std::thread::Builder::new().spawn_scoped(scope, || send(&sender))?;
-        let received = receive(receiver, duration);
-        // The sender ends with the connection.
-        sender.shutdown(Shutdown::Both)?;
-        sending.join().ok().context("the sending thread failed")?;
-        Ok(received?)
-    })
-}
-
-fn send(mut stream: &TcpStream) {
-    let chunk = vec![0; CHUNK];
-    while stream.write_all(&chunk).is_ok() {}
-}
-
-fn receive(mut stream: TcpStream, duration: Duration) -> io::Result<u64> {
-    let mut chunk = vec![0; CHUNK];
-    let mut read = |until: Instant| -> io::Result<u64> {
-        let mut bytes = 0;
-        while Instant::now() < until {
-            match stream.read(&mut chunk)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                length => bytes += length as u64,
-            }
-        }
-        Ok(bytes)
-    };
-    let begin = Instant::now();
-    read(begin + WARM_UP)?;
-    let begin = Instant::now();
-    let bytes = read(begin + duration)?;
-    let bits = u128::from(bytes) * 8 * 1_000_000_000 / begin.elapsed().as_nanos().max(1);
-    Ok(u64::try_from(bits).unwrap_or(u64::MAX))
 }

@@ -13,6 +13,12 @@ pub static SESSION: &[&Section] = &[&LINK, &EACH_WAY, &WORLD];
 /// Flags of `quictun link calibrate`.
 pub static CALIBRATE: &[&Section] = &[&CALIBRATION];
 
+/// Flags of `quictun link check`.
+pub static CHECK: &[&Section] = &[&COMPARISON];
+
+/// Flags of `quictun link artefact`.
+pub static ARTEFACT: &[&Section] = &[&UNITS];
+
 static LINK: Section = Section {
     heading: "Link, both ways",
     options: &[
@@ -199,6 +205,50 @@ static CALIBRATION: Section = Section {
     ],
 };
 
+static COMPARISON: Section = Section {
+    heading: "Comparison",
+    options: &[
+        Opt::list(
+            "cells",
+            "RATE:RTT:LOSS",
+            "",
+            "Links, separated by commas; the loss is that of each way; unset: the ten below",
+        ),
+        Opt::list(
+            "loads",
+            "LOADS",
+            "tunnel",
+            "What crosses them: tunnel, cubic (TCP alone), or both",
+        )
+        .choices(&["tunnel", "cubic"]),
+        Opt::one("duration", "TIME", "5s", "What counts of each run"),
+        Opt::one("runs", "N", "3", "Runs of each cell; the median counts"),
+        Opt::one("json", "FILE", "", "Write the table here, as JSON"),
+    ],
+};
+
+static UNITS: Section = Section {
+    heading: "Comparison",
+    options: &[
+        Opt::list(
+            "cells",
+            "RATE:RTT:LOSS",
+            "600mbit:1ms:1%,600mbit:5ms:1%",
+            "Links, separated by commas; the loss is that of each way",
+        ),
+        Opt::list(
+            "loads",
+            "LOADS",
+            "cubic,tunnel",
+            "What crosses them: cubic (TCP alone), tunnel, or both",
+        )
+        .choices(&["cubic", "tunnel"]),
+        Opt::one("duration", "TIME", "5s", "What counts of each run"),
+        Opt::one("runs", "N", "3", "Runs of each; the median counts"),
+        Opt::one("json", "FILE", "", "Write the table here, as JSON"),
+    ],
+};
+
 /// `quictun link`.
 pub fn command() -> Command {
     Command::new("link")
@@ -207,7 +257,7 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommands([shell(), run(), calibrate()])
+        .subcommands([shell(), run(), calibrate(), check(), artefact()])
 }
 
 fn shell() -> Command {
@@ -245,4 +295,18 @@ fn calibrate() -> Command {
         .about("Find out what this machine can emulate honestly")
         .after_help(include_str!("calibrate_help.txt"));
     options::add_to(command, CALIBRATE)
+}
+
+fn check() -> Command {
+    let command = Command::new("check")
+        .about("Compare what crosses the same links in virtual time and in real time")
+        .after_help(include_str!("check_help.txt"));
+    options::add_to(command, CHECK)
+}
+
+fn artefact() -> Command {
+    let command = Command::new("artefact")
+        .about("Show what loss drawn for super-packets does to measurements")
+        .after_help(include_str!("artefact_help.txt"));
+    options::add_to(command, ARTEFACT)
 }

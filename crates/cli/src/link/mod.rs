@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use quictun_emu::{Offload, Plan};
+use quictun_emu::{LossUnit, Offload, Plan};
 use quictun_link::LinkConfig;
 use quictun_sys::{Came, Inside, Side, contain};
 use rustix::process::Signal;
@@ -17,23 +17,31 @@ use rustix::process::Signal;
 use crate::exit::{self, Fault};
 use crate::inputs::Inputs;
 use crate::layers::{FileLayer, Layers};
-use crate::options;
+use crate::options::{self, Section};
 use plan_file::PlanFile;
 
+mod artefact;
+mod bulk;
 mod calibrate;
+mod check;
 pub mod flags;
 mod plan_file;
 mod privilege;
 mod report;
 mod session;
+mod tunnel;
 mod ways;
 
+pub use check::{CheckCell, Load};
 pub(crate) use privilege::explain;
 
 const PROGRAM: &str = "quictun link";
 
 /// Longest coalescing window: beyond it the emulator would make delay of its own.
 const MAX_COALESCE: Duration = Duration::from_millis(10);
+
+/// Coalescing of measurements: as a network card with its interrupt moderation.
+const COALESCE: Duration = Duration::from_micros(50);
 
 /// What to do.
 #[derive(Debug)]
@@ -42,6 +50,10 @@ pub enum Action {
     Session(Box<Session>),
     /// Find out what this machine can do.
     Calibrate(Calibration),
+    /// Compare virtual and real time.
+    Check(Checking),
+    /// Compare loss of packets with loss of super-packets.
+    Artefact(Checking),
 }
 
 /// A command behind a link.
@@ -91,6 +103,21 @@ pub struct Calibration {
     pub json: Option<PathBuf>,
 }
 
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct Checking {
+    /// The links.
+    pub cells: Vec<CheckCell>,
+    /// What crosses each.
+    pub loads: Vec<Load>,
+    /// What counts of each run.
+    pub duration: Duration,
+    /// Runs of each, of which the median counts; each has a seed of its own.
+    pub runs: u32,
+    /// Where to write the table.
+    pub json: Option<PathBuf>,
+}
+
 /// Reads what follows `quictun link`.
 pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault> {
     let (command, matches) = matches
@@ -111,6 +138,8 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
             let layer = plan.layer(&path)?;
             session(matches, inputs, Some(layer), Near::Line(plan.near.command))
         }
+        "check" => checking(matches, inputs, flags::CHECK).map(Action::Check),
+        "artefact" => checking(matches, inputs, flags::ARTEFACT).map(Action::Artefact),
         _ => calibration(matches, inputs),
     }
 }
@@ -122,7 +151,9 @@ pub fn main(action: Action) -> ExitCode {
         Ok(Side::Outside(contained)) => {
             let code = match action {
                 Action::Session(_) => contained.wait(relay),
-                Action::Calibrate(_) => contained.wait_or_kill(),
+                Action::Calibrate(_) | Action::Check(_) | Action::Artefact(_) => {
+                    contained.wait_or_kill()
+                }
             };
             return code.map_or_else(
                 |error| exit::report(PROGRAM, Err(error.into())).into(),
@@ -141,6 +172,8 @@ fn act(action: Action, inside: Inside) -> anyhow::Result<u8> {
     match action {
         Action::Session(plan) => session::run(&plan, inside),
         Action::Calibrate(plan) => calibrate::run(&plan, inside).map(|()| 0),
+        Action::Check(plan) => check::run(&plan, inside).map(|()| 0),
+        Action::Artefact(plan) => artefact::run(&plan, inside).map(|()| 0),
     }
 }
 
@@ -151,6 +184,7 @@ fn emulation(plan: &Session) -> Plan {
         down,
         seed: plan.seed,
         coalesce: plan.coalesce,
+        loss_unit: LossUnit::Segment,
     }
 }
 
@@ -214,6 +248,36 @@ fn calibration(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Faul
         duration,
         json: layers.text("json").map(PathBuf::from),
     }))
+}
+
+fn checking(
+    matches: &ArgMatches,
+    inputs: &Inputs<'_>,
+    sections: &'static [&'static Section],
+) -> Result<Checking, Fault> {
+    let given = options::given(matches, sections);
+    let layers = Layers::new(sections, given, inputs, flags::PREFIX);
+    let duration: Duration = layers.value("duration", ways::time)?;
+    if !calibrate::DURATIONS.contains(&duration) {
+        let (least, most) = (calibrate::DURATIONS.start(), calibrate::DURATIONS.end());
+        let why = format!("{duration:?} is not between {least:?} and {most:?}");
+        return Err(layers.fault("duration", why));
+    }
+    let mut cells: Vec<CheckCell> = layers.all("cells", str::parse)?;
+    if cells.is_empty() {
+        cells = check::ten();
+    }
+    Ok(Checking {
+        cells,
+        loads: layers.all("loads", |word| {
+            let known = [Load::Tunnel, Load::Cubic];
+            let found = known.into_iter().find(|load| load.word() == word);
+            found.ok_or_else(|| format!("`{word}` is neither tunnel nor cubic"))
+        })?,
+        duration,
+        runs: layers.number("runs", 1..=99)?,
+        json: layers.text("json").map(PathBuf::from),
+    })
 }
 
 fn words(matches: &ArgMatches, name: &str) -> Vec<String> {

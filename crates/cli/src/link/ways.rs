@@ -295,6 +295,6 @@ fn pair<'a>(text: &'a str, between: char, example: &str) -> Result<(&'a str, &'a
         .ok_or_else(|| format!("{text:?} has no '{between}': write it like {example}"))
 }
 
-fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+pub(super) fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|why: T::Err| why.to_string())
 }

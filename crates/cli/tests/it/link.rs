@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quictun_cli::exit::{Exit, Fault};
-use quictun_cli::link::{Action as LinkAction, Calibration, Near, Session};
+use quictun_cli::link::{Action as LinkAction, Calibration, Checking, Load, Near, Session};
 use quictun_cli::native::Action;
 use quictun_emu::Offload;
 use quictun_link::{Change, LinkConfig, LossAt, Outage, Queue, Setting};
@@ -278,4 +278,51 @@ fn a_wrong_plan_is_refused_where_it_is_wrong() {
     }
     let fault = asked(&World::default(), "link run nowhere.toml").expect_err("no file");
     assert_eq!(fault.exit, Exit::Failure, "{fault}");
+}
+
+fn checking(line: &str) -> Checking {
+    match asked(&World::default(), line) {
+        Ok(LinkAction::Check(plan) | LinkAction::Artefact(plan)) => plan,
+        other => panic!("{line}: not a comparison: {other:?}"),
+    }
+}
+
+#[test]
+fn comparisons_have_ten_links_and_the_tunnel_or_two_links_and_both_loads() {
+    let check = checking("link check");
+    assert_eq!((check.cells.len(), check.runs), (10, 3));
+    assert_eq!(check.loads, [Load::Tunnel]);
+    let artefact = checking("link artefact");
+    assert_eq!((artefact.cells.len(), artefact.runs), (2, 3));
+    assert_eq!(artefact.loads, [Load::Cubic, Load::Tunnel]);
+    let one =
+        checking("link check --cells 600mbit:20ms:1% --loads tunnel,cubic --runs 7 --duration 2s");
+    assert_eq!((one.cells.len(), one.loads.len(), one.runs), (1, 2, 7));
+    assert_eq!(
+        one.cells[0],
+        "600mbit:20ms:0.01".parse().expect("the same link")
+    );
+    assert_eq!(one.duration, Duration::from_secs(2));
+}
+
+#[test]
+fn a_link_to_compare_on_that_is_none_is_refused_with_an_example() {
+    for (line, why) in [
+        (
+            "--cells 600mbit",
+            "`600mbit` is not RATE:RTT:LOSS, such as 600mbit:20ms:1%",
+        ),
+        ("--cells 600mbit:20ms:1%:5", "is not RATE:RTT:LOSS"),
+        ("--cells 0mbit:20ms:1%", "lets nothing through"),
+        ("--cells 1mbit:20:1%", "20"),
+        ("--cells 1mbit:20ms:101%", "101%"),
+        ("--cells 1mbit:5h:0", "5h"),
+        ("--loads bbr", "`bbr` is neither tunnel nor cubic"),
+        ("--runs 0", "0"),
+        ("--duration 1ms", "not between"),
+    ] {
+        let fault = asked(&World::default(), &format!("link check {line}")).expect_err(line);
+        assert_eq!(fault.exit, Exit::Usage, "{line}");
+        assert!(fault.to_string().contains(why), "{line}: {fault}");
+    }
 }

@@ -263,3 +263,41 @@ fn where_nobody_may_make_namespaces_it_says_how_to_change_that() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn virtual_and_real_time_are_compared_and_loss_of_packets_with_loss_of_super_packets() -> Result<()>
+{
+    isolated(|| {
+        let dir = tempfile::tempdir()?;
+        let json = dir.path().join("table.json");
+        let compare = |what: &str, more: &[&str]| -> Result<serde_json::Value> {
+            let mut command = program::command(binaries::path("quictun")?);
+            command.args(["link", what, "--runs", "1", "--duration", "300ms", "--json"]);
+            let output = command.arg(&json).args(more).output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "{}: {said}", output.status);
+            Ok(serde_json::from_str(&fs::read_to_string(&json)?)?)
+        };
+        let cell = ["--cells", "20mbit:4ms:0", "--loads", "tunnel,cubic"];
+        let table = compare("check", &cell)?;
+        for (row, load) in [(0, "tunnel"), (1, "cubic")] {
+            let row = &table["rows"][row];
+            ensure!(row["load"] == load, "{table}");
+            for rate in ["virtual_bit_per_s", "real_bit_per_s"] {
+                // At most the link's rate; how much of it, a busy machine may decide.
+                let rate = row[rate].as_u64().context("a rate")?;
+                ensure!((1..=20_000_000).contains(&rate), "{table}");
+            }
+        }
+        let cell = ["--cells", "100mbit:4ms:0", "--loads", "cubic"];
+        let table = compare("artefact", &cell)?;
+        for side in ["per_segment", "per_super_packet"] {
+            let packets = &table["rows"][0][side]["packets_per_frame"];
+            ensure!(
+                packets.as_f64().is_some_and(|packets| packets > 1.5),
+                "{table}"
+            );
+        }
+        Ok(())
+    })
+}

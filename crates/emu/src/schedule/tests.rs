@@ -106,6 +106,26 @@ fn a_frame_that_is_longer_than_ip_can_say_leaves_in_parts() {
 }
 
 #[test]
+fn where_frames_are_drawn_for_each_comes_whole_or_not_at_all() {
+    let mut run = Run::new(LinkConfig::default(), 0);
+    let dice = LinkConfig {
+        loss: 0.5,
+        ..LinkConfig::default()
+    };
+    run.schedule = run.schedule.with_whole(Some(Link::new(dice, 1, run.start)));
+    for at in 0..1000 {
+        run.enter(at, 10);
+    }
+    let departures = run.departures();
+    assert!(
+        (400..600).contains(&departures.len()),
+        "{}",
+        departures.len()
+    );
+    assert!(departures.iter().all(|(_, segments)| *segments == (0..10)));
+}
+
+#[test]
 fn loss_is_decided_for_each_segment_and_leaves_gaps_between_runs() {
     let config = LinkConfig {
         loss: 0.05,

@@ -3,7 +3,7 @@ use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use quictun_emu::{DirectionAudit, Plan};
+use quictun_emu::{DirectionAudit, LossUnit, Plan};
 use quictun_link::LinkConfig;
 
 use crate::place::{FAR, Place};
@@ -22,6 +22,7 @@ fn plan(link: LinkConfig) -> Plan {
         down: link,
         seed: 9,
         coalesce: Duration::from_micros(50),
+        loss_unit: LossUnit::Segment,
     }
 }
 

@@ -1,0 +1,128 @@
+//! `quictun link artefact`: the same link with loss drawn for every packet of the wire, and for every
+//! super-packet.
+
+use anyhow::Context as _;
+use quictun_emu::{DirectionAudit, LossUnit, Verdict};
+use quictun_link::units::{Delay, Rate, Share};
+use quictun_sys::Inside;
+use serde::Serialize;
+
+use super::check::{self, CheckCell, Load};
+use super::{Checking, report};
+use crate::exit;
+
+#[derive(Debug, Serialize)]
+struct Row {
+    rate_bit_per_s: u64,
+    round_trip_us: u64,
+    loss: f64,
+    load: &'static str,
+    per_segment: Side,
+    per_super_packet: Side,
+    /// How much faster the wrong way makes it.
+    flattery: f64,
+}
+
+/// One way of drawing loss.
+#[derive(Debug, Serialize)]
+struct Side {
+    bit_per_s: u64,
+    runs_bit_per_s: Vec<u64>,
+    /// Packets in one super-packet, on average.
+    packets_per_frame: f64,
+    emulator_ok: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Table {
+    rows: Vec<Row>,
+}
+
+const HEADING: &str =
+    "                                    loss per packet     loss per super-packet
+      rate      RTT    loss  load    Mbit/s  packets     Mbit/s  packets   times
+                                               /frame              /frame
+";
+
+/// Runs it. Every row is printed as soon as it is known.
+pub(super) fn run(plan: &Checking, _inside: Inside) -> anyhow::Result<()> {
+    exit::print(HEADING)?;
+    let mut rows = Vec::new();
+    for &cell in &plan.cells {
+        for &load in &plan.loads {
+            let row = row(plan, cell, load).with_context(|| format!("at {}", check::name(cell)))?;
+            exit::print(&line(cell, &row))?;
+            rows.push(row);
+        }
+    }
+    if let Some(path) = &plan.json {
+        report::write(path, &Table { rows })?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates far below 2^53")]
+fn line(cell: CheckCell, row: &Row) -> String {
+    let mbit = |rate: u64| rate as f64 / 1e6;
+    let (honest, wrong) = (&row.per_segment, &row.per_super_packet);
+    let note = if honest.emulator_ok && wrong.emulator_ok {
+        ""
+    } else {
+        "  emulator-limited"
+    };
+    format!(
+        "{:>10} {:>8} {:>7}  {:<7} {:>6.1} {:>8.1} {:>10.1} {:>8.1} {:>7.2}{note}\n",
+        Rate(cell.rate).to_string(),
+        Delay(cell.round_trip).to_string(),
+        Share(cell.loss).to_string(),
+        row.load,
+        mbit(honest.bit_per_s),
+        honest.packets_per_frame,
+        mbit(wrong.bit_per_s),
+        wrong.packets_per_frame,
+        row.flattery,
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rates far below 2^53")]
+fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
+    let mut sides = [LossUnit::Segment, LossUnit::Frame].map(|unit| (unit, Side::new()));
+    // In turns, so that a machine that slows down does so for both.
+    for seed in 1..=u64::from(plan.runs) {
+        for (unit, side) in &mut sides {
+            let (rate, audit) = check::real(plan, cell, load, seed, *unit)?;
+            side.runs_bit_per_s.push(rate);
+            side.packets_per_frame += packets_per_frame(&audit.up) / f64::from(plan.runs);
+            side.emulator_ok &= audit.verdict() == Verdict::Ok;
+        }
+    }
+    let [(_, mut per_segment), (_, mut per_super_packet)] = sides;
+    for side in [&mut per_segment, &mut per_super_packet] {
+        side.bit_per_s = check::median(&side.runs_bit_per_s);
+    }
+    Ok(Row {
+        rate_bit_per_s: cell.rate * 8,
+        round_trip_us: u64::try_from(cell.round_trip.as_micros()).unwrap_or(u64::MAX),
+        loss: cell.loss,
+        load: load.word(),
+        flattery: per_super_packet.bit_per_s as f64 / per_segment.bit_per_s.max(1) as f64,
+        per_segment,
+        per_super_packet,
+    })
+}
+
+impl Side {
+    fn new() -> Self {
+        Self {
+            bit_per_s: 0,
+            runs_bit_per_s: Vec::new(),
+            packets_per_frame: 0.0,
+            emulator_ok: true,
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
+fn packets_per_frame(way: &DirectionAudit) -> f64 {
+    way.counts.segments_in as f64 / way.counts.frames_in.max(1) as f64
+}
