@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{
@@ -54,6 +55,8 @@ pub enum Reception {
         header: VnetHeader,
         /// Where in the buffer it is.
         at: Range<usize>,
+        /// When it reached the socket, where the kernel says so: since 1970, by the system's clock.
+        stamp: Option<Duration>,
     },
     /// A frame that did not fit the buffer, or that the kernel cannot describe. It is gone.
     Lost,
@@ -130,6 +133,7 @@ impl PacketSocket {
         ] {
             socket_option::set(fd.as_fd(), libc::SOL_PACKET, option, &1)?;
         }
+        socket_option::set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1)?;
         socket_buffer_force(&fd, BufferSide::Receive, BUFFER)?;
         socket_buffer_force(&fd, BufferSide::Send, BUFFER)?;
         let index = name_to_index(&fd, interface)?;
@@ -179,7 +183,11 @@ impl PacketSocket {
             }
             _ => Self::HEADROOM..end,
         };
-        Ok(Reception::Frame { header, at })
+        Ok(Reception::Frame {
+            header,
+            at,
+            stamp: message.stamp,
+        })
     }
 
     /// Sends a frame that is given in parts.
@@ -248,6 +256,7 @@ struct Message {
     length: usize,
     truncated: bool,
     vlan: Option<[u8; 4]>,
+    stamp: Option<Duration>,
 }
 
 /// A constant that C calls an `int` and a structure keeps in 16 bits.
@@ -291,47 +300,69 @@ fn receive(fd: BorrowedFd<'_>, header: &mut [u8], frame: &mut [u8]) -> io::Resul
     // says, and all of which the kernel may write; any bytes are valid for them.
     let length = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
-    Ok(Message {
+    let mut received = Message {
         length,
         truncated: message.msg_flags & libc::MSG_TRUNC != 0,
-        vlan: vlan(&message),
-    })
+        vlan: None,
+        stamp: None,
+    };
+    received.read_control(&message);
+    Ok(received)
 }
 
-/// Length of a `tpacket_auxdata`: three words of 32 bits and four of 16.
-const AUXDATA: u32 = 20;
-const _: () = assert!(size_of::<libc::tpacket_auxdata>() == 20);
-
-/// Room for one `tpacket_auxdata`.
+/// Room for one `tpacket_auxdata` and one `timespec`, with their headers.
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+struct Control([u8; 128]);
 
-/// The tag that the kernel took out of a frame. `message` has been filled in by `recvmsg`.
-fn vlan(message: &libc::msghdr) -> Option<[u8; 4]> {
-    // SAFETY: the kernel has written `msg_controllen` bytes of whole control messages at `msg_control`.
-    let first = unsafe { libc::CMSG_FIRSTHDR(message) };
-    if first.is_null() {
-        return None;
+impl Message {
+    /// Reads what came beside the frame. `message` has been filled in by `recvmsg`.
+    fn read_control(&mut self, message: &libc::msghdr) {
+        // SAFETY: the kernel has written `msg_controllen` bytes of whole control messages at `msg_control`.
+        let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
+        while !next.is_null() {
+            // SAFETY: not null, so it points at a header inside the aligned control buffer, which the caller keeps.
+            let head = unsafe { next.read() };
+            // SAFETY: `next` is valid, see above; the data follow it.
+            let data = unsafe { libc::CMSG_DATA(next) };
+            // SAFETY: computes a length only.
+            let length = head.cmsg_len - unsafe { libc::CMSG_LEN(0) } as usize;
+            match (head.cmsg_level, head.cmsg_type) {
+                (libc::SOL_PACKET, libc::PACKET_AUXDATA)
+                    if length >= size_of::<libc::tpacket_auxdata>() =>
+                {
+                    // SAFETY: `length` says that a whole one was written there; it is made of integers.
+                    let aux = unsafe { data.cast::<libc::tpacket_auxdata>().read_unaligned() };
+                    self.vlan = tag(&aux);
+                }
+                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS)
+                    if length >= size_of::<libc::timespec>() =>
+                {
+                    // SAFETY: `length` says that a whole one was written there; it is made of integers.
+                    let time = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+                    self.stamp = since_1970(time);
+                }
+                _ => {}
+            }
+            // SAFETY: both are valid, see above.
+            next = unsafe { libc::CMSG_NXTHDR(message, next) };
+        }
     }
-    // SAFETY: not null, so it points at a header inside the aligned control buffer, which the caller keeps.
-    let head = unsafe { first.read() };
-    // SAFETY: computes a length only.
-    let needed = unsafe { libc::CMSG_LEN(AUXDATA) } as usize;
-    if (head.cmsg_level, head.cmsg_type) != (libc::SOL_PACKET, libc::PACKET_AUXDATA)
-        || head.cmsg_len < needed
-    {
-        return None;
-    }
-    // SAFETY: `first` is valid, see above; the data follow it.
-    let data = unsafe { libc::CMSG_DATA(first) };
-    // SAFETY: `cmsg_len` says that a whole `tpacket_auxdata` was written there; it is made of integers.
-    let aux = unsafe { data.cast::<libc::tpacket_auxdata>().read_unaligned() };
+}
+
+/// The tag that the kernel took out of a frame.
+fn tag(aux: &libc::tpacket_auxdata) -> Option<[u8; 4]> {
     let valid = aux.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
     let named = aux.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
     let protocol = if named { aux.tp_vlan_tpid } else { VLAN_8021Q };
     let [p0, p1] = protocol.to_be_bytes();
     let [t0, t1] = aux.tp_vlan_tci.to_be_bytes();
     valid.then_some([p0, p1, t0, t1])
+}
+
+fn since_1970(time: libc::timespec) -> Option<Duration> {
+    let seconds = u64::try_from(time.tv_sec).ok()?;
+    let nanos = u32::try_from(time.tv_nsec).ok()?;
+    Duration::from_secs(seconds).checked_add(Duration::from_nanos(nanos.into()))
 }
 
 fn statistics(fd: BorrowedFd<'_>) -> io::Result<libc::tpacket_stats> {

@@ -1,6 +1,6 @@
 use std::io::Write as _;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -78,13 +78,17 @@ fn a_frame_arrives_as_it_was_sent_and_only_at_the_other_end() {
         return;
     };
     let sent = frame(0x88b5, 500);
+    let since_1970 = || SystemTime::UNIX_EPOCH.elapsed().expect("later than 1970");
+    let before = since_1970();
     let (head, rest) = sent.split_at(70);
     a.send(VnetHeader::default(), [head, rest]).expect("room");
-    let (Reception::Frame { header, at }, buffer) = next(&b, 2000) else {
+    let (Reception::Frame { header, at, stamp }, buffer) = next(&b, 2000) else {
         panic!("a frame");
     };
     assert_eq!(header.gso_type, VnetHeader::GSO_NONE);
     assert_eq!(buffer[at], sent);
+    let stamp = stamp.expect("Linux stamps");
+    assert!((before..=since_1970()).contains(&stamp));
     assert_eq!(a.receive(&mut [0; 2000]).expect("up"), Reception::Nothing);
     assert_eq!(b.drops().expect("counters"), PacketDrops::default());
 }
