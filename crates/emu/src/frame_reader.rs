@@ -1,6 +1,7 @@
 //! Frames, read one behind the other into large buffers.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use quictun_sys::{BufferPool, PacketSocket, Reception, VnetHeader};
@@ -16,7 +17,8 @@ pub(crate) struct FrameReader {
 /// What came of reading.
 #[derive(Debug)]
 pub(crate) enum Read {
-    Frame(VnetHeader, Bytes),
+    /// With when it reached the socket, since 1970.
+    Frame(VnetHeader, Bytes, Option<Duration>),
     Lost,
     Nothing,
 }
@@ -36,11 +38,11 @@ impl FrameReader {
             self.buffer = self.pool.take();
         }
         Ok(match socket.receive(&mut self.buffer[..FRAME_MAX])? {
-            Reception::Frame { header, at } => {
+            Reception::Frame { header, at, stamp } => {
                 // Copies by the kernel are quickest to where a cache line begins.
                 let used = at.end.next_multiple_of(ALIGNMENT);
                 let frame = self.buffer.split_to(used).freeze();
-                Read::Frame(header, frame.slice(at))
+                Read::Frame(header, frame.slice(at), stamp)
             }
             Reception::Lost => Read::Lost,
             Reception::Nothing => Read::Nothing,
