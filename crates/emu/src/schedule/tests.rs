@@ -216,3 +216,15 @@ fn beyond_the_limit_nothing_enters() {
     run.schedule.poll_departure(due).expect("due");
     assert_eq!(enter(&mut run), Ok(()));
 }
+
+#[test]
+fn a_run_has_one_mark_and_no_gap() {
+    let run = Run::new(rated(), 1000);
+    let at = run.start;
+    let growing = Growing::new(4, at, true, 1000);
+    let joins = |index, marked| run.schedule.joins(&growing, index, at, marked, 60);
+    assert!(joins(5, true));
+    assert!(!joins(5, false), "another mark");
+    assert!(!joins(6, true), "a gap");
+    assert!(!run.schedule.joins(&growing, 5, at, true, 1), "too long");
+}
