@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use quictun_link::{Counters, LinkConfig};
+use quictun_link::{Counters, LinkConfig, LossAt, Setting};
 use quictun_sys::Promptness;
 
 use crate::counts::Counts;
@@ -126,14 +126,19 @@ impl DirectionAudit {
             promptness,
         } = ran;
         // From what came in and went out, not from what the link says that it did.
-        let by_link = link.sent - link.delivered - link.random;
+        let by_link = link.sent - link.delivered - link.lost();
         let originals_out = counts.segments_out - counts.copies_out;
         let copies_due = link.duplicated - counts.copies_out;
         let waiting = counts.under_way.saturating_sub(copies_due);
-        let transmitted = counts.segments_in.saturating_sub(by_link + waiting);
-        let lost = transmitted.saturating_sub(originals_out);
+        let passed = counts.segments_in.saturating_sub(by_link + waiting);
+        let lost = passed.saturating_sub(originals_out);
+        // Loss in front of the queue meets what the queue would have dropped, too.
+        let transmitted = match config.loss_at {
+            LossAt::Exit => passed,
+            LossAt::Entry => counts.segments_in.saturating_sub(waiting),
+        };
         Self {
-            loss_asked: Some(config.loss),
+            loss_asked: asked(config),
             loss: to_f64(lost) / to_f64(transmitted.max(1)),
             loss_interval: wilson(lost, transmitted, Z_99),
             counts,
@@ -185,6 +190,16 @@ impl DirectionAudit {
     }
 }
 
+/// The share that should be lost, if packets are lost independently of each other and of time: only then does
+/// the interval around what was found say anything.
+fn asked(config: &LinkConfig) -> Option<f64> {
+    let changes = config
+        .changes
+        .iter()
+        .any(|change| matches!(change.to, Setting::Loss(_)));
+    (config.bursts.is_none() && !changes).then_some(config.loss)
+}
+
 impl fmt::Display for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "up    {}", self.up)?;
@@ -226,6 +241,8 @@ impl fmt::Display for DirectionAudit {
         let link = &self.link;
         for (what, count) in [
             ("queue", link.queue_full),
+            ("CoDel", link.codel),
+            ("policer", link.policer),
             ("outage", link.outage),
             ("too long", link.too_long),
         ] {
@@ -297,4 +314,74 @@ impl fmt::Display for Limit {
 
 fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quictun_link::{Change, GilbertElliott};
+
+    /// 1000 packets came, and as many as are left over left.
+    fn audit(config: &LinkConfig, link: Counters) -> DirectionAudit {
+        let counts = Counts {
+            segments_in: 1000,
+            segments_out: link.delivered,
+            ..Counts::default()
+        };
+        let ran = Ran {
+            counts,
+            link,
+            lateness: Lateness::default(),
+            busy: Duration::ZERO,
+            elapsed: Duration::from_secs(1),
+            promptness: Promptness::Usual,
+        };
+        DirectionAudit::new(config, ran)
+    }
+
+    fn counters(queue_full: u64, random: u64, burst: u64) -> Counters {
+        Counters {
+            sent: 1000,
+            delivered: 1000 - queue_full - random - burst,
+            queue_full,
+            random,
+            burst,
+            ..Counters::default()
+        }
+    }
+
+    #[test]
+    fn bursts_count_as_loss_and_are_held_to_no_interval() {
+        let config = LinkConfig {
+            bursts: Some(GilbertElliott::from_mean(0.05, 8.0)),
+            ..LinkConfig::default()
+        };
+        let audit = audit(&config, counters(100, 0, 90));
+        assert_eq!((audit.loss, audit.loss_asked), (0.1, None));
+        assert_eq!(audit.limits(true), []);
+    }
+
+    #[test]
+    fn loss_that_changes_is_held_to_no_interval() {
+        let config = LinkConfig {
+            changes: vec![Change {
+                at: Duration::from_secs(5),
+                to: Setting::Loss(0.5),
+            }],
+            ..LinkConfig::default()
+        };
+        let audit = audit(&config, counters(0, 300, 0));
+        assert_eq!((audit.loss, audit.loss_asked), (0.3, None));
+    }
+
+    #[test]
+    fn loss_behind_the_queue_is_a_share_of_what_passed_it_and_in_front_of_all() {
+        let mut config = LinkConfig {
+            loss: 0.1,
+            ..LinkConfig::default()
+        };
+        assert_eq!(audit(&config, counters(500, 50, 0)).loss, 0.1);
+        config.loss_at = LossAt::Entry;
+        assert_eq!(audit(&config, counters(500, 100, 0)).loss, 0.1);
+    }
 }
