@@ -317,6 +317,10 @@ fn micros(time: Duration) -> f64 {
 }
 
 #[cfg(test)]
+#[expect(
+    clippy::float_cmp,
+    reason = "quotients of small numbers, divided alike"
+)]
 mod tests {
     use super::*;
     use quictun_link::{Change, GilbertElliott};
