@@ -15,7 +15,7 @@ const CHUNK: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends from the near side to the far one with TCP alone, for `warm_up` and then for `duration`: bit/s of
-/// the latter. A kernel that lacks the congestion control takes its own.
+/// the latter.
 pub(super) fn tcp(
     world: &World,
     congestion: &str,
@@ -51,10 +51,10 @@ pub(super) fn measure(
     duration: Duration,
 ) -> anyhow::Result<u64> {
     let sender = world.near().within(|| TcpStream::connect(to))?;
-    if let Some(name) = congestion
-        && set_tcp_congestion(&sender, name).is_err()
-    {
-        // Such a kernel has its reasons; its default will do.
+    if let Some(name) = congestion {
+        // Another one would make the row say what it does not mean.
+        set_tcp_congestion(&sender, name)
+            .with_context(|| format!("TCP with {name} (`modprobe tcp_{name}` as root)"))?;
     }
     let (receiver, _) = listener.accept()?;
     for stream in [&sender, &receiver] {

@@ -201,9 +201,13 @@ static CALIBRATION: Section = Section {
         ),
         Opt::one("delay", "TIME", "10ms", "Delay one way"),
         Opt::one("duration", "TIME", "1s", "How long each rate is tried"),
-        Opt::one("json", "FILE", "", "Write the table here, as JSON"),
+        TABLE,
     ],
 };
+
+const EACH_DURATION: Opt = Opt::one("duration", "TIME", "5s", "What counts of each run");
+const RUNS: Opt = Opt::one("runs", "N", "3", "Runs of each cell; the median counts");
+const TABLE: Opt = Opt::one("json", "FILE", "", "Write the table here, as JSON");
 
 static COMPARISON: Section = Section {
     heading: "Comparison",
@@ -221,9 +225,9 @@ static COMPARISON: Section = Section {
             "What crosses them: tunnel, cubic (TCP alone), or both",
         )
         .choices(&["tunnel", "cubic"]),
-        Opt::one("duration", "TIME", "5s", "What counts of each run"),
-        Opt::one("runs", "N", "3", "Runs of each cell; the median counts"),
-        Opt::one("json", "FILE", "", "Write the table here, as JSON"),
+        EACH_DURATION,
+        RUNS,
+        TABLE,
     ],
 };
 
@@ -243,9 +247,9 @@ static UNITS: Section = Section {
             "What crosses them: cubic (TCP alone), tunnel, or both",
         )
         .choices(&["cubic", "tunnel"]),
-        Opt::one("duration", "TIME", "5s", "What counts of each run"),
-        Opt::one("runs", "N", "3", "Runs of each; the median counts"),
-        Opt::one("json", "FILE", "", "Write the table here, as JSON"),
+        EACH_DURATION,
+        RUNS,
+        TABLE,
     ],
 };
 
