@@ -2,15 +2,13 @@
 
 use std::io;
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use quictun_link::{Counters, Link, LinkConfig};
+use quictun_link::{Link, LinkConfig};
 use quictun_sys::{PacketSocket, Promptness, be_prompt};
 
 use crate::audit::{Audit, DirectionAudit};
-use crate::counts::Counts;
 use crate::relay::{Ran, Relay};
 use crate::schedule::Schedule;
 use crate::stop::Stop;
@@ -73,34 +71,12 @@ pub struct Emulator {
     near: PacketSocket,
     far: PacketSocket,
     plan: Plan,
-    live: Live,
-}
-
-/// What an emulator has done so far, while it runs.
-#[derive(Clone, Debug, Default)]
-pub struct Live(Arc<[Mutex<(Counts, Counters)>; 2]>);
-
-impl Live {
-    /// Up and down: what passed, and what the link decided.
-    pub fn counts(&self) -> [(Counts, Counters); 2] {
-        [0, 1].map(|way: usize| self.0[way].lock().map(|now| *now).unwrap_or_default())
-    }
 }
 
 impl Emulator {
     /// A link between the devices behind two sockets.
     pub fn new(near: PacketSocket, far: PacketSocket, plan: Plan) -> Self {
-        Self {
-            near,
-            far,
-            plan,
-            live: Live::default(),
-        }
-    }
-
-    /// What it has done, to be asked at any time.
-    pub fn live(&self) -> Live {
-        self.live.clone()
+        Self { near, far, plan }
     }
 
     /// Runs until told to stop. What is under way then is lost.
@@ -129,7 +105,7 @@ impl Emulator {
             let relay = Relay::new(sockets, stop, schedule, start);
             Ran {
                 promptness,
-                ..relay.run(&self.live.0[way])
+                ..relay.run()
             }
         };
         let ran = thread::scope(|scope| {

@@ -13,7 +13,7 @@
 //! # Order of use
 //!
 //! 1. Open a [`PacketSocket`](quictun_sys::PacketSocket) on either end, in a namespace whose own stack is silent.
-//! 2. [`Emulator::new`] with a [`Plan`]; keep [`Emulator::live`] to look at it while it runs.
+//! 2. [`Emulator::new`] with a [`Plan`].
 //! 3. [`Emulator::run`] blocks until [`Stop::stop`], and returns an [`Audit`] that says whether it can be believed.
 //!
 //! A [`World`] has the networks for it, [`Running`] is an emulator at work in one, and [`FirstProcess`] runs commands
@@ -40,7 +40,7 @@ pub mod check;
 
 pub use audit::{Audit, BUSY, DirectionAudit, LATE, Limit, Verdict};
 pub use counts::{Counts, Unintended};
-pub use emulator::{Emulator, Live, LossUnit, Plan};
+pub use emulator::{Emulator, LossUnit, Plan};
 pub use first_process::{FirstProcess, Outcome};
 pub use lateness::Lateness;
 pub use running::Running;

@@ -1,7 +1,6 @@
 //! One direction, in real time.
 
 use std::io;
-use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use quictun_link::Counters;
@@ -69,16 +68,13 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Runs until told to stop; `live` is kept up to date.
-    pub(crate) fn run(mut self, live: &Mutex<(Counts, Counters)>) -> Ran {
+    /// Runs until told to stop.
+    pub(crate) fn run(mut self) -> Ran {
         let start = Instant::now();
         let mut stopped = false;
         while !stopped {
             self.send_due();
             let more = self.receive();
-            if let Ok(mut live) = live.lock() {
-                *live = (self.counts(), self.schedule.link().counters());
-            }
             stopped = self.wait(more);
         }
         Ran {
