@@ -17,7 +17,7 @@
 //! 3. [`Emulator::run`] blocks until [`Stop::stop`], and returns an [`Audit`] that says whether it can be believed.
 //!
 //! A [`World`] has the networks for it, [`Running`] is an emulator at work in one, and [`FirstProcess`] runs commands
-//! at its two sides.
+//! at its two sides. [`KernelLink`] is the kernel's own emulation in place of an emulator.
 #![forbid(unsafe_code)]
 
 mod audit;
@@ -27,6 +27,7 @@ mod first_process;
 mod frame;
 mod frame_reader;
 mod interval;
+mod kernel;
 mod lateness;
 mod relay;
 mod running;
@@ -42,6 +43,7 @@ pub use audit::{Audit, BUSY, DirectionAudit, LATE, Limit, Verdict};
 pub use counts::{Counts, Unintended};
 pub use emulator::{Emulator, LossUnit, Plan};
 pub use first_process::{FirstProcess, Outcome};
+pub use kernel::{KernelAudit, KernelError, KernelLink};
 pub use lateness::Lateness;
 pub use running::Running;
 pub use stop::Stop;

@@ -10,6 +10,7 @@
 //! | [`inherited_fds`] | sockets that a service manager opened for us (socket activation) |
 //! | [`NetNamespace`], [`Network`], [`set_sysctl`] | networks of our own: cables, addresses, routes |
 //! | [`be_prompt`] | a thread that runs soon after it is woken |
+//! | [`Netem`], [`TokenBucket`], [`Discipline`] | what the kernel does to packets that leave a device |
 //! | [`PacketSocket`] | super-packets of a network device, whole |
 //! | [`raise_nofile_limit`] | as many open descriptors as we are allowed |
 //! | [`Signals`], [`with_default_signals`] | signals one by one, without handlers |
@@ -27,6 +28,7 @@ mod network;
 mod nofile;
 mod packet_socket;
 mod prompt;
+mod queueing;
 mod signals;
 mod socket_buffer;
 mod socket_option;
@@ -41,5 +43,6 @@ pub use network::{CableEnd, Family, Network, set_sysctl};
 pub use nofile::{NofileLimit, raise_nofile_limit};
 pub use packet_socket::{PacketDrops, PacketSocket, Reception, VnetHeader};
 pub use prompt::{Promptness, be_prompt};
+pub use queueing::{Discipline, Netem, TokenBucket};
 pub use signals::{Came, Signals, with_default_signals};
 pub use socket_buffer::{BufferSide, socket_buffer_force};

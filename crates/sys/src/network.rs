@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, socket};
 
@@ -12,7 +13,7 @@ use crate::net_namespace::NetNamespace;
 use crate::netlink::{Netlink, Request, attributes, u32_at};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 /// `struct ifinfomsg`.
 const DEVICE_HEADER: usize = 16;
@@ -92,6 +93,26 @@ impl Network {
         self.netlink.ask(request)
     }
 
+    /// Joins devices to one network with a bridge that is on at once. They keep their addresses, and should have none.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` where the name is taken; `NotFound` where a device is missing; `Unsupported` where the kernel
+    /// has no bridges.
+    pub fn add_bridge(&mut self, name: &str, devices: &[&str]) -> io::Result<()> {
+        let request = Request::new(libc::RTM_NEWLINK, CREATE, &[0; DEVICE_HEADER])
+            .with_text(libc::IFLA_IFNAME, name)
+            .nested(libc::IFLA_LINKINFO, |info| {
+                info.with_text(libc::IFLA_INFO_KIND, "bridge")
+            });
+        self.netlink.ask(request)?;
+        let bridge = self.index(name)?;
+        for device in devices {
+            self.set_number(device, libc::IFLA_MASTER, bridge)?;
+        }
+        self.set_up(name)
+    }
+
     /// Removes a device, and with one end of a cable the other.
     ///
     /// # Errors
@@ -138,8 +159,18 @@ impl Network {
         self.set_number(name, gro, bytes)
     }
 
-    fn index(&self, name: &str) -> io::Result<u32> {
-        Ok(name_to_index(&self.names, name)?)
+    pub(crate) fn netlink(&mut self) -> &mut Netlink {
+        &mut self.netlink
+    }
+
+    pub(crate) fn index(&self, name: &str) -> io::Result<u32> {
+        name_to_index(&self.names, name).map_err(|error| match error {
+            Errno::NODEV => io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("there is no device {name:?}"),
+            ),
+            other => other.into(),
+        })
     }
 
     fn set_number(&mut self, name: &str, attribute: u16, value: u32) -> io::Result<()> {

@@ -1,14 +1,16 @@
 //! `quictun link check`: what crosses the same links in virtual time and in real time, side by side.
 //!
 //! A cell is a link and a kind of traffic. In virtual time the tunnel is its own engine, and TCP the reference
-//! of the simulator; in real time they are the programs and the kernel, and the link is the emulator's. Where
-//! the two agree, either can be believed; where they do not, the row says so.
+//! of the simulator; in real time they are the programs and the kernel, and the link is the emulator's, and once
+//! more the kernel's own where it has one. Where they agree, any can be believed; where they do not, the row says so.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use quictun_emu::{Audit, LossUnit, Plan, Running, Verdict, World, WorldPlan};
+use quictun_emu::{
+    Audit, KernelError, KernelLink, LossUnit, Plan, Running, Verdict, World, WorldPlan,
+};
 use quictun_link::units::{Delay, Rate, Share};
 use quictun_link::{LinkConfig, Queue, overhead};
 use quictun_sim::{Cell, Direction, Tcp, Traffic, predict};
@@ -16,7 +18,7 @@ use quictun_sys::Inside;
 use serde::Serialize;
 
 use super::tunnel::Tunnel;
-use super::{Checking, bulk, report};
+use super::{Backend, Checking, bulk, report};
 use crate::exit;
 
 /// Packets and streams as the links of all cells carry them.
@@ -144,25 +146,32 @@ struct Row {
     ratio: f64,
     agrees: bool,
     emulator_ok: bool,
+    /// The same across a link of the kernel's.
+    kernel_bit_per_s: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
 struct Table {
     rows: Vec<Row>,
     agree: usize,
+    /// Why the kernel emulates no link, or not all of them.
+    kernel_missing: Option<String>,
 }
 
-const HEADING: &str = "      rate      RTT    loss  load       virtual      real   real/virtual
-                                         Mbit/s    Mbit/s
+const HEADING: &str =
+    "      rate      RTT    loss  load       virtual  emulator  /virtual    kernel  /virtual
+                                         Mbit/s    Mbit/s              Mbit/s
 ";
 
 /// Runs it. Every row is printed as soon as it is known.
 pub(super) fn run(plan: &Checking, _inside: Inside) -> anyhow::Result<()> {
     exit::print(HEADING)?;
     let mut rows = Vec::new();
+    let mut kernel_missing = None;
     for &cell in &plan.cells {
         for &load in &plan.loads {
-            let row = row(plan, cell, load).with_context(|| format!("at {}", name(cell)))?;
+            let row = row(plan, cell, load, &mut kernel_missing)
+                .with_context(|| format!("at {}", name(cell)))?;
             exit::print(&line(cell, &row))?;
             rows.push(row);
         }
@@ -173,8 +182,16 @@ pub(super) fn run(plan: &Checking, _inside: Inside) -> anyhow::Result<()> {
         rows.len(),
         TOLERANCE * 100.0
     ))?;
+    if let Some(why) = &kernel_missing {
+        exit::print(&format!("no figure of the kernel's own emulation: {why}\n"))?;
+    }
     if let Some(path) = &plan.json {
-        report::write(path, &Table { rows, agree })?;
+        let table = Table {
+            rows,
+            agree,
+            kernel_missing,
+        };
+        report::write(path, &table)?;
     }
     Ok(())
 }
@@ -188,16 +205,21 @@ pub(super) fn name(cell: CheckCell) -> String {
     )
 }
 
-#[expect(clippy::cast_precision_loss, reason = "rates far below 2^53")]
 fn line(cell: CheckCell, row: &Row) -> String {
-    let mbit = |rate: u64| rate as f64 / 1e6;
+    let kernel = row.kernel_bit_per_s.map_or_else(
+        || format!("{:>10} {:>9}", "-", "-"),
+        |rate| {
+            let ratio = over(rate, row.virtual_bit_per_s);
+            format!("{:>10.1} {ratio:>9.3}", mbit(rate))
+        },
+    );
     let note = match (row.emulator_ok, row.agrees) {
         (true, true) => "",
         (true, false) => "  differs",
         (false, _) => "  emulator-limited",
     };
     format!(
-        "{:>10} {:>8} {:>7}  {:<7} {:>10.1} {:>9.1} {:>14.3}{note}\n",
+        "{:>10} {:>8} {:>7}  {:<7} {:>10.1} {:>9.1} {:>9.3}{kernel}{note}\n",
         Rate(cell.rate).to_string(),
         Delay(cell.round_trip).to_string(),
         Share(cell.loss).to_string(),
@@ -209,18 +231,33 @@ fn line(cell: CheckCell, row: &Row) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates far below 2^53")]
-fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
+fn mbit(rate: u64) -> f64 {
+    rate as f64 / 1e6
+}
+
+fn over(rate: u64, other: u64) -> f64 {
+    mbit(rate) / mbit(other.max(1))
+}
+
+fn row(
+    plan: &Checking,
+    cell: CheckCell,
+    load: Load,
+    kernel_missing: &mut Option<String>,
+) -> anyhow::Result<Row> {
     let mut predictions = Vec::new();
     let mut runs = Vec::new();
+    let mut by_kernel = Vec::new();
     let mut emulator_ok = true;
     for seed in 1..=u64::from(plan.runs) {
         predictions.push(predicted(plan, cell, load, seed)?);
         let (rate, audit) = real(plan, cell, load, seed, LossUnit::Segment)?;
         runs.push(rate);
         emulator_ok &= audit.verdict() == Verdict::Ok;
+        by_kernel.extend(across_kernel(plan, cell, load, seed, kernel_missing)?);
     }
     let (virtual_rate, real_rate) = (median(&predictions), median(&runs));
-    let ratio = real_rate as f64 / (virtual_rate.max(1)) as f64;
+    let ratio = over(real_rate, virtual_rate);
     Ok(Row {
         rate_bit_per_s: cell.rate * 8,
         round_trip_us: u64::try_from(cell.round_trip.as_micros()).unwrap_or(u64::MAX),
@@ -232,6 +269,7 @@ fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
         ratio,
         agrees: (1.0 - TOLERANCE..=1.0 + TOLERANCE).contains(&ratio),
         emulator_ok,
+        kernel_bit_per_s: (!by_kernel.is_empty()).then(|| median(&by_kernel)),
     })
 }
 
@@ -287,23 +325,47 @@ pub(super) fn real(
             loss_unit,
         },
     )?;
-    let rate = match load {
-        Load::Cubic => bulk::tcp(&world, "cubic", cell.warm_up(), plan.duration)?,
-        Load::Tunnel => {
-            let listener = bulk::listen(&world)?;
-            let tunnel = Tunnel::start(&world, listener.local_addr()?)?;
-            let entry = tunnel.entry();
-            let rate = bulk::measure(
-                &world,
-                &listener,
-                entry,
-                None,
-                cell.warm_up(),
-                plan.duration,
-            )?;
-            tunnel.stop()?;
-            rate
-        }
-    };
+    let rate = cross(&world, plan, cell, load)?;
     Ok((rate, running.stop()?))
+}
+
+/// The same across a link of the kernel's; `None`, and why, where it has none.
+fn across_kernel(
+    plan: &Checking,
+    cell: CheckCell,
+    load: Load,
+    seed: u64,
+    missing: &mut Option<String>,
+) -> anyhow::Result<Option<u64>> {
+    let world = World::build(&WorldPlan {
+        offload: Backend::Kernel.offload(),
+        ..WorldPlan::default()
+    })?;
+    match KernelLink::start(&world, [&cell.way(), &cell.way()], seed) {
+        Ok(_) => cross(&world, plan, cell, load).map(Some),
+        Err(why @ KernelError::Missing { .. }) => {
+            *missing = Some(why.to_string());
+            Ok(None)
+        }
+        Err(why) => Err(why.into()),
+    }
+}
+
+/// Sends the load across whatever link is there: bit/s.
+fn cross(world: &World, plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<u64> {
+    if load == Load::Cubic {
+        return bulk::tcp(world, "cubic", cell.warm_up(), plan.duration);
+    }
+    let listener = bulk::listen(world)?;
+    let tunnel = Tunnel::start(world, listener.local_addr()?)?;
+    let rate = bulk::measure(
+        world,
+        &listener,
+        tunnel.entry(),
+        None,
+        cell.warm_up(),
+        plan.duration,
+    )?;
+    tunnel.stop()?;
+    Ok(rate)
 }

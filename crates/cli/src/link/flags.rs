@@ -157,6 +157,14 @@ static WORLD: Section = Section {
             "Run this (sh -c) at the far side, in a network of its own",
         )
         .key("far.command"),
+        Opt::one(
+            "backend",
+            "WHO",
+            "emulator",
+            "Who emulates: emulator (this program) or kernel (netem and TBF); see below",
+        )
+        .choices(&["emulator", "kernel"])
+        .key("backend"),
         Opt::one("seed", "N", "1", "The same seed loses the same packets").key("seed"),
         Opt::one(
             "mtu",
@@ -168,8 +176,8 @@ static WORLD: Section = Section {
         Opt::one(
             "offload",
             "WHO",
-            "full",
-            "Who cuts streams into packets: full, receive or none; see below",
+            "",
+            "Who cuts streams into packets: full (unset), receive or none; see below",
         )
         .choices(&["full", "receive", "none"])
         .key("offload"),

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use quictun_emu::{LossUnit, Offload, Plan};
+use quictun_emu::{KernelLink, LossUnit, Offload, Plan};
 use quictun_link::LinkConfig;
 use quictun_sys::{Came, Inside, Side, contain};
 use rustix::process::Signal;
@@ -21,6 +21,7 @@ use crate::options::{self, Section};
 use plan_file::PlanFile;
 
 mod artefact;
+mod backend;
 mod bulk;
 mod calibrate;
 mod check;
@@ -32,6 +33,7 @@ mod session;
 mod tunnel;
 mod ways;
 
+pub use backend::Backend;
 pub use check::{CheckCell, Load};
 pub(crate) use privilege::explain;
 
@@ -61,6 +63,8 @@ pub enum Action {
 pub struct Session {
     /// From near to far, and back.
     pub ways: [LinkConfig; 2],
+    /// Who emulates it.
+    pub backend: Backend,
     /// Decides what is lost.
     pub seed: u64,
     /// Wire time within which packets are delivered together.
@@ -214,12 +218,27 @@ fn session(
         ("receive", Offload::Receive),
         ("none", Offload::None),
     ];
+    let ways = ways::both(&layers)?;
+    let backend = [("emulator", Backend::Emulator), ("kernel", Backend::Kernel)];
+    let backend = layers.choice("backend", &backend)?;
+    if backend == Backend::Kernel {
+        for way in &ways {
+            KernelLink::check(way)
+                .map_err(|why| layers.fault("backend", format!("{why}: leave that out, or --backend")))?;
+        }
+    }
+    let offload = if layers.is_given("offload") {
+        layers.choice("offload", &offload)?
+    } else {
+        backend.offload()
+    };
     Ok(Action::Session(Box::new(Session {
-        ways: ways::both(&layers)?,
+        ways,
+        backend,
         seed: layers.number("seed", 0..=u64::MAX)?,
         coalesce,
         mtu: ways::mtu(&layers)?,
-        offload: layers.choice("offload", &offload)?,
+        offload,
         near,
         far: layers.text("far"),
         time_limit: layers.optional("time-limit", ways::time)?,

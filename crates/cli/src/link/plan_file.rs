@@ -21,6 +21,7 @@ pub(super) struct PlanFile {
     /// `[near]`: what runs behind the link.
     #[serde(skip_serializing)]
     pub(super) near: NearTable,
+    backend: Option<Text>,
     seed: Option<Text>,
     mtu: Option<Text>,
     offload: Option<Text>,

@@ -1,4 +1,4 @@
-//! The report of a session as JSON: what was asked for, and what the emulator achieved.
+//! The report of a session as JSON: what was asked for, and what came of it.
 //!
 //! Times are in microseconds, rates in bit/s of IP packets.
 
@@ -6,10 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use quictun_emu::{Audit, DirectionAudit, Verdict};
+use quictun_emu::{Audit, DirectionAudit, KernelAudit, Verdict};
 use serde::Serialize;
 
 use super::Session;
+use super::backend::Account;
 
 /// Rises when a key changes its meaning.
 const VERSION: u32 = 1;
@@ -21,8 +22,33 @@ pub(super) struct Report {
     seed: u64,
     exit_code: u8,
     asked: Ways<String>,
+    backend: &'static str,
     #[serde(flatten)]
-    outcome: Outcome,
+    outcome: Achieved,
+}
+
+/// What whoever emulated the link has to say.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Achieved {
+    Emulator(Box<Outcome>),
+    Kernel(KernelOutcome),
+}
+
+/// What the kernel says that it did.
+#[derive(Debug, Serialize)]
+struct KernelOutcome {
+    verdict: &'static str,
+    disciplines: Ways<Vec<Discipline>>,
+}
+
+/// One of the kernel's queueing disciplines; bytes include Ethernet headers.
+#[derive(Debug, Serialize)]
+struct Discipline {
+    kind: String,
+    packets_out: u64,
+    bytes_out: u64,
+    dropped: u64,
 }
 
 /// What the emulator achieved.
@@ -77,7 +103,7 @@ struct Drops {
 }
 
 impl Report {
-    pub(super) fn new(plan: &Session, audit: &Audit, exit_code: u8) -> Self {
+    pub(super) fn new(plan: &Session, account: &Account, exit_code: u8) -> Self {
         let [up, down] = &plan.ways;
         Self {
             version: VERSION,
@@ -87,7 +113,35 @@ impl Report {
                 up: up.to_string(),
                 down: down.to_string(),
             },
-            outcome: Outcome::new(audit),
+            backend: match account {
+                Account::Emulator(_) => "emulator",
+                Account::Kernel(_) => "kernel",
+            },
+            outcome: match account {
+                Account::Emulator(audit) => Achieved::Emulator(Box::new(Outcome::new(audit))),
+                Account::Kernel(audit) => Achieved::Kernel(KernelOutcome::new(audit)),
+            },
+        }
+    }
+}
+
+impl KernelOutcome {
+    fn new(audit: &KernelAudit) -> Self {
+        let all = |disciplines: &[quictun_sys::Discipline]| {
+            let each = |discipline: &quictun_sys::Discipline| Discipline {
+                kind: discipline.kind.clone(),
+                packets_out: discipline.packets,
+                bytes_out: discipline.bytes,
+                dropped: discipline.dropped,
+            };
+            disciplines.iter().map(each).collect()
+        };
+        Self {
+            verdict: "none",
+            disciplines: Ways {
+                up: all(&audit.up),
+                down: all(&audit.down),
+            },
         }
     }
 }

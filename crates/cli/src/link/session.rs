@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use quictun_emu::{FarSide, FirstProcess, Outcome, Running, World, WorldPlan};
+use quictun_emu::{FarSide, FirstProcess, Outcome, World, WorldPlan};
 use quictun_sys::{Inside, NetNamespace, Rights};
 use rustix::process::Signal;
 
@@ -45,19 +45,18 @@ pub(super) fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
         mtu: plan.mtu,
         segment_limit: None,
     })?;
-    let running =
-        Running::start(&world, super::emulation(plan)).context("starting the emulator")?;
+    let emulated = plan.backend.start(&world, super::emulation(plan))?;
     introduce(plan, &world, far);
     let code = commands(plan, &world, &mut first);
     let ended = first.end_all(GRACE);
-    let audit = running.stop().context("the emulator")?;
+    let account = emulated.stop(&world)?;
     let code = code?;
     ended?;
     say(&format!(
-        "{PROGRAM}: ended with {code}; what the link did:\n{audit}"
+        "{PROGRAM}: ended with {code}; what the link did:\n{account}"
     ));
     if let Some(path) = &plan.json {
-        report::write(path, &Report::new(plan, &audit, code))?;
+        report::write(path, &Report::new(plan, &account, code))?;
     }
     Ok(code)
 }

@@ -147,6 +147,44 @@ fn a_plan_runs_both_sides_and_reports() -> Result<()> {
     })
 }
 
+#[test]
+fn the_kernels_own_emulation_is_used_where_there_is_one() -> Result<()> {
+    isolated(|| {
+        let test = "the_kernels_own_emulation_is_used_where_there_is_one";
+        program::installed("nc", "netcat-openbsd")?;
+        let dir = tempfile::tempdir()?;
+        let report = dir.path().join("report.json");
+        let kernel = |arguments: &[&str]| -> Result<_> {
+            let mut command = shell(&["--backend", "kernel", "--rate", "50mbit"])?;
+            command.arg("--json").arg(&report).args(arguments);
+            command.args(["--far", "exec nc -l 7777 > /dev/null", "--", "sh", "-c"]);
+            let send = "head -c 1000000 /dev/zero | nc -N $QUICTUN_FAR 7777";
+            let output = command.arg(send).output()?;
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            Ok((output.status.code(), said))
+        };
+        let missing = |said: &str| said.contains("this kernel has no ");
+
+        let (code, said) = kernel(&["--codel", "5ms:100ms"])?;
+        ensure!(code == Some(2) && said.contains("no CoDel"), "{said}");
+        for (arguments, kind) in [(&[][..], "tbf"), (&["--delay", "5ms"], "netem")] {
+            let (code, said) = kernel(arguments)?;
+            if code == Some(1) && missing(&said) {
+                skip(test, said.trim());
+                continue;
+            }
+            ensure!(code == Some(0), "{said}");
+            ensure!(said.contains("verdict: none"), "{said}");
+            let report: serde_json::Value = serde_json::from_str(&fs::read_to_string(&report)?)?;
+            let up = &report["disciplines"]["up"][0];
+            ensure!(up["kind"] == kind, "{report}");
+            // A megabyte in packets of 1500 bytes: they were counted, and were not pieces of 64 KiB.
+            ensure!(up["packets_out"].as_u64() > Some(680), "{report}");
+        }
+        Ok(())
+    })
+}
+
 /// Starts three sleepers in all the ways in which processes get away, and ends the session with `end`.
 fn nothing_is_left_after(end: impl FnOnce(&Program) -> Result<()>) -> Result<()> {
     let line = format!("(sleep {MARK} &) ; setsid sleep {MARK} & sleep {MARK}");

@@ -1,0 +1,104 @@
+use super::*;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+
+use quictun_link::{Codel, overhead};
+
+use crate::{Offload, WorldPlan};
+
+fn way() -> LinkConfig {
+    LinkConfig {
+        rate: Some(12_500_000),
+        overhead: overhead::ETHERNET,
+        queue: Queue::Packets(100),
+        mtu: 1500,
+        ..LinkConfig::default()
+    }
+}
+
+#[test]
+fn a_rate_is_a_bucket_and_nothing_else() {
+    let found = disciplines(&way(), 7).expect("a rate");
+    let bucket = TokenBucket {
+        rate: 12_500_000,
+        overhead: 24,
+        burst: 12_500,
+        limit: 153_800,
+    };
+    let expected = Disciplines {
+        netem: None,
+        bucket: Some(bucket),
+    };
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn delay_and_loss_are_for_netem() {
+    let delay = Duration::from_millis(20);
+    let way = LinkConfig {
+        delay,
+        loss: 0.01,
+        ..LinkConfig::default()
+    };
+    let found = disciplines(&way, 7).expect("delay and loss");
+    assert_eq!(found.bucket, None);
+    let netem = found.netem.expect("netem");
+    assert_eq!((netem.delay, netem.loss, netem.seed), (delay, 0.01, 7));
+}
+
+#[test]
+fn what_the_kernel_cannot_do_is_named() {
+    let codel = LinkConfig {
+        codel: Some(Codel::default()),
+        ..way()
+    };
+    let bare = LinkConfig {
+        overhead: overhead::NONE,
+        ..way()
+    };
+    for (way, word) in [(codel, "CoDel"), (bare, "14 bytes")] {
+        let error = disciplines(&way, 1).expect_err("not in the kernel");
+        assert!(error.to_string().contains(word), "{error}");
+    }
+}
+
+#[test]
+fn what_crosses_a_kernels_link_is_counted_there() {
+    let test = "kernel::tests::what_crosses_a_kernels_link_is_counted_there";
+    if !crate::world::tests::permitted(test) {
+        return;
+    }
+    let world = World::build(&WorldPlan {
+        offload: Offload::None,
+        ..WorldPlan::default()
+    })
+    .expect("a world");
+    let link = match KernelLink::start(&world, [&way(), &way()], 1) {
+        Err(KernelError::Missing { kind, .. }) => {
+            let line = format!("SKIPPED {test}: this kernel has no {kind}\n");
+            return io::stderr().write_all(line.as_bytes()).expect("stderr");
+        }
+        link => link.expect("a link"),
+    };
+    let sent = vec![7; 100_000];
+    for address in world.far_addresses() {
+        let listener = world.far().within(|| TcpListener::bind((address, 0)));
+        let listener = listener.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let near = world.near().within(|| TcpStream::connect((address, port)));
+        let mut near = near.expect("the link");
+        let bytes = sent.clone();
+        let sending = std::thread::spawn(move || near.write_all(&bytes));
+        let mut came = Vec::new();
+        let (mut far, _) = listener.accept().expect("a connection");
+        far.read_to_end(&mut came).expect("all of it");
+        sending.join().expect("no panic").expect("connected");
+        assert_eq!(came, sent);
+    }
+    let audit = link.audit(&world).expect("counts");
+    let [up] = &audit.up[..] else {
+        panic!("{audit}");
+    };
+    assert!(up.bytes > 200_000 && up.packets > 136, "{audit}");
+    assert_eq!(audit.down.len(), 1, "{audit}");
+}

@@ -1,0 +1,219 @@
+//! What the kernel does to the packets that leave a device: loss and delay (netem), then rate and queue (TBF).
+
+use std::io;
+use std::time::Duration;
+
+use crate::netlink::{Request, attributes, u32_at};
+use crate::network::Network;
+
+#[cfg(test)]
+mod tests;
+
+/// `struct tcmsg`.
+const HEADER: usize = 20;
+
+/// Longest name of a discipline, without its end: `IFNAMSIZ` holds for them, too.
+const KIND_MAX: usize = 15;
+
+/// Delay and loss. Both happen before the packet meets [`TokenBucket`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Netem {
+    /// How much later packets go on.
+    pub delay: Duration,
+    /// Share lost, 0 to 1. A super-packet is lost as one.
+    pub loss: f64,
+    /// Share that goes on twice, 0 to 1.
+    pub duplicate: f64,
+    /// Packets that may be under way; more are dropped.
+    pub limit: u32,
+    /// Decides what is lost, from Linux 6.6 on.
+    pub seed: u64,
+}
+
+/// A rate, and what may wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    /// Bytes per second.
+    pub rate: u64,
+    /// Bytes that each packet takes beyond its Ethernet header.
+    pub overhead: u16,
+    /// Bytes that may go at once after a pause.
+    pub burst: u32,
+    /// Bytes that may wait.
+    pub limit: u32,
+}
+
+/// What a discipline did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Discipline {
+    /// `netem` or `tbf`.
+    pub kind: String,
+    /// Bytes that left, their Ethernet headers included.
+    pub bytes: u64,
+    /// Packets that left; a super-packet counts as many as are in it.
+    pub packets: u64,
+    /// Packets dropped; of a discipline with another inside, also those that the inner one dropped.
+    pub dropped: u64,
+}
+
+impl Network {
+    /// Has the kernel treat what leaves a device so. Once for each device.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is no such device or the kernel has no such discipline; its refusal.
+    pub fn shape(
+        &mut self,
+        device: &str,
+        netem: Option<&Netem>,
+        bucket: Option<&TokenBucket>,
+    ) -> io::Result<()> {
+        let index = self.index(device)?;
+        let mut parent = TC_H_ROOT;
+        if let Some(netem) = netem {
+            let options = |request: Request| {
+                request
+                    .raw(&netem_options(netem))
+                    .with(TCA_NETEM_LATENCY64, &nanos(netem.delay).to_ne_bytes())
+                    .with(TCA_NETEM_PRNG_SEED, &netem.seed.to_ne_bytes())
+            };
+            self.add_discipline(index, "netem", parent, NETEM_HANDLE, options)?;
+            parent = NETEM_HANDLE | 1;
+        }
+        if let Some(bucket) = bucket {
+            let options = |request: Request| {
+                request
+                    .with(TCA_TBF_PARMS, &bucket_options(bucket))
+                    .with(TCA_TBF_RATE64, &bucket.rate.to_ne_bytes())
+                    .with_u32(TCA_TBF_BURST, bucket.burst)
+            };
+            self.add_discipline(index, "tbf", parent, BUCKET_HANDLE, options)?;
+        }
+        Ok(())
+    }
+
+    /// What the disciplines of a device did until now.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is no such device; the system's.
+    pub fn disciplines(&mut self, device: &str) -> io::Result<Vec<Discipline>> {
+        let index = self.index(device)?;
+        let mut all = Vec::new();
+        let request = Request::new(libc::RTM_GETQDISC, 0, &header(index, 0, 0));
+        // The kernel lists those of all devices, whatever is asked for.
+        self.netlink().dump(request, |kind, content| {
+            if kind == libc::RTM_NEWQDISC && u32_at(content, 4) == Some(index) {
+                all.extend(discipline(content));
+            }
+        })?;
+        Ok(all)
+    }
+
+    fn add_discipline(
+        &mut self,
+        index: u32,
+        kind: &str,
+        parent: u32,
+        handle: u32,
+        options: impl FnOnce(Request) -> Request,
+    ) -> io::Result<()> {
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        let request = Request::new(libc::RTM_NEWQDISC, flags, &header(index, parent, handle))
+            .with_text(libc::TCA_KIND, kind)
+            .nested(libc::TCA_OPTIONS, options);
+        self.netlink().ask(request)
+    }
+}
+
+// Missing from the libc crate, or there as another type.
+const TC_H_ROOT: u32 = u32::MAX;
+const TCA_STATS_BASIC: u16 = 1;
+const TCA_STATS_QUEUE: u16 = 3;
+const TCA_NETEM_LATENCY64: u16 = 10;
+const TCA_NETEM_PRNG_SEED: u16 = 14;
+const TCA_TBF_PARMS: u16 = 1;
+const TCA_TBF_RATE64: u16 = 4;
+const TCA_TBF_BURST: u16 = 6;
+
+/// `1:`, whose only class is `1:1`.
+const NETEM_HANDLE: u32 = 1 << 16;
+
+/// `2:`.
+const BUCKET_HANDLE: u32 = 2 << 16;
+
+/// How lengths are counted: `TC_LINKLAYER_ETHERNET`. Without it the kernel wants a table of times.
+const ETHERNET: u8 = 1;
+
+fn header(index: u32, parent: u32, handle: u32) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[8..12].copy_from_slice(&handle.to_ne_bytes());
+    header[12..16].copy_from_slice(&parent.to_ne_bytes());
+    header
+}
+
+/// `struct tc_netem_qopt`: latency in ticks (an attribute says it better), limit, loss, gap, duplicate, jitter.
+fn netem_options(netem: &Netem) -> [u8; 24] {
+    let mut options = [0; 24];
+    options[4..8].copy_from_slice(&netem.limit.to_ne_bytes());
+    options[8..12].copy_from_slice(&of_all(netem.loss).to_ne_bytes());
+    options[16..20].copy_from_slice(&of_all(netem.duplicate).to_ne_bytes());
+    options
+}
+
+/// `struct tc_tbf_qopt`: two `struct tc_ratespec` (the second, of a peak rate, is not used), limit, and the burst
+/// as a time (an attribute says it better).
+fn bucket_options(bucket: &TokenBucket) -> [u8; 36] {
+    let mut options = [0; 36];
+    options[1] = ETHERNET;
+    options[2..4].copy_from_slice(&bucket.overhead.to_ne_bytes());
+    // A rate beyond 32 bits is in an attribute; this one has to be all ones then.
+    let rate = u32::try_from(bucket.rate).unwrap_or(u32::MAX);
+    options[8..12].copy_from_slice(&rate.to_ne_bytes());
+    options[24..28].copy_from_slice(&bucket.limit.to_ne_bytes());
+    options
+}
+
+/// A share as the kernel counts it.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float cast saturates"
+)]
+fn of_all(share: f64) -> u32 {
+    (share * f64::from(u32::MAX)).round() as u32
+}
+
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// The discipline in a message about one.
+fn discipline(content: &[u8]) -> Option<Discipline> {
+    let content = content.get(HEADER..)?;
+    let find = |wanted| {
+        attributes(content)
+            .find(|(kind, _)| *kind == wanted)
+            .map(|(_, value)| value)
+    };
+    let kind = find(libc::TCA_KIND)?.split(|byte| *byte == 0).next()?;
+    let kind = kind.get(..KIND_MAX.min(kind.len()))?;
+    let mut found = Discipline {
+        kind: String::from_utf8_lossy(kind).into_owned(),
+        ..Discipline::default()
+    };
+    for (kind, value) in attributes(find(libc::TCA_STATS2).unwrap_or_default()) {
+        match kind {
+            // struct gnet_stats_basic: bytes (64 bits), packets.
+            TCA_STATS_BASIC => {
+                found.bytes = u64::from_ne_bytes(value.get(..8)?.try_into().ok()?);
+                found.packets = u32_at(value, 8)?.into();
+            }
+            // struct gnet_stats_queue: packets and bytes that wait, drops.
+            TCA_STATS_QUEUE => found.dropped = u32_at(value, 8)?.into(),
+            _ => {}
+        }
+    }
+    Some(found)
+}
