@@ -31,6 +31,7 @@ mod client_duty;
 mod control;
 mod dial;
 mod flow_log;
+mod gather;
 mod launch;
 mod listener;
 mod mailbox;

@@ -43,6 +43,15 @@ pub(crate) struct Ready {
     pub(crate) failed: bool,
 }
 
+/// What comes before a wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Patience {
+    /// Sleep for so long, whatever happens.
+    pub(crate) asleep: Duration,
+    /// Or poll for so long before sleeping.
+    pub(crate) polling: Duration,
+}
+
 /// An epoll set. Descriptors leave it by being closed.
 pub(crate) struct Poller {
     epoll: OwnedFd,
@@ -127,25 +136,34 @@ impl Poller {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
-    /// Waits until something happens or `until` has come; `None` waits for ever. For the time `spin` it
-    /// polls, then it sleeps.
+    /// Waits until something happens or `until` has come; `None` waits for ever.
     pub(crate) fn wait(
         &mut self,
         until: Option<Instant>,
-        spin: Duration,
+        patience: Patience,
         ready: &mut Vec<Ready>,
     ) -> io::Result<()> {
         let start = Instant::now();
         let left = |now| until.map(|until: Instant| until.saturating_duration_since(now));
+        let at_most = |time: Duration| left(start).map_or(time, |left| left.min(time));
         self.events.clear();
-        let polling = left(start).map_or(spin, |left| left.min(spin));
+        if !patience.asleep.is_zero() {
+            pause(&mut [], at_most(patience.asleep))?;
+            return self.look(left(Instant::now()), ready);
+        }
+        let polling = at_most(patience.polling);
         while self.events.is_empty() && start.elapsed() < polling {
             self.wait_for(Some(Duration::ZERO))?;
             // Who is to answer may be waiting for this very core.
             std::thread::yield_now();
         }
+        self.look(left(Instant::now()), ready)
+    }
+
+    /// Returns what has been found, or waits for something.
+    fn look(&mut self, left: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()> {
         if self.events.is_empty() {
-            self.wait_for(left(Instant::now()))?;
+            self.wait_for(left)?;
         }
         ready.clear();
         ready.extend(self.events.iter().map(|event| {
@@ -176,11 +194,15 @@ impl Poller {
     /// Sleeps until the set has something, or for this long. `epoll_wait` counts in milliseconds, and a
     /// sender paced at 600 Mbit/s has fifty packets due by the next one.
     fn sleep(&self, timeout: Duration) -> io::Result<()> {
-        let mut set = [PollFd::new(&self.epoll, PollFlags::IN)];
-        match rustix::event::poll(&mut set, Some(&timespec(timeout))) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        pause(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)
+    }
+}
+
+/// Sleeps until one of these has something, or for this long.
+fn pause(set: &mut [PollFd<'_>], timeout: Duration) -> io::Result<()> {
+    match rustix::event::poll(set, Some(&timespec(timeout))) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -207,7 +229,7 @@ mod tests {
         let mut precise = || {
             let start = Instant::now();
             poller
-                .wait(Some(start + wait), Duration::ZERO, &mut ready)
+                .wait(Some(start + wait), Patience::default(), &mut ready)
                 .expect("a wait");
             (wait..Duration::from_millis(1)).contains(&start.elapsed())
         };

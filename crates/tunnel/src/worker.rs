@@ -12,8 +12,9 @@ use quictun_engine::{Datagrams, Engine, Event};
 use tracing::{debug, error, info};
 
 use crate::app_socket::AppSocket;
+use crate::gather::Gather;
 use crate::mailbox::{Inbox, Mailbox, Message};
-use crate::poller::{Key, Poller, Ready};
+use crate::poller::{Key, Patience, Poller, Ready};
 use crate::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
 use crate::spin::Spin;
 use crate::udp_port::{Sent, UdpPort, other_worker};
@@ -69,6 +70,7 @@ struct Worker<D> {
     blocked: Option<(Datagrams, Vec<u8>)>,
     buffer: Vec<u8>,
     spin: Spin,
+    gather: Gather,
     /// Bytes of datagrams in this turn of the loop.
     moved: usize,
     draining: bool,
@@ -86,6 +88,7 @@ pub(crate) fn run<D: Duty>(parts: Parts<D>) -> io::Result<()> {
         blocked: None,
         buffer: Vec::new(),
         spin: Spin::default(),
+        gather: Gather::new(Instant::now()),
         moved: 0,
         draining: false,
         closing: false,
@@ -109,8 +112,14 @@ impl<D: Duty> Worker<D> {
             } else {
                 self.next_timeout()
             };
-            self.spin.note_bulk(std::mem::take(&mut self.moved));
-            self.poller.wait(until, self.spin.budget(), &mut ready)?;
+            let moved = std::mem::take(&mut self.moved);
+            self.spin.note_bulk(moved);
+            self.gather.note(before, moved);
+            let patience = Patience {
+                asleep: self.gather.pause(),
+                polling: self.spin.budget(),
+            };
+            self.poller.wait(until, patience, &mut ready)?;
             let now = Instant::now();
             self.spin.note_wait(now.saturating_duration_since(before));
             self.handle_all(now, &ready);

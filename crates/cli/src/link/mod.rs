@@ -223,8 +223,9 @@ fn session(
     let backend = layers.choice("backend", &backend)?;
     if backend == Backend::Kernel {
         for way in &ways {
-            KernelLink::check(way)
-                .map_err(|why| layers.fault("backend", format!("{why}: leave that out, or --backend")))?;
+            KernelLink::check(way).map_err(|why| {
+                layers.fault("backend", format!("{why}: leave that out, or --backend"))
+            })?;
         }
     }
     let offload = if layers.is_given("offload") {
