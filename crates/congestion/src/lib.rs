@@ -12,12 +12,25 @@
 //! 2. While sending: [`Gauge::set_counting`] before each batch, [`Gauge::set_window_limited`] whenever
 //!    data had to wait for the window.
 //! 3. [`Gauge::window`], [`Gauge::in_flight`] and [`Gauge::lost`] say what may be sent.
+//!
+//! A [`Model`] knows nothing of the library: [`Auto`], [`LossBased`], [`Fixed`].
 #![forbid(unsafe_code)]
 
+mod auto;
+mod bytes;
+mod curve;
+mod fixed;
 mod gauge;
+mod loss_based;
+mod model;
 mod quinn;
+mod sampler;
 
+pub use auto::Auto;
+pub use fixed::Fixed;
 pub use gauge::Gauge;
+pub use loss_based::LossBased;
+pub use model::{Limits, Loss, Model, View};
 pub use quinn::QuinnController;
 
 /// The controllers there are.

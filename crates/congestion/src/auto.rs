@@ -1,0 +1,276 @@
+//! `auto`: a model of the path, its bandwidth, its round-trip time without queue and the loss it has
+//! whatever is sent, and a sender that fills it without keeping a queue.
+//!
+//! ```text
+//!  startup ─► drain ─► cruise ─► up ─► down ─► cruise ─► …      every ten seconds: cruise ─► rest ─► cruise
+//!     ▲                  │               │
+//!     └──── three probes in a row found more     rival: beside cruise, while somebody keeps the queue full
+//! ```
+//!
+//! `docs/CONGESTION.md` tells what each part is for.
+
+mod bandwidth;
+mod epoch;
+mod limits;
+mod loss;
+mod phase;
+mod rival;
+mod rtt;
+mod startup;
+
+use std::time::{Duration, Instant};
+
+use bandwidth::Bandwidth;
+use epoch::Epoch;
+use loss::{LossFloor, Overflow};
+use phase::Phase;
+use rival::{Pressure, Rival};
+use rtt::Rtt;
+use startup::Startup;
+
+use crate::bytes::to_f64;
+use crate::model::{Limits, Loss, Model, View};
+use crate::sampler::Sampler;
+
+/// Fills a path without keeping a queue; see the module documentation.
+#[derive(Clone, Debug)]
+pub struct Auto {
+    mtu: f64,
+    /// Gives way to everybody, and never fights for a share.
+    background: bool,
+    phase: Phase,
+    /// When the phase began, and what had arrived by then.
+    phase_start: Instant,
+    phase_delivered: u64,
+    /// A packet sent in this phase has arrived.
+    phase_round: bool,
+    /// Bytes sent in this phase that arrived, and that were lost.
+    phase_arrived: f64,
+    phase_lost: f64,
+    sampler: Sampler,
+    rtt: Rtt,
+    bandwidth: Bandwidth,
+    loss: LossFloor,
+    overflow: Overflow,
+    epoch: Epoch,
+    startup: Startup,
+    /// Measurements until the next probe.
+    cruise: u32,
+    /// Probes in a row that found more, and the bandwidth before the latest.
+    growth: u32,
+    before_up: f64,
+    rival: Option<Rival>,
+    pressure: Pressure,
+    /// Overflows that followed one another, and the latest.
+    overflows: u32,
+    overflowed: Option<Instant>,
+    /// Packets of settled batches that arrived and were lost, until one tells how long they waited.
+    judged: (f64, f64),
+    in_flight: f64,
+    /// More would be sent if it were allowed.
+    limited: bool,
+    /// The latest batch this acknowledgement names, and the bytes it settles.
+    newest: Option<Instant>,
+    batch: f64,
+}
+
+impl Auto {
+    /// A controller for a path of which nothing is known.
+    pub fn new(now: Instant, mtu: u16) -> Self {
+        let mtu = f64::from(mtu);
+        Self {
+            mtu,
+            background: false,
+            phase: Phase::Startup,
+            phase_start: now,
+            phase_delivered: 0,
+            phase_round: false,
+            phase_arrived: 0.0,
+            phase_lost: 0.0,
+            sampler: Sampler::default(),
+            rtt: Rtt::default(),
+            bandwidth: Bandwidth::default(),
+            loss: LossFloor::default(),
+            overflow: Overflow::default(),
+            epoch: Epoch::new(now, 0),
+            startup: Startup::first(mtu),
+            cruise: phase::CRUISE_EPOCHS,
+            growth: 0,
+            before_up: 0.0,
+            rival: None,
+            pressure: Pressure::new(now),
+            overflows: 0,
+            overflowed: None,
+            judged: (0.0, 0.0),
+            in_flight: 0.0,
+            limited: false,
+            newest: None,
+            batch: 0.0,
+        }
+    }
+
+    /// The same, giving way to everybody else.
+    pub fn background(now: Instant, mtu: u16) -> Self {
+        Self {
+            background: true,
+            ..Self::new(now, mtu)
+        }
+    }
+
+    /// Whether packets return late enough for timers to space them. Where they do not, a window is all
+    /// there is, and the time packets take is that of the threads at both ends.
+    fn paced(&self) -> bool {
+        self.rtt.floor().is_none_or(|floor| floor >= PACED)
+    }
+
+    fn floor_s(&self) -> f64 {
+        self.rtt
+            .floor()
+            .map_or(FLOOR_UNKNOWN_S, |floor| floor.as_secs_f64())
+    }
+
+    /// The round-trip time of now.
+    fn rtt_s(&self) -> f64 {
+        self.floor_s() + self.rtt.excess().as_secs_f64()
+    }
+
+    fn bdp(&self) -> f64 {
+        self.bandwidth.get() * self.floor_s()
+    }
+
+    /// What is in flight when nothing waits.
+    fn target(&self) -> f64 {
+        self.bdp() + ACK_LATE_S * self.bandwidth.get()
+    }
+
+    /// Waiting that packets do to one another without any queue to speak of.
+    fn noise(&self) -> Duration {
+        let packets = 3.0 * self.mtu / self.bandwidth.get().max(self.mtu);
+        Duration::from_secs_f64(packets.clamp(0.0004, 0.01))
+    }
+
+    /// Whether there certainly is a queue.
+    fn queued(&self) -> bool {
+        self.rtt.queued(1.0 / 16.0, self.noise())
+    }
+
+    /// Nothing is known yet of what is ours and what is others'.
+    fn starting(&self) -> bool {
+        matches!(self.phase, Phase::Startup | Phase::Drain)
+    }
+}
+
+impl Model for Auto {
+    fn on_sent(&mut self, now: Instant, _bytes: u64, limited: bool) {
+        self.limited = limited;
+        let own = self.rival.is_none();
+        let pushed = own && matches!(self.phase, Phase::Up | Phase::Startup);
+        let easy = own
+            && matches!(
+                self.phase,
+                Phase::Drain | Phase::Down { .. } | Phase::Rest { .. }
+            );
+        self.sampler.on_sent(now, limited, easy, pushed);
+    }
+
+    fn on_acked(&mut self, _now: Instant, sent: Instant, bytes: u64) {
+        self.newest = self.newest.max(Some(sent));
+        let Some(record) = self.sampler.on_acked(sent, bytes) else {
+            return;
+        };
+        let bytes = to_f64(bytes);
+        self.epoch.on_acked(record.delivered, record.limited);
+        if record.delivered >= self.phase_delivered && record.sent >= self.phase_start {
+            self.phase_round = true;
+            self.phase_arrived += bytes;
+        }
+        if self.phase == Phase::Startup && record.limited {
+            self.startup.on_acked(bytes);
+        }
+        self.batch += bytes;
+    }
+
+    fn on_ack_end(&mut self, now: Instant, in_flight: u64) {
+        self.in_flight = to_f64(in_flight);
+        let newest = self.newest.take();
+        if let Some(newest) = newest {
+            let sample = now.saturating_duration_since(newest);
+            self.rtt.on_sample(now, sample);
+            self.sampler.set_rtt(newest, sample);
+            self.judge(now, newest);
+            if let Some(old) = newest.checked_sub(REMEMBERED) {
+                self.sampler.forget_before(old);
+            }
+        }
+        if self.queued() {
+            self.epoch.on_queue();
+        }
+        let bytes = std::mem::take(&mut self.batch);
+        self.on_rival_ack(now, bytes);
+        self.watch_queue(now);
+        self.step(now);
+        let delivered = self.sampler.delivered();
+        if let Some(outcome) = self.epoch.end(now, delivered, self.mtu) {
+            self.on_epoch(now, outcome);
+        }
+    }
+
+    fn on_lost(&mut self, now: Instant, sent: Instant, loss: Loss) {
+        if loss.bytes == 0 {
+            self.loss.mark();
+            return;
+        }
+        let bytes = to_f64(loss.bytes);
+        let record = self.sampler.on_lost(sent, bytes / self.mtu);
+        self.epoch.on_lost(loss.bytes);
+        if record.is_some_and(|record| record.sent >= self.phase_start) {
+            self.phase_lost += bytes;
+        }
+        if loss.persistent {
+            let rate = self.bandwidth.get() / 2.0;
+            self.bandwidth.reset(rate);
+            self.restart(now);
+        }
+    }
+
+    fn on_mtu(&mut self, mtu: u16) {
+        self.mtu = f64::from(mtu);
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits_now()
+    }
+
+    fn view(&self) -> View {
+        let mode = if self.background {
+            "background"
+        } else {
+            "auto"
+        };
+        let rival = self.rival.is_some();
+        View {
+            mode,
+            phase: if rival { "rival" } else { self.phase.name() },
+            bandwidth: self.bandwidth.get(),
+            min_rtt: self.rtt.floor(),
+            loss_floor: self.loss.floor(),
+            trust: self.loss.trust(),
+        }
+    }
+
+    fn clone_box(&self) -> Box<dyn Model> {
+        Box::new(self.clone())
+    }
+}
+
+/// Where packets return faster than this, timers are too coarse for pacing.
+const PACED: Duration = Duration::from_micros(500);
+
+/// Round-trip time of a path that has not answered yet: a third of what RFC 9002 section 6.2.2 assumes.
+const FLOOR_UNKNOWN_S: f64 = 0.1;
+
+/// Acknowledgements come about this much later than they could: they are collected, and threads take turns.
+const ACK_LATE_S: f64 = 0.003;
+
+/// What left longer before the newest acknowledged packet is settled (RFC 9002 section 6.1).
+const REMEMBERED: Duration = Duration::from_secs(2);

@@ -1,0 +1,92 @@
+//! One measurement: a round trip, or a few where they are short.
+
+use std::time::{Duration, Instant};
+
+use crate::bytes::to_f64;
+
+/// Shortest measurement: threads that share cores take turns of milliseconds.
+const TIME_MIN: Duration = Duration::from_millis(5);
+
+/// Packets that make a mean of a rate, where they come within [`TIME_ENOUGH`].
+const PACKETS_MIN: f64 = 24.0;
+const TIME_ENOUGH: Duration = Duration::from_millis(50);
+
+/// What an epoch showed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// Bytes per second that arrived.
+    pub(crate) rate: f64,
+    pub(crate) arrived: f64,
+    pub(crate) lost: f64,
+    /// All of it was sent as fast as it was allowed to be.
+    pub(crate) limited: bool,
+    /// A queue was seen.
+    pub(crate) queued: bool,
+}
+
+impl Outcome {
+    /// Share of bytes that was lost.
+    pub(crate) fn loss(&self) -> f64 {
+        let sent = self.arrived + self.lost;
+        if sent > 0.0 { self.lost / sent } else { 0.0 }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Epoch {
+    start: Instant,
+    delivered: u64,
+    lost: u64,
+    unlimited: bool,
+    queued: bool,
+    /// Something that left after its start has arrived.
+    round: bool,
+}
+
+impl Epoch {
+    pub(crate) fn new(now: Instant, delivered: u64) -> Self {
+        Self {
+            start: now,
+            delivered,
+            lost: 0,
+            unlimited: false,
+            queued: false,
+            round: false,
+        }
+    }
+
+    /// A packet arrived that left when `delivered` bytes had.
+    pub(crate) fn on_acked(&mut self, delivered: u64, limited: bool) {
+        self.round |= delivered >= self.delivered;
+        self.unlimited |= !limited;
+    }
+
+    pub(crate) fn on_lost(&mut self, bytes: u64) {
+        self.lost += bytes;
+    }
+
+    pub(crate) fn on_queue(&mut self) {
+        self.queued = true;
+    }
+
+    /// Ends it, if it has lasted.
+    pub(crate) fn end(&mut self, now: Instant, delivered: u64, mtu: f64) -> Option<Outcome> {
+        let elapsed = now.saturating_duration_since(self.start);
+        let arrived = to_f64(delivered - self.delivered);
+        if !self.round || elapsed < TIME_MIN {
+            return None;
+        }
+        if elapsed < TIME_ENOUGH && arrived < PACKETS_MIN * mtu {
+            return None;
+        }
+        let outcome = Outcome {
+            rate: arrived / elapsed.as_secs_f64(),
+            arrived,
+            lost: to_f64(self.lost),
+            limited: !self.unlimited,
+            queued: self.queued,
+        };
+        *self = Self::new(now, delivered);
+        Some(outcome)
+    }
+}

@@ -1,0 +1,98 @@
+//! From what is known to what may be sent.
+
+use super::phase::{Phase, UP};
+use super::{ACK_LATE_S, Auto};
+use crate::bytes;
+use crate::model::Limits;
+
+impl Auto {
+    pub(super) fn limits_now(&self) -> Limits {
+        let bandwidth = self.bandwidth.get();
+        let (window, rate) = self.window_and_rate();
+        // A reply to a pause must not wait for a rate that the pause has shown.
+        let least = RATE_LEAST * self.mtu / self.floor_s().max(0.01);
+        let rate = rate.max(least);
+        let quantum = (rate * QUANTUM_TIME_S)
+            .min(bytes::QUANTUM_MAX)
+            .min(self.bdp() / 4.0)
+            .max(self.mtu);
+        let paced = self.paced();
+        let window = if paced {
+            window
+        } else {
+            window
+                .max(bandwidth * THREADS_S)
+                .max(WINDOW_UNPACED * self.mtu)
+        };
+        Limits {
+            window: bytes::whole((window + quantum).max(4.0 * self.mtu)),
+            rate: paced.then_some(rate),
+            quantum: bytes::whole(quantum),
+        }
+    }
+
+    fn window_and_rate(&self) -> (f64, f64) {
+        let bandwidth = self.bandwidth.get();
+        let rest = matches!(self.phase, Phase::Rest { .. });
+        match &self.rival {
+            Some(rival) if rest => (REST * rival.window.min(self.bdp()), bandwidth),
+            Some(rival) if self.phase != Phase::Startup => {
+                let window = rival.window + ACK_LATE_S * bandwidth;
+                (window, RIVAL_PACING * rival.window / self.rtt_s())
+            }
+            _ if rest => (REST * self.bdp(), bandwidth),
+            _ if self.phase == Phase::Startup => self.startup.limits(self.floor_s()),
+            _ => {
+                let window = WINDOW * self.bdp() + ACK_LATE_S * bandwidth;
+                (window, self.gain() * bandwidth * self.compensation())
+            }
+        }
+    }
+
+    fn gain(&self) -> f64 {
+        match self.phase {
+            Phase::Drain => DRAIN,
+            // What the probe left behind is gone: the next round trip shows the rest.
+            Phase::Down { .. } if self.in_flight <= self.bdp() => EASY,
+            Phase::Down { .. } => DOWN - self.yielding(),
+            Phase::Up => UP,
+            _ => CRUISE - self.yielding(),
+        }
+    }
+
+    /// What is lost on the way has to be sent on top of what the path delivers.
+    fn compensation(&self) -> f64 {
+        if self.queued() {
+            return 1.0;
+        }
+        (1.0 / (1.0 - self.loss.certain())).min(COMPENSATION_MOST)
+    }
+}
+
+/// Window over bandwidth and round trip: the rate is the limit, the window its safeguard.
+const WINDOW: f64 = 2.0;
+
+/// The rates of the phases over the bandwidth. Cruise is a little less than what was measured at its best.
+const DRAIN: f64 = 0.5;
+const DOWN: f64 = 0.9;
+const EASY: f64 = 0.98;
+const CRUISE: f64 = 0.995;
+
+/// Of the bandwidth times the round trip, in flight at rest.
+const REST: f64 = 0.5;
+
+/// Pacing over window and round trip, so that the window is the limit (RFC 9002 section 7.7).
+const RIVAL_PACING: f64 = 1.2;
+
+/// Loss is made up for by no more: a wrong floor must not do much harm.
+const COMPENSATION_MOST: f64 = 1.09;
+
+/// Packets in a round trip, or in 10 ms where that is longer.
+const RATE_LEAST: f64 = 4.0;
+
+/// A burst lasts this long, a timer's unit.
+const QUANTUM_TIME_S: f64 = 0.001;
+
+/// Without pacing: threads that share cores are away this long, and so many packets fit any buffer.
+const THREADS_S: f64 = 0.004;
+const WINDOW_UNPACED: f64 = 64.0;

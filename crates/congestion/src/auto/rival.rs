@@ -1,0 +1,232 @@
+//! Others on the path: giving way while packets wait, and what to do about those who do not.
+
+use std::time::{Duration, Instant};
+
+use super::Auto;
+use super::phase::{CRUISE_EPOCHS, CRUISE_EPOCHS_MAX, Phase};
+use crate::curve::{BETA, Curve};
+
+/// Somebody who fills the queue until it overflows, met with a window as CUBIC would have it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rival {
+    pub(super) window: f64,
+    curve: Curve,
+    /// The latest overflow, and the latest time that packets waited long.
+    overflowed: Instant,
+    waited: Instant,
+}
+
+/// How long packets have waited although less is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pressure {
+    /// Seconds, weighted by how much less is sent.
+    seconds: f64,
+    /// What was in flight when the wait began.
+    in_flight: f64,
+    watched: Instant,
+}
+
+impl Pressure {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            seconds: 0.0,
+            in_flight: 0.0,
+            watched: now,
+        }
+    }
+}
+
+impl Auto {
+    /// How much less to send while packets wait: what waits is ours as much as anybody's. It depends on the
+    /// time they wait, not on its share of the round trip, so that long and short paths give way alike.
+    pub(super) fn yielding(&self) -> f64 {
+        if !self.paced() {
+            return 0.0;
+        }
+        let least = self.noise().as_secs_f64() + YIELD_FROM_S;
+        let wait = self.rtt.excess().as_secs_f64() - least;
+        let most = self.yield_most();
+        (YIELD_PER_S * wait).clamp(0.0, most)
+    }
+
+    fn yield_most(&self) -> f64 {
+        if self.background {
+            YIELD_BACKGROUND
+        } else {
+            YIELD_MOST
+        }
+    }
+
+    /// As little as giving way allows is sent, for a while already, and still packets wait.
+    pub(super) fn pressed(&self) -> bool {
+        self.yielding() >= self.yield_most() && self.pressure.seconds > PRESSED_S
+    }
+
+    /// Looks whether packets have waited too long for it to be our doing.
+    pub(super) fn watch_queue(&mut self, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.pressure.watched);
+        self.pressure.watched = now;
+        if !self.queued() || self.starting() {
+            self.pressure = Pressure::new(now);
+            return;
+        }
+        if self.pressure.in_flight <= 0.0 {
+            self.pressure.in_flight = self.in_flight;
+        }
+        self.pressure.seconds += self.yielding() / self.yield_most() * elapsed.as_secs_f64();
+        let patience = PATIENCE_S + PATIENCE_ROUNDS * self.rtt_s();
+        if self.rival.is_none() && self.limited && self.pressure.seconds > patience {
+            self.meet_rival(now, BETA * self.pressure.in_flight);
+        }
+    }
+
+    /// Judges batches whose fate is known: whether more is lost of those that waited.
+    pub(super) fn judge(&mut self, now: Instant, newest: Instant) {
+        let patience = Duration::from_secs_f64((self.floor_s() / 4.0).max(JUDGED_AFTER_S));
+        let Some(until) = newest.checked_sub(patience) else {
+            return;
+        };
+        let floor = self.rtt.floor().unwrap_or_default();
+        while let Some(record) = self.sampler.next_settled(until) {
+            self.judged.0 += record.arrived;
+            self.judged.1 += record.lost;
+            let Some(rtt) = record.rtt else { continue };
+            let (arrived, lost) = std::mem::take(&mut self.judged);
+            let waited = rtt.saturating_sub(floor) > self.noise();
+            let rival = self.rival.is_some();
+            self.loss.add(arrived, lost, record.easy && !waited);
+            self.overflow.add(arrived, lost, waited || rival);
+            let judging = lost > 0.0 && (waited || rival) && !self.starting();
+            if judging && self.overflow.take(self.loss.known(), rival) {
+                self.on_overflow(now, record.sent, record.pushed);
+            }
+        }
+    }
+
+    /// A queue overflowed after the batch that left at `sent`.
+    fn on_overflow(&mut self, now: Instant, sent: Instant, ours: bool) {
+        if let Some(rival) = &mut self.rival {
+            if sent > rival.overflowed {
+                let window = rival.curve.cut(rival.window.min(self.in_flight));
+                rival.window = window.max(WINDOW_LEAST * self.mtu);
+                rival.overflowed = now;
+            }
+            return;
+        }
+        if self.overflowed.is_some_and(|last| sent <= last) {
+            return;
+        }
+        let last = self.overflowed.replace(now);
+        if ours {
+            // We asked for it: less often from now on.
+            self.cruise = (self.cruise * 2).min(CRUISE_EPOCHS_MAX);
+            if self.phase == Phase::Up {
+                self.enter(now, Phase::Down { ended: false });
+            }
+            return;
+        }
+        let since = last.map(|last| now.saturating_duration_since(last).as_secs_f64());
+        let again = since.is_some_and(|since| since < AGAIN_S + AGAIN_ROUNDS * self.rtt_s());
+        self.overflows = if again { self.overflows + 1 } else { 1 };
+        if self.overflows >= OVERFLOWS {
+            self.meet_rival(now, BETA * self.in_flight);
+            return;
+        }
+        self.bandwidth
+            .set_bound(OVERFLOW_CUT * self.bandwidth.get());
+        if matches!(self.phase, Phase::Up | Phase::Cruise { .. }) {
+            self.enter(now, Phase::Down { ended: false });
+        }
+    }
+
+    fn meet_rival(&mut self, now: Instant, window: f64) {
+        if self.background {
+            return;
+        }
+        let left = CRUISE_EPOCHS;
+        self.enter(now, Phase::Cruise { left });
+        self.rival = Some(Rival {
+            window: window.max(WINDOW_LEAST * self.mtu),
+            curve: Curve::default(),
+            overflowed: now,
+            waited: now,
+        });
+    }
+
+    pub(super) fn part_from_rival(&mut self) {
+        if self.rival.take().is_some() {
+            self.overflows = 0;
+            self.pressure.seconds = 0.0;
+            self.pressure.in_flight = 0.0;
+            self.cruise = CRUISE_EPOCHS_MAX;
+        }
+    }
+
+    pub(super) fn on_rival_ack(&mut self, now: Instant, bytes: f64) {
+        let waits = self.yielding() >= self.yield_most();
+        let (floor, rtt) = (self.floor_s(), self.rtt_s());
+        let Some(rival) = &mut self.rival else { return };
+        if waits {
+            rival.waited = now;
+        }
+        let latest = rival.overflowed.max(rival.waited);
+        let quiet = now.saturating_duration_since(latest).as_secs_f64();
+        if quiet > QUIET_S + QUIET_ROUNDS * floor {
+            self.part_from_rival();
+            self.enter(now, Phase::Cruise { left: self.cruise });
+            return;
+        }
+        if self.in_flight > 0.5 * rival.window {
+            rival.window = rival.curve.grow(now, rival.window, bytes, rtt, self.mtu);
+        }
+    }
+
+    /// The rival's window says what to send; what arrived is remembered for afterwards.
+    pub(super) fn on_rival_epoch(&mut self) {
+        let Phase::Cruise { left } = &mut self.phase else {
+            return;
+        };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            *left = CRUISE_EPOCHS;
+            self.bandwidth.clear_bound();
+            self.bandwidth.turn();
+        }
+    }
+}
+
+/// Packets may wait this long, beside [`Auto::noise`], before we give way: timers and probes do that.
+const YIELD_FROM_S: f64 = 0.001;
+
+/// Share by which less is sent for each second that packets wait, and the most: all of it at 3.6 ms, before
+/// a buffer of a quarter of 20 ms overflows.
+const YIELD_PER_S: f64 = 1.5 / 0.013;
+const YIELD_MOST: f64 = 0.3;
+
+/// The same where everybody else is to have what they want.
+const YIELD_BACKGROUND: f64 = 0.85;
+
+/// Others' probes, of up to 100 ms, are waited out before the bandwidth is taken to be less.
+const PRESSED_S: f64 = 0.1;
+
+/// Our own kind has drained the queue by then, each of them giving way.
+const PATIENCE_S: f64 = 0.3;
+const PATIENCE_ROUNDS: f64 = 10.0;
+
+/// Batches that left this much before the newest acknowledged one are settled; later losses are few.
+const JUDGED_AFTER_S: f64 = 0.003;
+
+/// Overflows that are not ours, each this soon after the one before, that make a rival.
+const OVERFLOWS: u32 = 3;
+const AGAIN_S: f64 = 8.0;
+const AGAIN_ROUNDS: f64 = 50.0;
+
+/// What an overflow of unknown making leaves of the bandwidth: half of what CUBIC gives up.
+const OVERFLOW_CUT: f64 = 0.85;
+
+/// Without overflow and long waits for this long, the rival has gone: CUBIC's own cycle is shorter.
+const QUIET_S: f64 = 8.0;
+const QUIET_ROUNDS: f64 = 20.0;
+
+/// Packets, the least that keeps acknowledgements coming.
+const WINDOW_LEAST: f64 = 4.0;

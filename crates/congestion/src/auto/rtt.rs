@@ -1,0 +1,93 @@
+//! Round-trip times: the floor, and how far above it the path is now.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// A floor that was not seen again for this long may be wrong: the path may have changed.
+const FLOOR_AGE: Duration = Duration::from_secs(10);
+
+/// Samples whose least tells of a queue. A single late one is noise: a sleeping thread, a lost race.
+const SAMPLES: usize = 8;
+
+/// Closer than this is the same.
+const NEAR: f64 = 1.02;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rtt {
+    floor: Option<Duration>,
+    /// When the floor was last looked for.
+    seen: Option<Instant>,
+    recent: VecDeque<Duration>,
+    /// What the last look for another floor found.
+    candidate: Option<Duration>,
+}
+
+impl Rtt {
+    pub(crate) fn on_sample(&mut self, now: Instant, sample: Duration) {
+        if self.recent.len() == SAMPLES {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(sample);
+        match self.floor {
+            Some(floor) if sample >= floor => {}
+            floor => {
+                // Much lower than before: somebody else has paused. All who see it pause together next time.
+                if floor.is_none_or(|floor| sample.mul_f64(NEAR) < floor) {
+                    self.seen = Some(now);
+                }
+                self.floor = Some(sample);
+            }
+        }
+    }
+
+    /// The least there was.
+    pub(crate) fn floor(&self) -> Option<Duration> {
+        self.floor
+    }
+
+    /// Whether the floor should be looked for again.
+    pub(crate) fn stale(&self, now: Instant) -> bool {
+        self.seen
+            .is_some_and(|seen| now.saturating_duration_since(seen) > FLOOR_AGE)
+    }
+
+    /// A look for the floor with little in flight is over, and `least` was seen. Twice the same is a path
+    /// that has changed; somebody else's queue is never twice the same.
+    pub(crate) fn renew(&mut self, now: Instant, least: Duration) {
+        let same = self.candidate.is_some_and(|candidate| {
+            least <= candidate.mul_f64(NEAR) && candidate <= least.mul_f64(NEAR)
+        });
+        if same {
+            self.floor = Some(least);
+        }
+        self.candidate = (!same).then_some(least);
+        self.seen = Some(now);
+    }
+
+    /// The latest sample.
+    pub(crate) fn latest(&self) -> Option<Duration> {
+        self.recent.back().copied()
+    }
+
+    /// Forgets recent samples.
+    pub(crate) fn restart(&mut self) {
+        self.recent.clear();
+    }
+
+    /// How far above the floor the path certainly is: what all recent packets waited for.
+    pub(crate) fn excess(&self) -> Duration {
+        let least = self.recent.iter().min();
+        match (least, self.floor) {
+            (Some(least), Some(floor)) if self.recent.len() == SAMPLES => {
+                least.saturating_sub(floor)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Whether packets wait longer than this share of the floor, and longer than `least`.
+    pub(crate) fn queued(&self, share: f64, least: Duration) -> bool {
+        self.floor
+            .is_some_and(|floor| self.excess() > floor.mul_f64(share).max(least))
+    }
+}

@@ -1,0 +1,237 @@
+//! CUBIC (RFC 9438) and `NewReno` (RFC 9002 section 7), with `HyStart++` (RFC 9406).
+//!
+//! For networks whose owner wants nothing else, and to be measured against. Windows in bytes; the
+//! formulas' segments are packets of the current size.
+
+use std::time::{Duration, Instant};
+
+use crate::bytes;
+use crate::curve::Curve;
+use crate::model::{Limits, Loss, Model, View};
+
+/// RFC 9002 section 7.2.
+const FIRST_FLIGHT: f64 = 10.0;
+const LEAST: f64 = 2.0;
+/// RFC 9406 section 4.3.
+const RTT_THRESHOLD_MIN: Duration = Duration::from_millis(4);
+const RTT_THRESHOLD_MAX: Duration = Duration::from_millis(16);
+const RTT_SAMPLES: u32 = 8;
+const CSS_GROWTH_DIVISOR: f64 = 4.0;
+const CSS_ROUNDS: u32 = 5;
+/// RFC 9002 section 7.7: twice the window per round trip in slow start, a quarter more later.
+const GAIN_SLOW_START: f64 = 2.0;
+const GAIN: f64 = 1.25;
+/// Where packets return this fast, timers are too coarse for pacing.
+const PACED: Duration = Duration::from_millis(2);
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub struct LossBased {
+    mtu: f64,
+    window: f64,
+    threshold: f64,
+    growth: Growth,
+    in_flight: f64,
+    /// Losses of what left before this belong to the last reduction.
+    recovery: Option<Instant>,
+    srtt: Option<Duration>,
+    min_rtt: Option<Duration>,
+    newest: Option<Instant>,
+    round: Round,
+    limited: bool,
+}
+
+/// How a window grows once it has been too large.
+#[derive(Clone, Debug)]
+enum Growth {
+    Cubic(Curve),
+    Reno,
+}
+
+/// `HyStart++`'s view of a round trip.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    began: Option<Instant>,
+    last_min: Option<Duration>,
+    min: Option<Duration>,
+    samples: u32,
+    /// Conservative slow start: rounds left, and the round-trip time it began at.
+    css: Option<(u32, Duration)>,
+}
+
+impl LossBased {
+    /// CUBIC, for a path of which nothing is known.
+    pub fn cubic(mtu: u16) -> Self {
+        Self::new(mtu, Growth::Cubic(Curve::default()))
+    }
+
+    /// `NewReno`, for a path of which nothing is known.
+    pub fn newreno(mtu: u16) -> Self {
+        Self::new(mtu, Growth::Reno)
+    }
+
+    fn new(mtu: u16, growth: Growth) -> Self {
+        let mtu = f64::from(mtu);
+        Self {
+            mtu,
+            window: FIRST_FLIGHT * mtu,
+            threshold: f64::MAX,
+            growth,
+            in_flight: 0.0,
+            recovery: None,
+            srtt: None,
+            min_rtt: None,
+            newest: None,
+            round: Round::default(),
+            limited: false,
+        }
+    }
+
+    fn slow_start(&self) -> bool {
+        self.window < self.threshold
+    }
+
+    fn on_rtt(&mut self, now: Instant, newest: Instant) {
+        let sample = now.saturating_duration_since(newest);
+        self.srtt = Some(self.srtt.map_or(sample, |srtt| (srtt * 7 + sample) / 8));
+        self.min_rtt = Some(self.min_rtt.map_or(sample, |least| least.min(sample)));
+        if self.slow_start() {
+            self.hystart(now, newest, sample);
+        }
+    }
+
+    fn hystart(&mut self, now: Instant, newest: Instant, sample: Duration) {
+        let round = &mut self.round;
+        if round.began.is_none_or(|began| newest >= began) {
+            round.began = Some(now);
+            round.last_min = round.min.take();
+            round.samples = 0;
+            if let Some((left, _)) = &mut round.css {
+                *left -= 1;
+                if *left == 0 {
+                    self.threshold = self.window;
+                    return;
+                }
+            }
+        }
+        round.min = Some(round.min.map_or(sample, |least| least.min(sample)));
+        round.samples += 1;
+        let (Some(last), Some(least)) = (round.last_min, round.min) else {
+            return;
+        };
+        if round.samples < RTT_SAMPLES {
+            return;
+        }
+        let threshold = (last / 8).clamp(RTT_THRESHOLD_MIN, RTT_THRESHOLD_MAX);
+        match round.css {
+            None if least >= last + threshold => round.css = Some((CSS_ROUNDS, least)),
+            Some((_, began_at)) if least < began_at => round.css = None,
+            _ => {}
+        }
+    }
+}
+
+impl Model for LossBased {
+    fn on_sent(&mut self, _now: Instant, bytes: u64, limited: bool) {
+        self.in_flight += bytes::to_f64(bytes);
+        self.limited = limited;
+    }
+
+    fn on_acked(&mut self, now: Instant, sent: Instant, acked: u64) {
+        self.newest = self.newest.max(Some(sent));
+        // RFC 9002 section 7.8: a window that is not used says nothing.
+        let used = self.limited && 2.0 * self.in_flight >= self.window;
+        if !used || self.recovery.is_some_and(|recovery| sent <= recovery) {
+            return;
+        }
+        let bytes = bytes::to_f64(acked);
+        if self.slow_start() {
+            let divisor = if self.round.css.is_some() {
+                CSS_GROWTH_DIVISOR
+            } else {
+                1.0
+            };
+            self.window += bytes / divisor;
+        } else {
+            let rtt = self
+                .srtt
+                .unwrap_or(Duration::from_millis(100))
+                .as_secs_f64();
+            self.window = match &mut self.growth {
+                Growth::Cubic(curve) => curve.grow(now, self.window, bytes, rtt, self.mtu),
+                Growth::Reno => self.window + self.mtu * bytes / self.window,
+            };
+        }
+    }
+
+    fn on_ack_end(&mut self, now: Instant, in_flight: u64) {
+        self.in_flight = bytes::to_f64(in_flight);
+        if let Some(newest) = self.newest.take() {
+            self.on_rtt(now, newest);
+        }
+    }
+
+    fn on_lost(&mut self, now: Instant, sent: Instant, loss: Loss) {
+        if self.recovery.is_some_and(|recovery| sent <= recovery) {
+            return;
+        }
+        self.recovery = Some(now);
+        let cut = match &mut self.growth {
+            Growth::Cubic(curve) => curve.cut(self.window),
+            Growth::Reno => self.window / 2.0,
+        };
+        self.window = cut.max(LEAST * self.mtu);
+        self.threshold = self.window;
+        if loss.persistent {
+            self.window = LEAST * self.mtu;
+        }
+    }
+
+    fn on_mtu(&mut self, mtu: u16) {
+        self.mtu = f64::from(mtu);
+        self.window = self.window.max(LEAST * self.mtu);
+    }
+
+    fn limits(&self) -> Limits {
+        let rtt = self
+            .srtt
+            .unwrap_or(Duration::from_millis(100))
+            .as_secs_f64()
+            .max(1e-6);
+        let gain = if self.slow_start() {
+            GAIN_SLOW_START
+        } else {
+            GAIN
+        };
+        let rate = gain * self.window / rtt;
+        let paced = self.min_rtt.is_some_and(|least| least >= PACED);
+        Limits {
+            window: bytes::whole(self.window),
+            rate: paced.then_some(rate),
+            quantum: bytes::quantum(rate, self.mtu),
+        }
+    }
+
+    fn view(&self) -> View {
+        let rtt = self.srtt.map_or(0.0, |srtt| srtt.as_secs_f64());
+        let mode = match self.growth {
+            Growth::Cubic(_) => "cubic",
+            Growth::Reno => "newreno",
+        };
+        View {
+            mode,
+            phase: if self.slow_start() {
+                "slow-start"
+            } else {
+                "avoidance"
+            },
+            bandwidth: if rtt > 0.0 { self.window / rtt } else { 0.0 },
+            min_rtt: self.min_rtt,
+            ..View::default()
+        }
+    }
+
+    fn clone_box(&self) -> Box<dyn Model> {
+        Box::new(self.clone())
+    }
+}

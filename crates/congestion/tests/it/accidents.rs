@@ -1,0 +1,64 @@
+//! Bursts of loss, packets out of order, jitter.
+
+use std::time::{Duration, Instant};
+
+use quictun_congestion::Model;
+use quictun_link::{GilbertElliott, LinkConfig, Reorder};
+
+use crate::links::{auto, cubic, link, sender, shares};
+use crate::world::World;
+
+/// Share of the link that one sender has once it has started.
+fn steady(config: LinkConfig, rtt_ms: f64) -> f64 {
+    steady_with(auto, config, rtt_ms)
+}
+
+fn steady_with(model: fn(Instant) -> Box<dyn Model>, config: LinkConfig, rtt_ms: f64) -> f64 {
+    let mut world = World::new(config, 1, vec![sender(model, rtt_ms, 0.0)]);
+    world.run_until(Duration::from_secs(15));
+    shares(&world, 5.0, 15.0)[0]
+}
+
+#[test]
+fn bursts_of_loss_are_no_congestion() {
+    for rtt_ms in [20.0, 100.0] {
+        for (loss, length) in [(0.01, 3.0), (0.01, 8.0), (0.05, 3.0), (0.05, 8.0)] {
+            let config = LinkConfig {
+                bursts: Some(GilbertElliott::from_mean(loss, length)),
+                ..link(100, rtt_ms, 1.0)
+            };
+            let share = steady(config, rtt_ms);
+            let least = 0.88 * (1.0 - loss);
+            assert!(share >= least, "{rtt_ms} ms, {loss}, {length}: {share}");
+        }
+    }
+}
+
+#[test]
+fn packets_out_of_order_cost_less_than_two_in_a_hundred() {
+    for rtt_ms in [20.0, 100.0] {
+        let plain = steady(link(100, rtt_ms, 1.0), rtt_ms);
+        let reorder = Reorder {
+            share: 0.01,
+            extra: Duration::from_millis(1),
+        };
+        let config = LinkConfig {
+            reorder,
+            ..link(100, rtt_ms, 1.0)
+        };
+        // They are taken for lost, and that is what stops CUBIC.
+        assert!(steady_with(cubic, config.clone(), rtt_ms) < 0.5);
+        let share = steady(config, rtt_ms);
+        assert!(share >= plain - 0.02, "{rtt_ms} ms: {share}, else {plain}");
+    }
+}
+
+#[test]
+fn jitter_of_two_milliseconds_is_no_queue() {
+    let config = LinkConfig {
+        jitter: Duration::from_millis(2),
+        ..link(100, 20.0, 1.0)
+    };
+    let share = steady(config, 20.0);
+    assert!(share >= 0.95, "{share}");
+}

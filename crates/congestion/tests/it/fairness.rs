@@ -1,0 +1,88 @@
+//! What others are left, and what a sender does when its share changes.
+
+use std::time::Duration;
+
+use crate::links::{auto, background, cubic, link, sender, shares};
+use crate::world::{Sender, World};
+
+/// Jain's index: 1 where all have the same.
+fn jain(shares: &[f64]) -> f64 {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+/// Shares of senders that all cross 100 Mbit/s, after `from_s` seconds.
+fn run(rtt_ms: f64, buffer: f64, senders: Vec<Sender>, from_s: f64, to_s: f64) -> Vec<f64> {
+    let mut world = World::new(link(100, rtt_ms, buffer), 7, senders);
+    world.run_until(Duration::from_secs_f64(to_s));
+    shares(&world, from_s, to_s)
+}
+
+#[test]
+fn senders_of_one_kind_have_the_same() {
+    for count in [2, 4, 8] {
+        let senders = (0..count).map(|index| sender(auto, 20.0, f64::from(index) * 0.5));
+        let shares = run(20.0, 1.0, senders.collect(), 30.0, 60.0);
+        assert!(jain(&shares) >= 0.95, "{count}: {shares:?}");
+        assert!(shares.iter().sum::<f64>() >= 0.9, "{count}: {shares:?}");
+    }
+}
+
+#[test]
+fn a_tenfold_round_trip_makes_less_than_a_fourfold_share() {
+    let senders = vec![sender(auto, 10.0, 0.0), sender(auto, 100.0, 0.0)];
+    let shares = run(50.0, 1.0, senders, 30.0, 60.0);
+    let ratio = shares[0].max(shares[1]) / shares[0].min(shares[1]);
+    assert!(ratio <= 4.0, "{shares:?}");
+}
+
+#[test]
+fn one_cubic_flow_keeps_its_share() {
+    for (buffer, least) in [(0.25, 0.28), (0.5, 0.3), (1.0, 0.3)] {
+        let senders = vec![sender(auto, 20.0, 0.0), sender(cubic, 20.0, 0.0)];
+        let shares = run(20.0, buffer, senders, 20.0, 60.0);
+        assert!(shares[1] >= least, "buffer {buffer}: {shares:?}");
+        assert!(shares[0] >= 0.3, "buffer {buffer}: {shares:?}");
+    }
+}
+
+#[test]
+fn among_eight_cubic_flows_and_a_short_queue_it_has_less_than_twice_a_fair_share() {
+    let mut senders = vec![sender(auto, 20.0, 0.0)];
+    senders.extend((0..8).map(|index| sender(cubic, 20.0, f64::from(index) * 0.1)));
+    let shares = run(20.0, 0.1, senders, 20.0, 60.0);
+    assert!(shares[0] <= 2.0 / 9.0, "{shares:?}");
+}
+
+#[test]
+fn background_leaves_cubic_nearly_everything() {
+    let senders = vec![sender(background, 20.0, 0.0), sender(cubic, 20.0, 0.0)];
+    let shares = run(20.0, 1.0, senders, 20.0, 60.0);
+    assert!(shares[0] <= 0.15, "{shares:?}");
+    let alone = run(20.0, 1.0, vec![sender(background, 20.0, 0.0)], 5.0, 15.0);
+    assert!(alone[0] >= 0.9, "{alone:?}");
+}
+
+#[test]
+fn a_tenth_of_the_capacity_is_found_without_a_standing_queue() {
+    let mut world = World::new(link(100, 20.0, 1.0), 7, vec![sender(auto, 20.0, 0.0)]);
+    world.run_until(Duration::from_secs(5));
+    world.reconfigure(link(10, 20.0, 10.0));
+    world.run_until(Duration::from_secs(7));
+    world.forget_waits();
+    world.run_until(Duration::from_secs(12));
+    assert!(world.wait_ms(0.5) <= 10.0, "{} ms", world.wait_ms(0.5));
+    let shares = shares(&world, 7.0, 12.0);
+    assert!(shares[0] >= 0.9, "{shares:?}");
+}
+
+#[test]
+fn ten_times_the_capacity_is_found_within_five_seconds() {
+    let mut world = World::new(link(10, 20.0, 1.0), 7, vec![sender(auto, 20.0, 0.0)]);
+    world.run_until(Duration::from_secs(5));
+    world.reconfigure(link(100, 20.0, 1.0));
+    world.run_until(Duration::from_secs(12));
+    let shares = shares(&world, 10.0, 12.0);
+    assert!(shares[0] >= 0.9, "{shares:?}");
+}

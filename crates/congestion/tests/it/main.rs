@@ -1,0 +1,13 @@
+//! Controllers alone, in virtual time, on links of all kinds.
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "counts of bytes and packets in a model that has a million of them"
+)]
+
+mod accidents;
+mod fairness;
+mod grid;
+mod links;
+mod world;

@@ -1,0 +1,403 @@
+//! Senders with nothing but a controller, on one bottleneck, in virtual time.
+//!
+//! No QUIC: packets have a number and a size, receivers acknowledge every tenth or after 2 ms, senders
+//! give up what three later ones have overtaken. It moves about a million packets per second, so that
+//! grids of links and mixes of flows can be swept.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::{Duration, Instant};
+
+use quictun_congestion::{Limits, Loss, Model};
+use quictun_link::{Fate, Link, LinkConfig, Packet};
+
+/// Bytes of every packet.
+pub(crate) const SIZE: u64 = 1250;
+const ACK_EVERY: u32 = 10;
+const ACK_WITHIN: Duration = Duration::from_millis(2);
+const REORDER: u64 = 3;
+const CATCH_UP: f64 = 0.002;
+
+/// What one sender is like.
+pub(crate) struct Sender {
+    pub(crate) model: fn(Instant) -> Box<dyn Model>,
+    pub(crate) rtt: Duration,
+    pub(crate) start: Duration,
+    /// Loss on the way to the bottleneck, after it, and of acknowledgements.
+    pub(crate) loss_before: f64,
+    pub(crate) loss_after: f64,
+    pub(crate) loss_back: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrive { flow: usize, number: u64 },
+    AckTimer { flow: usize, armed: u64 },
+    Ack { flow: usize, id: usize },
+    Send { flow: usize, armed: u64 },
+    Probe { flow: usize, armed: u64 },
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Flying,
+    Settled,
+}
+
+pub(crate) struct Flow {
+    pub(crate) model: Box<dyn Model>,
+    rtt: Duration,
+    before: Link,
+    after: Link,
+    back: Link,
+    packets: VecDeque<(Instant, State)>,
+    first: u64,
+    next: u64,
+    in_flight: u64,
+    largest: Option<u64>,
+    tokens: f64,
+    refilled: Instant,
+    armed: u64,
+    probe_armed: u64,
+    last_stamp: Instant,
+    pending: Vec<u64>,
+    unacked: u32,
+    expected: u64,
+    ack_armed: u64,
+    pub(crate) sent: u64,
+    pub(crate) lost: u64,
+    /// Bytes received in every slot of [`World::slot`].
+    pub(crate) series: Vec<u64>,
+    start: Instant,
+}
+
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) origin: Instant,
+    heap: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    sequence: u64,
+    pub(crate) bottleneck: Link,
+    pub(crate) flows: Vec<Flow>,
+    acks: Vec<Vec<u64>>,
+    free: Vec<usize>,
+    /// Waiting times at the bottleneck, in 20 us.
+    pub(crate) waits: Vec<u64>,
+    pub(crate) slot: Duration,
+}
+
+fn lossy(loss: f64, seed: u64, start: Instant) -> Link {
+    Link::new(
+        LinkConfig {
+            loss,
+            ..LinkConfig::default()
+        },
+        seed,
+        start,
+    )
+}
+
+impl World {
+    pub(crate) fn new(bottleneck: LinkConfig, seed: u64, senders: Vec<Sender>) -> Self {
+        let origin = Instant::now();
+        let mut world = Self {
+            now: origin,
+            origin,
+            heap: BinaryHeap::new(),
+            sequence: 0,
+            bottleneck: Link::new(bottleneck, seed, origin),
+            flows: Vec::new(),
+            acks: Vec::new(),
+            free: Vec::new(),
+            waits: Vec::new(),
+            slot: Duration::from_millis(50),
+        };
+        for (index, sender) in senders.into_iter().enumerate() {
+            let seed = seed * 1000 + index as u64 * 10;
+            let start = origin + sender.start;
+            world.flows.push(Flow {
+                model: (sender.model)(origin),
+                rtt: sender.rtt,
+                before: lossy(sender.loss_before, seed + 1, origin),
+                after: lossy(sender.loss_after, seed + 2, origin),
+                back: lossy(sender.loss_back, seed + 3, origin),
+                packets: VecDeque::new(),
+                first: 0,
+                next: 0,
+                in_flight: 0,
+                largest: None,
+                tokens: 10.0 * SIZE as f64,
+                refilled: start,
+                armed: 0,
+                probe_armed: 0,
+                last_stamp: origin,
+                pending: Vec::new(),
+                unacked: 0,
+                expected: 0,
+                ack_armed: 0,
+                sent: 0,
+                lost: 0,
+                series: Vec::new(),
+                start,
+            });
+            world.at(
+                start,
+                Event::Send {
+                    flow: index,
+                    armed: 0,
+                },
+            );
+        }
+        world
+    }
+
+    fn at(&mut self, time: Instant, event: Event) {
+        self.sequence += 1;
+        self.heap.push(Reverse((time, self.sequence, event)));
+    }
+
+    pub(crate) fn run_until(&mut self, end: Duration) {
+        let end = self.origin + end;
+        while let Some(Reverse((time, _, _))) = self.heap.peek() {
+            if *time > end {
+                break;
+            }
+            let Some(Reverse((time, _, event))) = self.heap.pop() else {
+                break;
+            };
+            self.now = time;
+            self.handle(event);
+        }
+        self.now = end;
+    }
+
+    pub(crate) fn reconfigure(&mut self, config: LinkConfig) {
+        self.bottleneck.reconfigure(config);
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Send { flow, armed } if self.flows[flow].armed == armed => self.send(flow),
+            Event::Probe { flow, armed } if self.flows[flow].probe_armed == armed => {
+                self.transmit(flow, 1);
+                self.arm_probe(flow);
+            }
+            Event::Arrive { flow, number } => self.arrive(flow, number),
+            Event::AckTimer { flow, armed } if self.flows[flow].ack_armed == armed => {
+                self.ack(flow);
+            }
+            Event::Ack { flow, id } => self.acked(flow, id),
+            _ => {}
+        }
+    }
+
+    fn send(&mut self, index: usize) {
+        loop {
+            let now = self.now;
+            let flow = &mut self.flows[index];
+            flow.armed += 1;
+            let Limits {
+                window,
+                rate,
+                quantum,
+            } = flow.model.limits();
+            let room = window.saturating_sub(flow.in_flight) / SIZE;
+            if room == 0 {
+                return;
+            }
+            let mut count = room.min(52);
+            if let Some(rate) = rate {
+                let elapsed = now.saturating_duration_since(flow.refilled).as_secs_f64();
+                let burst = quantum.max(SIZE) as f64;
+                flow.tokens = (flow.tokens + elapsed * rate).min(burst.max(rate * CATCH_UP));
+                flow.refilled = now;
+                let needed = burst.min((room * SIZE) as f64);
+                if flow.tokens < needed - 0.5 {
+                    let wait = Duration::from_secs_f64((needed - flow.tokens) / rate)
+                        + Duration::from_micros(1);
+                    let armed = flow.armed;
+                    self.at(now + wait, Event::Send { flow: index, armed });
+                    return;
+                }
+                count = count.min(((flow.tokens + 0.5) / SIZE as f64) as u64).max(1);
+                flow.tokens -= (count * SIZE) as f64;
+            }
+            self.transmit(index, count);
+        }
+    }
+
+    fn transmit(&mut self, index: usize, count: u64) {
+        let now = self.now;
+        let flow = &mut self.flows[index];
+        let stamp = now.max(flow.last_stamp + Duration::from_nanos(1));
+        flow.last_stamp = stamp;
+        flow.model.on_sent(stamp, count * SIZE, true);
+        let first = flow.in_flight == 0;
+        for _ in 0..count {
+            let flow = &mut self.flows[index];
+            let number = flow.next;
+            flow.next += 1;
+            flow.sent += 1;
+            flow.in_flight += SIZE;
+            flow.packets.push_back((stamp, State::Flying));
+            let packet = || Packet::from(SIZE as usize);
+            let Fate::Delivered { .. } = flow.before.send(now, packet()) else {
+                continue;
+            };
+            let rate = self.bottleneck.config().rate.unwrap_or(u64::MAX);
+            let wait = self.bottleneck.backlog(now) as f64 / rate as f64;
+            let bin = (wait * 50_000.0) as usize;
+            if self.waits.len() <= bin {
+                self.waits.resize(bin + 1, 0);
+            }
+            self.waits[bin] += 1;
+            let Fate::Delivered { at, .. } = self.bottleneck.send(now, packet()) else {
+                continue;
+            };
+            let flow = &mut self.flows[index];
+            let Fate::Delivered { .. } = flow.after.send(now, packet()) else {
+                continue;
+            };
+            let at = at + flow.rtt / 2;
+            self.at(
+                at,
+                Event::Arrive {
+                    flow: index,
+                    number,
+                },
+            );
+        }
+        if first {
+            self.arm_probe(index);
+        }
+    }
+
+    fn arm_probe(&mut self, index: usize) {
+        let flow = &mut self.flows[index];
+        flow.probe_armed += 1;
+        let armed = flow.probe_armed;
+        let wait = flow.rtt * 2 + Duration::from_millis(100);
+        let at = self.now + wait;
+        self.at(at, Event::Probe { flow: index, armed });
+    }
+
+    fn arrive(&mut self, index: usize, number: u64) {
+        let slot = (self.now - self.flows[index].start).as_nanos() / self.slot.as_nanos();
+        let flow = &mut self.flows[index];
+        let slot = slot as usize;
+        if flow.series.len() <= slot {
+            flow.series.resize(slot + 1, 0);
+        }
+        flow.series[slot] += SIZE;
+        flow.pending.push(number);
+        flow.unacked += 1;
+        let gap = number > flow.expected;
+        flow.expected = flow.expected.max(number + 1);
+        if flow.unacked >= ACK_EVERY || gap {
+            self.ack(index);
+        } else if flow.unacked == 1 {
+            flow.ack_armed += 1;
+            let armed = flow.ack_armed;
+            self.at(
+                self.now + ACK_WITHIN,
+                Event::AckTimer { flow: index, armed },
+            );
+        }
+    }
+
+    fn ack(&mut self, index: usize) {
+        let now = self.now;
+        let flow = &mut self.flows[index];
+        flow.unacked = 0;
+        flow.ack_armed += 1;
+        if flow.pending.is_empty()
+            || !matches!(
+                flow.back.send(now, Packet::from(40)),
+                Fate::Delivered { .. }
+            )
+        {
+            return;
+        }
+        let numbers = std::mem::take(&mut flow.pending);
+        let at = now + flow.rtt / 2;
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.acks.push(Vec::new());
+            self.acks.len() - 1
+        });
+        self.acks[id] = numbers;
+        self.at(at, Event::Ack { flow: index, id });
+    }
+
+    fn acked(&mut self, index: usize, id: usize) {
+        let now = self.now;
+        let numbers = std::mem::take(&mut self.acks[id]);
+        self.free.push(id);
+        let flow = &mut self.flows[index];
+        for number in numbers {
+            flow.largest = flow.largest.max(Some(number));
+            if number < flow.first {
+                continue;
+            }
+            let entry = &mut flow.packets[(number - flow.first) as usize];
+            if entry.1 == State::Flying {
+                entry.1 = State::Settled;
+                flow.in_flight -= SIZE;
+                flow.model.on_acked(now, entry.0, SIZE);
+            }
+        }
+        flow.model.on_ack_end(now, flow.in_flight);
+        let limit = flow.largest.unwrap_or(0).saturating_sub(REORDER - 1);
+        let mut lost = 0;
+        let mut latest = now;
+        while flow.first < limit {
+            let Some((sent, state)) = flow.packets.pop_front() else {
+                break;
+            };
+            flow.first += 1;
+            if state == State::Flying {
+                lost += SIZE;
+                latest = sent;
+            }
+        }
+        if lost > 0 {
+            flow.in_flight -= lost;
+            flow.lost += lost / SIZE;
+            flow.model.on_lost(
+                now,
+                latest,
+                Loss {
+                    bytes: lost,
+                    persistent: false,
+                },
+            );
+        }
+        self.arm_probe(index);
+        self.send(index);
+    }
+
+    /// Forgets how long packets have waited so far.
+    pub(crate) fn forget_waits(&mut self) {
+        self.waits.clear();
+    }
+
+    /// Milliseconds that this share of packets waited at most.
+    pub(crate) fn wait_ms(&self, share: f64) -> f64 {
+        let all: u64 = self.waits.iter().sum();
+        let mut seen = 0;
+        for (bin, count) in self.waits.iter().enumerate() {
+            seen += count;
+            if seen as f64 >= share * all as f64 {
+                return bin as f64 * 0.02;
+            }
+        }
+        0.0
+    }
+}
+
+impl Flow {
+    /// Bytes per second received between two times after the flow's start.
+    pub(crate) fn rate(&self, slot: Duration, from: Duration, to: Duration) -> f64 {
+        let place = |time: Duration| (time.as_nanos() / slot.as_nanos()) as usize;
+        let bytes: u64 = self.series.iter().take(place(to)).skip(place(from)).sum();
+        bytes as f64 / to.saturating_sub(from).as_secs_f64()
+    }
+}
