@@ -1,24 +1,29 @@
 //! What the controller says and the engine obeys.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{Limits, View};
 
 /// The state one connection's controller and engine share.
 ///
-/// Both live on one thread; the atomics only satisfy the library's `Send + Sync`, so relaxed order is
-/// enough everywhere.
+/// Both live on one thread; the atomics and the lock only satisfy the library's `Send + Sync`, so relaxed
+/// order is enough everywhere.
 #[derive(Clone, Debug, Default)]
 pub struct Gauge(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     window: AtomicU64,
-    slow_start: AtomicBool,
+    /// Bits of the rate; 0: not paced.
+    rate: AtomicU64,
+    quantum: AtomicU64,
     in_flight: AtomicU64,
     lost: AtomicU64,
     events: AtomicU64,
     counting: AtomicBool,
-    window_limited: AtomicBool,
+    limited: AtomicBool,
+    view: Mutex<View>,
 }
 
 impl Gauge {
@@ -27,14 +32,24 @@ impl Gauge {
         Self::default()
     }
 
+    /// What may be sent.
+    pub fn limits(&self) -> Limits {
+        let rate = f64::from_bits(self.0.rate.load(Relaxed));
+        Limits {
+            window: self.window(),
+            rate: (rate > 0.0).then_some(rate),
+            quantum: self.0.quantum.load(Relaxed),
+        }
+    }
+
     /// Congestion window, bytes.
     pub fn window(&self) -> u64 {
         self.0.window.load(Relaxed)
     }
 
-    /// Whether the window is below the slow-start threshold.
-    pub fn slow_start(&self) -> bool {
-        self.0.slow_start.load(Relaxed)
+    /// How the controller stands, as of the latest acknowledgement or loss.
+    pub fn view(&self) -> View {
+        *self.0.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ack-eliciting bytes sent and neither acknowledged nor lost.
@@ -47,7 +62,7 @@ impl Gauge {
         self.0.lost.load(Relaxed)
     }
 
-    /// Congestion events since the connection began.
+    /// Times that loss or a mark was reported since the connection began.
     pub fn events(&self) -> u64 {
         self.0.events.load(Relaxed)
     }
@@ -58,19 +73,21 @@ impl Gauge {
         self.0.counting.store(counting, Relaxed);
     }
 
-    /// Whether data waits for the window. The library cannot know: it sees only what the engine gives it.
-    pub fn set_window_limited(&self, limited: bool) {
-        self.0.window_limited.store(limited, Relaxed);
+    /// Whether more data waits. The library cannot know: it sees only what the engine gives it.
+    pub fn set_limited(&self, limited: bool) {
+        self.0.limited.store(limited, Relaxed);
     }
 
-    pub(crate) fn window_limited(&self) -> bool {
-        self.0.window_limited.load(Relaxed)
+    pub(crate) fn counting(&self) -> bool {
+        self.0.counting.load(Relaxed)
+    }
+
+    pub(crate) fn limited(&self) -> bool {
+        self.0.limited.load(Relaxed)
     }
 
     pub(crate) fn on_sent(&self, bytes: u64) {
-        if self.0.counting.load(Relaxed) {
-            self.0.in_flight.fetch_add(bytes, Relaxed);
-        }
+        self.0.in_flight.fetch_add(bytes, Relaxed);
     }
 
     pub(crate) fn on_settled(&self, bytes: u64) {
@@ -88,8 +105,11 @@ impl Gauge {
         self.0.in_flight.store(bytes, Relaxed);
     }
 
-    pub(crate) fn publish(&self, window: u64, slow_start: bool) {
-        self.0.window.store(window, Relaxed);
-        self.0.slow_start.store(slow_start, Relaxed);
+    pub(crate) fn publish(&self, limits: Limits, view: View) {
+        self.0.window.store(limits.window, Relaxed);
+        let rate = limits.rate.unwrap_or(0.0);
+        self.0.rate.store(rate.to_bits(), Relaxed);
+        self.0.quantum.store(limits.quantum, Relaxed);
+        *self.0.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
     }
 }

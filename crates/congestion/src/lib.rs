@@ -9,13 +9,14 @@
 //! # Order of use
 //!
 //! 1. [`Gauge::new`], then [`QuinnController::factory`] with it, for every connection of its own.
-//! 2. While sending: [`Gauge::set_counting`] before each batch, [`Gauge::set_window_limited`] whenever
-//!    data had to wait for the window.
-//! 3. [`Gauge::window`], [`Gauge::in_flight`] and [`Gauge::lost`] say what may be sent.
+//! 2. While sending: [`Gauge::set_limited`] and [`Gauge::set_counting`] before each batch, and a time for
+//!    it that no other batch has.
+//! 3. [`Gauge::limits`], [`Gauge::in_flight`] and [`Gauge::lost`] say what may be sent.
 //!
-//! A [`Model`] knows nothing of the library: [`Auto`], [`LossBased`], [`Fixed`].
+//! A [`Model`] knows nothing of the library; `docs/CONGESTION.md` tells how [`Auto`] works.
 #![forbid(unsafe_code)]
 
+mod algorithm;
 mod auto;
 mod bytes;
 mod curve;
@@ -26,19 +27,10 @@ mod model;
 mod quinn;
 mod sampler;
 
+pub use algorithm::Algorithm;
 pub use auto::Auto;
 pub use fixed::Fixed;
 pub use gauge::Gauge;
 pub use loss_based::LossBased;
 pub use model::{Limits, Loss, Model, View};
 pub use quinn::QuinnController;
-
-/// The controllers there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Algorithm {
-    /// CUBIC (RFC 9438), quinn-proto's.
-    #[default]
-    Cubic,
-    /// `NewReno` (RFC 9002 section 7), quinn-proto's.
-    NewReno,
-}

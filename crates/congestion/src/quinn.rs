@@ -1,22 +1,22 @@
-//! The adapter to quinn-proto: its controllers drive a [`Gauge`], and the library itself is let loose.
+//! The adapter to quinn-proto: a [`Model`] behind the library's trait drives a [`Gauge`], and the library
+//! itself is let loose.
 
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 
 use quinn_proto::RttEstimator;
-use quinn_proto::congestion::{
-    Controller, ControllerFactory, ControllerMetrics, CubicConfig, NewRenoConfig,
-};
+use quinn_proto::congestion::{Controller, ControllerFactory};
 
-use crate::{Algorithm, Gauge};
+use crate::{Algorithm, Gauge, Loss, Model};
 
 /// Window shown to the library. Above `u32::MAX` its pacer is off as well.
 const UNLIMITED: u64 = u64::MAX / 4;
 
 /// A quinn-proto controller whose verdict goes to a [`Gauge`].
+#[derive(Debug)]
 pub struct QuinnController {
-    inner: Box<dyn Controller>,
+    model: Box<dyn Model>,
     gauge: Gauge,
 }
 
@@ -24,14 +24,6 @@ pub struct QuinnController {
 struct Factory {
     algorithm: Algorithm,
     gauge: Gauge,
-}
-
-impl std::fmt::Debug for QuinnController {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("QuinnController")
-            .field("gauge", &self.gauge)
-            .finish_non_exhaustive()
-    }
 }
 
 impl QuinnController {
@@ -44,21 +36,14 @@ impl QuinnController {
     }
 
     fn publish(&self) {
-        let metrics = self.inner.metrics();
-        let window = self.inner.window();
-        let slow_start = metrics.ssthresh.is_none_or(|threshold| window < threshold);
-        self.gauge.publish(window, slow_start);
+        self.gauge.publish(self.model.limits(), self.model.view());
     }
 }
 
 impl ControllerFactory for Factory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        let inner = match self.algorithm {
-            Algorithm::Cubic => Arc::new(CubicConfig::default()).build(now, current_mtu),
-            Algorithm::NewReno => Arc::new(NewRenoConfig::default()).build(now, current_mtu),
-        };
         let controller = QuinnController {
-            inner,
+            model: self.algorithm.build(now, current_mtu),
             gauge: self.gauge.clone(),
         };
         controller.gauge.set_in_flight(0);
@@ -68,9 +53,11 @@ impl ControllerFactory for Factory {
 }
 
 impl Controller for QuinnController {
-    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
-        self.gauge.on_sent(bytes);
-        self.inner.on_sent(now, bytes, last_packet_number);
+    fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
+        if self.gauge.counting() {
+            self.gauge.on_sent(bytes);
+            self.model.on_sent(now, bytes, self.gauge.limited());
+        }
     }
 
     fn on_ack(
@@ -79,11 +66,10 @@ impl Controller for QuinnController {
         sent: Instant,
         bytes: u64,
         _app_limited: bool,
-        rtt: &RttEstimator,
+        _rtt: &RttEstimator,
     ) {
         self.gauge.on_settled(bytes);
-        let app_limited = !self.gauge.window_limited();
-        self.inner.on_ack(now, sent, bytes, app_limited, rtt);
+        self.model.on_acked(now, sent, bytes);
     }
 
     fn on_end_acks(
@@ -91,12 +77,10 @@ impl Controller for QuinnController {
         now: Instant,
         in_flight: u64,
         _app_limited: bool,
-        largest_packet_num_acked: Option<u64>,
+        _largest_packet_num_acked: Option<u64>,
     ) {
-        let app_limited = !self.gauge.window_limited();
-        self.inner
-            .on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
         self.gauge.set_in_flight(in_flight);
+        self.model.on_ack_end(now, in_flight);
         self.publish();
     }
 
@@ -104,17 +88,20 @@ impl Controller for QuinnController {
         &mut self,
         now: Instant,
         sent: Instant,
-        is_persistent_congestion: bool,
+        persistent: bool,
         lost_bytes: u64,
     ) {
         self.gauge.on_lost(lost_bytes);
-        self.inner
-            .on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
+        let loss = Loss {
+            bytes: lost_bytes,
+            persistent,
+        };
+        self.model.on_lost(now, sent, loss);
         self.publish();
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
-        self.inner.on_mtu_update(new_mtu);
+        self.model.on_mtu(new_mtu);
         self.publish();
     }
 
@@ -122,19 +109,15 @@ impl Controller for QuinnController {
         UNLIMITED
     }
 
-    fn metrics(&self) -> ControllerMetrics {
-        self.inner.metrics()
-    }
-
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(Self {
-            inner: self.inner.clone_box(),
+            model: self.model.clone_box(),
             gauge: self.gauge.clone(),
         })
     }
 
     fn initial_window(&self) -> u64 {
-        self.inner.initial_window()
+        UNLIMITED
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {

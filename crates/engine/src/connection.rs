@@ -15,7 +15,7 @@ use crate::ConnectionId;
 use crate::config::Transport;
 use crate::liveness::Liveness;
 use crate::pacer::Pacer;
-use crate::report::{ConnectionReport, Protocol};
+use crate::report::{ConnectionReport, Limit, Protocol};
 use crate::window::{self, ReceiveWindow};
 
 /// Smallest UDP payload QUIC may assume (RFC 9000 section 14).
@@ -23,12 +23,13 @@ pub(crate) const MTU_MIN: u16 = 1200;
 
 /// Packets after which the peer acknowledges. Two by default; every acknowledgement costs both sides
 /// about as much as a data packet.
-const ACK_EVERY: u32 = 10;
+const ACK_EVERY: u32 = 16;
 
 /// Time after which it acknowledges whatever came. A window that losses have made smaller than
 /// `ACK_EVERY` packets would stand still for this long in every round trip (25 ms by default: at 1 ms
-/// and 1 % loss that was a third of the throughput).
-const ACK_WITHIN: Duration = Duration::from_millis(2);
+/// and 1 % loss that was a third of the throughput), and a lost last packet is missed as much later. The
+/// least that peers accept.
+const ACK_WITHIN: Duration = Duration::from_millis(1);
 
 /// Flows a peer may open before the connection has shown that it needs more: every permitted stream
 /// costs memory.
@@ -71,6 +72,9 @@ pub(crate) struct Connection {
     pub(crate) resending: bool,
     /// Batches that may pass although the window is full: acknowledgements and probes.
     pub(crate) grace: u8,
+    pub(crate) limit: Limit,
+    /// The time the latest batch has for the controller.
+    pub(crate) batch_at: Instant,
     pub(crate) pace_at: Option<Instant>,
     pub(crate) handshake_by: Option<Instant>,
     /// The earliest of all its deadlines, as entered in the engine's queue.
@@ -121,6 +125,8 @@ impl Connection {
             lost_seen: 0,
             resending: false,
             grace: 0,
+            limit: Limit::default(),
+            batch_at: now,
             pace_at: None,
             handshake_by: Some(now + transport.handshake_timeout),
             deadline: None,
@@ -251,15 +257,10 @@ impl Connection {
             && !self.liveness.unresponsive()
     }
 
-    /// Bytes per second; `None` where pacing is off.
-    pub(crate) fn pacing_rate(&self) -> Option<f64> {
-        Pacer::rate(&self.gauge, self.quic.rtt(), self.quic.min_rtt())
-    }
-
     pub(crate) fn report(&self, budget: u64) -> ConnectionReport {
         let stats = self.quic.stats();
         let rtt = self.quic.rtt();
-        let rate = self.pacing_rate();
+        let rate = self.gauge.limits().rate;
         ConnectionReport {
             id: self.id,
             remote: self.quic.remote_address(),
@@ -270,6 +271,8 @@ impl Connection {
             rtt,
             congestion_window: self.gauge.window(),
             in_flight: self.gauge.in_flight(),
+            controller: self.gauge.view(),
+            limit: self.limit,
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,

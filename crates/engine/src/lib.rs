@@ -54,7 +54,7 @@ pub use client::Resolved;
 pub use config::{ClientRole, EngineConfig, PathMtu, Prover, ServerRole, Transport};
 pub use engine::Engine;
 pub use event::{Event, FlowSummary, LossReason, Opened};
-pub use quictun_congestion::Algorithm;
+pub use quictun_congestion::{Algorithm, View};
 pub use quictun_flow::{Ending, Socket};
 pub use residue::Residue;
 pub use transmit::Datagrams;

@@ -1,20 +1,13 @@
 //! How much may be sent now, and when more.
 //!
-//! The congestion window limits what is in flight; on paths where it matters, pacing spreads a window
-//! over the round trip. Both act on data before it becomes packets, see `transmit`.
+//! The controller says how much may be in flight, how fast it leaves and how much may leave at once. All of
+//! it acts on data before it becomes packets, see `transmit`.
 
 use std::time::{Duration, Instant};
 
 use quictun_congestion::Gauge;
 
 use crate::connection::MTU_MIN;
-
-/// Below this round-trip time, measured without queues, bursts fit any queue and timers are too coarse to
-/// help.
-const PACING_RTT_MIN: Duration = Duration::from_millis(2);
-
-/// A burst lasts about this long at the pacing rate.
-const BURST: Duration = Duration::from_millis(1);
 
 /// A late timer may be made up for by this much sending at once, and a burst be owed at most this long.
 const CATCH_UP: Duration = Duration::from_millis(2);
@@ -29,11 +22,6 @@ const IDLE_BURST_PACKETS: f64 = 10.0;
 
 /// A burst never exceeds one segmentation-offload batch.
 const BURST_MAX: f64 = 65_536.0;
-
-/// Rate over window / round trip: twice in slow start, so that pacing does not delay growth, and a
-/// quarter more afterwards, so that it never is the limit (RFC 9002 section 7.7).
-const GAIN_SLOW_START: f64 = 2.0;
-const GAIN: f64 = 1.25;
 
 /// Pacing of one connection.
 #[derive(Debug)]
@@ -54,41 +42,26 @@ impl Pacer {
         }
     }
 
-    /// Bytes per second; `None` where pacing is off.
-    pub(crate) fn rate(gauge: &Gauge, rtt: Duration, min_rtt: Duration) -> Option<f64> {
-        if min_rtt < PACING_RTT_MIN {
-            return None;
-        }
-        let gain = if gauge.slow_start() {
-            GAIN_SLOW_START
-        } else {
-            GAIN
-        };
-        Some(gain * as_f64(gauge.window()) / rtt.as_secs_f64())
-    }
-
     /// Bytes that may be sent now; 0 with the moment at which that changes, where time will change it.
     pub(crate) fn allowance(
         &mut self,
         now: Instant,
         gauge: &Gauge,
-        rate: Option<f64>,
         mtu: u16,
     ) -> Result<usize, Option<Instant>> {
-        let room = gauge.window().saturating_sub(gauge.in_flight());
+        let limits = gauge.limits();
+        let room = limits.window.saturating_sub(gauge.in_flight());
         // Opening for every single acknowledged packet would make each batch that small.
-        let least = (gauge.window() / 4).min(64 * 1024);
+        let least = (limits.window / 4).min(limits.quantum);
         if room == 0 || (room < least && gauge.in_flight() > 0) {
             return Err(None);
         }
         let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let rate = limits.rate;
         let Some(rate) = rate else {
             return Ok(room);
         };
-        // Two packets at the least, however large the packets are.
-        let burst = (rate * BURST.as_secs_f64())
-            .min(BURST_MAX)
-            .max(2.0 * f64::from(mtu));
+        let burst = as_f64(limits.quantum).clamp(f64::from(mtu), BURST_MAX);
         self.refill(now, rate, burst, mtu);
         let enough = if self.drained { burst } else { f64::from(mtu) };
         let enough = enough.min(as_f64(room as u64));

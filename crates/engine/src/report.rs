@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use quictun_congestion::View;
+
 use crate::{ConnectionId, FlowId};
 
 /// Which end of the tunnel an engine is.
@@ -54,6 +56,20 @@ pub struct FlowReport {
     pub head_to_app: Vec<u8>,
 }
 
+/// What limits a sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Limit {
+    /// Nothing more is to be sent.
+    #[default]
+    Application,
+    /// The peer takes no more: its window is full.
+    ReceiveWindow,
+    /// The congestion controller.
+    Congestion,
+    /// This machine: neither window nor rate is used up.
+    Cpu,
+}
+
 /// One QUIC connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionReport {
@@ -75,7 +91,11 @@ pub struct ConnectionReport {
     pub congestion_window: u64,
     /// Bytes in flight.
     pub in_flight: u64,
-    /// Pacing rate, bytes per second; `None` where pacing is off (round trips below 2 ms).
+    /// How the congestion controller sees the path.
+    pub controller: View,
+    /// What limited the latest sending.
+    pub limit: Limit,
+    /// Pacing rate, bytes per second; `None` where pacing is off.
     pub pacing_bytes_per_s: Option<u64>,
     /// UDP payload size in use, bytes.
     pub mtu: u16,

@@ -6,14 +6,14 @@
 //! whole batches wait for the window as well.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quictun_flow::{Pumped, Socket};
 
 use crate::connection::Connection;
 use crate::engine::{Engine, RESPONSES_MAX};
 use crate::quic_stream::QuicStream;
-use crate::report::Protocol;
+use crate::report::{Limit, Protocol};
 
 /// Largest UDP payload of one send call; segmentation offload counts the whole of it.
 const BATCH_MAX: usize = 65_000;
@@ -125,7 +125,10 @@ impl<S: Socket> Engine<S> {
         let segments = connection.segments_now(now, most)?;
         let data = connection.unsent > 0 || connection.resending;
         connection.gauge.set_counting(data);
-        let Some(transmit) = connection.quic.poll_transmit(now, segments, buffer) else {
+        // The controller knows a batch by its time.
+        connection.batch_at = now.max(connection.batch_at + Duration::from_nanos(1));
+        let at = connection.batch_at;
+        let Some(transmit) = connection.quic.poll_transmit(at, segments, buffer) else {
             connection.unsent = 0;
             connection.resending = false;
             connection.lost_seen = connection.gauge.lost();
@@ -134,7 +137,7 @@ impl<S: Socket> Engine<S> {
         connection.grace = connection.grace.saturating_sub(1);
         connection.unsent = connection.unsent.saturating_sub(transmit.size);
         if data {
-            let rate = connection.pacing_rate();
+            let rate = connection.gauge.limits().rate;
             connection.pacer.on_sent(transmit.size, rate);
         }
         let datagrams = Datagrams::from_quinn(&transmit);
@@ -152,16 +155,21 @@ impl<S: Socket> Engine<S> {
         // What is being sent again waits for the window, too, even if no flow has anything new.
         let resending = connection.resending;
         if connection.outbound.is_empty() || connection.quic.is_closed() {
-            connection.gauge.set_window_limited(resending);
+            if connection.limit != Limit::ReceiveWindow {
+                connection.limit = Limit::Application;
+            }
+            connection.gauge.set_limited(resending);
             return;
         }
         let Some(room) = connection.allowance(now) else {
-            connection.gauge.set_window_limited(true);
+            connection.gauge.set_limited(true);
+            connection.limit = Limit::Congestion;
             return;
         };
         let mut allowance = room.min(BATCH_MAX);
         let compat = connection.protocol == Some(Protocol::Compat);
         let mut turns = connection.outbound.len();
+        connection.limit = Limit::Application;
         while allowance > 0 && turns > 0 {
             turns -= 1;
             match self.fill_from_next(now, handle, &mut allowance, compat) {
@@ -170,9 +178,12 @@ impl<S: Socket> Engine<S> {
             }
         }
         if let Some(Some(connection)) = self.connections.get_mut(handle) {
-            // A full batch is no limit of the window's unless the window ended it.
-            let waits = allowance == 0 && room <= BATCH_MAX && !connection.outbound.is_empty();
-            connection.gauge.set_window_limited(waits || resending);
+            let more = !connection.outbound.is_empty();
+            connection.gauge.set_limited(more || resending);
+            if more {
+                let ended = room <= BATCH_MAX;
+                connection.limit = if ended { Limit::Congestion } else { Limit::Cpu };
+            }
         }
     }
 
@@ -231,7 +242,8 @@ impl<S: Socket> Engine<S> {
                 entry.queued = true;
                 connection.outbound.push_back(key);
             }
-            Pumped::Starved | Pumped::Blocked => {}
+            Pumped::Blocked => connection.limit = Limit::ReceiveWindow,
+            Pumped::Starved => {}
             Pumped::Ended => self.settle_flow(now, key),
         }
         if alone { Turn::Flush } else { Turn::Next }
@@ -247,9 +259,8 @@ enum Turn {
 impl Connection {
     /// Bytes that flows may hand over now.
     fn allowance(&mut self, now: Instant) -> Option<usize> {
-        let rate = self.pacing_rate();
         let mtu = self.quic.current_mtu();
-        match self.pacer.allowance(now, &self.gauge, rate, mtu) {
+        match self.pacer.allowance(now, &self.gauge, mtu) {
             Ok(bytes) => Some(bytes.saturating_sub(self.unsent)).filter(|&bytes| bytes > 0),
             Err(later) => {
                 self.pace_at = later;
@@ -267,9 +278,8 @@ impl Connection {
         if !self.resending || self.protocol.is_none() {
             return Some(most);
         }
-        let rate = self.pacing_rate();
         let mtu = self.quic.current_mtu();
-        match self.pacer.allowance(now, &self.gauge, rate, mtu) {
+        match self.pacer.allowance(now, &self.gauge, mtu) {
             Ok(bytes) => Some((bytes / usize::from(mtu)).clamp(1, most)),
             Err(_) if self.grace > 0 => Some(1),
             Err(later) => {

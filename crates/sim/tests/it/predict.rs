@@ -36,7 +36,7 @@ fn a_tunnel_alone_is_measured_both_ways() {
         assert_eq!(last.at, 5 * SECOND);
         assert!(share(last.goodputs[0], 50) > 0.9, "{last:?}");
         let (median, max) = (prediction.queue.quantile(0.5), prediction.queue.max());
-        assert!(median > MS && max <= 20 * MS, "{}", prediction.queue);
+        assert!(median > MS / 2 && max <= 20 * MS, "{}", prediction.queue);
         assert_eq!(prediction.finished, None);
         assert_eq!(predict(&cell).expect("an answer"), prediction);
     }

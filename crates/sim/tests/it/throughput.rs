@@ -12,10 +12,13 @@ use quictun_sim::{Dial, Script, Seed, Write, config};
 
 use crate::world::{MS, World, limited};
 
-/// Largest difference between a run and the table, in thousandths of the link. Where the link is not
-/// full, chance has more to say.
-const TOLERANCE: u64 = 10;
-const TOLERANCE_LOSSY: u64 = 30;
+/// Largest difference between a run and the table, in thousandths of the link: which packets are lost
+/// depends on what they hold, and that on keys that are new in every run.
+const TOLERANCE: u64 = 20;
+
+/// Least share of the link, in thousandths, that is used without and with loss.
+const LEAST: u64 = 900;
+const LEAST_LOSSY: u64 = 870;
 
 /// What was measured on one link.
 struct Cell {
@@ -46,10 +49,12 @@ fn a_grid_of_links_is_used_as_the_table_says() {
     }
     let table = render(&cells);
     println!("{table}");
-    for cell in cells.iter().filter(|cell| cell.loss_percent == 0) {
+    for cell in &cells {
+        let lossy = cell.loss_percent > 0;
+        let least = if lossy { LEAST_LOSSY } else { LEAST };
         assert!(
-            cell.steady >= 900,
-            "less than 90 % of a link without loss is used:\n{table}"
+            cell.steady >= least,
+            "a link is used less than it should be:\n{table}"
         );
     }
     compare(&table);
@@ -134,13 +139,8 @@ fn compare(table: &str) {
         "the tables differ in shape"
     );
     for (old, new) in numbers(&committed).iter().zip(numbers(table)) {
-        let tolerance = if *old < 850 {
-            TOLERANCE_LOSSY
-        } else {
-            TOLERANCE
-        };
         assert!(
-            old.abs_diff(new) <= tolerance,
+            old.abs_diff(new) <= TOLERANCE,
             "committed:\n{committed}\nnow:\n{table}"
         );
     }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use quictun_engine::report::{ConnectionReport, FlowReport, Protocol, Totals};
-use quictun_engine::{ConnectionId, FlowId};
+use quictun_engine::report::{ConnectionReport, FlowReport, Limit, Protocol, Totals};
+use quictun_engine::{ConnectionId, FlowId, View};
 
 use crate::snapshot::{Ask, Detail, UdpSocketReport, WorkerSnapshot, Workers};
 
@@ -80,6 +80,15 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
         flows: 3,
         rtt: Duration::from_micros(1_250 * (id + 1)),
         congestion_window: 120_000 * (id + 1),
+        controller: View {
+            mode: "auto",
+            phase: "cruise",
+            bandwidth: 12_000_000.0,
+            min_rtt: Some(Duration::from_millis(1)),
+            loss_floor: 0.01,
+            trust: 1.0,
+        },
+        limit: Limit::Congestion,
         in_flight: 60_000,
         pacing_bytes_per_s: (id > 0).then_some(12_500_000),
         mtu: 1452,

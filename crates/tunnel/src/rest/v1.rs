@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use quictun_engine::report::{ConnectionReport, FlowReport, Protocol};
+use quictun_engine::report::{ConnectionReport, FlowReport, Limit, Protocol};
 use quictun_wire::spice::Spice;
 use serde::Serialize;
 
@@ -73,6 +73,13 @@ struct Connection<'a> {
     unresponsive: bool,
     flows: usize,
     rtt_seconds: f64,
+    congestion_control: &'static str,
+    congestion_phase: &'static str,
+    bandwidth_bytes_per_second: Option<u64>,
+    min_rtt_seconds: Option<f64>,
+    loss_floor: f64,
+    loss_trust: f64,
+    limited_by: &'static str,
     congestion_window_bytes: u64,
     in_flight_bytes: u64,
     pacing_bytes_per_second: Option<u64>,
@@ -201,6 +208,7 @@ fn connection<'a>(
     snapshot: &WorkerSnapshot,
     report: &'a ConnectionReport,
 ) -> Connection<'a> {
+    let view = report.controller;
     Connection {
         id: report.id.0,
         worker: snapshot.worker,
@@ -216,6 +224,13 @@ fn connection<'a>(
         unresponsive: report.unresponsive,
         flows: report.flows,
         rtt_seconds: report.rtt.as_secs_f64(),
+        congestion_control: view.mode,
+        congestion_phase: view.phase,
+        bandwidth_bytes_per_second: view.bandwidth_known(),
+        min_rtt_seconds: view.min_rtt.map(|rtt| rtt.as_secs_f64()),
+        loss_floor: view.loss_floor,
+        loss_trust: view.trust,
+        limited_by: limit_name(report.limit),
         congestion_window_bytes: report.congestion_window,
         in_flight_bytes: report.in_flight,
         pacing_bytes_per_second: report.pacing_bytes_per_s,
@@ -232,6 +247,15 @@ fn connection<'a>(
         batches_sent: report.batches_sent,
         datagrams_per_batch: crate::metrics::ratio(report.datagrams_sent, report.batches_sent),
         migrations: report.migrations,
+    }
+}
+
+fn limit_name(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Application => "application",
+        Limit::ReceiveWindow => "receive window",
+        Limit::Congestion => "congestion",
+        Limit::Cpu => "cpu",
     }
 }
 

@@ -1,0 +1,34 @@
+//! The controllers there are.
+
+use std::time::Instant;
+
+use crate::{Auto, Fixed, LossBased, Model};
+
+/// Which controller decides what is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// [`Auto`]: fills a lossy path, shares one where loss is congestion.
+    #[default]
+    Auto,
+    /// CUBIC (RFC 9438) with `HyStart++`.
+    Cubic,
+    /// `NewReno` (RFC 9002 section 7) with `HyStart++`.
+    NewReno,
+    /// [`Fixed`]: so many bytes per second, whatever is lost, until it does harm.
+    Fixed(u64),
+    /// [`Auto`], giving way to everybody else.
+    Background,
+}
+
+impl Algorithm {
+    /// A controller of this kind for a path of which nothing is known.
+    pub fn build(self, now: Instant, mtu: u16) -> Box<dyn Model> {
+        match self {
+            Self::Auto => Box::new(Auto::new(now, mtu)),
+            Self::Cubic => Box::new(LossBased::cubic(mtu)),
+            Self::NewReno => Box::new(LossBased::newreno(mtu)),
+            Self::Fixed(rate) => Box::new(Fixed::new(now, mtu, rate)),
+            Self::Background => Box::new(Auto::background(now, mtu)),
+        }
+    }
+}
