@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use quictun_link::units::Rate;
 use quictun_tunnel::settings::{Congestion, TransportSettings};
 
 use crate::exit::Fault;
@@ -20,6 +21,9 @@ pub enum Side {
 }
 
 const HEADING: &str = "Data path";
+
+/// Slower than this a handshake does not fit into its deadline.
+const RATE_LEAST: u64 = 100_000 / 8;
 
 /// A worker is named by one byte of its connection ids.
 const MAX_WORKERS: usize = 256;
@@ -66,10 +70,10 @@ pub static BOTH: Section = Section {
         Opt::one(
             "congestion",
             "NAME",
-            "cubic",
-            "Congestion controller: cubic or newreno",
+            "auto",
+            "auto, cubic, newreno, background or fixed:RATE",
         )
-        .choices(&["cubic", "newreno"])
+        .choices(&["auto", "cubic", "newreno", "background", "fixed:"])
         .key("transport.congestion"),
         Opt::one(
             "idle-timeout",
@@ -159,13 +163,7 @@ pub fn settings(layers: &Layers<'_>, side: Side) -> Result<TransportSettings, Fa
     Ok(TransportSettings {
         workers,
         connections,
-        congestion: layers.choice(
-            "congestion",
-            &[
-                ("cubic", Congestion::Cubic),
-                ("newreno", Congestion::NewReno),
-            ],
-        )?,
+        congestion: layers.value("congestion", congestion)?,
         idle_timeout,
         keep_alive,
         memory_budget: size(layers, "memory-budget", "1MiB", "1TiB")?,
@@ -193,6 +191,32 @@ pub fn duration(
         return Err(layers.fault(name, format!("must lie between {lowest} and {highest}")));
     }
     Ok(duration)
+}
+
+/// The name of a congestion controller, and the rate of a fixed one.
+fn congestion(text: &str) -> Result<Congestion, String> {
+    let word = text.to_ascii_lowercase();
+    match word.as_str() {
+        "auto" => Ok(Congestion::Auto),
+        "cubic" => Ok(Congestion::Cubic),
+        "newreno" => Ok(Congestion::NewReno),
+        "background" => Ok(Congestion::Background),
+        _ => {
+            let rate = text
+                .get(..6)
+                .filter(|head| head.eq_ignore_ascii_case("fixed:"));
+            let rate = rate.map(|_| text[6..].parse::<Rate>()).ok_or_else(|| {
+                format!(
+                    "unknown value {text:?}: choose auto, cubic, newreno, background or fixed:RATE"
+                )
+            })?;
+            match rate {
+                Ok(Rate(rate)) if rate >= RATE_LEAST => Ok(Congestion::Fixed(rate)),
+                Ok(_) => Err("a fixed rate must be 100kbit or more".to_owned()),
+                Err(why) => Err(why.to_string()),
+            }
+        }
+    }
 }
 
 fn size(layers: &Layers<'_>, name: &str, lowest: &str, highest: &str) -> Result<u64, Fault> {

@@ -71,8 +71,11 @@ pub(crate) fn post(count: usize) -> io::Result<Post> {
 pub(crate) fn transport(settings: &TransportSettings, workers: usize) -> Transport {
     let mut transport = Transport::new(udp_port::path_mtu(settings.max_udp_payload));
     transport.congestion = match settings.congestion {
+        Congestion::Auto => Algorithm::Auto,
         Congestion::Cubic => Algorithm::Cubic,
         Congestion::NewReno => Algorithm::NewReno,
+        Congestion::Fixed(rate) => Algorithm::Fixed(rate),
+        Congestion::Background => Algorithm::Background,
     };
     transport.idle_timeout = settings.idle_timeout;
     transport.keep_alive = settings.keep_alive;

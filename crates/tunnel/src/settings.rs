@@ -247,11 +247,17 @@ pub struct TransportSettings {
 /// Congestion controllers behind the seam.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// CUBIC (RFC 9438), quinn-proto's.
+    /// Ours: fills a lossy path, shares one where loss is congestion.
     #[default]
+    Auto,
+    /// CUBIC (RFC 9438).
     Cubic,
-    /// `NewReno` (RFC 9002 section 7), quinn-proto's.
+    /// `NewReno` (RFC 9002 section 7).
     NewReno,
+    /// So many bytes per second.
+    Fixed(u64),
+    /// What nobody else wants.
+    Background,
 }
 
 /// REST, metrics and logs.

@@ -114,6 +114,11 @@ const FLAGS: &[(&str, &str, (&str, &str))] = &[
     ("connections", "77", ("connections", "77")),
     ("workers", "77", ("workers", "77")),
     ("congestion", "NewReno", ("congestion", "NewReno")),
+    (
+        "congestion",
+        "fixed:600mbit",
+        ("congestion", "Fixed(75000000)"),
+    ),
     ("idle-timeout", "2m", ("idle_timeout", "120s")),
     ("keep-alive", "500ms", ("keep_alive", "500ms")),
     ("memory-budget", "64MiB", ("memory_budget", "67108864")),

@@ -113,7 +113,11 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "--congestion bbr",
-        "--congestion: unknown value \"bbr\": choose cubic or newreno",
+        "--congestion: unknown value \"bbr\": choose auto, cubic, newreno, background or fixed:RATE",
+    ),
+    (
+        "--congestion fixed:1kbit",
+        "--congestion: a fixed rate must be 100kbit or more",
     ),
     (
         "--idle-timeout 30",
