@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Auto, Fixed, LossBased, Model};
+use crate::{Auto, Fixed, LossBased, Model, Resume};
 
 /// Which controller decides what is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,14 +21,15 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// A controller of this kind for a path of which nothing is known.
-    pub fn build(self, now: Instant, mtu: u16) -> Box<dyn Model> {
+    /// A controller of this kind. Of the path nothing is known, or what an earlier connection knew; only
+    /// [`Auto`] begins with that.
+    pub fn build(self, now: Instant, mtu: u16, resume: Option<Resume>) -> Box<dyn Model> {
         match self {
-            Self::Auto => Box::new(Auto::new(now, mtu)),
+            Self::Auto => Box::new(Auto::new(now, mtu).resuming(resume)),
             Self::Cubic => Box::new(LossBased::cubic(mtu)),
             Self::NewReno => Box::new(LossBased::newreno(mtu)),
             Self::Fixed(rate) => Box::new(Fixed::new(now, mtu, rate)),
-            Self::Background => Box::new(Auto::background(now, mtu)),
+            Self::Background => Box::new(Auto::background(now, mtu).resuming(resume)),
         }
     }
 }

@@ -28,9 +28,9 @@ use rival::{Pressure, Rival};
 use rtt::Rtt;
 use startup::Startup;
 
-use crate::bytes::to_f64;
 use crate::model::{Limits, Loss, Model, View};
 use crate::sampler::Sampler;
+use crate::{Resume, bytes};
 
 /// Fills a path without keeping a queue; see the module documentation.
 #[derive(Clone, Debug)]
@@ -54,6 +54,10 @@ pub struct Auto {
     overflow: Overflow,
     epoch: Epoch,
     startup: Startup,
+    /// What an earlier connection knew, until it has been tried.
+    resume: Option<Resume>,
+    /// What the next may know: how the path was when it was last filled.
+    filled: Option<Resume>,
     /// Measurements until the next probe.
     cruise: u32,
     /// Probes in a row that found more, and the bandwidth before the latest.
@@ -94,6 +98,8 @@ impl Auto {
             overflow: Overflow::default(),
             epoch: Epoch::new(now, 0),
             startup: Startup::first(mtu),
+            resume: None,
+            filled: None,
             cruise: phase::CRUISE_EPOCHS,
             growth: 0,
             before_up: 0.0,
@@ -109,7 +115,13 @@ impl Auto {
         }
     }
 
-    /// The same, giving way to everybody else.
+    /// The same, of a path that an earlier connection has filled.
+    #[must_use]
+    pub fn resuming(self, resume: Option<Resume>) -> Self {
+        Self { resume, ..self }
+    }
+
+    /// The same as [`Auto::new`], giving way to everybody else.
     pub fn background(now: Instant, mtu: u16) -> Self {
         Self {
             background: true,
@@ -178,7 +190,7 @@ impl Model for Auto {
         let Some(record) = self.sampler.on_acked(sent, bytes) else {
             return;
         };
-        let bytes = to_f64(bytes);
+        let bytes = bytes::to_f64(bytes);
         self.epoch.on_acked(record.delivered, record.limited);
         if record.delivered >= self.phase_delivered && record.sent >= self.phase_start {
             self.phase_round = true;
@@ -191,7 +203,7 @@ impl Model for Auto {
     }
 
     fn on_ack_end(&mut self, now: Instant, in_flight: u64) {
-        self.in_flight = to_f64(in_flight);
+        self.in_flight = bytes::to_f64(in_flight);
         let newest = self.newest.take();
         if let Some(newest) = newest {
             let sample = now.saturating_duration_since(newest);
@@ -220,7 +232,7 @@ impl Model for Auto {
             self.loss.mark();
             return;
         }
-        let bytes = to_f64(loss.bytes);
+        let bytes = bytes::to_f64(loss.bytes);
         let record = self.sampler.on_lost(sent, bytes / self.mtu);
         self.epoch.on_lost(loss.bytes);
         if record.is_some_and(|record| record.sent >= self.phase_start) {
@@ -256,6 +268,10 @@ impl Model for Auto {
             loss_floor: self.loss.floor(),
             trust: self.loss.trust(),
         }
+    }
+
+    fn resume_point(&self) -> Option<Resume> {
+        self.filled
     }
 
     fn clone_box(&self) -> Box<dyn Model> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Limits, View};
+use crate::{Limits, Resume, View};
 
 /// The state one connection's controller and engine share.
 ///
@@ -23,7 +23,13 @@ struct Shared {
     events: AtomicU64,
     counting: AtomicBool,
     limited: AtomicBool,
-    view: Mutex<View>,
+    shown: Mutex<Shown>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Shown {
+    view: View,
+    resume: Option<Resume>,
 }
 
 impl Gauge {
@@ -49,7 +55,16 @@ impl Gauge {
 
     /// How the controller stands, as of the latest acknowledgement or loss.
     pub fn view(&self) -> View {
-        *self.0.view.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shown().view
+    }
+
+    /// What to remember of the path; `None` before it has been filled.
+    pub fn resume_point(&self) -> Option<Resume> {
+        self.shown().resume
+    }
+
+    fn shown(&self) -> Shown {
+        *self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ack-eliciting bytes sent and neither acknowledged nor lost.
@@ -105,11 +120,12 @@ impl Gauge {
         self.0.in_flight.store(bytes, Relaxed);
     }
 
-    pub(crate) fn publish(&self, limits: Limits, view: View) {
+    pub(crate) fn publish(&self, limits: Limits, view: View, resume: Option<Resume>) {
         self.0.window.store(limits.window, Relaxed);
         let rate = limits.rate.unwrap_or(0.0);
         self.0.rate.store(rate.to_bits(), Relaxed);
         self.0.quantum.store(limits.quantum, Relaxed);
-        *self.0.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
+        let shown = Shown { view, resume };
+        *self.0.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 }

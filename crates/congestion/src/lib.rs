@@ -12,6 +12,7 @@
 //! 2. While sending: [`Gauge::set_limited`] and [`Gauge::set_counting`] before each batch, and a time for
 //!    it that no other batch has.
 //! 3. [`Gauge::limits`], [`Gauge::in_flight`] and [`Gauge::lost`] say what may be sent.
+//! 4. [`Gauge::resume_point`] is what the next connection to the same peer may begin with.
 //!
 //! A [`Model`] knows nothing of the library; `docs/CONGESTION.md` tells how [`Auto`] works.
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ mod gauge;
 mod loss_based;
 mod model;
 mod quinn;
+mod resume;
 mod sampler;
 
 pub use algorithm::Algorithm;
@@ -34,3 +36,4 @@ pub use gauge::Gauge;
 pub use loss_based::LossBased;
 pub use model::{Limits, Loss, Model, View};
 pub use quinn::QuinnController;
+pub use resume::Resume;

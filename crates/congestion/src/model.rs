@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::bytes;
+use crate::{Resume, bytes};
 
 /// A congestion controller, whatever library carries the packets.
 ///
@@ -31,6 +31,11 @@ pub trait Model: fmt::Debug + Send + Sync {
 
     /// How things stand, for people.
     fn view(&self) -> View;
+
+    /// What to remember of the path; nothing before it has been filled.
+    fn resume_point(&self) -> Option<Resume> {
+        None
+    }
 
     /// The same controller again.
     fn clone_box(&self) -> Box<dyn Model>;

@@ -2,13 +2,13 @@
 //! itself is let loose.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory};
 
-use crate::{Algorithm, Gauge, Loss, Model};
+use crate::{Algorithm, Gauge, Loss, Model, Resume};
 
 /// Window shown to the library. Above `u32::MAX` its pacer is off as well.
 const UNLIMITED: u64 = u64::MAX / 4;
@@ -24,26 +24,39 @@ pub struct QuinnController {
 struct Factory {
     algorithm: Algorithm,
     gauge: Gauge,
+    /// For the first: another path is not the one that is remembered.
+    resume: Mutex<Option<Resume>>,
 }
 
 impl QuinnController {
-    /// A factory for one connection's transport configuration.
+    /// A factory for one connection's transport configuration; `resume` is what an earlier one to the same
+    /// peer left in its [`Gauge::resume_point`].
     pub fn factory(
         algorithm: Algorithm,
         gauge: Gauge,
+        resume: Option<Resume>,
     ) -> Arc<dyn ControllerFactory + Send + Sync + 'static> {
-        Arc::new(Factory { algorithm, gauge })
+        let resume = Mutex::new(resume);
+        Arc::new(Factory {
+            algorithm,
+            gauge,
+            resume,
+        })
     }
 
     fn publish(&self) {
-        self.gauge.publish(self.model.limits(), self.model.view());
+        let resume = self.model.resume_point();
+        self.gauge
+            .publish(self.model.limits(), self.model.view(), resume);
     }
 }
 
 impl ControllerFactory for Factory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        let resume = self.resume.lock();
+        let resume = resume.unwrap_or_else(PoisonError::into_inner).take();
         let controller = QuinnController {
-            model: self.algorithm.build(now, current_mtu),
+            model: self.algorithm.build(now, current_mtu, resume),
             gauge: self.gauge.clone(),
         };
         controller.gauge.set_in_flight(0);

@@ -164,6 +164,7 @@ impl Connection {
             .congestion_controller_factory(QuinnController::factory(
                 transport.congestion,
                 gauge.clone(),
+                None,
             ))
             .max_concurrent_bidi_streams(VarInt::from_u32(flows))
             .max_concurrent_uni_streams(VarInt::from_u32(0))

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::Auto;
 use super::epoch::{Epoch, Outcome};
 use super::loss;
+use crate::{Resume, bytes};
 
 /// What it does at the moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -133,6 +134,10 @@ impl Auto {
         if outcome.limited || outcome.rate > self.bandwidth.most() {
             self.bandwidth.add(outcome.rate);
         }
+        if outcome.limited && !self.starting() {
+            let window = bytes::whole(self.bdp());
+            self.filled = self.rtt.floor().map(|rtt| Resume { rtt, window });
+        }
         if self.rival.is_some() {
             self.on_rival_epoch();
             return;
@@ -200,7 +205,7 @@ impl Auto {
     }
 
     /// Whether more is lost than the path loses anyway, beyond doubt.
-    fn excessive(&self, arrived: f64, lost: f64, queued: bool) -> bool {
+    pub(super) fn excessive(&self, arrived: f64, lost: f64, queued: bool) -> bool {
         let packets = (arrived + lost) / self.mtu;
         if lost < 1.5 * self.mtu || packets < 4.0 {
             return false;

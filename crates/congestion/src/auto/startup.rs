@@ -85,8 +85,26 @@ impl Auto {
         // A first sign of a queue is enough to stop growing: what is known of now was sent a round trip
         // ago, and more than twice as much is sent by now. It may be noise, and then growth goes on.
         self.startup.held = self.rtt.queued(1.0 / 50.0, Duration::from_micros(500));
+        self.resume_path();
         if self.rtt.queued(1.0 / 8.0, Duration::from_millis(1)) {
             self.leave_startup(now);
+        }
+    }
+
+    /// Goes on where an earlier connection was, once there is use for it and the first round trip has shown
+    /// that the path may be the same. A queue or loss ends the start as it always does, with what arrived.
+    fn resume_path(&mut self) {
+        if !self.limited || self.startup.held {
+            return;
+        }
+        let Some(resume) = self.resume.take() else {
+            return;
+        };
+        let lossy = self.excessive(self.phase_arrived, self.phase_lost, false);
+        if let Some(window) = self.rtt.floor().and_then(|rtt| resume.jump(rtt))
+            && !lossy
+        {
+            self.startup.window = self.startup.window.max(window);
         }
     }
 

@@ -10,4 +10,5 @@ mod accidents;
 mod fairness;
 mod grid;
 mod links;
+mod resume;
 mod world;

@@ -1,0 +1,86 @@
+//! What one connection learns of a path and the next begins with.
+
+use std::time::{Duration, Instant};
+
+use quictun_congestion::{Auto, Model, Resume};
+use quictun_link::LinkConfig;
+
+use crate::links::{auto, link, sender};
+use crate::world::World;
+
+/// What a connection remembers that has filled 600 Mbit/s at 100 ms.
+fn known() -> Resume {
+    let mut world = World::new(link(600, 100.0, 1.0), 1, vec![sender(auto, 100.0, 0.0)]);
+    world.run_until(Duration::from_secs(5));
+    let point = world.flows[0].model.resume_point();
+    point.expect("the link was filled")
+}
+
+/// The same, as a number that a plain function can use.
+fn resumed(now: Instant) -> Box<dyn Model> {
+    Box::new(Auto::new(now, 1250).resuming(Some(Resume {
+        rtt: Duration::from_millis(100),
+        window: 7_500_000,
+    })))
+}
+
+/// Seconds until nine tenths of `mbit` arrive at the latest, and the share of packets lost until then.
+fn fills(model: fn(Instant) -> Box<dyn Model>, config: LinkConfig, loss: f64) -> (f64, f64) {
+    let mut one = sender(model, 100.0, 0.0);
+    one.loss_after = loss;
+    let rate = config.rate.unwrap_or(u64::MAX) as f64;
+    let mut world = World::new(config, 1, vec![one]);
+    world.run_until(Duration::from_secs(3));
+    let flow = &world.flows[0];
+    let slot_s = world.slot.as_secs_f64();
+    let full = |bytes: &u64| *bytes as f64 / slot_s >= 0.9 * rate * (1.0 - loss);
+    let slot = flow.series.iter().position(full).unwrap_or(usize::MAX - 1);
+    let dropped = world.bottleneck.counters().queue_full as f64;
+    ((slot + 1) as f64 * slot_s, dropped / flow.sent as f64)
+}
+
+#[test]
+fn what_is_remembered_is_what_fills_the_path() {
+    let Resume { rtt, window } = known();
+    assert!(rtt >= Duration::from_millis(100), "{rtt:?}");
+    assert!(rtt <= Duration::from_millis(105), "{rtt:?}");
+    assert!((7_000_000..8_000_000).contains(&window), "{window}");
+    let fresh = auto(Instant::now());
+    assert_eq!(fresh.resume_point(), None);
+}
+
+#[test]
+fn a_known_path_is_filled_after_four_round_trips() {
+    for loss in [0.0, 0.01, 0.05] {
+        let (filled_s, dropped) = fills(resumed, link(600, 100.0, 1.0), loss);
+        assert!(filled_s <= 0.4, "loss {loss}: {filled_s} s");
+        assert!(dropped <= 0.001, "loss {loss}: {dropped}");
+    }
+}
+
+#[test]
+fn a_path_of_another_round_trip_is_none_that_is_known() {
+    for rtt_ms in [45.0, 1001.0] {
+        let mut world = World::new(
+            link(600, rtt_ms, 1.0),
+            1,
+            vec![sender(resumed, rtt_ms, 0.0)],
+        );
+        world.run_until(Duration::from_secs_f64(2.0 * rtt_ms / 1e3));
+        let sent = world.flows[0].sent;
+        assert!(sent < 300, "{rtt_ms} ms: {sent} packets in two round trips");
+    }
+}
+
+#[test]
+fn a_path_that_has_become_slow_is_left_in_peace() {
+    let slow = || link(60, 100.0, 1.0);
+    let mut world = World::new(slow(), 1, vec![sender(resumed, 100.0, 0.0)]);
+    world.run_until(Duration::from_secs(10));
+    let flow = &world.flows[0];
+    let second = Duration::from_secs(1);
+    let share = flow.rate(world.slot, second, 10 * second) / 7_500_000.0;
+    let dropped = world.bottleneck.counters().queue_full as f64 / flow.sent as f64;
+    assert!(share >= 0.9, "{share}");
+    assert!(dropped <= 0.05, "{dropped}");
+}
