@@ -18,6 +18,11 @@ use crate::report::{Limit, Protocol};
 /// Largest UDP payload of one send call; segmentation offload counts the whole of it.
 const BATCH_MAX: usize = 65_000;
 
+/// Bytes of a full packet that are not a stream's: a header of 11 or 12, a tag of 16 and 7 of the frame's, for
+/// offsets up to 1 GiB; and the room that the library keeps for the length of a frame that ends a packet early.
+const OVERHEAD: usize = 36;
+const LENGTH: usize = 8;
+
 /// Most one flow sends before the next has its turn.
 const TURN: usize = 64 * 1024;
 
@@ -250,6 +255,15 @@ impl<S: Socket> Engine<S> {
     }
 }
 
+/// What whole packets of `bytes` carry. A batch that carried more would end in a packet of a few bytes:
+/// where a batch is a packet, every other one.
+fn payload(bytes: usize, mtu: usize) -> usize {
+    match bytes / mtu {
+        0 => bytes,
+        packets => (packets * mtu.saturating_sub(OVERHEAD)).saturating_sub(LENGTH),
+    }
+}
+
 /// Whether to go on filling.
 enum Turn {
     Next,
@@ -261,7 +275,10 @@ impl Connection {
     fn allowance(&mut self, now: Instant) -> Option<usize> {
         let mtu = self.quic.current_mtu();
         match self.pacer.allowance(now, &self.gauge, mtu) {
-            Ok(bytes) => Some(bytes.saturating_sub(self.unsent)).filter(|&bytes| bytes > 0),
+            Ok(bytes) => {
+                let bytes = payload(bytes, usize::from(mtu));
+                Some(bytes.saturating_sub(self.unsent)).filter(|&bytes| bytes > 0)
+            }
             Err(later) => {
                 self.pace_at = later;
                 None
