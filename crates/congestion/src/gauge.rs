@@ -19,6 +19,8 @@ struct Shared {
     rate: AtomicU64,
     quantum: AtomicU64,
     in_flight: AtomicU64,
+    /// Bytes of the latest batch of data that were not acknowledged yet.
+    latest: AtomicU64,
     lost: AtomicU64,
     events: AtomicU64,
     counting: AtomicBool,
@@ -72,6 +74,11 @@ impl Gauge {
         self.0.in_flight.load(Relaxed)
     }
 
+    /// Whether all of the latest batch of data was acknowledged.
+    pub fn latest_arrived(&self) -> bool {
+        self.0.latest.load(Relaxed) == 0
+    }
+
     /// Bytes declared lost since the connection began.
     pub fn lost(&self) -> u64 {
         self.0.lost.load(Relaxed)
@@ -103,6 +110,12 @@ impl Gauge {
 
     pub(crate) fn on_sent(&self, bytes: u64) {
         self.0.in_flight.fetch_add(bytes, Relaxed);
+        self.0.latest.store(bytes, Relaxed);
+    }
+
+    pub(crate) fn on_latest_acked(&self, bytes: u64) {
+        let left = self.0.latest.load(Relaxed).saturating_sub(bytes);
+        self.0.latest.store(left, Relaxed);
     }
 
     pub(crate) fn on_settled(&self, bytes: u64) {

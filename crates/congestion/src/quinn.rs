@@ -18,6 +18,8 @@ const UNLIMITED: u64 = u64::MAX / 4;
 pub struct QuinnController {
     model: Box<dyn Model>,
     gauge: Gauge,
+    /// The time of the latest batch of data.
+    latest: Option<Instant>,
 }
 
 /// Makes controllers that share one gauge: the library asks for a fresh one on every path change.
@@ -58,6 +60,7 @@ impl ControllerFactory for Factory {
         let controller = QuinnController {
             model: self.algorithm.build(now, current_mtu, resume),
             gauge: self.gauge.clone(),
+            latest: None,
         };
         controller.gauge.set_in_flight(0);
         controller.publish();
@@ -69,6 +72,7 @@ impl Controller for QuinnController {
     fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
         if self.gauge.counting() {
             self.gauge.on_sent(bytes);
+            self.latest = Some(now);
             self.model.on_sent(now, bytes, self.gauge.limited());
         }
     }
@@ -82,6 +86,9 @@ impl Controller for QuinnController {
         _rtt: &RttEstimator,
     ) {
         self.gauge.on_settled(bytes);
+        if self.latest == Some(sent) {
+            self.gauge.on_latest_acked(bytes);
+        }
         self.model.on_acked(now, sent, bytes);
     }
 
@@ -126,6 +133,7 @@ impl Controller for QuinnController {
         Box::new(Self {
             model: self.model.clone_box(),
             gauge: self.gauge.clone(),
+            latest: self.latest,
         })
     }
 

@@ -15,6 +15,7 @@ use crate::ConnectionId;
 use crate::config::Transport;
 use crate::liveness::Liveness;
 use crate::pacer::Pacer;
+use crate::repeat::Repeat;
 use crate::report::{ConnectionReport, Limit, Protocol};
 use crate::window::{self, ReceiveWindow};
 
@@ -48,6 +49,7 @@ pub(crate) struct Connection {
     pub(crate) quic: quinn_proto::Connection,
     pub(crate) gauge: Gauge,
     pub(crate) pacer: Pacer,
+    pub(crate) repeat: Repeat,
     pub(crate) receive_window: ReceiveWindow,
     pub(crate) liveness: Liveness,
     pub(crate) protocol: Option<Protocol>,
@@ -84,6 +86,7 @@ pub(crate) struct Connection {
     pub(crate) flow_limit: u32,
     pub(crate) batches_sent: u64,
     pub(crate) datagrams_sent: u64,
+    pub(crate) datagrams_repeated: u64,
     pub(crate) datagrams_received: u64,
     /// Index of the latest request that was answered.
     pub(crate) answered: Option<u64>,
@@ -109,6 +112,7 @@ impl Connection {
             quic,
             gauge,
             pacer: Pacer::new(now),
+            repeat: Repeat::default(),
             receive_window: ReceiveWindow::new(now),
             liveness: Liveness::new(now, transport.keep_alive),
             protocol: None,
@@ -135,6 +139,7 @@ impl Connection {
             flow_limit: FLOWS_INITIAL.min(transport.max_flows),
             batches_sent: 0,
             datagrams_sent: 0,
+            datagrams_repeated: 0,
             datagrams_received: 0,
             answered: None,
             lost: false,
@@ -184,6 +189,15 @@ impl Connection {
         self.quic.handle_event(event);
         self.datagrams_received += 1;
         self.grace = self.grace.max(1);
+    }
+
+    /// Notes what has become of the end of what was sent.
+    pub(crate) fn watch_flight(&mut self, now: Instant) {
+        if self.gauge.latest_arrived() {
+            self.repeat.handle_arrived(now, self.quic.min_rtt());
+        } else if self.gauge.in_flight() == 0 || self.quic.is_closed() {
+            self.repeat.forget();
+        }
     }
 
     /// Asks the peer for a sign of life, whether or not the window has room.
@@ -242,6 +256,7 @@ impl Connection {
         [
             self.quic.poll_timeout(),
             self.pace_at,
+            self.repeat.next_timeout(),
             self.handshake_by,
             liveness,
         ]
@@ -288,6 +303,7 @@ impl Connection {
             bytes_received: stats.udp_rx.bytes,
             batches_sent: self.batches_sent,
             datagrams_sent: self.datagrams_sent,
+            datagrams_repeated: self.datagrams_repeated,
             datagrams_received: self.datagrams_received,
             receive_window: self.receive_window.total(budget),
             unresponsive: self.liveness.unresponsive(),

@@ -356,9 +356,11 @@ impl<S: Socket> Engine<S> {
         if !connection.quic.is_closed() {
             connection.update_windows(now, &self.transport);
         }
+        connection.watch_flight(now);
         let remote = connection.quic.remote_address();
         if remote != connection.remote {
             connection.migrations += 1;
+            connection.repeat.forget();
             self.events.push_back(Event::Migrated {
                 connection: connection.id,
                 from: connection.remote,

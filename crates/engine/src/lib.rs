@@ -42,6 +42,7 @@ mod liveness;
 mod opening;
 mod pacer;
 mod quic_stream;
+mod repeat;
 mod residue;
 mod server;
 mod transmit;

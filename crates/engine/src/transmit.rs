@@ -127,7 +127,9 @@ impl<S: Socket> Engine<S> {
         let connection = self.connections.get_mut(handle)?.as_mut()?;
         let mtu = connection.quic.current_mtu();
         let most = (BATCH_MAX / usize::from(mtu)).clamp(1, self.transport.max_segments);
-        let segments = connection.segments_now(now, most)?;
+        let Some(segments) = connection.segments_now(now, most) else {
+            return connection.repeat_late(now, buffer);
+        };
         let data = connection.unsent > 0 || connection.resending;
         connection.gauge.set_counting(data);
         // The controller knows a batch by its time.
@@ -137,7 +139,7 @@ impl<S: Socket> Engine<S> {
             connection.unsent = 0;
             connection.resending = false;
             connection.lost_seen = connection.gauge.lost();
-            return None;
+            return connection.repeat_late(now, buffer);
         };
         connection.grace = connection.grace.saturating_sub(1);
         connection.unsent = connection.unsent.saturating_sub(transmit.size);
@@ -146,6 +148,9 @@ impl<S: Socket> Engine<S> {
             connection.pacer.on_sent(transmit.size, rate);
         }
         let datagrams = Datagrams::from_quinn(&transmit);
+        if data {
+            connection.note_flight(&datagrams, buffer);
+        }
         connection.batches_sent += 1;
         connection.datagrams_sent += datagrams.count() as u64;
         Some(datagrams)
@@ -271,6 +276,26 @@ enum Turn {
 }
 
 impl Connection {
+    /// A batch of data leaves: where it is the last one, its acknowledgement is watched for.
+    fn note_flight(&mut self, batch: &Datagrams, bytes: &[u8]) {
+        if self.outbound.is_empty() && self.unsent == 0 && self.protocol.is_some() {
+            let rtt = self.quic.rtt();
+            self.repeat.handle_flight(self.batch_at, *batch, bytes, rtt);
+        } else {
+            self.repeat.forget();
+        }
+    }
+
+    /// The last datagram again, where its acknowledgement is late.
+    fn repeat_late(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams> {
+        let datagrams = self.repeat.poll(now, buffer)?;
+        self.pacer.on_sent(datagrams.size, self.gauge.limits().rate);
+        self.batches_sent += 1;
+        self.datagrams_sent += 1;
+        self.datagrams_repeated += 1;
+        Some(datagrams)
+    }
+
     /// Bytes that flows may hand over now.
     fn allowance(&mut self, now: Instant) -> Option<usize> {
         let mtu = self.quic.current_mtu();

@@ -9,6 +9,7 @@ mod close_table;
 mod codes;
 mod cross_traffic;
 mod determinism;
+mod echoes;
 mod faults;
 mod flood;
 mod hostile;

@@ -99,6 +99,7 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
         bytes_received: 40_000,
         batches_sent: 100,
         datagrams_sent: 1000,
+        datagrams_repeated: 10,
         datagrams_received: 500,
         receive_window: 1 << 20,
         unresponsive: id == 2,

@@ -1,0 +1,198 @@
+//! The last datagram of a flight, sent again where its acknowledgement is late.
+//!
+//! Nothing follows a last packet, so nothing shows that it is lost. The library's probe timer is a round
+//! trip, the peer's delay and a millisecond at the least; its probe only asks for an acknowledgement, and
+//! what is lost follows when that has come: five milliseconds for an answer that one away. Therefore the
+//! datagram itself is sent again a little after its acknowledgement was due. To the peer that is a
+//! duplicate as networks make them, which it must put up with (RFC 9000 section 12.3); the library knows
+//! nothing of it, and its timers stay what they are.
+
+use std::time::{Duration, Instant};
+
+use crate::transmit::Datagrams;
+
+/// A longer datagram is not kept: what somebody waits for is seldom more than a packet of an Ethernet.
+const DATAGRAM_MAX: usize = 1500;
+
+/// Times that one datagram is sent again. A third time would meet an outage, not a lost packet.
+const REPEATS_MAX: u32 = 2;
+
+/// Lateness over what was usual so far that is no accident: an eighth of it, and what a thread that is
+/// woken by another takes.
+const LATE_SHARE: u32 = 8;
+const LATE_MIN: Duration = Duration::from_micros(250);
+
+/// An acknowledgement sooner than usual moves what is usual by this part of the difference.
+const SETTLE_SHARE: u32 = 8;
+
+/// Watches over the end of what one connection has sent.
+#[derive(Debug, Default)]
+pub(crate) struct Repeat {
+    /// The last datagram of the latest flight; empty: there is none to watch over.
+    bytes: Vec<u8>,
+    datagrams: Option<Datagrams>,
+    sent: Option<Instant>,
+    due: Option<Instant>,
+    /// Times it was sent again, and when the latest was.
+    repeats: u32,
+    repeated: Option<Instant>,
+    /// Time from a last datagram to its acknowledgement as it was lately, rather too long than too short.
+    usual: Option<Duration>,
+}
+
+impl Repeat {
+    /// A batch of data was sent after which there is nothing to send. `rtt` is the smoothed round-trip time.
+    pub(crate) fn handle_flight(
+        &mut self,
+        now: Instant,
+        batch: Datagrams,
+        bytes: &[u8],
+        rtt: Duration,
+    ) {
+        self.forget();
+        let segment = batch.segment_size.unwrap_or(batch.size).max(1);
+        let last = bytes.chunks(segment).last().unwrap_or_default();
+        if last.is_empty() || last.len() > DATAGRAM_MAX {
+            return;
+        }
+        self.bytes.extend_from_slice(last);
+        self.datagrams = Some(Datagrams {
+            size: last.len(),
+            segment_size: None,
+            ..batch
+        });
+        self.sent = Some(now);
+        self.due = Some(now + self.wait(rtt));
+    }
+
+    /// The flight was acknowledged. `min_rtt` tells whether that can be an answer to the repeat.
+    pub(crate) fn handle_arrived(&mut self, now: Instant, min_rtt: Duration) {
+        let Some(sent) = self.sent else { return };
+        // Sooner than a round trip after the repeat: that was not needed, and the first one was late.
+        let needless = |at: Instant| now.saturating_duration_since(at) < min_rtt * 7 / 8;
+        if self.repeats < 2 && self.repeated.is_none_or(needless) {
+            let took = now.saturating_duration_since(sent);
+            self.usual = Some(match self.usual {
+                Some(usual) => took.max((usual * (SETTLE_SHARE - 1) + took) / SETTLE_SHARE),
+                None => took,
+            });
+        }
+        self.forget();
+    }
+
+    /// There is no last datagram to watch over: more follows, or it was given up, or the path has changed.
+    pub(crate) fn forget(&mut self) {
+        self.bytes.clear();
+        self.datagrams = None;
+        self.sent = None;
+        self.due = None;
+        self.repeats = 0;
+        self.repeated = None;
+    }
+
+    /// When [`Repeat::poll`] wants to be called.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The datagram to be sent again now, put into `buffer`.
+    pub(crate) fn poll(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams> {
+        let due = self.due.filter(|&due| due <= now)?;
+        let sent = self.sent?;
+        self.repeats += 1;
+        self.repeated = Some(now);
+        // Twice as long as before.
+        let waited = due.saturating_duration_since(sent);
+        self.due = (self.repeats < REPEATS_MAX).then(|| now + waited * 2);
+        buffer.clear();
+        buffer.extend_from_slice(&self.bytes);
+        self.datagrams
+    }
+
+    fn wait(&self, rtt: Duration) -> Duration {
+        let usual = self.usual.unwrap_or(rtt).max(rtt);
+        usual + (usual / LATE_SHARE).max(LATE_MIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(10);
+
+    struct Clock(Instant);
+
+    impl Clock {
+        fn at(&self, micros: u64) -> Instant {
+            self.0 + Duration::from_micros(micros)
+        }
+    }
+
+    fn batch(size: usize) -> Datagrams {
+        Datagrams {
+            destination: "10.0.0.1:7500".parse().expect("an address"),
+            source: None,
+            ecn: None,
+            size,
+            segment_size: Some(1000),
+        }
+    }
+
+    /// A flight of 2.5 datagrams at time 0.
+    fn sent(clock: &Clock, repeat: &mut Repeat) {
+        let bytes: Vec<u8> = (0..2500u32).map(|byte| (byte % 251) as u8).collect();
+        repeat.handle_flight(clock.at(0), batch(2500), &bytes, RTT);
+    }
+
+    #[test]
+    fn the_last_datagram_of_a_flight_is_repeated_twice_and_each_time_later() {
+        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        let mut buffer = Vec::new();
+        sent(&clock, &mut repeat);
+        assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
+        assert_eq!(repeat.poll(clock.at(11_249), &mut buffer), None);
+        let again = repeat.poll(clock.at(11_250), &mut buffer);
+        let again = again.expect("it is late");
+        assert_eq!((again.size, again.segment_size), (500, None));
+        assert_eq!(buffer.len(), 500);
+        assert_eq!(buffer[0], (2000 % 251) as u8);
+        assert_eq!(repeat.next_timeout(), Some(clock.at(33_750)));
+        assert!(repeat.poll(clock.at(33_750), &mut buffer).is_some());
+        assert_eq!(repeat.next_timeout(), None);
+    }
+
+    #[test]
+    fn what_was_acknowledged_or_is_followed_by_more_is_not_repeated() {
+        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        sent(&clock, &mut repeat);
+        repeat.handle_arrived(clock.at(10_000), RTT);
+        assert_eq!(repeat.next_timeout(), None);
+        sent(&clock, &mut repeat);
+        repeat.forget();
+        assert_eq!(repeat.next_timeout(), None);
+        repeat.handle_flight(clock.at(0), batch(0), &[], RTT);
+        assert_eq!(repeat.next_timeout(), None);
+    }
+
+    #[test]
+    fn a_repeat_that_was_not_needed_makes_the_next_later_and_one_that_was_does_not() {
+        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        let mut buffer = Vec::new();
+        sent(&clock, &mut repeat);
+        assert!(repeat.poll(clock.at(11_250), &mut buffer).is_some());
+        // Answers the repeat.
+        repeat.handle_arrived(clock.at(21_250), RTT);
+        sent(&clock, &mut repeat);
+        assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
+        assert!(repeat.poll(clock.at(11_250), &mut buffer).is_some());
+        // Answers the first.
+        repeat.handle_arrived(clock.at(16_000), RTT);
+        sent(&clock, &mut repeat);
+        assert_eq!(repeat.next_timeout(), Some(clock.at(18_000)));
+        // What was late once is forgotten again.
+        repeat.handle_arrived(clock.at(10_000), RTT);
+        sent(&clock, &mut repeat);
+        assert!(repeat.next_timeout() < Some(clock.at(18_000)));
+    }
+}

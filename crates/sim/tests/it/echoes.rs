@@ -1,0 +1,94 @@
+//! What a lost packet costs somebody who waits for an answer.
+
+use std::time::Duration;
+
+use quictun_sim::{Dial, Script, Seed, Write, config};
+
+use crate::world::{MS, SECOND, World, wire};
+
+const ECHOES: usize = 1000;
+const BYTES: u64 = 1000;
+
+/// Times of all echoes of all runs, one after the other in each run.
+struct Echoes {
+    runs: u32,
+    times: Vec<Duration>,
+    /// Datagrams the client sent, and those among them that it sent again.
+    sent: u64,
+    repeated: u64,
+}
+
+impl Echoes {
+    /// Of one run, in the mean.
+    fn total(&self) -> Duration {
+        self.times.iter().sum::<Duration>() / self.runs
+    }
+
+    fn quantile(&self, per_mille: usize) -> Duration {
+        let mut times = self.times.clone();
+        times.sort_unstable();
+        times[(times.len() - 1) * per_mille / 1000]
+    }
+}
+
+/// The client asks, waits for the answer, which comes `think` after the request, and asks again.
+fn echoes(round_trip: Duration, loss: f64, seeds: std::ops::Range<u64>) -> Echoes {
+    let mut link = wire(round_trip);
+    link.loss = loss;
+    let mut all = Echoes {
+        runs: 0,
+        times: Vec::new(),
+        sent: 0,
+        repeated: 0,
+    };
+    for seed in seeds {
+        let mut world = World::new(Seed::fixed(seed), config::NATIVE, link.clone());
+        world.connect();
+        let (client, server) = (world.client, world.server);
+        let host = world.network.host(server);
+        host.serve("echo", Dial::connects(), Script::echo());
+        let mut writes = Vec::new();
+        for number in 0..=ECHOES as u64 {
+            writes.extend([Write::Send(BYTES), Write::Received((number + 1) * BYTES)]);
+        }
+        let script = Script::echoed(1).write(writes);
+        let app = world.network.open(client, "echo", script);
+        for number in 0..=ECHOES as u64 {
+            let took = world.network.run_until(10 * SECOND, |network| {
+                network.outcome(app).received >= (number + 1) * BYTES
+            });
+            // The first is the flow's opening.
+            if number > 0 {
+                all.times.push(took);
+            }
+        }
+        let report = world.network.host(client).engine().connection_reports();
+        all.sent += report[0].datagrams_sent;
+        all.repeated += report[0].datagrams_repeated;
+        all.runs += 1;
+    }
+    all
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "for those who run it to see the times")]
+fn a_lost_packet_costs_little_more_than_a_round_trip() {
+    let limits = [
+        (MS, 0.01, 1300 * MS),
+        (25 * MS, 0.02, 26_500 * MS),
+        (100 * MS, 0.02, 106_000 * MS),
+    ];
+    for (round_trip, loss, most) in limits {
+        let echoes = echoes(round_trip, loss, 1..4);
+        let (total, late) = (echoes.total(), echoes.quantile(990));
+        println!(
+            "{round_trip:?} {loss}: {total:?}, p50 {:?}, p99 {late:?}, p99.9 {:?}, {} of {} datagrams repeated",
+            echoes.quantile(500),
+            echoes.quantile(999),
+            echoes.repeated,
+            echoes.sent,
+        );
+        assert!(total <= most, "{round_trip:?}: {total:?}");
+        assert!(late <= round_trip * 5 / 2, "{round_trip:?}: {late:?}");
+    }
+}
