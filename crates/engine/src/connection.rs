@@ -13,7 +13,9 @@ use quinn_proto::{
 
 use crate::ConnectionId;
 use crate::config::Transport;
+use crate::event::Event;
 use crate::liveness::Liveness;
+use crate::news::News;
 use crate::pacer::Pacer;
 use crate::repeat::Repeat;
 use crate::report::{ConnectionReport, Limit, Protocol};
@@ -75,6 +77,7 @@ pub(crate) struct Connection {
     /// Batches that may pass although the window is full: acknowledgements and probes.
     pub(crate) grace: u8,
     pub(crate) limit: Limit,
+    pub(crate) news: News,
     /// The time the latest batch has for the controller.
     pub(crate) batch_at: Instant,
     pub(crate) pace_at: Option<Instant>,
@@ -130,6 +133,7 @@ impl Connection {
             resending: false,
             grace: 0,
             limit: Limit::default(),
+            news: News::default(),
             batch_at: now,
             pace_at: None,
             handshake_by: Some(now + transport.handshake_timeout),
@@ -198,6 +202,21 @@ impl Connection {
         } else if self.gauge.in_flight() == 0 || self.quic.is_closed() {
             self.repeat.forget();
         }
+    }
+
+    /// Tells where something has changed in how it sends.
+    pub(crate) fn news(&mut self, now: Instant) -> Option<Event> {
+        if self.protocol.is_none() || !self.news.is_due(now) {
+            return None;
+        }
+        let (controller, limit) = (self.gauge.view(), self.limit);
+        let new = self.news.tell(now, controller.phase, limit);
+        new.then_some(Event::Congestion {
+            connection: self.id,
+            remote: self.remote,
+            controller,
+            limit,
+        })
     }
 
     /// Asks the peer for a sign of life, whether or not the window has room.

@@ -357,6 +357,7 @@ impl<S: Socket> Engine<S> {
             connection.update_windows(now, &self.transport);
         }
         connection.watch_flight(now);
+        self.events.extend(connection.news(now));
         let remote = connection.quic.remote_address();
         if remote != connection.remote {
             connection.migrations += 1;

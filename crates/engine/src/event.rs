@@ -7,7 +7,8 @@ use quictun_flow::Ending;
 use quictun_wire::code::CloseCode;
 use rustls::pki_types::CertificateDer;
 
-use crate::report::Protocol;
+use crate::View;
+use crate::report::{Limit, Protocol};
 use crate::{ConnectionId, FlowId};
 
 /// Something happened that the caller should act on or note.
@@ -76,6 +77,18 @@ pub enum Event {
         from: SocketAddr,
         /// Where it is.
         to: SocketAddr,
+    },
+    /// The congestion controller has come to another phase, or something else limits the sending; told at
+    /// most once a second for each connection.
+    Congestion {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer.
+        remote: SocketAddr,
+        /// How the controller sees the path.
+        controller: View,
+        /// What limited the latest sending.
+        limit: Limit,
     },
     /// Server: a client wants a flow; answer with [`crate::Engine::handle_dialed`].
     Open(Opened),

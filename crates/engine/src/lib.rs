@@ -39,6 +39,7 @@ mod event;
 mod flow_entry;
 mod flows;
 mod liveness;
+mod news;
 mod opening;
 mod pacer;
 mod quic_stream;

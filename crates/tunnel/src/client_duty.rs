@@ -11,6 +11,7 @@ use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
 use crate::app_socket::AppSocket;
+use crate::congestion_log::log_congestion;
 use crate::control::Request;
 use crate::flow_log::log_closed;
 use crate::listener::{Accepted, Listener};
@@ -119,6 +120,12 @@ impl Duty for ClientDuty {
                 }
                 info!(target: "quictun", { "Stream-ID" = stream_id, flow = flow.0 }, "Handshake successful");
             }
+            Event::Congestion {
+                connection,
+                remote,
+                controller,
+                limit,
+            } => log_congestion(connection.0, remote, controller, limit),
             Event::FlowClosed(summary) => log_closed(&summary),
             _ => {}
         }

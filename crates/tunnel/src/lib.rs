@@ -28,6 +28,7 @@ pub mod token_source;
 
 mod app_socket;
 mod client_duty;
+mod congestion_log;
 mod control;
 mod dial;
 mod flow_log;

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
 use crate::access::{Denied, Peer, Policy};
+use crate::congestion_log::log_congestion;
 use crate::control::Request;
 use crate::dial::{Dialed, Dials, dial_unix};
 use crate::flow_log::log_closed;
@@ -58,6 +59,12 @@ impl Duty for ServerDuty {
                 info!(target: "quictun", { "Stream-ID" = stream_id, flow = flow.0 }, "Handshake successful");
                 info!(target: "quictun", { "Stream-ID" = stream_id }, "Tunnel established successful");
             }
+            Event::Congestion {
+                connection,
+                remote,
+                controller,
+                limit,
+            } => log_congestion(connection.0, remote, controller, limit),
             Event::FlowClosed(summary) => log_closed(&summary),
             Event::HandshakeFailed { remote, reason } => {
                 debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason }, "a client's handshake failed");

@@ -252,7 +252,8 @@ fn connection<'a>(
     }
 }
 
-fn limit_name(limit: Limit) -> &'static str {
+/// What limits a sender, in a word.
+pub(crate) fn limit_name(limit: Limit) -> &'static str {
     match limit {
         Limit::Application => "application",
         Limit::ReceiveWindow => "receive window",

@@ -1,0 +1,56 @@
+//! When a change in how a connection sends is worth telling.
+
+use std::time::{Duration, Instant};
+
+use crate::report::Limit;
+
+/// Least time between two tellings of one connection: a controller changes its phase many times a second
+/// where round trips are short.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What was told last of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    phase: &'static str,
+    limit: Limit,
+    told: Option<Instant>,
+}
+
+impl News {
+    /// Whether something may be told again.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.told
+            .is_none_or(|told| now.saturating_duration_since(told) >= PAUSE)
+    }
+
+    /// Whether this is new; then it counts as told.
+    pub(crate) fn tell(&mut self, now: Instant, phase: &'static str, limit: Limit) -> bool {
+        let new = self.is_due(now) && (phase, limit) != (self.phase, self.limit);
+        if new {
+            *self = Self {
+                phase,
+                limit,
+                told: Some(now),
+            };
+        }
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_is_told_once_and_at_most_once_a_second() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut news = News::default();
+        assert!(news.tell(at(0), "startup", Limit::Congestion));
+        assert!(!news.tell(at(0), "startup", Limit::Congestion));
+        assert!(!news.tell(at(999), "cruise", Limit::Congestion));
+        assert!(news.tell(at(1000), "cruise", Limit::Congestion));
+        assert!(!news.tell(at(5000), "cruise", Limit::Congestion));
+        assert!(news.tell(at(5001), "cruise", Limit::ReceiveWindow));
+    }
+}
