@@ -28,7 +28,7 @@ use quictun_congestion::Gauge;
 use quictun_flow::Socket;
 use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::QuicClientConfig;
-use quinn_proto::{ClientConfig, ConnectionHandle};
+use quinn_proto::{ClientConfig, ConnectionHandle, Side};
 use rand_core::RngCore;
 
 use crate::ConnectionId;
@@ -37,6 +37,7 @@ use crate::config::ClientRole;
 use crate::connection::Connection;
 use crate::engine::{Engine, Role, close_code};
 use crate::event::{Event, LossReason};
+use crate::memory::Peer;
 
 /// Head start of one address over the next (RFC 8305 section 5).
 const RACE_STEP: Duration = Duration::from_millis(250);
@@ -278,19 +279,21 @@ impl<S: Socket> Engine<S> {
             return Err(LossReason::Local("not a client".to_owned()));
         };
         let gauge = Gauge::new();
+        let known = self.transport.memory.recall(now, Peer::Server(address));
         let mut config = ClientConfig::new(client.crypto.clone());
         config.transport_config(Connection::transport_config(
             &self.transport,
             &gauge,
             address,
-            false,
+            Side::Client,
+            known,
         ));
         let (ConnectionHandle(handle), quic) = self
             .endpoint
             .connect(now, config, address, &client.role.server_name)
             .map_err(|error| LossReason::Local(error.to_string()))?;
         let id = ConnectionId(self.next_id(handle));
-        let connection = Connection::new(id, quic, gauge, &self.transport, now);
+        let connection = Connection::new(id, quic, gauge, &self.transport, known, now);
         self.adopt(handle, connection);
         Ok(handle)
     }

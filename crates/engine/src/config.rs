@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use quictun_congestion::Algorithm;
 
+use crate::memory::PathMemory;
+
 /// Everything an engine needs to know before it starts.
 #[derive(Debug)]
 pub struct EngineConfig<R> {
@@ -85,6 +87,8 @@ pub struct Transport {
     pub path_mtu: PathMtu,
     /// Datagrams in one batch: the segments of one send call.
     pub max_segments: usize,
+    /// Where connections leave what they learn of paths. Engines with clones of it share that.
+    pub memory: PathMemory,
 }
 
 impl Transport {
@@ -100,6 +104,7 @@ impl Transport {
             memory_budget: 1 << 30,
             path_mtu,
             max_segments: 64,
+            memory: PathMemory::default(),
         }
     }
 }

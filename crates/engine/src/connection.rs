@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use fxhash::FxHashMap;
 use quictun_congestion::{Gauge, QuinnController};
 use quinn_proto::{
-    AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, StreamId, TransportConfig, VarInt,
+    AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, Side, StreamId, TransportConfig, VarInt,
 };
 
 use crate::ConnectionId;
 use crate::config::Transport;
 use crate::event::Event;
 use crate::liveness::Liveness;
+use crate::memory::{Known, NOTE_EVERY, PathMemory, Peer};
 use crate::news::News;
 use crate::pacer::Pacer;
 use crate::repeat::Repeat;
@@ -78,6 +79,8 @@ pub(crate) struct Connection {
     pub(crate) grace: u8,
     pub(crate) limit: Limit,
     pub(crate) news: News,
+    /// When to note what is known of the path.
+    pub(crate) note_at: Instant,
     /// The time the latest batch has for the controller.
     pub(crate) batch_at: Instant,
     pub(crate) pace_at: Option<Instant>,
@@ -107,16 +110,18 @@ impl Connection {
         quic: quinn_proto::Connection,
         gauge: Gauge,
         transport: &Transport,
+        known: Known,
         now: Instant,
     ) -> Self {
         let remote = quic.remote_address();
+        let window = ReceiveWindow::first(known.receive_window, transport.memory_budget);
         Self {
             id,
             quic,
             gauge,
             pacer: Pacer::new(now),
             repeat: Repeat::default(),
-            receive_window: ReceiveWindow::new(now),
+            receive_window: ReceiveWindow::new(now, window),
             liveness: Liveness::new(now, transport.keep_alive),
             protocol: None,
             peer: None,
@@ -134,6 +139,7 @@ impl Connection {
             grace: 0,
             limit: Limit::default(),
             news: News::default(),
+            note_at: now + NOTE_EVERY,
             batch_at: now,
             pace_at: None,
             handshake_by: Some(now + transport.handshake_timeout),
@@ -157,7 +163,8 @@ impl Connection {
         transport: &Transport,
         gauge: &Gauge,
         remote: SocketAddr,
-        peer_may_open: bool,
+        side: Side,
+        known: Known,
     ) -> Arc<TransportConfig> {
         let mut config = TransportConfig::default();
         let mut mtu = MtuDiscoveryConfig::default();
@@ -167,19 +174,20 @@ impl Connection {
         acks.ack_eliciting_threshold(VarInt::from_u32(ACK_EVERY))
             .max_ack_delay(Some(ACK_WITHIN));
         let first = FLOWS_INITIAL.min(transport.max_flows);
-        let flows = if peer_may_open { first } else { 0 };
+        let flows = if side.is_server() { first } else { 0 };
+        let window = ReceiveWindow::first(known.receive_window, transport.memory_budget);
         let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
         config
             .congestion_controller_factory(QuinnController::factory(
                 transport.congestion,
                 gauge.clone(),
-                None,
+                known.resume,
             ))
             .max_concurrent_bidi_streams(VarInt::from_u32(flows))
             .max_concurrent_uni_streams(VarInt::from_u32(0))
             .datagram_receive_buffer_size(None)
             .stream_receive_window(VarInt::from_u32(transport.stream_window))
-            .receive_window(VarInt::from_u64(window::INITIAL).unwrap_or(VarInt::MAX))
+            .receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX))
             .send_window(window::send_window(0, transport.memory_budget))
             .max_idle_timeout(idle)
             .keep_alive_interval(None)
@@ -217,6 +225,19 @@ impl Connection {
             controller,
             limit,
         })
+    }
+
+    /// Leaves what is known of the path to the next connection, now and then or at the end of this one.
+    pub(crate) fn note_path(&mut self, now: Instant, memory: &PathMemory, end: bool) {
+        if !end && now < self.note_at {
+            return;
+        }
+        self.note_at = now + NOTE_EVERY;
+        let known = Known {
+            resume: self.gauge.resume_point(),
+            receive_window: self.receive_window.needed(),
+        };
+        memory.note(now, Peer::of(self.quic.side(), self.remote), known);
     }
 
     /// Asks the peer for a sign of life, whether or not the window has room.

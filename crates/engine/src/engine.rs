@@ -358,6 +358,7 @@ impl<S: Socket> Engine<S> {
         }
         connection.watch_flight(now);
         self.events.extend(connection.news(now));
+        connection.note_path(now, &self.transport.memory, false);
         let remote = connection.quic.remote_address();
         if remote != connection.remote {
             connection.migrations += 1;
@@ -464,6 +465,7 @@ impl<S: Socket> Engine<S> {
         if std::mem::replace(&mut connection.lost, true) {
             return;
         }
+        connection.note_path(now, &self.transport.memory, true);
         let established = connection.protocol.take().is_some();
         let (id, remote) = (connection.id, connection.remote);
         connection.handshake_by = None;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use quictun_congestion::Gauge;
 use quictun_flow::Socket;
 use quinn_proto::crypto::rustls::QuicServerConfig;
-use quinn_proto::{ConnectionHandle, Incoming, ServerConfig};
+use quinn_proto::{ConnectionHandle, Incoming, ServerConfig, Side};
 
 use crate::ConnectionId;
 use crate::config::ServerRole;
 use crate::connection::Connection;
 use crate::engine::{Engine, Role};
 use crate::event::{Event, LossReason};
+use crate::memory::Peer;
 
 /// State of the server side.
 pub(crate) struct Server {
@@ -93,12 +94,14 @@ impl<S: Socket> Engine<S> {
             .flatten();
         let remote = incoming.remote_address();
         let gauge = Gauge::new();
+        let known = self.transport.memory.recall(now, Peer::Client(remote.ip()));
         let mut config = server.base.clone();
         config.transport_config(Connection::transport_config(
             &self.transport,
             &gauge,
             remote,
-            true,
+            Side::Server,
+            known,
         ));
         let mut response = Vec::new();
         let accepted = self
@@ -107,7 +110,7 @@ impl<S: Socket> Engine<S> {
         match accepted {
             Ok((ConnectionHandle(handle), quic)) => {
                 let id = ConnectionId(self.next_id(handle));
-                let connection = Connection::new(id, quic, gauge, &self.transport, now);
+                let connection = Connection::new(id, quic, gauge, &self.transport, known, now);
                 self.adopt(handle, connection);
                 if let Role::Server(server) = &mut self.role {
                     server.handshakes.push_back((handle, id));

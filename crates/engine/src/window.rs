@@ -22,6 +22,8 @@ const RTT_MIN: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct ReceiveWindow {
     size: u64,
+    /// The most that use has made it; 0: it is as it was at first.
+    needed: u64,
     /// Extra credit for flows whose application does not read: they keep theirs without starving others.
     parked: u64,
     epoch: Instant,
@@ -29,9 +31,16 @@ pub(crate) struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    pub(crate) fn new(now: Instant) -> Self {
+    /// What to begin with where an earlier connection to the same peer `needed` so much.
+    pub(crate) fn first(needed: u64, budget: u64) -> u64 {
+        needed.min(budget).max(INITIAL)
+    }
+
+    /// Begins with `size` bytes.
+    pub(crate) fn new(now: Instant, size: u64) -> Self {
         Self {
-            size: INITIAL,
+            size,
+            needed: 0,
             parked: 0,
             epoch: now,
             delivered: 0,
@@ -55,12 +64,18 @@ impl ReceiveWindow {
             let share = rtt.max(RTT_MIN).as_secs_f64() / elapsed.as_secs_f64();
             if as_f64(delivered - self.delivered) * share > as_f64(self.size / 6) {
                 self.size = (self.size * 2).min(budget.max(INITIAL));
+                self.needed = self.size;
             }
             self.epoch = now;
             self.delivered = delivered;
         }
         let after = self.total(budget);
         (after != before).then_some(after)
+    }
+
+    /// What the next connection to the same peer should begin with; 0: like any.
+    pub(crate) fn needed(&self) -> u64 {
+        self.needed
     }
 
     /// The window announced to the peer.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_engine::Transport;
+use quictun_engine::{PathMemory, Transport};
 use quictun_link::{ConfigError, Counters, Histogram, LinkConfig};
 
 use crate::network::{AppId, HostId, Network, TrafficId};
@@ -180,9 +180,12 @@ impl<'a> Run<'a> {
             let seed = cell.seed.wrapping_add((number as u64) << 32);
             let mut config = config::server(seed);
             config.transport = cell.transport.clone();
+            // A run begins without what another one has learnt.
+            config.transport.memory = PathMemory::default();
             let server = network.add_server(&format!("server {number}"), config);
             let mut config = config::client_speaking(config::NATIVE, seed);
             config.transport = cell.transport.clone();
+            config.transport.memory = PathMemory::default();
             let client = network.add_client(&format!("client {number}"), config, server);
             tunnels.push((client, server));
         }

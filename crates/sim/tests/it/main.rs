@@ -20,5 +20,6 @@ mod predict;
 mod reconnect;
 mod reopen;
 mod reports;
+mod resume;
 mod throughput;
 mod world;

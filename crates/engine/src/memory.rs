@@ -1,0 +1,193 @@
+//! What connections have learnt of their paths, for the next one to the same peer (RFC 9959).
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use quictun_congestion::Resume;
+use quinn_proto::Side;
+
+/// Peers remembered; beyond it the one that was not heard of for longest is forgotten.
+const PEERS_MAX: usize = 1024;
+
+/// What is older says nothing of the path of now.
+const AGE_MAX: Duration = Duration::from_hours(1);
+
+/// How often a connection notes what it knows, in case that it ends without a word.
+pub(crate) const NOTE_EVERY: Duration = Duration::from_secs(5);
+
+/// Paths of a process by the peer at their end. Clones share it: whichever worker gets a peer's next
+/// connection knows what another one has learnt. It is asked when connections begin, never for a packet.
+#[derive(Clone, Debug, Default)]
+pub struct PathMemory(Arc<Mutex<Paths>>);
+
+/// The end of a path as it is the next time: a server's address with its port, a client's without, which
+/// changes. Its family is that of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Peer {
+    Client(IpAddr),
+    Server(SocketAddr),
+}
+
+impl Peer {
+    /// The other end of a connection of which this is one `side`.
+    pub(crate) fn of(side: Side, remote: SocketAddr) -> Self {
+        match side {
+            Side::Client => Self::Server(remote),
+            Side::Server => Self::Client(remote.ip()),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Paths(BTreeMap<Peer, Path>);
+
+#[derive(Clone, Copy, Debug)]
+struct Path {
+    noted: Instant,
+    known: Known,
+}
+
+/// What is known of a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// For the controller: how the path was when we had filled it.
+    pub(crate) resume: Option<Resume>,
+    /// The window that the peer needed to fill it; 0: never more than the first.
+    pub(crate) receive_window: u64,
+}
+
+impl PathMemory {
+    /// Notes what a connection knows of its path.
+    pub(crate) fn note(&self, now: Instant, peer: Peer, known: Known) {
+        if known != Known::default() {
+            self.paths().note(now, peer, known);
+        }
+    }
+
+    /// What is known of the path to a peer.
+    pub(crate) fn recall(&self, now: Instant, peer: Peer) -> Known {
+        self.paths().recall(now, peer).unwrap_or_default()
+    }
+
+    fn paths(&self) -> MutexGuard<'_, Paths> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Paths {
+    fn note(&mut self, now: Instant, peer: Peer, known: Known) {
+        if self.0.len() >= PEERS_MAX && !self.0.contains_key(&peer) {
+            let oldest = self.0.iter().min_by_key(|(_, path)| path.noted);
+            if let Some((&oldest, _)) = oldest {
+                self.0.remove(&oldest);
+            }
+        }
+        let old = self.recall(now, peer).unwrap_or_default();
+        // What is kept of an earlier connection does not become younger by it.
+        let noted = match self.0.get(&peer) {
+            Some(path) if known.resume.is_none() && old.resume.is_some() => path.noted,
+            _ => now,
+        };
+        let receive_window = match known.receive_window {
+            0 => old.receive_window,
+            window => window,
+        };
+        let resume = known.resume.or(old.resume);
+        let known = Known {
+            resume,
+            receive_window,
+        };
+        self.0.insert(peer, Path { noted, known });
+    }
+
+    fn recall(&mut self, now: Instant, peer: Peer) -> Option<Known> {
+        let path = *self.0.get(&peer)?;
+        if now.saturating_duration_since(path.noted) > AGE_MAX {
+            self.0.remove(&peer);
+            return None;
+        }
+        Some(path.known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(window: u64) -> Known {
+        let rtt = Duration::from_millis(100);
+        Known {
+            resume: Some(Resume { rtt, window }),
+            receive_window: 0,
+        }
+    }
+
+    fn nothing() -> Known {
+        Known::default()
+    }
+
+    fn client(number: u32) -> Peer {
+        Peer::Client(IpAddr::V4(number.into()))
+    }
+
+    #[test]
+    fn a_path_is_remembered_for_an_hour() {
+        let start = Instant::now();
+        let memory = PathMemory::default();
+        memory.note(start, client(1), known(7));
+        assert_eq!(memory.recall(start + AGE_MAX, client(1)), known(7));
+        assert_eq!(memory.recall(start, client(2)), nothing());
+        let later = start + AGE_MAX + Duration::from_nanos(1);
+        assert_eq!(memory.recall(later, client(1)), nothing());
+    }
+
+    #[test]
+    fn clones_remember_the_same_and_the_newest_note_counts() {
+        let start = Instant::now();
+        let memory = PathMemory::default();
+        let other = memory.clone();
+        memory.note(start, client(1), known(7));
+        other.note(start, client(1), known(8));
+        assert_eq!(memory.recall(start, client(1)), known(8));
+    }
+
+    #[test]
+    fn a_connection_that_learns_nothing_takes_nothing_away_and_keeps_nothing_young() {
+        let start = Instant::now();
+        let memory = PathMemory::default();
+        memory.note(start, client(1), known(7));
+        let received = Known {
+            resume: None,
+            receive_window: 9,
+        };
+        memory.note(start + AGE_MAX, client(1), nothing());
+        memory.note(start + AGE_MAX, client(1), received);
+        let both = Known {
+            receive_window: 9,
+            ..known(7)
+        };
+        assert_eq!(memory.recall(start + AGE_MAX, client(1)), both);
+        let later = start + AGE_MAX + Duration::from_nanos(1);
+        assert_eq!(memory.recall(later, client(1)), nothing());
+    }
+
+    #[test]
+    fn beyond_the_limit_the_oldest_gives_way_and_a_known_peer_costs_nobody() {
+        let start = Instant::now();
+        let at = |number: u32| start + Duration::from_millis(number.into());
+        let memory = PathMemory::default();
+        let most = u32::try_from(PEERS_MAX).expect("a thousand");
+        // The oldest is in the middle of the order of keys.
+        for (time, number) in (0..).zip((500..most).chain(0..500)) {
+            memory.note(at(time), client(number), known(1));
+        }
+        memory.note(at(3 * most), client(7), known(2));
+        assert_eq!(memory.recall(at(3 * most), client(500)), known(1));
+        memory.note(at(3 * most), client(most), known(1));
+        assert_eq!(memory.recall(at(3 * most), client(500)), nothing());
+        assert_eq!(memory.recall(at(3 * most), client(501)), known(1));
+        assert_eq!(memory.recall(at(3 * most), client(most)), known(1));
+    }
+}
