@@ -16,9 +16,8 @@ use crate::world::{MS, World, limited};
 /// depends on what they hold, and that on keys that are new in every run.
 const TOLERANCE: u64 = 20;
 
-/// Least share of the link, in thousandths, that is used without and with loss.
+/// Least share, in thousandths, of what a link carries after its losses; headers take 41 of them.
 const LEAST: u64 = 900;
-const LEAST_LOSSY: u64 = 870;
 
 /// What was measured on one link.
 struct Cell {
@@ -42,18 +41,20 @@ fn a_grid_of_links_is_used_as_the_table_says() {
     let mut cells = Vec::new();
     for mbit_per_s in [20, 100] {
         for round_trip in [MS, 20 * MS, 100 * MS] {
-            for loss_percent in [0, 1] {
-                cells.push(measure(mbit_per_s, round_trip, loss_percent));
+            for loss_percent in [0, 1, 5] {
+                if mbit_per_s == 100 || loss_percent < 5 {
+                    cells.push(measure(mbit_per_s, round_trip, loss_percent));
+                }
             }
         }
     }
+    // What the tunnel is for.
+    cells.push(measure(600, 100 * MS, 1));
     let table = render(&cells);
     println!("{table}");
     for cell in &cells {
-        let lossy = cell.loss_percent > 0;
-        let least = if lossy { LEAST_LOSSY } else { LEAST };
         assert!(
-            cell.steady >= least,
+            cell.steady >= LEAST * (100 - cell.loss_percent) / 100,
             "a link is used less than it should be:\n{table}"
         );
     }
