@@ -14,6 +14,7 @@ mod epoch;
 mod limits;
 mod loss;
 mod phase;
+mod policer;
 mod rival;
 mod rtt;
 mod startup;
@@ -24,6 +25,7 @@ use bandwidth::Bandwidth;
 use epoch::Epoch;
 use loss::{LossFloor, Overflow};
 use phase::Phase;
+use policer::Policer;
 use rival::{Pressure, Rival};
 use rtt::Rtt;
 use startup::Startup;
@@ -63,6 +65,7 @@ pub struct Auto {
     /// Probes in a row that found more, and the bandwidth before the latest.
     growth: u32,
     before_up: f64,
+    policer: Policer,
     rival: Option<Rival>,
     pressure: Pressure,
     /// Overflows that followed one another, and the latest.
@@ -103,6 +106,7 @@ impl Auto {
             cruise: phase::CRUISE_EPOCHS,
             growth: 0,
             before_up: 0.0,
+            policer: Policer::default(),
             rival: None,
             pressure: Pressure::new(now),
             overflows: 0,
@@ -178,10 +182,11 @@ impl Model for Auto {
         let own = self.rival.is_none();
         let pushed = own && matches!(self.phase, Phase::Up | Phase::Startup);
         let easy = own
-            && matches!(
-                self.phase,
-                Phase::Drain | Phase::Down { .. } | Phase::Rest { .. }
-            );
+            && (self.policer.holds()
+                || matches!(
+                    self.phase,
+                    Phase::Drain | Phase::Down { .. } | Phase::Rest { .. }
+                ));
         self.sampler.on_sent(now, limited, easy, pushed);
     }
 

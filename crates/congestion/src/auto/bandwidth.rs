@@ -7,6 +7,8 @@ pub(crate) struct Bandwidth {
     now: f64,
     /// An upper bound that congestion has shown, until the next probe.
     bound: Option<f64>,
+    /// Beyond this packets are lost, however much arrives in short.
+    ceiling: Option<f64>,
 }
 
 impl Bandwidth {
@@ -17,7 +19,12 @@ impl Bandwidth {
 
     /// Without the bound.
     pub(crate) fn most(&self) -> f64 {
-        self.before.max(self.now)
+        let most = self.before.max(self.now);
+        self.ceiling.map_or(most, |ceiling| ceiling.min(most))
+    }
+
+    pub(crate) fn set_ceiling(&mut self, rate: Option<f64>) {
+        self.ceiling = rate;
     }
 
     pub(crate) fn add(&mut self, rate: f64) {
@@ -45,6 +52,7 @@ impl Bandwidth {
     pub(crate) fn reset(&mut self, rate: f64) {
         *self = Self {
             before: rate,
+            ceiling: self.ceiling,
             ..Self::default()
         };
     }

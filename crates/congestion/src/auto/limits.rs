@@ -55,6 +55,7 @@ impl Auto {
             // What the probe left behind is gone: the next round trip shows the rest.
             Phase::Down { .. } if self.in_flight <= self.bdp() => EASY,
             Phase::Down { .. } => DOWN - self.yielding(),
+            Phase::Up if self.policer.rate().is_some() => 1.0,
             Phase::Up => UP,
             _ => CRUISE - self.yielding(),
         }

@@ -130,6 +130,11 @@ impl LossFloor {
         self.marked *= 1.0 - ((arrived + lost) / MEMORY).min(1.0);
     }
 
+    /// What was taken for sending easily may not have been.
+    pub(crate) fn doubt(&mut self) {
+        self.easy = Share::default();
+    }
+
     pub(crate) fn mark(&mut self) {
         self.marked = 1.0;
     }

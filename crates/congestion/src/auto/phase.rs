@@ -51,7 +51,7 @@ impl Auto {
         self.phase_lost = 0.0;
     }
 
-    fn phase_s(&self, now: Instant) -> f64 {
+    pub(super) fn phase_s(&self, now: Instant) -> f64 {
         now.saturating_duration_since(self.phase_start)
             .as_secs_f64()
     }
@@ -142,6 +142,7 @@ impl Auto {
             self.on_rival_epoch();
             return;
         }
+        self.watch_policer(now, outcome);
         if excessive && self.phase != Phase::Startup {
             let mild = outcome.loss() <= LOSS_HIGH;
             let least = if mild {
@@ -175,7 +176,7 @@ impl Auto {
         let grown = outcome.limited && outcome.rate > PROBE_GROWTH * self.before_up;
         if grown && !outcome.queued && !excessive {
             self.growth += 1;
-            if self.growth >= PROBES {
+            if self.growth >= PROBES && self.policer.rate().is_none() {
                 self.restart(now);
             } else {
                 self.go_up(now);

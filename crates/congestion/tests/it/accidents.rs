@@ -1,9 +1,9 @@
-//! Bursts of loss, packets out of order, jitter.
+//! Bursts of loss, packets out of order, jitter, a policer.
 
 use std::time::{Duration, Instant};
 
 use quictun_congestion::Model;
-use quictun_link::{GilbertElliott, LinkConfig, Reorder};
+use quictun_link::{GilbertElliott, LinkConfig, Policer, Reorder};
 
 use crate::links::{auto, cubic, link, sender, shares};
 use crate::world::World;
@@ -61,4 +61,28 @@ fn jitter_of_two_milliseconds_is_no_queue() {
     };
     let share = steady(config, 20.0);
     assert!(share >= 0.95, "{share}");
+}
+
+#[test]
+fn a_policer_is_kept_below() {
+    let rate = 12_500_000;
+    let config = LinkConfig {
+        rate: Some(10 * rate),
+        policer: Some(Policer {
+            rate,
+            burst: rate / 20,
+        }),
+        ..LinkConfig::default()
+    };
+    for seed in 1..=3 {
+        let senders = vec![sender(auto, 20.0, 0.0)];
+        let mut world = World::new(config.clone(), seed, senders);
+        let end = Duration::from_secs(20);
+        world.run_until(end);
+        let flow = &world.flows[0];
+        let share = flow.rate(world.slot, Duration::ZERO, end) / rate as f64;
+        let lost = flow.lost as f64 / flow.sent as f64;
+        assert!(share >= 0.9, "seed {seed}: {share}");
+        assert!(lost <= 0.03, "seed {seed}: {lost}");
+    }
 }
