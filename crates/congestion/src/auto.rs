@@ -202,7 +202,7 @@ impl Model for Auto {
             self.phase_arrived += bytes;
         }
         if self.phase == Phase::Startup && record.limited {
-            self.startup.on_acked(bytes);
+            self.startup.on_settled(bytes);
         }
         self.batch += bytes;
     }
@@ -242,6 +242,10 @@ impl Model for Auto {
         self.epoch.on_lost(loss.bytes);
         if record.is_some_and(|record| record.sent >= self.phase_start) {
             self.phase_lost += bytes;
+        }
+        if self.phase == Phase::Startup && record.is_some_and(|record| record.limited) {
+            // It has left the path as much as what arrived: whether it is too much is judged elsewhere.
+            self.startup.on_settled(bytes);
         }
         if loss.persistent {
             let rate = self.bandwidth.get() / 2.0;

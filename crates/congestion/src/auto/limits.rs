@@ -37,8 +37,12 @@ impl Auto {
         match &self.rival {
             Some(rival) if rest => (REST * rival.window.min(self.bdp()), bandwidth),
             Some(rival) if self.phase != Phase::Startup => {
-                let window = rival.window + ACK_LATE_S * bandwidth;
-                (window, RIVAL_PACING * rival.window / self.rtt_s())
+                // Late acknowledgements matter where they take longer than the path; elsewhere to make up for
+                // them would be more than CUBIC has.
+                let short = self.floor_s() < SHORT_S;
+                let late = if short { ACK_LATE_S * bandwidth } else { 0.0 };
+                let rate = RIVAL_PACING * rival.window / self.rtt_s();
+                (rival.window + late, rate)
             }
             _ if rest => (REST * self.bdp(), bandwidth),
             _ if self.phase == Phase::Startup => self.startup.limits(self.floor_s()),
@@ -84,6 +88,9 @@ const REST: f64 = 0.5;
 
 /// Pacing over window and round trip, so that the window is the limit (RFC 9002 section 7.7).
 const RIVAL_PACING: f64 = 1.2;
+
+/// Round trips that are not much longer than acknowledgements are late.
+const SHORT_S: f64 = 0.005;
 
 /// Loss is made up for by no more: a wrong floor must not do much harm.
 const COMPENSATION_MOST: f64 = 1.09;

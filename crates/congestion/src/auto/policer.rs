@@ -200,7 +200,9 @@ impl Auto {
             Phase::Down { ended } => !ended,
             _ => false,
         };
-        if !full || outcome.queued || !outcome.limited {
+        // Queues as short as that overflow without a wait to be seen.
+        let short = self.bdp() < PATH_LEAST * self.mtu;
+        if !full || short || outcome.queued || !outcome.limited {
             return;
         }
         let known = Known {
@@ -234,6 +236,9 @@ const FUTILE: f64 = 0.3;
 
 /// Packets are given up this much later than a round trip.
 const LATE_S: f64 = 0.005;
+
+/// Packets in flight, the least that tells a policer from a queue.
+const PATH_LEAST: f64 = 4.0;
 
 /// Of what arrived while packets were lost.
 const MARGIN: f64 = 0.98;

@@ -155,7 +155,8 @@ impl Auto {
 
     pub(super) fn part_from_rival(&mut self) {
         if self.rival.take().is_some() {
-            self.overflows = 0;
+            // One more overflow soon, and it is back.
+            self.overflows = OVERFLOWS - 1;
             self.pressure.seconds = 0.0;
             self.pressure.in_flight = 0.0;
             self.cruise = CRUISE_EPOCHS_MAX;

@@ -35,7 +35,7 @@ impl Startup {
         }
     }
 
-    pub(super) fn on_acked(&mut self, bytes: f64) {
+    pub(super) fn on_settled(&mut self, bytes: f64) {
         if !self.held {
             self.window += (GROWTH - 1.0) * bytes;
         }

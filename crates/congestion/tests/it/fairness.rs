@@ -39,7 +39,8 @@ fn a_tenfold_round_trip_makes_less_than_a_fourfold_share() {
 
 #[test]
 fn one_cubic_flow_keeps_its_share() {
-    for (buffer, least) in [(0.25, 0.28), (0.5, 0.3), (1.0, 0.3)] {
+    // Seven tenths of what it has against another CUBIC.
+    for (buffer, least) in [(0.25, 0.342), (0.5, 0.35), (1.0, 0.35), (4.0, 0.35)] {
         let senders = vec![sender(auto, 20.0, 0.0), sender(cubic, 20.0, 0.0)];
         let shares = run(20.0, buffer, senders, 20.0, 60.0);
         assert!(shares[1] >= least, "buffer {buffer}: {shares:?}");
