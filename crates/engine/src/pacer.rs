@@ -23,6 +23,9 @@ const IDLE_BURST_PACKETS: f64 = 10.0;
 /// A burst never exceeds one segmentation-offload batch.
 const BURST_MAX: f64 = 65_536.0;
 
+/// A burst of at least so much is worth waiting for.
+const BURST_LONG: f64 = BURST_MAX / 2.0;
+
 /// Pacing of one connection.
 #[derive(Debug)]
 pub(crate) struct Pacer {
@@ -31,6 +34,8 @@ pub(crate) struct Pacer {
     /// The tokens were used up: bytes go again once there are enough for a burst. Without this every
     /// batch of a bulk sender would be one packet; with it always, one keystroke would wait for another.
     drained: bool,
+    /// Bytes sent since there was a wait, or since tokens were at their most.
+    spent: f64,
 }
 
 impl Pacer {
@@ -39,6 +44,7 @@ impl Pacer {
             tokens: IDLE_BURST_PACKETS * f64::from(MTU_MIN),
             refilled: now,
             drained: false,
+            spent: 0.0,
         }
     }
 
@@ -63,10 +69,14 @@ impl Pacer {
         };
         let burst = as_f64(limits.quantum).clamp(f64::from(mtu), BURST_MAX);
         self.refill(now, rate, burst, mtu);
-        let enough = if self.drained { burst } else { f64::from(mtu) };
+        // Who has sent a burst sends the next one whole: making packets takes time, in which tokens for one or two
+        // more come in, and so on for ever.
+        let bulk = self.drained || (self.spent >= burst && burst >= BURST_LONG);
+        let enough = if bulk { burst } else { f64::from(mtu) };
         let enough = enough.min(as_f64(room as u64));
         self.drained = self.tokens < enough;
         if self.drained {
+            self.spent = 0.0;
             let wait = (burst - self.tokens) / rate;
             return Err(Some(now + Duration::from_secs_f64(wait) + ROUND_UP));
         }
@@ -81,6 +91,7 @@ impl Pacer {
     /// Notes that `bytes` were sent.
     pub(crate) fn on_sent(&mut self, bytes: usize, rate: Option<f64>) {
         if let Some(rate) = rate {
+            self.spent += as_f64(bytes as u64);
             let debt = rate * DEBT_MAX.as_secs_f64();
             self.tokens = (self.tokens - as_f64(bytes as u64)).max(-debt);
         }
@@ -90,7 +101,11 @@ impl Pacer {
         let elapsed = now.saturating_duration_since(self.refilled).as_secs_f64();
         let idle = IDLE_BURST_PACKETS * f64::from(mtu).min(BURST_MAX / IDLE_BURST_PACKETS);
         let most = burst.max(rate * CATCH_UP.as_secs_f64()).max(idle);
-        self.tokens = (self.tokens + rate * elapsed).min(most);
+        self.tokens += rate * elapsed;
+        if self.tokens >= most {
+            self.tokens = most;
+            self.spent = 0.0;
+        }
         self.refilled = now;
     }
 }
