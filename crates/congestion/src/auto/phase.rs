@@ -81,7 +81,7 @@ impl Auto {
     }
 
     fn step_up(&mut self, now: Instant) {
-        let queued = self.rtt.queued(UP - 1.0, Duration::from_micros(700));
+        let queued = self.rtt.queued_now(UP - 1.0, Duration::from_micros(700));
         let excessive = self.excessive(self.phase_arrived, self.phase_lost, self.queued());
         let enough = PUSH_PACKETS * self.mtu / self.bandwidth.get().max(self.mtu);
         let full = self.in_flight >= UP * self.bdp();
@@ -214,7 +214,9 @@ impl Auto {
         let share = lost / (arrived + lost);
         let known = self.loss.floor();
         let independent = packets / self.overflow.clump();
-        let doubt = 2.0 * loss::deviation((known + LOSS_SLACK).max(share), independent);
+        // A start that ends by chance costs seconds on a long path.
+        let certainty = if self.starting() { 3.5 } else { 2.0 };
+        let doubt = certainty * loss::deviation((known + LOSS_SLACK).max(share), independent);
         let sure = known + LOSS_SLACK + doubt;
         share > sure && (queued || share > LOSS_HIGH + known)
     }

@@ -9,6 +9,12 @@ const FLOOR_AGE: Duration = Duration::from_secs(10);
 /// Samples whose least tells of a queue. A single late one is noise: a sleeping thread, a lost race.
 const SAMPLES: usize = 8;
 
+/// So long packets have to wait, all of them, before it is a queue that stays: a quarter of the floor within these
+/// limits. Hosts and radio links stand still for milliseconds, and then deliver at once what has gathered.
+const LASTING_SHARE: u32 = 4;
+const LASTING_LEAST: Duration = Duration::from_millis(4);
+const LASTING_MOST: Duration = Duration::from_millis(25);
+
 /// Closer than this is the same.
 const NEAR: f64 = 1.02;
 
@@ -18,6 +24,8 @@ pub(crate) struct Rtt {
     /// When the floor was last looked for.
     seen: Option<Instant>,
     recent: VecDeque<Duration>,
+    /// When samples came of which no later one is less, and they: the first is the least of the time looked at.
+    lasting: VecDeque<(Instant, Duration)>,
     /// What the last look for another floor found.
     candidate: Option<Duration>,
 }
@@ -28,6 +36,7 @@ impl Rtt {
             self.recent.pop_front();
         }
         self.recent.push_back(sample);
+        self.note_lasting(now, sample);
         match self.floor {
             Some(floor) if sample >= floor => {}
             floor => {
@@ -37,6 +46,22 @@ impl Rtt {
                 }
                 self.floor = Some(sample);
             }
+        }
+    }
+
+    fn note_lasting(&mut self, now: Instant, sample: Duration) {
+        while self.lasting.back().is_some_and(|(_, rtt)| *rtt >= sample) {
+            self.lasting.pop_back();
+        }
+        self.lasting.push_back((now, sample));
+        let floor = self.floor.unwrap_or(sample);
+        let span = (floor / LASTING_SHARE).clamp(LASTING_LEAST, LASTING_MOST);
+        while self
+            .lasting
+            .front()
+            .is_some_and(|(at, _)| now.saturating_duration_since(*at) > span)
+        {
+            self.lasting.pop_front();
         }
     }
 
@@ -72,22 +97,39 @@ impl Rtt {
     /// Forgets recent samples.
     pub(crate) fn restart(&mut self) {
         self.recent.clear();
+        self.lasting.clear();
     }
 
     /// How far above the floor the path certainly is: what all recent packets waited for.
     pub(crate) fn excess(&self) -> Duration {
-        let least = self.recent.iter().min();
-        match (least, self.floor) {
-            (Some(least), Some(floor)) if self.recent.len() == SAMPLES => {
-                least.saturating_sub(floor)
-            }
-            _ => Duration::ZERO,
-        }
+        let lasting = self.lasting.front().map(|(_, rtt)| *rtt);
+        self.above(self.least_recent().min(lasting))
     }
 
     /// Whether packets wait longer than this share of the floor, and longer than `least`.
     pub(crate) fn queued(&self, share: f64, least: Duration) -> bool {
+        self.exceeds(self.excess(), share, least)
+    }
+
+    /// The same of the latest packets alone: sooner, and more often wrong.
+    pub(crate) fn queued_now(&self, share: f64, least: Duration) -> bool {
+        self.exceeds(self.above(self.least_recent()), share, least)
+    }
+
+    fn least_recent(&self) -> Option<Duration> {
+        let enough = self.recent.len() == SAMPLES;
+        self.recent.iter().min().copied().filter(|_| enough)
+    }
+
+    fn above(&self, least: Option<Duration>) -> Duration {
+        match (least, self.floor) {
+            (Some(least), Some(floor)) => least.saturating_sub(floor),
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn exceeds(&self, excess: Duration, share: f64, least: Duration) -> bool {
         self.floor
-            .is_some_and(|floor| self.excess() > floor.mul_f64(share).max(least))
+            .is_some_and(|floor| excess > floor.mul_f64(share).max(least))
     }
 }

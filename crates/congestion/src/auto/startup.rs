@@ -13,6 +13,8 @@ pub(super) struct Startup {
     window: f64,
     /// A queue may have begun: no more growth until it is gone.
     held: bool,
+    /// Since when there has been a queue that may be the path's limit.
+    full: Option<Instant>,
     /// The fastest arrival of a measurement, and how many since did not beat it by much.
     best: f64,
     flat: u32,
@@ -29,6 +31,7 @@ impl Startup {
         Self {
             window,
             held: false,
+            full: None,
             best,
             flat: 0,
             trail: VecDeque::new(),
@@ -84,9 +87,13 @@ impl Auto {
         self.startup.note(now, self.sampler.delivered(), span);
         // A first sign of a queue is enough to stop growing: what is known of now was sent a round trip
         // ago, and more than twice as much is sent by now. It may be noise, and then growth goes on.
-        self.startup.held = self.rtt.queued(1.0 / 50.0, Duration::from_micros(500));
+        self.startup.held = self.rtt.queued_now(1.0 / 50.0, Duration::from_micros(500));
         self.resume_path();
-        if self.rtt.queued(1.0 / 8.0, Duration::from_millis(1)) {
+        let full = self.rtt.queued_now(1.0 / 8.0, Duration::from_millis(1));
+        let since = *self.startup.full.get_or_insert(now);
+        if !full {
+            self.startup.full = None;
+        } else if now.saturating_duration_since(since) >= span.saturating_sub(SOON) {
             self.leave_startup(now);
         }
     }
@@ -151,6 +158,10 @@ const FLAT_ROUNDS: u32 = 3;
 
 /// Of the known bandwidth, where a restart begins: what the last probe has shown to pass.
 const RESTART: f64 = 1.25;
+
+/// A quarter of a round trip with a queue ends the start, less this: on a short path a start that has ended too soon
+/// costs little, for probes find the rest.
+const SOON: Duration = Duration::from_millis(5);
 
 /// Shortest time over which a rate is measured: acknowledgements come in bunches.
 const TRAIL_LEAST: Duration = Duration::from_millis(2);
