@@ -218,7 +218,7 @@ impl Auto {
         let certainty = if self.starting() { 3.5 } else { 2.0 };
         let doubt = certainty * loss::deviation((known + LOSS_SLACK).max(share), independent);
         let sure = known + LOSS_SLACK + doubt;
-        share > sure && (queued || share > LOSS_HIGH + known)
+        share > sure && (queued || share > LOSS_HIGH + known + doubt)
     }
 }
 
