@@ -56,17 +56,34 @@ impl Ethtool {
     ///
     /// The system's.
     pub fn feature(&self, name: &str) -> io::Result<Option<bool>> {
+        Ok(self.states(name)?.map(|[_, _, active, _]| active))
+    }
+
+    /// Whether a feature can be switched on and off here.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn can_change(&self, name: &str) -> io::Result<bool> {
+        let states = self.states(name)?;
+        Ok(states.is_some_and(|[available, _, _, never_changed]| available && !never_changed))
+    }
+
+    /// Of a feature: available, requested, active, never changed.
+    fn states(&self, name: &str) -> io::Result<Option<[bool; 4]>> {
         let Some(number) = self.number(name) else {
             return Ok(None);
         };
-        // struct ethtool_gfeatures: command, blocks; of each block what is available, requested, active, never changed.
+        // struct ethtool_gfeatures: command, blocks; of each block the four of its 32 features.
         let blocks = self.blocks();
         let mut buffer = vec![0; 2 + 4 * blocks];
         buffer[0] = GET_FEATURES;
         buffer[1] = u32::try_from(blocks).unwrap_or_default();
         self.call(&mut buffer)?;
-        let active = buffer[2 + 4 * (number / 32) + 2];
-        Ok(Some(active & (1 << (number % 32)) != 0))
+        let block = 2 + 4 * (number / 32);
+        Ok(Some([0, 1, 2, 3].map(|state| {
+            buffer[block + state] & (1 << (number % 32)) != 0
+        })))
     }
 
     /// Switches features on or off; those that the kernel does not know are left out.

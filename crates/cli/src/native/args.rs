@@ -189,6 +189,8 @@ pub fn command() -> Command {
             keygen(),
             demo(),
             crate::link::flags::command(),
+            doctor(),
+            tune(),
             completion(),
             man(),
             version(),
@@ -275,6 +277,35 @@ fn demo() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Use the loopback device in place of an emulated link: how fast this machine is"),
         )
+}
+
+fn doctor() -> Command {
+    Command::new("doctor")
+        .about(
+            "Tell what this machine can do for a tunnel and for measurements, and what is missing",
+        )
+        .after_help(include_str!("doctor_help.txt"))
+        .arg(json())
+}
+
+fn tune() -> Command {
+    Command::new("tune")
+        .about("Show the settings of the system that matter, and set them if asked to")
+        .after_help(include_str!("tune_help.txt"))
+        .arg(
+            Arg::new("apply")
+                .long("apply")
+                .action(ArgAction::SetTrue)
+                .help("Change what should be different; needs root"),
+        )
+        .arg(json())
+}
+
+fn json() -> Arg {
+    Arg::new("json")
+        .long("json")
+        .action(ArgAction::SetTrue)
+        .help("Print one JSON object")
 }
 
 fn completion() -> Command {

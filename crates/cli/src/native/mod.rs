@@ -14,7 +14,7 @@ use quictun_tunnel::settings::{Access, ClientProof, ClientSettings, ServerSettin
 use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
-use crate::{demo, link, manual, options, run};
+use crate::{demo, doctor, link, manual, options, run, tune};
 use file::{ClientFile, ServerFile};
 use settings::Server;
 
@@ -48,6 +48,15 @@ pub enum Action {
     Link(link::Action),
     /// Run the demonstration.
     Demo(demo::Options),
+    /// Examine this machine; print it as JSON or not.
+    Doctor(bool),
+    /// Look at the system's settings.
+    Tune {
+        /// Change them.
+        apply: bool,
+        /// Print them as JSON.
+        json: bool,
+    },
 }
 
 /// `quictun`, from the arguments to the exit code.
@@ -60,6 +69,8 @@ pub fn main() -> ExitCode {
     let asked = match asked {
         Ok(Action::Link(action)) => return link::main(action),
         Ok(Action::Demo(options)) => return demo::main(PROGRAM, options),
+        Ok(Action::Doctor(json)) => return doctor::main(json),
+        Ok(Action::Tune { apply, json }) => return tune::main(apply, json),
         other => other,
     };
     let outcome = asked.map_err(anyhow::Error::from).and_then(act);
@@ -92,6 +103,11 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         ),
         "version" => Ok(Action::Print(args::command().render_version())),
         "link" => link::parse(matches, inputs).map(Action::Link),
+        "doctor" => Ok(Action::Doctor(matches.get_flag("json"))),
+        "tune" => Ok(Action::Tune {
+            apply: matches.get_flag("apply"),
+            json: matches.get_flag("json"),
+        }),
         "demo" => Ok(Action::Demo(demo::Options {
             json: matches.get_flag("json"),
             loopback: matches.get_flag("loopback"),
@@ -138,7 +154,7 @@ fn act(action: Action) -> anyhow::Result<()> {
             ))
         }
         Action::Man(dir) => manual::write_pages(&dir),
-        Action::Link(_) | Action::Demo(_) => {
+        Action::Link(_) | Action::Demo(_) | Action::Doctor(_) | Action::Tune { .. } => {
             unreachable!("invariant: main() has its own way for these")
         }
     }

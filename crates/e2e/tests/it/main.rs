@@ -5,6 +5,7 @@
 mod applications;
 mod bad_input;
 mod closes;
+mod doctor;
 mod faults;
 mod identities;
 mod interop;

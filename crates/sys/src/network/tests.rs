@@ -140,6 +140,10 @@ fn features_and_segment_limits_are_set_and_read_back() {
             }
         }
         assert_eq!(device.feature("of-another-kernel")?, None);
+        assert!(device.can_change("rx-gro")?);
+        for fixed in ["loopback", "of-another-kernel"] {
+            assert!(!device.can_change(fixed)?, "{fixed}");
+        }
         let error = Ethtool::open("a1").expect_err("there is none");
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{error}");
         let error = Ethtool::open("a-name-that-is-much-too-long").expect_err("too long");

@@ -1,0 +1,85 @@
+//! One thing found.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How good it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    /// As it should be.
+    Ok,
+    /// Something is slower, or has to be done another way.
+    Note,
+    /// Something cannot be done.
+    Bad,
+}
+
+/// One thing found.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Finding {
+    /// What it is about.
+    pub(super) area: &'static str,
+    /// The thing.
+    pub(super) what: &'static str,
+    pub(super) state: State,
+    /// What was found.
+    pub(super) found: String,
+    /// What follows from it, where it is not as it should be.
+    pub(super) matters: Option<String>,
+    /// What to do, where something can be done.
+    pub(super) remedy: Option<String>,
+}
+
+impl Finding {
+    /// A thing that is as it should be.
+    pub(super) fn ok(area: &'static str, what: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            area,
+            what,
+            state: State::Ok,
+            found: found.into(),
+            matters: None,
+            remedy: None,
+        }
+    }
+
+    /// The same thing, but worse: what follows from it.
+    #[must_use]
+    pub(super) fn but(self, state: State, matters: impl Into<String>) -> Self {
+        Self {
+            state,
+            matters: Some(matters.into()),
+            ..self
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
+        Self {
+            remedy: Some(remedy.into()),
+            ..self
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = match self.state {
+            State::Ok => ' ',
+            State::Note => '-',
+            State::Bad => 'x',
+        };
+        writeln!(f, "  {mark} {:<22} {}", self.what, self.found)?;
+        let indent = " ".repeat(27);
+        if let Some(matters) = &self.matters {
+            writeln!(f, "{indent}{matters}")?;
+        }
+        if let Some(remedy) = &self.remedy {
+            writeln!(f, "{indent}try: {remedy}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! `quictun doctor`: what this machine can do for a tunnel and for measurements, and what to do where it cannot.
+//!
+//! Each part looks at one thing and returns [`Finding`]s: [`machine`] at processor and kernel, [`sockets`] at what
+//! a tunnel needs of UDP, [`namespaces`] at what an emulated link needs. Nothing of the machine is changed: what has
+//! to be tried is tried in namespaces that end with us.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use quictun_sys::{ContainError, Rights, Side, contain};
+use serde::Serialize;
+
+use crate::exit::{self, Exit};
+use finding::{Finding, State};
+
+mod finding;
+mod machine;
+mod namespaces;
+mod sockets;
+
+const PROGRAM: &str = "quictun doctor";
+
+/// What is printed with `--json`.
+#[derive(Debug, Serialize)]
+struct Report {
+    version: u32,
+    findings: Vec<Finding>,
+    /// Findings that stand in the way of something.
+    bad: usize,
+}
+
+/// Examines this machine. The exit code is 1 where something stands in the way.
+pub fn main(json: bool) -> ExitCode {
+    let (inside, refused) = match contain() {
+        Ok(Side::Inside(inside)) => (Some(inside.rights()), None),
+        Ok(Side::Outside(contained)) => {
+            let code = contained.wait_or_kill();
+            return code.map_or_else(
+                |error| exit::report(PROGRAM, Err(error.into())).into(),
+                ExitCode::from,
+            );
+        }
+        Err(error) => (None, Some(error)),
+    };
+    let report = examine(inside, refused.as_ref());
+    match show(&report, json) {
+        Ok(()) if report.bad == 0 => Exit::Ok.into(),
+        Ok(()) => Exit::Failure.into(),
+        Err(error) => exit::report(PROGRAM, Err(error)).into(),
+    }
+}
+
+fn examine(inside: Option<Rights>, refused: Option<&ContainError>) -> Report {
+    let mut findings = machine::findings();
+    findings.extend(sockets::findings());
+    findings.extend(namespaces::findings(inside, refused));
+    let bad = findings
+        .iter()
+        .filter(|finding| finding.state == State::Bad)
+        .count();
+    Report {
+        version: 1,
+        findings,
+        bad,
+    }
+}
+
+fn show(report: &Report, json: bool) -> anyhow::Result<()> {
+    if json {
+        return exit::print(&(serde_json::to_string_pretty(report)? + "\n"));
+    }
+    exit::print(&report.to_string())
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut area = "";
+        for finding in &self.findings {
+            if finding.area != area {
+                area = finding.area;
+                writeln!(f, "{area}")?;
+            }
+            finding.fmt(f)?;
+        }
+        match self.bad {
+            0 => writeln!(f, "\nnothing stands in the way"),
+            1 => writeln!(
+                f,
+                "\n1 thing stands in the way: the line with x says what to do"
+            ),
+            bad => writeln!(
+                f,
+                "\n{bad} things stand in the way: the lines with x say what to do"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_in_the_way_is_counted_and_marked() {
+        let fine = Finding::ok("machine", "kernel", "Linux 6.18");
+        let missing = Finding::ok("emulated link", "namespaces", "not permitted")
+            .but(State::Bad, "no emulated link")
+            .remedy("run it as root");
+        let report = Report {
+            version: 1,
+            findings: vec![fine, missing],
+            bad: 1,
+        };
+        let said = report.to_string();
+        for line in [
+            "    kernel                 Linux 6.18\n",
+            "  x namespaces             not permitted\n",
+            "                           try: run it as root\n",
+            "1 thing stands in the way",
+        ] {
+            assert!(said.contains(line), "{said}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What an emulated link needs: namespaces, packet sockets; what the kernel could do in its place; BIG TCP; TUN.
+
+use std::fs::OpenOptions;
+use std::time::Duration;
+
+use quictun_emu::{KernelLink, LossUnit, Plan, Running, World, WorldPlan};
+use quictun_link::{LinkConfig, Queue, overhead};
+use quictun_sys::{ContainError, Rights};
+
+use super::finding::{Finding, State};
+use crate::link;
+
+const AREA: &str = "emulated link";
+
+/// What the published measurements of BIG TCP used, bytes.
+const BIG_TCP: u32 = 185_000;
+
+pub(super) fn findings(inside: Option<Rights>, refused: Option<&ContainError>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    match (inside, refused) {
+        (Some(rights), _) => {
+            let found = match rights {
+                Rights::Root => "as root",
+                Rights::User => "in a user namespace, without root",
+            };
+            findings.push(Finding::ok(AREA, "namespaces", found));
+            findings.extend(in_a_world());
+        }
+        (None, Some(error)) => {
+            let fault = link::explain(error);
+            let finding = Finding::ok(AREA, "namespaces", error.to_string());
+            let finding = finding.but(State::Bad, "no emulated link, no lab on this machine");
+            findings.push(Finding {
+                remedy: fault.next,
+                ..finding
+            });
+        }
+        (None, None) => {}
+    }
+    findings.push(tun());
+    findings
+}
+
+fn in_a_world() -> Vec<Finding> {
+    let world = match World::build(&WorldPlan::default()) {
+        Ok(world) => world,
+        Err(error) => {
+            let finding = Finding::ok(AREA, "networks", error.to_string());
+            return vec![finding.but(State::Bad, "no emulated link, no lab on this machine")];
+        }
+    };
+    vec![
+        emulator(&world),
+        by_kernel("netem (delay, loss)", &impaired()),
+        by_kernel("TBF (rate)", &limited()),
+        big_tcp(),
+    ]
+}
+
+fn emulator(world: &World) -> Finding {
+    let way = LinkConfig::default();
+    let plan = Plan {
+        up: way.clone(),
+        down: way,
+        seed: 1,
+        coalesce: Duration::ZERO,
+        loss_unit: LossUnit::Segment,
+    };
+    match Running::start(world, plan).and_then(Running::stop) {
+        Ok(_) => Finding::ok(
+            AREA,
+            "emulator",
+            "works; `quictun link calibrate` says how fast",
+        ),
+        Err(error) => Finding::ok(AREA, "emulator", error.to_string())
+            .but(State::Bad, "no emulated link, no lab on this machine")
+            .remedy("a kernel with packet sockets (CONFIG_PACKET), and CAP_NET_RAW in containers"),
+    }
+}
+
+fn impaired() -> LinkConfig {
+    LinkConfig {
+        delay: Duration::from_millis(1),
+        ..LinkConfig::default()
+    }
+}
+
+fn limited() -> LinkConfig {
+    LinkConfig {
+        rate: Some(125_000_000),
+        overhead: overhead::ETHERNET,
+        queue: Queue::Packets(100),
+        mtu: 1500,
+        ..LinkConfig::default()
+    }
+}
+
+fn by_kernel(what: &'static str, way: &LinkConfig) -> Finding {
+    let tried = World::build(&WorldPlan::default())
+        .map_err(|error| error.to_string())
+        .and_then(|world| {
+            KernelLink::start(&world, [way, way], 1).map_err(|error| error.to_string())
+        });
+    match tried {
+        Ok(_) => Finding::ok(AREA, what, "in the kernel, too (`--backend kernel`)"),
+        Err(why) => Finding::ok(AREA, what, why).but(
+            State::Note,
+            "not needed: the emulator does it; it cannot be compared with the kernel",
+        ),
+    }
+}
+
+fn big_tcp() -> Finding {
+    let plan = WorldPlan {
+        segment_limit: Some(BIG_TCP),
+        ..WorldPlan::default()
+    };
+    match World::build(&plan) {
+        Ok(_) => Finding::ok(AREA, "BIG TCP", "IPv4 and IPv6"),
+        Err(error) => Finding::ok(AREA, "BIG TCP", error.to_string())
+            .but(State::Note, "no measurements of it")
+            .remedy("Linux 6.3 or later"),
+    }
+}
+
+fn tun() -> Finding {
+    let finding = Finding::ok("transparent mode", "/dev/net/tun", "can be opened");
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
+    match opened {
+        Ok(_) => finding,
+        Err(error) => Finding {
+            found: error.to_string(),
+            ..finding
+        }
+        .but(
+            State::Note,
+            "programs have to be told where the client listens",
+        )
+        .remedy("`modprobe tun` as root; who is not root needs permission to open it"),
+    }
+}

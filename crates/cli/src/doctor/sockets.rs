@@ -1,0 +1,121 @@
+//! What a tunnel needs of the system: UDP in large pieces, large buffers, descriptors, controllers for TCP.
+
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+
+use quictun_sys::{BufferSide, raise_nofile_limit, socket_buffer_force};
+use quinn_udp::{UdpSockRef, UdpSocketState};
+
+use super::finding::{Finding, State};
+use super::machine::read;
+
+const AREA: &str = "tunnel";
+
+/// What a worker asks for, bytes.
+const BUFFER: usize = 8 << 20;
+
+/// Less than this overflows within a millisecond or two of 10 Gbit/s.
+const BUFFER_LEAST: usize = 4 << 20;
+
+/// Two for each flow, and a thousand flows.
+const NOFILE_LEAST: u64 = 4096;
+
+pub(super) fn findings() -> Vec<Finding> {
+    let mut findings = udp().unwrap_or_else(|error| {
+        let finding = Finding::ok(AREA, "UDP", error.to_string());
+        vec![finding.but(State::Bad, "no UDP socket, no tunnel")]
+    });
+    findings.push(descriptors());
+    findings.extend(controllers());
+    findings
+}
+
+fn udp() -> io::Result<Vec<Finding>> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+    let (out, back) = (state.max_gso_segments(), state.gro_segments());
+    let batches = |what, count: usize, cost| {
+        let finding = Finding::ok(AREA, what, format!("up to {count} at once"));
+        if count > 1 {
+            finding
+        } else {
+            Finding {
+                found: "one at a time".to_owned(),
+                ..finding
+            }
+            .but(State::Note, cost)
+        }
+    };
+    let mut findings = vec![
+        batches(
+            "packets out (GSO)",
+            out,
+            "a system call for each: about three times the time",
+        ),
+        batches(
+            "packets in (GRO)",
+            back,
+            "each goes up the stack alone: about twice the time",
+        ),
+    ];
+    for (what, side, setting) in [
+        ("receive buffer", BufferSide::Receive, "net.core.rmem_max"),
+        ("send buffer", BufferSide::Send, "net.core.wmem_max"),
+    ] {
+        let granted = socket_buffer_force(&socket, side, BUFFER)?;
+        let finding = Finding::ok(AREA, what, format!("{} KiB", granted >> 10));
+        findings.push(if granted < BUFFER_LEAST {
+            finding
+                .but(
+                    State::Note,
+                    "bursts overflow it, which looks like loss on the way",
+                )
+                .remedy(format!("`quictun tune` sets {setting}"))
+        } else {
+            finding
+        });
+    }
+    Ok(findings)
+}
+
+fn descriptors() -> Finding {
+    let limit = raise_nofile_limit().map_or(0, |limit| limit.now);
+    let found = match limit {
+        u64::MAX => "no limit".to_owned(),
+        limit => limit.to_string(),
+    };
+    let finding = Finding::ok(AREA, "open descriptors", found);
+    if limit < NOFILE_LEAST {
+        finding
+            .but(
+                State::Note,
+                format!("about {} connections at once", limit / 2),
+            )
+            .remedy("LimitNOFILE= of its systemd unit, or `ulimit -Hn` of who starts it")
+    } else {
+        finding
+    }
+}
+
+fn controllers() -> Option<Finding> {
+    let available = read("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
+    let current = read("/proc/sys/net/ipv4/tcp_congestion_control")?;
+    let finding = Finding::ok(
+        AREA,
+        "TCP's controllers",
+        format!("{available} ({current} unless asked)"),
+    );
+    let missing: Vec<&str> = ["cubic", "bbr"]
+        .into_iter()
+        .filter(|name| !available.split_whitespace().any(|known| known == *name))
+        .collect();
+    Some(match missing.first() {
+        None => finding,
+        Some(first) => finding
+            .but(
+                State::Note,
+                format!("no comparison with {}", missing.join(" and ")),
+            )
+            .remedy(format!("`modprobe tcp_{first}` as root")),
+    })
+}

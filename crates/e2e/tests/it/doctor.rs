@@ -1,0 +1,58 @@
+//! `quictun doctor` and `quictun tune`: what a machine can do, without changing anything of it.
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_e2e::binaries;
+use quictun_e2e::isolation::isolated;
+use quictun_e2e::machine;
+use quictun_e2e::program;
+
+fn quictun(arguments: &[&str]) -> Result<(Option<i32>, serde_json::Value)> {
+    let mut command = program::command(binaries::path("quictun")?);
+    let output = command.args(arguments).arg("--json").output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report = serde_json::from_slice(&output.stdout).with_context(|| said.into_owned())?;
+    Ok((output.status.code(), report))
+}
+
+#[test]
+fn the_doctor_finds_what_links_need_and_leaves_nothing() -> Result<()> {
+    isolated(|| {
+        let before = machine::run("ip -brief link")?;
+        let (code, report) = quictun(&["doctor"])?;
+        let findings = report["findings"].as_array().context("findings")?;
+        let state = |what: &str| {
+            let found = findings.iter().find(|finding| finding["what"] == what);
+            found.map(|finding| finding["state"].clone())
+        };
+        // This test could not run otherwise.
+        for what in ["namespaces", "emulator"] {
+            ensure!(state(what) == Some("ok".into()), "{what}: {report}");
+        }
+        let bad = findings.iter().filter(|finding| finding["state"] == "bad");
+        ensure!(report["bad"] == bad.count(), "{report}");
+        ensure!(code == Some(i32::from(report["bad"] != 0)), "{report}");
+        ensure!(
+            machine::run("ip -brief link")? == before,
+            "it left a device"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn tuning_only_looks_unless_it_is_told_to_change_something() -> Result<()> {
+    isolated(|| {
+        let (code, report) = quictun(&["tune"])?;
+        ensure!(code == Some(0), "{report}");
+        let settings = report["settings"].as_array().context("settings")?;
+        for setting in settings {
+            let state = &setting["state"];
+            ensure!(state == "ok" || state == "would", "{report}");
+            ensure!(
+                (setting["now"] == setting["wanted"]) == (state == "ok"),
+                "{report}"
+            );
+        }
+        Ok(())
+    })
+}
