@@ -39,6 +39,7 @@ pub(crate) fn sender(model: fn(Instant) -> Box<dyn Model>, rtt_ms: f64, start_s:
         loss_before: 0.0,
         loss_after: 0.0,
         loss_back: 0.0,
+        burst: 1.0,
     }
 }
 

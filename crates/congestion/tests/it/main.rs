@@ -7,7 +7,9 @@
 )]
 
 mod accidents;
+mod cell;
 mod fairness;
+mod floors;
 mod grid;
 mod links;
 mod resume;

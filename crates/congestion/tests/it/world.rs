@@ -9,13 +9,14 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use quictun_congestion::{Limits, Loss, Model};
-use quictun_link::{Fate, Link, LinkConfig, Packet};
+use quictun_link::{Fate, GilbertElliott, Link, LinkConfig, Packet};
 
 /// Bytes of every packet.
 pub(crate) const SIZE: u64 = 1250;
 const ACK_EVERY: u32 = 10;
 const ACK_WITHIN: Duration = Duration::from_millis(2);
 const REORDER: u64 = 3;
+const PROBE_AFTER: Duration = Duration::from_millis(5);
 const CATCH_UP: f64 = 0.002;
 
 /// What one sender is like.
@@ -27,6 +28,8 @@ pub(crate) struct Sender {
     pub(crate) loss_before: f64,
     pub(crate) loss_after: f64,
     pub(crate) loss_back: f64,
+    /// Packets lost in a row on average (Gilbert-Elliott); below 2 each is lost for itself.
+    pub(crate) burst: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,15 +88,14 @@ pub(crate) struct World {
     pub(crate) slot: Duration,
 }
 
-fn lossy(loss: f64, seed: u64, start: Instant) -> Link {
-    Link::new(
-        LinkConfig {
-            loss,
-            ..LinkConfig::default()
-        },
-        seed,
-        start,
-    )
+fn lossy(loss: f64, burst: f64, seed: u64, start: Instant) -> Link {
+    let mut config = LinkConfig::default();
+    if loss > 0.0 && burst >= 2.0 {
+        config.bursts = Some(GilbertElliott::from_mean(loss, burst));
+    } else {
+        config.loss = loss;
+    }
+    Link::new(config, seed, start)
 }
 
 impl World {
@@ -117,9 +119,9 @@ impl World {
             world.flows.push(Flow {
                 model: (sender.model)(origin),
                 rtt: sender.rtt,
-                before: lossy(sender.loss_before, seed + 1, origin),
-                after: lossy(sender.loss_after, seed + 2, origin),
-                back: lossy(sender.loss_back, seed + 3, origin),
+                before: lossy(sender.loss_before, sender.burst, seed + 1, origin),
+                after: lossy(sender.loss_after, sender.burst, seed + 2, origin),
+                back: lossy(sender.loss_back, sender.burst, seed + 3, origin),
                 packets: VecDeque::new(),
                 first: 0,
                 next: 0,
@@ -275,7 +277,7 @@ impl World {
         let flow = &mut self.flows[index];
         flow.probe_armed += 1;
         let armed = flow.probe_armed;
-        let wait = flow.rtt * 2 + Duration::from_millis(100);
+        let wait = flow.rtt * 3 / 2 + PROBE_AFTER;
         let at = self.now + wait;
         self.at(at, Event::Probe { flow: index, armed });
     }

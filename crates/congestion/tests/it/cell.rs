@@ -1,0 +1,122 @@
+//! One sender on one link with loss for ten seconds.
+
+use std::fmt::{Display, Formatter, Result};
+use std::time::Duration;
+
+use crate::links::{auto, link, sender};
+use crate::world::World;
+
+/// Where packets are lost; acknowledgements are lost as often.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Place {
+    Before,
+    After,
+}
+
+/// A link and what it does to packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    pub(crate) mbit: u64,
+    pub(crate) rtt_ms: u32,
+    pub(crate) loss: f64,
+    /// Packets lost in a row on average.
+    pub(crate) burst: f64,
+    /// Of what is in flight in a round trip.
+    pub(crate) buffer: f64,
+    pub(crate) place: Place,
+}
+
+/// What one sender got out of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell {
+    /// Of what the link carries after its loss: from the middle to the end, and in all.
+    pub(crate) steady: f64,
+    pub(crate) whole: f64,
+    /// Seconds until nine tenths of it arrive.
+    pub(crate) filled_s: f64,
+    /// Wait of 95 of 100 packets, and share of them that the queue dropped.
+    pub(crate) wait_ms: f64,
+    pub(crate) dropped: f64,
+}
+
+impl Cell {
+    /// The worst in each respect of as many runs as can be afforded: they cost what they send.
+    pub(crate) fn worst(case: &Case) -> Self {
+        (2..=case.runs()).fold(Self::measure(case, 1), |worst, seed| {
+            let cell = Self::measure(case, seed);
+            Self {
+                steady: worst.steady.min(cell.steady),
+                whole: worst.whole.min(cell.whole),
+                filled_s: worst.filled_s.max(cell.filled_s),
+                wait_ms: worst.wait_ms.max(cell.wait_ms),
+                dropped: worst.dropped.max(cell.dropped),
+            }
+        })
+    }
+
+    fn measure(case: &Case, seed: u64) -> Self {
+        let rtt_ms = f64::from(case.rtt_ms);
+        let mut one = sender(auto, rtt_ms, 0.0);
+        match case.place {
+            Place::Before => one.loss_before = case.loss,
+            Place::After => one.loss_after = case.loss,
+        }
+        one.loss_back = case.loss;
+        one.burst = case.burst;
+        let mut world = World::new(link(case.mbit, rtt_ms, case.buffer), seed, vec![one]);
+        let end = Duration::from_secs(10);
+        world.run_until(end);
+        let flow = &world.flows[0];
+        let most = case.mbit as f64 * 125_000.0 * (1.0 - case.loss);
+        let slot_s = world.slot.as_secs_f64();
+        let full = |bytes: &u64| *bytes as f64 / slot_s >= 0.9 * most;
+        let filled = flow.series.iter().position(full).unwrap_or(9999);
+        Self {
+            steady: flow.rate(world.slot, end / 2, end) / most,
+            whole: flow.rate(world.slot, Duration::ZERO, end) / most,
+            filled_s: (filled + 1) as f64 * slot_s,
+            wait_ms: world.wait_ms(0.95),
+            dropped: world.bottleneck.counters().queue_full as f64 / flow.sent as f64,
+        }
+    }
+}
+
+impl Case {
+    /// What is lost one by one behind a bottleneck that holds one round trip.
+    pub(crate) fn new(mbit: u64, rtt_ms: u32, loss: f64) -> Self {
+        Self {
+            mbit,
+            rtt_ms,
+            loss,
+            burst: 1.0,
+            buffer: 1.0,
+            place: Place::After,
+        }
+    }
+
+    fn runs(&self) -> u64 {
+        if self.mbit > 100 { 1 } else { 3 }
+    }
+}
+
+impl Display for Case {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let Self { mbit, rtt_ms, .. } = self;
+        let loss = self.loss * 100.0;
+        write!(f, "{mbit:>6}  {rtt_ms:>6}  {loss:>6.1}")
+    }
+}
+
+impl Display for Cell {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(
+            f,
+            "{:>8.1}  {:>6.1}  {:>12.2}  {:>11.1}  {:>9.2}",
+            self.steady * 100.0,
+            self.whole * 100.0,
+            self.filled_s,
+            self.wait_ms,
+            self.dropped * 100.0,
+        )
+    }
+}

@@ -1,0 +1,105 @@
+//! What every link has to be filled to, and the links that miss it.
+
+use crate::cell::{Case, Cell};
+
+/// Of what a link carries after its loss: in the second half of ten seconds, and in all of them; and how
+/// many seconds nine tenths of it may take where the round trip is not longer than 100 ms.
+#[derive(Clone, Copy, Debug)]
+struct Floors {
+    steady: f64,
+    whole: f64,
+    filled_s: f64,
+}
+
+const ALONE: Floors = Floors {
+    steady: 0.95,
+    whole: 0.90,
+    filled_s: 0.8,
+};
+
+/// Where packets are lost in bursts.
+const BURSTS: Floors = Floors {
+    steady: 0.88,
+    whole: 0.88,
+    filled_s: 0.9,
+};
+
+/// Links that are not filled as they should be, what they are filled to, and why.
+struct Exception {
+    applies: fn(&Case) -> bool,
+    floors: Floors,
+    why: &'static str,
+}
+
+/// The first that applies counts.
+const EXCEPTIONS: [Exception; 6] = [
+    Exception {
+        applies: |case| case.mbit == 20 && case.rtt_ms == 1 && case.buffer < 1.0,
+        floors: Floors {
+            steady: 0.72,
+            whole: 0.65,
+            filled_s: f64::INFINITY,
+        },
+        why: "the queue holds one packet",
+    },
+    Exception {
+        applies: |case| case.rtt_ms == 1 && case.buffer < 1.0,
+        floors: Floors {
+            filled_s: 1.0,
+            ..ALONE
+        },
+        why: "the queue holds five packets, and each start ends early",
+    },
+    Exception {
+        applies: |case| case.mbit < 600 && case.rtt_ms == 1 && case.loss > 0.01 && case.burst > 3.0,
+        floors: Floors {
+            steady: 0.64,
+            whole: 0.70,
+            ..BURSTS
+        },
+        why: "a burst takes all packets or all acknowledgements of a round trip",
+    },
+    Exception {
+        applies: |case| {
+            case.mbit == 20 && case.rtt_ms == 20 && case.loss > 0.01 && case.burst > 3.0
+        },
+        floors: Floors {
+            steady: 0.75,
+            whole: 0.80,
+            ..BURSTS
+        },
+        why: "a burst takes all acknowledgements of a round trip",
+    },
+    Exception {
+        applies: |case| case.rtt_ms == 200 && case.burst > 1.0,
+        floors: Floors {
+            whole: 0.81,
+            ..BURSTS
+        },
+        why: "the start takes up to nine round trips",
+    },
+    Exception {
+        applies: |case| case.rtt_ms == 200,
+        floors: Floors {
+            whole: 0.81,
+            ..ALONE
+        },
+        why: "the start takes up to nine round trips",
+    },
+];
+
+/// Asserts that a link is filled without a queue.
+pub(crate) fn hold(case: &Case, cell: &Cell) {
+    let exception = EXCEPTIONS.iter().find(|one| (one.applies)(case));
+    let (floors, why) = match exception {
+        Some(exception) => (exception.floors, exception.why),
+        None if case.burst > 1.0 => (BURSTS, "no exception"),
+        None => (ALONE, "no exception"),
+    };
+    let filled = cell.steady >= floors.steady && cell.whole >= floors.whole;
+    assert!(filled, "{case:?}: {cell:?}, not {floors:?} ({why})");
+    let soon = case.rtt_ms > 100 || cell.filled_s <= floors.filled_s + 1e-9;
+    assert!(soon, "{case:?}: {cell:?}, not {floors:?} ({why})");
+    let wait_ms = (0.35 * f64::from(case.rtt_ms)).max(5.0);
+    assert!(cell.wait_ms <= wait_ms, "{case:?}: {} ms", cell.wait_ms);
+}
