@@ -9,8 +9,10 @@
 mod accidents;
 mod cell;
 mod fairness;
+mod fixed;
 mod floors;
 mod grid;
 mod links;
 mod resume;
+mod start;
 mod world;
