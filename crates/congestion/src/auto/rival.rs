@@ -95,8 +95,8 @@ impl Auto {
             let waited = rtt.saturating_sub(floor) > self.noise();
             let rival = self.rival.is_some();
             self.loss.add(arrived, lost, record.easy && !waited);
-            self.overflow.add(arrived, lost, waited || rival);
-            let judging = lost > 0.0 && (waited || rival) && !self.starting();
+            self.overflow.add(arrived, lost, waited);
+            let judging = lost > 0.0 && waited && !self.starting();
             if judging && self.overflow.take(self.loss.known(), rival) {
                 self.on_overflow(now, record.sent, record.pushed);
             }
