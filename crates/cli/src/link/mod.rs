@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::ArgMatches;
 use quictun_emu::{KernelLink, LossUnit, Offload, Plan};
-use quictun_link::LinkConfig;
+use quictun_link::{LinkConfig, LossAt};
 use quictun_sys::{Came, Inside, Side, contain};
 use rustix::process::Signal;
 
@@ -222,6 +222,16 @@ fn session(
     let backend = [("emulator", Backend::Emulator), ("kernel", Backend::Kernel)];
     let backend = layers.choice("backend", &backend)?;
     if backend == Backend::Kernel {
+        let lost_later = layers.is_given("loss-at") && ways[0].loss_at == LossAt::Exit;
+        for (name, given) in [
+            ("coalesce", layers.is_given("coalesce")),
+            ("loss-at", lost_later),
+        ] {
+            if given {
+                let why = "the kernel delivers packets as they come, and loses them before the queue: leave it out, or --backend";
+                return Err(layers.fault(name, why));
+            }
+        }
         for way in &ways {
             KernelLink::check(way).map_err(|why| {
                 layers.fault("backend", format!("{why}: leave that out, or --backend"))

@@ -167,6 +167,10 @@ fn the_kernels_own_emulation_is_used_where_there_is_one() -> Result<()> {
 
         let (code, said) = kernel(&["--codel", "5ms:100ms"])?;
         ensure!(code == Some(2) && said.contains("no CoDel"), "{said}");
+        for ignored in [["--coalesce", "1ms"], ["--loss-at", "exit"]] {
+            let (code, said) = kernel(&ignored)?;
+            ensure!(code == Some(2) && said.contains(ignored[0]), "{said}");
+        }
         for (arguments, kind) in [(&[][..], "tbf"), (&["--delay", "5ms"], "netem")] {
             let (code, said) = kernel(arguments)?;
             if code == Some(1) && missing(&said) {
