@@ -26,9 +26,11 @@ fn scale(arguments: &[&str]) -> Result<Value> {
     serde_json::from_str(&text).with_context(|| format!("{text} is no report"))
 }
 
+/// Buffers that a process touches once, up to 16 MiB where the machine stands still at times, are shared by
+/// so many flows that what is left is the flows' own.
 #[test]
-fn a_thousand_idle_flows_cost_little_memory() -> Result<()> {
-    scale(&["idle", "--flows", "1000", "--max-kib", "16"]).map(drop)
+fn an_idle_flow_costs_little_memory() -> Result<()> {
+    scale(&["idle", "--flows", "3000", "--max-kib", "12"]).map(drop)
 }
 
 #[test]
