@@ -68,16 +68,21 @@ pub struct Auto {
     policer: Policer,
     rival: Option<Rival>,
     pressure: Pressure,
-    /// Overflows that followed one another, and the latest.
+    /// Overflows that followed one another, the first of them and the latest.
     overflows: u32,
+    overflowing: Option<Instant>,
     overflowed: Option<Instant>,
+    /// The latest acknowledgement, and the latest that came after the path had stood still.
+    heard: Option<Instant>,
+    stood: Option<Instant>,
     /// Packets of settled batches that arrived and were lost, until one tells how long they waited.
     judged: (f64, f64),
     in_flight: f64,
     /// More would be sent if it were allowed.
     limited: bool,
-    /// The latest batch this acknowledgement names, and the bytes it settles.
+    /// The latest batch this acknowledgement names, the latest that any has, and the bytes it settles.
     newest: Option<Instant>,
+    arrived: Option<Instant>,
     batch: f64,
 }
 
@@ -99,7 +104,7 @@ impl Auto {
             bandwidth: Bandwidth::default(),
             loss: LossFloor::default(),
             overflow: Overflow::default(),
-            epoch: Epoch::new(now, 0),
+            epoch: Epoch::new(now, 0, None),
             startup: Startup::first(mtu),
             resume: None,
             filled: None,
@@ -110,11 +115,15 @@ impl Auto {
             rival: None,
             pressure: Pressure::new(now),
             overflows: 0,
+            overflowing: None,
             overflowed: None,
+            heard: None,
+            stood: None,
             judged: (0.0, 0.0),
             in_flight: 0.0,
             limited: false,
             newest: None,
+            arrived: None,
             batch: 0.0,
         }
     }
@@ -210,8 +219,10 @@ impl Model for Auto {
     fn on_ack_end(&mut self, now: Instant, in_flight: u64) {
         self.in_flight = bytes::to_f64(in_flight);
         let newest = self.newest.take();
+        self.arrived = self.arrived.max(newest);
         if let Some(newest) = newest {
             let sample = now.saturating_duration_since(newest);
+            self.watch_standstill(now, sample);
             self.rtt.on_sample(now, sample);
             self.sampler.set_rtt(newest, sample);
             self.judge(now, newest);
@@ -227,7 +238,7 @@ impl Model for Auto {
         self.watch_queue(now);
         self.step(now);
         let delivered = self.sampler.delivered();
-        if let Some(outcome) = self.epoch.end(now, delivered, self.mtu) {
+        if let Some(outcome) = self.epoch.end(now, delivered, self.arrived, self.mtu) {
             self.on_epoch(now, outcome);
         }
     }

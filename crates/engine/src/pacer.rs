@@ -9,8 +9,11 @@ use quictun_congestion::Gauge;
 
 use crate::connection::MTU_MIN;
 
-/// A late timer may be made up for by this much sending at once, and a burst be owed at most this long.
+/// A late timer may be made up for by this much sending at once, but by no more than a part of the window: queues of
+/// short paths hold less. A burst be owed at most this long.
 const CATCH_UP: Duration = Duration::from_millis(2);
+const CATCH_UP_WINDOW: f64 = 1.0 / 8.0;
+const CATCH_UP_PACKETS: f64 = 4.0;
 const DEBT_MAX: Duration = Duration::from_millis(20);
 
 /// Added to every wait: one that is rounded down ends just before the burst is allowed, and repeats.
@@ -68,7 +71,7 @@ impl Pacer {
             return Ok(room);
         };
         let burst = as_f64(limits.quantum).clamp(f64::from(mtu), BURST_MAX);
-        self.refill(now, rate, burst, mtu);
+        self.refill(now, rate, burst, limits.window, mtu);
         // Who has sent a burst sends the next one whole: making packets takes time, in which tokens for one or two
         // more come in, and so on for ever.
         let bulk = self.drained || (self.spent >= burst && burst >= BURST_LONG);
@@ -97,10 +100,12 @@ impl Pacer {
         }
     }
 
-    fn refill(&mut self, now: Instant, rate: f64, burst: f64, mtu: u16) {
+    fn refill(&mut self, now: Instant, rate: f64, burst: f64, window: u64, mtu: u16) {
         let elapsed = now.saturating_duration_since(self.refilled).as_secs_f64();
         let idle = IDLE_BURST_PACKETS * f64::from(mtu).min(BURST_MAX / IDLE_BURST_PACKETS);
-        let most = burst.max(rate * CATCH_UP.as_secs_f64()).max(idle);
+        let part = (as_f64(window) * CATCH_UP_WINDOW).max(CATCH_UP_PACKETS * f64::from(mtu));
+        let late = (rate * CATCH_UP.as_secs_f64()).min(part);
+        let most = burst.max(late).max(idle);
         self.tokens += rate * elapsed;
         if self.tokens >= most {
             self.tokens = most;

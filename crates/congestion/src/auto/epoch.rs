@@ -11,6 +11,11 @@ const TIME_MIN: Duration = Duration::from_millis(5);
 const PACKETS_MIN: f64 = 24.0;
 const TIME_ENOUGH: Duration = Duration::from_millis(50);
 
+/// Sending may take so much longer than what was sent takes to arrive, by chance, by losses and since queues drain: a
+/// millisecond's stop is more than that in short measurements, little in long ones.
+const CLUMPED_SHORT: f64 = 0.92;
+const CLUMPED: f64 = 0.85;
+
 /// What an epoch showed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
@@ -35,6 +40,8 @@ impl Outcome {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Epoch {
     start: Instant,
+    /// When the newest batch that had arrived by then was sent.
+    newest: Option<Instant>,
     delivered: u64,
     lost: u64,
     unlimited: bool,
@@ -44,9 +51,10 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    pub(crate) fn new(now: Instant, delivered: u64) -> Self {
+    pub(crate) fn new(now: Instant, delivered: u64, newest: Option<Instant>) -> Self {
         Self {
             start: now,
+            newest,
             delivered,
             lost: 0,
             unlimited: false,
@@ -69,8 +77,14 @@ impl Epoch {
         self.queued = true;
     }
 
-    /// Ends it, if it has lasted.
-    pub(crate) fn end(&mut self, now: Instant, delivered: u64, mtu: f64) -> Option<Outcome> {
+    /// Ends it, if it has lasted. `newest`: when the newest batch was sent of which something has arrived.
+    pub(crate) fn end(
+        &mut self,
+        now: Instant,
+        delivered: u64,
+        newest: Option<Instant>,
+        mtu: f64,
+    ) -> Option<Outcome> {
         let elapsed = now.saturating_duration_since(self.start);
         let arrived = to_f64(delivered - self.delivered);
         if !self.round || elapsed < TIME_MIN {
@@ -79,14 +93,23 @@ impl Epoch {
         if elapsed < TIME_ENOUGH && arrived < PACKETS_MIN * mtu {
             return None;
         }
+        // What a path or a host gathered while it stood still arrives at once, faster than the path carries, but
+        // not faster than it was sent.
+        let sending = newest
+            .zip(self.newest)
+            .map_or(Duration::ZERO, |(last, first)| {
+                last.saturating_duration_since(first)
+            });
+        let short = elapsed < TIME_ENOUGH;
+        let clumped = if short { CLUMPED_SHORT } else { CLUMPED };
         let outcome = Outcome {
-            rate: arrived / elapsed.as_secs_f64(),
+            rate: arrived / elapsed.max(sending.mul_f64(clumped)).as_secs_f64(),
             arrived,
             lost: to_f64(self.lost),
             limited: !self.unlimited,
             queued: self.queued,
         };
-        *self = Self::new(now, delivered);
+        *self = Self::new(now, delivered, newest);
         Some(outcome)
     }
 }

@@ -51,6 +51,10 @@ impl Auto {
         self.phase_lost = 0.0;
     }
 
+    pub(super) fn new_epoch(&self, now: Instant) -> Epoch {
+        Epoch::new(now, self.sampler.delivered(), self.arrived)
+    }
+
     pub(super) fn phase_s(&self, now: Instant) -> f64 {
         now.saturating_duration_since(self.phase_start)
             .as_secs_f64()
@@ -90,7 +94,7 @@ impl Auto {
             if excessive {
                 self.cruise = (self.cruise * 2).min(CRUISE_EPOCHS_MAX);
             }
-            self.epoch = Epoch::new(now, self.sampler.delivered());
+            self.epoch = self.new_epoch(now);
             self.enter(now, Phase::Down { ended: false });
         }
     }
@@ -122,7 +126,7 @@ impl Auto {
         if least <= floor.mul_f64(17.0 / 16.0).max(floor + self.noise()) {
             self.part_from_rival();
         }
-        self.epoch = Epoch::new(now, self.sampler.delivered());
+        self.epoch = self.new_epoch(now);
         let careful = self.cruise == CRUISE_EPOCHS_MAX;
         let left = if careful { self.cruise } else { 1 };
         self.enter(now, Phase::Cruise { left });

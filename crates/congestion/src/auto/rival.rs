@@ -43,7 +43,9 @@ impl Auto {
         if !self.paced() {
             return 0.0;
         }
-        let least = self.noise().as_secs_f64() + YIELD_FROM_S;
+        let noise = self.noise().as_secs_f64();
+        let least = (noise + YIELD_FROM_S).min(YIELD_FROM * self.floor_s());
+        let least = least.max(noise);
         let wait = self.rtt.excess().as_secs_f64() - least;
         let most = self.yield_most();
         (YIELD_PER_S * wait).clamp(0.0, most)
@@ -103,8 +105,37 @@ impl Auto {
         }
     }
 
+    /// Notes where the path has stood still, or a host on it: nothing was heard for long, and then of something that
+    /// is that late. What was on the way comes at once then, and may be more than a queue holds.
+    pub(super) fn watch_standstill(&mut self, now: Instant, sample: Duration) {
+        let least = STANDSTILL_MAX.min(self.rtt.floor().unwrap_or(STANDSTILL_MAX)) + self.noise();
+        let silent = self
+            .heard
+            .replace(now)
+            .map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
+        let late = self
+            .rtt
+            .latest()
+            .map_or(Duration::ZERO, |latest| sample.saturating_sub(latest));
+        if silent.min(late) > least {
+            self.stood = Some(now);
+        }
+    }
+
+    /// Whether a queue that overflowed after the batch that left at `sent` may have done so because of a standstill.
+    fn stood(&self, sent: Instant) -> bool {
+        self.stood
+            .is_some_and(|stood| sent <= stood + STANDSTILL_DRAINED)
+    }
+
     /// A queue overflowed after the batch that left at `sent`.
     fn on_overflow(&mut self, now: Instant, sent: Instant, ours: bool) {
+        if self.stood(sent) {
+            if self.rival.is_none() && matches!(self.phase, Phase::Up | Phase::Cruise { .. }) {
+                self.enter(now, Phase::Down { ended: true });
+            }
+            return;
+        }
         if let Some(rival) = &mut self.rival {
             if sent > rival.overflowed {
                 let window = rival.curve.cut(rival.window.min(self.in_flight));
@@ -126,9 +157,15 @@ impl Auto {
             return;
         }
         let since = last.map(|last| now.saturating_duration_since(last).as_secs_f64());
-        let again = since.is_some_and(|since| since < AGAIN_S + AGAIN_ROUNDS * self.rtt_s());
+        let again = since.is_some_and(|since| since < self.again_s());
         self.overflows = if again { self.overflows + 1 } else { 1 };
-        if self.overflows >= OVERFLOWS {
+        if self.overflows == 1 {
+            self.overflowing = Some(now);
+        }
+        let lasting = self.overflowing.map_or(0.0, |first| {
+            now.saturating_duration_since(first).as_secs_f64()
+        });
+        if self.overflows >= OVERFLOWS && lasting >= OVERFLOWING_S {
             self.meet_rival(now, BETA * self.in_flight);
             return;
         }
@@ -137,6 +174,14 @@ impl Auto {
         if matches!(self.phase, Phase::Up | Phase::Cruise { .. }) {
             self.enter(now, Phase::Down { ended: false });
         }
+    }
+
+    /// How soon a rival makes the queue overflow again: CUBIC on a long path, Reno's growth on a short one (RFC 9438
+    /// section 4.3).
+    fn again_s(&self) -> f64 {
+        let rtt = self.rtt_s();
+        let reno = RENO_ROUNDS * 2.0 * self.bdp() / self.mtu * rtt;
+        (AGAIN_S + AGAIN_ROUNDS * rtt).min(AGAIN_LEAST_S + AGAIN_TIMES * reno)
     }
 
     fn meet_rival(&mut self, now: Instant, window: f64) {
@@ -196,8 +241,10 @@ impl Auto {
     }
 }
 
-/// Packets may wait this long, beside [`Auto::noise`], before we give way: timers and probes do that.
+/// Packets may wait this long, beside [`Auto::noise`], before we give way: timers and probes do that. On short paths
+/// it is this share of the floor: their queues overflow soon after.
 const YIELD_FROM_S: f64 = 0.001;
+const YIELD_FROM: f64 = 0.4;
 
 /// Share by which less is sent for each second that packets wait, and the most: all of it at 3.6 ms, before
 /// a buffer of a quarter of 20 ms overflows.
@@ -221,6 +268,20 @@ const JUDGED_AFTER_S: f64 = 0.003;
 const OVERFLOWS: u32 = 3;
 const AGAIN_S: f64 = 8.0;
 const AGAIN_ROUNDS: f64 = 50.0;
+const AGAIN_LEAST_S: f64 = 0.1;
+const AGAIN_TIMES: f64 = 2.0;
+
+/// The first and the last of them are so far apart: on short paths, timers and hosts that stand still make queues
+/// overflow a few times in a row.
+const OVERFLOWING_S: f64 = 1.0;
+
+/// Round trips for each packet in a window, in which Reno's growth makes up for a cut.
+const RENO_ROUNDS: f64 = 0.57;
+
+/// Longer than the floor nothing is heard, up to this, where a path stands still; what that has left in queues is
+/// gone after the latter.
+const STANDSTILL_MAX: Duration = Duration::from_millis(4);
+const STANDSTILL_DRAINED: Duration = Duration::from_millis(20);
 
 /// What an overflow of unknown making leaves of the bandwidth: half of what CUBIC gives up.
 const OVERFLOW_CUT: f64 = 0.85;

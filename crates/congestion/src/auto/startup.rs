@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::Auto;
-use super::epoch::{Epoch, Outcome};
+use super::epoch::Outcome;
 use super::phase::Phase;
 
 /// Where growth stands.
@@ -126,7 +126,7 @@ impl Auto {
             self.bandwidth.add(rate);
         }
         self.startup.trail.clear();
-        self.epoch = Epoch::new(now, self.sampler.delivered());
+        self.epoch = self.new_epoch(now);
         self.enter(now, Phase::Drain);
     }
 

@@ -6,7 +6,7 @@ use quictun_congestion::Model;
 use quictun_link::{GilbertElliott, LinkConfig, Policer, Reorder};
 
 use crate::links::{auto, cubic, link, sender, shares};
-use crate::world::World;
+use crate::world::{Sender, World};
 
 /// Share of the link that one sender has once it has started.
 fn steady(config: LinkConfig, rtt_ms: f64) -> f64 {
@@ -61,6 +61,22 @@ fn jitter_of_two_milliseconds_is_no_queue() {
     };
     let share = steady(config, 20.0);
     assert!(share >= 0.95, "{share}");
+}
+
+#[test]
+fn a_host_that_stands_still_at_times_costs_little() {
+    for loss in [0.0, 0.001, 0.01] {
+        let lossy = Sender {
+            loss_after: loss,
+            ..sender(auto, 1.0, 0.0)
+        };
+        let mut world = World::new(link(600, 1.0, 1.0), 1, vec![lossy]);
+        world.standstills = Some((Duration::from_millis(47), Duration::from_millis(3)));
+        world.run_until(Duration::from_secs(15));
+        let share = shares(&world, 5.0, 15.0)[0];
+        // While it stands still, and that is 6 % of the time, the link has only what its queue held.
+        assert!(share >= 0.925 * (1.0 - loss), "{loss}: {share}");
+    }
 }
 
 #[test]

@@ -86,6 +86,8 @@ pub(crate) struct World {
     /// Waiting times at the bottleneck, in 20 us.
     pub(crate) waits: Vec<u64>,
     pub(crate) slot: Duration,
+    /// How often the host of the bottleneck stands still, and for how long.
+    pub(crate) standstills: Option<(Duration, Duration)>,
 }
 
 fn lossy(loss: f64, burst: f64, seed: u64, start: Instant) -> Link {
@@ -112,6 +114,7 @@ impl World {
             free: Vec::new(),
             waits: Vec::new(),
             slot: Duration::from_millis(50),
+            standstills: None,
         };
         for (index, sender) in senders.into_iter().enumerate() {
             let seed = seed * 1000 + index as u64 * 10;
@@ -210,7 +213,9 @@ impl World {
             if let Some(rate) = rate {
                 let elapsed = now.saturating_duration_since(flow.refilled).as_secs_f64();
                 let burst = quantum.max(SIZE) as f64;
-                flow.tokens = (flow.tokens + elapsed * rate).min(burst.max(rate * CATCH_UP));
+                let least = 4.0 * SIZE as f64;
+                let late = (rate * CATCH_UP).min(least.max(window as f64 / 8.0));
+                flow.tokens = (flow.tokens + elapsed * rate).min(burst.max(late));
                 flow.refilled = now;
                 let needed = burst.min((room * SIZE) as f64);
                 if flow.tokens < needed - 0.5 {
@@ -245,21 +250,23 @@ impl World {
             let Fate::Delivered { .. } = flow.before.send(now, packet()) else {
                 continue;
             };
+            let offered = self.standstill_over(now);
             let rate = self.bottleneck.config().rate.unwrap_or(u64::MAX);
-            let wait = self.bottleneck.backlog(now) as f64 / rate as f64;
+            let wait = self.bottleneck.backlog(offered) as f64 / rate as f64;
             let bin = (wait * 50_000.0) as usize;
             if self.waits.len() <= bin {
                 self.waits.resize(bin + 1, 0);
             }
             self.waits[bin] += 1;
-            let Fate::Delivered { at, .. } = self.bottleneck.send(now, packet()) else {
+            let Fate::Delivered { at, .. } = self.bottleneck.send(offered, packet()) else {
                 continue;
             };
             let flow = &mut self.flows[index];
             let Fate::Delivered { .. } = flow.after.send(now, packet()) else {
                 continue;
             };
-            let at = at + flow.rtt / 2;
+            let half = flow.rtt / 2;
+            let at = self.standstill_over(at) + half;
             self.at(
                 at,
                 Event::Arrive {
@@ -271,6 +278,15 @@ impl World {
         if first {
             self.arm_probe(index);
         }
+    }
+
+    /// When the host of the bottleneck runs again.
+    fn standstill_over(&self, now: Instant) -> Instant {
+        let Some((every, lasts)) = self.standstills else {
+            return now;
+        };
+        let into = (now - self.origin).as_nanos() % every.as_nanos();
+        now + lasts.saturating_sub(Duration::from_nanos(into as u64))
     }
 
     fn arm_probe(&mut self, index: usize) {
