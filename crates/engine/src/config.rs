@@ -89,7 +89,13 @@ pub struct Transport {
     pub max_segments: usize,
     /// Where connections leave what they learn of paths. Engines with clones of it share that.
     pub memory: PathMemory,
+    /// Packets after which the peer is asked to acknowledge.
+    pub ack_every: u32,
 }
+
+/// Packets after which the peer acknowledges. Two in the standard; every acknowledgement costs both sides
+/// about as much as a data packet.
+const ACK_EVERY: u32 = 16;
 
 impl Transport {
     /// The defaults, with path MTU discovery up to what `path_mtu` says.
@@ -105,6 +111,7 @@ impl Transport {
             path_mtu,
             max_segments: 64,
             memory: PathMemory::default(),
+            ack_every: ACK_EVERY,
         }
     }
 }

@@ -25,12 +25,8 @@ use crate::window::{self, ReceiveWindow};
 /// Smallest UDP payload QUIC may assume (RFC 9000 section 14).
 pub(crate) const MTU_MIN: u16 = 1200;
 
-/// Packets after which the peer acknowledges. Two by default; every acknowledgement costs both sides
-/// about as much as a data packet.
-const ACK_EVERY: u32 = 16;
-
 /// Time after which it acknowledges whatever came. A window that losses have made smaller than
-/// `ACK_EVERY` packets would stand still for this long in every round trip (25 ms by default: at 1 ms
+/// [`Transport::ack_every`] packets would stand still for this long in every round trip (25 ms by default: at 1 ms
 /// and 1 % loss that was a third of the throughput), and a lost last packet is missed as much later. The
 /// least that peers accept.
 const ACK_WITHIN: Duration = Duration::from_millis(1);
@@ -171,7 +167,7 @@ impl Connection {
         mtu.upper_bound((transport.path_mtu)(remote).max(MTU_MIN))
             .black_hole_cooldown(BLACK_HOLE_COOLDOWN);
         let mut acks = AckFrequencyConfig::default();
-        acks.ack_eliciting_threshold(VarInt::from_u32(ACK_EVERY))
+        acks.ack_eliciting_threshold(VarInt::from_u32(transport.ack_every))
             .max_ack_delay(Some(ACK_WITHIN));
         let first = FLOWS_INITIAL.min(transport.max_flows);
         let flows = if side.is_server() { first } else { 0 };

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use quictun_flow::{ReadBuffer, Socket};
+use quictun_wire::alpn;
 use quictun_wire::code::{CloseCode, FlowCode};
 use quinn_proto::{
     ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, EndpointConfig, Event as QuicEvent,
@@ -406,13 +407,11 @@ impl<S: Socket> Engine<S> {
             data.downcast::<quinn_proto::crypto::rustls::HandshakeData>()
                 .ok()
         });
-        let native = data
-            .and_then(|data| data.protocol)
-            .is_some_and(|protocol| protocol == quictun_wire::alpn::NATIVE);
-        let protocol = if native {
-            Protocol::Native
-        } else {
-            Protocol::Compat
+        let chosen = data.and_then(|data| data.protocol);
+        let protocol = match chosen.as_deref() {
+            Some(alpn::NATIVE) => Protocol::Native,
+            Some(alpn::PERF) => Protocol::Raw,
+            _ => Protocol::Compat,
         };
         connection.protocol = Some(protocol);
         connection.handshake_by = None;

@@ -35,6 +35,7 @@ pub(crate) fn request_max(protocol: Protocol) -> usize {
     match protocol {
         Protocol::Native => MAX_OPEN_FRAME,
         Protocol::Compat => TOKEN_LEN,
+        Protocol::Raw => 0,
     }
 }
 
@@ -43,6 +44,7 @@ pub(crate) fn answer_max(protocol: Protocol) -> usize {
     match protocol {
         Protocol::Native => MAX_OPEN_ACK_FRAME,
         Protocol::Compat => 1,
+        Protocol::Raw => 0,
     }
 }
 
@@ -66,6 +68,7 @@ pub(crate) fn request(
             let block = token::pack(target).map_err(|_| FlowCode::BadOpen)?;
             Ok(Bytes::copy_from_slice(&block))
         }
+        Protocol::Raw => Ok(Bytes::new()),
     }
 }
 
@@ -92,6 +95,13 @@ pub(crate) fn read_request(protocol: Protocol, bytes: &[u8]) -> Asked {
                 Err(_) => Asked::Refuse(FlowCode::BadOpen),
             }
         }
+        Protocol::Raw => Asked::Done(
+            Open {
+                target: String::new(),
+                proof: None,
+            },
+            0,
+        ),
     }
 }
 
@@ -104,6 +114,7 @@ pub(crate) fn acceptance(protocol: Protocol) -> Bytes {
             Bytes::from(frame)
         }
         Protocol::Compat => Bytes::copy_from_slice(&[Ack::Ok.to_byte()]),
+        Protocol::Raw => Bytes::new(),
     }
 }
 
@@ -121,5 +132,6 @@ pub(crate) fn read_answer(protocol: Protocol, bytes: &[u8]) -> Answered {
             Some(Ok(Ack::CannotParseToken)) => Answered::No(FlowCode::BadOpen),
             Some(Ok(_) | Err(_)) => Answered::No(FlowCode::Unreachable),
         },
+        Protocol::Raw => Answered::Yes(0),
     }
 }

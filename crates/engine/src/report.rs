@@ -23,6 +23,8 @@ pub enum Protocol {
     Native,
     /// ALPN `quic-tun`.
     Compat,
+    /// ALPN `perf`: the bytes of a stream are the flow's, without request or answer. For measurements.
+    Raw,
 }
 
 /// One open flow.

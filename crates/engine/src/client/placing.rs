@@ -163,10 +163,15 @@ impl<S: Socket> Engine<S> {
         let mut flow = Flow::new(socket, hold_max(&self.transport));
         let refused = request.is_err();
         flow.send_first(request.unwrap_or_default());
-        flow.keep_heads();
+        // Without an answer to wait for it is agreed on from the start.
+        let raw = protocol == Protocol::Raw;
+        if !raw {
+            flow.keep_heads();
+        }
+        entry.established = raw;
         entry.phase = Phase::Bridged {
             flow,
-            answer: Some(Vec::new()),
+            answer: (!raw).then(Vec::new),
         };
         let late = (protocol == Protocol::Compat).then(|| now + ANSWER_LATE);
         self.flow_timers

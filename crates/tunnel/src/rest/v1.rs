@@ -281,6 +281,7 @@ pub(crate) fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Native => "quictun/1",
         Protocol::Compat => "quic-tun",
+        Protocol::Raw => "perf",
     }
 }
 
