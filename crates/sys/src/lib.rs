@@ -13,9 +13,11 @@
 //! | [`Netem`], [`TokenBucket`], [`Discipline`] | what the kernel does to packets that leave a device |
 //! | [`PacketSocket`] | super-packets of a network device, whole |
 //! | [`raise_nofile_limit`] | as many open descriptors as we are allowed |
+//! | [`set_udp_gro`] | datagrams received one by one, or merged |
 //! | [`Signals`], [`with_default_signals`] | signals one by one, without handlers |
 //! | [`socket_buffer_force`] | socket buffers beyond `rmem_max` / `wmem_max` where permitted |
 //! | [`socket_drops`] | datagrams the kernel threw away before we read them |
+//! | [`tcp_info`] | round-trip time, losses and path of a TCP connection |
 
 mod buffer_pool;
 mod contain;
@@ -32,6 +34,8 @@ mod queueing;
 mod signals;
 mod socket_buffer;
 mod socket_option;
+mod tcp_info;
+mod udp_gro;
 
 pub use buffer_pool::BufferPool;
 pub use contain::{ContainError, Contained, Inside, Reaped, Rights, Side, contain};
@@ -46,3 +50,5 @@ pub use prompt::{Promptness, be_prompt};
 pub use queueing::{Discipline, Netem, TokenBucket};
 pub use signals::{Came, Signals, with_default_signals};
 pub use socket_buffer::{BufferSide, socket_buffer_force};
+pub use tcp_info::{TcpInfo, tcp_info};
+pub use udp_gro::set_udp_gro;

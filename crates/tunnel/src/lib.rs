@@ -25,6 +25,7 @@ pub mod snapshot;
 pub mod systemd;
 pub mod tls;
 pub mod token_source;
+pub mod udp_port;
 
 mod app_socket;
 mod client_duty;
@@ -40,7 +41,6 @@ mod poller;
 mod refusal;
 mod server_duty;
 mod spin;
-mod udp_port;
 mod worker;
 
 /// An error and its causes in one line.

@@ -1,4 +1,7 @@
 //! A worker's UDP socket: batches in by GRO and `recvmmsg`, batches out by GSO.
+//!
+//! [`bind`] a socket, make it a [`UdpPort`], and [`send`](UdpPort::send) what the engine has; when the socket is
+//! readable [`receive`](UdpPort::receive) until it says that nothing is left.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -7,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use quictun_engine::{Datagrams, PathMtu, worker_of};
-use quictun_sys::{BufferPool, BufferSide, socket_buffer_force};
+use quictun_sys::{BufferPool, BufferSide, set_udp_gro, socket_buffer_force};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -43,7 +46,7 @@ const PAYLOAD_MAX: u16 = 65_507;
 
 /// What happened to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub enum Sent {
     /// It is on its way, or lost as packets may be.
     Done,
     /// The socket's buffer is full; try again when it is writable.
@@ -54,16 +57,20 @@ pub(crate) enum Sent {
 
 /// A datagram as it came in.
 #[derive(Debug)]
-pub(crate) struct Received {
-    pub(crate) remote: SocketAddr,
-    pub(crate) local_ip: Option<IpAddr>,
-    pub(crate) ecn: Option<u8>,
-    pub(crate) data: BytesMut,
+pub struct Received {
+    /// Who sent it.
+    pub remote: SocketAddr,
+    /// Where it was sent to.
+    pub local_ip: Option<IpAddr>,
+    /// The two ECN bits.
+    pub ecn: Option<u8>,
+    /// What it holds.
+    pub data: BytesMut,
 }
 
 /// One worker's UDP socket.
 #[derive(Debug)]
-pub(crate) struct UdpPort {
+pub struct UdpPort {
     socket: UdpSocket,
     state: UdpSocketState,
     slots: Vec<BytesMut>,
@@ -77,7 +84,7 @@ pub(crate) struct UdpPort {
 }
 
 /// Binds a UDP socket; with `shared`, several may be bound to the same address (`SO_REUSEPORT`).
-pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
+pub fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
     let any_v6 = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
     let socket = match Socket::new(
         Domain::for_address(address),
@@ -102,7 +109,7 @@ pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
 
 impl UdpPort {
     /// Takes over a bound socket, with buffers of `buffer` bytes where the system grants them.
-    pub(crate) fn new(socket: UdpSocket, buffer: usize, gso: bool) -> io::Result<Self> {
+    pub fn new(socket: UdpSocket, buffer: usize, gso: bool) -> io::Result<Self> {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let recv_buffer = socket_buffer_force(&socket, BufferSide::Receive, buffer)?;
         let send_buffer = socket_buffer_force(&socket, BufferSide::Send, buffer)?;
@@ -127,13 +134,24 @@ impl UdpPort {
         })
     }
 
+    /// Receives datagrams one by one from now on, or merged where the kernel can.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn set_receive_offload(&mut self, on: bool) -> io::Result<()> {
+        set_udp_gro(&self.socket, on)?;
+        self.report.gro = on;
+        Ok(())
+    }
+
     /// Whether batches of several datagrams may be made.
-    pub(crate) fn segments(&self) -> bool {
+    pub fn segments(&self) -> bool {
         self.segmentation
     }
 
     /// Sends one batch.
-    pub(crate) fn send(&mut self, datagrams: &Datagrams, bytes: &[u8]) -> Sent {
+    pub fn send(&mut self, datagrams: &Datagrams, bytes: &[u8]) -> Sent {
         match self.try_send(datagrams, datagrams.segment_size, bytes) {
             Ok(()) => Sent::Done,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
@@ -187,7 +205,7 @@ impl UdpPort {
     }
 
     /// Receives what is there, at most one round of buffers; `false`: nothing is left.
-    pub(crate) fn receive(&mut self, sink: &mut impl FnMut(Received)) -> io::Result<bool> {
+    pub fn receive(&mut self, sink: &mut impl FnMut(Received)) -> io::Result<bool> {
         let mut buffers = self.slots.iter_mut().map(|slot| IoSliceMut::new(slot));
         let mut buffers: [IoSliceMut<'_>; SLOTS] =
             std::array::from_fn(|_| buffers.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
@@ -225,7 +243,7 @@ impl UdpPort {
     }
 
     /// How the socket stands.
-    pub(crate) fn report(&self) -> UdpSocketReport {
+    pub fn report(&self) -> UdpSocketReport {
         let mut report = self.report;
         report.receive_drops = quictun_sys::socket_drops(&self.socket).map_or(0, u64::from);
         report
@@ -245,7 +263,7 @@ pub(crate) fn other_worker(data: &[u8], me: usize, workers: usize) -> Option<usi
 }
 
 /// Asks the kernel for the MTU of the route to an address: what path MTU discovery starts out for.
-pub(crate) fn path_mtu(most: Option<u16>) -> PathMtu {
+pub fn path_mtu(most: Option<u16>) -> PathMtu {
     Arc::new(move |remote| {
         let payload = route_payload(remote).unwrap_or(PAYLOAD_DEFAULT);
         payload.min(most.unwrap_or(PAYLOAD_MAX))

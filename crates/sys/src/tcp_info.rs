@@ -1,0 +1,83 @@
+//! What the kernel knows about a TCP connection.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+/// A TCP connection as the kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpInfo {
+    /// Smoothed round-trip time.
+    pub rtt: Duration,
+    /// Segments sent, those sent again included.
+    pub segments_sent: u64,
+    /// Segments sent again.
+    pub segments_again: u64,
+    /// Longest packet of the path, IP header included.
+    pub path_mtu: u32,
+}
+
+/// Asks the kernel about a TCP socket.
+///
+/// # Errors
+///
+/// The system's; `InvalidData` where it tells less than Linux 4.6 did.
+pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or_default();
+    // SAFETY: `info` has room for `length` bytes, which is all that the kernel writes, and both outlive the call.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // An older kernel knows a shorter structure.
+    let needed = std::mem::offset_of!(libc::tcp_info, tcpi_segs_out) + size_of::<u32>();
+    if usize::try_from(length).unwrap_or_default() < needed {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    // SAFETY: all its bytes were zero before the kernel filled it in, and any bytes are a `tcp_info`.
+    let info = unsafe { info.assume_init() };
+    Ok(TcpInfo {
+        rtt: Duration::from_micros(info.tcpi_rtt.into()),
+        segments_sent: info.tcpi_segs_out.into(),
+        segments_again: info.tcpi_total_retrans.into(),
+        path_mtu: info.tcpi_pmtu,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    use super::*;
+
+    #[test]
+    fn what_was_sent_is_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("its address");
+        let mut near = TcpStream::connect(address).expect("a connection");
+        let (mut far, _) = listener.accept().expect("its other end");
+        let before = tcp_info(&near).expect("an answer");
+        near.write_all(b"some bytes").expect("room for ten bytes");
+        far.read_exact(&mut [0; 10]).expect("ten bytes");
+        let after = tcp_info(&near).expect("an answer");
+        assert!(after.segments_sent > before.segments_sent, "{after:?}");
+        assert!(after.path_mtu >= 1280, "{after:?}");
+    }
+
+    #[test]
+    fn a_socket_that_is_not_tcp_has_no_answer() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        assert!(tcp_info(&socket).is_err());
+    }
+}
