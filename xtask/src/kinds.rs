@@ -20,7 +20,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("wire flow congestion link", Kind::Pure),
     ("engine sim", Kind::SansIo),
     ("sys shmq", Kind::Unsafe),
-    ("tunnel emu", Kind::Shell),
+    ("tunnel emu perf", Kind::Shell),
     ("cli e2e xtask", Kind::Binary),
 ];
 

@@ -1,0 +1,72 @@
+//! The threads of one end.
+
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread::{Builder, scope};
+use std::time::Duration;
+
+use crate::error::PerfError;
+use crate::meter::{Clock, Measured};
+use crate::report::THREAD;
+use crate::stop::Stop;
+
+/// Between two looks at what has moved.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// After so many looks in vain a measurement is over: longer than any outage that is worth measuring. They are
+/// counted because a process that was stopped meanwhile has not waited in vain.
+const STALLED: u32 = 120;
+
+/// Work of one thread, by its number.
+pub(crate) type Work<'a> = &'a (dyn Fn(u32) -> Result<Measured, PerfError> + Sync);
+
+/// Runs `work` on `count` threads until all are done, and tells `watch` what has moved meanwhile.
+///
+/// The first failure ends all of them.
+pub(crate) fn run(
+    count: u32,
+    clock: &Clock,
+    stop: &Stop,
+    work: Work<'_>,
+    watch: &mut dyn FnMut(u64),
+) -> Result<Measured, PerfError> {
+    scope(|scope| {
+        let (sender, results) = sync_channel(count as usize);
+        for index in 0..count {
+            let sender = sender.clone();
+            let body = move || {
+                // Whoever waits for it waits for all.
+                if sender.send(work(index)).is_err() {}
+            };
+            let thread = Builder::new().name(THREAD.to_owned());
+            if let Err(source) = thread.spawn_scoped(scope, body) {
+                stop.raise();
+                let what = "starting a thread";
+                return Err(PerfError::Io { what, source });
+            }
+        }
+        drop(sender);
+        let mut all = Measured::default();
+        let mut fault = None;
+        let (mut seen, mut in_vain) = (0, 0);
+        loop {
+            match results.recv_timeout(LOOK) {
+                Ok(Ok(measured)) => all.merge(measured),
+                Ok(Err(error)) => {
+                    stop.raise();
+                    fault.get_or_insert(error);
+                }
+                Err(RecvTimeoutError::Disconnected) => return fault.map_or(Ok(all), Err),
+                Err(RecvTimeoutError::Timeout) => in_vain += 1,
+            }
+            let moved = clock.moved();
+            watch(moved);
+            if moved != seen {
+                (seen, in_vain) = (moved, 0);
+            } else if in_vain >= STALLED {
+                stop.raise();
+                let seconds = (LOOK * STALLED).as_secs();
+                fault.get_or_insert(PerfError::Stalled { seconds });
+            }
+        }
+    })
+}

@@ -1,0 +1,204 @@
+//! Requests and answers over [`Channel`]s: on one connection, or each on its own.
+
+use std::io;
+use std::time::Instant;
+
+use crate::bulk::{failed, micros_since};
+use crate::channel::{Channel, is_closed};
+use crate::error::PerfError;
+use crate::latency::Histogram;
+use crate::meter::{Clock, Measured, Meter};
+use crate::pace::Pace;
+use crate::pattern::Pattern;
+use crate::plan::{Mode, Plan};
+use crate::stop::Stop;
+
+/// Bytes read at once.
+const CHUNK: usize = 128 * 1024;
+
+/// One direction's payload, compared or written message by message.
+struct Tape {
+    pattern: Pattern,
+    offset: u64,
+}
+
+/// One end of a connection with requests.
+pub(crate) struct Dialogue {
+    out: Tape,
+    back: Tape,
+    buffer: Vec<u8>,
+}
+
+/// What every thread that asks needs.
+pub(crate) struct Asking<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) seed: u64,
+    pub(crate) clock: &'a Clock,
+    /// When the first connection was begun.
+    pub(crate) began: Instant,
+    pub(crate) stop: &'a Stop,
+}
+
+impl Asking<'_> {
+    /// Asks as flow `index` until the plan is done. `connect` makes a connection.
+    pub(crate) fn run(
+        &self,
+        index: u32,
+        connect: &dyn Fn() -> Result<Channel, PerfError>,
+    ) -> Result<Measured, PerfError> {
+        self.clock.begin(self.began);
+        let mut meter = Meter::new(self.clock);
+        let mut dialogue = Dialogue::new(self.seed);
+        let mut times = Histogram::default();
+        let mut left = self.plan.share(index);
+        let each = self.plan.mode == Mode::Crr;
+        let mut open = if each { None } else { Some(connect()?) };
+        let mut pace = Pace::new(self.plan, index, Instant::now());
+        let (mut first_us, mut path) = (None, None);
+        while left != Some(0) {
+            let due = pace.wait(self.stop).map_err(PerfError::io("waiting"))?;
+            let Some(from) = due else { break };
+            if each {
+                // The connection before this one ends here.
+                open = None;
+                dialogue.restart();
+            }
+            let channel = match &mut open {
+                Some(channel) => channel,
+                none => none.insert(connect()?),
+            };
+            dialogue.ask(channel, self.plan).map_err(Fault::told)?;
+            let now = Instant::now();
+            first_us.get_or_insert_with(|| micros_since(self.began, now));
+            if each {
+                channel.finish().map_err(failed)?;
+            }
+            if !meter.add(now, 1) {
+                break;
+            }
+            if meter.counts() {
+                times.record(now.saturating_duration_since(from));
+            }
+            left = left.map(|left| left - 1);
+        }
+        if let Some(channel) = &mut open {
+            path = channel.path();
+            if !each {
+                channel.finish().map_err(failed)?;
+            }
+        }
+        let mut measured = meter.finish();
+        (measured.times, measured.first_us, measured.path) = (times, first_us, path);
+        Ok(measured)
+    }
+}
+
+/// Answers on one connection until the client closes it.
+pub(crate) fn answer(
+    channel: &mut Channel,
+    plan: &Plan,
+    dialogue: &mut Dialogue,
+    meter: &mut Meter<'_>,
+) -> Result<(), PerfError> {
+    dialogue.restart();
+    loop {
+        match dialogue.answer(channel, plan) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            // A client whose time is over closes while an answer is on its way.
+            Err(Fault::Io(error)) if is_closed(&error) && plan.span().is_some() => return Ok(()),
+            Err(fault) => return Err(fault.told()),
+        }
+        meter.add(Instant::now(), 1);
+    }
+}
+
+/// What went wrong in an exchange.
+enum Fault {
+    Io(io::Error),
+    Corrupt(u64),
+}
+
+impl Fault {
+    fn told(self) -> PerfError {
+        match self {
+            Self::Io(error) => failed(error),
+            Self::Corrupt(offset) => PerfError::Corrupt { offset },
+        }
+    }
+}
+
+impl Dialogue {
+    pub(crate) fn new(seed: u64) -> Self {
+        let tape = |seed| Tape {
+            pattern: Pattern::new(seed),
+            offset: 0,
+        };
+        Self {
+            out: tape(seed),
+            back: tape(!seed),
+            buffer: vec![0; CHUNK],
+        }
+    }
+
+    /// For a new connection.
+    fn restart(&mut self) {
+        (self.out.offset, self.back.offset) = (0, 0);
+    }
+
+    fn ask(&mut self, channel: &mut Channel, plan: &Plan) -> Result<(), Fault> {
+        self.out.send(channel, plan.request).map_err(Fault::Io)?;
+        if self.back.expect(channel, plan.response, &mut self.buffer)? {
+            Ok(())
+        } else {
+            Err(Fault::Io(io::ErrorKind::UnexpectedEof.into()))
+        }
+    }
+
+    /// `false`: there is no further request.
+    fn answer(&mut self, channel: &mut Channel, plan: &Plan) -> Result<bool, Fault> {
+        if !self.out.expect(channel, plan.request, &mut self.buffer)? {
+            return Ok(false);
+        }
+        self.back.send(channel, plan.response).map_err(Fault::Io)?;
+        Ok(true)
+    }
+}
+
+impl Tape {
+    fn send(&mut self, channel: &mut Channel, length: u64) -> io::Result<()> {
+        let end = self.offset + length;
+        while self.offset < end {
+            let most = usize::try_from(end - self.offset).unwrap_or(usize::MAX);
+            let taken = channel.write(self.pattern.at(self.offset, most))?;
+            self.offset += taken as u64;
+        }
+        Ok(())
+    }
+
+    /// `false`: the other end had nothing more to say.
+    fn expect(
+        &mut self,
+        channel: &mut Channel,
+        length: u64,
+        buffer: &mut [u8],
+    ) -> Result<bool, Fault> {
+        let begin = self.offset;
+        let end = begin + length;
+        while self.offset < end {
+            let most = usize::try_from(end - self.offset).unwrap_or(usize::MAX);
+            let most = most.min(buffer.len());
+            let read = match channel.read(&mut buffer[..most]) {
+                Ok(0) if self.offset == begin => return Ok(false),
+                Ok(0) => return Err(Fault::Io(io::ErrorKind::UnexpectedEof.into())),
+                Ok(read) => read,
+                Err(error) => return Err(Fault::Io(error)),
+            };
+            if let Some(offset) = self.pattern.differs(self.offset, &buffer[..read]) {
+                return Err(Fault::Corrupt(offset));
+            }
+            self.offset += read as u64;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,41 @@
+//! Traffic for measurements: TCP, TLS, QUIC and UDP; streams, requests and connections; every byte compared.
+//!
+//! A server ([`server::run`]) listens on one port; a client ([`client::run`]) tells it a [`Plan`] over a control
+//! connection to that port, moves the bytes, and puts both ends' counts together into a [`Report`]. What each protocol
+//! has of its own:
+//!
+//! | transport | data | threads at each end |
+//! |---|---|---|
+//! | TCP, TLS | connections to the same port, blocking calls of 128 KiB | one for each flow |
+//! | QUIC | the tunnel's engine and UDP port; ALPN `perf` of draft-banks-quic-performance | one |
+//! | UDP | datagrams that count themselves | one |
+//!
+//! Rates are those of the receiving application after the warm-up; latencies of an open loop count from the moment at
+//! which a request was due. Nothing is compressed, guessed or skipped: see `pattern` for how bytes are compared.
+#![forbid(unsafe_code)]
+
+mod bulk;
+mod channel;
+pub mod client;
+mod crew;
+mod error;
+mod exchange;
+mod hello;
+mod latency;
+mod meter;
+mod pace;
+mod pattern;
+pub mod plan;
+mod quic;
+pub mod report;
+pub mod server;
+mod session;
+mod stop;
+mod trust;
+mod udp;
+
+pub use error::PerfError;
+pub use latency::Latency;
+pub use plan::{Amount, Loop, Mode, Plan, PlanError, Transport};
+pub use report::Report;
+pub use stop::Stop;

@@ -1,0 +1,278 @@
+//! Counting: from when, until when, how much, and at what cost of processor time.
+//!
+//! All flows of one end share a [`Clock`], which starts with the first byte of any of them; each thread counts
+//! with a [`Meter`] of its own, which gives a [`Measured`] in the end.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::latency::Histogram;
+use crate::plan::{DURATION_MAX, Plan};
+use crate::report::Path;
+
+/// Length of the intervals of a series.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
+
+/// By how much the clocks of two machines may differ in the length of a second, and then some: one part in so many.
+const CLOCKS_AGREE: u32 = 1000;
+
+/// Most of them: warm-up and measurement at their longest.
+const INTERVALS_MAX: usize = (2 * DURATION_MAX.as_millis() / INTERVAL.as_millis()) as usize;
+
+/// When counting began, and what has moved since; shared by all threads of one end.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    start: OnceLock<Instant>,
+    lead: Duration,
+    span: Option<Duration>,
+    moved: AtomicU64,
+}
+
+/// Counts on one thread.
+#[derive(Debug)]
+pub(crate) struct Meter<'a> {
+    clock: &'a Clock,
+    bytes: u64,
+    last: Option<Instant>,
+    over: bool,
+    intervals: Vec<u64>,
+    /// Processor time of this thread when counting began, and when it ended.
+    cpu: (Duration, Option<Duration>),
+    leading: bool,
+}
+
+/// What one thread, or all of one end, counted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
+    /// Bytes in each [`INTERVAL`] from the first byte on.
+    pub(crate) intervals: Vec<u64>,
+    /// Of each thread.
+    pub(crate) cpu_ns: Vec<u64>,
+    pub(crate) path: Option<Path>,
+    /// Datagrams sent or received, where nothing else tells what is missing.
+    pub(crate) datagrams: u64,
+    #[serde(skip)]
+    pub(crate) times: Histogram,
+    /// From the start to the first of whatever the mode waits for.
+    pub(crate) first_us: Option<u64>,
+}
+
+impl Clock {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            start: OnceLock::new(),
+            lead: plan.lead(),
+            span: plan.span(),
+            moved: AtomicU64::new(0),
+        }
+    }
+
+    /// Counting begins now, unless it has begun.
+    pub(crate) fn begin(&self, now: Instant) -> Instant {
+        *self.start.get_or_init(|| now)
+    }
+
+    /// Everything that was counted by anybody, warm-up included.
+    pub(crate) fn moved(&self) -> u64 {
+        self.moved.load(Relaxed)
+    }
+}
+
+impl<'a> Meter<'a> {
+    /// Call it on the thread that counts.
+    pub(crate) fn new(clock: &'a Clock) -> Self {
+        Self {
+            clock,
+            bytes: 0,
+            last: None,
+            over: false,
+            intervals: Vec::new(),
+            cpu: (thread_cpu(), None),
+            leading: !clock.lead.is_zero(),
+        }
+    }
+
+    /// Counts; `false`: the time is over, and this no longer counts.
+    pub(crate) fn add(&mut self, now: Instant, bytes: u64) -> bool {
+        if self.over {
+            return false;
+        }
+        let start = self.clock.begin(now);
+        self.clock.moved.fetch_add(bytes, Relaxed);
+        let elapsed = now.saturating_duration_since(start);
+        let end = self.clock.span.map(|span| self.clock.lead + span);
+        if let Some(end) = end.filter(|end| elapsed >= *end) {
+            self.over = true;
+            self.cpu.1 = Some(thread_cpu());
+            // The series has the whole time, also where nothing came in its last part.
+            let whole = end.as_nanos().div_ceil(INTERVAL.as_nanos());
+            let whole = usize::try_from(whole).unwrap_or(INTERVALS_MAX);
+            self.intervals.resize(whole.min(INTERVALS_MAX), 0);
+            return false;
+        }
+        let interval = elapsed.as_millis() / INTERVAL.as_millis();
+        let interval = usize::try_from(interval).unwrap_or(usize::MAX);
+        if interval < INTERVALS_MAX {
+            if self.intervals.len() <= interval {
+                self.intervals.resize(interval + 1, 0);
+            }
+            self.intervals[interval] += bytes;
+        }
+        if elapsed < self.clock.lead {
+            return true;
+        }
+        if std::mem::take(&mut self.leading) {
+            self.cpu.0 = thread_cpu();
+        }
+        if bytes > 0 {
+            self.bytes += bytes;
+            self.last = Some(now);
+        }
+        true
+    }
+
+    /// Whether what comes now would count: the warm-up is over.
+    pub(crate) fn counts(&self) -> bool {
+        !self.leading && !self.over
+    }
+
+    /// Whether the time is over.
+    pub(crate) fn is_over(&mut self, now: Instant) -> bool {
+        !self.add(now, 0)
+    }
+
+    /// Whether the time is over, or so nearly that it is by another machine's clock.
+    pub(crate) fn may_be_over(&self, now: Instant) -> bool {
+        let (Some(&start), Some(span)) = (self.clock.start.get(), self.clock.span) else {
+            return false;
+        };
+        let end = self.clock.lead + span;
+        now.saturating_duration_since(start) + end / CLOCKS_AGREE >= end
+    }
+
+    /// What was counted.
+    pub(crate) fn finish(&mut self) -> Measured {
+        let cpu = self.cpu.1.unwrap_or_else(thread_cpu);
+        let cpu = cpu.saturating_sub(self.cpu.0).as_nanos();
+        let counted = match (self.clock.span, self.clock.start.get(), self.last) {
+            (Some(span), _, _) if self.over => span,
+            (_, Some(&start), Some(last)) => last
+                .saturating_duration_since(start)
+                .saturating_sub(self.clock.lead),
+            _ => Duration::ZERO,
+        };
+        Measured {
+            bytes: self.bytes,
+            seconds: counted.as_secs_f64(),
+            intervals: std::mem::take(&mut self.intervals),
+            cpu_ns: vec![u64::try_from(cpu).unwrap_or(u64::MAX)],
+            ..Measured::default()
+        }
+    }
+}
+
+impl Measured {
+    /// Adds what another thread of the same end counted.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.seconds = self.seconds.max(other.seconds);
+        if self.intervals.len() < other.intervals.len() {
+            self.intervals.resize(other.intervals.len(), 0);
+        }
+        for (sum, more) in self.intervals.iter_mut().zip(other.intervals) {
+            *sum += more;
+        }
+        self.cpu_ns.extend(other.cpu_ns);
+        self.datagrams += other.datagrams;
+        self.times.merge(&other.times);
+        self.first_us = match (self.first_us, other.first_us) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.path = match (self.path.take(), other.path) {
+            (Some(path), Some(more)) => Some(path.and(&more)),
+            (path, more) => path.or(more),
+        };
+    }
+}
+
+/// Processor time of the calling thread: what `/proc/*/task/*/schedstat` counts, brought up to date by the call.
+fn thread_cpu() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Amount, Mode, Transport};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn only_what_comes_between_warm_up_and_end_counts() {
+        let plan = Plan {
+            amount: Amount::Time(500 * MS),
+            warm_up: 200 * MS,
+            ..Plan::new(Transport::Tcp, Mode::Stream)
+        };
+        let clock = Clock::new(&plan);
+        let mut meter = Meter::new(&clock);
+        let start = Instant::now();
+        assert!(meter.add(start, 1));
+        assert!(meter.add(start + 199 * MS, 10));
+        assert!(meter.add(start + 200 * MS, 100));
+        assert!(meter.add(start + 699 * MS, 1000));
+        assert!(!meter.add(start + 700 * MS, 10_000));
+        assert!(!meter.add(start + 699 * MS, 100_000), "over is over");
+        assert_eq!(clock.moved(), 11_111);
+        let measured = meter.finish();
+        assert_eq!((measured.bytes, measured.seconds), (1100, 0.5));
+        assert_eq!(measured.intervals, [1, 10, 100, 0, 0, 0, 1000]);
+    }
+
+    #[test]
+    fn a_series_has_the_whole_time_and_another_clock_may_be_ahead() {
+        let plan = Plan {
+            amount: Amount::Time(650 * MS),
+            warm_up: 200 * MS,
+            ..Plan::new(Transport::Tcp, Mode::Stream)
+        };
+        let clock = Clock::new(&plan);
+        let mut meter = Meter::new(&clock);
+        let start = Instant::now();
+        assert!(!meter.may_be_over(start), "it has not begun");
+        assert!(meter.add(start, 1));
+        assert!(!meter.may_be_over(start + 849 * MS));
+        assert!(meter.may_be_over(start + 849 * MS + MS / 2));
+        assert!(!meter.is_over(start + 500 * MS));
+        assert!(meter.is_over(start + 850 * MS));
+        let measured = meter.finish();
+        assert_eq!((measured.bytes, measured.seconds), (0, 0.65));
+        assert_eq!(measured.intervals, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn without_an_end_everything_counts_from_the_first_to_the_last() {
+        let plan = Plan {
+            amount: Amount::Bytes(30),
+            warm_up: 200 * MS,
+            ..Plan::new(Transport::Tcp, Mode::Stream)
+        };
+        let clock = Clock::new(&plan);
+        let start = Instant::now();
+        let [mut one, mut other] = [Meter::new(&clock), Meter::new(&clock)];
+        assert!(one.add(start, 10));
+        assert!(other.add(start + 50 * MS, 10));
+        assert!(one.add(start + 250 * MS, 10));
+        let mut all = one.finish();
+        all.merge(other.finish());
+        assert_eq!((all.bytes, all.seconds), (30, 0.25));
+        assert_eq!(all.cpu_ns.len(), 2);
+    }
+}

@@ -1,0 +1,179 @@
+//! The loop around an engine, in four ways of waiting.
+
+use std::time::{Duration, Instant};
+
+use quictun_engine::{Datagrams, Engine};
+use quictun_tunnel::udp_port::{Sent, UdpPort};
+use rustix::event::PollFlags;
+
+use super::MemorySocket;
+use crate::error::PerfError;
+use crate::plan::Loop;
+use crate::stop::{Stop, Woken};
+
+/// Batches sent, and rounds of buffers received, before the other has its turn: as the tunnel's worker does.
+const SEND_ROUNDS: usize = 16;
+const RECEIVE_ROUNDS: usize = 4;
+
+/// The pause of [`Loop::Poll100us`].
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// An engine, its socket, and how they are waited for.
+pub(super) struct Driver<'s, 'a> {
+    pub(super) engine: Engine<MemorySocket<'a>>,
+    port: UdpPort,
+    event_loop: Loop,
+    stop: &'s Stop,
+    /// A batch the socket had no room for.
+    blocked: Option<(Datagrams, Vec<u8>)>,
+    buffer: Vec<u8>,
+    /// There is something to do without waiting.
+    more: bool,
+}
+
+impl<'s, 'a> Driver<'s, 'a> {
+    pub(super) fn new(
+        engine: Engine<MemorySocket<'a>>,
+        port: UdpPort,
+        event_loop: Loop,
+        stop: &'s Stop,
+    ) -> Self {
+        let mut driver = Self {
+            engine,
+            port,
+            event_loop,
+            stop,
+            blocked: None,
+            buffer: Vec::new(),
+            more: true,
+        };
+        driver.limit_segments();
+        driver
+    }
+
+    /// Goes on with another engine on the same socket.
+    pub(super) fn renew(&mut self, engine: Engine<MemorySocket<'a>>) {
+        self.engine = engine;
+        self.blocked = None;
+        self.more = true;
+        self.limit_segments();
+    }
+
+    fn limit_segments(&mut self) {
+        if !self.port.segments() {
+            self.engine.set_max_segments(1);
+        }
+    }
+
+    /// Something was done to the engine between turns.
+    pub(super) fn hurry(&mut self) {
+        self.more = true;
+    }
+
+    /// One turn: waits, at the longest until `until`, receives, sends. `false`: everything is to end. The engine's
+    /// events are the caller's.
+    pub(super) fn turn(&mut self, until: Option<Instant>) -> Result<bool, PerfError> {
+        if self.stop.is_raised() {
+            return Ok(false);
+        }
+        if !std::mem::take(&mut self.more) {
+            let deadline = [self.engine.next_timeout(), until]
+                .into_iter()
+                .flatten()
+                .min();
+            if self.wait(deadline).map_err(PerfError::io("waiting"))? == Woken::Stopped {
+                return Ok(false);
+            }
+        }
+        let now = Instant::now();
+        self.receive(now);
+        if self.engine.next_timeout().is_some_and(|at| at <= now) {
+            self.engine.handle_timeout(now);
+        }
+        self.flush_blocked();
+        self.more |= self.transmit();
+        Ok(true)
+    }
+
+    /// Sends what the engine still has.
+    pub(super) fn flush(&mut self) {
+        self.flush_blocked();
+        while self.transmit() {}
+    }
+
+    fn wait(&self, deadline: Option<Instant>) -> std::io::Result<Woken> {
+        match self.event_loop {
+            Loop::Event | Loop::EventGso => {
+                let mut flags = PollFlags::IN;
+                flags.set(PollFlags::OUT, self.blocked.is_some());
+                self.stop.wait_for(&self.port, flags, deadline)
+            }
+            Loop::Poll100us => self.stop.wait(Some(Instant::now() + PAUSE)),
+            Loop::SleepTimeout if deadline.is_some() => self.stop.wait(deadline),
+            // Before the first connection there is no deadline to sleep for.
+            Loop::SleepTimeout => self.stop.wait_for(&self.port, PollFlags::IN, None),
+        }
+    }
+
+    fn receive(&mut self, now: Instant) {
+        let engine = &mut self.engine;
+        for _ in 0..RECEIVE_ROUNDS {
+            let received = self.port.receive(&mut |datagram| {
+                engine.handle_datagram(
+                    now,
+                    datagram.remote,
+                    datagram.local_ip,
+                    datagram.ecn,
+                    datagram.data,
+                );
+            });
+            match received {
+                Ok(true) => {}
+                // Errors here are echoes of earlier sends (ICMP); QUIC has its own timeouts.
+                Ok(false) | Err(_) => return,
+            }
+        }
+        self.more = true;
+    }
+
+    /// `true`: there is more.
+    fn transmit(&mut self) -> bool {
+        if self.blocked.is_some() {
+            return false;
+        }
+        for _ in 0..SEND_ROUNDS {
+            // Every batch has a time of its own: the engine's rate samples tell batches apart by it.
+            let now = Instant::now();
+            let Some(datagrams) = self.engine.poll_transmit(now, &mut self.buffer) else {
+                return false;
+            };
+            if !self.send(&datagrams) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn send(&mut self, datagrams: &Datagrams) -> bool {
+        match self.port.send(datagrams, &self.buffer[..datagrams.size]) {
+            Sent::Done => true,
+            Sent::Unsegmented => {
+                self.engine.set_max_segments(1);
+                true
+            }
+            Sent::Full => {
+                self.blocked = Some((*datagrams, std::mem::take(&mut self.buffer)));
+                false
+            }
+        }
+    }
+
+    fn flush_blocked(&mut self) {
+        if let Some((datagrams, bytes)) = self.blocked.take() {
+            self.buffer = bytes;
+            if self.send(&datagrams) {
+                self.more = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Applications in memory: one writes what the plan says, the other compares it.
+
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, IoSlice};
+use std::rc::Rc;
+use std::time::Instant;
+
+use quictun_engine::{FlowId, Socket};
+
+use crate::bulk::micros_since;
+use crate::error::PerfError;
+use crate::meter::{Clock, Meter};
+use crate::pattern::Pattern;
+use crate::plan::{Mode, Plan};
+
+/// Length of what a stream begins with: the number of bytes wanted back.
+const HEAD: usize = 8;
+
+/// What all sockets of one engine share.
+pub(crate) struct Ends<'a> {
+    pub(crate) meter: RefCell<Meter<'a>>,
+    /// From client to server, and back.
+    requests: RefCell<Pattern>,
+    answers: RefCell<Pattern>,
+    counting: Counting,
+    began: Instant,
+    pub(crate) first_us: RefCell<Option<u64>>,
+    pub(crate) fault: RefCell<Option<PerfError>>,
+    /// Server: flows whose request is whole, so that there is something to send.
+    pub(crate) wakes: RefCell<Vec<FlowId>>,
+    /// Client: flows whose answer is whole, by number, and since when.
+    pub(crate) done: RefCell<Vec<(u32, Instant)>>,
+}
+
+/// What the meter of this end counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counting {
+    Read,
+    Written,
+    Requests,
+}
+
+/// One end of a stream.
+pub(crate) struct MemorySocket<'a> {
+    ends: Rc<Ends<'a>>,
+    side: Side,
+    /// Payload sent, and how much there is; `None`: that is not known yet.
+    sent: u64,
+    length: Option<u64>,
+    received: u64,
+}
+
+enum Side {
+    Client {
+        number: u32,
+        head: [u8; HEAD],
+        head_sent: usize,
+        /// Payload wanted back.
+        wanted: u64,
+    },
+    Server {
+        flow: FlowId,
+        head: [u8; HEAD],
+        head_received: usize,
+    },
+}
+
+impl<'a> Ends<'a> {
+    /// For the client, or the server, of a plan.
+    pub(crate) fn new(
+        plan: &Plan,
+        clock: &'a Clock,
+        seed: u64,
+        client: bool,
+        began: Instant,
+    ) -> Rc<Self> {
+        let counting = match plan.mode {
+            Mode::Stream if client == plan.reverse => Counting::Written,
+            Mode::Stream => Counting::Read,
+            Mode::Rr | Mode::Crr => Counting::Requests,
+        };
+        Rc::new(Self {
+            meter: RefCell::new(Meter::new(clock)),
+            requests: RefCell::new(Pattern::new(seed)),
+            answers: RefCell::new(Pattern::new(!seed)),
+            counting,
+            began,
+            first_us: RefCell::default(),
+            fault: RefCell::default(),
+            wakes: RefCell::default(),
+            done: RefCell::default(),
+        })
+    }
+
+    /// Counts at a moment that is over: the flow ends.
+    fn count(&self, what: Counting, amount: u64) -> io::Result<()> {
+        if self.counting == what && !self.meter.borrow_mut().add(Instant::now(), amount) {
+            // A sender goes on until the receiver, whose time ends later, has seen enough.
+            if what == Counting::Written {
+                return Err(ErrorKind::ConnectionReset.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> MemorySocket<'a> {
+    /// Sends `length` bytes and wants `wanted` back.
+    pub(crate) fn client(ends: &Rc<Ends<'a>>, number: u32, length: u64, wanted: u64) -> Self {
+        Self {
+            ends: ends.clone(),
+            side: Side::Client {
+                number,
+                head: wanted.to_be_bytes(),
+                head_sent: 0,
+                wanted,
+            },
+            sent: 0,
+            length: Some(length),
+            received: 0,
+        }
+    }
+
+    /// Sends what the client wants, once it has heard it out.
+    pub(crate) fn server(ends: &Rc<Ends<'a>>, flow: FlowId) -> Self {
+        Self {
+            ends: ends.clone(),
+            side: Side::Server {
+                flow,
+                head: [0; HEAD],
+                head_received: 0,
+            },
+            sent: 0,
+            length: None,
+            received: 0,
+        }
+    }
+
+    /// Compares one piece of payload and counts it.
+    fn take(&mut self, mut chunk: &[u8]) -> io::Result<()> {
+        if let Side::Server {
+            head,
+            head_received,
+            ..
+        } = &mut self.side
+        {
+            let part = chunk.len().min(HEAD - *head_received);
+            head[*head_received..*head_received + part].copy_from_slice(&chunk[..part]);
+            *head_received += part;
+            chunk = &chunk[part..];
+        }
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        let theirs = match self.side {
+            Side::Client { .. } => &self.ends.answers,
+            Side::Server { .. } => &self.ends.requests,
+        };
+        let differs = theirs.borrow().differs(self.received, chunk);
+        if let Some(offset) = differs {
+            *self.ends.fault.borrow_mut() = Some(PerfError::Corrupt { offset });
+            return Err(ErrorKind::InvalidData.into());
+        }
+        self.received += chunk.len() as u64;
+        if let Side::Client { number, wanted, .. } = self.side {
+            let now = Instant::now();
+            let mut first = self.ends.first_us.borrow_mut();
+            first.get_or_insert_with(|| micros_since(self.ends.began, now));
+            if self.received == wanted {
+                self.ends.done.borrow_mut().push((number, now));
+            }
+        }
+        self.ends.count(Counting::Written, chunk.len() as u64)
+    }
+}
+
+impl Socket for MemorySocket<'_> {
+    fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        let before = into.len();
+        let room = into.capacity() - before;
+        if let Side::Client {
+            head, head_sent, ..
+        } = &mut self.side
+        {
+            let part = room.min(HEAD - *head_sent);
+            into.extend_from_slice(&head[*head_sent..*head_sent + part]);
+            *head_sent += part;
+        }
+        let Some(length) = self.length else {
+            return Err(ErrorKind::WouldBlock.into());
+        };
+        let ours = match self.side {
+            Side::Client { .. } => &self.ends.requests,
+            Side::Server { .. } => &self.ends.answers,
+        };
+        let mut ours = ours.borrow_mut();
+        let begin = self.sent;
+        while into.len() < before + room && self.sent < length {
+            let left = usize::try_from(length - self.sent).unwrap_or(usize::MAX);
+            let part = ours.at(self.sent, left.min(before + room - into.len()));
+            into.extend_from_slice(part);
+            self.sent += part.len() as u64;
+        }
+        if self.sent > begin {
+            self.ends.count(Counting::Read, self.sent - begin)?;
+        }
+        Ok(into.len() - before)
+    }
+
+    fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut taken = 0;
+        for chunk in chunks {
+            self.take(chunk)?;
+            taken += chunk.len();
+        }
+        Ok(taken)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if let Side::Server { flow, head, .. } = self.side {
+            self.length = Some(u64::from_be_bytes(head));
+            self.ends.wakes.borrow_mut().push(flow);
+            self.ends.count(Counting::Requests, 1)?;
+        }
+        Ok(())
+    }
+
+    fn abort(&mut self) {}
+}

@@ -1,0 +1,210 @@
+//! What came of a measurement, as JSON has it: times in microseconds unless a name says otherwise.
+
+use serde::{Deserialize, Serialize};
+
+use crate::latency::Latency;
+use crate::meter::{INTERVAL, Measured};
+use crate::plan::{Mode, Plan, Transport};
+
+/// Rises when a key changes its meaning.
+pub const VERSION: u32 = 1;
+
+/// A measurement. What has no meaning in its mode is `None`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`VERSION`].
+    pub version: u32,
+    /// `tcp`, `tls`, `quic` or `udp`.
+    pub transport: &'static str,
+    /// `stream`, `rr` or `crr`.
+    pub mode: &'static str,
+    /// The senders' congestion controller, where it is known.
+    pub congestion: Option<String>,
+    /// Whether every byte was what was sent, and nothing else went wrong.
+    pub verified: bool,
+    /// What arrived of a stream.
+    pub receiver: Option<Tally>,
+    /// What the sender's socket took of it.
+    pub sender: Option<Tally>,
+    /// What arrived in each tenth of a second, from the first byte on, warm-up included.
+    pub intervals: Option<Vec<Interval>>,
+    /// Requests that were answered, the warm-up's not included.
+    pub transactions: Option<u64>,
+    /// Of those.
+    pub transactions_per_s: Option<f64>,
+    /// From before the connection was made to the first answer, or to a stream's first byte at the client.
+    pub first_us: Option<u64>,
+    /// From there to the last; only where the amount is no time.
+    pub total_us: Option<u64>,
+    /// Of transactions.
+    pub latency_us: Option<Latency>,
+    /// While it counted.
+    pub cpu: CpuReport,
+    /// As the stream's sender, or the client, sees it.
+    pub path: Option<Path>,
+}
+
+/// What passed one end.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Tally {
+    /// Bytes.
+    pub bytes: u64,
+    /// In this time.
+    pub seconds: f64,
+    /// Bits per second.
+    pub bit_per_s: u64,
+}
+
+/// One step of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// Its end, in seconds.
+    pub at_s: f64,
+    /// Bits per second in it.
+    pub bit_per_s: u64,
+}
+
+/// Processor time of the threads that moved the bytes, at both ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CpuReport {
+    /// Here.
+    pub client: Vec<ThreadCpu>,
+    /// There.
+    pub server: Vec<ThreadCpu>,
+}
+
+/// One thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ThreadCpu {
+    /// Its name.
+    pub thread: &'static str,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// What a sender knows of the path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Path {
+    /// Smoothed round-trip time.
+    pub rtt_us: Option<u64>,
+    /// Packets taken for lost (QUIC), sent again (TCP) or missing at the end (UDP).
+    pub lost_packets: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Longest packet, IP header included.
+    pub mtu: u32,
+    /// Datagrams in each system call that sent.
+    pub gso_segments_per_send: Option<f64>,
+}
+
+impl Path {
+    /// With what another flow knows.
+    pub(crate) fn and(mut self, other: &Self) -> Self {
+        self.lost_packets += other.lost_packets;
+        self.sent_packets += other.sent_packets;
+        self
+    }
+}
+
+impl Tally {
+    pub(crate) fn new(bytes: u64, seconds: f64) -> Self {
+        Self {
+            bytes,
+            seconds,
+            bit_per_s: bit_per_s(bytes, seconds),
+        }
+    }
+}
+
+/// Puts both ends together.
+pub(crate) fn report(
+    plan: &Plan,
+    congestion: Option<String>,
+    client: Measured,
+    server: Measured,
+    total_us: u64,
+) -> Report {
+    let threads = |measured: &Measured| {
+        let thread = |&ns: &u64| ThreadCpu { thread: THREAD, ns };
+        measured.cpu_ns.iter().map(thread).collect()
+    };
+    let cpu = CpuReport {
+        client: threads(&client),
+        server: threads(&server),
+    };
+    let timed = plan.span().is_some();
+    let first_us = client.first_us;
+    let stream = plan.mode == Mode::Stream;
+    let (sender, receiver) = if plan.reverse {
+        (server, client)
+    } else {
+        (client, server)
+    };
+    let tally = |measured: &Measured| Tally::new(measured.bytes, measured.seconds);
+    // In the other modes the client sends the requests, and its meter counts them.
+    let transactions = (!stream).then_some(sender.bytes);
+    Report {
+        version: VERSION,
+        transport: plan.transport.word(),
+        mode: plan.mode.word(),
+        congestion,
+        verified: true,
+        receiver: stream.then(|| tally(&receiver)),
+        sender: stream.then(|| tally(&sender)),
+        intervals: stream.then(|| intervals(&receiver.intervals)),
+        transactions,
+        transactions_per_s: transactions.map(|count| per_second(count, sender.seconds)),
+        first_us,
+        total_us: (!timed).then_some(total_us),
+        latency_us: sender.times.summary(),
+        cpu,
+        path: path(plan, sender.path, sender.datagrams, receiver.datagrams),
+    }
+}
+
+fn path(plan: &Plan, told: Option<Path>, sent: u64, received: u64) -> Option<Path> {
+    let told = told?;
+    if plan.transport != Transport::Udp || plan.mode != Mode::Stream {
+        return Some(told);
+    }
+    Some(Path {
+        sent_packets: sent,
+        lost_packets: sent.saturating_sub(received),
+        ..told
+    })
+}
+
+/// Name of the threads that move bytes.
+pub(crate) const THREAD: &str = "perf";
+
+/// [`INTERVAL`] the other way round, exact in a float.
+const INTERVALS_PER_S: f64 = 10.0;
+
+fn intervals(bytes: &[u64]) -> Vec<Interval> {
+    let length = INTERVAL.as_secs_f64();
+    let ends = (1_u32..).map(|number| f64::from(number) / INTERVALS_PER_S);
+    ends.zip(bytes)
+        .map(|(at_s, &bytes)| Interval {
+            at_s,
+            bit_per_s: bit_per_s(bytes, length),
+        })
+        .collect()
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate, rounded"
+)]
+fn bit_per_s(bytes: u64, seconds: f64) -> u64 {
+    per_second(bytes.saturating_mul(8), seconds).round() as u64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate")]
+fn per_second(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        count as f64 / seconds
+    } else {
+        0.0
+    }
+}

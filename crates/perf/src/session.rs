@@ -1,0 +1,285 @@
+//! One measurement, at the server.
+
+use std::io::{self, ErrorKind, Read as _};
+use std::net::TcpStream;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustls::ServerConfig;
+
+use crate::bulk;
+use crate::channel::Channel;
+use crate::error::{PerfError, chain};
+use crate::exchange::{self, Dialogue};
+use crate::hello::{self, Answer, Done, Outcome, Purpose, Ready};
+use crate::meter::{Clock, Measured, Meter};
+use crate::plan::{Mode, Plan, Transport};
+use crate::server::{OPENING_TIMEOUT, Server};
+use crate::stop::{Stop, Woken};
+use crate::{crew, quic, udp};
+
+/// Time for a client to take the outcome.
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Time and bytes that another client is listened to while it is told that one is served.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+const REFUSAL_MAX: u64 = 64 * 1024;
+
+/// One measurement.
+pub(crate) struct Session<'a> {
+    server: &'a Server<'a>,
+    plan: &'a Plan,
+    control: &'a TcpStream,
+    cookie: u64,
+    clock: Clock,
+    stop: Stop,
+    /// The client was told to begin.
+    begun: OnceLock<()>,
+    /// Of the senders here.
+    congestion: OnceLock<String>,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(
+        server: &'a Server<'a>,
+        plan: &'a Plan,
+        control: &'a TcpStream,
+    ) -> Result<Self, PerfError> {
+        let mut cookie = [0; 8];
+        if aws_lc_rs::rand::fill(&mut cookie).is_err() {
+            return Err(PerfError::Io {
+                what: "drawing a random number",
+                source: ErrorKind::Other.into(),
+            });
+        }
+        Ok(Self {
+            server,
+            plan,
+            control,
+            cookie: u64::from_ne_bytes(cookie),
+            clock: Clock::new(plan),
+            stop: Stop::new().map_err(PerfError::io("making an event"))?,
+            begun: OnceLock::new(),
+            congestion: OnceLock::new(),
+        })
+    }
+
+    /// Measures, and tells the client what came of it.
+    pub(crate) fn run(self) -> Result<Measured, PerfError> {
+        // Whatever ends the work: the client says that it is done, or goes.
+        let measured = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                self.await_done();
+                self.stop.raise();
+            });
+            let measured = self.work();
+            if self.begun.get().is_none() {
+                self.refuse_plan(&measured);
+            }
+            measured
+        });
+        let outcome = Outcome {
+            measured: match &measured {
+                Ok(measured) => Ok(measured.clone()),
+                Err(error) => Err(chain(error)),
+            },
+            congestion: self.congestion.into_inner(),
+        };
+        let mut control = self.control;
+        let told = control
+            .set_write_timeout(Some(OUTCOME_TIMEOUT))
+            .and_then(|()| hello::send(&mut control, &outcome));
+        match (measured, told) {
+            (Ok(_), Err(error)) => Err(PerfError::Control(error)),
+            (measured, _) => measured,
+        }
+    }
+
+    /// Everything is in place: the client may begin.
+    fn begin(&self) -> Result<(), PerfError> {
+        let ready = Ready {
+            cookie: self.cookie,
+            pin: self.server.pin.clone(),
+        };
+        self.begun.get_or_init(|| ());
+        let mut control = self.control;
+        hello::send(&mut control, &Answer::Ready(ready)).map_err(PerfError::Control)
+    }
+
+    fn refuse_plan(&self, measured: &Result<Measured, PerfError>) {
+        let why = measured
+            .as_ref()
+            .err()
+            .map_or_else(String::new, |error| chain(error));
+        let mut control = self.control;
+        // It may have gone.
+        if hello::send(&mut control, &Answer::Refused(why)).is_err() {}
+    }
+
+    /// Waits until the client is done or has gone, or the server ends.
+    fn await_done(&self) {
+        let mut control = self.control;
+        let stop = self.server.stop;
+        let over_tcp = matches!(self.plan.transport, Transport::Tcp | Transport::Tls);
+        loop {
+            let woken = if over_tcp {
+                stop.wait_for(control, PollFlags::IN, None)
+            } else {
+                stop.wait_for_either(control, &self.server.listener)
+            };
+            if !matches!(woken, Ok(Woken::Ready | Woken::Due)) {
+                return;
+            }
+            if !over_tcp && let Some((other, _)) = self.server.accept() {
+                refuse(other);
+            }
+            match self
+                .stop
+                .wait_for(control, PollFlags::IN, Some(Instant::now()))
+            {
+                Ok(Woken::Due) => {}
+                // Whether it says so or goes: that was all.
+                Ok(Woken::Ready) => return drop(hello::receive::<Done>(&mut control)),
+                Ok(Woken::Stopped) | Err(_) => return,
+            }
+        }
+    }
+
+    fn work(&self) -> Result<Measured, PerfError> {
+        let (clock, stop) = (&self.clock, &self.stop);
+        let mut nobody = |_| {};
+        let udp = || {
+            let socket = self.server.udp.try_clone();
+            socket.map_err(PerfError::io("sharing the UDP socket"))
+        };
+        match self.plan.transport {
+            Transport::Tcp | Transport::Tls => {
+                self.begin()?;
+                let work = |_| self.serve_connections();
+                crew::run(self.plan.total_flows(), clock, stop, &work, &mut nobody)
+            }
+            Transport::Quic => {
+                let (name, _) = quic::congestion(self.plan)?;
+                self.congestion.get_or_init(|| name.to_owned());
+                let mut plan = self.plan.clone();
+                plan.event_loop = self.server.options.event_loop.unwrap_or(plan.event_loop);
+                let work = |_| {
+                    let answering = quic::server::Answering {
+                        plan: &plan,
+                        crypto: self.server.crypto.clone(),
+                        seed: self.cookie,
+                        clock,
+                        stop,
+                    };
+                    answering.run(udp()?, &|| self.begin())
+                };
+                crew::run(1, clock, stop, &work, &mut nobody)
+            }
+            Transport::Udp => {
+                let end = udp::End {
+                    plan: self.plan,
+                    cookie: self.cookie,
+                    clock,
+                    stop,
+                };
+                let work = |_| end.answer(udp()?, &|| self.begin());
+                crew::run(1, clock, stop, &work, &mut nobody)
+            }
+        }
+    }
+
+    /// One thread of a measurement over TCP: it accepts and serves until the client is done.
+    fn serve_connections(&self) -> Result<Measured, PerfError> {
+        let (plan, cookie, clock) = (self.plan, self.cookie, &self.clock);
+        let tls = (plan.transport == Transport::Tls).then_some(&self.server.crypto);
+        let mut streams = Measured::default();
+        let mut requests = Meter::new(clock);
+        let mut dialogue = Dialogue::new(cookie);
+        loop {
+            let woken = self
+                .stop
+                .wait_for(&self.server.listener, PollFlags::IN, None);
+            if woken.map_err(PerfError::io("waiting for connections"))? == Woken::Stopped {
+                break;
+            }
+            let Some((socket, _)) = self.server.accept() else {
+                continue;
+            };
+            let Some((mut channel, flow)) = self.open(socket, tls)? else {
+                continue;
+            };
+            if let Some(name) = channel.congestion() {
+                self.congestion.get_or_init(|| name);
+            }
+            let served = match (plan.mode, plan.reverse) {
+                (Mode::Stream, true) => {
+                    bulk::send(&mut channel, cookie, clock, plan.share(flow)).map(Some)
+                }
+                (Mode::Stream, false) => {
+                    let (share, now) = (plan.share(flow), Instant::now());
+                    bulk::receive(&mut channel, cookie, clock, share, now).map(Some)
+                }
+                (Mode::Rr | Mode::Crr, _) => {
+                    exchange::answer(&mut channel, plan, &mut dialogue, &mut requests)
+                        .map(|()| None)
+                }
+            };
+            if let Some(measured) = served? {
+                streams.merge(measured);
+            }
+        }
+        Ok(if plan.mode == Mode::Stream {
+            streams
+        } else {
+            requests.finish()
+        })
+    }
+    /// Takes a data connection and tells its flow; `None`: it is none of this measurement's.
+    fn open(
+        &self,
+        mut socket: TcpStream,
+        tls: Option<&Arc<ServerConfig>>,
+    ) -> Result<Option<(Channel, u32)>, PerfError> {
+        let mut preamble = [0; hello::PREAMBLE];
+        // Another client's control connection begins otherwise, also than a TLS handshake.
+        let mut begin = || {
+            socket.set_read_timeout(Some(OPENING_TIMEOUT))?;
+            if tls.is_none() {
+                return socket.read_exact(&mut preamble);
+            }
+            socket.peek(&mut preamble[..8]).map(drop)
+        };
+        if begin().is_err() {
+            return Ok(None);
+        }
+        if preamble[..8] == hello::opening(Purpose::Control) {
+            refuse(socket);
+            return Ok(None);
+        }
+        let mut channel = Channel::accepted(socket, self.plan, tls, &self.stop)?;
+        let mut have = if tls.is_some() { 0 } else { preamble.len() };
+        while have < preamble.len() {
+            match channel.read(&mut preamble[have..]) {
+                Ok(0) => return Ok(None),
+                Ok(read) => have += read,
+                Err(error) => return Err(bulk::failed(error)),
+            }
+        }
+        let flow = hello::flow(preamble, self.cookie);
+        Ok(flow.map(|flow| (channel, flow)))
+    }
+}
+
+/// Tells another client that one is being served.
+fn refuse(mut socket: TcpStream) {
+    let busy = Answer::Refused("it is busy with another measurement".to_owned());
+    let mut tell = || {
+        socket.set_read_timeout(Some(REFUSAL_TIMEOUT))?;
+        hello::send(&mut socket, &busy)?;
+        // Closed with its plan unread the connection would be reset, and the answer lost.
+        io::copy(&mut (&socket).take(REFUSAL_MAX), &mut io::sink())
+    };
+    // It may have gone.
+    if tell().is_err() {}
+}

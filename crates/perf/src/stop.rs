@@ -1,0 +1,105 @@
+//! Waiting for sockets, deadlines and the end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+/// Ends everything that waits with it; clones are the same.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    raised: AtomicBool,
+    event: OwnedFd,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// Everything is to end.
+    Stopped,
+    /// The descriptor is ready.
+    Ready,
+    /// The deadline has come.
+    Due,
+}
+
+impl Stop {
+    /// One that is not raised.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(Arc::new(Shared {
+            raised: AtomicBool::new(false),
+            event: eventfd(0, flags)?,
+        })))
+    }
+
+    /// Ends everything.
+    pub fn raise(&self) {
+        self.0.raised.store(true, Ordering::Release);
+        // It is never read, so it stays readable for all; it can only fail by being so already.
+        if rustix::io::write(&self.0.event, &1_u64.to_ne_bytes()).is_err() {}
+    }
+
+    /// Whether everything is to end.
+    pub fn is_raised(&self) -> bool {
+        self.0.raised.load(Ordering::Acquire)
+    }
+
+    /// Waits until `until`, or for ever, or for the end.
+    pub(crate) fn wait(&self, until: Option<Instant>) -> io::Result<Woken> {
+        self.poll(&mut [self.watched()], until)
+    }
+
+    /// Waits for `fd` besides.
+    pub(crate) fn wait_for(
+        &self,
+        fd: impl AsFd,
+        flags: PollFlags,
+        until: Option<Instant>,
+    ) -> io::Result<Woken> {
+        self.poll(&mut [self.watched(), PollFd::new(&fd, flags)], until)
+    }
+
+    /// Waits for input on either of two besides.
+    pub(crate) fn wait_for_either(&self, a: impl AsFd, b: impl AsFd) -> io::Result<Woken> {
+        let (a, b) = (
+            PollFd::new(&a, PollFlags::IN),
+            PollFd::new(&b, PollFlags::IN),
+        );
+        self.poll(&mut [self.watched(), a, b], None)
+    }
+
+    fn watched(&self) -> PollFd<'_> {
+        PollFd::new(&self.0.event, PollFlags::IN)
+    }
+
+    fn poll(&self, set: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<Woken> {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = left.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        let count = match poll(set, timeout.as_ref()) {
+            Ok(count) => count,
+            // A signal that somebody else handles: the caller looks again.
+            Err(Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(match count {
+            _ if self.is_raised() => Woken::Stopped,
+            0 => Woken::Due,
+            _ => Woken::Ready,
+        })
+    }
+}

@@ -1,0 +1,43 @@
+//! Keys of a measurement: made when the server starts, pinned by what the control connection said.
+//!
+//! The control connection is not protected, so this protects nothing: it makes the handshakes do the work that they
+//! do in earnest. Handshakes are full ones, without tickets and resumption.
+
+use std::str::FromStr as _;
+use std::sync::Arc;
+
+use quictun_tunnel::identity::{self, Identity};
+use quictun_tunnel::settings::{ClientIdentity, Offer, Pin, ServerTrust};
+use quictun_tunnel::tls::{self, ClientCertPolicy};
+use quictun_wire::alpn;
+use rustls::client::Resumption;
+use rustls::{ClientConfig, ServerConfig};
+
+use crate::error::PerfError;
+
+/// The server's key, for as long as it runs.
+pub(crate) fn identity() -> Result<Identity, PerfError> {
+    Ok(identity::ephemeral()?)
+}
+
+/// What the server shows.
+pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, PerfError> {
+    let config = tls::server_config(identity, &ClientCertPolicy::NotAsked, None)?;
+    let mut config = ServerConfig::clone(&config);
+    config.alpn_protocols = vec![alpn::PERF.to_vec()];
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// What the client accepts: this key and no other.
+pub(crate) fn client_config(pin: &str) -> Result<Arc<ClientConfig>, PerfError> {
+    let trust = match Pin::from_str(pin) {
+        Ok(pin) => ServerTrust::Pins(vec![pin]),
+        Err(_) => ServerTrust::Pins(Vec::new()),
+    };
+    let config = tls::client_config(&trust, &ClientIdentity::default(), Offer::Native, None)?;
+    let mut config = ClientConfig::clone(&config);
+    config.alpn_protocols = vec![alpn::PERF.to_vec()];
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,453 @@
+//! Datagrams: a paced stream that counts what is missing, or one request and its answer at a time.
+//!
+//! Every datagram begins with the measurement's cookie and its own number; the rest is the payload that belongs to
+//! that number. A stream is sent by whoever has the bytes; a client that wants to receive says so until they come.
+//! A stream that is measured by time goes on until its receiver, whose time began later, has seen enough: a server
+//! says so with datagrams of its own, a client by being done.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use quictun_engine::Datagrams;
+use quictun_tunnel::udp_port::{self, Sent, UdpPort};
+use rustix::event::PollFlags;
+
+use crate::bulk::micros_since;
+use crate::error::PerfError;
+use crate::latency::Histogram;
+use crate::meter::{Clock, Measured, Meter};
+use crate::pace::Pace;
+use crate::pattern::Pattern;
+use crate::plan::{Amount, Mode, Plan};
+use crate::report::Path;
+use crate::stop::{Stop, Woken};
+
+/// Cookie and number.
+const HEAD: usize = 16;
+
+/// Buffers of the socket, as QUIC's.
+const BUFFER: usize = 8 << 20;
+
+/// Bytes of one send call, and datagrams in it: the kernel's limits.
+const BATCH_MAX: usize = 65_000;
+const SEGMENTS_MAX: usize = 64;
+
+/// How far a sender may fall behind its rate before it gives the time up: it does not make up for a pause.
+const BEHIND_MAX: Duration = Duration::from_millis(10);
+
+/// Between two attempts where nothing has come back.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// Silence after which a stream of a number of bytes is over: the rest is lost.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// How long a sender whose time is over goes on for a receiver that does not say that it has enough.
+const ENOUGH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// IP and UDP headers.
+const HEADERS_V4: u32 = 28;
+const HEADERS_V6: u32 = 48;
+
+/// What either end needs.
+pub(crate) struct End<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) cookie: u64,
+    pub(crate) clock: &'a Clock,
+    pub(crate) stop: &'a Stop,
+}
+
+/// One datagram of this measurement.
+struct Arrived {
+    from: SocketAddr,
+    number: u64,
+    length: usize,
+}
+
+/// A socket, and what came in.
+struct Wire<'a> {
+    end: &'a End<'a>,
+    udp: UdpPort,
+    pattern: Pattern,
+    arrived: Vec<Arrived>,
+    corrupt: Option<u64>,
+}
+
+impl End<'_> {
+    /// The client's part.
+    pub(crate) fn ask(&self, server: SocketAddr, began: Instant) -> Result<Measured, PerfError> {
+        let any: SocketAddr = if server.is_ipv4() {
+            ([0, 0, 0, 0], 0).into()
+        } else {
+            (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
+        };
+        let socket = udp_port::bind(any, false).map_err(PerfError::io("binding a UDP socket"))?;
+        let mut wire = Wire::new(self, socket)?;
+        match (self.plan.mode, self.plan.reverse) {
+            (Mode::Stream, false) => wire.send_stream(server),
+            (Mode::Stream, true) => wire.receive_stream(Some(server), began),
+            (Mode::Rr | Mode::Crr, _) => wire.requests(server, began),
+        }
+    }
+
+    /// The server's part; `begin` is called when the client may begin.
+    pub(crate) fn answer(
+        &self,
+        socket: UdpSocket,
+        begin: &dyn Fn() -> Result<(), PerfError>,
+    ) -> Result<Measured, PerfError> {
+        let mut wire = Wire::new(self, socket)?;
+        begin()?;
+        match (self.plan.mode, self.plan.reverse) {
+            (Mode::Stream, false) => wire.receive_stream(None, Instant::now()),
+            (Mode::Stream, true) => match wire.await_first()? {
+                Some(client) => wire.send_stream(client),
+                None => Ok(Measured::default()),
+            },
+            (Mode::Rr | Mode::Crr, _) => wire.answers(),
+        }
+    }
+
+    /// Bytes of a datagram on the way to `remote`.
+    fn payload(&self, remote: SocketAddr) -> u16 {
+        let most = self.plan.mtu.unwrap_or(u32::MAX) - headers(remote);
+        let most = u16::try_from(most).unwrap_or(u16::MAX);
+        udp_port::path_mtu(Some(most))(remote)
+    }
+
+    fn path(&self, remote: SocketAddr, sent: u64, calls: u64) -> Path {
+        #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+        let segments = (calls > 0).then(|| sent as f64 / calls as f64);
+        Path {
+            rtt_us: None,
+            lost_packets: 0,
+            sent_packets: sent,
+            mtu: u32::from(self.payload(remote)) + headers(remote),
+            gso_segments_per_send: segments,
+        }
+    }
+}
+
+impl<'a> Wire<'a> {
+    fn new(end: &'a End<'a>, socket: UdpSocket) -> Result<Self, PerfError> {
+        let options = || {
+            let mut port = UdpPort::new(socket, BUFFER, end.plan.gso)?;
+            if !end.plan.gro {
+                port.set_receive_offload(false)?;
+            }
+            Ok(port)
+        };
+        Ok(Self {
+            end,
+            udp: options().map_err(PerfError::io("setting UDP socket options"))?,
+            pattern: Pattern::new(end.cookie),
+            arrived: Vec::new(),
+            corrupt: None,
+        })
+    }
+
+    /// Takes in what is there; `Err`: something of it was wrong.
+    fn receive(&mut self) -> Result<(), PerfError> {
+        let (cookie, arrived) = (self.end.cookie, &mut self.arrived);
+        let (pattern, corrupt) = (&self.pattern, &mut self.corrupt);
+        loop {
+            let received = self.udp.receive(&mut |datagram| {
+                let Some((named, rest)) = datagram.data.split_first_chunk() else {
+                    return;
+                };
+                let Some((number, payload)) = rest.split_first_chunk() else {
+                    return;
+                };
+                if u64::from_be_bytes(*named) != cookie {
+                    return;
+                }
+                let number = u64::from_be_bytes(*number);
+                let offset = number.wrapping_mul(payload.len() as u64) & OFFSETS;
+                if let Some(at) = pattern.differs(offset, payload) {
+                    corrupt.get_or_insert(at);
+                }
+                arrived.push(Arrived {
+                    from: datagram.remote,
+                    number,
+                    length: datagram.data.len(),
+                });
+            });
+            match received {
+                Ok(true) => {}
+                // Errors here are echoes of earlier sends (ICMP): a server that is gone says so over TCP.
+                Ok(false) | Err(_) => break,
+            }
+        }
+        match self.corrupt {
+            Some(offset) => Err(PerfError::Corrupt { offset }),
+            None => Ok(()),
+        }
+    }
+
+    fn wait(&self, until: Option<Instant>) -> Result<Woken, PerfError> {
+        let woken = self.end.stop.wait_for(&self.udp, PollFlags::IN, until);
+        woken.map_err(PerfError::io("waiting"))
+    }
+
+    /// Appends datagram `number` of `length` bytes.
+    fn write(&mut self, number: u64, length: usize, into: &mut Vec<u8>) {
+        let end = into.len() + length;
+        into.extend_from_slice(&self.end.cookie.to_be_bytes());
+        into.extend_from_slice(&number.to_be_bytes());
+        let mut offset = number.wrapping_mul((length - HEAD) as u64) & OFFSETS;
+        while into.len() < end {
+            let part = self.pattern.at(offset, end - into.len());
+            offset += part.len() as u64;
+            into.extend_from_slice(part);
+        }
+    }
+
+    /// Sends, and waits while the socket is full; `false`: everything is to end.
+    fn send(
+        &mut self,
+        destination: SocketAddr,
+        bytes: &[u8],
+        segment: Option<usize>,
+    ) -> Result<bool, PerfError> {
+        let datagrams = Datagrams {
+            destination,
+            source: None,
+            ecn: None,
+            size: bytes.len(),
+            segment_size: segment,
+        };
+        while self.udp.send(&datagrams, bytes) == Sent::Full {
+            let woken = self.end.stop.wait_for(&self.udp, PollFlags::OUT, None);
+            if woken.map_err(PerfError::io("waiting"))? == Woken::Stopped {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn send_stream(&mut self, to: SocketAddr) -> Result<Measured, PerfError> {
+        let end = self.end;
+        let size = usize::from(end.payload(to));
+        let rate = end.plan.rate.unwrap_or(u64::MAX).max(1);
+        // As many as belong to a millisecond, one at least.
+        let burst = (rate / 8 / 1000 / size as u64).max(1);
+        let mut meter = Meter::new(end.clock);
+        let mut left = match end.plan.amount {
+            Amount::Bytes(all) => all,
+            Amount::Time(_) | Amount::Count(_) => u64::MAX,
+        };
+        let (mut number, mut calls) = (0, 0);
+        let mut over_at: Option<Instant> = None;
+        let mut due = Instant::now();
+        end.clock.begin(due);
+        let mut batch = Vec::new();
+        while left > 0 && self.await_due(due)? != Woken::Stopped {
+            batch.clear();
+            for _ in 0..burst.min(self.most(size)) {
+                if left > 0 {
+                    let length = usize::try_from(left).unwrap_or(size).clamp(HEAD + 1, size);
+                    self.write(number, length, &mut batch);
+                    number += 1;
+                    left = left.saturating_sub(length as u64);
+                }
+            }
+            if !self.send(to, &batch, (batch.len() > size).then_some(size))? {
+                break;
+            }
+            calls += 1;
+            let now = Instant::now();
+            if !meter.add(now, batch.len() as u64) {
+                let over = *over_at.get_or_insert(now);
+                self.receive()?;
+                if !self.arrived.is_empty() || now.duration_since(over) >= ENOUGH_TIMEOUT {
+                    break;
+                }
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a time")]
+            let time = Duration::from_secs_f64(batch.len() as f64 * 8.0 / rate as f64);
+            due = due.max(now.checked_sub(BEHIND_MAX).unwrap_or(now)) + time;
+        }
+        let mut measured = meter.finish();
+        measured.path = Some(end.path(to, number, calls));
+        measured.datagrams = number;
+        Ok(measured)
+    }
+
+    /// Most datagrams of one call.
+    fn most(&self, size: usize) -> u64 {
+        if self.udp.segments() {
+            (BATCH_MAX / size).clamp(1, SEGMENTS_MAX) as u64
+        } else {
+            1
+        }
+    }
+
+    /// Waits for the moment at which the next batch is due.
+    fn await_due(&self, due: Instant) -> Result<Woken, PerfError> {
+        let stop = self.end.stop;
+        while Instant::now() < due {
+            let woken = stop.wait(Some(due));
+            if woken.map_err(PerfError::io("waiting"))? == Woken::Stopped {
+                return Ok(Woken::Stopped);
+            }
+        }
+        Ok(if stop.is_raised() {
+            Woken::Stopped
+        } else {
+            Woken::Due
+        })
+    }
+
+    /// Receives until everything is to end; a client, which says `hello` first, until it has everything.
+    fn receive_stream(
+        &mut self,
+        hello: Option<SocketAddr>,
+        began: Instant,
+    ) -> Result<Measured, PerfError> {
+        let plan = self.end.plan;
+        let mut meter = Meter::new(self.end.clock);
+        let (mut datagrams, mut bytes, mut first_us) = (0, 0, None);
+        let (mut over, mut stopped) = (false, false);
+        while !stopped && (hello.is_none() || !over) {
+            if let Some(server) = hello.filter(|_| datagrams == 0) {
+                self.tell(server)?;
+            }
+            let patience = if datagrams == 0 { AGAIN } else { SILENCE };
+            let woken = self.wait(hello.map(|_| Instant::now() + patience))?;
+            stopped = woken == Woken::Stopped;
+            self.receive()?;
+            let now = Instant::now();
+            let arrived = std::mem::take(&mut self.arrived);
+            for each in &arrived {
+                first_us.get_or_insert_with(|| micros_since(began, now));
+                datagrams += 1;
+                bytes += each.length as u64;
+                over |= !meter.add(now, each.length as u64);
+            }
+            if datagrams == 0 {
+                continue;
+            }
+            if let Amount::Bytes(all) = plan.amount {
+                over |= bytes >= all || woken == Woken::Due;
+            } else {
+                over |= meter.is_over(now);
+            }
+            if let Some(last) = arrived.last().filter(|_| over && hello.is_none()) {
+                self.tell(last.from)?;
+            }
+        }
+        let mut measured = meter.finish();
+        (measured.datagrams, measured.first_us) = (datagrams, first_us);
+        Ok(measured)
+    }
+
+    /// Says that the other end may begin, or has sent enough: there is no other reason for it.
+    fn tell(&mut self, to: SocketAddr) -> Result<(), PerfError> {
+        let mut bytes = Vec::new();
+        self.write(0, HEAD + 1, &mut bytes);
+        self.send(to, &bytes, None).map(drop)
+    }
+
+    /// Server: whoever says hello; `None`: everything is to end.
+    fn await_first(&mut self) -> Result<Option<SocketAddr>, PerfError> {
+        loop {
+            let woken = self.wait(None)?;
+            self.receive()?;
+            if let Some(first) = self.arrived.pop() {
+                return Ok(Some(first.from));
+            }
+            if woken == Woken::Stopped {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Length of a datagram with so much payload.
+    fn message(&self, payload: u64, remote: SocketAddr) -> Result<usize, PerfError> {
+        let room = u64::from(self.end.payload(remote)) - HEAD as u64;
+        match usize::try_from(payload) {
+            Ok(length) if payload <= room => Ok(length + HEAD),
+            _ => Err(PerfError::Datagram {
+                size: payload,
+                room,
+            }),
+        }
+    }
+
+    fn requests(&mut self, server: SocketAddr, began: Instant) -> Result<Measured, PerfError> {
+        let end = self.end;
+        let length = self.message(end.plan.request, server)?;
+        self.message(end.plan.response, server)?;
+        end.clock.begin(began);
+        let mut meter = Meter::new(end.clock);
+        let mut times = Histogram::default();
+        let mut pace = Pace::new(end.plan, 0, Instant::now());
+        let mut left = end.plan.share(0);
+        let (mut number, mut sent, mut first_us) = (0, 0, None);
+        let mut request = Vec::new();
+        'transactions: while left != Some(0) {
+            let due = pace.wait(end.stop).map_err(PerfError::io("waiting"))?;
+            let Some(from) = due else { break };
+            request.clear();
+            self.write(number, length, &mut request);
+            let now = 'answer: loop {
+                sent += 1;
+                if !self.send(server, &request, None)? {
+                    break 'transactions;
+                }
+                let again = Instant::now() + AGAIN;
+                while Instant::now() < again {
+                    if self.wait(Some(again))? == Woken::Stopped {
+                        break 'transactions;
+                    }
+                    self.receive()?;
+                    let mut arrived = std::mem::take(&mut self.arrived).into_iter();
+                    if arrived.any(|arrived| arrived.number == number) {
+                        break 'answer Instant::now();
+                    }
+                }
+                // A request that was lost is asked again, and took as long as it took.
+            };
+            number += 1;
+            first_us.get_or_insert_with(|| micros_since(began, now));
+            if !meter.add(now, 1) {
+                break;
+            }
+            if meter.counts() {
+                times.record(now.saturating_duration_since(from));
+            }
+            left = left.map(|left| left - 1);
+        }
+        let mut measured = meter.finish();
+        let mut path = end.path(server, sent, sent);
+        path.lost_packets = sent - number.min(sent);
+        (measured.path, measured.times, measured.first_us) = (Some(path), times, first_us);
+        Ok(measured)
+    }
+
+    fn answers(&mut self) -> Result<Measured, PerfError> {
+        let mut meter = Meter::new(self.end.clock);
+        let mut answer = Vec::new();
+        while self.wait(None)? != Woken::Stopped {
+            self.receive()?;
+            for arrived in std::mem::take(&mut self.arrived) {
+                let length = self.message(self.end.plan.response, arrived.from)?;
+                answer.clear();
+                self.write(arrived.number, length, &mut answer);
+                self.send(arrived.from, &answer, None)?;
+                meter.add(Instant::now(), 1);
+            }
+        }
+        Ok(meter.finish())
+    }
+}
+
+/// Offsets into the payload stay where adding to them cannot overflow, whatever number a stranger sends.
+const OFFSETS: u64 = u64::MAX >> 1;
+
+fn headers(remote: SocketAddr) -> u32 {
+    if remote.is_ipv4() {
+        HEADERS_V4
+    } else {
+        HEADERS_V6
+    }
+}
