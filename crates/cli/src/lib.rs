@@ -24,6 +24,7 @@ pub mod link;
 pub mod manual;
 pub mod native;
 pub mod options;
+pub mod perf;
 mod program;
 pub mod run;
 pub mod state_dir;

@@ -191,6 +191,7 @@ pub fn command() -> Command {
             crate::link::flags::command(),
             doctor(),
             tune(),
+            crate::perf::flags::command(),
             completion(),
             man(),
             version(),

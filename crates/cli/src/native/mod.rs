@@ -14,7 +14,7 @@ use quictun_tunnel::settings::{Access, ClientProof, ClientSettings, ServerSettin
 use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
-use crate::{demo, doctor, link, manual, options, run, tune};
+use crate::{demo, doctor, link, manual, options, perf, run, tune};
 use file::{ClientFile, ServerFile};
 use settings::Server;
 
@@ -46,6 +46,8 @@ pub enum Action {
     Man(PathBuf),
     /// Emulate a link.
     Link(link::Action),
+    /// Measure.
+    Perf(Box<perf::Action>),
     /// Run the demonstration.
     Demo(demo::Options),
     /// Examine this machine; print it as JSON or not.
@@ -68,6 +70,7 @@ pub fn main() -> ExitCode {
     }
     let asked = match asked {
         Ok(Action::Link(action)) => return link::main(action),
+        Ok(Action::Perf(action)) => return perf::main(*action),
         Ok(Action::Demo(options)) => return demo::main(PROGRAM, options),
         Ok(Action::Doctor(json)) => return doctor::main(json),
         Ok(Action::Tune { apply, json }) => return tune::main(apply, json),
@@ -108,6 +111,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
             apply: matches.get_flag("apply"),
             json: matches.get_flag("json"),
         }),
+        "perf" => perf::parse(matches, inputs).map(|action| Action::Perf(Box::new(action))),
         "demo" => Ok(Action::Demo(demo::Options {
             json: matches.get_flag("json"),
             loopback: matches.get_flag("loopback"),
@@ -154,7 +158,11 @@ fn act(action: Action) -> anyhow::Result<()> {
             ))
         }
         Action::Man(dir) => manual::write_pages(&dir),
-        Action::Link(_) | Action::Demo(_) | Action::Doctor(_) | Action::Tune { .. } => {
+        Action::Link(_)
+        | Action::Perf(_)
+        | Action::Demo(_)
+        | Action::Doctor(_)
+        | Action::Tune { .. } => {
             unreachable!("invariant: main() has its own way for these")
         }
     }

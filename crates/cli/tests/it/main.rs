@@ -8,6 +8,7 @@ mod help;
 mod link;
 mod native_client;
 mod native_server;
+mod perf;
 mod precedence;
 mod print;
 mod programs;

@@ -13,6 +13,7 @@ mod limits;
 mod link;
 mod native;
 mod outage;
+mod perf;
 mod published;
 mod rest;
 mod scale;

@@ -1,0 +1,304 @@
+//! `quictun perf`: traffic between two programs, measured.
+//!
+//! [`parse`] turns flags and variables into what is to be done, [`main`] does it. The traffic is `quictun-perf`'s;
+//! here are flags, progress and results.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::ArgMatches;
+use quictun_link::units::{Delay, Rate};
+use quictun_perf::client::Moment;
+use quictun_perf::server::{Served, ServerOptions};
+use quictun_perf::{Amount, Loop, Mode, PerfError, Plan, Stop, Transport};
+use quictun_sys::Signals;
+use quictun_tunnel::settings::HostPort;
+use rustix::process::Signal;
+
+use crate::address::{self, Wildcard};
+use crate::exit::{self, Fault};
+use crate::inputs::Inputs;
+use crate::layers::Layers;
+use crate::options;
+use crate::units::parse_size;
+
+pub mod flags;
+mod text;
+
+const PROGRAM: &str = "quictun perf";
+
+/// What to do.
+#[derive(Debug)]
+pub enum Action {
+    /// Wait for clients.
+    Server(Server),
+    /// Measure.
+    Client(Box<Client>),
+}
+
+/// A server.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// How it serves.
+    pub options: ServerOptions,
+    /// Where each measurement is noted.
+    pub json: Option<PathBuf>,
+}
+
+/// A measurement.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// The server.
+    pub server: HostPort,
+    /// What to measure.
+    pub plan: Plan,
+    /// Where to write the result; `-`: to standard output.
+    pub json: Option<PathBuf>,
+}
+
+/// Reads what follows `quictun perf`.
+pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault> {
+    let (command, matches) = matches
+        .subcommand()
+        .expect("invariant: clap requires a command");
+    if command == "server" {
+        let given = options::given(matches, flags::SERVER);
+        return server(&Layers::new(flags::SERVER, given, inputs, flags::PREFIX));
+    }
+    let given = options::given(matches, flags::CLIENT);
+    client(&Layers::new(flags::CLIENT, given, inputs, flags::PREFIX))
+}
+
+/// Does it.
+pub fn main(action: Action) -> ExitCode {
+    let outcome = match action {
+        Action::Server(server) => serve(&server),
+        Action::Client(client) => measure(&client),
+    };
+    exit::report(PROGRAM, outcome).into()
+}
+
+const TRANSPORTS: [(&str, Transport); 4] = [
+    ("tcp", Transport::Tcp),
+    ("tls", Transport::Tls),
+    ("quic", Transport::Quic),
+    ("udp", Transport::Udp),
+];
+
+const LOOPS: [(&str, Loop); 4] = [
+    ("sleep-timeout", Loop::SleepTimeout),
+    ("poll-100us", Loop::Poll100us),
+    ("event", Loop::Event),
+    ("event+gso", Loop::EventGso),
+];
+
+fn server(layers: &Layers<'_>) -> Result<Action, Fault> {
+    let given = |name: &str| layers.is_given(name);
+    let listen = layers.value("listen", |text| {
+        address::parse_listen(text, Wildcard::AsWritten)
+    })?;
+    let only = given("transport").then(|| layers.choice("transport", &TRANSPORTS));
+    let event_loop = given("loop").then(|| layers.choice("loop", &LOOPS));
+    Ok(Action::Server(Server {
+        options: ServerOptions {
+            listen,
+            only: only.transpose()?,
+            event_loop: event_loop.transpose()?,
+        },
+        json: layers.text("json").map(PathBuf::from),
+    }))
+}
+
+fn client(layers: &Layers<'_>) -> Result<Action, Fault> {
+    let Some(server) = layers.optional("connect", address::parse_server)? else {
+        let fault = Fault::usage("--connect", "is missing: where is the server?");
+        return Err(fault.next("quictun perf client --connect HOST:7600"));
+    };
+    let transport = layers.choice("transport", &TRANSPORTS)?;
+    let modes = [
+        ("stream", Mode::Stream),
+        ("rr", Mode::Rr),
+        ("crr", Mode::Crr),
+    ];
+    let mode = layers.choice("mode", &modes)?;
+    let event_loop = layers.choice("loop", &LOOPS)?;
+    let (request, response) = layers.value("rr", sizes)?;
+    let stream_rate = mode == Mode::Stream;
+    let offload = |name: &str| {
+        let on = layers.is_given(name).then(|| {
+            let words = [("on", true), ("off", false)];
+            layers.choice(name, &words)
+        });
+        let by_loop = event_loop == Loop::EventGso;
+        on.transpose().map(|on| on.unwrap_or(by_loop))
+    };
+    let plan = Plan {
+        amount: amount(layers)?,
+        warm_up: layers.value("warm-up", time)?,
+        request,
+        response,
+        rate: layers.optional("rate", |text| rate(text, stream_rate))?,
+        flows: layers.number("flows", 1..=u32::MAX)?,
+        connections: layers.number("connections", 1..=u32::MAX)?,
+        reverse: layers.switch("reverse")?,
+        congestion: layers.text("congestion"),
+        mtu: layers.optional("mtu", str::parse)?,
+        event_loop,
+        gso: offload("gso")?,
+        gro: offload("gro")?,
+        ack_every: layers.number("ack-every", 1..=u32::MAX)?,
+        ..Plan::new(transport, mode)
+    };
+    plan.check()
+        .map_err(|why| Fault::usage("command line", why))?;
+    Ok(Action::Client(Box::new(Client {
+        server,
+        plan,
+        json: layers.text("json").map(PathBuf::from),
+    })))
+}
+
+/// Bytes or a count where one is given, else a time.
+fn amount(layers: &Layers<'_>) -> Result<Amount, Fault> {
+    let bytes = layers.optional("bytes", parse_size)?;
+    let count = layers.optional("count", str::parse)?;
+    let given = layers.is_given("duration");
+    match (bytes, count, given) {
+        (Some(bytes), None, false) => Ok(Amount::Bytes(bytes)),
+        (None, Some(count), false) => Ok(Amount::Count(count)),
+        (None, None, _) => layers.value("duration", time).map(Amount::Time),
+        _ => Err(Fault::usage(
+            "command line",
+            "--duration, --bytes and --count exclude each other: give one of them",
+        )),
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let Delay(time) = text.parse().map_err(|why| format!("{why}"))?;
+    Ok(time)
+}
+
+/// `80000,80000`, with units where wanted.
+fn sizes(text: &str) -> Result<(u64, u64), String> {
+    let Some((request, response)) = text.split_once(',') else {
+        return Err(format!("{text:?} is not two sizes: write 1,1 or 80kB,80kB"));
+    };
+    let size = |text: &str| parse_size(text.trim()).map_err(|why| why.to_string());
+    Ok((size(request)?, size(response)?))
+}
+
+/// Bits per second of a stream, else transactions per second.
+fn rate(text: &str, stream: bool) -> Result<u64, String> {
+    if stream {
+        let Rate(bytes) = text.parse().map_err(|why| format!("{why}"))?;
+        return Ok(bytes.saturating_mul(8));
+    }
+    let number = text.trim_end_matches("/s").parse();
+    number.map_err(|_| format!("{text:?} is no rate of transactions: write 1000/s"))
+}
+
+fn serve(server: &Server) -> anyhow::Result<()> {
+    // Before there are other threads, so that all of them leave these alone.
+    let signals = Signals::hold(&[Signal::INT, Signal::TERM]).context("holding signals back")?;
+    let stop = Stop::new().context("making an event")?;
+    let mut notes = match &server.json {
+        Some(path) => {
+            let file = std::fs::File::create(path);
+            Some(file.with_context(|| format!("writing {}", path.display()))?)
+        }
+        None => None,
+    };
+    let raise = stop.clone();
+    std::thread::spawn(move || {
+        while let Ok(None) = signals.wait(FOR_EVER) {}
+        raise.raise();
+    });
+    let mut ready = |address: SocketAddr| exit::say(&format!("listening on {address}"));
+    let mut served = |served: Served| {
+        exit::say(&text::served(&served));
+        if let Some(file) = &mut notes {
+            let note = text::note(&served);
+            if let Err(cause) = writeln!(file, "{note}") {
+                exit::say(&format!("{PROGRAM}: cannot write the JSON file: {cause}"));
+            }
+        }
+    };
+    quictun_perf::server::run(&server.options, &stop, &mut ready, &mut served)?;
+    Ok(())
+}
+
+/// How long a thread waits that has nothing else to do, at a time.
+const FOR_EVER: Duration = Duration::from_hours(1);
+
+fn measure(client: &Client) -> anyhow::Result<()> {
+    let HostPort { host, port, .. } = &client.server;
+    let address = (host.as_str(), *port)
+        .to_socket_addrs()
+        .with_context(|| format!("looking up {host}"))?
+        .next()
+        .with_context(|| format!("{host} has no address"))?;
+    let mut progress = Progress::new(client.plan.mode);
+    let report = quictun_perf::client::run(address, &client.plan, &mut |moment| {
+        progress.note(moment);
+    });
+    let report = report.map_err(told)?;
+    match &client.json {
+        Some(path) if path == Path::new("-") => {
+            exit::print(&format!("{}\n", serde_json::to_string(&report)?))
+        }
+        Some(path) => {
+            std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n")
+                .with_context(|| format!("writing {}", path.display()))?;
+            exit::print(&text::report(&client.plan, &report))
+        }
+        None => exit::print(&text::report(&client.plan, &report)),
+    }
+}
+
+/// With the next step, where there is one.
+fn told(error: PerfError) -> anyhow::Error {
+    match error {
+        PerfError::Connect { address, source } => {
+            let fault = Fault::failure(format!("cannot connect to {address}"), source);
+            fault
+                .next("`quictun perf server` on the other machine, and its port here")
+                .into()
+        }
+        error => error.into(),
+    }
+}
+
+/// A line for every second, where somebody watches.
+struct Progress {
+    mode: Mode,
+    watched: bool,
+    last: Moment,
+}
+
+impl Progress {
+    fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            watched: std::io::stderr().is_terminal(),
+            last: Moment {
+                elapsed: Duration::ZERO,
+                moved: 0,
+            },
+        }
+    }
+
+    fn note(&mut self, moment: Moment) {
+        let passed = moment.elapsed.saturating_sub(self.last.elapsed);
+        if self.watched && passed >= Duration::from_secs(1) {
+            let moved = moment.moved.saturating_sub(self.last.moved);
+            let rate = text::rate(self.mode, moved, passed.as_secs_f64());
+            exit::say(&format!("{:4} s  {rate}", moment.elapsed.as_secs()));
+            self.last = moment;
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! `quictun perf`: what its flags come to, and what it refuses.
+
+use std::time::Duration;
+
+use quictun_cli::exit::Fault;
+use quictun_cli::native::Action;
+use quictun_cli::perf::{Action as PerfAction, Client, Server};
+use quictun_perf::{Amount, Loop, Mode, Plan, Transport};
+
+use crate::world::{World, usage};
+
+fn asked(world: &World, line: &str) -> Result<PerfAction, Fault> {
+    match world.native(line)? {
+        Action::Perf(action) => Ok(*action),
+        other => panic!("{line}: no measurement: {other:?}"),
+    }
+}
+
+fn client(line: &str) -> Client {
+    let line = format!("perf client --connect host:7600 {line}");
+    match asked(&World::default(), &line) {
+        Ok(PerfAction::Client(client)) => *client,
+        other => panic!("{line}: not a client: {other:?}"),
+    }
+}
+
+fn server(world: &World, line: &str) -> Server {
+    match asked(world, line) {
+        Ok(PerfAction::Server(server)) => server,
+        other => panic!("{line}: not a server: {other:?}"),
+    }
+}
+
+#[test]
+fn without_flags_it_is_a_stream_over_tcp_for_five_seconds() {
+    let client = client("");
+    assert_eq!(client.plan, Plan::new(Transport::Tcp, Mode::Stream));
+    assert_eq!(
+        (client.server.host.as_str(), client.server.port),
+        ("host", 7600)
+    );
+    assert_eq!(client.json, None);
+    let server = server(&World::default(), "perf server");
+    assert_eq!(server.options.listen.to_string(), "[::]:7600");
+    assert_eq!(
+        (server.options.only, server.options.event_loop),
+        (None, None)
+    );
+}
+
+#[test]
+fn flags_make_the_plan() {
+    let plan = |line| client(line).plan;
+    let rr = plan(
+        "--transport tls --mode rr --rr 80kB,100 --rate 1000/s --flows 4 --duration 250ms --warm-up 0",
+    );
+    assert_eq!((rr.transport, rr.mode), (Transport::Tls, Mode::Rr));
+    assert_eq!((rr.request, rr.response), (80_000, 100));
+    assert_eq!((rr.rate, rr.flows), (Some(1000), 4));
+    assert_eq!(rr.amount, Amount::Time(Duration::from_millis(250)));
+    assert_eq!(rr.warm_up, Duration::ZERO);
+    assert_eq!(plan("--bytes 100MB").amount, Amount::Bytes(100_000_000));
+    assert_eq!(plan("--mode crr --count 7").amount, Amount::Count(7));
+    assert_eq!(
+        plan("--transport udp --rate 100mbit").rate,
+        Some(100_000_000)
+    );
+    let levers = plan("--transport quic --congestion newreno --mtu 1500 --ack-every 2 --reverse");
+    assert_eq!(levers.congestion.as_deref(), Some("newreno"));
+    assert_eq!(
+        (levers.mtu, levers.ack_every, levers.reverse),
+        (Some(1500), 2, true)
+    );
+    let world = World::default().env("QUICTUN_PERF_LOOP", "event");
+    let server = server(&world, "perf server --transport quic --listen 127.0.0.1:0");
+    assert_eq!(server.options.event_loop, Some(Loop::Event));
+    assert_eq!(server.options.only, Some(Transport::Quic));
+}
+
+#[test]
+fn the_loop_decides_on_offload_where_nobody_else_does() {
+    for (line, event_loop, gso, gro) in [
+        ("", Loop::EventGso, true, true),
+        ("--loop event", Loop::Event, false, false),
+        ("--loop poll-100us", Loop::Poll100us, false, false),
+        ("--loop sleep-timeout", Loop::SleepTimeout, false, false),
+        ("--loop event --gro on", Loop::Event, false, true),
+        ("--gso off", Loop::EventGso, false, true),
+    ] {
+        let plan = client(line).plan;
+        assert_eq!(
+            (plan.event_loop, plan.gso, plan.gro),
+            (event_loop, gso, gro),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_remedy() {
+    let world = World::default();
+    for (line, expected) in [
+        (
+            "",
+            "--connect: is missing: where is the server? | quictun perf client --connect HOST:7600",
+        ),
+        (
+            "--connect h:1 --bytes 1 --count 1",
+            "command line: --duration, --bytes and --count exclude each other: give one of them",
+        ),
+        (
+            "--connect h:1 --transport udp",
+            "command line: --transport udp --mode stream needs a --rate, as in --rate 100mbit",
+        ),
+        (
+            "--connect h:1 --rr 5",
+            "--rr: \"5\" is not two sizes: write 1,1 or 80kB,80kB",
+        ),
+        (
+            "--connect h:1 --mode rr --rate 5mbit",
+            "--rate: \"5mbit\" is no rate of transactions: write 1000/s",
+        ),
+        (
+            "--connect h:1 --transport sctp",
+            "--transport: unknown value \"sctp\": choose tcp, tls, quic or udp",
+        ),
+        (
+            "--connect h:1 --flows 2000",
+            "command line: flows times connections is 1 to 1024: change --flows or --connections",
+        ),
+    ] {
+        let line = format!("perf client {line}");
+        usage(asked(&world, &line), expected, &line);
+    }
+}

@@ -1,0 +1,353 @@
+//! `quictun perf`: bytes and counts of every transport and mode, and that what is wrong is noticed.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_e2e::binaries;
+use quictun_e2e::isolation::isolated;
+use quictun_e2e::program::{self, Program};
+use rustix::process::Signal;
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn perf(arguments: &[&str]) -> Result<Command> {
+    let mut command = program::command(binaries::path("quictun")?);
+    command.arg("perf").args(arguments);
+    Ok(command)
+}
+
+fn server(arguments: &[&str]) -> Result<(Program, String)> {
+    let arguments = [&["server", "--listen", "127.0.0.1:0"], arguments].concat();
+    let mut server = Program::start("perf-server", &mut perf(&arguments)?)?;
+    let line = server.wait_for("listening on ", SOON)?;
+    let (_, address) = line.split_once("listening on ").context("an address")?;
+    Ok((server, address.trim().to_owned()))
+}
+
+/// Runs a client whose flags are `words`, separated by spaces.
+fn client(address: &str, words: &str) -> Result<Output> {
+    let fixed = ["client", "--connect", address, "--json", "-"];
+    let words: Vec<&str> = words.split_whitespace().collect();
+    Ok(perf(&[&fixed[..], &words].concat())?.output()?)
+}
+
+fn report(address: &str, words: &str) -> Result<Value> {
+    let output = client(address, words)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{words}: {said}");
+    serde_json::from_slice(&output.stdout).with_context(|| words.to_owned())
+}
+
+fn number(report: &Value, path: &str) -> Result<u64> {
+    let value = report.pointer(path).and_then(Value::as_u64);
+    value.with_context(|| format!("no number {path} in {report}"))
+}
+
+fn end(mut server: Program) -> Result<()> {
+    server.signal(Signal::TERM)?;
+    let status = server.wait_end(SOON)?;
+    ensure!(status.success(), "the server ended with {status}");
+    server.hush();
+    Ok(())
+}
+
+#[test]
+fn streams_of_a_number_of_bytes_arrive_whole_over_every_transport() -> Result<()> {
+    isolated(|| {
+        let (server, address) = server(&[])?;
+        let shapes = ["", "--flows 3", "--connections 2 --flows 2"];
+        for (transport, shapes, bytes) in [
+            ("tcp", &shapes[..], 3_000_001),
+            ("tls", &shapes, 3_000_001),
+            ("quic", &shapes, 3_000_001),
+            // No more than waits in any socket for a receiver that does not come to it.
+            ("udp --rate 1gbit --mtu 1500", &shapes[..1], 100_001),
+        ] {
+            for shape in shapes {
+                for way in ["", "--reverse"] {
+                    let words = format!("--transport {transport} {way} {shape} --bytes {bytes}");
+                    whole(&report(&address, &words)?, bytes).context(words)?;
+                }
+            }
+        }
+        end(server)
+    })
+}
+
+/// So many bytes went and came, at some cost.
+fn whole(report: &Value, bytes: u64) -> Result<()> {
+    ensure!(report["verified"] == true, "{report}");
+    ensure!(number(report, "/sender/bytes")? == bytes, "{report}");
+    ensure!(number(report, "/receiver/bytes")? == bytes, "{report}");
+    ensure!(number(report, "/total_us")? > 0, "{report}");
+    ensure!(number(report, "/path/sent_packets")? > 0, "{report}");
+    for end in ["client", "server"] {
+        let ns = number(report, &format!("/cpu/{end}/0/ns"))?;
+        ensure!(ns > 0, "{report}");
+    }
+    ensure!(report["transactions"].is_null(), "{report}");
+    Ok(())
+}
+
+#[test]
+fn a_stream_for_a_time_counts_what_comes_after_the_warm_up() -> Result<()> {
+    isolated(|| {
+        let (server, address) = server(&[])?;
+        for transport in ["tcp", "tls", "quic", "udp --rate 50mbit --mtu 1500"] {
+            for way in ["", "--reverse"] {
+                let words =
+                    format!("--transport {transport} {way} --duration 600ms --warm-up 300ms");
+                let report = report(&address, &words)?;
+                ensure!(report["receiver"]["seconds"] == 0.6, "{words}: {report}");
+                let series = report["intervals"].as_array().context("a series")?;
+                let bytes = series.iter().filter_map(|each| each["bit_per_s"].as_u64());
+                let bytes: Vec<u64> = bytes.map(|rate| rate / 80).collect();
+                ensure!(bytes.len() == 9 && bytes[0] > 0, "{words}: {report}");
+                let counted = number(&report, "/receiver/bytes")?;
+                let after: u64 = bytes[3..].iter().sum();
+                ensure!(counted > 0 && counted == after, "{words}: {report}");
+                if transport.starts_with("udp") {
+                    // A sender that goes on for ever after its time would send six times as much.
+                    let sent = number(&report, "/path/sent_packets")? * 1500 * 8;
+                    ensure!(sent < 3 * 50_000_000, "{words}: {report}");
+                }
+            }
+        }
+        end(server)
+    })
+}
+
+#[test]
+fn transactions_are_counted_over_every_transport() -> Result<()> {
+    isolated(|| {
+        let (server, address) = server(&[])?;
+        for (words, count) in [
+            ("--transport tcp --mode rr --count 500 --rr 1000,70000", 500),
+            ("--transport tls --mode rr --count 500 --rr 1000,70000", 500),
+            (
+                "--transport quic --mode rr --count 500 --rr 1000,70000",
+                500,
+            ),
+            ("--transport udp --mode rr --count 500 --rr 1000,1200", 500),
+            ("--transport tcp --mode rr --count 301 --flows 4", 301),
+            (
+                "--transport quic --mode rr --count 301 --flows 4 --connections 2",
+                301,
+            ),
+            ("--transport tcp --mode crr --count 41 --flows 2", 41),
+            ("--transport tls --mode crr --count 11 --flows 2", 11),
+            ("--transport quic --mode crr --count 11 --flows 2", 11),
+            ("--transport tcp --mode rr --count 100 --rate 2000/s", 100),
+            ("--transport quic --mode rr --count 100 --rate 2000/s", 100),
+        ] {
+            let report = report(&address, words)?;
+            ensure!(report["verified"] == true, "{words}: {report}");
+            ensure!(
+                number(&report, "/transactions")? == count,
+                "{words}: {report}"
+            );
+            ensure!(
+                number(&report, "/latency_us/count")? == count,
+                "{words}: {report}"
+            );
+            let first = number(&report, "/first_us")?;
+            ensure!(first <= number(&report, "/total_us")?, "{words}: {report}");
+            ensure!(report["receiver"].is_null(), "{words}: {report}");
+            ensure!(report["latency_us"]["p99_9"].is_null(), "{words}: {report}");
+        }
+        end(server)
+    })
+}
+
+#[test]
+fn every_loop_and_lever_of_quic_carries_the_bytes() -> Result<()> {
+    isolated(|| {
+        let (server, address) = server(&[])?;
+        for (levers, single) in [
+            ("--loop poll-100us", true),
+            ("--loop event", true),
+            ("--loop event+gso --mtu 1500", false),
+            ("--loop event --mtu 1500 --gso on --gro on", false),
+            ("--gso off --mtu 1500", true),
+            ("--gro off --mtu 1500", false),
+            ("--ack-every 2", false),
+            ("--congestion newreno", false),
+            ("--congestion fixed:500mbit", false),
+        ] {
+            let words = format!("--transport quic --bytes 2MB {levers}");
+            let report = report(&address, &words)?;
+            ensure!(
+                number(&report, "/receiver/bytes")? == 2_000_000,
+                "{words}: {report}"
+            );
+            let batch = report["path"]["gso_segments_per_send"].as_f64();
+            let batch = batch.context("a batch")?;
+            ensure!(!single || batch <= 1.0, "{words}: {report}");
+            if levers.contains("--mtu 1500") {
+                ensure!(single || batch > 1.0, "{words}: {report}");
+                ensure!(number(&report, "/path/mtu")? <= 1500, "{words}: {report}");
+            }
+            let congestion = levers.strip_prefix("--congestion ").unwrap_or("auto");
+            ensure!(report["congestion"] == congestion, "{words}: {report}");
+        }
+        // A loop that sleeps through its packets: little, but whole.
+        let words = "--transport quic --mode rr --count 2 --loop sleep-timeout";
+        let slow = report(&address, words)?;
+        ensure!(number(&slow, "/transactions")? == 2, "{slow}");
+        end(server)
+    })
+}
+
+/// Passes bytes on, and changes one of those that data connections carry to the server.
+fn tamper(listener: &TcpListener, server: SocketAddr) {
+    const AT: usize = 100_000;
+    for near in listener.incoming().map_while(Result::ok) {
+        let pass = move || -> std::io::Result<()> {
+            let far = TcpStream::connect(server)?;
+            let (mut back_from, mut back_to) = (far.try_clone()?, near.try_clone()?);
+            let back = std::thread::spawn(move || {
+                // Either end may have enough.
+                if std::io::copy(&mut back_from, &mut back_to).is_ok() {
+                    drop(back_to.shutdown(Shutdown::Write));
+                }
+            });
+            let (mut near, mut far) = (near, far);
+            let mut buffer = [0; 16 * 1024];
+            let (mut passed, mut data) = (0, false);
+            loop {
+                let read = near.read(&mut buffer)?;
+                if read == 0 {
+                    break far.shutdown(Shutdown::Write)?;
+                }
+                data |= passed == 0 && buffer.starts_with(b"QTPERF1D");
+                if data && (passed..passed + read).contains(&AT) {
+                    buffer[AT - passed] ^= 1;
+                }
+                passed += read;
+                far.write_all(&buffer[..read])?;
+            }
+            back.join().ok();
+            Ok(())
+        };
+        std::thread::spawn(pass);
+    }
+}
+
+#[test]
+fn one_wrong_bit_on_the_way_is_noticed() -> Result<()> {
+    isolated(|| {
+        let (server, address) = server(&[])?;
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let proxy = listener.local_addr()?.to_string();
+        let target = address.parse()?;
+        std::thread::spawn(move || tamper(&listener, target));
+        let short = report(&proxy, "--bytes 50kB")?;
+        ensure!(
+            short["verified"] == true,
+            "nothing was changed yet: {short}"
+        );
+        let output = client(&proxy, "--bytes 1MB")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1), "{}: {said}", output.status);
+        // What the connection begins with is not payload.
+        ensure!(
+            said.contains("payload was corrupted: byte 99980 "),
+            "{said}"
+        );
+        ensure!(output.stdout.is_empty(), "a result that does not count");
+        // TLS notices by itself.
+        let output = client(&proxy, "--transport tls --bytes 1MB")?;
+        ensure!(
+            output.status.success(),
+            "only plain data connections are changed"
+        );
+        end(server)
+    })
+}
+
+#[test]
+fn what_cannot_be_measured_is_told_in_one_message() -> Result<()> {
+    isolated(|| {
+        let (server, address) = server(&["--transport", "tcp"])?;
+        let closed = {
+            let listener = TcpListener::bind("127.0.0.1:0")?;
+            listener.local_addr()?.to_string()
+        };
+        let other = TcpListener::bind("127.0.0.1:0")?;
+        let stranger = other.local_addr()?.to_string();
+        let strange = std::thread::spawn(move || -> std::io::Result<()> {
+            let (mut socket, _) = other.accept()?;
+            socket.write_all(b"SSH-2.0-other\r\n")
+        });
+        for (address, words, message) in [
+            (&closed, "", "Connection refused"),
+            (&stranger, "", "is no `quictun perf server`"),
+            (&address, "--transport quic", "started with --transport tcp"),
+            (
+                &address,
+                "--congestion nosuch",
+                "congestion control \"nosuch\"",
+            ),
+            (
+                &address,
+                "--congestion nosuch --reverse",
+                "congestion control \"nosuch\"",
+            ),
+        ] {
+            let output = client(address, words)?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(
+                output.status.code() == Some(1),
+                "{words}: {}: {said}",
+                output.status
+            );
+            ensure!(said.contains(message), "{words}: {said}");
+            ensure!(said.lines().count() <= 2, "{words}: {said}");
+        }
+        strange.join().expect("no panic")?;
+        let fine = report(&address, "--bytes 1kB")?;
+        ensure!(fine["verified"] == true, "the server goes on: {fine}");
+        end(server)
+    })
+}
+
+#[test]
+fn of_two_clients_at_once_one_is_told_to_wait_and_the_other_is_not_disturbed() -> Result<()> {
+    isolated(|| {
+        let (server, address) = server(&[])?;
+        for transport in ["tcp", "tls", "quic"] {
+            // Until they have met: either may be done before the other begins.
+            while !meet(&address, transport)? {}
+        }
+        end(server)
+    })
+}
+
+/// Runs two clients; whether one of them found the other there.
+fn meet(address: &str, transport: &str) -> Result<bool> {
+    let start = || {
+        let words = ["client", "--connect", address, "--transport", transport];
+        let mut command = perf(&words)?;
+        command.args(["--duration", "1s", "--warm-up", "1s", "--json", "-"]);
+        Program::start("perf-client", &mut command)
+    };
+    let (mut refused, mut done) = (0, 0);
+    for mut client in [start()?, start()?] {
+        let status = client.wait_end(SOON)?;
+        if status.success() {
+            ensure!(client.has_said("\"verified\":true"), "{:?}", client.lines());
+            done += 1;
+        } else {
+            let busy = client.has_said("busy with another measurement");
+            ensure!(busy, "{transport}: {:?}", client.lines());
+            refused += 1;
+        }
+        client.hush();
+    }
+    ensure!(done > 0, "{transport}: both were refused");
+    Ok(refused == 1)
+}
