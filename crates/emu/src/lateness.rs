@@ -48,6 +48,13 @@ impl Lateness {
         self.max
     }
 
+    /// Share of the frames that were later than `limit`, give or take those of the bucket that it falls into.
+    pub fn share_beyond(&self, limit: Duration) -> f64 {
+        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let beyond: u64 = self.buckets.iter().skip(bucket(nanos) + 1).sum();
+        crate::interval::to_f64(beyond) / crate::interval::to_f64(self.count.max(1))
+    }
+
     /// The most.
     pub fn max(&self) -> Duration {
         self.max
@@ -90,6 +97,10 @@ mod tests {
             assert!(exact <= found && found <= exact * 9 / 8, "{q}: {found:?}");
         }
         assert_eq!(lateness.max(), Duration::from_millis(1));
+        let half = lateness.share_beyond(Duration::from_micros(500));
+        assert!((0.43..=0.5).contains(&half), "{half}");
+        assert!(lateness.share_beyond(Duration::from_millis(2)).abs() < f64::EPSILON);
+        assert!(Lateness::default().share_beyond(Duration::ZERO).abs() < f64::EPSILON);
     }
 
     #[test]
