@@ -1,0 +1,124 @@
+//! Whether a cell counts: what its link and its machine did, set against what crossed it.
+//!
+//! Everybody shares the processors of one machine, and the machine may be taken away for a while. What matters is not
+//! the longest pause but how many packets met one that is long for their way: a rate hardly feels that two packets in
+//! a hundred were late by a quarter of a round trip, a percentile of latency does.
+
+use std::time::Duration;
+
+use crate::record::LinkAccount;
+use crate::scenario::{Emulated, Mode};
+
+/// Of a round trip, what is late enough to matter.
+const LATE_ROUND_TRIP: u32 = 4;
+
+/// Lateness that never matters: ten times what a machine that is not busy needs to wake a thread, and what the kernel
+/// itself puts on top of the shortest round trips that are emulated.
+const LATE_LEAST: Duration = Duration::from_micros(500);
+
+/// Share of frames that may be late: a rate is an average over all of them.
+const LATE_SHARE_STREAM: f64 = 0.05;
+
+/// The same where latencies are measured: percentiles up to p99 are then the link's.
+const LATE_SHARE_REQUESTS: f64 = 0.01;
+
+/// Share of all processors' time whose theft spoils whatever was measured.
+const STOLEN: f64 = 0.10;
+
+/// The same that is worth a remark.
+const STOLEN_REMARK: f64 = 0.01;
+
+/// What is to be said of a cell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Why it does not count; nothing: it does.
+    pub against: Vec<String>,
+    /// What is odd, though it counts.
+    pub remarks: Vec<String>,
+}
+
+/// How late a frame of this link must be to matter.
+pub fn late_limit(link: &Emulated) -> Duration {
+    (2 * link.way.delay / LATE_ROUND_TRIP).max(LATE_LEAST)
+}
+
+/// Judges a cell by its link, if it had one, and by the share of all processors that was stolen meanwhile.
+pub fn judge(link: Option<&LinkAccount>, mode: Mode, stolen: f64) -> Judgement {
+    let mut judgement = Judgement::default();
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    if let Some(link) = link {
+        judgement.against.extend(link.faults.iter().cloned());
+        let most = match mode {
+            Mode::Stream => LATE_SHARE_STREAM,
+            Mode::Rr | Mode::Crr => LATE_SHARE_REQUESTS,
+        };
+        for (name, way) in [("up", &link.up), ("down", &link.down)] {
+            if way.late_share > most {
+                judgement.against.push(format!(
+                    "{} of the packets were late by more than {:.0} us ({name})",
+                    percent(way.late_share),
+                    way.late_limit_us
+                ));
+            }
+        }
+    }
+    let theft = format!("{} of the processors' time was stolen", percent(stolen));
+    if stolen > STOLEN {
+        judgement.against.push(theft);
+    } else if stolen > STOLEN_REMARK {
+        judgement.remarks.push(theft);
+    }
+    judgement
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scenario;
+    use crate::record::tests::account;
+    use crate::scenario::Link;
+
+    #[test]
+    fn what_is_late_depends_on_the_round_trip() {
+        for (delay, limit_us) in [("0ms", 500), ("0.5ms", 500), ("25ms", 12_500)] {
+            let text = format!(
+                "name = \"a\"\ntitle = \"t\"\nlink.delay = \"{delay}\"\nworkload.duration = \"1s\"\n\
+                 [[arm]]\nid = \"a\"\nkind = \"tcp\"\n"
+            );
+            let scenario = Scenario::parse(&text).expect("a scenario");
+            let Link::Emulated(link) = &scenario.setup(0, 0, false).link else {
+                panic!("no link");
+            };
+            assert_eq!(late_limit(link), Duration::from_micros(limit_us), "{delay}");
+        }
+    }
+
+    #[test]
+    fn rates_bear_more_lateness_than_latencies() {
+        let mut link = account();
+        link.down.late_share = 0.02;
+        assert_eq!(judge(Some(&link), Mode::Stream, 0.0), Judgement::default());
+        let judgement = judge(Some(&link), Mode::Rr, 0.0);
+        assert_eq!(
+            judgement.against,
+            ["2.0 % of the packets were late by more than 500 us (down)"]
+        );
+        link.up.late_share = 0.06;
+        let judgement = judge(Some(&link), Mode::Stream, 0.0);
+        assert!(judgement.against[0].contains("(up)"), "{judgement:?}");
+    }
+
+    #[test]
+    fn faults_of_the_link_and_much_theft_count_against_a_cell() {
+        let mut link = account();
+        link.faults = vec!["3 dropped".to_owned()];
+        assert_eq!(judge(Some(&link), Mode::Stream, 0.0).against, ["3 dropped"]);
+        let judgement = judge(None, Mode::Stream, 0.2);
+        assert_eq!(
+            judgement.against,
+            ["20.0 % of the processors' time was stolen"]
+        );
+        let judgement = judge(None, Mode::Stream, 0.05);
+        assert!(judgement.against.is_empty() && judgement.remarks.len() == 1);
+    }
+}

@@ -1,0 +1,364 @@
+//! What was measured, as `run.json` keeps it: raw, with all that is needed to show it again.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::Selection;
+use crate::{Refused, Scenario};
+
+/// Of the format; its number rises when a key changes its meaning.
+pub const SCHEMA: &str = "lab/1";
+
+/// A run of a scenario.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The scenario's text, whole.
+    pub scenario: String,
+    /// What was asked for.
+    pub asked: Asked,
+    /// The command line that repeats it.
+    pub command: String,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// How many cells there were to be.
+    pub planned: usize,
+    /// Why it ended early, if it did.
+    pub ended_early: Option<String>,
+    /// What one should know before believing it.
+    pub warnings: Vec<String>,
+    /// The machine.
+    pub environment: BTreeMap<String, String>,
+    /// In the order of time.
+    pub cells: Vec<Cell>,
+}
+
+/// What was asked for besides the scenario.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Arms and cases; none: all.
+    pub only: Vec<String>,
+    /// Blocks.
+    pub reps: u32,
+    /// In a hurry.
+    pub quick: bool,
+    /// What order and accidents follow from.
+    pub seed: u64,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Its case.
+    pub case: String,
+    /// Its arm.
+    pub arm: String,
+    /// Its block, from 1.
+    pub block: u32,
+    /// What accidents followed from.
+    pub seed: u64,
+    /// When it began, seconds from the run's begin.
+    pub at_s: f64,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Whether it counts.
+    pub valid: bool,
+    /// Why it does not, or what is odd about it.
+    pub flags: Vec<String>,
+    /// The machine is why it does not: the same was measured again, if time permitted.
+    pub noise: bool,
+    /// Figures, by [`crate::Metric::id`].
+    pub metrics: BTreeMap<String, f64>,
+    /// What the receiver got, over time: seconds and bit/s.
+    pub series: Vec<(f64, f64)>,
+    /// What the arm's programs took.
+    pub processes: Vec<Process>,
+    /// What the link did; `None` on the loopback device.
+    pub link: Option<LinkAccount>,
+    /// Share of all processors that was stolen by other machines.
+    pub steal: f64,
+    /// Share of all processors that did nothing.
+    pub idle: f64,
+}
+
+/// A program's share of the processors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// What it is to the arm.
+    pub role: String,
+    /// Threads of one name together.
+    pub thread: String,
+    /// Processor time in the time that counts, seconds.
+    pub cpu_s: f64,
+    /// That time, seconds.
+    pub seconds: f64,
+}
+
+/// What an emulator says of its link.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkAccount {
+    /// What it fell short in, save lateness: that depends on what crossed it.
+    pub faults: Vec<String>,
+    /// From near to far.
+    pub up: WayAccount,
+    /// And back.
+    pub down: WayAccount,
+}
+
+/// The same for one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WayAccount {
+    /// Packets that came.
+    pub packets: u64,
+    /// Packets in a frame, on average: 1 where nothing is offloaded.
+    pub packets_per_frame: f64,
+    /// Share to be lost, where that is one number.
+    pub loss_asked: Option<f64>,
+    /// Share that was.
+    pub loss: f64,
+    /// Dropped for want of room in the queue.
+    pub queue_drops: u64,
+    /// Dropped by accident: the machine's fault.
+    pub unintended_drops: u64,
+    /// 99 of 100 frames left no later than this after they were due.
+    pub late_p99_us: f64,
+    /// What is late enough to matter.
+    pub late_limit_us: f64,
+    /// Share of frames that were later than that.
+    pub late_share: f64,
+    /// Share of a processor that the emulation of this direction took.
+    pub busy: f64,
+}
+
+/// A file that is no run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Not JSON, or not of this shape.
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    /// Of another version.
+    #[error("its schema is {0:?}, and this program reads {SCHEMA:?}")]
+    Schema(String),
+    /// Its scenario is none.
+    #[error("its scenario: {0}")]
+    Scenario(#[from] Refused),
+}
+
+impl Run {
+    /// Reads `run.json`, and the scenario in it.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`].
+    pub fn from_json(text: &str) -> Result<(Self, Scenario), RunError> {
+        #[derive(Deserialize)]
+        struct Schema {
+            schema: String,
+        }
+        let Schema { schema } = serde_json::from_str(text)?;
+        if schema != SCHEMA {
+            return Err(RunError::Schema(schema));
+        }
+        let run: Self = serde_json::from_str(text)?;
+        let scenario = Scenario::parse(&run.scenario)?;
+        Ok((run, scenario))
+    }
+
+    /// The text of `run.json`.
+    ///
+    /// # Errors
+    ///
+    /// serde's; numbers and texts give no cause for any.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+
+    /// What was measured of an arm under a case, in the order of blocks: all that counts.
+    pub fn valid<'a>(&'a self, case: &'a str, arm: &'a str) -> impl Iterator<Item = &'a Cell> {
+        let here = move |cell: &&Cell| cell.valid && cell.case == case && cell.arm == arm;
+        self.cells.iter().filter(here)
+    }
+
+    /// Case, arm and block of what was measured, and whether an attempt counts.
+    pub fn outcomes(&self) -> BTreeMap<(&str, &str, u32), bool> {
+        let mut all = BTreeMap::new();
+        for cell in &self.cells {
+            *all.entry((&*cell.case, &*cell.arm, cell.block))
+                .or_insert(false) |= cell.valid;
+        }
+        all
+    }
+
+    /// A metric of these, where it was measured.
+    pub fn values(&self, case: &str, arm: &str, metric: &str) -> Vec<f64> {
+        self.valid(case, arm)
+            .filter_map(|cell| cell.metrics.get(metric).copied())
+            .collect()
+    }
+
+    /// A metric of two arms under a case, from the same blocks.
+    pub fn pairs(&self, case: &str, [a, b]: [&str; 2], metric: &str) -> Vec<(f64, f64)> {
+        let value = |cell: &Cell| cell.metrics.get(metric).copied();
+        self.valid(case, a)
+            .filter_map(|first| {
+                let second = self.valid(case, b).find(|cell| cell.block == first.block)?;
+                Some((value(first)?, value(second)?))
+            })
+            .collect()
+    }
+}
+
+impl Asked {
+    /// As it was asked for.
+    pub fn new(selection: &Selection, reps: u32, seed: u64) -> Self {
+        Self {
+            only: selection.only.clone(),
+            reps,
+            quick: selection.quick,
+            seed,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A run with two arms under two cases, in seven blocks; `second` is so many times as fast.
+    pub(crate) fn run(second: f64) -> Run {
+        let mut cells = Vec::new();
+        for block in 1..=7_u32 {
+            for (case, rate) in [("loss=0%", 500.0), ("loss=1%", 50.0)] {
+                for (arm, factor) in [("first", 1.0), ("second", second)] {
+                    let rate = rate * factor * (1.0 + f64::from(block) / 1000.0);
+                    let metrics = [
+                        ("receiver_mbit_per_s", rate),
+                        ("cpu_s_per_gb", 2.0 / factor),
+                    ];
+                    cells.push(Cell {
+                        case: case.to_owned(),
+                        arm: arm.to_owned(),
+                        block,
+                        valid: true,
+                        metrics: metrics.map(|(id, value)| (id.to_owned(), value)).into(),
+                        link: Some(account()),
+                        seconds: 1.0,
+                        idle: 0.5,
+                        ..Cell::default()
+                    });
+                }
+            }
+        }
+        Run {
+            schema: SCHEMA.to_owned(),
+            scenario: TEXT.to_owned(),
+            asked: Asked {
+                reps: 7,
+                seed: 1,
+                ..Asked::default()
+            },
+            command: "quictun lab run small --seed 1".to_owned(),
+            started: "2026-01-01T00:00:00Z".to_owned(),
+            seconds: 28.0,
+            planned: cells.len(),
+            ended_early: None,
+            warnings: Vec::new(),
+            environment: [("kernel".to_owned(), "6.1 <x>".to_owned())].into(),
+            cells,
+        }
+    }
+
+    pub(crate) fn account() -> LinkAccount {
+        let way = WayAccount {
+            packets: 1000,
+            packets_per_frame: 10.0,
+            loss_asked: Some(0.01),
+            loss: 0.011,
+            queue_drops: 3,
+            unintended_drops: 0,
+            late_p99_us: 60.0,
+            late_limit_us: 500.0,
+            late_share: 0.001,
+            busy: 0.2,
+        };
+        LinkAccount {
+            faults: Vec::new(),
+            up: way,
+            down: way,
+        }
+    }
+
+    pub(crate) const TEXT: &str = r#"
+name = "small"
+title = "Two arms"
+source = "a document"
+about = "Why & how."
+link.rate = "600mbit"
+workload.duration = "1s"
+sweep.loss = ["0%", "1%"]
+[[arm]]
+id = "first"
+kind = "tcp"
+[[arm]]
+id = "second"
+kind = "tunnel"
+[[table]]
+title = "Bandwidth"
+row = "loss"
+columns = ["receiver_mbit_per_s", "cpu_s_per_gb"]
+[[table]]
+title = "Side by side"
+shape = "arms"
+row = "loss"
+columns = ["receiver_mbit_per_s"]
+[[compare]]
+a = "second"
+b = "first"
+metric = "receiver_mbit_per_s"
+[[assert]]
+arm = "second"
+over = "first"
+metric = "receiver_mbit_per_s"
+at_least = 0.97
+[[published]]
+case = "loss=1%"
+arm = "first"
+values = { receiver_mbit_per_s = 60.3 }
+"#;
+
+    #[test]
+    fn what_is_written_is_read_and_another_schema_is_refused() {
+        let run = run(1.5);
+        let text = run.to_json().expect("JSON");
+        let (read, scenario) = Run::from_json(&text).expect("a run");
+        assert_eq!(read, run);
+        assert_eq!(scenario.name, "small");
+        let other = text.replace("lab/1", "lab/2");
+        let error = Run::from_json(&other).expect_err("another schema");
+        assert!(error.to_string().contains("lab/2"), "{error}");
+        Run::from_json("{").expect_err("no JSON");
+    }
+
+    #[test]
+    fn pairs_are_of_one_block_and_what_does_not_count_is_left_out() {
+        let mut run = run(2.0);
+        let bad = run
+            .cells
+            .iter_mut()
+            .find(|cell| cell.block == 3 && cell.arm == "second" && cell.case == "loss=0%");
+        bad.expect("it is there").valid = false;
+        let pairs = run.pairs("loss=0%", ["second", "first"], "receiver_mbit_per_s");
+        assert_eq!(pairs.len(), 6);
+        assert!(pairs.iter().all(|(a, b)| (a / b - 2.0).abs() < 1e-9));
+        assert_eq!(
+            run.values("loss=0%", "first", "receiver_mbit_per_s").len(),
+            7
+        );
+        assert!(run.values("loss=0%", "first", "rtt_us").is_empty());
+    }
+}

@@ -1,0 +1,126 @@
+//! What was found, for people.
+//!
+//! [`markdown`] and [`html`] show the same things in the same order: verdict, tables with published figures beside
+//! ours, plots (HTML), how far to trust it, the machine, and the command that repeats it.
+
+use std::fmt::{Arguments, Write as _};
+
+mod chart;
+mod html;
+mod markdown;
+mod validity;
+
+pub use html::html;
+pub use markdown::{markdown, text};
+
+use crate::findings::{Figure, Findings, TableCell, shown};
+
+/// Appends to a text.
+pub(crate) fn put(text: &mut String, part: Arguments<'_>) {
+    text.write_fmt(part)
+        .expect("invariant: a String takes everything");
+}
+
+/// The lines of the verdict: what the comparisons say, what was asserted, what counts.
+fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
+    let mut lines: Vec<(Tone, String)> = findings
+        .verdicts()
+        .into_iter()
+        .map(|line| (Tone::Plain, line))
+        .collect();
+    let asserted = findings.asserted.len();
+    let broken: Vec<_> = findings.asserted.iter().filter(|one| !one.holds).collect();
+    if asserted > 0 {
+        let held = asserted - broken.len();
+        let tone = if broken.is_empty() {
+            Tone::Good
+        } else {
+            Tone::Bad
+        };
+        lines.push((tone, format!("{held} of {asserted} assertions hold")));
+    }
+    for one in broken {
+        let found = one.found.map_or("nothing".to_owned(), shown);
+        lines.push((
+            Tone::Bad,
+            format!("does not hold: {}; found {found}", one.what),
+        ));
+    }
+    let (valid, invalid) = findings.validity();
+    let cells = valid + invalid;
+    let tone = if invalid == 0 && cells > 0 {
+        Tone::Good
+    } else {
+        Tone::Bad
+    };
+    lines.push((tone, format!("{valid} of {cells} cells count")));
+    if let Some(why) = &findings.run.ended_early {
+        let planned = findings.run.planned;
+        lines.push((
+            Tone::Bad,
+            format!("partial: {cells} of {planned} cells, {why}"),
+        ));
+    }
+    for warning in &findings.run.warnings {
+        lines.push((Tone::Bad, warning.clone()));
+    }
+    lines
+}
+
+/// How a line is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tone {
+    Plain,
+    Good,
+    Bad,
+}
+
+/// `561 [540, 575]`.
+fn ours(cell: &TableCell) -> String {
+    cell.ours
+        .as_ref()
+        .map_or("no run counts".to_owned(), with_interval)
+}
+
+fn with_interval(figure: &Figure) -> String {
+    let middle = shown(figure.median);
+    if figure.runs == 1 {
+        return middle;
+    }
+    let (low, high) = (shown(figure.interval.low), shown(figure.interval.high));
+    format!("{middle} [{low}, {high}]")
+}
+
+/// `562, x1.07`: what was published, and ours as a multiple of it.
+fn beside(cell: &TableCell) -> Option<String> {
+    let published = cell.published?;
+    let ratio = cell
+        .ours
+        .as_ref()
+        .filter(|_| published > 0.0)
+        .map(|ours| format!(", x{}", shown(ours.median / published)));
+    Some(shown(published) + &ratio.unwrap_or_default())
+}
+
+/// How the figures of a table are to be read; published ones stand at `place`.
+fn legend(findings: &Findings<'_>, place: &str) -> String {
+    let runs = findings.run.asked.reps;
+    let level = match runs {
+        0..6 => {
+            let level = 100.0 * (1.0 - 0.5_f64.powi(i32::try_from(runs).unwrap_or(1) - 1));
+            format!(
+                "the range of {runs} runs, which holds the true median with {level:.0} %: too few for verdicts"
+            )
+        }
+        6..10 => "the exact 95 % interval of the median, or surer".to_owned(),
+        _ => "the 95 % interval of the median (BCa bootstrap)".to_owned(),
+    };
+    let mut cells = findings.tables.iter().flat_map(|table| &table.rows);
+    let published = cells.any(|(_, cells)| cells.iter().any(|cell| cell.published.is_some()));
+    let published =
+        published.then(|| format!(" {place}: what was published, and ours as a multiple of it."));
+    format!(
+        "Median of those of {runs} interleaved runs that count [{level}].{}",
+        published.unwrap_or_default()
+    )
+}

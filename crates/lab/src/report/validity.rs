@@ -1,0 +1,137 @@
+//! How far a run can be trusted: what the link was asked for and did, and what the machine did meanwhile.
+
+use crate::findings::{Findings, shown};
+use crate::record::{Cell, WayAccount};
+use crate::stats::median;
+
+/// A row for each case, after the heading.
+pub(super) fn table(findings: &Findings<'_>) -> Vec<Vec<String>> {
+    let head = [
+        "case",
+        "cells that count",
+        "loss asked",
+        "loss found",
+        "late by p99, most",
+        "late enough to matter, most",
+        "emulator busy, most",
+        "dropped by accident",
+        "stolen, most",
+        "idle, least",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for case in &findings.scenario.cases {
+        let cells = findings
+            .run
+            .cells
+            .iter()
+            .filter(|cell| cell.case == case.id);
+        let cells: Vec<&Cell> = cells.collect();
+        if !cells.is_empty() {
+            let outcomes = findings.run.outcomes().into_iter();
+            let here: Vec<bool> = outcomes
+                .filter(|((of, ..), _)| *of == case.id)
+                .map(|(_, valid)| valid)
+                .collect();
+            let valid = here.iter().filter(|valid| **valid).count();
+            rows.push(row(&case.label, &cells, [valid, here.len()]));
+        }
+    }
+    rows
+}
+
+fn row(label: &str, cells: &[&Cell], [valid, all]: [usize; 2]) -> Vec<String> {
+    let cells: Vec<&&Cell> = cells
+        .iter()
+        .filter(|cell| cell.valid || valid == 0)
+        .collect();
+    // Upwards is where most of it goes; lateness and load are the worse of both ways.
+    let ups: Vec<&WayAccount> = cells
+        .iter()
+        .filter_map(|cell| Some(&cell.link.as_ref()?.up))
+        .collect();
+    let most = |value: fn(&WayAccount) -> f64| {
+        let links = cells.iter().filter_map(|cell| cell.link.as_ref());
+        let values = links.flat_map(|link| [value(&link.up), value(&link.down)]);
+        values.fold(f64::NAN, f64::max)
+    };
+    let or_none = |value: f64, unit: &str, scale: f64| {
+        if value.is_nan() {
+            "-".to_owned()
+        } else {
+            format!("{}{unit}", shown(value * scale))
+        }
+    };
+    let asked = ups
+        .iter()
+        .find_map(|way| way.loss_asked)
+        .unwrap_or(f64::NAN);
+    let found: Vec<f64> = ups.iter().map(|way| way.loss).collect();
+    let steal = cells.iter().map(|cell| cell.steal).fold(0.0, f64::max);
+    let idle = cells.iter().map(|cell| cell.idle).fold(1.0, f64::min);
+    #[expect(clippy::cast_precision_loss, reason = "counts of drops")]
+    let dropped = most(|way| way.unintended_drops as f64);
+    let limit = most(|way| way.late_limit_us);
+    let late_share = match or_none(most(|way| way.late_share), " %", 100.0) {
+        share if limit.is_nan() => share,
+        share => format!("{share} > {} us", shown(limit)),
+    };
+    vec![
+        label.to_owned(),
+        format!("{valid} of {all}"),
+        or_none(asked, " %", 100.0),
+        or_none(median(&found).unwrap_or(f64::NAN), " %", 100.0),
+        or_none(most(|way| way.late_p99_us), " us", 1.0),
+        late_share,
+        or_none(most(|way| way.busy), " %", 100.0),
+        or_none(dropped, "", 1.0),
+        or_none(steal, " %", 100.0),
+        or_none(idle, " %", 100.0),
+    ]
+}
+
+/// Share of all processors below which a cell was about work per byte and not about the link.
+const IDLE: f64 = 0.05;
+
+/// What else there is to say, cell by cell.
+pub(super) fn notes(findings: &Findings<'_>) -> Vec<String> {
+    let mut notes = vec![
+        "Both ends and the link share the processors of one machine: rates that are limited by them must not be \
+         compared with those of two machines."
+            .to_owned(),
+    ];
+    let cells = &findings.run.cells;
+    let starved = cells
+        .iter()
+        .filter(|cell| cell.valid && cell.idle < IDLE)
+        .count();
+    if starved > 0 {
+        notes.push(format!(
+            "In {starved} of {} cells the processors were idle for less than {:.0} %: these say how much work there \
+             is in a byte, and little of the link.",
+            cells.len(),
+            IDLE * 100.0
+        ));
+    }
+    let again = cells.len() - findings.run.outcomes().len();
+    if again > 0 {
+        notes.push(format!(
+            "{again} cells were measured again because the machine had spoilt them (see below); their link and their \
+             machine decided that, not their result. The table is of those that count."
+        ));
+    }
+    for cell in cells.iter().filter(|cell| !cell.flags.is_empty()) {
+        let counts = if cell.valid {
+            "counts"
+        } else {
+            "does not count"
+        };
+        notes.push(format!(
+            "{}, {}, block {}: {counts}; {}",
+            cell.arm,
+            findings.scenario.case_label(&cell.case),
+            cell.block,
+            cell.flags.join("; ")
+        ));
+    }
+    notes
+}

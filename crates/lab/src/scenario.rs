@@ -1,0 +1,475 @@
+//! A scenario: links, what crosses them, in which ways, and what was published about it.
+//!
+//! [`Scenario::parse`] reads TOML, checks every combination of case and arm, and refuses what makes no sense with its
+//! line. `docs/scenarios.md` shows those that come with the program.
+
+mod link;
+mod load;
+mod raw;
+mod refused;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+pub use link::{Emulated, Link, LossUnit, Offload};
+pub use load::{Amount, Background, Load, Mode};
+pub use raw::{ArmKind, Published, Shape};
+pub use refused::{Refused, Why};
+
+use crate::metric::Metric;
+use raw::{
+    RawAssert, RawCase, RawCompare, RawHurry, RawLink, RawLoad, RawPublished, RawScenario,
+    RawTable, Word,
+};
+
+/// Most cells of one block: a scenario beyond that is a mistake, or several scenarios.
+pub(crate) const MAX_CELLS: usize = 400;
+
+/// Most repetitions.
+pub(crate) const MAX_REPS: u32 = 1000;
+
+/// Repetitions where a scenario does not say: the fewest of which the exact interval is surer than 95 % with room to
+/// spare (98.4 %).
+const REPS: u32 = 7;
+
+/// The same in a hurry: the fewest that permit a verdict at all.
+const QUICK_REPS: u32 = 6;
+
+/// What is to be measured.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Short name, for files and the command line.
+    pub name: String,
+    /// What it is about, in one line.
+    pub title: String,
+    /// The document whose table it reproduces.
+    pub source: Option<String>,
+    /// What it measures and what to keep in mind, in Markdown.
+    pub about: String,
+    /// The text it was read from.
+    pub text: String,
+    /// Conditions.
+    pub cases: Vec<Case>,
+    /// What is measured under each of them.
+    pub arms: Vec<Arm>,
+    /// Repetitions, and those of a quick run.
+    pub reps: [u32; 2],
+    /// What to show.
+    pub tables: Vec<Shown>,
+    /// What to compare: arms a and b, and the metric.
+    pub compares: Vec<(String, String, &'static Metric)>,
+    /// What must hold.
+    pub asserts: Vec<Assertion>,
+    /// By case and arm.
+    pub published: BTreeMap<(String, String), BTreeMap<String, Published>>,
+    /// By case, arm, and whether in a hurry.
+    setups: Vec<Setup>,
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Name: `loss=1%`.
+    pub id: String,
+    /// As tables show it: `1%`.
+    pub label: String,
+}
+
+/// One thing that is measured.
+#[derive(Clone, Debug)]
+pub struct Arm {
+    /// Name.
+    pub id: String,
+    /// What it is.
+    pub kind: ArmKind,
+    /// Whether it goes through the tunnel.
+    pub through_tunnel: bool,
+    /// Over IPv6 instead of IPv4.
+    pub ipv6: bool,
+    /// TCP's or QUIC's congestion control.
+    pub congestion: Option<String>,
+    /// Further words for the client's command line.
+    pub client_flags: Vec<String>,
+    /// The same for the server's.
+    pub server_flags: Vec<String>,
+    /// The user's own commands, for `sh -c`: client's and server's.
+    pub commands: Option<[String; 2]>,
+    /// Not measured, and no fault, where its program is missing.
+    pub optional: bool,
+}
+
+/// What one cell needs.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The link.
+    pub link: Link,
+    /// What crosses it.
+    pub load: Load,
+}
+
+/// A table of a report.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// Heading.
+    pub title: String,
+    /// What its rows and columns are.
+    pub shape: Shape,
+    /// Heading of the first column.
+    pub row: String,
+    /// Arms it is about.
+    pub arms: Vec<String>,
+    /// Cases it is about.
+    pub cases: Vec<String>,
+    /// Metrics.
+    pub columns: Vec<&'static Metric>,
+}
+
+/// Something that must hold.
+#[derive(Clone, Debug)]
+pub struct Assertion {
+    /// The arm it is about.
+    pub arm: String,
+    /// The arm it is measured against; `None`: absolute.
+    pub over: Option<String>,
+    /// Of what.
+    pub metric: &'static Metric,
+    /// In these cases.
+    pub cases: Vec<String>,
+    /// Limits.
+    pub at_least: Option<f64>,
+    /// Limits.
+    pub at_most: Option<f64>,
+}
+
+impl Scenario {
+    /// Reads and checks a scenario.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]: the line, what is wrong there, and what to write.
+    pub fn parse(text: &str) -> Result<Self, Refused> {
+        let raw: RawScenario =
+            toml::from_str(text).map_err(|error| Refused::syntax(text, &error))?;
+        let at = |word: &Word| word.span().start;
+        let refuse = |offset: usize, why: Why| Refused::new(text, offset, why);
+        let variants = variants(&raw);
+        if variants.is_empty() || raw.arm.is_empty() {
+            return Err(refuse(at(&raw.name), Why::Empty));
+        }
+        let cells = variants.len() * raw.arm.len();
+        if cells > MAX_CELLS {
+            return Err(refuse(at(&raw.name), Why::TooManyCells(cells)));
+        }
+        let scenario = Self {
+            setups: setups(&raw, &variants, text)?,
+            cases: variants.into_iter().map(|variant| variant.case).collect(),
+            arms: arms(&raw, text)?,
+            reps: [
+                reps(raw.design.reps, REPS).map_err(|why| refuse(at(&raw.name), why))?,
+                reps(raw.quick.reps, QUICK_REPS).map_err(|why| refuse(at(&raw.name), why))?,
+            ],
+            name: raw.name.get_ref().clone(),
+            title: raw.title,
+            source: raw.source,
+            about: raw.about.trim().to_owned(),
+            text: text.to_owned(),
+            tables: Vec::new(),
+            compares: Vec::new(),
+            asserts: Vec::new(),
+            published: BTreeMap::new(),
+        };
+        scenario.check_names(text, &raw.name)?;
+        let names = Names {
+            scenario: &scenario,
+            text,
+        };
+        let tables = names.all(raw.table, Names::table)?;
+        let compares = names.all(raw.compare, |names, raw| names.compare(&raw))?;
+        let asserts = names.all(raw.assert, Names::assert)?;
+        let published = names.all(raw.published, Names::published)?;
+        Ok(Self {
+            tables,
+            compares,
+            asserts,
+            published: published.into_iter().collect(),
+            ..scenario
+        })
+    }
+
+    /// What the cell of a case and an arm needs, both by their position.
+    pub fn setup(&self, case: usize, arm: usize, quick: bool) -> &Setup {
+        &self.setups[(case * self.arms.len() + arm) * 2 + usize::from(quick)]
+    }
+
+    /// How the report calls a case.
+    pub fn case_label<'a>(&'a self, id: &'a str) -> &'a str {
+        let case = self.cases.iter().find(|case| case.id == id);
+        case.map_or(id, |case| &case.label)
+    }
+
+    fn check_names(&self, text: &str, at: &Word) -> Result<(), Refused> {
+        let arms = self.arms.iter().map(|arm| &arm.id);
+        let cases = self.cases.iter().map(|case| &case.id);
+        for ids in [arms.collect::<Vec<_>>(), cases.collect()] {
+            for (index, id) in ids.iter().enumerate() {
+                if ids[..index].contains(id) {
+                    return Err(Refused::new(
+                        text,
+                        at.span().start,
+                        Why::Twice((*id).clone()),
+                    ));
+                }
+            }
+        }
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        if self.name.is_empty() || !self.name.chars().all(plain) {
+            let why = Why::NotAName(self.name.clone());
+            return Err(Refused::new(text, at.span().start, why));
+        }
+        Ok(())
+    }
+}
+
+/// Names that the rest of a scenario refers to, checked against what there is.
+struct Names<'a> {
+    scenario: &'a Scenario,
+    text: &'a str,
+}
+
+impl Names<'_> {
+    fn all<T, U>(
+        &self,
+        raw: Vec<T>,
+        one: impl Fn(&Self, T) -> Result<U, Refused>,
+    ) -> Result<Vec<U>, Refused> {
+        raw.into_iter().map(|raw| one(self, raw)).collect()
+    }
+
+    fn refuse(&self, word: &Word, why: Why) -> Refused {
+        Refused::new(self.text, word.span().start, why)
+    }
+
+    fn arm(&self, word: &Word) -> Result<String, Refused> {
+        let known: Vec<&str> = self.scenario.arms.iter().map(|arm| &*arm.id).collect();
+        self.one_of("arm", &known, word)
+    }
+
+    fn case(&self, word: &Word) -> Result<String, Refused> {
+        let known: Vec<&str> = self.scenario.cases.iter().map(|case| &*case.id).collect();
+        self.one_of("case", &known, word)
+    }
+
+    fn one_of(&self, what: &'static str, known: &[&str], word: &Word) -> Result<String, Refused> {
+        if known.contains(&word.get_ref().as_str()) {
+            return Ok(word.get_ref().clone());
+        }
+        let name = word.get_ref().clone();
+        let known = known.join(", ");
+        Err(self.refuse(word, Why::Unknown { what, name, known }))
+    }
+
+    fn metric(&self, word: &Word) -> Result<&'static Metric, Refused> {
+        Metric::find(word.get_ref()).ok_or_else(|| {
+            let known: Vec<&str> = crate::METRICS.iter().map(|metric| metric.id).collect();
+            let (what, name, known) = ("metric", word.get_ref().clone(), known.join(", "));
+            self.refuse(word, Why::Unknown { what, name, known })
+        })
+    }
+
+    /// Those named, or all.
+    fn cases(&self, words: Option<Vec<Word>>) -> Result<Vec<String>, Refused> {
+        match words {
+            Some(words) => words.iter().map(|word| self.case(word)).collect(),
+            None => Ok(self
+                .scenario
+                .cases
+                .iter()
+                .map(|case| case.id.clone())
+                .collect()),
+        }
+    }
+
+    fn table(&self, raw: RawTable) -> Result<Shown, Refused> {
+        let arms = match raw.arms {
+            Some(words) => words
+                .iter()
+                .map(|word| self.arm(word))
+                .collect::<Result<_, _>>()?,
+            None => self
+                .scenario
+                .arms
+                .iter()
+                .map(|arm| arm.id.clone())
+                .collect(),
+        };
+        let columns = raw.columns.iter().map(|word| self.metric(word));
+        Ok(Shown {
+            title: raw.title,
+            shape: raw.shape,
+            row: raw.row.unwrap_or_default(),
+            arms,
+            cases: self.cases(raw.cases)?,
+            columns: columns.collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn compare(&self, raw: &RawCompare) -> Result<(String, String, &'static Metric), Refused> {
+        Ok((
+            self.arm(&raw.a)?,
+            self.arm(&raw.b)?,
+            self.metric(&raw.metric)?,
+        ))
+    }
+
+    fn assert(&self, raw: RawAssert) -> Result<Assertion, Refused> {
+        if raw.at_least.is_none() && raw.at_most.is_none() {
+            return Err(self.refuse(&raw.arm, Why::NoLimit));
+        }
+        Ok(Assertion {
+            arm: self.arm(&raw.arm)?,
+            over: raw.over.as_ref().map(|word| self.arm(word)).transpose()?,
+            metric: self.metric(&raw.metric)?,
+            cases: self.cases(raw.cases)?,
+            at_least: raw.at_least,
+            at_most: raw.at_most,
+        })
+    }
+
+    #[expect(clippy::type_complexity, reason = "an entry of the map")]
+    fn published(
+        &self,
+        raw: RawPublished,
+    ) -> Result<((String, String), BTreeMap<String, Published>), Refused> {
+        let key = (self.case(&raw.case)?, self.arm(&raw.arm)?);
+        for id in raw.values.keys() {
+            if Metric::find(id).is_none() {
+                let known: Vec<&str> = crate::METRICS.iter().map(|metric| metric.id).collect();
+                let (what, name, known) = ("metric", id.clone(), known.join(", "));
+                return Err(self.refuse(&raw.case, Why::Unknown { what, name, known }));
+            }
+        }
+        Ok((key, raw.values))
+    }
+}
+
+/// A case with what differs in it.
+struct Variant {
+    case: Case,
+    link: RawLink,
+    load: RawLoad,
+    hurry: RawHurry,
+}
+
+/// Every case, with every combination of what is swept.
+fn variants(raw: &RawScenario) -> Vec<Variant> {
+    let whole = RawCase::whole();
+    let cases = if raw.case.is_empty() {
+        std::slice::from_ref(&whole)
+    } else {
+        &raw.case
+    };
+    let mut variants: Vec<Variant> = cases
+        .iter()
+        .map(|case| Variant {
+            case: Case {
+                id: case.id.clone(),
+                label: case.label.clone().unwrap_or_else(|| case.id.clone()),
+            },
+            link: case.link.clone(),
+            load: case.workload.clone(),
+            hurry: case.quick.clone(),
+        })
+        .collect();
+    for (key, values) in raw.sweep.factors() {
+        let combined = variants.iter().flat_map(|variant| {
+            values.iter().map(move |value| {
+                let name = format!("{key}={}", value.get_ref());
+                Variant {
+                    case: Case {
+                        id: joined(&variant.case.id, '/', &name),
+                        label: joined(&variant.case.label, ' ', value.get_ref()),
+                    },
+                    link: RawLink::one(key, value).over(&variant.link),
+                    load: variant.load.clone(),
+                    hurry: variant.hurry.clone(),
+                }
+            })
+        });
+        variants = combined.collect();
+    }
+    if let [only] = &mut variants[..]
+        && only.case.id.is_empty()
+    {
+        only.case = Case {
+            id: "all".to_owned(),
+            label: "all".to_owned(),
+        };
+    }
+    variants
+}
+
+fn joined(before: &str, between: char, name: &str) -> String {
+    if before.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{before}{between}{name}")
+    }
+}
+
+fn setups(raw: &RawScenario, variants: &[Variant], text: &str) -> Result<Vec<Setup>, Refused> {
+    let mut setups = Vec::new();
+    for variant in variants {
+        for arm in &raw.arm {
+            let link = arm.link.over(&variant.link.over(&raw.link));
+            let load = arm.workload.over(&variant.load.over(&raw.workload));
+            let link = link.link(text, arm.id.span().start)?;
+            for quick in [false, true] {
+                let load = if quick {
+                    let quick = raw.quick.hurry().load_of(&load).over(&load);
+                    variant.hurry.load_of(&load).over(&quick)
+                } else {
+                    load.clone()
+                };
+                setups.push(Setup {
+                    link: link.clone(),
+                    load: load.load(text, arm.id.span().start)?,
+                });
+            }
+        }
+    }
+    Ok(setups)
+}
+
+fn arms(raw: &RawScenario, text: &str) -> Result<Vec<Arm>, Refused> {
+    let one = |arm: &raw::RawArm| {
+        let refuse = |why| Refused::new(text, arm.id.span().start, why);
+        let is_command = arm.kind == ArmKind::Command;
+        let commands = match (&arm.client_command, &arm.server_command) {
+            (Some(client), Some(server)) if is_command => Some([client.clone(), server.clone()]),
+            (None, None) if !is_command => None,
+            _ => return Err(refuse(Why::Commands)),
+        };
+        Ok(Arm {
+            id: arm.id.get_ref().clone(),
+            kind: arm.kind,
+            through_tunnel: arm.kind == ArmKind::Tunnel || arm.through_tunnel,
+            ipv6: arm.ipv6,
+            congestion: arm.congestion.clone(),
+            client_flags: arm.client_flags.clone(),
+            server_flags: arm.server_flags.clone(),
+            commands,
+            optional: arm.optional,
+        })
+    };
+    raw.arm.iter().map(one).collect()
+}
+
+fn reps(asked: Option<u32>, default: u32) -> Result<u32, Why> {
+    let reps = asked.unwrap_or(default);
+    if (1..=MAX_REPS).contains(&reps) {
+        Ok(reps)
+    } else {
+        Err(Why::Reps(reps))
+    }
+}

@@ -1,0 +1,169 @@
+//! A scenario's link: text to configuration.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use quictun_link::units::{Delay, Rate, Share, UnitError};
+use quictun_link::{GilbertElliott, LinkConfig, Outage, Queue, overhead};
+use serde::Deserialize;
+
+use super::raw::{Medium, RawLink, Word};
+use super::{Refused, Why};
+
+/// What is between the two sides.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Link {
+    /// The loopback device.
+    Loopback,
+    /// A link that is emulated.
+    Emulated(Box<Emulated>),
+}
+
+/// A link that is emulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Emulated {
+    /// Either direction.
+    pub way: LinkConfig,
+    /// Longest packet, bytes with its IP header.
+    pub mtu: u32,
+    /// Who cuts streams into packets.
+    pub offload: Offload,
+    /// What loss is drawn for.
+    pub loss_unit: LossUnit,
+    /// Wire time within which packets are delivered together.
+    pub coalesce: Duration,
+    /// How large a piece of a stream the kernel may move as one, beyond 65536 BIG TCP. `None`: as it is.
+    pub segment_limit: Option<u32>,
+}
+
+impl Link {
+    /// The emulated one, if it is.
+    pub fn emulated(&self) -> Option<&Emulated> {
+        match self {
+            Self::Emulated(link) => Some(link),
+            Self::Loopback => None,
+        }
+    }
+}
+
+/// Who cuts streams into packets, and puts them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offload {
+    /// The network cards of both sides.
+    #[default]
+    Full,
+    /// The sender's kernel and the receiver's card.
+    Receive,
+    /// The kernels, packet by packet.
+    None,
+}
+
+/// What loss is drawn for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossUnit {
+    /// Every packet of the wire.
+    #[default]
+    Packet,
+    /// Whatever the kernel hands over as one: wrong, and what netem on a sender's own device does.
+    SuperPacket,
+}
+
+/// Packets that a queue holds at least where nobody says how many: 64 KiB come at once.
+const QUEUE_PACKETS: usize = 64;
+
+/// The round trip that a queue is made for at least.
+const QUEUE_ROUND_TRIP: Duration = Duration::from_millis(20);
+
+/// Coalescing where nobody says: as a network card with its interrupt moderation.
+const COALESCE: Duration = Duration::from_micros(50);
+
+/// Packet size where nobody says.
+const MTU: u32 = 1500;
+
+/// What IPv6 demands, and the most of a cable between two networks.
+const MTUS: std::ops::RangeInclusive<u32> = 1280..=65_535;
+
+impl RawLink {
+    /// The link; what is wrong without a place of its own is wrong at `offset`.
+    pub(super) fn link(&self, text: &str, offset: usize) -> Result<Link, Refused> {
+        let refuse = |why| Refused::new(text, offset, why);
+        if self.medium == Some(Medium::Loopback) {
+            let words = [
+                &self.rate,
+                &self.delay,
+                &self.jitter,
+                &self.loss,
+                &self.queue,
+            ];
+            if words.iter().any(|word| word.is_some()) || self.burst.is_some() {
+                return Err(refuse(Why::Loopback));
+            }
+            return Ok(Link::Loopback);
+        }
+        let mtu = self.mtu.unwrap_or(MTU);
+        if !MTUS.contains(&mtu) {
+            return Err(refuse(Why::Mtu(mtu)));
+        }
+        let way = self.way(text, mtu)?;
+        way.check().map_err(|why| refuse(why.into()))?;
+        Ok(Link::Emulated(Box::new(Emulated {
+            way,
+            mtu,
+            offload: self.offload.unwrap_or_default(),
+            loss_unit: self.loss_unit.unwrap_or_default(),
+            coalesce: unit(text, self.coalesce.as_ref())?.map_or(COALESCE, |Delay(time)| time),
+            segment_limit: self.segment_limit,
+        })))
+    }
+
+    fn way(&self, text: &str, mtu: u32) -> Result<LinkConfig, Refused> {
+        let delay = |word: &Option<Word>| {
+            Ok(unit(text, word.as_ref())?.map_or(Duration::ZERO, |Delay(time)| time))
+        };
+        let loss = unit(text, self.loss.as_ref())?.map_or(0.0, |Share(share)| share);
+        let bursts = self.burst.filter(|_| loss > 0.0);
+        let outages = self.outage.iter().flatten().map(|outage| {
+            let from: Delay = read(text, &outage.at)?;
+            let length: Delay = read(text, &outage.length)?;
+            Ok(Outage {
+                from: from.0,
+                until: from.0 + length.0,
+            })
+        });
+        let way = LinkConfig {
+            rate: unit(text, self.rate.as_ref())?.map(|Rate(rate)| rate),
+            overhead: overhead::ETHERNET,
+            delay: delay(&self.delay)?,
+            jitter: delay(&self.jitter)?,
+            loss: if bursts.is_some() { 0.0 } else { loss },
+            bursts: bursts.map(|burst| GilbertElliott::from_mean(loss, burst)),
+            mtu: usize::try_from(mtu).unwrap_or(usize::MAX),
+            outages: outages.collect::<Result<_, Refused>>()?,
+            ..LinkConfig::default()
+        };
+        let queue = match unit(text, self.queue.as_ref())? {
+            Some(queue) => queue,
+            None if way.rate.is_none() => Queue::default(),
+            None => {
+                let worth = way.bandwidth_delay((2 * way.delay).max(QUEUE_ROUND_TRIP));
+                Queue::Bytes(worth.max(QUEUE_PACKETS * (way.mtu + way.overhead)))
+            }
+        };
+        Ok(LinkConfig { queue, ..way })
+    }
+}
+
+/// A value with a unit, if there is any.
+pub(super) fn unit<T: FromStr<Err = UnitError>>(
+    text: &str,
+    word: Option<&Word>,
+) -> Result<Option<T>, Refused> {
+    word.map(|word| read(text, word)).transpose()
+}
+
+fn read<T: FromStr<Err = UnitError>>(text: &str, word: &Word) -> Result<T, Refused> {
+    let value = word.get_ref().parse();
+    value.map_err(|why: UnitError| Refused::new(text, word.span().start, why.into()))
+}

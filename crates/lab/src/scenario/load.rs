@@ -1,0 +1,202 @@
+//! What crosses the link: text to numbers.
+
+use std::time::Duration;
+
+use quictun_link::units::Delay;
+use serde::Deserialize;
+
+use super::link::unit;
+use super::raw::{RawLoad, Word};
+use super::{Refused, Why};
+
+/// What crosses the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Of which kind.
+    pub mode: Mode,
+    /// How much.
+    pub amount: Amount,
+    /// What is not counted at the beginning.
+    pub warm_up: Duration,
+    /// Bytes of a request.
+    pub request: u64,
+    /// Bytes of an answer.
+    pub response: u64,
+    /// Requests that begin in every second whether or not others are answered; `None`: one after the other.
+    pub rate_per_s: Option<u64>,
+    /// At the same time on each connection.
+    pub flows: u64,
+    /// Connections.
+    pub connections: u64,
+    /// From the far side to the near one.
+    pub reverse: bool,
+    /// Streams that run meanwhile.
+    pub background: Background,
+    /// When a run is given up.
+    pub time_limit: Duration,
+}
+
+/// Streams that run beside requests and answers, on the same link or through the same tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Background {
+    /// None.
+    #[default]
+    None,
+    /// One from the near side to the far one.
+    Up,
+    /// One the other way.
+    Down,
+    /// One each way.
+    Both,
+}
+
+/// Of which kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// As much as passes.
+    Stream,
+    /// Requests and answers on a connection.
+    Rr,
+    /// A connection for each request and its answer.
+    Crr,
+}
+
+/// How much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// For so long.
+    Time(Duration),
+    /// So many bytes.
+    Bytes(u64),
+    /// So many requests.
+    Count(u64),
+}
+
+/// Time beyond what it should take after which a run is given up, where nobody says: a TCP that lost everything waits
+/// for some seconds between its attempts.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How much longer streams in the background run than what they are the background of: it has a connection to make.
+const BACKGROUND_TAIL: Duration = Duration::from_millis(500);
+
+/// Longest run.
+const MAX_TIME_S: u64 = 3600;
+
+impl Mode {
+    /// As it is written.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::Rr => "rr",
+            Self::Crr => "crr",
+        }
+    }
+}
+
+impl Background {
+    /// Whether there is a stream upwards, and downwards.
+    pub const fn ways(self) -> [bool; 2] {
+        match self {
+            Self::None => [false, false],
+            Self::Up => [true, false],
+            Self::Down => [false, true],
+            Self::Both => [true, true],
+        }
+    }
+}
+
+impl Load {
+    /// The stream that runs meanwhile, upwards or downwards.
+    #[must_use]
+    pub fn stream_beside(&self, reverse: bool) -> Self {
+        let amount = match self.amount {
+            Amount::Time(time) => Amount::Time(time + BACKGROUND_TAIL),
+            other => other,
+        };
+        Self {
+            mode: Mode::Stream,
+            amount,
+            rate_per_s: None,
+            flows: 1,
+            connections: 1,
+            reverse,
+            background: Background::None,
+            ..self.clone()
+        }
+    }
+
+    /// How long it takes at least, where time is what it takes.
+    pub fn least_time(&self) -> Duration {
+        match self.amount {
+            Amount::Time(time) => self.warm_up + time,
+            Amount::Bytes(_) | Amount::Count(_) => self.warm_up,
+        }
+    }
+}
+
+impl RawLoad {
+    /// The load; what is wrong without a place of its own is wrong at `offset`.
+    pub(super) fn load(&self, text: &str, offset: usize) -> Result<Load, Refused> {
+        let refuse = |why| Refused::new(text, offset, why);
+        let time = |what, word: &Option<Word>| -> Result<Option<Duration>, Refused> {
+            let time = unit(text, word.as_ref())?.map(|Delay(time)| time);
+            match time {
+                Some(time) if time > Duration::from_secs(MAX_TIME_S) => {
+                    let most_s = MAX_TIME_S;
+                    Err(refuse(Why::TooLong { what, most_s }))
+                }
+                time => Ok(time),
+            }
+        };
+        let number = |what, value: Option<u64>, (least, most): (u64, u64)| match value {
+            Some(value) if !(least..=most).contains(&value) => Err(refuse(Why::Beyond {
+                what,
+                value,
+                least,
+                most,
+            })),
+            value => Ok(value),
+        };
+        let mode = self.mode.unwrap_or(Mode::Stream);
+        let duration = time("duration", &self.duration)?;
+        let bytes = number("bytes", self.bytes, (1, 1 << 40))?;
+        let count = number("count", self.count, (1, 10_000_000))?;
+        let incomplete = |what| {
+            let mode = mode.word();
+            refuse(Why::Incomplete { mode, what })
+        };
+        let amount = match (mode, duration, bytes, count) {
+            (_, Some(time), None, None) => Amount::Time(time),
+            (Mode::Stream, None, Some(bytes), None) => Amount::Bytes(bytes),
+            (Mode::Rr | Mode::Crr, None, None, Some(count)) => Amount::Count(count),
+            (Mode::Stream, ..) => return Err(incomplete("either duration or bytes")),
+            (Mode::Rr | Mode::Crr, ..) => return Err(incomplete("either duration or count")),
+        };
+        // As much as fits into a megabyte-sized answer many times over.
+        let sizes = (1, 1 << 30);
+        let load = Load {
+            mode,
+            amount,
+            warm_up: time("warm_up", &self.warm_up)?.unwrap_or_default(),
+            request: number("request", self.request, sizes)?.unwrap_or(1),
+            response: number("response", self.response, sizes)?.unwrap_or(1),
+            rate_per_s: number("rate_per_s", self.rate_per_s, (1, 1_000_000))?,
+            flows: number("flows", self.flows, (1, 1000))?.unwrap_or(1),
+            connections: number("connections", self.connections, (1, 1000))?.unwrap_or(1),
+            reverse: self.reverse.unwrap_or(false),
+            background: self.background.unwrap_or_default(),
+            time_limit: Duration::ZERO,
+        };
+        let timed = matches!(load.amount, Amount::Time(_)) && load.mode != Mode::Stream;
+        if load.background != Background::None && !timed {
+            return Err(refuse(Why::Background));
+        }
+        let usual = load.least_time() + PATIENCE;
+        Ok(Load {
+            time_limit: time("time_limit", &self.time_limit)?.unwrap_or(usual),
+            ..load
+        })
+    }
+}

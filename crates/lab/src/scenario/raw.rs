@@ -1,0 +1,383 @@
+//! A scenario as it is written.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+/// A text, and where it stands.
+pub(super) type Word = Spanned<String>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawScenario {
+    pub(super) name: Word,
+    pub(super) title: String,
+    pub(super) source: Option<String>,
+    #[serde(default)]
+    pub(super) about: String,
+    #[serde(default)]
+    pub(super) link: RawLink,
+    #[serde(default)]
+    pub(super) workload: RawLoad,
+    #[serde(default)]
+    pub(super) sweep: RawSweep,
+    #[serde(default)]
+    pub(super) case: Vec<RawCase>,
+    #[serde(default)]
+    pub(super) arm: Vec<RawArm>,
+    #[serde(default)]
+    pub(super) design: RawDesign,
+    #[serde(default)]
+    pub(super) quick: RawQuick,
+    #[serde(default)]
+    pub(super) table: Vec<RawTable>,
+    #[serde(default)]
+    pub(super) compare: Vec<RawCompare>,
+    #[serde(default)]
+    pub(super) assert: Vec<RawAssert>,
+    #[serde(default)]
+    pub(super) published: Vec<RawPublished>,
+}
+
+/// A link, or what differs in it. Both directions are alike, save what `up` and `down` say.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLink {
+    pub(super) medium: Option<Medium>,
+    pub(super) rate: Option<Word>,
+    pub(super) delay: Option<Word>,
+    pub(super) jitter: Option<Word>,
+    pub(super) loss: Option<Word>,
+    pub(super) burst: Option<f64>,
+    pub(super) queue: Option<Word>,
+    pub(super) outage: Option<Vec<RawOutage>>,
+    pub(super) mtu: Option<u32>,
+    pub(super) offload: Option<super::Offload>,
+    pub(super) loss_unit: Option<super::LossUnit>,
+    pub(super) coalesce: Option<Word>,
+    pub(super) segment_limit: Option<u32>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawOutage {
+    pub(super) at: Word,
+    pub(super) length: Word,
+}
+
+/// What is between the two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Medium {
+    Link,
+    Loopback,
+}
+
+/// What crosses the link, or what differs in it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawLoad {
+    pub(super) mode: Option<super::Mode>,
+    pub(super) duration: Option<Word>,
+    pub(super) warm_up: Option<Word>,
+    pub(super) bytes: Option<u64>,
+    pub(super) count: Option<u64>,
+    pub(super) request: Option<u64>,
+    pub(super) response: Option<u64>,
+    pub(super) rate_per_s: Option<u64>,
+    pub(super) flows: Option<u64>,
+    pub(super) connections: Option<u64>,
+    pub(super) reverse: Option<bool>,
+    pub(super) background: Option<super::Background>,
+    pub(super) time_limit: Option<Word>,
+}
+
+/// What takes several values in turn.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawSweep {
+    #[serde(default)]
+    rate: Vec<Word>,
+    #[serde(default)]
+    delay: Vec<Word>,
+    #[serde(default)]
+    queue: Vec<Word>,
+    #[serde(default)]
+    loss: Vec<Word>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCase {
+    pub(super) id: String,
+    pub(super) label: Option<String>,
+    #[serde(default)]
+    pub(super) link: RawLink,
+    #[serde(default)]
+    pub(super) workload: RawLoad,
+    #[serde(default)]
+    pub(super) quick: RawHurry,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawArm {
+    pub(super) id: Word,
+    pub(super) kind: ArmKind,
+    #[serde(default)]
+    pub(super) through_tunnel: bool,
+    #[serde(default)]
+    pub(super) ipv6: bool,
+    pub(super) congestion: Option<String>,
+    #[serde(default)]
+    pub(super) client_flags: Vec<String>,
+    #[serde(default)]
+    pub(super) server_flags: Vec<String>,
+    pub(super) client_command: Option<String>,
+    pub(super) server_command: Option<String>,
+    #[serde(default)]
+    pub(super) optional: bool,
+    #[serde(default)]
+    pub(super) link: RawLink,
+    #[serde(default)]
+    pub(super) workload: RawLoad,
+}
+
+/// What an arm is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ArmKind {
+    /// `quictun perf` over TCP.
+    Tcp,
+    /// `quictun perf` over TCP with TLS 1.3.
+    Tls,
+    /// `quictun perf` over QUIC.
+    Quic,
+    /// `quictun perf` over UDP.
+    Udp,
+    /// `quictun perf` over TCP, through the tunnel.
+    Tunnel,
+    /// iperf3, where it is installed.
+    Iperf3,
+    /// The user's own programs.
+    Command,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDesign {
+    pub(super) reps: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawQuick {
+    pub(super) reps: Option<u32>,
+    duration: Option<Word>,
+    warm_up: Option<Word>,
+    bytes: Option<u64>,
+    count: Option<u64>,
+}
+
+/// What is different in a hurry: less of whatever is measured.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawHurry {
+    duration: Option<Word>,
+    warm_up: Option<Word>,
+    bytes: Option<u64>,
+    count: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTable {
+    pub(super) title: String,
+    #[serde(default)]
+    pub(super) shape: Shape,
+    pub(super) row: Option<String>,
+    pub(super) arms: Option<Vec<Word>>,
+    pub(super) cases: Option<Vec<Word>>,
+    pub(super) columns: Vec<Word>,
+}
+
+/// What rows and columns of a table are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shape {
+    /// A row for each case, a column for each metric, for one arm after the other.
+    #[default]
+    Metrics,
+    /// A row for each case, a column for each arm.
+    Arms,
+    /// A row for each run, a column for each metric.
+    Runs,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCompare {
+    pub(super) a: Word,
+    pub(super) b: Word,
+    pub(super) metric: Word,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAssert {
+    pub(super) arm: Word,
+    pub(super) over: Option<Word>,
+    pub(super) metric: Word,
+    pub(super) cases: Option<Vec<Word>>,
+    pub(super) at_least: Option<f64>,
+    pub(super) at_most: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawPublished {
+    pub(super) case: Word,
+    pub(super) arm: Word,
+    pub(super) values: BTreeMap<String, Published>,
+}
+
+/// A published figure, or those of all published runs.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Published {
+    /// One.
+    One(f64),
+    /// One for each run.
+    Runs(Vec<f64>),
+}
+
+impl Published {
+    /// The figure, or the median of the runs.
+    pub fn middle(&self) -> Option<f64> {
+        match self {
+            Self::One(value) => Some(*value),
+            Self::Runs(runs) => crate::stats::median(runs),
+        }
+    }
+}
+
+impl RawSweep {
+    pub(super) fn factors(&self) -> impl Iterator<Item = (&'static str, &[Word])> {
+        let all: [(_, &[Word]); 4] = [
+            ("rate", &self.rate),
+            ("delay", &self.delay),
+            ("queue", &self.queue),
+            ("loss", &self.loss),
+        ];
+        all.into_iter().filter(|(_, values)| !values.is_empty())
+    }
+}
+
+impl RawCase {
+    /// Where there are no cases: one in which nothing differs.
+    pub(super) fn whole() -> Self {
+        Self {
+            id: String::new(),
+            label: None,
+            link: RawLink::default(),
+            workload: RawLoad::default(),
+            quick: RawHurry::default(),
+        }
+    }
+}
+
+impl RawLink {
+    /// What one factor of a sweep says.
+    pub(super) fn one(key: &str, value: &Word) -> Self {
+        let value = Some(value.clone());
+        let none = Self::default();
+        match key {
+            "rate" => Self {
+                rate: value,
+                ..none
+            },
+            "delay" => Self {
+                delay: value,
+                ..none
+            },
+            "queue" => Self {
+                queue: value,
+                ..none
+            },
+            _ => Self {
+                loss: value,
+                ..none
+            },
+        }
+    }
+
+    /// What this says, and where it says nothing, `base`.
+    pub(super) fn over(&self, base: &Self) -> Self {
+        let (own, base) = (self.clone(), base.clone());
+        Self {
+            medium: own.medium.or(base.medium),
+            rate: own.rate.or(base.rate),
+            delay: own.delay.or(base.delay),
+            jitter: own.jitter.or(base.jitter),
+            loss: own.loss.or(base.loss),
+            burst: own.burst.or(base.burst),
+            queue: own.queue.or(base.queue),
+            outage: own.outage.or(base.outage),
+            mtu: own.mtu.or(base.mtu),
+            offload: own.offload.or(base.offload),
+            loss_unit: own.loss_unit.or(base.loss_unit),
+            coalesce: own.coalesce.or(base.coalesce),
+            segment_limit: own.segment_limit.or(base.segment_limit),
+        }
+    }
+}
+
+impl RawLoad {
+    /// What this says, and where it says nothing, `base`. Whoever says how much to do says it alone.
+    pub(super) fn over(&self, base: &Self) -> Self {
+        let (own, base) = (self.clone(), base.clone());
+        let says_how_much = own.duration.is_some() || own.bytes.is_some() || own.count.is_some();
+        let amount = if says_how_much { &own } else { &base };
+        Self {
+            duration: amount.duration.clone(),
+            bytes: amount.bytes,
+            count: amount.count,
+            mode: own.mode.or(base.mode),
+            warm_up: own.warm_up.or(base.warm_up),
+            request: own.request.or(base.request),
+            response: own.response.or(base.response),
+            rate_per_s: own.rate_per_s.or(base.rate_per_s),
+            flows: own.flows.or(base.flows),
+            connections: own.connections.or(base.connections),
+            reverse: own.reverse.or(base.reverse),
+            background: own.background.or(base.background),
+            time_limit: own.time_limit.or(base.time_limit),
+        }
+    }
+}
+
+impl RawQuick {
+    /// Of every case.
+    pub(super) fn hurry(&self) -> RawHurry {
+        RawHurry {
+            duration: self.duration.clone(),
+            warm_up: self.warm_up.clone(),
+            bytes: self.bytes,
+            count: self.count,
+        }
+    }
+}
+
+impl RawHurry {
+    /// What is different of this load, in the unit that it has.
+    pub(super) fn load_of(&self, whole: &RawLoad) -> RawLoad {
+        RawLoad {
+            duration: whole.duration.as_ref().and(self.duration.clone()),
+            bytes: whole.bytes.and(self.bytes),
+            count: whole.count.and(self.count),
+            warm_up: self.warm_up.clone(),
+            ..RawLoad::default()
+        }
+    }
+}

@@ -1,0 +1,247 @@
+use std::time::Duration;
+
+use quictun_link::Queue;
+
+use super::*;
+
+const SMALL: &str = r#"
+name = "small"
+title = "t"
+[workload]
+duration = "1s"
+[[arm]]
+id = "a"
+kind = "tcp"
+"#;
+
+fn refused(text: &str) -> String {
+    Scenario::parse(text).expect_err("nonsense").to_string()
+}
+
+fn emulated(scenario: &Scenario, case: usize, arm: usize) -> Emulated {
+    match &scenario.setup(case, arm, false).link {
+        Link::Emulated(link) => (**link).clone(),
+        Link::Loopback => panic!("no link"),
+    }
+}
+
+#[test]
+fn little_is_enough() {
+    let scenario = Scenario::parse(SMALL).expect("a scenario");
+    assert_eq!((scenario.cases.len(), scenario.arms.len()), (1, 1));
+    assert_eq!(scenario.cases[0].id, "all");
+    assert_eq!(scenario.reps, [7, 6]);
+    let load = &scenario.setup(0, 0, false).load;
+    assert_eq!(
+        (load.mode, load.amount),
+        (Mode::Stream, Amount::Time(Duration::from_secs(1)))
+    );
+    assert_eq!((load.flows, load.connections, load.reverse), (1, 1, false));
+    let link = emulated(&scenario, 0, 0);
+    assert_eq!(
+        (link.way.rate, link.mtu, link.offload),
+        (None, 1500, Offload::Full)
+    );
+}
+
+#[test]
+fn cases_and_sweeps_combine_and_arms_have_the_last_word() {
+    let text = r#"
+name = "all"
+title = "t"
+[link]
+rate = "100mbit"
+[workload]
+mode = "rr"
+count = 10
+[quick]
+count = 3
+[sweep]
+loss = ["0%", "1%"]
+[[case]]
+id = "near"
+link.delay = "1ms"
+[[case]]
+id = "far"
+link.delay = "25ms"
+workload = { mode = "stream", bytes = 1000 }
+[[case]]
+id = "further"
+workload = { duration = "10s" }
+quick = { duration = "2s", warm_up = "1s" }
+[[arm]]
+id = "a"
+kind = "tcp"
+[[arm]]
+id = "b"
+kind = "quic"
+link = { rate = "95mbit", burst = 4.0 }
+"#;
+    let scenario = Scenario::parse(text).expect("a scenario");
+    let ids: Vec<_> = scenario
+        .cases
+        .iter()
+        .map(|case| (&*case.id, &*case.label))
+        .collect();
+    assert_eq!(
+        ids,
+        [
+            ("near/loss=0%", "near 0%"),
+            ("near/loss=1%", "near 1%"),
+            ("far/loss=0%", "far 0%"),
+            ("far/loss=1%", "far 1%"),
+            ("further/loss=0%", "further 0%"),
+            ("further/loss=1%", "further 1%"),
+        ]
+    );
+    let near = emulated(&scenario, 1, 0);
+    assert_eq!((near.way.rate, near.way.loss), (Some(12_500_000), 0.01));
+    assert_eq!(near.way.queue, Queue::Bytes(250_000), "20 ms worth");
+    let far = emulated(&scenario, 3, 1);
+    assert_eq!(far.way.rate, Some(11_875_000));
+    assert!((far.way.bursts.expect("bursts").mean_loss() - 0.01).abs() < 1e-9);
+    assert_eq!(far.way.delay, Duration::from_millis(25));
+    let load = |case, quick| scenario.setup(case, 0, quick).load.amount;
+    assert_eq!(
+        (load(0, false), load(0, true)),
+        (Amount::Count(10), Amount::Count(3))
+    );
+    assert_eq!(load(2, true), Amount::Bytes(1000), "the hurry has no bytes");
+    let further = [false, true].map(|quick| scenario.setup(4, 0, quick).load.least_time());
+    assert_eq!(further, [10, 3].map(Duration::from_secs));
+}
+
+#[test]
+fn the_loopback_device_has_no_link() {
+    let with = |more: &str| {
+        SMALL.replace(
+            "[workload]",
+            &format!("[link]\nmedium = \"loopback\"\n{more}\n[workload]"),
+        )
+    };
+    let scenario = Scenario::parse(&with("")).expect("a scenario");
+    assert_eq!(scenario.setup(0, 0, false).link, Link::Loopback);
+    assert!(refused(&with("delay = \"1ms\"")).contains("has no rate, delay, loss or queue"));
+}
+
+#[test]
+fn nonsense_is_refused_with_its_line_and_the_remedy() {
+    for (from, to, says) in [
+        (
+            "kind = \"tcp\"",
+            "kind = \"tpc\"",
+            "line 8: unknown variant `tpc`, expected one of `tcp`",
+        ),
+        (
+            "title",
+            "titel",
+            "line 3: unknown field `titel`, expected one of `name`, `title`",
+        ),
+        (
+            "\"1s\"",
+            "\"1 fortnight\"",
+            "line 5: `1 fortnight` is not a time; write it like 1.5ms",
+        ),
+        (
+            "\"1s\"",
+            "\"2000000s\"",
+            "line 7: duration is longer than 3600 s",
+        ),
+        (
+            "duration = \"1s\"",
+            "",
+            "line 7: a workload with mode = \"stream\" needs either duration or bytes",
+        ),
+        (
+            "duration = \"1s\"",
+            "mode = \"rr\"\nbytes = 7",
+            "line 8: a workload with mode = \"rr\" needs either duration or count",
+        ),
+        (
+            "duration = \"1s\"",
+            "duration = \"1s\"\nflows = 0",
+            "line 8: flows = 0: from 1 to 1000",
+        ),
+        (
+            "[workload]",
+            "[link]\nmtu = 600\n[workload]",
+            "line 9: an MTU of 600 bytes: from 1280",
+        ),
+        (
+            "[workload]",
+            "[link]\nloss = \"120%\"\n[workload]",
+            "line 5: `120%` is not a share",
+        ),
+        (
+            "[workload]",
+            "[design]\nreps = 0\n[workload]",
+            "line 2: 0 repetitions: from 1 to 1000",
+        ),
+        ("\"small\"", "\"Big One\"", "line 2: \"Big One\" is no name"),
+        (
+            "duration = \"1s\"",
+            "duration = \"1s\"\nbackground = \"up\"",
+            "line 8: background goes with mode = \"rr\"",
+        ),
+        (
+            "kind = \"tcp\"",
+            "kind = \"command\"",
+            "line 7: kind = \"command\", and no other kind",
+        ),
+        (
+            "[[arm]]\nid = \"a\"\nkind = \"tcp\"",
+            "",
+            "line 2: there is nothing to measure",
+        ),
+        (
+            "kind = \"tcp\"",
+            "kind = \"tcp\"\n[[arm]]\nid = \"a\"\nkind = \"tls\"",
+            "there are two called \"a\"",
+        ),
+        (
+            "kind = \"tcp\"",
+            "kind = \"tcp\"\n[[assert]]\narm = \"a\"\nmetric = \"first_ms\"",
+            "line 10: nothing could break",
+        ),
+        (
+            "kind = \"tcp\"",
+            "kind = \"tcp\"\n[[compare]]\na = \"a\"\nb = \"c\"\nmetric = \"first_ms\"",
+            "line 11: there is no arm \"c\"; there are a",
+        ),
+        (
+            "kind = \"tcp\"",
+            "kind = \"tcp\"\n[[table]]\ntitle = \"x\"\ncolumns = [\"speed\"]",
+            "line 11: there is no metric \"speed\"; there are receiver_mbit_per_s,",
+        ),
+        (
+            "kind = \"tcp\"",
+            "kind = \"tcp\"\n[[published]]\ncase = \"loss=1%\"\narm = \"a\"\nvalues = {}",
+            "line 10: there is no case \"loss=1%\"; there are all",
+        ),
+    ] {
+        let text = SMALL.replace(from, to);
+        assert_ne!(text, SMALL, "{from}");
+        let said = refused(&text);
+        assert!(said.contains(says), "{to:?}: {said}");
+    }
+    assert!(refused("name = ").starts_with("line 1: "));
+}
+
+#[test]
+fn a_block_has_a_limit() {
+    let sweep = |losses: usize| {
+        let list: Vec<String> = (0..losses).map(|at| format!("\"0.{at:04}\"")).collect();
+        SMALL.replace(
+            "[workload]",
+            &format!("[sweep]\nloss = [{}]\n[workload]", list.join(", ")),
+        )
+    };
+    assert_eq!(
+        Scenario::parse(&sweep(400))
+            .expect("at the limit")
+            .cases
+            .len(),
+        400
+    );
+    assert!(refused(&sweep(401)).contains("401 cells in each block are more than 400"));
+}

@@ -1,0 +1,212 @@
+//! In which order cells are measured.
+//!
+//! A block holds every arm of every case once. Within it cases come in an order of their own, and the arms of a case
+//! next to each other, again in an order of their own: what drifts over minutes hits all arms alike, and what is
+//! compared was measured within seconds. The seed decides; the same seed makes the same order, and within a block the
+//! same accidents on the link for every arm.
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore as _, SeedableRng as _};
+
+use crate::scenario::{MAX_REPS, Scenario};
+
+/// A part of a scenario.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Names of arms and cases; of a kind that none is named of, all.
+    pub only: Vec<String>,
+    /// Repetitions in place of the scenario's.
+    pub reps: Option<u32>,
+    /// In a hurry.
+    pub quick: bool,
+}
+
+/// A selection of nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectionError {
+    /// Neither an arm nor a case.
+    #[error("{name:?} is neither an arm ({arms}) nor a case ({cases})")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        arms: String,
+        /// What there is.
+        cases: String,
+    },
+    /// No sensible number of repetitions.
+    #[error("{0} repetitions: from 1 to {MAX_REPS} are possible")]
+    Reps(u32),
+}
+
+/// One run that is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Position of its case.
+    pub case: usize,
+    /// Position of its arm.
+    pub arm: usize,
+    /// Which repetition, from 1.
+    pub block: u32,
+    /// What accidents on its link follow from.
+    pub seed: u64,
+}
+
+/// All runs, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// First to last.
+    pub cells: Vec<Planned>,
+    /// Blocks.
+    pub reps: u32,
+}
+
+impl Schedule {
+    /// Puts what is selected in order.
+    ///
+    /// # Errors
+    ///
+    /// [`SelectionError`] where that is nothing.
+    pub fn new(
+        scenario: &Scenario,
+        selection: &Selection,
+        seed: u64,
+    ) -> Result<Self, SelectionError> {
+        let reps = selection
+            .reps
+            .unwrap_or(scenario.reps[usize::from(selection.quick)]);
+        if !(1..=MAX_REPS).contains(&reps) {
+            return Err(SelectionError::Reps(reps));
+        }
+        let [cases, arms] = selected(scenario, &selection.only)?;
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut cells = Vec::new();
+        for block in 1..=reps {
+            for case in shuffled(&cases, &mut random) {
+                let accidents = random.next_u64();
+                cells.extend(shuffled(&arms, &mut random).into_iter().map(|arm| Planned {
+                    case,
+                    arm,
+                    block,
+                    seed: accidents,
+                }));
+            }
+        }
+        Ok(Self { cells, reps })
+    }
+}
+
+fn selected(scenario: &Scenario, only: &[String]) -> Result<[Vec<usize>; 2], SelectionError> {
+    let names = [
+        scenario
+            .cases
+            .iter()
+            .map(|case| &*case.id)
+            .collect::<Vec<_>>(),
+        scenario.arms.iter().map(|arm| &*arm.id).collect(),
+    ];
+    let unknown = only
+        .iter()
+        .find(|name| !names.iter().any(|names| names.contains(&name.as_str())));
+    if let Some(name) = unknown {
+        let [cases, arms] = names.map(|names| names.join(", "));
+        let name = name.clone();
+        return Err(SelectionError::Unknown { name, arms, cases });
+    }
+    Ok(names.map(|names| {
+        let is_named = |name: &&str| only.iter().any(|only| only == name);
+        let any = names.iter().any(is_named);
+        (0..names.len())
+            .filter(|at| !any || is_named(&names[*at]))
+            .collect()
+    }))
+}
+
+/// Fisher and Yates.
+fn shuffled(items: &[usize], random: &mut ChaCha8Rng) -> Vec<usize> {
+    let mut items = items.to_vec();
+    for last in (1..items.len()).rev() {
+        let below = (u64::from(random.next_u32()) * (last as u64 + 1)) >> 32;
+        items.swap(last, usize::try_from(below).unwrap_or(last));
+    }
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const TEXT: &str = r#"
+        name = "small"
+        title = "t"
+        workload.duration = "1s"
+        sweep.loss = ["0%", "1%", "5%"]
+        design.reps = 20
+        [[arm]]
+        id = "a"
+        kind = "tcp"
+        [[arm]]
+        id = "b"
+        kind = "tunnel"
+    "#;
+
+    fn schedule(selection: &Selection, seed: u64) -> Schedule {
+        let scenario = Scenario::parse(TEXT).expect("a scenario");
+        Schedule::new(&scenario, selection, seed).expect("a selection")
+    }
+
+    #[test]
+    fn every_block_holds_everything_once_with_the_arms_of_a_case_together() {
+        let schedule = schedule(&Selection::default(), 1);
+        assert_eq!(schedule.cells.len(), 3 * 2 * 20);
+        for (block, cells) in (1..).zip(schedule.cells.chunks(6)) {
+            let all: BTreeSet<_> = cells.iter().map(|cell| (cell.case, cell.arm)).collect();
+            assert_eq!(all.len(), 6, "block {block}");
+            assert!(cells.iter().all(|cell| cell.block == block));
+            for pair in cells.chunks(2) {
+                assert_eq!((pair[0].case, pair[0].seed), (pair[1].case, pair[1].seed));
+            }
+        }
+    }
+
+    #[test]
+    fn orders_differ_from_block_to_block_and_the_seed_decides() {
+        let all = Selection::default();
+        let first = schedule(&all, 1);
+        assert_eq!(first, schedule(&all, 1));
+        assert_ne!(first, schedule(&all, 2));
+        let begins_with_a = first
+            .cells
+            .chunks(2)
+            .filter(|pair| pair[0].arm == 0)
+            .count();
+        assert!((15..=45).contains(&begins_with_a), "{begins_with_a} of 60");
+    }
+
+    #[test]
+    fn a_selection_takes_the_arms_and_cases_named() {
+        let only = |names: &[&str]| Selection {
+            only: names.iter().map(|name| (*name).to_owned()).collect(),
+            reps: Some(2),
+            quick: true,
+        };
+        assert_eq!(schedule(&only(&["b"]), 1).cells.len(), 3 * 2);
+        assert_eq!(schedule(&only(&["b", "loss=5%"]), 1).cells.len(), 2);
+        let scenario = Scenario::parse(TEXT).expect("a scenario");
+        let error = Schedule::new(&scenario, &only(&["c"]), 1).expect_err("nothing");
+        assert_eq!(
+            error.to_string(),
+            "\"c\" is neither an arm (a, b) nor a case (loss=0%, loss=1%, loss=5%)"
+        );
+        let none = Selection {
+            reps: Some(0),
+            ..Selection::default()
+        };
+        assert_eq!(
+            Schedule::new(&scenario, &none, 1),
+            Err(SelectionError::Reps(0))
+        );
+    }
+}

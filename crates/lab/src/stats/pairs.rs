@@ -1,0 +1,120 @@
+//! Whether one of two differs from the other, told from pairs that were measured next to each other.
+
+use super::{Interval, LEVEL, median, order_statistic};
+
+/// What pairs say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Paired {
+    /// Pairs.
+    pub pairs: usize,
+    /// Median of first over second.
+    pub ratio: f64,
+    /// Interval around it, exact.
+    pub interval: Interval,
+    /// What it comes to.
+    pub verdict: Verdict,
+    /// The smallest difference, as a share, that so many pairs with such noise would have shown.
+    pub detectable: f64,
+}
+
+/// The first against the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// More of it.
+    Higher,
+    /// Less of it.
+    Lower,
+    /// The interval holds 1.
+    NoDifference,
+    /// No interval of so few is sure enough.
+    TooFew,
+}
+
+/// Compares; `None` without pairs. Of each pair both are above 0.
+pub fn compare(pairs: &[(f64, f64)]) -> Option<Paired> {
+    let ratios: Vec<f64> = pairs
+        .iter()
+        .filter(|(first, second)| *first > 0.0 && *second > 0.0)
+        .map(|(first, second)| first / second)
+        .collect();
+    let ratio = median(&ratios)?;
+    let interval = order_statistic(&ratios)?;
+    let verdict = if interval.level < LEVEL {
+        Verdict::TooFew
+    } else if interval.low > 1.0 {
+        Verdict::Higher
+    } else if interval.high < 1.0 {
+        Verdict::Lower
+    } else {
+        Verdict::NoDifference
+    };
+    Some(Paired {
+        pairs: ratios.len(),
+        ratio,
+        interval,
+        verdict,
+        detectable: (interval.high / ratio - 1.0).max(1.0 - interval.low / ratio),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::tests::noise;
+
+    fn verdicts(hunts: u64, runs: usize, deviation: f64, factor: f64) -> Vec<Verdict> {
+        (0..hunts)
+            .map(|hunt| {
+                let (mut first, mut second) =
+                    (noise(2 * hunt, deviation), noise(2 * hunt + 1, deviation));
+                let pairs: Vec<_> = (0..runs).map(|_| (factor * first(), second())).collect();
+                compare(&pairs).expect("pairs").verdict
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_same_against_the_same_is_told_apart_at_most_once_in_twenty() {
+        for runs in [7, 10, 20] {
+            for deviation in [0.01, 0.2] {
+                let false_ones = verdicts(20, runs, deviation, 1.0)
+                    .into_iter()
+                    .filter(|verdict| *verdict != Verdict::NoDifference)
+                    .count();
+                assert!(
+                    false_ones <= 1,
+                    "{runs} runs, noise {deviation}: {false_ones}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn five_percent_less_is_found_where_noise_is_low() {
+        let found = verdicts(20, 7, 0.01, 0.95);
+        assert_eq!(found, [Verdict::Lower; 20]);
+    }
+
+    #[test]
+    fn what_could_not_have_been_seen_is_said() {
+        let paired = compare(&[
+            (1.0, 1.0),
+            (1.1, 1.0),
+            (0.9, 1.0),
+            (1.0, 1.0),
+            (1.2, 1.0),
+            (1.0, 1.0),
+        ]);
+        let paired = paired.expect("pairs");
+        assert_eq!(paired.verdict, Verdict::NoDifference);
+        assert!((paired.detectable - 0.2).abs() < 1e-9, "{paired:?}");
+    }
+
+    #[test]
+    fn few_pairs_make_no_verdict_however_clear_they_are() {
+        let of = |pairs: usize| compare(&vec![(2.0, 1.0); pairs]).expect("pairs").verdict;
+        assert_eq!((of(5), of(6)), (Verdict::TooFew, Verdict::Higher));
+        assert_eq!(compare(&[]), None);
+        assert_eq!(compare(&[(1.0, 0.0)]), None, "no ratio");
+    }
+}
