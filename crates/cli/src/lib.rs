@@ -19,6 +19,7 @@ pub mod demo;
 pub mod doctor;
 pub mod exit;
 pub mod inputs;
+pub mod lab;
 pub mod layers;
 pub mod link;
 pub mod manual;

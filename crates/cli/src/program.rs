@@ -6,10 +6,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Nothing that it is waited for may take longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+
+/// How often one looks whether it has ended.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A child and its log lines.
 pub(crate) struct Program {
@@ -50,6 +54,11 @@ impl Program {
         Ok(Self { child, lines })
     }
 
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The next line with this message.
     pub(crate) fn wait_for(&self, message: &str) -> Result<Value> {
         let deadline = Instant::now() + PATIENCE;
@@ -71,13 +80,22 @@ impl Program {
 
     /// Ends it as a service manager would.
     pub(crate) fn stop(&mut self) -> Result<()> {
-        let pid = self.child.id().to_string();
-        let told = Command::new("kill").args(["-TERM", &pid]).status();
-        if told.is_err() {
-            self.child.kill()?;
-        }
-        let status = self.child.wait()?;
-        ensure!(status.success() || told.is_err(), "it ended with {status}");
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.context("its process id")?, Signal::TERM)?;
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "it did not end within {} s",
+                PATIENCE.as_secs()
+            );
+            // What it says ends with it.
+            drop(self.lines.recv_timeout(LOOK));
+        };
+        ensure!(status.success(), "it ended with {status}");
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use quictun_sim::{Cell, Direction, Tcp, Traffic, predict};
 use quictun_sys::Inside;
 use serde::Serialize;
 
-use super::tunnel::Tunnel;
+use super::tunnel::{Ends, Tunnel};
 use super::{Backend, Checking, bulk, report};
 use crate::exit;
 
@@ -357,7 +357,7 @@ fn cross(world: &World, plan: &Checking, cell: CheckCell, load: Load) -> anyhow:
         return bulk::tcp(world, "cubic", cell.warm_up(), plan.duration);
     }
     let listener = bulk::listen(world)?;
-    let tunnel = Tunnel::start(world, listener.local_addr()?)?;
+    let tunnel = Tunnel::start(Ends::across(world), listener.local_addr()?, [&[], &[]])?;
     let rate = bulk::measure(
         world,
         &listener,

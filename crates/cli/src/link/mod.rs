@@ -30,7 +30,7 @@ mod plan_file;
 mod privilege;
 mod report;
 mod session;
-mod tunnel;
+pub(crate) mod tunnel;
 mod ways;
 
 pub use backend::Backend;
@@ -193,7 +193,7 @@ fn emulation(plan: &Session) -> Plan {
 }
 
 /// The terminal's Ctrl-C reaches the command itself, which may have its own idea of it.
-fn relay(came: Came) -> Option<Signal> {
+pub(crate) fn relay(came: Came) -> Option<Signal> {
     let interrupt = came.by_terminal && matches!(came.signal, Signal::INT | Signal::QUIT);
     (!interrupt).then_some(came.signal)
 }

@@ -192,6 +192,7 @@ pub fn command() -> Command {
             doctor(),
             tune(),
             crate::perf::flags::command(),
+            crate::lab::flags::command(),
             completion(),
             man(),
             version(),

@@ -14,7 +14,7 @@ use quictun_tunnel::settings::{Access, ClientProof, ClientSettings, ServerSettin
 use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
-use crate::{demo, doctor, link, manual, options, perf, run, tune};
+use crate::{demo, doctor, lab, link, manual, options, perf, run, tune};
 use file::{ClientFile, ServerFile};
 use settings::Server;
 
@@ -48,6 +48,8 @@ pub enum Action {
     Link(link::Action),
     /// Measure.
     Perf(Box<perf::Action>),
+    /// Measure scenarios.
+    Lab(lab::Action),
     /// Run the demonstration.
     Demo(demo::Options),
     /// Examine this machine; print it as JSON or not.
@@ -71,6 +73,7 @@ pub fn main() -> ExitCode {
     let asked = match asked {
         Ok(Action::Link(action)) => return link::main(action),
         Ok(Action::Perf(action)) => return perf::main(*action),
+        Ok(Action::Lab(action)) => return lab::main(action),
         Ok(Action::Demo(options)) => return demo::main(PROGRAM, options),
         Ok(Action::Doctor(json)) => return doctor::main(json),
         Ok(Action::Tune { apply, json }) => return tune::main(apply, json),
@@ -112,6 +115,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
             json: matches.get_flag("json"),
         }),
         "perf" => perf::parse(matches, inputs).map(|action| Action::Perf(Box::new(action))),
+        "lab" => lab::parse(matches, inputs).map(Action::Lab),
         "demo" => Ok(Action::Demo(demo::Options {
             json: matches.get_flag("json"),
             loopback: matches.get_flag("loopback"),
@@ -160,6 +164,7 @@ fn act(action: Action) -> anyhow::Result<()> {
         Action::Man(dir) => manual::write_pages(&dir),
         Action::Link(_)
         | Action::Perf(_)
+        | Action::Lab(_)
         | Action::Demo(_)
         | Action::Doctor(_)
         | Action::Tune { .. } => {

@@ -9,6 +9,7 @@ mod doctor;
 mod faults;
 mod identities;
 mod interop;
+mod lab;
 mod limits;
 mod link;
 mod native;

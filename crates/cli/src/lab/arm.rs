@@ -1,0 +1,264 @@
+//! The programs of an arm, started at both sides of a link.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use quictun_emu::World;
+use quictun_lab::{Arm, Link, Load};
+use quictun_sys::NetNamespace;
+
+use super::client::{Patience, Started};
+use super::generator::{Generator, is_tunnel};
+use super::processors::Groups;
+use crate::link::tunnel::{Ends, Tunnel};
+
+/// Where the generator's server listens: the network is its own.
+const PORT: u16 = 5201;
+
+/// Where the servers of streams in the background listen, up and down, and where a tunnel takes these streams.
+const BESIDE: [u16; 2] = [5202, 5203];
+const BESIDE_ENTRIES: [u16; 2] = [6502, 6503];
+
+/// Where the client of a tunnel that the user brings has to listen, and where its server may.
+const ENTRY: u16 = 6500;
+const TUNNEL: u16 = 7500;
+
+/// What is listened to is found here: table, and the states that mean it (`TCP_LISTEN`; an unconnected UDP socket).
+const TCP: [&str; 2] = ["tcp", "tcp6"];
+const UDP: [&str; 2] = ["udp", "udp6"];
+
+/// An arm that is ready for its client.
+pub(super) struct Ready<'a> {
+    near: &'a NetNamespace,
+    generator: Generator,
+    server: Started,
+    tunnel: Option<Tunnel>,
+    /// The user's own tunnel: client and server.
+    brought: Option<[Started; 2]>,
+    connect: SocketAddr,
+    /// Servers of streams in the background, and how to reach them: up, and down.
+    beside: [Option<(Started, SocketAddr)>; 2],
+}
+
+impl<'a> Ready<'a> {
+    /// Starts servers, and the tunnel where there is one.
+    pub(super) fn new(
+        world: &'a World,
+        link: &Link,
+        arm: &Arm,
+        load: &Load,
+        patience: &Patience,
+    ) -> Result<Self> {
+        let ends = match link {
+            Link::Emulated(_) => Ends {
+                far_address: world.far_addresses()[usize::from(arm.ipv6)],
+                ..Ends::across(world)
+            },
+            Link::Loopback => Ends {
+                near: world.far(),
+                far: world.far(),
+                far_address: if arm.ipv6 {
+                    Ipv6Addr::LOCALHOST.into()
+                } else {
+                    Ipv4Addr::LOCALHOST.into()
+                },
+            },
+        };
+        let generator = Generator::of(arm);
+        let at = |port: u16| SocketAddr::new(ends.far_address, port);
+        let serve = |port: u16| -> Result<Started> {
+            let arguments = generator.server(arm, at(port));
+            let command = &mut program(generator)?;
+            let mut server = Started::new("the server", ends.far, command.args(arguments))?;
+            // Of other transports too: what is to be measured is agreed upon over TCP.
+            server.wait_ready(patience, || listens(ends.far, TCP, port))?;
+            Ok(server)
+        };
+        let target = at(PORT);
+        let server = serve(PORT)?;
+        let mut beside = [None, None];
+        for (way, slot) in beside.iter_mut().enumerate() {
+            if load.background.ways()[way] {
+                *slot = Some((serve(BESIDE[way])?, at(BESIDE[way])));
+            }
+        }
+        let mut ready = Self {
+            near: ends.near,
+            generator,
+            server,
+            tunnel: None,
+            brought: None,
+            connect: target,
+            beside,
+        };
+        if let Some(commands) = &arm.commands {
+            ready.brought = Some(bring(ends, commands, target, patience)?);
+            ready.connect = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), ENTRY);
+        } else if arm.through_tunnel {
+            let [mut client, mut server] = tunnel_flags(arm);
+            for (way, (_, beside)) in ready.beside.iter_mut().enumerate().filter_map(occupied) {
+                let entry = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), BESIDE_ENTRIES[way]);
+                client.extend(["-L".to_owned(), format!("{entry}={beside}")]);
+                server.extend(["--allow".to_owned(), beside.to_string()]);
+                *beside = entry;
+            }
+            let tunnel = Tunnel::start(ends, target, [&client, &server])?;
+            ready.connect = tunnel.entry();
+            ready.tunnel = Some(tunnel);
+        }
+        Ok(ready)
+    }
+
+    /// Starts the client.
+    pub(super) fn client(&self, arm: &Arm, load: &Load) -> Result<Started> {
+        self.start("the client", arm, load, self.connect)
+    }
+
+    /// Starts the streams in the background: up, and down.
+    pub(super) fn streams(&self, arm: &Arm, load: &Load) -> Result<[Option<Started>; 2]> {
+        let start = |way: usize| -> Result<Option<Started>> {
+            let Some((_, to)) = &self.beside[way] else {
+                return Ok(None);
+            };
+            let stream = load.stream_beside(way == 1);
+            self.start("the stream beside", arm, &stream, *to).map(Some)
+        };
+        Ok([start(0)?, start(1)?])
+    }
+
+    fn start(&self, name: &str, arm: &Arm, load: &Load, to: SocketAddr) -> Result<Started> {
+        let arguments = self.generator.client(arm, load, to);
+        let command = &mut program(self.generator)?;
+        Started::new(name, self.near, command.args(arguments))
+    }
+
+    pub(super) fn generator(&self) -> Generator {
+        self.generator
+    }
+
+    /// Whose processor time is counted, with the client's.
+    pub(super) fn groups(&self, client: &Started) -> Groups {
+        let mut groups = vec![("client", client.group()), ("server", self.server.group())];
+        let pairs = self.tunnel.as_ref().map(Tunnel::groups);
+        let brought = self
+            .brought
+            .as_ref()
+            .map(|pair| pair.each_ref().map(Started::group));
+        if let Some([client, server]) = pairs.or(brought) {
+            groups.extend([("tunnel client", client), ("tunnel server", server)]);
+        }
+        groups
+    }
+
+    /// What is wrong with those that should run.
+    pub(super) fn check(&mut self) -> Result<()> {
+        self.server.check()?;
+        for one in self.brought.iter_mut().flatten() {
+            one.check()?;
+        }
+        Ok(())
+    }
+
+    /// Ends all of them.
+    pub(super) fn stop(self) -> Result<()> {
+        self.tunnel.map_or(Ok(()), Tunnel::stop)
+    }
+}
+
+fn occupied<T>((way, slot): (usize, &mut Option<T>)) -> Option<(usize, &mut T)> {
+    Some((way, slot.as_mut()?))
+}
+
+/// Why an arm cannot be measured on this machine, if it cannot.
+pub(super) fn missing(arm: &Arm) -> Option<String> {
+    if Generator::of(arm) == Generator::Iperf3 && !is_installed("iperf3") {
+        return Some("iperf3 is not installed (`apt install iperf3`)".to_owned());
+    }
+    let name = arm.congestion.as_deref().filter(|_| !arm.through_tunnel)?;
+    let known =
+        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
+    let is_tcp = matches!(
+        Generator::of(arm),
+        Generator::Iperf3 | Generator::Perf("tcp" | "tls")
+    );
+    (is_tcp && !known.split_whitespace().any(|word| word == name))
+        .then(|| format!("this kernel has no TCP with {name} (`modprobe tcp_{name}` as root)"))
+}
+
+fn is_installed(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
+}
+
+fn program(generator: Generator) -> Result<Command> {
+    Ok(match generator {
+        Generator::Perf(_) => {
+            Command::new(std::env::current_exe().context("finding this program")?)
+        }
+        Generator::Iperf3 => Command::new("iperf3"),
+    })
+}
+
+/// Flags of the tunnel's client and server.
+fn tunnel_flags(arm: &Arm) -> [Vec<String>; 2] {
+    let own = |flags: &[String]| {
+        let mut all: Vec<String> = if is_tunnel(arm) {
+            flags.to_vec()
+        } else {
+            Vec::new()
+        };
+        all.extend(
+            arm.congestion
+                .iter()
+                .flat_map(|name| ["--congestion".to_owned(), name.clone()]),
+        );
+        all
+    };
+    [own(&arm.client_flags), own(&arm.server_flags)]
+}
+
+/// Starts a tunnel that the user brings. Its commands find what they need in variables.
+fn bring(
+    ends: Ends<'_>,
+    [client, server]: &[String; 2],
+    target: SocketAddr,
+    patience: &Patience,
+) -> Result<[Started; 2]> {
+    let command = |line: &str| {
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", line])
+            .env("QUICTUN_FAR", ends.far_address.to_string())
+            .env(
+                "QUICTUN_TUNNEL",
+                SocketAddr::new(ends.far_address, TUNNEL).to_string(),
+            )
+            .env("QUICTUN_TARGET", target.to_string())
+            .env("QUICTUN_ENTRY", format!("127.0.0.1:{ENTRY}"));
+        command
+    };
+    let mut server = Started::new("server_command", ends.far, &mut command(server))?;
+    let bound = || listens(ends.far, TCP, TUNNEL) || listens(ends.far, UDP, TUNNEL);
+    server.wait_ready(patience, bound)?;
+    let mut client = Started::new("client_command", ends.near, &mut command(client))?;
+    client.wait_ready(patience, || listens(ends.near, TCP, ENTRY))?;
+    Ok([client, server])
+}
+
+/// Whether anybody has this port open in a network.
+fn listens(network: &NetNamespace, tables: [&str; 2], port: u16) -> bool {
+    let open = |table: &str| -> std::io::Result<bool> {
+        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}"))?;
+        let state = if table.starts_with("tcp") { "0A" } else { "07" };
+        Ok(text.lines().skip(1).any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let local = words.get(1).and_then(|local| local.rsplit_once(':'));
+            let is_it = local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port));
+            is_it && words.get(3) == Some(&state)
+        }))
+    };
+    // A table that is missing, such as IPv6's, has nobody in it.
+    let look = || Ok(tables.iter().any(|table| open(table).unwrap_or(false)));
+    network.within(look).unwrap_or(false)
+}

@@ -1,0 +1,251 @@
+//! One cell: fresh networks, a link, an arm's programs, and what came of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_emu::{
+    Audit, DirectionAudit, Limit, LossUnit, Offload, Plan, Running, Verdict, World, WorldPlan,
+};
+use quictun_lab::{
+    Amount, Arm, Cell, Emulated, Link, LinkAccount, Load, Mode, Setup, WayAccount, judge,
+    late_limit,
+};
+
+use super::arm::Ready;
+use super::client::{Ended, Interrupted, Patience};
+use super::generator::Outcome;
+use super::processors::{HostThreads, Usage, Watch};
+
+/// What cells have in common.
+#[derive(Debug)]
+pub(super) struct Bench {
+    pub(super) patience: Patience,
+    pub(super) host: HostThreads,
+}
+
+impl Bench {
+    /// Measures. What goes wrong is in the cell, which does not count then.
+    ///
+    /// # Errors
+    ///
+    /// [`Interrupted`] only.
+    pub(super) fn measure(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Cell> {
+        let mut cell = blank;
+        let begin = Instant::now();
+        match self.attempt(arm, setup, &mut cell) {
+            Ok(()) => {}
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(error) => {
+                cell.valid = false;
+                cell.flags.push(format!("{error:#}"));
+            }
+        }
+        cell.seconds = begin.elapsed().as_secs_f64();
+        Ok(cell)
+    }
+
+    fn attempt(&self, arm: &Arm, setup: &Setup, cell: &mut Cell) -> Result<()> {
+        let world = World::build(&world_plan(&setup.link))?;
+        let running = match &setup.link {
+            Link::Loopback => None,
+            Link::Emulated(link) => Some(
+                Running::start(&world, plan(link, cell.seed)).context("starting the emulator")?,
+            ),
+        };
+        let outcome = self.cross(&world, arm, setup, cell);
+        // What the link did is worth knowing whatever happened on it.
+        let audit = running
+            .map(Running::stop)
+            .transpose()
+            .context("the emulator")?;
+        cell.link = audit.zip(setup.link.emulated()).map(account);
+        outcome?;
+        let frames = cell.link.as_ref().map(|link| link.up.packets_per_frame);
+        cell.metrics
+            .extend(frames.map(|packets| ("packets_per_frame".to_owned(), packets)));
+        let judgement = judge(cell.link.as_ref(), setup.load.mode, cell.steal);
+        cell.valid = judgement.against.is_empty();
+        cell.noise = !cell.valid;
+        cell.flags.extend(judgement.against);
+        cell.flags.extend(judgement.remarks);
+        Ok(())
+    }
+
+    /// Sends the load across.
+    fn cross(&self, world: &World, arm: &Arm, setup: &Setup, cell: &mut Cell) -> Result<()> {
+        let load = &setup.load;
+        let mut ready = Ready::new(world, &setup.link, arm, load, &self.patience)?;
+        let begin = Instant::now();
+        let streams = ready.streams(arm, load)?;
+        let client = ready.client(arm, load)?;
+        let mut watch = Watch::new(ready.groups(&client), &self.host);
+        let ended = client.wait_end(&self.patience, load.time_limit, || {
+            watch.read();
+            ready.check()
+        })?;
+        let end = Instant::now();
+        let outcome = figures("the client", &ended, &ready, load)?;
+        let (from, until) = counted(load, begin, end);
+        cell.metrics.clone_from(&outcome.metrics);
+        cell.series.clone_from(&outcome.series);
+        for (way, stream) in streams.into_iter().enumerate() {
+            let Some(stream) = stream else { continue };
+            let load = load.stream_beside(way == 1);
+            let ended = stream.wait_end(&self.patience, load.time_limit, || ready.check())?;
+            let mut beside = figures("the stream beside", &ended, &ready, &load)?;
+            let rate = beside.metrics.remove("receiver_mbit_per_s");
+            let id = ["background_up_mbit_per_s", "background_down_mbit_per_s"][way];
+            cell.metrics.extend(rate.map(|rate| (id.to_owned(), rate)));
+        }
+        if let Some(usage) = watch.usage(from, until) {
+            cell.metrics.extend(costs(&usage, &outcome, load));
+            (cell.idle, cell.steal) = (usage.idle, usage.steal);
+            cell.processes = usage.processes;
+        }
+        ready.stop()
+    }
+}
+
+/// What a client has to say.
+fn figures(name: &str, ended: &Ended, ready: &Ready<'_>, load: &Load) -> Result<Outcome> {
+    ensure!(
+        ended.status.success(),
+        "{name} ended with {}: {} {}",
+        ended.status,
+        ended.errors,
+        refusal(&ended.output)
+    );
+    ready.generator().outcome(&ended.output, load)
+}
+
+/// What a program that fails says in its JSON.
+fn refusal(output: &str) -> &str {
+    let line = output.lines().find(|line| line.contains("\"error\""));
+    line.map_or("", str::trim)
+}
+
+/// The time whose processor use is set against what was measured.
+fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, Instant) {
+    match load.amount {
+        Amount::Time(time) => {
+            let from = begin + load.warm_up;
+            (from, end.min(from + time + Duration::from_millis(100)))
+        }
+        Amount::Bytes(_) | Amount::Count(_) => (begin, end),
+    }
+}
+
+/// What it took of the processors: both are rates of the same time.
+fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(String, f64)> {
+    let of = |role: &str| -> Option<f64> {
+        let here = usage
+            .processes
+            .iter()
+            .filter(|process| process.role == role);
+        let shares: Vec<f64> = here
+            .map(|process| process.cpu_s / process.seconds)
+            .collect();
+        (!shares.is_empty()).then(|| shares.iter().sum())
+    };
+    let roles = ["client", "server", "tunnel client", "tunnel server"].map(of);
+    let all: f64 = roles.iter().flatten().sum();
+    let percent = |share: Option<f64>| share.map(|share| share * 100.0);
+    let received = outcome.metrics.get("receiver_mbit_per_s");
+    let gb_per_s = received
+        .map(|mbit| mbit / 8000.0)
+        .filter(|_| load.mode == Mode::Stream);
+    let per_gb = |share: Option<f64>| {
+        share
+            .zip(gb_per_s.filter(|rate| *rate > 0.0))
+            .map(|(share, rate)| share / rate)
+    };
+    let [client, server, tunnel_client, tunnel_server] = roles;
+    let tunnel = tunnel_client
+        .zip(tunnel_server)
+        .map(|(client, server)| client + server);
+    let per_transaction = outcome
+        .metrics
+        .get("transactions_per_s")
+        .filter(|rate| **rate > 0.0);
+    let costs = [
+        ("cpu_ksoftirqd_percent", Some(usage.softirq * 100.0)),
+        ("cpu_client_percent", percent(client)),
+        ("cpu_server_percent", percent(server)),
+        ("cpu_tunnel_client_percent", percent(tunnel_client)),
+        ("cpu_tunnel_server_percent", percent(tunnel_server)),
+        ("cpu_s_per_gb", per_gb(Some(all))),
+        ("tunnel_cpu_s_per_gb", per_gb(tunnel)),
+        (
+            "cpu_us_per_transaction",
+            per_transaction.map(|rate| all * 1e6 / rate),
+        ),
+    ];
+    costs
+        .into_iter()
+        .filter_map(|(id, value)| Some((id.to_owned(), value?)))
+        .collect()
+}
+
+fn world_plan(link: &Link) -> WorldPlan {
+    let usual = WorldPlan::default();
+    match link {
+        Link::Loopback => usual,
+        Link::Emulated(link) => WorldPlan {
+            offload: match link.offload {
+                quictun_lab::Offload::Full => Offload::Full,
+                quictun_lab::Offload::Receive => Offload::Receive,
+                quictun_lab::Offload::None => Offload::None,
+            },
+            mtu: link.mtu,
+            segment_limit: link.segment_limit,
+            ..usual
+        },
+    }
+}
+
+fn plan(link: &Emulated, seed: u64) -> Plan {
+    Plan {
+        up: link.way.clone(),
+        down: link.way.clone(),
+        seed,
+        coalesce: link.coalesce,
+        loss_unit: match link.loss_unit {
+            quictun_lab::LossUnit::Packet => LossUnit::Segment,
+            quictun_lab::LossUnit::SuperPacket => LossUnit::Frame,
+        },
+    }
+}
+
+fn account((audit, link): (Audit, &Emulated)) -> LinkAccount {
+    let limits = match audit.verdict() {
+        Verdict::Ok => Vec::new(),
+        Verdict::EmulatorLimited(limits) => limits,
+    };
+    let faults = limits
+        .iter()
+        .filter(|limit| !matches!(limit, Limit::Late { .. }));
+    let limit = late_limit(link);
+    LinkAccount {
+        faults: faults.map(ToString::to_string).collect(),
+        up: way(&audit.up, limit),
+        down: way(&audit.down, limit),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "packets of an hour")]
+fn way(audit: &DirectionAudit, late: Duration) -> WayAccount {
+    let counts = &audit.counts;
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    WayAccount {
+        packets: counts.segments_in,
+        packets_per_frame: counts.segments_in as f64 / counts.frames_in.max(1) as f64,
+        loss_asked: audit.loss_asked,
+        loss: audit.loss,
+        queue_drops: audit.link.queue_full,
+        unintended_drops: counts.unintended.total(),
+        late_p99_us: us(audit.lateness.quantile(0.99)),
+        late_limit_us: us(late),
+        late_share: audit.lateness.share_beyond(late),
+        busy: audit.busy_share(),
+    }
+}

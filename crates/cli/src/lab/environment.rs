@@ -1,0 +1,96 @@
+//! The machine: what it is, and whether it is quiet enough to measure.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use super::client::Patience;
+use super::processors::Machine;
+
+/// How long the machine is watched before anything is measured.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Shares of the processors' time that others may have. A second program changes every figure.
+const BUSY: f64 = 0.05;
+const STEAL: f64 = 0.01;
+
+/// What is read as it is.
+const FILES: [(&str, &str); 8] = [
+    ("kernel", "/proc/sys/kernel/osrelease"),
+    (
+        "clock source",
+        "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+    ),
+    (
+        "CPU governor",
+        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    ),
+    ("load average", "/proc/loadavg"),
+    (
+        "TCP by default",
+        "/proc/sys/net/ipv4/tcp_congestion_control",
+    ),
+    ("rmem_max", "/proc/sys/net/core/rmem_max"),
+    ("wmem_max", "/proc/sys/net/core/wmem_max"),
+    ("tcp_wmem", "/proc/sys/net/ipv4/tcp_wmem"),
+];
+
+/// What the machine is.
+pub(super) fn snapshot() -> BTreeMap<String, String> {
+    let read = |path: &str| {
+        fs::read_to_string(path)
+            .ok()
+            .map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let mut all: BTreeMap<String, String> = FILES
+        .iter()
+        .filter_map(|(name, path)| Some(((*name).to_owned(), read(path)?)))
+        .collect();
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let model = model.map_or("unknown", |(_, model)| model.trim());
+    let cores = thread::available_parallelism().map_or(0, usize::from);
+    all.insert("processors".to_owned(), format!("{cores} x {model}"));
+    all.insert(
+        "program".to_owned(),
+        format!("quictun {}", env!("CARGO_PKG_VERSION")),
+    );
+    let build = if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    };
+    all.insert("build".to_owned(), build.to_owned());
+    all
+}
+
+/// Watches the machine for a moment: what speaks against measuring now.
+pub(super) fn noise(patience: &Patience) -> anyhow::Result<Vec<String>> {
+    let before = Machine::read();
+    patience.pause(LOOK)?;
+    let (idle, steal) = Machine::read().since(before);
+    let mut warnings = Vec::new();
+    let busy = 1.0 - idle - steal;
+    if busy > BUSY {
+        warnings.push(format!(
+            "before the run something else used {:.0} % of the processors: figures are of a busy machine",
+            busy * 100.0
+        ));
+    }
+    if steal > STEAL {
+        warnings.push(format!(
+            "before the run {:.0} % of the processors' time was stolen: other machines share them",
+            steal * 100.0
+        ));
+    }
+    if cfg!(debug_assertions) {
+        warnings.push(
+            "this is a debug build: tunnel and emulator are slow; use cargo run --release"
+                .to_owned(),
+        );
+    }
+    Ok(warnings)
+}

@@ -1,0 +1,119 @@
+//! The flags and commands of `quictun lab`.
+
+use clap::{Arg, Command, ValueHint};
+
+use crate::options::{self, Opt, Section};
+
+/// Prefix of the environment variables.
+pub const PREFIX: &str = "QUICTUN_LAB_";
+
+/// Flags of `quictun lab run`.
+pub static RUN: &[&Section] = &[&MEASUREMENT];
+
+static MEASUREMENT: Section = Section {
+    heading: "Measurement",
+    options: &[
+        Opt::switch(
+            "quick",
+            "Fewer and shorter runs, as the scenario says: minutes",
+        ),
+        Opt::one(
+            "reps",
+            "N",
+            "",
+            "Repetitions of each cell; unset: as the scenario says",
+        ),
+        Opt::list(
+            "only",
+            "NAMES",
+            "",
+            "These arms and cases only, separated by commas; repeatable",
+        ),
+        Opt::one("seed", "N", "1", "What order and losses follow from"),
+        Opt::one(
+            "out",
+            "DIR",
+            "",
+            "Where to write; unset: lab-results/NAME-TIME, made where it is missing",
+        ),
+    ],
+};
+
+/// `quictun lab`.
+pub fn command() -> Command {
+    Command::new("lab")
+        .about("Measure what was published, and anything else, and say how far to trust it")
+        .after_help(include_str!("help.txt"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommands([
+            list(),
+            show(),
+            run(),
+            report(),
+            compare(),
+            calibrate(),
+            crosscheck(),
+        ])
+}
+
+fn list() -> Command {
+    Command::new("list").about("List the scenarios that come with the program")
+}
+
+fn show() -> Command {
+    Command::new("show")
+        .about("Print a scenario, to read it or to make another of it")
+        .arg(scenario())
+}
+
+fn run() -> Command {
+    let command = Command::new("run")
+        .about("Measure a scenario and write a report")
+        .after_help(include_str!("run_help.txt"))
+        .arg(scenario());
+    options::add_to(command, RUN)
+}
+
+fn calibrate() -> Command {
+    let command = Command::new("calibrate")
+        .about("Measure how fast a link this machine can emulate: the scenario `capacity`");
+    options::add_to(command, RUN)
+}
+
+fn crosscheck() -> Command {
+    let command = Command::new("crosscheck")
+        .about("Measure with another program too, iperf3: the scenario `crosscheck`");
+    options::add_to(command, RUN)
+}
+
+fn report() -> Command {
+    Command::new("report")
+        .about("Make the report of a run again, from its raw data")
+        .arg(dir("dir", "Directory of a run, which holds run.json"))
+}
+
+fn compare() -> Command {
+    Command::new("compare")
+        .about("Compare what two runs have in common")
+        .after_help(include_str!("compare_help.txt"))
+        .arg(dir("before", "Directory of the one run"))
+        .arg(dir("after", "Directory of the other"))
+}
+
+fn scenario() -> Arg {
+    Arg::new("scenario")
+        .value_name("SCENARIO")
+        .value_hint(ValueHint::FilePath)
+        .required(true)
+        .help("A name that `quictun lab list` lists, or a file that ends in .toml")
+}
+
+fn dir(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .value_name("DIR")
+        .value_hint(ValueHint::DirPath)
+        .required(true)
+        .help(help)
+}

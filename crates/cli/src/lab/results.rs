@@ -1,0 +1,79 @@
+//! The directory of a run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use jiff::Timestamp;
+use quictun_lab::{Findings, Run, Scenario, html, markdown};
+
+use crate::exit::Fault;
+
+const RAW: &str = "run.json";
+const SUMMARY: &str = "summary.json";
+const MARKDOWN: &str = "report.md";
+const HTML: &str = "report.html";
+
+/// Largest `run.json` read, bytes: some hundred times what the longest scenario makes.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// Where results go if nobody says.
+const RESULTS: &str = "lab-results";
+
+/// Makes the directory, which must not hold a run yet.
+pub(super) fn prepare(asked: Option<&Path>, name: &str, started: Timestamp) -> Result<PathBuf> {
+    let time = started.strftime("%Y%m%d-%H%M%S");
+    let dir = asked.map_or_else(
+        || Path::new(RESULTS).join(format!("{name}-{time}")),
+        Path::to_owned,
+    );
+    if dir.join(RAW).exists() {
+        let why = format!("{} holds a run already", dir.display());
+        return Err(Fault::usage("--out", why)
+            .next("another directory, or take that one away")
+            .into());
+    }
+    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    Ok(dir)
+}
+
+/// Writes raw data and reports. The raw data are never there in part.
+pub(super) fn write(dir: &Path, run: &Run, scenario: &Scenario) -> Result<()> {
+    put(dir, RAW, &run.to_json()?)?;
+    write_reports(dir, &Findings::new(run, scenario))
+}
+
+/// Writes what follows from the raw data.
+pub(super) fn write_reports(dir: &Path, findings: &Findings<'_>) -> Result<()> {
+    put(dir, SUMMARY, &findings.to_json()?)?;
+    put(dir, MARKDOWN, &markdown(findings))?;
+    put(dir, HTML, &html(findings))
+}
+
+/// Reads raw data.
+pub(super) fn read(dir: &Path) -> Result<(Run, Scenario)> {
+    let path = dir.join(RAW);
+    let unreadable = |error: std::io::Error| {
+        Fault::failure(path.display().to_string(), error)
+            .next("a directory that `quictun lab run` wrote; see its --out")
+    };
+    let length = fs::metadata(&path).map_err(unreadable)?.len();
+    if length > MAX_BYTES {
+        let why = format!("{length} bytes are no run: at most {MAX_BYTES} are");
+        return Err(Fault::failure(path.display().to_string(), why).into());
+    }
+    let text = fs::read_to_string(&path).map_err(unreadable)?;
+    Run::from_json(&text).with_context(|| path.display().to_string())
+}
+
+/// The page to open.
+pub(super) fn report_path(dir: &Path) -> PathBuf {
+    dir.join(HTML)
+}
+
+fn put(dir: &Path, name: &str, text: &str) -> Result<()> {
+    let (path, part) = (dir.join(name), dir.join(format!("{name}.part")));
+    fs::write(&part, text)
+        .and_then(|()| fs::rename(&part, &path))
+        .with_context(|| format!("writing {}", path.display()))
+}

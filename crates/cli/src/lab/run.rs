@@ -1,0 +1,277 @@
+//! A run: every cell in its turn, and the report at its end, however it ends.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use jiff::Timestamp;
+use quictun_lab::{
+    Arm, ArmKind, Asked, Background, Cell, Findings, Mode, Planned, Run, SCHEMA, Scenario, text,
+};
+
+use super::cell::Bench;
+use super::client::{Interrupted, Patience};
+use super::processors::HostThreads;
+use super::{Measuring, PROGRAM, arm, environment, results};
+use crate::exit::{self, Exit, Fault, say};
+
+/// What a cell takes beyond what crosses the link: networks, programs, and their ends.
+const EXTRA: Duration = Duration::from_millis(700);
+
+/// So many attempts at the beginning that do not count, without one that does: the rest would not either.
+const HOPELESS: usize = 8;
+
+/// Times that a cell is measured which the machine spoils. Its link and its machine decide that, and not what came of
+/// it; all attempts are kept.
+const ATTEMPTS: u32 = 3;
+
+/// One further attempt for so many cells, all in all: a run does not take much longer for them than was said.
+const AGAIN_SHARE: usize = 4;
+
+/// Measures, and returns the exit code.
+pub(super) fn run(measuring: &Measuring, host: HostThreads) -> Result<u8> {
+    // Before there are threads.
+    let bench = Bench {
+        patience: Patience::new()?,
+        host,
+    };
+    let (scenario, begin, started) = (&measuring.scenario, Instant::now(), Timestamp::now());
+    let cells = possible(measuring)?;
+    let out = results::prepare(measuring.out.as_deref(), &scenario.name, started)?;
+    let mut run = Run {
+        schema: SCHEMA.to_owned(),
+        scenario: scenario.text.clone(),
+        asked: Asked::new(
+            &measuring.selection,
+            measuring.schedule.reps,
+            measuring.seed,
+        ),
+        command: again(measuring),
+        started: started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        seconds: 0.0,
+        planned: cells.len(),
+        ended_early: None,
+        warnings: Vec::new(),
+        environment: environment::snapshot(),
+        cells: Vec::new(),
+    };
+    introduce(measuring, &cells, &out);
+    let outcome = environment::noise(&bench.patience).and_then(|warnings| {
+        for warning in &warnings {
+            say(&format!("{PROGRAM}: warning: {warning}"));
+        }
+        run.warnings = warnings;
+        measure(&bench, measuring, &cells, &mut run, &out, begin)
+    });
+    run.seconds = begin.elapsed().as_secs_f64();
+    let interrupted = match outcome {
+        Ok(()) => false,
+        Err(error) if error.is::<Interrupted>() => {
+            run.ended_early = Some("interrupted".to_owned());
+            true
+        }
+        Err(error) => return Err(error),
+    };
+    results::write(&out, &run, scenario)?;
+    let findings = Findings::new(&run, scenario);
+    exit::print(&text(&findings))?;
+    exit::print(&format!("\n{}\n", results::report_path(&out).display()))?;
+    Ok(if interrupted {
+        Exit::Interrupted as u8
+    } else if findings.all_hold() && findings.validity().0 > 0 {
+        Exit::Ok as u8
+    } else {
+        Exit::Failure as u8
+    })
+}
+
+/// The cells whose arms this machine can measure.
+fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
+    let mut cells = measuring.schedule.cells.clone();
+    for (at, one) in measuring.scenario.arms.iter().enumerate() {
+        if !cells.iter().any(|cell| cell.arm == at) {
+            continue;
+        }
+        let setups = cells.iter().filter(|cell| cell.arm == at);
+        let mut loads = setups
+            .clone()
+            .map(|cell| &measuring.scenario.setup(cell.case, at, false).load);
+        let takes_streams = one.kind != ArmKind::Iperf3 && one.commands.is_none();
+        if !takes_streams && loads.any(|load| load.background != Background::None) {
+            let why = format!("arm {:?}: no stream in the background can join it", one.id);
+            return Err(Fault::usage(&measuring.named, why)
+                .next("leave background out, or take an arm of ours")
+                .into());
+        }
+        let mut modes = setups.map(|cell| measuring.scenario.setup(cell.case, at, false).load.mode);
+        if one.kind == ArmKind::Iperf3 && modes.any(|mode| mode != Mode::Stream) {
+            let why = format!("arm {:?}: iperf3 has no requests and answers", one.id);
+            return Err(Fault::usage(&measuring.named, why)
+                .next("mode = \"stream\", or kind = \"tcp\"")
+                .into());
+        }
+        let Some(why) = arm::missing(one) else {
+            continue;
+        };
+        if !one.optional {
+            let fault = Fault::failure(format!("arm {:?}", one.id), why);
+            return Err(fault
+                .next(format!(
+                    "leave it out with --only {}",
+                    others(&measuring.scenario, one)
+                ))
+                .into());
+        }
+        say(&format!("{PROGRAM}: without {}: {why}", one.id));
+        cells.retain(|cell| cell.arm != at);
+    }
+    Ok(cells)
+}
+
+fn others(scenario: &Scenario, but: &Arm) -> String {
+    let others = scenario
+        .arms
+        .iter()
+        .map(|arm| &*arm.id)
+        .filter(|id| *id != but.id);
+    others.collect::<Vec<_>>().join(",")
+}
+
+fn introduce(measuring: &Measuring, cells: &[Planned], out: &Path) {
+    let Measuring {
+        scenario,
+        selection,
+        schedule,
+        ..
+    } = measuring;
+    let least = cells.iter().map(|cell| {
+        scenario
+            .setup(cell.case, cell.arm, selection.quick)
+            .load
+            .least_time()
+            + EXTRA
+    });
+    say(&format!(
+        "{PROGRAM}: {}: {} cells ({} repetitions), about {}; writes to {}",
+        scenario.name,
+        cells.len(),
+        schedule.reps,
+        minutes(least.sum()),
+        out.display()
+    ));
+}
+
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02} min", seconds / 60, seconds % 60)
+}
+
+fn measure(
+    bench: &Bench,
+    measuring: &Measuring,
+    cells: &[Planned],
+    run: &mut Run,
+    out: &Path,
+    begin: Instant,
+) -> Result<()> {
+    let (scenario, quick) = (&measuring.scenario, measuring.selection.quick);
+    let mut spare = cells.len() / AGAIN_SHARE;
+    for (number, planned) in cells.iter().enumerate() {
+        let arm = &scenario.arms[planned.arm];
+        let setup = scenario.setup(planned.case, planned.arm, quick);
+        for attempt in 1..=ATTEMPTS {
+            let blank = Cell {
+                case: scenario.cases[planned.case].id.clone(),
+                arm: arm.id.clone(),
+                block: planned.block,
+                seed: planned.seed,
+                at_s: begin.elapsed().as_secs_f64(),
+                ..Cell::default()
+            };
+            let cell = bench.measure(arm, setup, blank)?;
+            say(&progress(number + 1, cells.len(), begin, &cell));
+            let again = cell.noise && attempt < ATTEMPTS && spare > 0;
+            run.cells.push(cell);
+            run.seconds = begin.elapsed().as_secs_f64();
+            if !again {
+                break;
+            }
+            spare -= 1;
+        }
+        let next = cells.get(number + 1);
+        if next.is_some_and(|next| next.block != planned.block) {
+            results::write(out, run, scenario)?;
+        }
+        let none_counts = run.cells.iter().all(|cell| !cell.valid);
+        if run.cells.len() >= HOPELESS && next.is_some() && none_counts {
+            let tried = run.cells.len();
+            let why = format!(
+                "the first {tried} attempts do not count: this machine cannot measure that now"
+            );
+            say(&format!("{PROGRAM}: {why}"));
+            run.ended_early = Some(why);
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// What is said of a cell at once.
+const HEADLINES: [(&str, &str); 5] = [
+    ("receiver_mbit_per_s", "Mbit/s"),
+    ("total_ms", "ms in all"),
+    ("latency_p50_us", "us p50"),
+    ("transactions_per_s", "transactions/s"),
+    ("transfer_s", "s"),
+];
+
+fn progress(number: usize, of: usize, begin: Instant, cell: &Cell) -> String {
+    let found = HEADLINES
+        .iter()
+        .find_map(|(id, unit)| Some((cell.metrics.get(*id)?, unit)));
+    let found = found.map_or(String::new(), |(value, unit)| format!("{value:.1} {unit}"));
+    let per_cell = begin.elapsed() / u32::try_from(number).unwrap_or(u32::MAX);
+    let left = per_cell * u32::try_from(of - number).unwrap_or(u32::MAX);
+    let flags = match (cell.valid, cell.flags.is_empty()) {
+        (true, true) => String::new(),
+        (true, false) => format!("  ({})", cell.flags.join("; ")),
+        (false, _) => format!("  DOES NOT COUNT: {}", cell.flags.join("; ")),
+    };
+    format!(
+        "[{number:>3}/{of}] block {} {:<14} {:<12} {found:<18} {} left{flags}",
+        cell.block,
+        cell.case,
+        cell.arm,
+        minutes(left)
+    )
+}
+
+/// The command line that does the same again.
+fn again(measuring: &Measuring) -> String {
+    let Measuring {
+        named,
+        selection,
+        seed,
+        ..
+    } = measuring;
+    let mut words = vec![format!("quictun lab run {}", quoted(named))];
+    if selection.quick {
+        words.push("--quick".to_owned());
+    }
+    words.extend(selection.reps.map(|reps| format!("--reps {reps}")));
+    if !selection.only.is_empty() {
+        words.push(format!("--only {}", quoted(&selection.only.join(","))));
+    }
+    words.push(format!("--seed {seed}"));
+    words.join(" ")
+}
+
+/// For a shell.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=%,".contains(c);
+    if word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}

@@ -1,0 +1,125 @@
+//! `quictun lab`: what its command lines and scenarios come to, and what it refuses.
+
+use quictun_cli::exit::{Exit, Fault};
+use quictun_cli::lab::{Action as LabAction, Measuring};
+use quictun_cli::native::Action;
+
+use crate::world::World;
+
+const SMALL: &str = r#"
+name = "small"
+title = "Small"
+workload.duration = "1s"
+sweep.loss = ["0%", "1%"]
+[[arm]]
+id = "a"
+kind = "tcp"
+[[arm]]
+id = "b"
+kind = "tunnel"
+"#;
+
+fn asked(world: &World, line: &str) -> Result<LabAction, Fault> {
+    match world.native(line)? {
+        Action::Lab(action) => Ok(action),
+        other => panic!("{line}: not the lab: {other:?}"),
+    }
+}
+
+fn measuring(world: &World, line: &str) -> Measuring {
+    match asked(world, line) {
+        Ok(LabAction::Run(measuring)) => *measuring,
+        other => panic!("{line}: nothing to measure: {other:?}"),
+    }
+}
+
+fn printed(line: &str) -> String {
+    match asked(&World::default(), line) {
+        Ok(LabAction::Print(text)) => text,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn scenarios_are_listed_and_one_that_is_shown_can_be_run_from_a_file() {
+    let list = printed("lab list");
+    assert!(list.contains("published-bandwidth  "), "{list}");
+    let shown = printed("lab show published-bandwidth");
+    let world = World::default().file("mine.toml", &shown);
+    let [built_in, own] = ["published-bandwidth", "mine.toml"]
+        .map(|named| measuring(&world, &format!("lab run {named} --quick")).schedule);
+    assert_eq!(built_in, own);
+    assert_eq!(built_in.cells.len(), 5 * 3 * 6);
+}
+
+#[test]
+fn flags_and_variables_choose_what_is_measured() {
+    let world = World::default().file("small.toml", SMALL);
+    let all = measuring(&world, "lab run small.toml");
+    assert_eq!(
+        (all.schedule.cells.len(), all.seed, all.selection.quick),
+        (2 * 2 * 7, 1, false)
+    );
+    let some = measuring(
+        &world,
+        "lab run small.toml --only b,loss=1% --reps 3 --seed 9 --out here",
+    );
+    assert_eq!((some.schedule.cells.len(), some.seed), (3, 9));
+    assert_eq!(some.out.as_deref(), Some("here".as_ref()));
+    let by_variable = world.clone().env("QUICTUN_LAB_REPS", "2");
+    assert_eq!(
+        measuring(&by_variable, "lab run small.toml").schedule.reps,
+        2
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_remedy() {
+    let broken = SMALL.replace("\"1%\"", "\"1percent\"");
+    let world = World::default()
+        .file("small.toml", SMALL)
+        .file("broken.toml", &broken);
+    for (line, exit, says) in [
+        (
+            "lab run published-bandwith",
+            Exit::Usage,
+            "there is no such scenario; did you mean published-bandwidth?",
+        ),
+        (
+            "lab show x",
+            Exit::Usage,
+            "a file of your own ends in .toml",
+        ),
+        (
+            "lab run none.toml",
+            Exit::Failure,
+            "none.toml: cannot read the scenario",
+        ),
+        (
+            "lab run broken.toml",
+            Exit::Usage,
+            "broken.toml: line 5: `1percent` is not a share",
+        ),
+        (
+            "lab run small.toml --only c",
+            Exit::Usage,
+            "--only: \"c\" is neither an arm (a, b) nor a case (loss=0%, loss=1%)",
+        ),
+        (
+            "lab run small.toml --reps 0",
+            Exit::Usage,
+            "--reps: 0 repetitions: from 1 to 1000",
+        ),
+        (
+            "lab run small.toml --reps many",
+            Exit::Usage,
+            "--reps: \"many\" is not a number of repetitions",
+        ),
+        ("lab run", Exit::Usage, "<SCENARIO> is missing"),
+    ] {
+        let fault = asked(&world, line).expect_err(line);
+        let said = format!("{fault}; {}", fault.next.clone().unwrap_or_default());
+        assert!(said.contains(says), "{line}: {said}");
+        assert_eq!(fault.exit, exit, "{line}");
+    }
+}

@@ -1,0 +1,125 @@
+//! `quictun lab`: a small scenario from end to end. Counts, not speeds.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_e2e::isolation::isolated;
+use quictun_e2e::program::{self, Program};
+use quictun_e2e::{binaries, deadline};
+use rustix::process::Signal;
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_mins(1);
+
+const SMALL: &str = r#"
+name = "small"
+title = "Small"
+[link]
+rate = "20mbit"
+delay = "2ms"
+loss = "1%"
+[workload]
+duration = "300ms"
+warm_up = "100ms"
+[design]
+reps = 2
+[[arm]]
+id = "direct"
+kind = "tcp"
+[[arm]]
+id = "tunnel"
+kind = "tunnel"
+[[table]]
+title = "Bandwidth"
+columns = ["receiver_mbit_per_s", "cpu_s_per_gb"]
+[[compare]]
+a = "tunnel"
+b = "direct"
+metric = "receiver_mbit_per_s"
+"#;
+
+fn lab(dir: &Path, arguments: &[&str]) -> Result<std::process::Command> {
+    let mut command = program::command(binaries::path("quictun")?);
+    command.arg("lab").args(arguments).current_dir(dir);
+    Ok(command)
+}
+
+fn json(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+#[test]
+fn a_run_has_cells_that_count_and_its_report_is_made_again_from_them() -> Result<()> {
+    isolated(|| {
+        let dir = tempfile::tempdir()?;
+        fs::write(dir.path().join("small.toml"), SMALL)?;
+        let output = lab(dir.path(), &["run", "small.toml", "--out", "out"])?.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let out = dir.path().join("out");
+        let run = json(&out.join("run.json")).context(said.into_owned())?;
+        ensure!(
+            run["schema"] == "lab/1" && run["ended_early"].is_null(),
+            "{run}"
+        );
+        let cells = run["cells"].as_array().context("cells")?;
+        let of = |arm: &str| cells.iter().filter(|cell| cell["arm"] == arm).count();
+        ensure!(of("direct") >= 2 && of("tunnel") >= 2, "{run}");
+        // A machine that others use may spoil every one of them, and then nothing was measured.
+        let counts = cells.iter().any(|cell| cell["valid"] == true);
+        let code = i32::from(!counts);
+        ensure!(output.status.code() == Some(code), "{output:?}");
+        for cell in cells {
+            ensure!(cell["valid"] != cell["noise"], "{cell}");
+            ensure!(
+                cell["metrics"]["receiver_mbit_per_s"].as_f64() > Some(0.0),
+                "{cell}"
+            );
+            ensure!(cell["link"]["up"]["packets"].as_u64() > Some(50), "{cell}");
+            let roles = cell["processes"].as_array().context("processes")?;
+            let has = |role: &str| roles.iter().any(|process| process["role"] == role);
+            ensure!(has("client") && has("server"), "{cell}");
+            ensure!(has("tunnel client") == (cell["arm"] == "tunnel"), "{cell}");
+        }
+        let reports = ["report.html", "report.md", "summary.json"];
+        let before = reports.map(|name| fs::read_to_string(out.join(name)).ok());
+        for name in reports {
+            fs::remove_file(out.join(name))?;
+        }
+        program::run(&mut lab(dir.path(), &["report", "out"])?)?;
+        ensure!(before == reports.map(|name| fs::read_to_string(out.join(name)).ok()));
+        // Where no cell counts, two runs have nothing in common.
+        let compared = lab(dir.path(), &["compare", "out", "out"])?.output()?;
+        ensure!(compared.status.code() == Some(code), "{compared:?}");
+        // A second run must not destroy the first.
+        let again = lab(dir.path(), &["run", "small.toml", "--out", "out"])?.output()?;
+        ensure!(again.status.code() == Some(2), "{again:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_run_that_is_interrupted_writes_what_there_is() -> Result<()> {
+    isolated(|| {
+        let dir = tempfile::tempdir()?;
+        fs::write(dir.path().join("small.toml"), SMALL)?;
+        let arguments = ["run", "small.toml", "--reps", "500", "--out", "out"];
+        let mut session = Program::start("lab", &mut lab(dir.path(), &arguments)?)?;
+        let raw = dir.path().join("out/run.json");
+        deadline::until("the first block", SOON, || raw.exists())?;
+        session.signal(Signal::INT)?;
+        let status = session.wait_end(SOON)?;
+        let run = json(&raw)?;
+        let why = run["ended_early"].as_str().context("it ended early")?;
+        // Where others leave it no processor, the run may have given up by itself.
+        let code = if why == "interrupted" { 130 } else { 1 };
+        ensure!(status.code() == Some(code), "{status}: {why}");
+        let cells = run["cells"].as_array().context("cells")?;
+        ensure!((2..1000).contains(&cells.len()), "{}", cells.len());
+        let page = fs::read_to_string(dir.path().join("out/report.html"))?;
+        ensure!(page.contains("partial: "), "{page}");
+        Ok(())
+    })
+}
