@@ -17,6 +17,7 @@
 //! | [`Signals`], [`with_default_signals`] | signals one by one, without handlers |
 //! | [`socket_buffer_force`] | socket buffers beyond `rmem_max` / `wmem_max` where permitted |
 //! | [`socket_drops`] | datagrams the kernel threw away before we read them |
+//! | [`StackSampler`] | where processor time goes: stacks of threads |
 //! | [`tcp_info`] | round-trip time, losses and path of a TCP connection |
 
 mod buffer_pool;
@@ -34,6 +35,7 @@ mod queueing;
 mod signals;
 mod socket_buffer;
 mod socket_option;
+mod stack_sampler;
 mod tcp_info;
 mod udp_gro;
 
@@ -50,5 +52,6 @@ pub use prompt::{Promptness, be_prompt};
 pub use queueing::{Discipline, Netem, TokenBucket};
 pub use signals::{Came, Signals, with_default_signals};
 pub use socket_buffer::{BufferSide, socket_buffer_force};
+pub use stack_sampler::{SAMPLES_PER_S, Stack, StackSampler};
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use udp_gro::set_udp_gro;
