@@ -22,8 +22,11 @@ const LATE_SHARE_STREAM: f64 = 0.05;
 /// The same where latencies are measured: percentiles up to p99 are then the link's.
 const LATE_SHARE_REQUESTS: f64 = 0.01;
 
-/// Share of all processors' time whose theft spoils whatever was measured.
-const STOLEN: f64 = 0.10;
+/// Share of all processors' time whose theft spoils whatever was measured where nothing but them limits it.
+const STOLEN_BARE: f64 = 0.10;
+
+/// The same across a link, whose lateness says what the theft did to packets.
+const STOLEN_LINK: f64 = 0.25;
 
 /// The same that is worth a remark.
 const STOLEN_REMARK: f64 = 0.01;
@@ -63,7 +66,12 @@ pub fn judge(link: Option<&LinkAccount>, mode: Mode, stolen: f64) -> Judgement {
         }
     }
     let theft = format!("{} of the processors' time was stolen", percent(stolen));
-    if stolen > STOLEN {
+    let most = if link.is_some() {
+        STOLEN_LINK
+    } else {
+        STOLEN_BARE
+    };
+    if stolen > most {
         judgement.against.push(theft);
     } else if stolen > STOLEN_REMARK {
         judgement.remarks.push(theft);
@@ -118,7 +126,10 @@ mod tests {
             judgement.against,
             ["20.0 % of the processors' time was stolen"]
         );
-        let judgement = judge(None, Mode::Stream, 0.05);
-        assert!(judgement.against.is_empty() && judgement.remarks.len() == 1);
+        for (link, stolen) in [(None, 0.05), (Some(&account()), 0.2)] {
+            let judgement = judge(link, Mode::Stream, stolen);
+            assert!(judgement.against.is_empty() && judgement.remarks.len() == 1);
+        }
+        assert!(!judge(Some(&account()), Mode::Rr, 0.3).against.is_empty());
     }
 }

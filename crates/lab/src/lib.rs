@@ -32,10 +32,10 @@ pub use comparison::{Rivals, compare_runs};
 pub use findings::{Asserted, Compared, Figure, Findings, Table, TableCell};
 pub use judgement::{Judgement, judge, late_limit};
 pub use metric::{Better, METRICS, Metric};
-pub use record::{Asked, Cell, LinkAccount, Process, Run, RunError, SCHEMA, WayAccount};
+pub use record::{Asked, Cell, LinkAccount, Process, Profile, Run, RunError, SCHEMA, WayAccount};
 pub use report::{html, markdown, text};
 pub use scenario::{
     Amount, Arm, ArmKind, Assertion, Background, Case, Emulated, Link, Load, LossUnit, Mode,
-    Offload, Published, Refused, Scenario, Setup, Shape, Shown, Why,
+    Offload, Profiled, Published, Refused, Scenario, Setup, Shape, Shown, Why,
 };
 pub use schedule::{Planned, Schedule, Selection, SelectionError};

@@ -35,6 +35,28 @@ pub struct Run {
     pub environment: BTreeMap<String, String>,
     /// In the order of time.
     pub cells: Vec<Cell>,
+    /// What programs were in the middle of.
+    #[serde(default)]
+    pub profiles: Vec<Profile>,
+}
+
+/// What a program of an arm was in the middle of, in a run of its own that no figure is from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Its case.
+    pub case: String,
+    /// Its arm.
+    pub arm: String,
+    /// What the program is to the arm.
+    pub role: String,
+    /// Samples.
+    pub samples: u64,
+    /// Samples of the whole arm that nobody fetched in time.
+    pub lost: u64,
+    /// Whether the kernel let itself be seen.
+    pub with_kernel: bool,
+    /// Functions from the outermost on, separated by `;`, with the number of samples: the most frequent stacks.
+    pub stacks: Vec<(String, u64)>,
 }
 
 /// What was asked for besides the scenario.
@@ -169,13 +191,24 @@ impl Run {
         Ok((run, scenario))
     }
 
-    /// The text of `run.json`.
+    /// The text of `run.json`: each cell and each profile is a line, so that files are small and differences are seen.
     ///
     /// # Errors
     ///
     /// serde's; numbers and texts give no cause for any.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n")
+        let frame = Self {
+            cells: Vec::new(),
+            profiles: Vec::new(),
+            ..self.clone()
+        };
+        let cells = lines("cells", &self.cells)?;
+        let profiles = lines("profiles", &self.profiles)?;
+        // In no text of the frame: a quotation mark there has a backslash in front of it.
+        let text = serde_json::to_string_pretty(&frame)?
+            .replace("\"cells\": []", &cells)
+            .replace("\"profiles\": []", &profiles);
+        Ok(text + "\n")
     }
 
     /// What was measured of an arm under a case, in the order of blocks: all that counts.
@@ -210,6 +243,43 @@ impl Run {
                 Some((value(first)?, value(second)?))
             })
             .collect()
+    }
+}
+
+/// A list as JSON, an item a line.
+fn lines<T: Serialize>(key: &str, items: &[T]) -> Result<String, serde_json::Error> {
+    let items: Result<Vec<String>, _> = items.iter().map(serde_json::to_string).collect();
+    let items = items?;
+    Ok(match &items[..] {
+        [] => format!("\"{key}\": []"),
+        items => format!("\"{key}\": [\n    {}\n  ]", items.join(",\n    ")),
+    })
+}
+
+impl Profile {
+    /// Share of the samples that have this function in their stack.
+    pub fn share(&self, function: &str) -> f64 {
+        let has = |(stack, _): &&(String, u64)| stack.split(';').any(|one| one == function);
+        self.of_all(self.stacks.iter().filter(has).map(|(_, count)| count).sum())
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "samples of minutes")]
+    fn of_all(&self, samples: u64) -> f64 {
+        samples as f64 / self.samples.max(1) as f64
+    }
+
+    /// The innermost functions with the largest shares of the samples, and these.
+    pub fn hottest(&self, most: usize) -> Vec<(&str, f64)> {
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        for (stack, count) in &self.stacks {
+            let innermost = stack.rsplit(';').next().unwrap_or_default();
+            *sums.entry(innermost).or_default() += count;
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        sums.truncate(most);
+        let shares = sums.into_iter().map(|(name, sum)| (name, self.of_all(sum)));
+        shares.collect()
     }
 }
 
@@ -270,6 +340,18 @@ pub(crate) mod tests {
             warnings: Vec::new(),
             environment: [("kernel".to_owned(), "6.1 <x>".to_owned())].into(),
             cells,
+            profiles: vec![Profile {
+                case: "loss=1%".to_owned(),
+                arm: "second".to_owned(),
+                role: "tunnel client".to_owned(),
+                samples: 10,
+                lost: 0,
+                with_kernel: true,
+                stacks: vec![
+                    ("run<T>;sendmsg;udp_sendmsg".to_owned(), 6),
+                    ("run<T>;encrypt".to_owned(), 4),
+                ],
+            }],
         }
     }
 
@@ -337,6 +419,10 @@ values = { receiver_mbit_per_s = 60.3 }
         let text = run.to_json().expect("JSON");
         let (read, scenario) = Run::from_json(&text).expect("a run");
         assert_eq!(read, run);
+        assert!(
+            text.lines().count() < run.cells.len() + 60,
+            "a line for each"
+        );
         assert_eq!(scenario.name, "small");
         let other = text.replace("lab/1", "lab/2");
         let error = Run::from_json(&other).expect_err("another schema");
@@ -345,8 +431,26 @@ values = { receiver_mbit_per_s = 60.3 }
     }
 
     #[test]
+    fn shares_of_a_profile_are_of_stacks_and_the_hottest_of_their_ends() {
+        let run = run(1.0);
+        let [profile] = &run.profiles[..] else {
+            panic!("one profile");
+        };
+        for (function, share) in [("udp_sendmsg", 0.6), ("run<T>", 1.0), ("udp", 0.0)] {
+            assert!((profile.share(function) - share).abs() < 1e-9, "{function}");
+        }
+        let [(name, share)] = profile.hottest(1)[..] else {
+            panic!("{profile:?}");
+        };
+        assert!(name == "udp_sendmsg" && (share - 0.6).abs() < 1e-9);
+    }
+
+    #[test]
     fn pairs_are_of_one_block_and_what_does_not_count_is_left_out() {
         let mut run = run(2.0);
+        run.command = "\"cells\": []".to_owned();
+        let text = run.to_json().expect("JSON");
+        assert_eq!(Run::from_json(&text).expect("a run").0, run);
         let bad = run
             .cells
             .iter_mut()

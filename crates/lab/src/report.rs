@@ -6,6 +6,7 @@
 use std::fmt::{Arguments, Write as _};
 
 mod chart;
+mod flame;
 mod html;
 mod markdown;
 mod validity;
@@ -123,4 +124,53 @@ fn legend(findings: &Findings<'_>, place: &str) -> String {
         "Median of those of {runs} interleaved runs that count [{level}].{}",
         published.unwrap_or_default()
     )
+}
+
+/// Functions of a profile that are named.
+const HOTTEST: usize = 4;
+
+/// What programs were in the middle of: a row for each, after the heading.
+fn profiles(findings: &Findings<'_>) -> Vec<Vec<String>> {
+    let asked = findings.scenario.profile.iter();
+    let functions: Vec<&String> = asked.flat_map(|asked| &asked.functions).collect();
+    let mut head: Vec<String> = ["case", "arm", "program", "samples"]
+        .map(str::to_owned)
+        .into();
+    head.extend(functions.iter().map(|function| format!("in {function}")));
+    head.push("most often".to_owned());
+    let mut rows = vec![head];
+    for profile in &findings.run.profiles {
+        let percent = |share: f64| format!("{} %", shown(100.0 * share));
+        let mut row = vec![
+            findings.scenario.case_label(&profile.case).to_owned(),
+            profile.arm.clone(),
+            profile.role.clone(),
+            profile.samples.to_string(),
+        ];
+        row.extend(functions.iter().map(|one| percent(profile.share(one))));
+        let hottest = profile.hottest(HOTTEST).into_iter();
+        let hottest = hottest.map(|(function, share)| format!("{function} {}", percent(share)));
+        row.push(hottest.collect::<Vec<_>>().join(", "));
+        rows.push(row);
+    }
+    rows
+}
+
+/// How profiles are to be read.
+fn profile_note(findings: &Findings<'_>) -> String {
+    let profiles = &findings.run.profiles;
+    let lost = profiles.iter().map(|profile| profile.lost).max();
+    let mut note = "From one further run of each, which no figure is from, warm-up included. Of a program only the \
+                    function that it was in is shown, of the kernel all that had been called."
+        .to_owned();
+    if let Some(lost) = lost.filter(|lost| *lost > 0) {
+        put(
+            &mut note,
+            format_args!(" Of an arm up to {lost} samples were lost."),
+        );
+    }
+    if profiles.iter().any(|profile| !profile.with_kernel) {
+        note += " The kernel may not be looked into here (kernel.perf_event_paranoid).";
+    }
+    note
 }

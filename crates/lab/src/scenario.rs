@@ -19,8 +19,8 @@ pub use refused::{Refused, Why};
 
 use crate::metric::Metric;
 use raw::{
-    RawAssert, RawCase, RawCompare, RawHurry, RawLink, RawLoad, RawPublished, RawScenario,
-    RawTable, Word,
+    RawAssert, RawCase, RawCompare, RawHurry, RawLink, RawLoad, RawProfile, RawPublished,
+    RawScenario, RawTable, Word,
 };
 
 /// Most cells of one block: a scenario beyond that is a mistake, or several scenarios.
@@ -61,6 +61,8 @@ pub struct Scenario {
     pub compares: Vec<(String, String, &'static Metric)>,
     /// What must hold.
     pub asserts: Vec<Assertion>,
+    /// Whose processor time to look into.
+    pub profile: Option<Profiled>,
     /// By case and arm.
     pub published: BTreeMap<(String, String), BTreeMap<String, Published>>,
     /// By case, arm, and whether in a hurry.
@@ -81,6 +83,8 @@ pub struct Case {
 pub struct Arm {
     /// Name.
     pub id: String,
+    /// Where the scenario's text has it, from 1.
+    pub line: usize,
     /// What it is.
     pub kind: ArmKind,
     /// Whether it goes through the tunnel.
@@ -123,6 +127,17 @@ pub struct Shown {
     pub cases: Vec<String>,
     /// Metrics.
     pub columns: Vec<&'static Metric>,
+}
+
+/// Whose processor time to look into, in a run of its own after all others.
+#[derive(Clone, Debug)]
+pub struct Profiled {
+    /// Under these cases.
+    pub cases: Vec<String>,
+    /// These arms.
+    pub arms: Vec<String>,
+    /// Functions whose share is of interest.
+    pub functions: Vec<String>,
 }
 
 /// Something that must hold.
@@ -177,6 +192,7 @@ impl Scenario {
             tables: Vec::new(),
             compares: Vec::new(),
             asserts: Vec::new(),
+            profile: None,
             published: BTreeMap::new(),
         };
         scenario.check_names(text, &raw.name)?;
@@ -188,7 +204,9 @@ impl Scenario {
         let compares = names.all(raw.compare, |names, raw| names.compare(&raw))?;
         let asserts = names.all(raw.assert, Names::assert)?;
         let published = names.all(raw.published, Names::published)?;
+        let profile = raw.profile.map(|raw| names.profile(raw)).transpose()?;
         Ok(Self {
+            profile,
             tables,
             compares,
             asserts,
@@ -290,25 +308,30 @@ impl Names<'_> {
         }
     }
 
+    /// The same of arms.
+    fn arms(&self, words: Option<Vec<Word>>) -> Result<Vec<String>, Refused> {
+        if let Some(words) = words {
+            return words.iter().map(|word| self.arm(word)).collect();
+        }
+        let arms = self.scenario.arms.iter();
+        Ok(arms.map(|arm| arm.id.clone()).collect())
+    }
+
+    fn profile(&self, raw: RawProfile) -> Result<Profiled, Refused> {
+        Ok(Profiled {
+            cases: self.cases(raw.cases)?,
+            arms: self.arms(raw.arms)?,
+            functions: raw.functions,
+        })
+    }
+
     fn table(&self, raw: RawTable) -> Result<Shown, Refused> {
-        let arms = match raw.arms {
-            Some(words) => words
-                .iter()
-                .map(|word| self.arm(word))
-                .collect::<Result<_, _>>()?,
-            None => self
-                .scenario
-                .arms
-                .iter()
-                .map(|arm| arm.id.clone())
-                .collect(),
-        };
         let columns = raw.columns.iter().map(|word| self.metric(word));
         Ok(Shown {
             title: raw.title,
             shape: raw.shape,
             row: raw.row.unwrap_or_default(),
-            arms,
+            arms: self.arms(raw.arms)?,
             cases: self.cases(raw.cases)?,
             columns: columns.collect::<Result<_, _>>()?,
         })
@@ -452,6 +475,7 @@ fn arms(raw: &RawScenario, text: &str) -> Result<Vec<Arm>, Refused> {
         };
         Ok(Arm {
             id: arm.id.get_ref().clone(),
+            line: refused::line(text, arm.id.span().start),
             kind: arm.kind,
             through_tunnel: arm.kind == ArmKind::Tunnel || arm.through_tunnel,
             ipv6: arm.ipv6,

@@ -175,6 +175,15 @@ pub(super) fn missing(arm: &Arm) -> Option<String> {
     if Generator::of(arm) == Generator::Iperf3 && !is_installed("iperf3") {
         return Some("iperf3 is not installed (`apt install iperf3`)".to_owned());
     }
+    let programs = arm.commands.iter().flatten();
+    if let Some(program) = programs
+        .filter_map(|line| program_of(line))
+        .find(|word| !is_known(word))
+    {
+        return Some(format!(
+            "there is no program {program:?}: install it, or give its path"
+        ));
+    }
     let name = arm.congestion.as_deref().filter(|_| !arm.through_tunnel)?;
     let known =
         std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
@@ -184,6 +193,23 @@ pub(super) fn missing(arm: &Arm) -> Option<String> {
     );
     (is_tcp && !known.split_whitespace().any(|word| word == name))
         .then(|| format!("this kernel has no TCP with {name} (`modprobe tcp_{name}` as root)"))
+}
+
+/// The program that a shell's line begins with, where that can be told without being a shell.
+fn program_of(line: &str) -> Option<&str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    line.split_whitespace()
+        .next()
+        .filter(|word| word.chars().all(plain))
+}
+
+/// Whether the shell knows a word: as a program, or one of its own.
+fn is_known(word: &str) -> bool {
+    let asked = Command::new("/bin/sh")
+        .args(["-c", "command -v -- \"$1\" > /dev/null 2>&1", "sh", word])
+        .status();
+    // Without a shell the run itself says what is wrong.
+    asked.map_or(true, |status| status.success())
 }
 
 fn is_installed(name: &str) -> bool {

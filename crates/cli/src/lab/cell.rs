@@ -7,7 +7,7 @@ use quictun_emu::{
     Audit, DirectionAudit, Limit, LossUnit, Offload, Plan, Running, Verdict, World, WorldPlan,
 };
 use quictun_lab::{
-    Amount, Arm, Cell, Emulated, Link, LinkAccount, Load, Mode, Setup, WayAccount, judge,
+    Amount, Arm, Cell, Emulated, Link, LinkAccount, Load, Mode, Profile, Setup, WayAccount, judge,
     late_limit,
 };
 
@@ -15,6 +15,7 @@ use super::arm::Ready;
 use super::client::{Ended, Interrupted, Patience};
 use super::generator::Outcome;
 use super::processors::{HostThreads, Usage, Watch};
+use super::profile::Profiler;
 
 /// What cells have in common.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ impl Bench {
     pub(super) fn measure(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Cell> {
         let mut cell = blank;
         let begin = Instant::now();
-        match self.attempt(arm, setup, &mut cell) {
+        match self.attempt(arm, setup, &mut cell, None) {
             Ok(()) => {}
             Err(error) if error.is::<Interrupted>() => return Err(error),
             Err(error) => {
@@ -44,7 +45,26 @@ impl Bench {
         Ok(cell)
     }
 
-    fn attempt(&self, arm: &Arm, setup: &Setup, cell: &mut Cell) -> Result<()> {
+    /// Looks into what the programs are in the middle of. Nothing else of the run is of use.
+    ///
+    /// # Errors
+    ///
+    /// Whatever goes wrong, [`Interrupted`] among it.
+    pub(super) fn profile(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Vec<Profile>> {
+        let mut cell = blank;
+        let mut profiler = Profiler::new();
+        self.attempt(arm, setup, &mut cell, Some(&mut profiler))?;
+        let profiles = profiler.finish(&cell.case, &cell.arm);
+        profiles.context("looking into programs")
+    }
+
+    fn attempt(
+        &self,
+        arm: &Arm,
+        setup: &Setup,
+        cell: &mut Cell,
+        profiler: Option<&mut Profiler>,
+    ) -> Result<()> {
         let world = World::build(&world_plan(&setup.link))?;
         let running = match &setup.link {
             Link::Loopback => None,
@@ -52,7 +72,7 @@ impl Bench {
                 Running::start(&world, plan(link, cell.seed)).context("starting the emulator")?,
             ),
         };
-        let outcome = self.cross(&world, arm, setup, cell);
+        let outcome = self.cross(&world, arm, setup, cell, profiler);
         // What the link did is worth knowing whatever happened on it.
         let audit = running
             .map(Running::stop)
@@ -72,7 +92,14 @@ impl Bench {
     }
 
     /// Sends the load across.
-    fn cross(&self, world: &World, arm: &Arm, setup: &Setup, cell: &mut Cell) -> Result<()> {
+    fn cross(
+        &self,
+        world: &World,
+        arm: &Arm,
+        setup: &Setup,
+        cell: &mut Cell,
+        mut profiler: Option<&mut Profiler>,
+    ) -> Result<()> {
         let load = &setup.load;
         let mut ready = Ready::new(world, &setup.link, arm, load, &self.patience)?;
         let begin = Instant::now();
@@ -81,6 +108,9 @@ impl Bench {
         let mut watch = Watch::new(ready.groups(&client), &self.host);
         let ended = client.wait_end(&self.patience, load.time_limit, || {
             watch.read();
+            if let Some(profiler) = &mut profiler {
+                profiler.look(watch.threads());
+            }
             ready.check()
         })?;
         let end = Instant::now();
@@ -221,14 +251,26 @@ fn account((audit, link): (Audit, &Emulated)) -> LinkAccount {
         Verdict::Ok => Vec::new(),
         Verdict::EmulatorLimited(limits) => limits,
     };
-    let faults = limits
-        .iter()
-        .filter(|limit| !matches!(limit, Limit::Late { .. }));
+    // Packets of one super-packet are lost together: the interval of independent losses says nothing of them.
+    let together = link.loss_unit == quictun_lab::LossUnit::SuperPacket;
+    let faults = limits.iter().filter(|limit| match limit {
+        Limit::Late { .. } => false,
+        Limit::Loss { .. } => !together,
+        Limit::Dropped { .. } | Limit::Busy { .. } => true,
+    });
     let limit = late_limit(link);
+    let way = |audit: &DirectionAudit| WayAccount {
+        loss_asked: if together {
+            Some(link.way.loss)
+        } else {
+            audit.loss_asked
+        },
+        ..way(audit, limit)
+    };
     LinkAccount {
         faults: faults.map(ToString::to_string).collect(),
-        up: way(&audit.up, limit),
-        down: way(&audit.down, limit),
+        up: way(&audit.up),
+        down: way(&audit.down),
     }
 }
 

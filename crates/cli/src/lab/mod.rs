@@ -24,8 +24,10 @@ mod environment;
 pub mod flags;
 mod generator;
 mod processors;
+mod profile;
 mod results;
 mod run;
+mod symbols;
 
 const PROGRAM: &str = "quictun lab";
 

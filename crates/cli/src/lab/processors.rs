@@ -115,6 +115,12 @@ impl<'a> Watch<'a> {
         });
     }
 
+    /// Whose threads there were at the last look.
+    pub(super) fn threads(&self) -> impl Iterator<Item = (u32, &'static str)> {
+        let last = self.readings.last().into_iter();
+        last.flat_map(|reading| reading.threads.iter().map(|(id, used)| (*id, used.role)))
+    }
+
     /// What was used from one time to another, as near as there are readings.
     pub(super) fn usage(&self, from: Instant, until: Instant) -> Option<Usage> {
         let first = self.readings.iter().find(|reading| reading.at >= from)?;

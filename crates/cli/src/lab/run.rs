@@ -54,6 +54,7 @@ pub(super) fn run(measuring: &Measuring, host: HostThreads) -> Result<u8> {
         warnings: Vec::new(),
         environment: environment::snapshot(),
         cells: Vec::new(),
+        profiles: Vec::new(),
     };
     introduce(measuring, &cells, &out);
     let outcome = environment::noise(&bench.patience).and_then(|warnings| {
@@ -61,7 +62,8 @@ pub(super) fn run(measuring: &Measuring, host: HostThreads) -> Result<u8> {
             say(&format!("{PROGRAM}: warning: {warning}"));
         }
         run.warnings = warnings;
-        measure(&bench, measuring, &cells, &mut run, &out, begin)
+        measure(&bench, measuring, &cells, &mut run, &out, begin)?;
+        look_into(&bench, measuring, &cells, &mut run)
     });
     run.seconds = begin.elapsed().as_secs_f64();
     let interrupted = match outcome {
@@ -98,14 +100,14 @@ fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
             .map(|cell| &measuring.scenario.setup(cell.case, at, false).load);
         let takes_streams = one.kind != ArmKind::Iperf3 && one.commands.is_none();
         if !takes_streams && loads.any(|load| load.background != Background::None) {
-            let why = format!("arm {:?}: no stream in the background can join it", one.id);
+            let why = format!("{}: no stream in the background can join it", place(one));
             return Err(Fault::usage(&measuring.named, why)
                 .next("leave background out, or take an arm of ours")
                 .into());
         }
         let mut modes = setups.map(|cell| measuring.scenario.setup(cell.case, at, false).load.mode);
         if one.kind == ArmKind::Iperf3 && modes.any(|mode| mode != Mode::Stream) {
-            let why = format!("arm {:?}: iperf3 has no requests and answers", one.id);
+            let why = format!("{}: iperf3 has no requests and answers", place(one));
             return Err(Fault::usage(&measuring.named, why)
                 .next("mode = \"stream\", or kind = \"tcp\"")
                 .into());
@@ -114,7 +116,7 @@ fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
             continue;
         };
         if !one.optional {
-            let fault = Fault::failure(format!("arm {:?}", one.id), why);
+            let fault = Fault::failure(&measuring.named, format!("{}: {why}", place(one)));
             return Err(fault
                 .next(format!(
                     "leave it out with --only {}",
@@ -126,6 +128,11 @@ fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
         cells.retain(|cell| cell.arm != at);
     }
     Ok(cells)
+}
+
+/// Where a scenario has an arm.
+fn place(arm: &Arm) -> String {
+    format!("line {}: arm {:?}", arm.line, arm.id)
 }
 
 fn others(scenario: &Scenario, but: &Arm) -> String {
@@ -211,6 +218,45 @@ fn measure(
             say(&format!("{PROGRAM}: {why}"));
             run.ended_early = Some(why);
             break;
+        }
+    }
+    Ok(())
+}
+
+/// Profiles what the scenario wants to know of.
+fn look_into(bench: &Bench, measuring: &Measuring, cells: &[Planned], run: &mut Run) -> Result<()> {
+    let (scenario, quick) = (&measuring.scenario, measuring.selection.quick);
+    let Some(asked) = scenario.profile.as_ref() else {
+        return Ok(());
+    };
+    let wanted = cells.iter().filter(|planned| {
+        let case = &scenario.cases[planned.case].id;
+        let arm = &scenario.arms[planned.arm].id;
+        planned.block == 1 && asked.cases.contains(case) && asked.arms.contains(arm)
+    });
+    for planned in wanted {
+        if run.ended_early.is_some() {
+            break;
+        }
+        let arm = &scenario.arms[planned.arm];
+        let setup = scenario.setup(planned.case, planned.arm, quick);
+        let blank = Cell {
+            case: scenario.cases[planned.case].id.clone(),
+            arm: arm.id.clone(),
+            seed: planned.seed,
+            ..Cell::default()
+        };
+        match bench.profile(arm, setup, blank) {
+            Ok(profiles) => {
+                let samples: u64 = profiles.iter().map(|profile| profile.samples).sum();
+                say(&format!("[profile] {}: {samples} samples", arm.id));
+                run.profiles.extend(profiles);
+            }
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(error) => {
+                say(&format!("{PROGRAM}: no profile of {}: {error:#}", arm.id));
+                break;
+            }
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! One page that needs nothing else: no script, no font, no request.
 
 use super::chart::{self, Point, Series, Trace};
-use super::{Tone, beside, legend, ours, put, validity, verdict};
+use super::{Tone, beside, flame, legend, ours, put, validity, verdict};
 use crate::Metric;
 use crate::findings::{Findings, Table, shown};
 
@@ -50,6 +50,7 @@ pub fn html(findings: &Findings<'_>) -> String {
     );
     page += &comparisons(findings);
     page += &plots(findings);
+    page += &flames(findings);
     page += "<h2>How far to trust it</h2>\n";
     page += &grid(&validity::table(findings));
     page += &list(validity::notes(findings).into_iter());
@@ -209,6 +210,33 @@ fn plots(findings: &Findings<'_>) -> String {
          <p class=\"note\">Whiskers are the intervals of the tables. An axis that does not begin at zero is \
          logarithmic.</p>\n"
     )
+}
+
+/// Where processor time went.
+fn flames(findings: &Findings<'_>) -> String {
+    if findings.run.profiles.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "<h2>Where processor time goes</h2>\n{}<p class=\"note\">{}</p>\n",
+        grid(&super::profiles(findings)),
+        escaped(&super::profile_note(findings))
+    );
+    for profile in &findings.run.profiles {
+        put(
+            &mut text,
+            format_args!(
+                "<figure class=\"flames\"><figcaption>{}, {}: {}, {} samples</figcaption>\
+                 <div class=\"wide\">{}</div></figure>\n",
+                escaped(&profile.arm),
+                escaped(findings.scenario.case_label(&profile.case)),
+                escaped(&profile.role),
+                profile.samples,
+                flame::graph(&profile.stacks)
+            ),
+        );
+    }
+    text
 }
 
 fn figure(title: &str, svg: &str) -> String {
@@ -378,6 +406,8 @@ mod tests {
         let page = page();
         for part in [
             "<h2>Verdict</h2>",
+            "second, 1%: tunnel client, 10 samples",
+            "run&lt;T&gt;: 10 of 10 samples",
             "published 60.3, x0.83",
             "second against first, receiver: faster in 2 of 2 cases",
             "odd &amp; &lt;strange&gt;",

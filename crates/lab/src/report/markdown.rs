@@ -31,6 +31,14 @@ pub fn markdown(findings: &Findings<'_>) -> String {
             format_args!("\n## Comparisons\n\n{}", comparisons(findings)),
         );
     }
+    if !run.profiles.is_empty() {
+        text += "\n## Where processor time goes\n\n";
+        text += &grid(&super::profiles(findings));
+        put(
+            &mut text,
+            format_args!("\n{}\n", super::profile_note(findings)),
+        );
+    }
     text += "\n## How far to trust it\n\n";
     text += &grid(&validity::table(findings));
     for note in validity::notes(findings) {

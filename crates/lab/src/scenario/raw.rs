@@ -36,6 +36,7 @@ pub(super) struct RawScenario {
     pub(super) compare: Vec<RawCompare>,
     #[serde(default)]
     pub(super) assert: Vec<RawAssert>,
+    pub(super) profile: Option<RawProfile>,
     #[serde(default)]
     pub(super) published: Vec<RawPublished>,
 }
@@ -232,6 +233,15 @@ pub(super) struct RawAssert {
     pub(super) cases: Option<Vec<Word>>,
     pub(super) at_least: Option<f64>,
     pub(super) at_most: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawProfile {
+    pub(super) cases: Option<Vec<Word>>,
+    pub(super) arms: Option<Vec<Word>>,
+    #[serde(default)]
+    pub(super) functions: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

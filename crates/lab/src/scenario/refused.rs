@@ -105,9 +105,8 @@ pub enum Why {
 
 impl Refused {
     pub(super) fn new(text: &str, offset: usize, why: Why) -> Self {
-        let before = text.get(..offset).unwrap_or(text);
         Self {
-            line: before.matches('\n').count() + 1,
+            line: line(text, offset),
             why,
         }
     }
@@ -116,4 +115,10 @@ impl Refused {
         let offset = error.span().map_or(0, |span| span.start);
         Self::new(text, offset, Why::Syntax(error.message().into()))
     }
+}
+
+/// The line of a text that a place is in, from 1.
+pub(super) fn line(text: &str, offset: usize) -> usize {
+    let before = text.get(..offset).unwrap_or(text);
+    before.matches('\n').count() + 1
 }

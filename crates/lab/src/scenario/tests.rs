@@ -215,6 +215,11 @@ fn nonsense_is_refused_with_its_line_and_the_remedy() {
         ),
         (
             "kind = \"tcp\"",
+            "kind = \"tcp\"\n[profile]\narms = [\"b\"]",
+            "line 10: there is no arm \"b\"; there are a",
+        ),
+        (
+            "kind = \"tcp\"",
             "kind = \"tcp\"\n[[published]]\ncase = \"loss=1%\"\narm = \"a\"\nvalues = {}",
             "line 10: there is no case \"loss=1%\"; there are all",
         ),

@@ -1,0 +1,216 @@
+//! What an arm's programs are in the middle of, in a run of its own: looking takes time that no figure should hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use quictun_lab::Profile;
+use quictun_sys::{Stack, StackSampler};
+
+use super::symbols::{Mapping, Symbols};
+
+/// Distinct stacks that are kept of a program, the most frequent: the others are too narrow to be seen.
+const STACKS: usize = 1500;
+
+/// Samples of one run.
+#[derive(Debug)]
+pub(super) struct Profiler {
+    sampler: StackSampler,
+    watched: BTreeSet<u32>,
+    /// By process.
+    roles: BTreeMap<u32, &'static str>,
+    mappings: BTreeMap<u32, Vec<Mapping>>,
+    seen: BTreeMap<Seen, u64>,
+    refused: Option<io::Error>,
+}
+
+/// A stack as addresses. Of the program only where it was: without frame pointers nobody knows who called that.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Seen {
+    process: u32,
+    program: Option<u64>,
+    kernel: Vec<u64>,
+}
+
+impl Profiler {
+    pub(super) fn new() -> Self {
+        Self {
+            sampler: StackSampler::open(),
+            watched: BTreeSet::new(),
+            roles: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            refused: None,
+        }
+    }
+
+    /// Fetches samples, and watches threads that are new.
+    pub(super) fn look(&mut self, threads: impl Iterator<Item = (u32, &'static str)>) {
+        for (thread, role) in threads {
+            if self.watched.insert(thread) {
+                match self.sampler.watch(thread) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => self.refused = Some(error),
+                }
+                // Of threads those that have the process's number; the others are not asked for.
+                self.roles.insert(thread, role);
+            }
+        }
+        let (seen, mappings) = (&mut self.seen, &mut self.mappings);
+        self.sampler.read(|stack| {
+            let Stack {
+                process,
+                kernel,
+                user,
+            } = stack;
+            mappings
+                .entry(process)
+                .or_insert_with(|| Mapping::all(process));
+            let one = Seen {
+                process,
+                program: user.first().copied(),
+                kernel,
+            };
+            *seen.entry(one).or_default() += 1;
+        });
+    }
+
+    /// What was seen of each program.
+    ///
+    /// # Errors
+    ///
+    /// The system's, where it permitted nobody to look.
+    pub(super) fn finish(self, case: &str, arm: &str) -> io::Result<Vec<Profile>> {
+        if self.seen.is_empty()
+            && let Some(error) = self.refused
+        {
+            return Err(error);
+        }
+        let mut names = Names::new();
+        let mut by_role: BTreeMap<&str, BTreeMap<String, u64>> = BTreeMap::new();
+        for (one, count) in &self.seen {
+            let Some(role) = self.roles.get(&one.process) else {
+                continue;
+            };
+            let mappings = self
+                .mappings
+                .get(&one.process)
+                .map_or(&[][..], Vec::as_slice);
+            let stacks = by_role.entry(role).or_default();
+            *stacks.entry(names.folded(one, mappings)).or_default() += count;
+        }
+        let profile = |(role, stacks): (&str, BTreeMap<String, u64>)| {
+            let samples = stacks.values().sum();
+            let mut stacks: Vec<(String, u64)> = stacks.into_iter().collect();
+            stacks.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+            stacks.truncate(STACKS);
+            Profile {
+                case: case.to_owned(),
+                arm: arm.to_owned(),
+                role: role.to_owned(),
+                samples,
+                lost: self.sampler.lost(),
+                with_kernel: self.sampler.sees_kernel(),
+                stacks,
+            }
+        };
+        Ok(by_role.into_iter().map(profile).collect())
+    }
+}
+
+/// Symbol tables, read when they are needed.
+struct Names {
+    kernel: Symbols,
+    programs: BTreeMap<PathBuf, Symbols>,
+}
+
+impl Names {
+    fn new() -> Self {
+        Self {
+            kernel: Symbols::kernel(),
+            programs: BTreeMap::new(),
+        }
+    }
+
+    /// The outermost first.
+    fn folded(&mut self, one: &Seen, mappings: &[Mapping]) -> String {
+        let program = one.program.map(|address| self.program(address, mappings));
+        let kernel = one.kernel.iter().rev().map(|address| {
+            let name = self.kernel.find(*address);
+            name.map_or("[kernel]".to_owned(), clean)
+        });
+        let all: Vec<String> = program.into_iter().chain(kernel).collect();
+        all.join(";")
+    }
+
+    fn program(&mut self, address: u64, mappings: &[Mapping]) -> String {
+        let found = mappings
+            .iter()
+            .find_map(|mapping| Some((mapping, mapping.in_file(address)?)));
+        let Some((mapping, place)) = found else {
+            return "[unknown]".to_owned();
+        };
+        let path = Path::new(&mapping.path);
+        let symbols = self
+            .programs
+            .entry(path.to_owned())
+            .or_insert_with(|| Symbols::program(path));
+        let file = path.file_name().map_or(&*mapping.path, |name| {
+            name.to_str().unwrap_or(&mapping.path)
+        });
+        symbols
+            .find(place)
+            .map_or_else(|| format!("[{file}]"), clean)
+    }
+}
+
+/// A name without the sign that separates names.
+fn clean(name: &str) -> String {
+    name.replace(';', ":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_works_is_seen_in_its_own_functions() {
+        let mut profiler = Profiler::new();
+        let process = std::process::id();
+        let thread =
+            u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).expect("positive");
+        let look = |profiler: &mut Profiler| {
+            profiler.look([(process, "test"), (thread, "test")].into_iter());
+        };
+        look(&mut profiler);
+        // Bounded by work and not by time: a second's worth of samples and more.
+        for _ in 0..400 {
+            std::hint::black_box(
+                (0..1_000_000_u64).fold(0, |sum, n| sum ^ std::hint::black_box(n)),
+            );
+            look(&mut profiler);
+            if profiler.seen.values().sum::<u64>() > 20 {
+                break;
+            }
+        }
+        match profiler.finish("a case", "an arm") {
+            Ok(profiles) => {
+                let [profile] = &profiles[..] else {
+                    panic!("{profiles:?}");
+                };
+                assert_eq!(
+                    (&*profile.case, &*profile.arm, &*profile.role),
+                    ("a case", "an arm", "test")
+                );
+                assert!(profile.samples > 20);
+                let named = profile
+                    .stacks
+                    .iter()
+                    .any(|(stack, _)| stack.contains("quictun_cli"));
+                assert!(named, "{:?}", profile.stacks);
+            }
+            Err(error) => assert_ne!(error.kind(), io::ErrorKind::NotFound, "{error}"),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A flame graph as SVG that stands in the page itself: a box for each function, as wide as its share of the samples,
+//! on top of the one that called it. Names that do not fit are in the box's title.
+
+use std::collections::BTreeMap;
+
+use super::put;
+
+/// Letters of a box are so wide, about.
+const LETTER: f64 = 6.8;
+const WIDTH: f64 = 1000.0;
+const ROW: f64 = 17.0;
+
+/// Boxes narrower than this are not drawn.
+const NARROW: f64 = 2.0;
+
+/// Rows that are drawn at most.
+const DEPTH: usize = 60;
+
+/// A function, and what it called.
+#[derive(Debug, Default)]
+struct Node<'a> {
+    samples: u64,
+    called: BTreeMap<&'a str, Node<'a>>,
+}
+
+/// Draws stacks: functions from the outermost on, separated by `;`, and how many samples there are of each.
+pub(super) fn graph(stacks: &[(String, u64)]) -> String {
+    let mut root = Node::default();
+    for (stack, samples) in stacks {
+        root.samples += samples;
+        let mut node = &mut root;
+        for function in stack.split(';').take(DEPTH) {
+            node = node.called.entry(function).or_default();
+            node.samples += samples;
+        }
+    }
+    let scale = WIDTH / float(root.samples.max(1));
+    let height = ROW * count(root.rows(scale)) + 2.0;
+    let mut svg = format!(
+        r#"<svg class="flame" viewBox="0 0 {WIDTH:.0} {height:.0}" role="img" aria-label="flame graph">"#
+    );
+    let mut at = Place {
+        x: 0.0,
+        row: 0,
+        scale,
+        height,
+        all: root.samples,
+    };
+    root.draw(&mut at, &mut svg);
+    svg + "</svg>"
+}
+
+/// Where the next box goes.
+struct Place {
+    x: f64,
+    row: usize,
+    scale: f64,
+    height: f64,
+    all: u64,
+}
+
+impl Node<'_> {
+    /// Rows of boxes that are drawn.
+    fn rows(&self, scale: f64) -> usize {
+        let wide = |node: &&Node<'_>| float(node.samples) * scale >= NARROW;
+        let above = self.called.values().filter(wide);
+        above.map(|node| 1 + node.rows(scale)).max().unwrap_or(0)
+    }
+
+    /// Draws what was called, side by side, and upon it what that called.
+    fn draw(&self, at: &mut Place, svg: &mut String) {
+        let begin = at.x;
+        for (name, node) in &self.called {
+            let width = float(node.samples) * at.scale;
+            if width >= NARROW {
+                boxed(name, node.samples, width, at, svg);
+                let here = at.x;
+                at.row += 1;
+                node.draw(at, svg);
+                at.row -= 1;
+                at.x = here;
+            }
+            at.x += width;
+        }
+        at.x = begin;
+    }
+}
+
+fn boxed(name: &str, samples: u64, width: f64, at: &Place, svg: &mut String) {
+    let y = at.height - ROW * count(at.row + 1) - 1.0;
+    let shade = name
+        .bytes()
+        .fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte))
+        % SHADES;
+    put(
+        svg,
+        format_args!(
+            r#"<g><title>{}: {samples} of {} samples ({:.1} %)</title><rect class="f{shade}" x="{:.1}" y="{y:.1}" width="{:.1}" height="{:.1}"/>"#,
+            super::html::escaped(name),
+            at.all,
+            100.0 * float(samples) / float(at.all.max(1)),
+            at.x,
+            (width - 0.4).max(0.3),
+            ROW - 1.0
+        ),
+    );
+    let fits = letters(width);
+    if fits >= 4 {
+        let shown: String = if name.chars().count() <= fits {
+            name.to_owned()
+        } else {
+            name.chars().take(fits - 1).chain(['\u{2026}']).collect()
+        };
+        put(
+            svg,
+            format_args!(
+                r#"<text x="{:.1}" y="{:.1}">{}</text>"#,
+                at.x + 3.0,
+                y + 12.0,
+                super::html::escaped(&shown)
+            ),
+        );
+    }
+    *svg += "</g>";
+}
+
+/// Colours that the page has for boxes.
+const SHADES: u32 = 5;
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "at most 1000 wide"
+)]
+fn letters(width: f64) -> usize {
+    ((width - 6.0) / LETTER).max(0.0) as usize
+}
+
+#[expect(clippy::cast_precision_loss, reason = "samples of minutes")]
+fn float(samples: u64) -> f64 {
+    samples as f64
+}
+
+fn count(rows: usize) -> f64 {
+    float(rows as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stacks(all: &[(&str, u64)]) -> Vec<(String, u64)> {
+        all.iter()
+            .map(|(stack, count)| ((*stack).to_owned(), *count))
+            .collect()
+    }
+
+    #[test]
+    fn boxes_are_as_wide_as_their_share_and_stand_on_their_callers() {
+        let svg = graph(&stacks(&[("main;read", 3), ("main;write<u8>", 1)]));
+        for part in [
+            "<title>main: 4 of 4 samples (100.0 %)</title>",
+            r#"x="0.0" y="18.0" width="999.6""#,
+            "<title>read: 3 of 4 samples (75.0 %)</title>",
+            r#"x="0.0" y="1.0" width="749.6""#,
+            "write&lt;u8&gt;: 1 of 4",
+            r#"x="750.0" y="1.0" width="249.6""#,
+        ] {
+            assert!(svg.contains(part), "{part}\n{svg}");
+        }
+        assert_eq!(svg.matches("<g>").count(), svg.matches("</g>").count());
+    }
+
+    #[test]
+    fn what_is_too_narrow_or_too_deep_is_left_out_and_nothing_is_no_graph() {
+        let svg = graph(&stacks(&[("wide", 10_000), ("narrow", 1)]));
+        assert!(svg.contains("wide") && !svg.contains("narrow"));
+        let deep = vec!["f"; 200].join(";");
+        assert_eq!(
+            graph(&stacks(&[(&deep, 1)])).matches("<rect").count(),
+            DEPTH
+        );
+        assert!(!graph(&[]).contains("<rect"));
+    }
+}
