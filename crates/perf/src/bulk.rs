@@ -1,11 +1,13 @@
 //! Streams over a [`Channel`]: one end writes without pause, the other reads and compares.
 
+use std::io::ErrorKind;
 use std::time::Instant;
 
 use crate::channel::{Channel, is_closed};
 use crate::error::PerfError;
 use crate::meter::{Clock, Measured, Meter};
 use crate::pattern::Pattern;
+use crate::report::Path;
 
 /// Bytes of one write or read: what iperf3 does, and half of a second-level cache.
 const CHUNK: usize = 128 * 1024;
@@ -17,19 +19,37 @@ pub(crate) fn send(
     clock: &Clock,
     share: Option<u64>,
 ) -> Result<Measured, PerfError> {
-    let mut pattern = Pattern::new(seed);
     let mut meter = Meter::new(clock);
-    let (mut offset, mut path) = (0, None);
+    let mut path = None;
+    let how = write(channel, seed, share, &mut meter, &mut path);
+    let mut measured = meter.finish();
+    measured.path = path.or_else(|| channel.path());
+    measured.ended(how)
+}
+
+fn write(
+    channel: &mut Channel,
+    seed: u64,
+    share: Option<u64>,
+    meter: &mut Meter<'_>,
+    path: &mut Option<Path>,
+) -> Result<(), PerfError> {
+    let mut pattern = Pattern::new(seed);
+    let mut offset = 0;
     // A first write may take long; the receiver counts from its first byte, and closes when its time is over.
-    clock.begin(Instant::now());
+    meter.begin(Instant::now());
     while share != Some(offset) {
+        if channel.is_stopped() {
+            let enough = share.is_none() && meter.may_be_over(Instant::now());
+            return if enough { Ok(()) } else { Err(PerfError::Cut) };
+        }
         let left = share.map_or(u64::MAX, |share| share - offset);
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK);
         match channel.write(pattern.at(offset, most)) {
             Ok(taken) => {
                 offset += taken as u64;
                 if !meter.add(Instant::now(), taken as u64) && path.is_none() {
-                    path = channel.path();
+                    *path = channel.path();
                 }
             }
             // The receiver's time ends after ours; then it closes.
@@ -41,18 +61,15 @@ pub(crate) fn send(
         if !meter.may_be_over(Instant::now()) {
             return Err(PerfError::Cut);
         }
-    } else {
-        channel.finish().map_err(failed)?;
-        // The receiver answers the end with its own, once it has everything.
-        match channel.read(&mut [0]) {
-            Ok(0) => {}
-            Ok(_) => return Err(PerfError::Cut),
-            Err(error) => return Err(failed(error)),
-        }
+        return Ok(());
     }
-    let mut measured = meter.finish();
-    measured.path = path.or_else(|| channel.path());
-    Ok(measured)
+    channel.finish().map_err(failed)?;
+    // The receiver answers the end with its own, once it has everything.
+    match channel.read(&mut [0]) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(PerfError::Cut),
+        Err(error) => Err(failed(error)),
+    }
 }
 
 /// Reads and compares until `share` bytes have come, or the time is over.
@@ -63,17 +80,34 @@ pub(crate) fn receive(
     share: Option<u64>,
     began: Instant,
 ) -> Result<Measured, PerfError> {
-    let pattern = Pattern::new(seed);
     let mut meter = Meter::new(clock);
+    let mut first = None;
+    let how = read(channel, seed, share, &mut meter, &mut first);
+    let mut measured = meter.finish();
+    measured.first_us = first.map(|first| micros_since(began, first));
+    measured.ended(how)
+}
+
+fn read(
+    channel: &mut Channel,
+    seed: u64,
+    share: Option<u64>,
+    meter: &mut Meter<'_>,
+    first: &mut Option<Instant>,
+) -> Result<(), PerfError> {
+    let pattern = Pattern::new(seed);
     let mut buffer = vec![0; CHUNK];
-    let (mut offset, mut first_us) = (0, None);
+    let mut offset = 0;
     loop {
+        if channel.is_stopped() {
+            return Err(PerfError::Cut);
+        }
         let read = channel.read(&mut buffer).map_err(failed)?;
         let now = Instant::now();
         if read == 0 {
             break;
         }
-        first_us.get_or_insert_with(|| micros_since(began, now));
+        first.get_or_insert(now);
         if let Some(offset) = pattern.differs(offset, &buffer[..read]) {
             return Err(PerfError::Corrupt { offset });
         }
@@ -90,9 +124,7 @@ pub(crate) fn receive(
     if share.is_some() {
         channel.finish().map_err(failed)?;
     }
-    let mut measured = meter.finish();
-    measured.first_us = first_us;
-    Ok(measured)
+    Ok(())
 }
 
 /// From one moment to another, as the report has it.
@@ -103,7 +135,7 @@ pub(crate) fn micros_since(began: Instant, now: Instant) -> u64 {
 
 /// What a broken flow means.
 pub(crate) fn failed(error: std::io::Error) -> PerfError {
-    if is_closed(&error) {
+    if is_closed(&error) || error.kind() == ErrorKind::Interrupted {
         PerfError::Cut
     } else {
         PerfError::Io {

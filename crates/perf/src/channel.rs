@@ -12,6 +12,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::bulk;
 use crate::error::PerfError;
 use crate::plan::Plan;
 use crate::report::Path;
@@ -110,9 +111,12 @@ impl Channel {
     }
 
     fn secure(&mut self, made: Result<Connection, rustls::Error>) -> Result<(), PerfError> {
-        let refused = |error| PerfError::Io {
-            what: "TLS handshake",
-            source: error,
+        let refused = |error| match bulk::failed(error) {
+            PerfError::Io { source, .. } => PerfError::Io {
+                what: "TLS handshake",
+                source,
+            },
+            cut => cut,
         };
         let mut connection = made.map_err(io::Error::other).map_err(refused)?;
         connection.set_buffer_limit(Some(OUTPUT));
@@ -190,6 +194,11 @@ impl Channel {
             tls.flush(&mut self.socket, &self.stop)?;
         }
         self.socket.shutdown(Shutdown::Write)
+    }
+
+    /// Whether everything is to end: who never waits must ask.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.is_raised()
     }
 
     /// What the kernel knows of the path.

@@ -31,7 +31,7 @@ pub struct Moment {
     pub moved: u64,
 }
 
-/// Measures once. `watch` hears how it goes.
+/// Measures once. `watch` hears how it goes; where `stop` is raised, what was measured until then is the result.
 ///
 /// # Errors
 ///
@@ -39,6 +39,7 @@ pub struct Moment {
 pub fn run(
     address: SocketAddr,
     plan: &Plan,
+    stop: &Stop,
     watch: &mut dyn FnMut(Moment),
 ) -> Result<Report, PerfError> {
     plan.check()?;
@@ -51,7 +52,6 @@ pub fn run(
         Transport::Tls | Transport::Quic => Some(trust::client_config(&ready.pin)?),
         Transport::Tcp | Transport::Udp => None,
     };
-    let stop = Stop::new().map_err(PerfError::io("making an event"))?;
     let clock = Clock::new(plan);
     let began = Instant::now();
     let mut watch = |moved| {
@@ -66,32 +66,28 @@ pub fn run(
         seed: ready.cookie,
         crypto,
         clock: &clock,
-        stop: &stop,
+        stop,
         began,
     };
     let here = job.run(&mut watch);
     let total_us = micros_since(began, Instant::now());
     let there = control.finish();
-    let (here, there) = match (here, there) {
-        (Ok(here), there) => (here, there?),
-        // The one who closed knows why.
-        (
-            Err(PerfError::Cut),
-            Ok(Outcome {
-                measured: Err(why), ..
-            }),
-        ) => {
-            return Err(PerfError::Far { why });
-        }
-        (Err(error), _) => return Err(error),
-    };
+    let (here, there) = (here?, there?);
+    // Of two the one who closed knows why.
     let server = there.measured.map_err(|why| PerfError::Far { why })?;
+    let interrupted = stop.is_raised();
+    if (here.measured.cut || server.cut) && !interrupted {
+        return Err(PerfError::Cut);
+    }
     let congestion = if plan.reverse {
         there.congestion
     } else {
         here.congestion
     };
-    Ok(report(plan, congestion, here.measured, server, total_us))
+    Ok(Report {
+        interrupted,
+        ..report(plan, congestion, here.measured, server, total_us)
+    })
 }
 
 /// What one end has to say when it is done.

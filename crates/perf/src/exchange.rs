@@ -65,9 +65,15 @@ impl Asking<'_> {
             }
             let channel = match &mut open {
                 Some(channel) => channel,
-                none => none.insert(connect()?),
+                none => match connect() {
+                    Err(_) if self.stop.is_raised() => break,
+                    connected => none.insert(connected?),
+                },
             };
-            dialogue.ask(channel, self.plan).map_err(Fault::told)?;
+            match dialogue.ask(channel, self.plan) {
+                Err(_) if self.stop.is_raised() => break,
+                asked => asked.map_err(Fault::told)?,
+            }
             let now = Instant::now();
             first_us.get_or_insert_with(|| micros_since(self.began, now));
             if each {
@@ -83,7 +89,7 @@ impl Asking<'_> {
         }
         if let Some(channel) = &mut open {
             path = channel.path();
-            if !each {
+            if !each && !self.stop.is_raised() {
                 channel.finish().map_err(failed)?;
             }
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use crate::error::PerfError;
 use crate::latency::Histogram;
 use crate::plan::{DURATION_MAX, Plan};
 use crate::report::Path;
@@ -55,6 +56,8 @@ pub(crate) struct Measured {
     /// Of each thread.
     pub(crate) cpu_ns: Vec<u64>,
     pub(crate) path: Option<Path>,
+    /// A flow ended before it was done.
+    pub(crate) cut: bool,
     /// Datagrams sent or received, where nothing else tells what is missing.
     pub(crate) datagrams: u64,
     #[serde(skip)]
@@ -78,6 +81,11 @@ impl Clock {
         *self.start.get_or_init(|| now)
     }
 
+    /// When counting ends; `None`: it has not begun, or no time ends it.
+    pub(crate) fn end(&self) -> Option<Instant> {
+        Some(*self.start.get()? + self.lead + self.span?)
+    }
+
     /// Everything that was counted by anybody, warm-up included.
     pub(crate) fn moved(&self) -> u64 {
         self.moved.load(Relaxed)
@@ -96,6 +104,11 @@ impl<'a> Meter<'a> {
             cpu: (thread_cpu(), None),
             leading: !clock.lead.is_zero(),
         }
+    }
+
+    /// Counting begins now, for everybody, unless it has begun.
+    pub(crate) fn begin(&self, now: Instant) {
+        self.clock.begin(now);
     }
 
     /// Counts; `false`: the time is over, and this no longer counts.
@@ -144,16 +157,14 @@ impl<'a> Meter<'a> {
 
     /// Whether the time is over.
     pub(crate) fn is_over(&mut self, now: Instant) -> bool {
-        !self.add(now, 0)
+        self.clock.end().is_some_and(|end| now >= end) && !self.add(now, 0)
     }
 
     /// Whether the time is over, or so nearly that it is by another machine's clock.
     pub(crate) fn may_be_over(&self, now: Instant) -> bool {
-        let (Some(&start), Some(span)) = (self.clock.start.get(), self.clock.span) else {
-            return false;
-        };
-        let end = self.clock.lead + span;
-        now.saturating_duration_since(start) + end / CLOCKS_AGREE >= end
+        let length = self.clock.lead + self.clock.span.unwrap_or_default();
+        let end = self.clock.end();
+        end.is_some_and(|end| now + length / CLOCKS_AGREE >= end)
     }
 
     /// What was counted.
@@ -178,6 +189,15 @@ impl<'a> Meter<'a> {
 }
 
 impl Measured {
+    /// Notes how the flow ended. One that was cut has counted what it has counted.
+    pub(crate) fn ended(mut self, how: Result<(), PerfError>) -> Result<Self, PerfError> {
+        match how {
+            Err(PerfError::Cut) => self.cut = true,
+            how => how?,
+        }
+        Ok(self)
+    }
+
     /// Adds what another thread of the same end counted.
     pub(crate) fn merge(&mut self, other: Self) {
         self.bytes += other.bytes;
@@ -189,6 +209,7 @@ impl Measured {
             *sum += more;
         }
         self.cpu_ns.extend(other.cpu_ns);
+        self.cut |= other.cut;
         self.datagrams += other.datagrams;
         self.times.merge(&other.times);
         self.first_us = match (self.first_us, other.first_us) {

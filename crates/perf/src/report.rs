@@ -22,6 +22,8 @@ pub struct Report {
     pub congestion: Option<String>,
     /// Whether every byte was what was sent, and nothing else went wrong.
     pub verified: bool,
+    /// Whether it was ended before its time: then this is what came of it until then.
+    pub interrupted: bool,
     /// What arrived of a stream.
     pub receiver: Option<Tally>,
     /// What the sender's socket took of it.
@@ -149,6 +151,7 @@ pub(crate) fn report(
         mode: plan.mode.word(),
         congestion,
         verified: true,
+        interrupted: false,
         receiver: stream.then(|| tally(&receiver)),
         sender: stream.then(|| tally(&sender)),
         intervals: stream.then(|| intervals(&receiver.intervals)),

@@ -145,9 +145,13 @@ impl Server<'_> {
         }
         self.forget_datagrams();
         let outcome = Session::new(self, &plan, &socket).and_then(Session::run);
-        let outcome = outcome.map_err(|error| chain(&error));
-        let tally = outcome.map(|measured| Tally::new(measured.bytes, measured.seconds));
-        Some((plan, tally))
+        let tally = outcome.and_then(|measured| {
+            if measured.cut {
+                return Err(PerfError::Cut);
+            }
+            Ok(Tally::new(measured.bytes, measured.seconds))
+        });
+        Some((plan, tally.map_err(|error| chain(&error))))
     }
 
     fn admit(&self, plan: &Plan) -> Result<(), String> {

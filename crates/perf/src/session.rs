@@ -206,35 +206,49 @@ impl<'a> Session<'a> {
             let Some((socket, _)) = self.server.accept() else {
                 continue;
             };
-            let Some((mut channel, flow)) = self.open(socket, tls)? else {
-                continue;
-            };
-            if let Some(name) = channel.congestion() {
-                self.congestion.get_or_init(|| name);
-            }
-            let served = match (plan.mode, plan.reverse) {
-                (Mode::Stream, true) => {
-                    bulk::send(&mut channel, cookie, clock, plan.share(flow)).map(Some)
-                }
-                (Mode::Stream, false) => {
-                    let (share, now) = (plan.share(flow), Instant::now());
-                    bulk::receive(&mut channel, cookie, clock, share, now).map(Some)
-                }
-                (Mode::Rr | Mode::Crr, _) => {
-                    exchange::answer(&mut channel, plan, &mut dialogue, &mut requests)
-                        .map(|()| None)
-                }
-            };
-            if let Some(measured) = served? {
-                streams.merge(measured);
+            match self.serve_connection(socket, tls, &mut dialogue, &mut requests) {
+                Ok(measured) => streams.merge(measured),
+                Err(PerfError::Cut) => streams.cut = true,
+                Err(error) => return Err(error),
             }
         }
-        Ok(if plan.mode == Mode::Stream {
-            streams
-        } else {
-            requests.finish()
+        if plan.mode == Mode::Stream {
+            return Ok(streams);
+        }
+        Ok(Measured {
+            cut: streams.cut,
+            ..requests.finish()
         })
     }
+
+    /// Gives what a stream has counted.
+    fn serve_connection(
+        &self,
+        socket: TcpStream,
+        tls: Option<&Arc<ServerConfig>>,
+        dialogue: &mut Dialogue,
+        requests: &mut Meter<'_>,
+    ) -> Result<Measured, PerfError> {
+        let (plan, cookie, clock) = (self.plan, self.cookie, &self.clock);
+        let Some((mut channel, flow)) = self.open(socket, tls)? else {
+            return Ok(Measured::default());
+        };
+        if let Some(name) = channel.congestion() {
+            self.congestion.get_or_init(|| name);
+        }
+        let share = plan.share(flow);
+        match (plan.mode, plan.reverse) {
+            (Mode::Stream, true) => bulk::send(&mut channel, cookie, clock, share),
+            (Mode::Stream, false) => {
+                bulk::receive(&mut channel, cookie, clock, share, Instant::now())
+            }
+            (Mode::Rr | Mode::Crr, _) => {
+                exchange::answer(&mut channel, plan, dialogue, requests)?;
+                Ok(Measured::default())
+            }
+        }
+    }
+
     /// Takes a data connection and tells its flow; `None`: it is none of this measurement's.
     fn open(
         &self,

@@ -14,13 +14,13 @@ use clap::ArgMatches;
 use quictun_link::units::{Delay, Rate};
 use quictun_perf::client::Moment;
 use quictun_perf::server::{Served, ServerOptions};
-use quictun_perf::{Amount, Loop, Mode, PerfError, Plan, Stop, Transport};
+use quictun_perf::{Amount, Loop, Mode, PerfError, Plan, Report, Stop, Transport};
 use quictun_sys::Signals;
 use quictun_tunnel::settings::HostPort;
 use rustix::process::Signal;
 
 use crate::address::{self, Wildcard};
-use crate::exit::{self, Fault};
+use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
 use crate::options;
@@ -76,10 +76,13 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
 /// Does it.
 pub fn main(action: Action) -> ExitCode {
     let outcome = match action {
-        Action::Server(server) => serve(&server),
+        Action::Server(server) => serve(&server).map(|()| Exit::Ok),
         Action::Client(client) => measure(&client),
     };
-    exit::report(PROGRAM, outcome).into()
+    match outcome {
+        Ok(exit) => exit.into(),
+        Err(error) => exit::report(PROGRAM, Err(error)).into(),
+    }
 }
 
 const TRANSPORTS: [(&str, Transport); 4] = [
@@ -203,9 +206,7 @@ fn rate(text: &str, stream: bool) -> Result<u64, String> {
 }
 
 fn serve(server: &Server) -> anyhow::Result<()> {
-    // Before there are other threads, so that all of them leave these alone.
-    let signals = Signals::hold(&[Signal::INT, Signal::TERM]).context("holding signals back")?;
-    let stop = Stop::new().context("making an event")?;
+    let stop = stop_by_signal()?;
     let mut notes = match &server.json {
         Some(path) => {
             let file = std::fs::File::create(path);
@@ -213,11 +214,6 @@ fn serve(server: &Server) -> anyhow::Result<()> {
         }
         None => None,
     };
-    let raise = stop.clone();
-    std::thread::spawn(move || {
-        while let Ok(None) = signals.wait(FOR_EVER) {}
-        raise.raise();
-    });
     let mut ready = |address: SocketAddr| exit::say(&format!("listening on {address}"));
     let mut served = |served: Served| {
         exit::say(&text::served(&served));
@@ -232,10 +228,31 @@ fn serve(server: &Server) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What the first of the usual signals raises; the second ends the program. Call it before there are other threads,
+/// so that all of them leave the signals alone.
+#[expect(
+    clippy::exit,
+    reason = "who asks twice does not want to wait for the other end"
+)]
+fn stop_by_signal() -> anyhow::Result<Stop> {
+    let signals = Signals::hold(&[Signal::INT, Signal::TERM]).context("holding signals back")?;
+    let stop = Stop::new().context("making an event")?;
+    let raise = stop.clone();
+    std::thread::spawn(move || {
+        let await_signal = || while let Ok(None) = signals.wait(FOR_EVER) {};
+        await_signal();
+        raise.raise();
+        await_signal();
+        std::process::exit(Exit::Interrupted as i32);
+    });
+    Ok(stop)
+}
+
 /// How long a thread waits that has nothing else to do, at a time.
 const FOR_EVER: Duration = Duration::from_hours(1);
 
-fn measure(client: &Client) -> anyhow::Result<()> {
+fn measure(client: &Client) -> anyhow::Result<Exit> {
+    let stop = stop_by_signal()?;
     let HostPort { host, port, .. } = &client.server;
     let address = (host.as_str(), *port)
         .to_socket_addrs()
@@ -243,20 +260,30 @@ fn measure(client: &Client) -> anyhow::Result<()> {
         .next()
         .with_context(|| format!("{host} has no address"))?;
     let mut progress = Progress::new(client.plan.mode);
-    let report = quictun_perf::client::run(address, &client.plan, &mut |moment| {
+    let report = quictun_perf::client::run(address, &client.plan, &stop, &mut |moment| {
         progress.note(moment);
     });
     let report = report.map_err(told)?;
+    print(client, &report)?;
+    // What was printed is not what was asked for.
+    Ok(if report.interrupted {
+        Exit::Interrupted
+    } else {
+        Exit::Ok
+    })
+}
+
+fn print(client: &Client, report: &Report) -> anyhow::Result<()> {
     match &client.json {
         Some(path) if path == Path::new("-") => {
-            exit::print(&format!("{}\n", serde_json::to_string(&report)?))
+            exit::print(&format!("{}\n", serde_json::to_string(report)?))
         }
         Some(path) => {
-            std::fs::write(path, serde_json::to_string_pretty(&report)? + "\n")
+            std::fs::write(path, serde_json::to_string_pretty(report)? + "\n")
                 .with_context(|| format!("writing {}", path.display()))?;
-            exit::print(&text::report(&client.plan, &report))
+            exit::print(&text::report(&client.plan, report))
         }
-        None => exit::print(&text::report(&client.plan, &report)),
+        None => exit::print(&text::report(&client.plan, report)),
     }
 }
 

@@ -86,8 +86,13 @@ fn heading(plan: &Plan, report: &Report) -> String {
     } else {
         ""
     };
+    let so_far = if report.interrupted {
+        "interrupted; until then "
+    } else {
+        ""
+    };
     format!(
-        "{} {}{flows}{congestion}{way}: every byte was compared\n",
+        "{} {}{flows}{congestion}{way}: {so_far}every byte was compared\n",
         report.transport, report.mode
     )
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quictun_engine::{ClientRole, Ending, Engine, EngineConfig, Event};
 use quictun_tunnel::udp_port;
@@ -18,6 +18,10 @@ use crate::meter::{Clock, Measured};
 use crate::pace::Pace;
 use crate::plan::{Mode, Plan};
 use crate::stop::Stop;
+
+/// How long a stream whose time is over waits for the other end, whose time began later: a loop that sleeps through
+/// its packets may never hear of it.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// More than passes in any measurement, and still a legal length of a stream.
 const ENDLESS: u64 = 1 << 60;
@@ -178,19 +182,26 @@ impl Asker<'_> {
                 self.open(index, length, wanted)?;
             }
         }
+        let mut how = Ok(());
         while self.ended < plan.total_flows() {
-            if !self.turn(None)? {
-                return Err(PerfError::Cut);
+            let until = self.asking.clock.end().map(|end| end + LINGER);
+            if until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
+            if !self.turn(until)? {
+                how = Err(PerfError::Cut);
+                break;
             }
         }
-        self.close(Histogram::default())
+        self.ends.meter.borrow_mut().is_over(Instant::now());
+        self.close(Histogram::default())?.ended(how)
     }
 
     fn requests(&mut self) -> Result<Measured, PerfError> {
         let plan = self.asking.plan;
         self.asking.clock.begin(self.asking.began);
         if !self.connect()? {
-            return Err(PerfError::Cut);
+            return self.close(Histogram::default());
         }
         let start = Instant::now();
         let slots = (0..plan.total_flows()).map(|index| Slot {
@@ -201,7 +212,7 @@ impl Asker<'_> {
         let mut slots: Vec<Slot> = slots.collect();
         let mut times = Histogram::default();
         loop {
-            let mut until = None;
+            let mut until = self.asking.clock.end();
             for (number, slot) in (0..).zip(&mut slots) {
                 if slot.from.is_some() || slot.left == Some(0) {
                     continue;
@@ -222,7 +233,10 @@ impl Asker<'_> {
             if slots.iter().all(idle) || !self.turn(until)? {
                 break;
             }
-            if !self.settle(&mut slots, &mut times) {
+            // A loop that sleeps through its packets ends without the last answer.
+            if !self.settle(&mut slots, &mut times)
+                || self.ends.meter.borrow_mut().is_over(Instant::now())
+            {
                 break;
             }
         }
@@ -267,12 +281,12 @@ impl Asker<'_> {
             self.driver.renew(self.asking.engine()?);
             slots[0].from = Some(due);
             self.open(0, plan.request, plan.response)?;
-            while self.ends.done.borrow().is_empty() {
-                if !self.turn(None)? {
-                    return Err(PerfError::Cut);
-                }
+            let mut goes_on = true;
+            while goes_on && self.ends.done.borrow().is_empty() {
+                goes_on = self.turn(self.asking.clock.end())?
+                    && !self.ends.meter.borrow_mut().is_over(Instant::now());
             }
-            let goes_on = self.settle(&mut slots, &mut times);
+            goes_on &= self.settle(&mut slots, &mut times);
             self.driver.engine.close(Instant::now());
             self.driver.flush();
             if !goes_on {
