@@ -12,7 +12,7 @@ use quictun_e2e::program::{self, Program};
 use rustix::process::Signal;
 use serde_json::Value;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_mins(1);
 
 fn perf(arguments: &[&str]) -> Result<Command> {
     let mut command = program::command(binaries::path("quictun")?);
