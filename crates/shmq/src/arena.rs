@@ -1,0 +1,237 @@
+//! Who has which part of our arena: kept in our own memory, where the peer cannot reach it.
+//!
+//! A buddy system: blocks are powers of two, a free block is halved until it fits, and two free halves become one again.
+
+use crate::layout::PAGE;
+
+/// Smallest block: a cache line, so that payloads do not share one.
+const LINE: u32 = 64;
+
+/// The smallest block grows with the arena, to keep the table of blocks short.
+const MAX_BLOCKS: u32 = 1 << 16;
+
+/// No block; also what has no place in a list.
+const NONE: u32 = u32::MAX;
+
+const ORDERS: usize = 32;
+
+/// Part of our arena, until it is given to [`crate::Channel::release`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "it stays taken until it is released"]
+pub struct Reserved {
+    off: u32,
+    len: u32,
+}
+
+impl Reserved {
+    /// First byte in the arena.
+    #[must_use]
+    pub fn off(&self) -> u32 {
+        self.off
+    }
+
+    /// Bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    /// Begins a free block of this order.
+    Free { order: u8, before: u32, after: u32 },
+    /// Begins a block of this order that somebody has.
+    Taken { order: u8 },
+    /// Inside a block.
+    Inside,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    /// Bytes of the smallest block.
+    unit: u32,
+    /// By number of the unit.
+    blocks: Vec<Block>,
+    /// The first free block of each order.
+    free: [u32; ORDERS],
+}
+
+impl Arena {
+    /// Of `len` bytes, whole pages.
+    pub(crate) fn new(len: u32) -> Self {
+        let unit = LINE.max((len / MAX_BLOCKS).next_power_of_two());
+        debug_assert!(len.is_multiple_of(PAGE), "the layout has whole pages");
+        let units = len / unit;
+        let mut arena = Self {
+            unit,
+            blocks: vec![Block::Inside; units as usize],
+            free: [NONE; ORDERS],
+        };
+        // Each block at a multiple of its length: from left to right, the largest that fits.
+        let mut at = 0;
+        while at < units {
+            let fits = (units - at).ilog2();
+            let order = if at == 0 {
+                fits
+            } else {
+                fits.min(at.trailing_zeros())
+            };
+            arena.insert(at, order);
+            at += 1 << order;
+        }
+        arena
+    }
+
+    /// At least `len` bytes, if there are as many in one piece; 0 is none.
+    pub(crate) fn reserve(&mut self, len: u32) -> Option<Reserved> {
+        let units = len.checked_next_multiple_of(self.unit)? / self.unit;
+        let order = units
+            .checked_next_power_of_two()
+            .filter(|_| len > 0)?
+            .ilog2();
+        let found = (order..).zip(self.free.get(order as usize..)?);
+        let (mut size, at) = found
+            .map(|(size, at)| (size, *at))
+            .find(|(_, at)| *at != NONE)?;
+        self.remove(at);
+        while size > order {
+            size -= 1;
+            self.insert(at + (1 << size), size);
+        }
+        self.blocks[at as usize] = Block::Taken { order: low(order) };
+        Some(Reserved {
+            off: at * self.unit,
+            len,
+        })
+    }
+
+    /// Gives it back.
+    pub(crate) fn release(&mut self, reserved: &Reserved) {
+        let mut at = reserved.off / self.unit;
+        let Some(Block::Taken { order }) = self.blocks.get(at as usize) else {
+            debug_assert!(false, "{reserved:?} is not of this arena");
+            return;
+        };
+        let mut order = u32::from(*order);
+        self.blocks[at as usize] = Block::Inside;
+        loop {
+            let buddy = at ^ (1 << order);
+            match self.blocks.get(buddy as usize) {
+                Some(Block::Free { order: same, .. }) if u32::from(*same) == order => {
+                    self.remove(buddy);
+                    at = at.min(buddy);
+                    order += 1;
+                }
+                _ => break,
+            }
+        }
+        self.insert(at, order);
+    }
+
+    fn insert(&mut self, at: u32, order: u32) {
+        let after = std::mem::replace(&mut self.free[order as usize], at);
+        self.blocks[at as usize] = Block::Free {
+            order: low(order),
+            before: NONE,
+            after,
+        };
+        if let Some(Block::Free { before, .. }) = self.blocks.get_mut(after as usize) {
+            *before = at;
+        }
+    }
+
+    fn remove(&mut self, at: u32) {
+        let Block::Free {
+            order,
+            before,
+            after,
+        } = self.blocks[at as usize]
+        else {
+            debug_assert!(false, "only free blocks are in lists");
+            return;
+        };
+        self.blocks[at as usize] = Block::Inside;
+        match self.blocks.get_mut(before as usize) {
+            Some(Block::Free { after: link, .. }) => *link = after,
+            _ => self.free[order as usize] = after,
+        }
+        if let Some(Block::Free { before: link, .. }) = self.blocks.get_mut(after as usize) {
+            *link = before;
+        }
+    }
+}
+
+/// Orders are below [`ORDERS`].
+#[expect(clippy::cast_possible_truncation, reason = "below 32")]
+fn low(order: u32) -> u8 {
+    order as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::layout::MAX_ARENA;
+
+    fn whole(arena: &mut Arena, len: u32) -> bool {
+        let Some(all) = arena.reserve(len) else {
+            return false;
+        };
+        arena.release(&all);
+        true
+    }
+
+    #[test]
+    fn the_limits_hold() {
+        let mut none = Arena::new(0);
+        assert_eq!(none.reserve(1), None);
+        let mut page = Arena::new(PAGE);
+        assert_eq!(page.reserve(0), None);
+        assert_eq!(page.reserve(PAGE + 1), None);
+        assert_eq!(page.reserve(u32::MAX), None);
+        assert!(whole(&mut page, PAGE));
+        let mut most = Arena::new(MAX_ARENA);
+        assert_eq!(most.reserve(MAX_ARENA + 1), None);
+        assert!(whole(&mut most, MAX_ARENA));
+        assert!(most.blocks.len() <= MAX_BLOCKS as usize);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_do_not_overlap_and_all_come_back(
+            pages in 1_u32..40,
+            steps in prop::collection::vec((any::<prop::sample::Index>(), 0_u32..3 * PAGE, any::<bool>()), 1..200),
+        ) {
+            let len = pages * PAGE;
+            let mut arena = Arena::new(len);
+            let fresh = arena.free;
+            let mut taken: Vec<Reserved> = Vec::new();
+            for (which, bytes, give_back) in steps {
+                if give_back && !taken.is_empty() {
+                    let part = taken.swap_remove(which.index(taken.len()));
+                    arena.release(&part);
+                } else if let Some(part) = arena.reserve(bytes) {
+                    prop_assert_eq!(part.len(), bytes);
+                    prop_assert!(part.off() + bytes <= len && part.off() % LINE == 0);
+                    for other in &taken {
+                        let apart = part.off() + part.len() <= other.off() || other.off() + other.len() <= part.off();
+                        prop_assert!(apart, "{part:?} and {other:?}");
+                    }
+                    taken.push(part);
+                } else {
+                    prop_assert!(bytes == 0 || bytes.next_power_of_two() > len / 2 || !taken.is_empty());
+                }
+            }
+            for part in taken {
+                arena.release(&part);
+            }
+            for (now, then) in arena.free.iter().zip(fresh) {
+                prop_assert_eq!(*now == NONE, then == NONE, "pieces stayed apart");
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The atomics that rings and doorbells are written over. The model checker's tests put others in this place.
+
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::thread::futex::{self, Flags, Timespec};
+
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// By the peer, as far as can be told.
+    Woken,
+    /// By a signal of this process.
+    Interrupted,
+    /// By the clock.
+    TimedOut,
+}
+
+/// A word that a thread of another process can wait for.
+///
+/// Its operations on memory are relaxed: who needs an order puts [`fence`]s around them.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Futex(AtomicU32);
+
+impl Futex {
+    pub(crate) fn load(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn store(&self, value: u32) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Whether it was `from`; it is `to` then.
+    pub(crate) fn change(&self, from: u32, to: u32) -> bool {
+        let changed = self
+            .0
+            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        changed.is_ok()
+    }
+
+    /// Sleeps while it is `expected`, until woken, a signal, or the time is over.
+    pub(crate) fn wait(&self, expected: u32, timeout: Option<Duration>) -> Ended {
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // Not the private kind: that never meets a waiter of another process.
+        match futex::wait(&self.0, Flags::empty(), expected, timeout.as_ref()) {
+            Err(Errno::TIMEDOUT) => Ended::TimedOut,
+            Err(Errno::INTR) => Ended::Interrupted,
+            // Woken, or it was not `expected` any more.
+            Ok(()) | Err(_) => Ended::Woken,
+        }
+    }
+
+    /// Wakes one thread that waits.
+    pub(crate) fn wake(&self) {
+        // It fails for addresses that are not mapped or not aligned, and this one is both.
+        let _woken = futex::wake(&self.0, Flags::empty(), 1);
+    }
+}

@@ -1,0 +1,410 @@
+//! One end of a region: the rings, arenas and doorbells as one process uses them.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::arena::{Arena, Reserved};
+use crate::atomic::Ended;
+use crate::bytes::Shared;
+use crate::doorbell::{Doorbell, Sleep};
+use crate::item::{Item, WORDS};
+use crate::layout::{Layout, Side};
+use crate::life::Life;
+use crate::party::{BYE, Bells, Party};
+use crate::region::{Region, RegionError, RingPlace};
+use crate::violation::Violation;
+
+/// Wake-ups in a row for which there is no reason. Honest peers cause one now and then, where we saw the item before the
+/// wake-up for it came.
+const EMPTY_WAKES: u32 = 1000;
+
+/// The channel is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// The peer closed it, and everything that it sent has been read.
+    #[error("the peer closed the channel")]
+    Closed,
+    /// The peer's process ended without closing it, and everything that it sent has been read.
+    #[error("the peer's process ended")]
+    Died,
+    /// The peer broke the rules. What is left in the ring stays there.
+    #[error("the peer broke the rules of the channel: {0}")]
+    Violation(#[from] Violation),
+}
+
+/// What has happened on a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Items written.
+    pub pushed: u64,
+    /// Items read.
+    pub popped: u64,
+    /// Times that we woke the peer.
+    pub notifications: u64,
+    /// Times that we did not although there was news, since it was awake.
+    pub suppressed: u64,
+    /// Times that we slept and were woken.
+    pub wakes: u64,
+    /// Of these, without a reason.
+    pub empty_wakes: u64,
+}
+
+/// A payload that the peer says it sent: inside its arena, that much is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    off: u32,
+    len: u32,
+}
+
+impl Received {
+    /// Bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    pub fn len(self) -> u32 {
+        self.len
+    }
+}
+
+/// See the crate's documentation.
+#[derive(Debug)]
+pub struct Channel {
+    party: Party<RingPlace, RegionBells>,
+    arena: Arena,
+    ours: Shared,
+    theirs: Shared,
+    /// The peer is gone, for this reason; what it sent before is still read.
+    leaving: Option<ChannelError>,
+    /// Nothing more is written, and where the peer broke the rules nothing read.
+    broken: Option<Violation>,
+    /// Waited for the descriptor, which then has something to read.
+    on_descriptor: bool,
+    empty_wakes: u32,
+    counters: Counters,
+}
+
+/// The doorbells of a region, as one side sees them.
+#[derive(Debug)]
+struct RegionBells {
+    region: Arc<Region>,
+    side: Side,
+    life: Option<Life>,
+}
+
+impl Bells for RegionBells {
+    #[inline]
+    fn own(&self) -> &Doorbell {
+        self.region.doorbell(self.side)
+    }
+
+    #[inline]
+    fn peer(&self) -> &Doorbell {
+        self.region.doorbell(self.side.peer())
+    }
+
+    fn wake_peer(&self, sleep: Sleep) {
+        match sleep {
+            Sleep::Futex => self.peer().sleep_on().0.wake(),
+            Sleep::Descriptor => self.life.iter().for_each(Life::wake_peer),
+        }
+    }
+}
+
+// SAFETY: `ours` and `theirs` point into the region, which any thread may use and which lives as long as this.
+unsafe impl Send for Channel {}
+
+impl Channel {
+    /// Makes a region with arenas of `arena` bytes for each side (whole pages). Its memory goes to the peer as a
+    /// descriptor ([`memory`](Self::memory)); `generation` tells it from others.
+    pub fn create(arena: u32, generation: u64) -> Result<Self, RegionError> {
+        let region = Region::create(Layout::new(arena, generation)?)?;
+        Ok(Self::new(region, Side::First))
+    }
+
+    /// Takes part in a region that a peer made. One process in one place: the rings have one reader and one writer each.
+    pub fn open(memory: OwnedFd) -> Result<Self, RegionError> {
+        Ok(Self::new(Region::open(memory)?, Side::Second))
+    }
+
+    fn new(region: Region, side: Side) -> Self {
+        let region = Arc::new(region);
+        let bytes = |side| {
+            let (base, len) = (region.arena(side), region.layout().arena);
+            // SAFETY: the layout puts an arena of this length there, inside the mapping, which the channel keeps; no
+            // reference to its bytes is ever made.
+            unsafe { Shared::new(base, len as usize) }
+        };
+        let (tx, rx) = (region.ring(side), region.ring(side.peer()));
+        let (arena, ours, theirs) = (region.layout().arena, bytes(side), bytes(side.peer()));
+        let bells = RegionBells {
+            region,
+            side,
+            life: None,
+        };
+        Self {
+            party: Party::new(tx, rx, bells),
+            arena: Arena::new(arena),
+            ours,
+            theirs,
+            leaving: None,
+            broken: None,
+            on_descriptor: false,
+            empty_wakes: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Watches the peer, which holds the other end of `socket` (connected, of any kind) for as long as it lives. The
+    /// socket also wakes a peer that sleeps on it ([`Sleep::Descriptor`]), and so is nobody else's from now on.
+    pub fn watch(&mut self, socket: OwnedFd) -> std::io::Result<()> {
+        let bells = &mut self.party.bells;
+        bells.life = Some(Life::watch(socket, &bells.region, bells.side)?);
+        Ok(())
+    }
+
+    /// The region's memory, for the peer.
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.region().as_fd()
+    }
+
+    /// What is readable when [`arm`](Self::arm) with [`Sleep::Descriptor`] has been answered; there is none before
+    /// [`watch`](Self::watch).
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.life().map(Life::socket)
+    }
+
+    /// What the maker calls the region.
+    pub fn generation(&self) -> u64 {
+        self.region().layout().generation
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            notifications: self.party.notifications,
+            suppressed: self.party.suppressed,
+            ..self.counters
+        }
+    }
+
+    /// Writes an item, unless the ring is full. The peer sees it at once if it looks; if it sleeps, it is woken by the
+    /// next [`flush`](Self::flush).
+    #[inline]
+    pub fn push(&mut self, item: &Item) -> Result<bool, ChannelError> {
+        if let Some(error) = self.over() {
+            return Err(error);
+        }
+        match self.party.push(item.to_words()) {
+            Ok(pushed) => {
+                self.counters.pushed += u64::from(pushed);
+                Ok(pushed)
+            }
+            Err(violation) => Err(self.fail(violation)),
+        }
+    }
+
+    /// The next item, if there is one. Ends with an error once the peer is gone and its items are read.
+    #[inline]
+    pub fn pop(&mut self) -> Result<Option<Item>, ChannelError> {
+        if let Some(violation) = self.broken {
+            return Err(violation.into());
+        }
+        let popped = match self.party.pop() {
+            Ok(None) if self.has_news() => self.pop_last(),
+            popped => popped,
+        };
+        match popped {
+            Ok(Some(words)) => {
+                self.counters.popped += 1;
+                Ok(Some(Item::from_words(words)))
+            }
+            Ok(None) => self.leaving.map_or(Ok(None), Err),
+            Err(violation) => Err(self.fail(violation)),
+        }
+    }
+
+    /// Wakes the peer if it sleeps and has not seen what was written. Once per batch: before waiting, or after as many
+    /// items as may be late.
+    #[inline]
+    pub fn flush(&mut self) {
+        self.party.flush();
+    }
+
+    /// Whether there is something to do: an item, room that was missing, or the peer's end.
+    #[inline]
+    pub fn has_work(&mut self) -> bool {
+        self.party.has_work() || self.is_dead()
+    }
+
+    /// Flushes and announces that this process is about to sleep. Where it says true, it may; where false, there is
+    /// something to do after all. Either way [`disarm`](Self::disarm) or [`wait`](Self::wait) comes next.
+    pub fn arm(&mut self, sleep: Sleep) -> bool {
+        self.on_descriptor = sleep == Sleep::Descriptor;
+        self.party
+            .bells
+            .own()
+            .set_cpu(rustix::thread::sched_getcpu());
+        let idle = self.party.arm(sleep);
+        idle && self.over().is_none() && !self.is_dead()
+    }
+
+    /// Awake again, without having waited here.
+    pub fn disarm(&mut self) {
+        self.party.bells.own().disarm();
+        if self.on_descriptor {
+            self.life().into_iter().for_each(Life::drain);
+        }
+    }
+
+    /// Sleeps until the peer rings, is gone, or the time is over; after [`arm`](Self::arm) with [`Sleep::Futex`].
+    pub fn wait(&mut self, timeout: Option<Duration>) {
+        let bell = self.party.bells.own();
+        let (futex, armed) = bell.sleep_on();
+        let ended = futex.wait(armed, timeout);
+        bell.disarm();
+        self.note_wake(ended);
+    }
+
+    /// Whether the peer last said to be on the processor that we are on: then looking for its answer keeps it from
+    /// giving one.
+    pub fn shares_cpu(&self) -> bool {
+        let peer = self.party.bells.peer().cpu();
+        peer == Some(rustix::thread::sched_getcpu() as u64)
+    }
+
+    /// Part of our arena for a payload of `len` bytes, if there is as much in one piece.
+    pub fn reserve(&mut self, len: u32) -> Option<Reserved> {
+        self.arena.reserve(len)
+    }
+
+    /// Gives it back, once the peer cannot be reading it any more: how that is known is the user's protocol.
+    #[expect(clippy::needless_pass_by_value, reason = "it is gone after this")]
+    pub fn release(&mut self, reserved: Reserved) {
+        self.arena.release(&reserved);
+    }
+
+    /// Writes into a payload of ours, from its byte `at` on; panics where that is beyond its end.
+    pub fn write(&self, reserved: &Reserved, at: u32, bytes: &[u8]) {
+        assert!(
+            at <= reserved.len() && bytes.len() <= (reserved.len() - at) as usize,
+            "beyond the payload"
+        );
+        self.ours
+            .part((reserved.off() + at) as usize, bytes.len())
+            .write(bytes);
+    }
+
+    /// Writes a payload of ours in place: its word `i` is `make(i)`. Bytes after the last whole word stay.
+    pub fn fill(&self, reserved: &Reserved, make: impl FnMut(usize) -> u64) {
+        self.ours
+            .part(reserved.off() as usize, reserved.len() as usize)
+            .fill(make);
+    }
+
+    /// The payload of an item that the peer sent, if it has one outside the item. An error where it is not in the peer's
+    /// arena, which tears the channel down.
+    pub fn received(&mut self, item: &Item) -> Result<Option<Received>, ChannelError> {
+        let (off, len, arena) = (item.off, item.len, self.region().layout().arena);
+        if len == 0 {
+            return Ok(None);
+        }
+        if off >= arena || len > arena - off || !off.is_multiple_of(8) {
+            return Err(self.fail(Violation::Payload { off, len, arena }));
+        }
+        Ok(Some(Received { off, len }))
+    }
+
+    /// Copies bytes of a payload out, from its byte `at` on; panics where that is beyond its end. The peer may be writing
+    /// to it: check what was copied, not what is there.
+    pub fn read(&self, received: Received, at: u32, into: &mut [u8]) {
+        assert!(
+            at <= received.len && into.len() <= (received.len - at) as usize,
+            "beyond the payload"
+        );
+        self.theirs
+            .part((received.off + at) as usize, into.len())
+            .read(into);
+    }
+
+    /// Folds over a payload where it lies, in words, the last one filled up with zeros.
+    pub fn fold<T>(&self, received: Received, start: T, each: impl FnMut(T, u64) -> T) -> T {
+        self.theirs
+            .part(received.off as usize, received.len as usize)
+            .fold(start, each)
+    }
+
+    fn over(&self) -> Option<ChannelError> {
+        self.broken.map(ChannelError::from).or(self.leaving)
+    }
+
+    fn fail(&mut self, violation: Violation) -> ChannelError {
+        if self.broken.is_none() {
+            self.broken = Some(violation);
+            self.leave();
+        }
+        violation.into()
+    }
+
+    /// The peer need not expect anything any more.
+    fn leave(&mut self) {
+        self.party.bells.own().close();
+        self.party.ring(BYE);
+    }
+
+    fn region(&self) -> &Region {
+        &self.party.bells.region
+    }
+
+    fn life(&self) -> Option<&Life> {
+        self.party.bells.life.as_ref()
+    }
+
+    /// Whether the peer is dead and that is news.
+    fn is_dead(&self) -> bool {
+        self.leaving.is_none() && self.life().is_some_and(Life::died)
+    }
+
+    fn has_news(&self) -> bool {
+        self.party.bells.own().is_pending() || self.is_dead()
+    }
+
+    /// Looks at why the doorbell was rung, and then once more for an item: what the peer did last comes after its items.
+    #[cold]
+    fn pop_last(&mut self) -> Result<Option<[u64; WORDS]>, Violation> {
+        let reasons = self.party.bells.own().take();
+        if reasons & BYE != 0 {
+            self.leaving = self.leaving.or(Some(ChannelError::Closed));
+        }
+        if self.is_dead() {
+            self.life().into_iter().for_each(Life::set_noticed);
+            self.leaving = Some(ChannelError::Died);
+        }
+        self.party.pop()
+    }
+
+    fn note_wake(&mut self, ended: Ended) {
+        if ended != Ended::Woken {
+            return;
+        }
+        self.counters.wakes += 1;
+        if self.has_work() {
+            self.empty_wakes = 0;
+            return;
+        }
+        self.counters.empty_wakes += 1;
+        self.empty_wakes += 1;
+        if self.empty_wakes > EMPTY_WAKES {
+            self.fail(Violation::EmptyWakes(self.empty_wakes));
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,265 @@
+//! What must hold of a channel for every sequence of operations: one function for each kind of peer, panicking where it does
+//! not.
+//!
+//! The fuzz targets in `fuzz/` call these, and so do the tests. Not part of the crate's interface.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+
+use crate::{Channel, Item, Received, SLOTS, Sleep};
+
+/// Bytes of the region with an arena of one page: what a hostile peer can write to.
+const REGION: u64 = 536_576 + 2 * 4096;
+
+/// Something that one of two ends does.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// Writes items, as many as there is room for, and wakes the other.
+    Push {
+        /// Which end.
+        side: bool,
+        /// How many.
+        items: u16,
+    },
+    /// Reads items, as many as there are.
+    Pop {
+        /// Which end.
+        side: bool,
+        /// How many.
+        items: u16,
+    },
+    /// Goes to sleep, unless there is something to do.
+    Sleep {
+        /// Which end.
+        side: bool,
+    },
+}
+
+/// [`against_queues`] for steps that are read from bytes, four for each.
+pub fn queues(bytes: &[u8]) {
+    let step = |[kind, side, low, high]: &[u8; 4]| {
+        let (side, items) = (side & 1 == 1, u16::from_le_bytes([*low, *high]) % 6000);
+        match kind % 4 {
+            0 => Step::Push { side, items },
+            1 => Step::Pop { side, items },
+            2 => Step::Push {
+                side,
+                items: items % 64,
+            },
+            _ => Step::Sleep { side },
+        }
+    };
+    let steps: Vec<Step> = bytes.as_chunks().0.iter().map(step).collect();
+    against_queues(&steps);
+}
+
+/// What each end does, and what it must see.
+struct Ends {
+    channels: [Channel; 2],
+    /// What was written by each and is not read yet.
+    queues: [VecDeque<Item>; 2],
+    /// Whether it may be woken.
+    asleep: [bool; 2],
+    /// Whether it found no room.
+    blocked: [bool; 2],
+    next: u64,
+}
+
+/// Two ends are two queues, each as long as a ring; who sleeps is woken exactly when there is something for it.
+pub fn against_queues(steps: &[Step]) {
+    let Some(channels) = pair(0) else { return };
+    let mut ends = Ends {
+        channels,
+        queues: [VecDeque::new(), VecDeque::new()],
+        asleep: [false; 2],
+        blocked: [false; 2],
+        next: 0,
+    };
+    for step in steps {
+        match *step {
+            Step::Push { side, items } => ends.push(usize::from(side), items),
+            Step::Pop { side, items } => ends.pop(usize::from(side), items),
+            Step::Sleep { side } => ends.sleep(usize::from(side)),
+        }
+    }
+    ends.close();
+}
+
+impl Ends {
+    fn awake(&mut self, side: usize) {
+        if std::mem::take(&mut self.asleep[side]) {
+            self.channels[side].disarm();
+        }
+    }
+
+    fn push(&mut self, side: usize, items: u16) {
+        self.awake(side);
+        let before = self.channels[side].counters();
+        let (mut pushed, slept) = (0, self.asleep[1 - side]);
+        for _ in 0..items {
+            self.next += 1;
+            let item = Item {
+                cid: 7,
+                arg: self.next,
+                inline: [self.next.to_le_bytes()[0]; crate::INLINE],
+                ..Item::default()
+            };
+            let done = self.channels[side].push(&item).expect("an honest peer");
+            self.blocked[side] = !done;
+            if !done {
+                // The reader tells of room in batches, and when it sleeps.
+                let told = if slept { SLOTS } else { SLOTS - SLOTS / 8 };
+                assert!(
+                    self.queues[side].len() >= told,
+                    "full with {}",
+                    self.queues[side].len()
+                );
+                break;
+            }
+            pushed += 1;
+            self.queues[side].push_back(item);
+        }
+        assert!(self.queues[side].len() <= SLOTS);
+        self.channels[side].flush();
+        let after = self.channels[side].counters();
+        let woken = after.notifications - before.notifications;
+        assert_eq!(
+            woken,
+            u64::from(slept && pushed > 0),
+            "{pushed} items for one who sleeps: {slept}"
+        );
+        assert_eq!(after.pushed - before.pushed, pushed);
+        self.asleep[1 - side] &= woken == 0;
+    }
+
+    fn pop(&mut self, side: usize, items: u16) {
+        self.awake(side);
+        for _ in 0..items {
+            let popped = self.channels[side].pop().expect("an honest peer");
+            assert_eq!(popped, self.queues[1 - side].pop_front());
+            if popped.is_none() {
+                break;
+            }
+        }
+        self.note_room(side);
+    }
+
+    fn sleep(&mut self, side: usize) {
+        self.awake(side);
+        let idle = self.channels[side].arm(Sleep::Futex);
+        assert!(
+            !idle || self.queues[1 - side].is_empty(),
+            "it sleeps beside items"
+        );
+        if idle {
+            self.asleep[side] = true;
+        } else {
+            self.channels[side].disarm();
+        }
+        self.note_room(side);
+    }
+
+    /// The other one may have been woken since there is room now.
+    fn note_room(&mut self, side: usize) {
+        let other = 1 - side;
+        if self.asleep[other] && self.blocked[other] && self.channels[other].has_work() {
+            self.awake(other);
+        }
+    }
+
+    /// What was sent before the end is read, then the end.
+    fn close(self) {
+        let [one, mut other] = self.channels;
+        drop(one);
+        for item in &self.queues[0] {
+            assert_eq!(other.pop(), Ok(Some(*item)));
+        }
+        assert_eq!(other.pop(), Err(crate::ChannelError::Closed));
+        assert_eq!(
+            other.push(&Item::default()),
+            Err(crate::ChannelError::Closed)
+        );
+        assert!(!other.arm(Sleep::Futex), "nobody would wake it");
+    }
+}
+
+/// A peer that writes anything anywhere: eight bytes say where, eight what, and between two such the honest end does
+/// all it can. Nothing panics, and once an error is there it stays.
+pub fn hostile(bytes: &[u8]) {
+    let Some([mut honest, mut other]) = pair(4096) else {
+        return;
+    };
+    let mut error = None;
+    for (round, chunk) in bytes.as_chunks::<16>().0.iter().enumerate() {
+        let (place, what) = chunk.split_at(8);
+        let place = u64::from_le_bytes(place.try_into().unwrap_or_default());
+        // Half of the writes go to where the cursors and the first slots are.
+        let at = place >> 1;
+        let at = if place & 1 == 0 {
+            4096 + at % 8704
+        } else {
+            at % REGION
+        };
+        // A shrunk or closed file would be the only reasons.
+        let _written = rustix::io::pwrite(honest.memory(), what, at.min(REGION - 8) & !7);
+        if round % 3 == 0 {
+            let _pushed = other.push(&Item {
+                cid: u32::from(what[0]),
+                off: u32::from(what[1]) << 8,
+                len: u32::from(what[2]) << 4,
+                ..Item::default()
+            });
+        }
+        let done = busy(&mut honest);
+        assert!(
+            error.is_none() || done == error,
+            "{error:?} became {done:?}"
+        );
+        error = done;
+    }
+}
+
+/// Everything that an honest end does in a turn; how it failed.
+fn busy(channel: &mut Channel) -> Option<crate::ChannelError> {
+    let mut failed = None;
+    for _ in 0..SLOTS / 64 {
+        match channel.pop() {
+            Ok(Some(item)) => match channel.received(&item) {
+                Ok(Some(payload)) => touch(channel, payload),
+                Ok(None) => {}
+                Err(error) => failed = Some(error),
+            },
+            Ok(None) => break,
+            Err(error) => failed = Some(error),
+        }
+    }
+    if let Some(payload) = channel.reserve(100) {
+        channel.write(&payload, 3, b"bytes");
+        channel.release(payload);
+    }
+    match channel.push(&Item::default()) {
+        Ok(_) => {}
+        Err(error) => failed = Some(error),
+    }
+    channel.flush();
+    // It would sleep for as long as the peer likes, as is the peer's right.
+    if channel.arm(Sleep::Futex) {
+        channel.wait(Some(std::time::Duration::from_micros(1)));
+    } else {
+        channel.disarm();
+    }
+    failed
+}
+
+fn touch(channel: &Channel, payload: Received) {
+    let mut copy = vec![0; payload.len() as usize];
+    channel.read(payload, 0, &mut copy);
+    channel.fold(payload, 0, u64::wrapping_add);
+}
+
+/// Both ends here; nothing where the system has no memory or descriptors left.
+fn pair(arena: u32) -> Option<[Channel; 2]> {
+    let one = Channel::create(arena, 1).ok()?;
+    let memory = one.memory().as_fd().try_clone_to_owned().ok()?;
+    Some([one, Channel::open(memory).ok()?])
+}

@@ -1,0 +1,211 @@
+//! What lies where in a region, and the header that says so.
+//!
+//! ```text
+//!  0          header, 64 bytes, written before anybody maps the region and never read from the mapping
+//!  4096       doorbell of side 0, 128 bytes; doorbell of side 1
+//!  8192       cursors of ring 0 (side 0 writes items), 3 x 128 bytes; cursors of ring 1 (side 1 writes items)
+//!  12288      slots of ring 0, 4096 x 64 bytes
+//!  274432     slots of ring 1
+//!  536576     arena of side 0 (side 0 writes payloads); arena of side 1
+//! ```
+//!
+//! All of it follows from the length of the arenas. A header is believed where it says exactly what would have been
+//! written here.
+
+use thiserror::Error;
+
+use crate::doorbell::Doorbell;
+use crate::ring::{Cursors, Slot};
+
+/// Two to this power are the slots of a ring.
+const RING_ORDER: u32 = 12;
+
+/// Slots of a ring: 256 KiB, so that both rings lie in a core's second-level cache.
+pub const SLOTS: usize = 1 << RING_ORDER;
+
+/// The version of everything in the region.
+pub const ABI_VERSION: u32 = 1;
+
+/// Longest arena: offsets have 32 bits, and nobody needs more.
+pub const MAX_ARENA: u32 = 1 << 28;
+
+/// Arenas are whole pages.
+pub const PAGE: u32 = 4096;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"quicshmq");
+
+/// Bytes of the header.
+pub(crate) const HEADER: usize = 64;
+
+const DOORBELLS: usize = 4096;
+const CURSORS: usize = 8192;
+const SLOTS_AT: usize = 12288;
+const RING: usize = SLOTS * size_of::<Slot>();
+const ARENAS: usize = SLOTS_AT + 2 * RING;
+
+const _: () = {
+    assert!(size_of::<Slot>() == 64 && size_of::<Doorbell>() == 128 && size_of::<Cursors>() == 384);
+    assert!(DOORBELLS + 2 * size_of::<Doorbell>() <= CURSORS);
+    assert!(CURSORS + 2 * size_of::<Cursors>() <= SLOTS_AT);
+    assert!(
+        cfg!(target_endian = "little"),
+        "the format is little-endian, and the code does not convert"
+    );
+};
+
+/// One of the two processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Made the region.
+    First,
+    /// Was given it.
+    Second,
+}
+
+impl Side {
+    /// The other one.
+    #[must_use]
+    pub fn peer(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+
+    fn number(self) -> usize {
+        match self {
+            Self::First => 0,
+            Self::Second => 1,
+        }
+    }
+}
+
+/// Why a header is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// It is of something else.
+    #[error("it does not begin as a region does")]
+    Magic,
+    /// The peer speaks another version.
+    #[error(
+        "it has version {0}, this program has {ABI_VERSION}: use the same release on both sides"
+    )]
+    Version(u32),
+    /// The arena's length is none.
+    #[error("arenas of {0} bytes: they are whole pages, up to {MAX_ARENA} bytes")]
+    Arena(u64),
+    /// Anything else is not as this version has it.
+    #[error("it is not what version {ABI_VERSION} writes")]
+    Fields,
+}
+
+/// What a region is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Bytes of each side's arena.
+    pub(crate) arena: u32,
+    /// Told from other regions by this.
+    pub(crate) generation: u64,
+}
+
+impl Layout {
+    pub(crate) fn new(arena: u32, generation: u64) -> Result<Self, HeaderError> {
+        if arena > MAX_ARENA || !arena.is_multiple_of(PAGE) {
+            return Err(HeaderError::Arena(u64::from(arena)));
+        }
+        Ok(Self { arena, generation })
+    }
+
+    /// Bytes of the region.
+    pub(crate) fn len(self) -> usize {
+        ARENAS + 2 * self.arena as usize
+    }
+
+    /// As it stands at the beginning of the region: magic, version, flags, order of the rings, bytes of an item, place
+    /// and length of an arena, generation; the rest is zero.
+    pub(crate) fn to_header(self) -> [u8; HEADER] {
+        let words = [
+            MAGIC,
+            u64::from(ABI_VERSION),
+            u64::from(RING_ORDER) | (size_of::<Slot>() as u64) << 32,
+            ARENAS as u64,
+            u64::from(self.arena),
+            self.generation,
+        ];
+        let mut bytes = [0; HEADER];
+        for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *place = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    /// The reverse of [`to_header`](Self::to_header).
+    pub(crate) fn from_header(bytes: &[u8; HEADER]) -> Result<Self, HeaderError> {
+        let word = |at: usize| u64::from_le_bytes(bytes.as_chunks::<8>().0[at]);
+        if word(0) != MAGIC {
+            return Err(HeaderError::Magic);
+        }
+        let version = u32::from_le_bytes(bytes.as_chunks::<4>().0[2]);
+        if version != ABI_VERSION {
+            return Err(HeaderError::Version(version));
+        }
+        let arena = u32::try_from(word(4)).map_err(|_| HeaderError::Arena(word(4)))?;
+        let layout = Self::new(arena, word(5))?;
+        if layout.to_header() != *bytes {
+            return Err(HeaderError::Fields);
+        }
+        Ok(layout)
+    }
+
+    pub(crate) fn doorbell(side: Side) -> usize {
+        DOORBELLS + side.number() * size_of::<Doorbell>()
+    }
+
+    /// Of the ring that `side` writes items into.
+    pub(crate) fn cursors(side: Side) -> usize {
+        CURSORS + side.number() * size_of::<Cursors>()
+    }
+
+    /// Of the ring that `side` writes items into.
+    pub(crate) fn slots(side: Side) -> usize {
+        SLOTS_AT + side.number() * RING
+    }
+
+    /// Of the arena that `side` writes payloads into.
+    pub(crate) fn arena(self, side: Side) -> usize {
+        ARENAS + side.number() * self.arena as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_believed_only_as_it_was_written() {
+        let layout = Layout::new(8192, 7).expect("a layout");
+        let header = layout.to_header();
+        assert_eq!(Layout::from_header(&header), Ok(layout));
+        for at in 0..HEADER {
+            let mut bad = header;
+            bad[at] ^= 0x81;
+            let read = Layout::from_header(&bad);
+            // The arena's and the generation's bytes have other values that are as good.
+            if let Ok(other) = read {
+                assert!((32..48).contains(&at), "byte {at} does not matter");
+                assert_ne!(other, layout);
+            }
+        }
+    }
+
+    #[test]
+    fn arenas_are_whole_pages_up_to_a_limit() {
+        for good in [0, PAGE, MAX_ARENA] {
+            assert!(Layout::new(good, 0).is_ok(), "{good}");
+        }
+        for bad in [1, PAGE - 1, PAGE + 1, MAX_ARENA + PAGE, u32::MAX] {
+            assert_eq!(Layout::new(bad, 0), Err(HeaderError::Arena(u64::from(bad))));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Notices that the peer is gone, however it went.
+//!
+//! The socket that the channel was set up by stays open as long as the peer lives, and the kernel closes it where a
+//! process is killed. A thread waits for that, without using the processor, and then wakes whoever sleeps on the doorbell.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::layout::Side;
+use crate::region::Region;
+
+/// What is read from the socket in one go: more wake-ups than this are there only if the peer floods, and the next
+/// wait returns at once then.
+const WAKES_READ: usize = 16;
+
+/// The thread's stack: it calls the kernel, nothing else.
+const STACK: usize = 64 * 1024;
+
+/// The first pause between attempts to wake one who sleeps, and the longest.
+const RETRY: Duration = Duration::from_millis(1);
+const RETRY_MAX: Duration = Duration::from_millis(100);
+
+/// What both threads know.
+#[derive(Debug)]
+struct News {
+    /// The peer's end of the socket is closed.
+    died: AtomicBool,
+    /// The channel has seen that.
+    noticed: AtomicBool,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Life {
+    news: Arc<News>,
+    socket: Arc<OwnedFd>,
+    /// Tells the thread to end.
+    end: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Life {
+    /// Watches the peer at the other end of `socket` for the process of `side`.
+    pub(crate) fn watch(
+        socket: OwnedFd,
+        region: &Arc<Region>,
+        side: Side,
+    ) -> std::io::Result<Self> {
+        let end = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let news = Arc::new(News {
+            died: AtomicBool::new(false),
+            noticed: AtomicBool::new(false),
+        });
+        let (socket, end) = (Arc::new(socket), Arc::new(end));
+        let (life, told, seen, region) =
+            (socket.clone(), end.clone(), news.clone(), region.clone());
+        let thread = std::thread::Builder::new()
+            .name("shmq-life".to_owned())
+            .stack_size(STACK)
+            .spawn(move || {
+                if until_hangup(life.as_fd(), told.as_fd()) {
+                    // Pairs with the Acquire in `died`.
+                    seen.died.store(true, Ordering::Release);
+                    wake(&seen, told.as_fd(), &region, side);
+                }
+            })?;
+        Ok(Self {
+            news,
+            socket,
+            end,
+            thread: Some(thread),
+        })
+    }
+
+    /// Whether the peer is gone.
+    pub(crate) fn died(&self) -> bool {
+        // Pairs with the Release in the thread; what the peer wrote before is seen by whoever sees this, since the
+        // kernel closed its socket after that.
+        self.news.died.load(Ordering::Acquire)
+    }
+
+    /// The channel knows; nobody needs to be woken any more.
+    pub(crate) fn set_noticed(&self) {
+        self.news.noticed.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes the peer's end of the socket readable. Never waits: where there is no room, it is readable already.
+    pub(crate) fn wake_peer(&self) {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        // Full: see above. Closed: the peer is gone, which the thread notices.
+        let _sent = rustix::net::send(&*self.socket, &[0], flags);
+    }
+
+    /// Takes what made our end readable.
+    pub(crate) fn drain(&self) {
+        for _ in 0..WAKES_READ {
+            let mut byte = [0];
+            let read = rustix::net::recv(&*self.socket, &mut byte, RecvFlags::DONTWAIT);
+            if !matches!(read, Ok((1.., _))) {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let told = rustix::io::write(&*self.end, &1_u64.to_ne_bytes());
+        debug_assert!(told.is_ok(), "an eventfd of ours has room");
+        if let Some(thread) = self.thread.take() {
+            let joined = thread.join();
+            debug_assert!(joined.is_ok(), "it does not panic");
+        }
+    }
+}
+
+/// Waits until the peer's end is closed; false where it has been told to end.
+fn until_hangup(socket: BorrowedFd<'_>, end: BorrowedFd<'_>) -> bool {
+    loop {
+        let mut fds = [
+            PollFd::from_borrowed_fd(socket, PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(end, PollFlags::IN),
+        ];
+        // Signals interrupt it; other errors say that one of our own descriptors is none.
+        let polled = rustix::event::poll(&mut fds, None);
+        if !fds[1].revents().is_empty() {
+            return false;
+        }
+        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        if polled.is_ok() && fds[0].revents().intersects(gone) {
+            return true;
+        }
+    }
+}
+
+/// Wakes who sleeps on the doorbell until they say so: whoever has the memory of a dead peer may still write to it, and
+/// undo one wake-up or ten.
+fn wake(news: &News, end: BorrowedFd<'_>, region: &Region, side: Side) {
+    let mut pause = RETRY;
+    while !news.noticed.load(Ordering::Relaxed) {
+        let (futex, _) = region.doorbell(side).sleep_on();
+        region.doorbell(side).disarm();
+        futex.wake();
+        let mut fds = [PollFd::from_borrowed_fd(end, PollFlags::IN)];
+        let timeout = rustix::event::Timespec::try_from(pause).ok();
+        let polled = rustix::event::poll(&mut fds, timeout.as_ref());
+        if polled.is_ok() && !fds[0].revents().is_empty() {
+            return;
+        }
+        pause = (2 * pause).min(RETRY_MAX);
+    }
+}

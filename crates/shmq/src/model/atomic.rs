@@ -1,0 +1,59 @@
+//! The model checker's atomics, and a futex made of its lock and condition variable.
+
+use std::time::Duration;
+
+use loom::sync::atomic::AtomicU32;
+use loom::sync::{Condvar, Mutex};
+
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Woken,
+}
+
+#[derive(Debug)]
+pub(crate) struct Futex {
+    word: AtomicU32,
+    /// The kernel's: it compares and queues in one step.
+    queue: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Futex {
+    pub(crate) fn new() -> Self {
+        Self {
+            word: AtomicU32::new(0),
+            queue: Mutex::new(()),
+            woken: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn load(&self) -> u32 {
+        self.word.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn store(&self, value: u32) {
+        self.word.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn change(&self, from: u32, to: u32) -> bool {
+        let changed = self
+            .word
+            .compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+        changed.is_ok()
+    }
+
+    pub(crate) fn wait(&self, expected: u32, _timeout: Option<Duration>) -> Ended {
+        let queue = self.queue.lock().expect("nobody panics with it");
+        if self.load() == expected {
+            drop(self.woken.wait(queue).expect("nobody panics with it"));
+        }
+        Ended::Woken
+    }
+
+    pub(crate) fn wake(&self) {
+        let _queue = self.queue.lock().expect("nobody panics with it");
+        self.woken.notify_one();
+    }
+}

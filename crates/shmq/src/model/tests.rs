@@ -1,0 +1,257 @@
+use std::sync::atomic::{AtomicUsize, Ordering as Plain};
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::atomic::{AtomicU64, Futex};
+use super::doorbell::{Doorbell, Sleep};
+use super::item::WORDS;
+use super::party::{Bells, Party};
+use super::ring::{Consumer, Cursors, Line, Place, Producer, Slot};
+
+#[derive(Debug)]
+struct Ring {
+    cursors: Cursors,
+    slots: Vec<Slot>,
+}
+
+impl Ring {
+    fn new(slots: usize) -> Arc<Self> {
+        let line = || Line(AtomicU64::new(0));
+        let slot = || Slot {
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+        };
+        Arc::new(Self {
+            cursors: Cursors {
+                head: line(),
+                item_event: line(),
+                space_event: line(),
+            },
+            slots: std::iter::repeat_with(slot).take(slots).collect(),
+        })
+    }
+}
+
+impl Place for Arc<Ring> {
+    fn cursors(&self) -> &Cursors {
+        &self.cursors
+    }
+
+    fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+}
+
+/// A doorbell and what is asserted of it: each wake-up has used up an arming, so that nobody is woken who is awake, and
+/// there is at most one wake-up under way. The plain atomics are no part of the model.
+#[derive(Debug)]
+struct Watched {
+    bell: Doorbell,
+    arms: AtomicUsize,
+    wakes: AtomicUsize,
+}
+
+impl Watched {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            bell: Doorbell::new(AtomicU64::new(0), Futex::new(), AtomicU64::new(0)),
+            arms: AtomicUsize::new(0),
+            wakes: AtomicUsize::new(0),
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Pair {
+    own: Arc<Watched>,
+    peer: Arc<Watched>,
+}
+
+impl Bells for Pair {
+    fn own(&self) -> &Doorbell {
+        &self.own.bell
+    }
+
+    fn peer(&self) -> &Doorbell {
+        &self.peer.bell
+    }
+
+    fn wake_peer(&self, _sleep: Sleep) {
+        let wakes = self.peer.wakes.fetch_add(1, Plain::Relaxed) + 1;
+        let arms = self.peer.arms.load(Plain::Relaxed);
+        assert!(
+            wakes <= arms,
+            "a wake-up for one who is awake, or has been woken"
+        );
+        self.peer.bell.sleep_on().0.wake();
+    }
+}
+
+type Model = Party<Arc<Ring>, Pair>;
+
+fn sleep(party: &mut Model) {
+    let watched = party.bells.own.clone();
+    watched.arms.fetch_add(1, Plain::Relaxed);
+    if party.arm(Sleep::Futex) {
+        let (futex, armed) = watched.bell.sleep_on();
+        futex.wait(armed, None);
+    }
+    watched.bell.disarm();
+    watched.bell.take();
+}
+
+fn parties(slots: usize) -> (Model, Model) {
+    let (there, back) = (Ring::new(slots), Ring::new(slots));
+    let (one, other) = (Watched::new(), Watched::new());
+    let bells = |own: &Arc<Watched>, peer: &Arc<Watched>| Pair {
+        own: own.clone(),
+        peer: peer.clone(),
+    };
+    let first = Party::new(there.clone(), back.clone(), bells(&one, &other));
+    let second = Party::new(back, there, bells(&other, &one));
+    (first, second)
+}
+
+fn item(number: u64) -> [u64; WORDS] {
+    [number << 32, number]
+}
+
+fn number(words: [u64; WORDS]) -> u64 {
+    assert_eq!(words[0] >> 32, words[1], "torn");
+    words[1]
+}
+
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// Items arrive whole, once and in order, also when the ring comes round.
+#[test]
+fn what_is_written_is_read() {
+    check(3, || {
+        let ring = Ring::new(2);
+        let mut tx = Producer::new(ring.clone());
+        let writer = thread::spawn(move || {
+            for i in 1..=3 {
+                while !tx.push(item(i)).expect("an honest peer") {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut rx = Consumer::new(ring);
+        for i in 1..=3 {
+            let words = loop {
+                if let Some(words) = rx.pop().expect("an honest peer") {
+                    break words;
+                }
+                thread::yield_now();
+            };
+            assert_eq!(number(words), i);
+            rx.publish();
+        }
+        writer.join().expect("the writer");
+    });
+}
+
+/// A reader that sleeps whenever there is nothing gets every item: no wake-up is lost, none is for one who is awake.
+#[test]
+fn a_sleeping_reader_is_woken() {
+    check(3, || {
+        let (mut writer, mut reader) = parties(4);
+        let thread = thread::spawn(move || {
+            for i in 1..=2 {
+                assert!(writer.push(item(i)).expect("an honest peer"));
+                writer.flush();
+            }
+        });
+        for i in 1..=2 {
+            let words = loop {
+                if let Some(words) = reader.pop().expect("an honest peer") {
+                    break words;
+                }
+                sleep(&mut reader);
+            };
+            assert_eq!(number(words), i);
+        }
+        thread.join().expect("the writer");
+    });
+}
+
+/// A reader that never sleeps is never woken, and is told nothing by the doorbell after the first item.
+#[test]
+fn a_reader_that_looks_is_left_alone() {
+    check(3, || {
+        let (mut writer, mut reader) = parties(4);
+        let watched = reader.bells.own.clone();
+        let thread = thread::spawn(move || {
+            for i in 1..=3 {
+                assert!(writer.push(item(i)).expect("an honest peer"));
+                writer.flush();
+            }
+            assert_eq!((writer.notifications, writer.suppressed), (0, 3));
+        });
+        for i in 1..=3 {
+            let words = loop {
+                if let Some(words) = reader.pop().expect("an honest peer") {
+                    break words;
+                }
+                thread::yield_now();
+            };
+            assert_eq!(number(words), i);
+        }
+        thread.join().expect("the writer");
+        assert_eq!(watched.wakes.load(Plain::Relaxed), 0);
+    });
+}
+
+/// A writer that sleeps whenever there is no room, and a reader that sleeps whenever there is nothing, both go on.
+#[test]
+fn a_writer_without_room_is_woken() {
+    check(2, || {
+        let (mut writer, mut reader) = parties(1);
+        let thread = thread::spawn(move || {
+            for i in 1..=2 {
+                while !writer.push(item(i)).expect("an honest peer") {
+                    sleep(&mut writer);
+                }
+            }
+            writer.flush();
+        });
+        for i in 1..=2 {
+            let words = loop {
+                if let Some(words) = reader.pop().expect("an honest peer") {
+                    break words;
+                }
+                sleep(&mut reader);
+            };
+            assert_eq!(number(words), i);
+        }
+        thread.join().expect("the writer");
+    });
+}
+
+/// A call and its answer, with both sides asleep in between.
+#[test]
+fn calls_are_answered() {
+    fn next(party: &mut Model) -> [u64; WORDS] {
+        loop {
+            if let Some(words) = party.pop().expect("an honest peer") {
+                return words;
+            }
+            sleep(party);
+        }
+    }
+    check(2, || {
+        let (mut client, mut server) = parties(2);
+        let thread = thread::spawn(move || {
+            let words = next(&mut server);
+            assert!(server.push(words).expect("an honest peer"));
+            server.flush();
+        });
+        assert!(client.push(item(1)).expect("an honest peer"));
+        assert_eq!(number(next(&mut client)), 1);
+        thread.join().expect("the server");
+    });
+}

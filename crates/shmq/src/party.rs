@@ -1,0 +1,137 @@
+//! One process at its two rings and two doorbells: who is told of what, and when it may sleep.
+//!
+//! Why no wake-up is lost: the writer of an item writes it, passes a fence, and then looks whether the reader wants to
+//! know (the event index, then the doorbell's state). The reader says that it wants to know, passes a fence, and then
+//! looks for items. Whichever fence comes second, its side sees what the other wrote before its own: either the reader
+//! finds the item and does not sleep, or the writer finds the doorbell armed and rings it. Room in the ring is told of in
+//! the same way, with the sides exchanged. The model checker's tests try all interleavings of this very code.
+
+use super::atomic::{Ordering, fence};
+use super::doorbell::{Doorbell, Sleep};
+use super::item::WORDS;
+use super::ring::{Consumer, Place, Producer};
+use crate::violation::Violation;
+
+/// Reasons to ring: there are items, there is room, nobody is there any more.
+pub(crate) const ITEMS: u64 = 1;
+pub(crate) const SPACE: u64 = 2;
+pub(crate) const BYE: u64 = 4;
+
+/// The two doorbells of a region.
+pub(crate) trait Bells {
+    /// Ours, which the peer rings.
+    fn own(&self) -> &Doorbell;
+    /// The peer's.
+    fn peer(&self) -> &Doorbell;
+    /// Wakes the peer from its sleep.
+    fn wake_peer(&self, sleep: Sleep);
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Party<P, B> {
+    tx: Producer<P>,
+    rx: Consumer<P>,
+    pub(crate) bells: B,
+    /// An item found no room.
+    room_wanted: bool,
+    /// Items consumed before the producer is told that there is room.
+    publish_after: u64,
+    /// Times that the peer was woken.
+    pub(crate) notifications: u64,
+    /// Times that it was not, although there was news, since it was awake.
+    pub(crate) suppressed: u64,
+}
+
+impl<P: Place, B: Bells> Party<P, B> {
+    /// Writes items to `tx` and reads those of `rx`.
+    pub(crate) fn new(tx: P, rx: P, bells: B) -> Self {
+        // Few enough that the producer does not wait for it, many enough that it costs nothing.
+        let publish_after = (rx.slots().len() as u64 / 8).max(1);
+        Self {
+            tx: Producer::new(tx),
+            rx: Consumer::new(rx),
+            bells,
+            room_wanted: false,
+            publish_after,
+            notifications: 0,
+            suppressed: 0,
+        }
+    }
+
+    /// Writes an item, unless the ring is full.
+    #[inline]
+    pub(crate) fn push(&mut self, words: [u64; WORDS]) -> Result<bool, Violation> {
+        let pushed = self.tx.push(words)?;
+        self.room_wanted = !pushed;
+        Ok(pushed)
+    }
+
+    /// The next item, if it is there.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Result<Option<[u64; WORDS]>, Violation> {
+        let popped = self.rx.pop()?;
+        if self.rx.unpublished() >= self.publish_after {
+            self.give_room();
+        }
+        Ok(popped)
+    }
+
+    /// Wakes the peer if it sleeps and has not seen what was written.
+    #[inline]
+    pub(crate) fn flush(&mut self) {
+        if self.tx.unsettled() == 0 {
+            return;
+        }
+        // Pairs with the fence in `Doorbell::arm`, which follows `Consumer::arm`.
+        fence(Ordering::SeqCst);
+        if !self.tx.settle() || !self.ring(ITEMS) {
+            self.suppressed += 1;
+        }
+    }
+
+    /// Whether there is something to do: an item, a reason that was rung for, or room that was missing.
+    #[inline]
+    pub(crate) fn has_work(&mut self) -> bool {
+        // What breaks the rules is found by whoever does the work.
+        self.rx.is_ready()
+            || self.bells.own().is_pending()
+            || (self.room_wanted && !matches!(self.tx.has_room(), Ok(false)))
+    }
+
+    /// Announces that this process is about to sleep; whether it may.
+    pub(crate) fn arm(&mut self, sleep: Sleep) -> bool {
+        self.flush();
+        let before = self.rx.publish();
+        self.rx.arm();
+        if self.room_wanted {
+            self.tx.arm();
+        }
+        self.bells.own().arm(sleep);
+        if self.rx.settle(before) {
+            self.ring(SPACE);
+        }
+        !self.has_work()
+    }
+
+    /// Rings at the peer's; whether it had to be woken.
+    #[cold]
+    pub(crate) fn ring(&mut self, reasons: u64) -> bool {
+        let Some(sleep) = self.bells.peer().ring(reasons) else {
+            return false;
+        };
+        self.bells.wake_peer(sleep);
+        self.notifications += 1;
+        true
+    }
+
+    #[cold]
+    fn give_room(&mut self) {
+        let before = self.rx.publish();
+        // Pairs with the fence in `Doorbell::arm`, which follows `Producer::arm`.
+        fence(Ordering::SeqCst);
+        if self.rx.settle(before) {
+            self.ring(SPACE);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! A ring with one producer and one consumer that share nothing but memory.
+//!
+//! A slot is a cache line, and says itself whether its item is there: it holds the item's *turn*, the lap of the ring that
+//! the item belongs to. The consumer reads one line per item and none of the producer's cursors. Its own cursor, the
+//! *head*, is published now and then, for the producer to see that there is room.
+//!
+//! ```text
+//!  producer:  write words 1.. of the slot; word 0 with the turn (Release)
+//!             ...; fence; is `item_event` among the items since the last fence? then ring the doorbell
+//!  consumer:  read word 0 (Acquire): its turn? then read the other words
+//!             ...; item_event = head; arm the doorbell; fence; look again; sleep
+//! ```
+//!
+//! Producer and consumer believe only what they have in their own memory. The other side can make them see any item or
+//! none; it cannot make them read or write outside the slots.
+
+use std::fmt;
+
+use super::atomic::{AtomicU64, Ordering};
+use super::item::WORDS;
+use crate::violation::Violation;
+
+/// One item: a cache line that only whole words are read from and written to.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    pub(crate) words: [AtomicU64; WORDS],
+}
+
+/// A cursor and what shares no line with it; two lines, since processors fetch them in pairs.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Line(pub(crate) AtomicU64);
+
+/// What producer and consumer tell each other besides the items.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Cursors {
+    /// The consumer's: items before it are consumed.
+    pub(crate) head: Line,
+    /// The consumer's: it wants to know when this item is there.
+    pub(crate) item_event: Line,
+    /// The producer's: it wants to know when this item is consumed.
+    pub(crate) space_event: Line,
+}
+
+/// Where a ring lies. The number of slots is a power of two and never changes.
+pub(crate) trait Place {
+    fn cursors(&self) -> &Cursors;
+    fn slots(&self) -> &[Slot];
+}
+
+/// The end that writes.
+pub(crate) struct Producer<P> {
+    place: P,
+    tail: u64,
+    /// The last head seen.
+    head: u64,
+    /// The tail when the consumer was last thought of.
+    settled: u64,
+}
+
+impl<P: Place> Producer<P> {
+    pub(crate) fn new(place: P) -> Self {
+        // Nobody waits for room yet; 0 would be the first item.
+        let event = &place.cursors().space_event.0;
+        event.store(u64::MAX, Ordering::Relaxed);
+        Self {
+            place,
+            tail: 0,
+            head: 0,
+            settled: 0,
+        }
+    }
+
+    /// Writes an item, unless the ring is full. The low half of its first word is the ring's.
+    #[inline]
+    pub(crate) fn push(&mut self, words: [u64; WORDS]) -> Result<bool, Violation> {
+        let slots = self.place.slots();
+        if self.tail - self.head >= slots.len() as u64 && !self.has_room()? {
+            return Ok(false);
+        }
+        let slots = self.place.slots();
+        let slot = &slots[index(self.tail, slots.len())];
+        for (place, word) in slot.words.iter().zip(words).skip(1) {
+            // Ordered after the consumer's reads of the lap before by `head` (Acquire in `has_room`).
+            place.store(word, Ordering::Relaxed);
+        }
+        let first = words[0] & !TURN_MASK | u64::from(turn(self.tail, slots.len()));
+        // Pairs with the Acquire in `Consumer::pop`: who sees the turn sees the other words.
+        slot.words[0].store(first, Ordering::Release);
+        self.tail += 1;
+        Ok(true)
+    }
+
+    /// Whether there is room for an item, by a new look at the head.
+    #[inline(never)]
+    pub(crate) fn has_room(&mut self) -> Result<bool, Violation> {
+        // Pairs with the Release in `Consumer::publish`.
+        let found = self.place.cursors().head.0.load(Ordering::Acquire);
+        if found < self.head || found > self.tail {
+            return Err(Violation::Head {
+                found,
+                before: self.head,
+                written: self.tail,
+            });
+        }
+        self.head = found;
+        Ok(self.tail - found < self.place.slots().len() as u64)
+    }
+
+    /// Items written since the consumer was last thought of.
+    #[inline]
+    pub(crate) fn unsettled(&self) -> u64 {
+        self.tail - self.settled
+    }
+
+    /// Whether the consumer wants to know of the items written since the last time. After a `SeqCst` fence, which pairs
+    /// with the one after [`Consumer::arm`].
+    #[inline]
+    pub(crate) fn settle(&mut self) -> bool {
+        let event = self.place.cursors().item_event.0.load(Ordering::Relaxed);
+        let wanted = is_between(event, self.settled, self.tail);
+        self.settled = self.tail;
+        wanted
+    }
+
+    /// Asks to be told when there is room. A `SeqCst` fence and [`has_room`](Self::has_room) must follow.
+    pub(crate) fn arm(&self) {
+        let event = &self.place.cursors().space_event.0;
+        event.store(self.head, Ordering::Relaxed);
+    }
+}
+
+/// The end that reads.
+pub(crate) struct Consumer<P> {
+    place: P,
+    head: u64,
+    /// The head that the producer knows.
+    published: u64,
+}
+
+impl<P: Place> Consumer<P> {
+    pub(crate) fn new(place: P) -> Self {
+        Self {
+            place,
+            head: 0,
+            published: 0,
+        }
+    }
+
+    /// The next item, if it is there.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Result<Option<[u64; WORDS]>, Violation> {
+        let slots = self.place.slots();
+        let slot = &slots[index(self.head, slots.len())];
+        // Pairs with the Release in `Producer::push`.
+        let first = slot.words[0].load(Ordering::Acquire);
+        let (found, expected) = (turn_of(first), turn(self.head, slots.len()));
+        if found != expected {
+            return if found == expected.wrapping_sub(1) {
+                Ok(None)
+            } else {
+                Err(Violation::Turn {
+                    index: self.head,
+                    found,
+                    expected,
+                })
+            };
+        }
+        let mut words = [0; WORDS];
+        words[0] = first;
+        for (word, place) in words.iter_mut().zip(&slot.words).skip(1) {
+            *word = place.load(Ordering::Relaxed);
+        }
+        self.head += 1;
+        Ok(Some(words))
+    }
+
+    /// Whether [`pop`](Self::pop) would give something else than nothing.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        let slots = self.place.slots();
+        let slot = &slots[index(self.head, slots.len())];
+        let found = turn_of(slot.words[0].load(Ordering::Relaxed));
+        found != turn(self.head, slots.len()).wrapping_sub(1)
+    }
+
+    /// Items consumed that the producer does not know of.
+    #[inline]
+    pub(crate) fn unpublished(&self) -> u64 {
+        self.head - self.published
+    }
+
+    /// Gives the room of consumed items back. Returns what to pass to [`settle`](Self::settle), after a `SeqCst` fence.
+    pub(crate) fn publish(&mut self) -> u64 {
+        let before = std::mem::replace(&mut self.published, self.head);
+        // Pairs with the Acquire in `Producer::has_room`: who sees the room sees that the slots have been read.
+        self.place
+            .cursors()
+            .head
+            .0
+            .store(self.head, Ordering::Release);
+        before
+    }
+
+    /// Whether the producer wants to know of the room given since the head was `before`. After a `SeqCst` fence, which
+    /// pairs with the one after [`Producer::arm`].
+    pub(crate) fn settle(&self, before: u64) -> bool {
+        let event = self.place.cursors().space_event.0.load(Ordering::Relaxed);
+        is_between(event, before, self.published)
+    }
+
+    /// Asks to be told of the next item. A `SeqCst` fence and [`is_ready`](Self::is_ready) must follow.
+    pub(crate) fn arm(&self) {
+        let event = &self.place.cursors().item_event.0;
+        event.store(self.head, Ordering::Relaxed);
+    }
+}
+
+impl<P> fmt::Debug for Producer<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tail, head) = (self.tail, self.head);
+        f.debug_struct("Producer")
+            .field("tail", &tail)
+            .field("head", &head)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P> fmt::Debug for Consumer<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (head, published) = (self.head, self.published);
+        f.debug_struct("Consumer")
+            .field("head", &head)
+            .field("published", &published)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The half of a slot's first word that holds the turn.
+const TURN_MASK: u64 = u32::MAX as u64;
+
+/// Where an item lies among `len` slots.
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the remainder is below len"
+)]
+fn index(position: u64, len: usize) -> usize {
+    (position & (len as u64 - 1)) as usize
+}
+
+/// The turn of an item: memory begins as 0, which is the turn before the first.
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "turns come round again after 2^32 laps"
+)]
+fn turn(position: u64, len: usize) -> u32 {
+    ((position >> len.trailing_zeros()) as u32).wrapping_add(1)
+}
+
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the turn is the low half")]
+fn turn_of(first: u64) -> u32 {
+    first as u32
+}
+
+/// Whether `event` is one of `old..new`; right also after the numbers have come round.
+#[inline]
+fn is_between(event: u64, old: u64, new: u64) -> bool {
+    event.wrapping_sub(old) < new.wrapping_sub(old)
+}

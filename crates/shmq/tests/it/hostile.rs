@@ -1,0 +1,147 @@
+//! A peer that does not keep to the rules.
+
+use proptest::prelude::*;
+use quictun_shmq::{Channel, ChannelError, Item, SLOTS, Sleep, Violation, check};
+
+use crate::peer::both;
+
+const SLOTS_OF_FIRST: u64 = 12288;
+const SLOTS_OF_SECOND: u64 = SLOTS_OF_FIRST + 64 * SLOTS as u64;
+const DOORBELL_OF_FIRST: u64 = 4096;
+const HEAD_OF_FIRSTS_RING: u64 = 8192;
+
+/// Writes to the region from outside, as a peer does that has the memory.
+fn scribble(channel: &Channel, at: u64, word: u64) {
+    let bytes = word.to_le_bytes();
+    assert_eq!(rustix::io::pwrite(channel.memory(), &bytes, at), Ok(8));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn whatever_it_writes_nothing_breaks_but_the_channel(bytes in prop::collection::vec(any::<u8>(), 0..800)) {
+        check::hostile(&bytes);
+    }
+}
+
+#[test]
+fn a_slot_from_the_future_is_a_violation() {
+    let (mut honest, other) = both(0);
+    scribble(&other, SLOTS_OF_SECOND, 2);
+    let error = ChannelError::Violation(Violation::Turn {
+        index: 0,
+        found: 2,
+        expected: 1,
+    });
+    assert!(!honest.arm(Sleep::Futex), "there is something to find out");
+    assert_eq!(honest.pop(), Err(error));
+    assert_eq!(honest.push(&Item::default()), Err(error));
+    scribble(&other, SLOTS_OF_SECOND, 0);
+    assert_eq!(honest.pop(), Err(error), "it stays over");
+}
+
+#[test]
+fn a_head_beyond_the_tail_or_back_again_is_a_violation() {
+    for (first, second) in [(1, 0), (SLOTS as u64 + 1, 0), (u64::MAX, 0), (4, 3)] {
+        let (mut honest, other) = both(0);
+        let mut found = Ok(true);
+        scribble(
+            &other,
+            HEAD_OF_FIRSTS_RING,
+            if second == 0 { first } else { 0 },
+        );
+        if first == 1 {
+            // As it should be, for once.
+            assert!(honest.push(&Item::default()).expect("room"));
+        }
+        for round in 0..2 * SLOTS as u64 {
+            found = honest.push(&Item::default());
+            if second != 0 && found == Ok(false) {
+                scribble(
+                    &other,
+                    HEAD_OF_FIRSTS_RING,
+                    if round > SLOTS as u64 { second } else { first },
+                );
+            }
+            if found.is_err() {
+                break;
+            }
+        }
+        let violated = matches!(found, Err(ChannelError::Violation(Violation::Head { .. })));
+        assert_eq!(violated, first != 1, "{first}, {second}: {found:?}");
+    }
+}
+
+#[test]
+fn a_payload_must_be_inside_the_peers_arena() {
+    let (mut honest, _other) = both(8192);
+    let mut received = |off, len| {
+        let item = Item {
+            off,
+            len,
+            ..Item::default()
+        };
+        honest
+            .received(&item)
+            .map(|found| found.map(quictun_shmq::Received::len))
+    };
+    assert_eq!(received(0, 8192), Ok(Some(8192)));
+    assert_eq!(received(8184, 8), Ok(Some(8)));
+    assert_eq!(received(u32::MAX, 0), Ok(None));
+    let mut over = None;
+    for (off, len) in [
+        (8184, 9),
+        (0, 8193),
+        (8192, 1),
+        (8, u32::MAX),
+        (u32::MAX - 7, 16),
+        (4, 4),
+    ] {
+        let found = received(off, len);
+        assert!(
+            matches!(
+                found,
+                Err(ChannelError::Violation(Violation::Payload { .. }))
+            ),
+            "{off}, {len}"
+        );
+        over = over.or(found.err());
+    }
+    let over = over.expect("an error");
+    assert_eq!(honest.pop(), Err(over));
+    assert_eq!(honest.push(&Item::default()), Err(over));
+}
+
+#[test]
+fn a_peer_that_wakes_for_nothing_is_given_up() {
+    let (mut honest, other) = both(0);
+    let mut waits = 0;
+    let error = loop {
+        if let Err(error) = honest.pop() {
+            break error;
+        }
+        if honest.arm(Sleep::Futex) {
+            // As if it had been rung: the wait ends at once.
+            scribble(&other, DOORBELL_OF_FIRST + 8, 0);
+            honest.wait(None);
+            waits += 1;
+            assert!(waits < 5000, "it goes on for ever");
+        } else {
+            honest.disarm();
+        }
+    };
+    assert!(
+        matches!(error, ChannelError::Violation(Violation::EmptyWakes(_))),
+        "{error}"
+    );
+    assert!(waits > 100, "one now and then is nothing");
+}
+
+#[test]
+fn the_other_side_hears_of_the_end() {
+    let (mut honest, mut other) = both(0);
+    scribble(&other, SLOTS_OF_SECOND, 77);
+    assert!(honest.pop().is_err());
+    assert_eq!(other.pop(), Err(ChannelError::Closed));
+}

@@ -1,0 +1,103 @@
+//! A peer that ends at any moment, without a word.
+
+use quictun_shmq::{Channel, ChannelError, Item, Sleep};
+
+use crate::peer::{Dice, given, start};
+
+/// How often. More with `QUICTUN_SHMQ_KILLS`.
+const KILLS: u64 = 20;
+
+/// Sleeps until it is killed.
+#[test]
+fn idle_process() {
+    let Some(mut channel) = given("killed::idle_process") else {
+        return;
+    };
+    while channel.pop().is_ok() {
+        if channel.arm(Sleep::Futex) {
+            channel.wait(None);
+        } else {
+            channel.disarm();
+        }
+    }
+}
+
+/// Sends as much as it can and reads what comes, until it is killed.
+#[test]
+fn busy_process() {
+    let Some(mut channel) = given("killed::busy_process") else {
+        return;
+    };
+    while turn(&mut channel).is_ok() {}
+}
+
+/// Writes until the ring is full or for a while, reads all, sleeps if there is nothing. Items read.
+fn turn(channel: &mut Channel) -> Result<u64, ChannelError> {
+    let mut read = 0;
+    for _ in 0..100 {
+        let payload = channel.reserve(64);
+        let item = Item {
+            off: payload.as_ref().map_or(0, quictun_shmq::Reserved::off),
+            len: payload.as_ref().map_or(0, quictun_shmq::Reserved::len),
+            ..Item::default()
+        };
+        if let Some(payload) = payload {
+            channel.release(payload);
+        }
+        if !channel.push(&item)? {
+            break;
+        }
+    }
+    while let Some(item) = channel.pop()? {
+        channel.received(&item)?;
+        read += 1;
+    }
+    if channel.arm(Sleep::Futex) {
+        channel.wait(None);
+    } else {
+        channel.disarm();
+    }
+    Ok(read)
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd")
+        .expect("descriptors")
+        .count()
+}
+
+/// The one that lives gets what was sent and then an error, wherever the other stopped; nothing stays behind.
+#[test]
+fn the_survivor_hears_of_it() {
+    let kills = std::env::var("QUICTUN_SHMQ_KILLS").ok();
+    let kills = kills.and_then(|n| n.parse().ok()).unwrap_or(KILLS);
+    let mut dice = Dice(0xdead);
+    let mut most = 0;
+    for round in 0..kills {
+        let (mut channel, mut child) = start("killed::busy_process");
+        let (mut read, until) = (0, dice.below(30_000));
+        let mut killed = false;
+        let error = loop {
+            if !killed && read >= until {
+                child.kill().expect("to kill it");
+                killed = true;
+            }
+            match turn(&mut channel) {
+                Ok(items) => read += items,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(
+            error,
+            ChannelError::Died,
+            "round {round}, after {read} items"
+        );
+        child.wait().expect("it is dead");
+        drop(channel);
+        // Other tests have some open meanwhile.
+        if round == 3 {
+            most = descriptors() + 60;
+        }
+    }
+    assert!(kills < 100 || descriptors() <= most, "descriptors leak");
+}

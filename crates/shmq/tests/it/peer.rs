@@ -1,0 +1,81 @@
+//! This test program once more, as the other process of a channel.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+
+use quictun_shmq::Channel;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+/// Says which part the new process plays; a test of that name that plays nothing without it.
+const PART: &str = "QUICTUN_SHMQ_PART";
+
+/// Arena of each side.
+pub(crate) const ARENA: u32 = 1 << 20;
+
+pub(crate) fn sockets() -> (OwnedFd, OwnedFd) {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    rustix::net::socketpair(family, kind, SocketFlags::CLOEXEC, None).expect("a pair of sockets")
+}
+
+/// Both ends in this process.
+pub(crate) fn both(arena: u32) -> (Channel, Channel) {
+    let one = Channel::create(arena, 1).expect("a region");
+    let memory = one.memory().try_clone_to_owned().expect("a descriptor");
+    (one, Channel::open(memory).expect("the same region"))
+}
+
+/// Both ends in this process, each watching the other.
+pub(crate) fn both_watched(arena: u32) -> (Channel, Channel) {
+    let (mut one, mut other) = both(arena);
+    let (here, there) = sockets();
+    one.watch(here).expect("a thread");
+    other.watch(there).expect("a thread");
+    (one, other)
+}
+
+/// Starts the test `part` of this program in a process of its own, with the other end of the channel.
+pub(crate) fn start(part: &str) -> (Channel, Child) {
+    let mut channel = Channel::create(ARENA, 1).expect("a region");
+    let (here, there) = sockets();
+    let memory = channel.memory().try_clone_to_owned().expect("a descriptor");
+    let child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", part, "--nocapture", "--test-threads=1"])
+        .env(PART, part)
+        .stdin(Stdio::from(memory))
+        .stdout(Stdio::null())
+        // The test harness writes to it only when something went wrong.
+        .stderr(Stdio::from(there))
+        .spawn()
+        .expect("this program once more");
+    channel.watch(here).expect("a thread");
+    (channel, child)
+}
+
+/// The channel that `start` gave this process, if this is what it started for `part`.
+pub(crate) fn given(part: &str) -> Option<Channel> {
+    if std::env::var(PART).as_deref() != Ok(part) {
+        return None;
+    }
+    let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().expect("a descriptor");
+    let mut channel = Channel::open(own(std::io::stdin().as_fd())).expect("a region");
+    channel
+        .watch(own(std::io::stderr().as_fd()))
+        .expect("a thread");
+    Some(channel)
+}
+
+/// What a fork would share: pseudo-random numbers from a seed.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}

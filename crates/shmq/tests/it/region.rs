@@ -1,0 +1,86 @@
+//! What is taken for a region, and what is not.
+
+use std::os::fd::OwnedFd;
+
+use quictun_shmq::{Channel, HeaderError, RegionError};
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use crate::peer::both;
+
+/// A copy of a region's file, changed, and sealed with `seals`.
+fn altered(seals: SealFlags, change: impl Fn(&OwnedFd)) -> RegionError {
+    let honest = Channel::create(4096, 3).expect("a region");
+    let length = rustix::fs::fstat(honest.memory())
+        .expect("its length")
+        .st_size;
+    let mut header = [0; 64];
+    rustix::io::pread(honest.memory(), &mut header, 0).expect("its header");
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let copy = rustix::fs::memfd_create("copy", flags).expect("a memfd");
+    rustix::fs::ftruncate(&copy, u64::try_from(length).expect("a length")).expect("room");
+    rustix::io::pwrite(&copy, &header, 0).expect("a header");
+    change(&copy);
+    rustix::fs::fcntl_add_seals(&copy, seals).expect("seals");
+    Channel::open(copy).expect_err("it is altered")
+}
+
+const ALL: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
+
+#[test]
+fn what_could_change_its_length_is_refused() {
+    for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
+        let error = altered(ALL.difference(missing), |_| ());
+        assert!(
+            matches!(error, RegionError::Unsealed),
+            "{missing:?}: {error:?}"
+        );
+    }
+    let (pipe, _writer) = rustix::pipe::pipe().expect("a pipe");
+    assert!(matches!(Channel::open(pipe), Err(RegionError::Unsealed)));
+}
+
+#[test]
+fn a_header_that_is_not_ours_is_refused() {
+    let poke = |at: u64, byte: u8| {
+        altered(ALL, |fd| {
+            rustix::io::pwrite(fd, &[byte], at).expect("a byte");
+        })
+    };
+    assert!(matches!(
+        poke(0, 0),
+        RegionError::Header(HeaderError::Magic)
+    ));
+    assert!(matches!(
+        poke(8, 9),
+        RegionError::Header(HeaderError::Version(9))
+    ));
+    assert!(matches!(
+        poke(16, 13),
+        RegionError::Header(HeaderError::Fields)
+    ));
+    assert!(matches!(
+        poke(32, 1),
+        RegionError::Header(HeaderError::Arena(4097))
+    ));
+}
+
+#[test]
+fn a_length_that_its_header_does_not_say_is_refused() {
+    for more in [-4096, 4096] {
+        let error = altered(ALL, |fd| {
+            let length = rustix::fs::fstat(fd).expect("a length").st_size + more;
+            rustix::fs::ftruncate(fd, u64::try_from(length).expect("a length"))
+                .expect("another length");
+        });
+        assert!(matches!(error, RegionError::Length { .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn its_memory_cannot_be_cut_off() {
+    let (one, _other) = both(4096);
+    assert!(rustix::fs::ftruncate(one.memory(), 0).is_err());
+    assert!(rustix::fs::fcntl_add_seals(one.memory(), SealFlags::WRITE).is_err());
+}

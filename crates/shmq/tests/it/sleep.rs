@@ -1,0 +1,97 @@
+//! Who sleeps, who wakes, and what is counted.
+
+use std::time::Duration;
+
+use quictun_shmq::{ChannelError, Item, SLOTS, Sleep};
+
+use crate::peer::{both, both_watched};
+
+fn push(channel: &mut quictun_shmq::Channel) -> bool {
+    channel.push(&Item::default()).expect("a peer")
+}
+
+#[test]
+fn one_wake_up_for_each_batch_and_none_while_awake() {
+    let (mut writer, mut reader) = both(0);
+    for round in 1..=10 {
+        assert!(reader.arm(Sleep::Futex));
+        for _ in 0..round {
+            assert!(push(&mut writer));
+        }
+        writer.flush();
+        for _ in 0..3 {
+            assert!(push(&mut writer));
+            writer.flush();
+        }
+        // Rung already: it returns at once.
+        reader.wait(None);
+        while reader.pop().expect("a peer").is_some() {}
+    }
+    let counters = writer.counters();
+    assert_eq!((counters.notifications, counters.suppressed), (10, 30));
+    assert_eq!(reader.counters().wakes, 10);
+    assert_eq!(reader.counters().empty_wakes, 0);
+}
+
+#[test]
+fn a_wait_ends_with_its_time() {
+    let (mut one, _other) = both(0);
+    assert!(one.arm(Sleep::Futex));
+    one.wait(Some(Duration::from_millis(1)));
+    assert_eq!(one.counters().wakes, 0);
+}
+
+#[test]
+fn a_writer_without_room_is_told_of_it() {
+    let (mut writer, mut reader) = both(0);
+    for _ in 0..SLOTS {
+        assert!(push(&mut writer));
+    }
+    assert!(!push(&mut writer), "the ring is full");
+    assert!(writer.arm(Sleep::Futex), "nothing to do");
+    assert!(reader.pop().expect("a peer").is_some());
+    assert_eq!(
+        reader.counters().notifications,
+        0,
+        "one slot is not worth it"
+    );
+    for _ in 1..SLOTS {
+        assert!(reader.pop().expect("a peer").is_some());
+    }
+    assert_eq!(reader.counters().notifications, 1);
+    writer.wait(None);
+    assert!(push(&mut writer));
+}
+
+#[test]
+fn a_reader_that_goes_to_sleep_gives_all_room_back() {
+    let (mut writer, mut reader) = both(0);
+    while push(&mut writer) {}
+    assert!(writer.arm(Sleep::Futex));
+    assert!(reader.pop().expect("a peer").is_some());
+    assert!(!reader.arm(Sleep::Futex), "there are items");
+    reader.disarm();
+    assert_eq!(reader.counters().notifications, 1);
+    writer.wait(None);
+    assert!(push(&mut writer));
+    assert!(!push(&mut writer));
+}
+
+#[test]
+fn who_sleeps_hears_that_the_other_closes() {
+    let (one, mut other) = both_watched(0);
+    let thread = std::thread::spawn(move || {
+        loop {
+            if let Err(error) = other.pop() {
+                return error;
+            }
+            if other.arm(Sleep::Futex) {
+                other.wait(None);
+            } else {
+                other.disarm();
+            }
+        }
+    });
+    drop(one);
+    assert_eq!(thread.join().expect("the thread"), ChannelError::Closed);
+}
