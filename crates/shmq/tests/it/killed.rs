@@ -1,11 +1,16 @@
 //! A peer that ends at any moment, without a word.
 
+use std::time::Duration;
+
 use quictun_shmq::{Channel, ChannelError, Item, Sleep};
 
 use crate::peer::{Dice, given, start};
 
 /// How often. More with `QUICTUN_SHMQ_KILLS`.
 const KILLS: u64 = 20;
+
+/// How long a side sleeps at most before it writes again.
+const NAP: Duration = Duration::from_millis(1);
 
 /// Sleeps until it is killed.
 #[test]
@@ -32,6 +37,8 @@ fn busy_process() {
 }
 
 /// Writes until the ring is full or for a while, reads all, sleeps if there is nothing. Items read.
+///
+/// Both sides do that: where what they wrote crosses, both find nothing more to do, and nobody would wake them.
 fn turn(channel: &mut Channel) -> Result<u64, ChannelError> {
     let mut read = 0;
     for _ in 0..100 {
@@ -53,7 +60,7 @@ fn turn(channel: &mut Channel) -> Result<u64, ChannelError> {
         read += 1;
     }
     if channel.arm(Sleep::Futex) {
-        channel.wait(None);
+        channel.wait(Some(NAP));
     } else {
         channel.disarm();
     }
