@@ -20,7 +20,7 @@ const KINDS: &[(&str, Kind)] = &[
     ("wire flow congestion link lab", Kind::Pure),
     ("engine sim", Kind::SansIo),
     ("sys shmq", Kind::Unsafe),
-    ("tunnel emu perf", Kind::Shell),
+    ("tunnel emu perf ipc", Kind::Shell),
     ("cli e2e xtask", Kind::Binary),
 ];
 

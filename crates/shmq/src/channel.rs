@@ -13,7 +13,7 @@ use crate::doorbell::{Doorbell, Sleep};
 use crate::item::{Item, WORDS};
 use crate::layout::{Layout, Side};
 use crate::life::Life;
-use crate::party::{BYE, Bells, Party};
+use crate::party::{ALARM, BYE, Bells, Party};
 use crate::region::{Region, RegionError, RingPlace};
 use crate::violation::Violation;
 
@@ -85,6 +85,23 @@ pub struct Channel {
     on_descriptor: bool,
     empty_wakes: u32,
     counters: Counters,
+}
+
+/// Wakes the process's own thread from [`Channel::wait`], from any other.
+#[derive(Clone, Debug)]
+pub struct Alarm {
+    region: Arc<Region>,
+    side: Side,
+}
+
+impl Alarm {
+    /// The thread does not sleep, or wakes up.
+    pub fn ring(&self) {
+        let bell = self.region.doorbell(self.side);
+        if bell.ring(ALARM) == Some(Sleep::Futex) {
+            bell.sleep_on().0.wake();
+        }
+    }
 }
 
 /// The doorbells of a region, as one side sees them.
@@ -260,13 +277,28 @@ impl Channel {
         }
     }
 
-    /// Sleeps until the peer rings, is gone, or the time is over; after [`arm`](Self::arm) with [`Sleep::Futex`].
-    pub fn wait(&mut self, timeout: Option<Duration>) {
+    /// Sleeps until the peer rings, is gone, or the time is over; after [`arm`](Self::arm) with [`Sleep::Futex`]. False
+    /// where the time is over.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let bell = self.party.bells.own();
         let (futex, armed) = bell.sleep_on();
         let ended = futex.wait(armed, timeout);
         bell.disarm();
         self.note_wake(ended);
+        ended != Ended::TimedOut
+    }
+
+    /// Ends the channel for what the user of its items has found out about the peer.
+    pub fn reject(&mut self, violation: Violation) -> ChannelError {
+        self.fail(violation)
+    }
+
+    /// For waking whoever waits here.
+    pub fn alarm(&self) -> Alarm {
+        Alarm {
+            region: self.party.bells.region.clone(),
+            side: self.party.bells.side,
+        }
     }
 
     /// Whether the peer last said to be on the processor that we are on: then looking for its answer keeps it from
@@ -305,6 +337,17 @@ impl Channel {
             .fill(make);
     }
 
+    /// Copies bytes of a payload of ours out, from its byte `at` on, where the peer may have answered into it; panics where
+    /// that is beyond its end.
+    pub fn read_back(&self, reserved: &Reserved, at: u32, into: &mut [u8]) {
+        assert!(
+            at <= reserved.len() && into.len() <= (reserved.len() - at) as usize,
+            "beyond the payload"
+        );
+        let at = (reserved.off() + at) as usize;
+        self.ours.part(at, into.len()).read(into);
+    }
+
     /// The payload of an item that the peer sent, if it has one outside the item. An error where it is not in the peer's
     /// arena, which tears the channel down.
     pub fn received(&mut self, item: &Item) -> Result<Option<Received>, ChannelError> {
@@ -328,6 +371,16 @@ impl Channel {
         self.theirs
             .part((received.off + at) as usize, into.len())
             .read(into);
+    }
+
+    /// Writes an answer into a payload that the peer sent, from its byte `at` on; panics where that is beyond its end.
+    pub fn answer(&self, received: Received, at: u32, bytes: &[u8]) {
+        assert!(
+            at <= received.len && bytes.len() <= (received.len - at) as usize,
+            "beyond the payload"
+        );
+        let at = (received.off + at) as usize;
+        self.theirs.part(at, bytes.len()).write(bytes);
     }
 
     /// Folds over a payload where it lies, in words, the last one filled up with zeros.

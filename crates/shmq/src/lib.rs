@@ -48,6 +48,7 @@ mod atomic;
 mod bytes;
 mod channel;
 pub mod check;
+mod cycles;
 mod doorbell;
 mod item;
 mod layout;
@@ -60,7 +61,8 @@ mod ring;
 mod violation;
 
 pub use arena::Reserved;
-pub use channel::{Channel, ChannelError, Counters, Received};
+pub use channel::{Alarm, Channel, ChannelError, Counters, Received};
+pub use cycles::cycles;
 pub use doorbell::Sleep;
 pub use item::{INLINE, Item};
 pub use layout::{ABI_VERSION, HeaderError, MAX_ARENA, PAGE, SLOTS, Side};

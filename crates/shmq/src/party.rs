@@ -17,6 +17,9 @@ pub(crate) const ITEMS: u64 = 1;
 pub(crate) const SPACE: u64 = 2;
 pub(crate) const BYE: u64 = 4;
 
+/// Another thread of the process itself has something for it.
+pub(crate) const ALARM: u64 = 8;
+
 /// The two doorbells of a region.
 pub(crate) trait Bells {
     /// Ours, which the peer rings.

@@ -38,6 +38,19 @@ pub enum Violation {
         /// Bytes of the arena.
         arena: u32,
     },
+    /// An item that its receiver cannot have been sent: an answer to no call, a request to a client, a wrong length.
+    #[error("an item that makes no sense here: kind {kind}, call {cid}, length {len}")]
+    Senseless {
+        /// Of the item.
+        kind: u16,
+        /// Of the item.
+        cid: u32,
+        /// Of the item.
+        len: u32,
+    },
+    /// It answered nothing for too long.
+    #[error("it did not answer within {0:?}")]
+    Silent(std::time::Duration),
     /// It keeps waking us for nothing.
     #[error("it woke us {0} times in a row for nothing")]
     EmptyWakes(u32),

@@ -95,3 +95,19 @@ fn who_sleeps_hears_that_the_other_closes() {
     drop(one);
     assert_eq!(thread.join().expect("the thread"), ChannelError::Closed);
 }
+
+#[test]
+fn another_thread_can_wake_who_sleeps() {
+    let (mut one, _other) = both(0);
+    let alarm = one.alarm();
+    alarm.ring();
+    assert!(!one.arm(Sleep::Futex), "it was rung before");
+    one.disarm();
+    assert_eq!(one.pop(), Ok(None));
+    let thread = std::thread::spawn(move || alarm.ring());
+    while one.arm(Sleep::Futex) {
+        one.wait(None);
+    }
+    one.disarm();
+    thread.join().expect("the thread");
+}

@@ -1,0 +1,247 @@
+//! Runs coroutines on one channel, in one thread.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use quictun_shmq::{Channel, Sleep, cycles};
+
+use crate::schedule::{Schedule, Task};
+use crate::wait::{WaitPolicy, wake_cost};
+
+/// Most coroutines at a time.
+pub const MAX_COROUTINES: usize = 1 << 16;
+
+/// Coroutines polled before the channel is looked at again, and the peer told of what was written.
+const TURN: usize = 128;
+
+/// Looks between two looks at the clock.
+const LOOKS: usize = 8;
+
+/// What the ends of a channel do with what comes.
+pub(crate) trait Port {
+    /// Takes what has come, up to a bound. Errors go to whoever waits.
+    fn pump(&self, schedule: &Schedule);
+
+    /// How long the peer may be silent from now on.
+    fn patience(&self) -> Option<Duration>;
+
+    /// The peer was silent for that long.
+    fn give_up(&self, channel: &mut Channel);
+}
+
+/// How often the executor had nothing to do, and what it did then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IdleCounters {
+    /// Times that it looked for a while.
+    pub spins: u64,
+    /// Of these, times that something came meanwhile.
+    pub spins_won: u64,
+    /// Times that it slept.
+    pub sleeps: u64,
+}
+
+type Boxed = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Coroutine {
+    future: Boxed,
+    waker: Waker,
+}
+
+/// See the module documentation. Made by [`crate::Client::new`] and [`crate::Server::new`].
+pub struct Executor {
+    channel: Rc<RefCell<Channel>>,
+    port: Rc<dyn Port>,
+    schedule: Rc<Schedule>,
+    spawned: Rc<Spawned>,
+    coroutines: Vec<Option<Coroutine>>,
+    free: Vec<Task>,
+    policy: WaitPolicy,
+    idle: IdleCounters,
+}
+
+/// Coroutines that wait for their place.
+#[derive(Default)]
+struct Spawned {
+    /// With their priorities.
+    queue: RefCell<Vec<(usize, Boxed)>>,
+    alive: Cell<usize>,
+}
+
+/// Starts coroutines, also from coroutines.
+#[derive(Clone)]
+pub struct Spawner(Rc<Spawned>);
+
+impl Spawner {
+    /// Starts a coroutine; false where there are [`MAX_COROUTINES`]. Of several that can go on, those with the lowest
+    /// number of `priority` (below [`crate::PRIORITIES`]) do.
+    pub fn spawn(&self, priority: usize, future: impl Future<Output = ()> + 'static) -> bool {
+        let alive = self.0.alive.get();
+        if alive >= MAX_COROUTINES {
+            return false;
+        }
+        self.0.alive.set(alive + 1);
+        self.0.queue.borrow_mut().push((priority, Box::pin(future)));
+        true
+    }
+}
+
+impl Executor {
+    pub(crate) fn new(
+        channel: Rc<RefCell<Channel>>,
+        port: Rc<dyn Port>,
+        schedule: Rc<Schedule>,
+        policy: WaitPolicy,
+    ) -> Self {
+        Self {
+            channel,
+            port,
+            schedule,
+            spawned: Rc::default(),
+            coroutines: Vec::new(),
+            free: Vec::new(),
+            policy,
+            idle: IdleCounters::default(),
+        }
+    }
+
+    /// What starts coroutines here.
+    pub fn spawner(&self) -> Spawner {
+        Spawner(self.spawned.clone())
+    }
+
+    /// What it did when there was nothing to do.
+    pub fn idle_counters(&self) -> IdleCounters {
+        self.idle
+    }
+
+    /// Runs until every coroutine has ended. Those that wait for a channel that is over are told so, and can end.
+    pub fn run(&mut self) {
+        if self.policy == WaitPolicy::Hybrid {
+            wake_cost();
+        }
+        loop {
+            self.settle();
+            self.port.pump(&self.schedule);
+            self.schedule.collect();
+            for _ in 0..TURN {
+                let Some(task) = self.schedule.next() else {
+                    break;
+                };
+                self.poll(task);
+            }
+            if self.spawned.alive.get() == 0 {
+                self.channel.borrow_mut().flush();
+                return;
+            }
+            if self.schedule.has_ready() || !self.spawned.queue.borrow().is_empty() {
+                self.channel.borrow_mut().flush();
+            } else {
+                self.wait();
+            }
+        }
+    }
+
+    /// Gives the new ones their place.
+    fn settle(&mut self) {
+        let mut queue = self.spawned.queue.borrow_mut();
+        for (priority, future) in queue.drain(..) {
+            let task = self.free.pop().unwrap_or_else(|| {
+                self.coroutines.push(None);
+                Task::try_from(self.coroutines.len() - 1).unwrap_or(Task::MAX)
+            });
+            let waker = self.schedule.enter(task, priority);
+            self.coroutines[task as usize] = Some(Coroutine { future, waker });
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, task: Task) {
+        // One that has ended may be woken once more.
+        let Some(coroutine) = self
+            .coroutines
+            .get_mut(task as usize)
+            .and_then(Option::as_mut)
+        else {
+            return;
+        };
+        self.schedule.set_running(task, &coroutine.waker);
+        let mut context = Context::from_waker(&coroutine.waker);
+        if coroutine.future.as_mut().poll(&mut context) == Poll::Ready(()) {
+            self.coroutines[task as usize] = None;
+            self.free.push(task);
+            self.spawned.alive.set(self.spawned.alive.get() - 1);
+        }
+    }
+
+    fn wait(&mut self) {
+        let channel = &mut *self.channel.borrow_mut();
+        channel.flush();
+        let looks = match self.policy {
+            WaitPolicy::Interrupt => false,
+            WaitPolicy::Polling => true,
+            WaitPolicy::Hybrid => !channel.shares_cpu(),
+        };
+        if looks {
+            self.idle.spins += 1;
+            let may_end = self.policy != WaitPolicy::Polling;
+            if look(channel, &self.schedule, may_end) {
+                self.idle.spins_won += 1;
+                return;
+            }
+        }
+        if !channel.arm(Sleep::Futex) || self.schedule.has_remote() {
+            channel.disarm();
+            return;
+        }
+        self.idle.sleeps += 1;
+        let patience = self.port.patience();
+        if !channel.wait(patience) && patience.is_some() {
+            self.port.give_up(channel);
+        }
+    }
+}
+
+/// Looks for something to do, for a while where it `may_end`; whether there is.
+fn look(channel: &mut Channel, schedule: &Schedule, may_end: bool) -> bool {
+    let (start, budget) = (cycles(), wake_cost());
+    loop {
+        for _ in 0..LOOKS {
+            if channel.has_work() || schedule.has_remote() {
+                return true;
+            }
+        }
+        let waited = cycles().wrapping_sub(start);
+        if waited > budget {
+            if may_end {
+                return false;
+            }
+            // Whoever else wants this processor, perhaps the peer.
+            std::thread::yield_now();
+        } else if waited > budget / 4 {
+            // Not before: one such pause may be a quarter of what an answer takes.
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Executor")
+            .field("coroutines", &self.spawned.alive.get())
+            .field("policy", &self.policy)
+            .field("idle", &self.idle)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Spawner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Spawner").field(&self.0.alive.get()).finish()
+    }
+}

@@ -1,0 +1,188 @@
+//! Which coroutines can go on, by priority.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Wake, Waker};
+
+use quictun_shmq::Alarm;
+
+/// 0 goes first.
+pub const PRIORITIES: usize = 8;
+
+/// Number of a coroutine.
+pub(crate) type Task = u32;
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    queues: RefCell<Queues>,
+    /// What the waker of the coroutine that runs points to.
+    running: Cell<(Task, *const ())>,
+    remote: Arc<Remote>,
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    /// A bit for each priority that has somebody.
+    waiting: u32,
+    ready: [VecDeque<Task>; PRIORITIES],
+    /// By task: its priority, and whether it is in the queue.
+    entries: Vec<(u8, bool)>,
+}
+
+/// What other threads, and wakers that others hold, have woken.
+#[derive(Debug)]
+struct Remote {
+    some: AtomicBool,
+    tasks: Mutex<Vec<Task>>,
+    alarm: Alarm,
+}
+
+/// How a coroutine is woken.
+#[derive(Debug)]
+pub(crate) enum Wakes {
+    /// By its number: nothing is counted, cloned or locked.
+    Task(Task),
+    /// Something between us and the coroutine wants to know.
+    Other(Waker),
+}
+
+impl Schedule {
+    pub(crate) fn new(alarm: Alarm) -> Self {
+        Self {
+            queues: RefCell::default(),
+            running: Cell::new((Task::MAX, std::ptr::null())),
+            remote: Arc::new(Remote {
+                some: AtomicBool::new(false),
+                tasks: Mutex::default(),
+                alarm,
+            }),
+        }
+    }
+
+    /// A waker for the coroutine, which is ready.
+    pub(crate) fn enter(&self, task: Task, priority: usize) -> Waker {
+        let queues = &mut *self.queues.borrow_mut();
+        if queues.entries.len() <= task as usize {
+            queues.entries.resize(task as usize + 1, (0, false));
+        }
+        let priority = u8::try_from(priority.min(PRIORITIES - 1)).unwrap_or_default();
+        queues.entries[task as usize] = (priority, false);
+        queues.push(task);
+        let remote = self.remote.clone();
+        Waker::from(Arc::new(RemoteTask { task, remote }))
+    }
+
+    pub(crate) fn wake(&self, wakes: Wakes) {
+        match wakes {
+            Wakes::Task(task) => self.queues.borrow_mut().push(task),
+            Wakes::Other(waker) => waker.wake(),
+        }
+    }
+
+    /// The next that can go on.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Task> {
+        self.queues.borrow_mut().pop()
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        self.queues.borrow().waiting != 0
+    }
+
+    /// Takes over what others have woken.
+    #[inline]
+    pub(crate) fn collect(&self) {
+        // Pairs with the Release in `wake_by_ref`.
+        if self.remote.some.load(Ordering::Relaxed)
+            && self.remote.some.swap(false, Ordering::Acquire)
+        {
+            let mut tasks = self
+                .remote
+                .tasks
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let mut queues = self.queues.borrow_mut();
+            for task in tasks.drain(..) {
+                queues.push(task);
+            }
+        }
+    }
+
+    /// Whether others have woken somebody.
+    pub(crate) fn has_remote(&self) -> bool {
+        self.remote.some.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_running(&self, task: Task, waker: &Waker) {
+        self.running.set((task, waker.data()));
+    }
+
+    /// How to wake who is polled with `waker`.
+    #[inline]
+    pub(crate) fn wakes(&self, waker: &Waker) -> Wakes {
+        let (task, own) = self.running.get();
+        if std::ptr::eq(waker.data(), own) {
+            Wakes::Task(task)
+        } else {
+            Wakes::Other(waker.clone())
+        }
+    }
+}
+
+impl Queues {
+    #[inline]
+    fn push(&mut self, task: Task) {
+        let Some((priority, queued)) = self.entries.get_mut(task as usize) else {
+            return;
+        };
+        if !std::mem::replace(queued, true) {
+            let priority = usize::from(*priority);
+            self.waiting |= 1 << priority;
+            self.ready[priority].push_back(task);
+        }
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Task> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let priority = self.waiting.trailing_zeros() as usize;
+        let queue = self.ready.get_mut(priority)?;
+        let task = queue.pop_front()?;
+        if queue.is_empty() {
+            self.waiting &= !(1 << priority);
+        }
+        self.entries[task as usize].1 = false;
+        Some(task)
+    }
+}
+
+#[derive(Debug)]
+struct RemoteTask {
+    task: Task,
+    remote: Arc<Remote>,
+}
+
+impl Wake for RemoteTask {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let remote = &self.remote;
+        {
+            let mut tasks = remote.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            // As many as there are coroutines, at most.
+            if !tasks.contains(&self.task) {
+                tasks.push(self.task);
+            }
+            // Pairs with the Acquire in `collect`.
+            remote.some.store(true, Ordering::Release);
+        }
+        remote.alarm.ring();
+    }
+}

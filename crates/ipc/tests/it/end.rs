@@ -1,0 +1,143 @@
+//! Peers that are gone, silent, hostile, or no peers at all.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use quictun_ipc::{
+    Channel, ChannelError, Client, HandshakeError, Item, Message, Server, Violation, WaitPolicy,
+    accept, connect, sockets,
+};
+
+use crate::pair::{PATIENCE, channels};
+
+/// Calls of ten coroutines on a channel whose other end does `act` after the first of them; how they end.
+fn ends(
+    patience: Option<Duration>,
+    act: impl FnOnce(Channel) -> Option<Channel> + Send + 'static,
+) -> ChannelError {
+    let (here, mut there) = channels();
+    let (client, mut executor) = Client::with_patience(here, WaitPolicy::Hybrid, patience);
+    let ends = Rc::new(Cell::new((0, None)));
+    for _ in 0..10 {
+        let (client, ends) = (client.clone(), ends.clone());
+        executor.spawner().spawn(1, async move {
+            let error = client.call(Message::new(0)).await.expect_err("no answer");
+            let (count, before) = ends.get();
+            assert!(before.is_none_or(|before| before == error));
+            ends.set((count + 1, Some(error)));
+            assert_eq!(
+                client.call(Message::new(0)).await,
+                Err(error),
+                "it stays over"
+            );
+            assert_eq!(client.send(Message::new(0)).await, Err(error));
+        });
+    }
+    let peer = std::thread::spawn(move || {
+        while there.pop().expect("a client").is_none() {
+            std::thread::yield_now();
+        }
+        act(there)
+    });
+    executor.run();
+    drop(peer.join().expect("the peer"));
+    let (count, error) = ends.get();
+    assert_eq!(count, 10);
+    error.expect("ten of them")
+}
+
+#[test]
+fn every_call_hears_that_the_server_closes() {
+    assert_eq!(ends(None, |_| None), ChannelError::Closed);
+}
+
+#[test]
+fn every_call_hears_of_a_violation() {
+    let error = ends(None, |mut channel| {
+        let item = answer_to(77);
+        assert!(channel.push(&item).expect("a client"));
+        channel.flush();
+        Some(channel)
+    });
+    assert!(
+        matches!(
+            error,
+            ChannelError::Violation(Violation::Senseless { cid: 77, .. })
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up() {
+    let patience = Duration::from_millis(50);
+    let error = ends(Some(patience), Some);
+    assert_eq!(error, ChannelError::Violation(Violation::Silent(patience)));
+}
+
+/// An answer to no call.
+fn answer_to(cid: u32) -> Item {
+    Item {
+        cid,
+        flags: 2,
+        ..Item::default()
+    }
+}
+
+#[test]
+fn a_client_that_answers_is_none() {
+    let (mut here, there) = channels();
+    assert!(here.push(&answer_to(1)).expect("a server"));
+    here.flush();
+    let (server, mut executor) = Server::new(there, WaitPolicy::Hybrid);
+    executor.spawner().spawn(1, async move {
+        let error = server.recv().await.expect_err("no request");
+        assert!(
+            matches!(error, ChannelError::Violation(Violation::Senseless { .. })),
+            "{error}"
+        );
+    });
+    executor.run();
+}
+
+#[test]
+fn a_server_hears_that_the_client_closes() {
+    let (here, there) = channels();
+    let (server, mut executor) = Server::new(there, WaitPolicy::Interrupt);
+    executor.spawner().spawn(1, async move {
+        assert_eq!(
+            server.recv().await.expect_err("no request"),
+            ChannelError::Closed
+        );
+    });
+    drop(here);
+    executor.run();
+}
+
+#[test]
+fn who_is_no_peer_gets_no_channel() {
+    let say = |bytes: &'static [u8]| {
+        let (here, there) = sockets().expect("sockets");
+        let flags = rustix::net::SendFlags::empty();
+        rustix::net::send(&here, bytes, flags).expect("a message");
+        (accept(there, PATIENCE).expect_err("no offer"), here)
+    };
+    assert!(matches!(say(b"hello").0, HandshakeError::Protocol));
+    assert!(matches!(say(&[0; 24]).0, HandshakeError::Descriptors(0)));
+    assert!(matches!(say(&[0; 25]).0, HandshakeError::Protocol));
+    assert!(matches!(say(&[0; 23]).0, HandshakeError::Protocol));
+    let (here, there) = sockets().expect("sockets");
+    drop(here);
+    assert!(matches!(
+        accept(there, PATIENCE),
+        Err(HandshakeError::Closed)
+    ));
+    let (here, silent) = sockets().expect("sockets");
+    let patience = Duration::from_millis(20);
+    assert!(matches!(
+        connect(here, 0, 1, patience),
+        Err(HandshakeError::Timeout(_))
+    ));
+    drop(silent);
+}
