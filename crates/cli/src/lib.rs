@@ -13,6 +13,7 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 pub mod address;
+pub mod bench;
 pub mod compat;
 pub mod control;
 pub mod demo;

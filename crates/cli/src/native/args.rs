@@ -189,6 +189,7 @@ pub fn command() -> Command {
             keygen(),
             demo(),
             crate::link::flags::command(),
+            crate::bench::command(),
             doctor(),
             tune(),
             crate::perf::flags::command(),

@@ -14,7 +14,7 @@ use quictun_tunnel::settings::{Access, ClientProof, ClientSettings, ServerSettin
 use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
-use crate::{demo, doctor, lab, link, manual, options, perf, run, tune};
+use crate::{bench, demo, doctor, lab, link, manual, options, perf, run, tune};
 use file::{ClientFile, ServerFile};
 use settings::Server;
 
@@ -50,6 +50,8 @@ pub enum Action {
     Perf(Box<perf::Action>),
     /// Measure scenarios.
     Lab(lab::Action),
+    /// Measure, or be measured.
+    Bench(bench::Action),
     /// Run the demonstration.
     Demo(demo::Options),
     /// Examine this machine; print it as JSON or not.
@@ -74,6 +76,7 @@ pub fn main() -> ExitCode {
         Ok(Action::Link(action)) => return link::main(action),
         Ok(Action::Perf(action)) => return perf::main(*action),
         Ok(Action::Lab(action)) => return lab::main(action),
+        Ok(Action::Bench(action)) => return bench::main(action),
         Ok(Action::Demo(options)) => return demo::main(PROGRAM, options),
         Ok(Action::Doctor(json)) => return doctor::main(json),
         Ok(Action::Tune { apply, json }) => return tune::main(apply, json),
@@ -109,6 +112,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         ),
         "version" => Ok(Action::Print(args::command().render_version())),
         "link" => link::parse(matches, inputs).map(Action::Link),
+        "bench" => bench::parse(matches).map(Action::Bench),
         "doctor" => Ok(Action::Doctor(matches.get_flag("json"))),
         "tune" => Ok(Action::Tune {
             apply: matches.get_flag("apply"),
@@ -165,6 +169,7 @@ fn act(action: Action) -> anyhow::Result<()> {
         Action::Link(_)
         | Action::Perf(_)
         | Action::Lab(_)
+        | Action::Bench(_)
         | Action::Demo(_)
         | Action::Doctor(_)
         | Action::Tune { .. } => {

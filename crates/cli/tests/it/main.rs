@@ -1,5 +1,6 @@
 //! The programs' command lines, from the outside.
 
+mod bench;
 mod compat_client;
 mod compat_client_faults;
 mod compat_server;

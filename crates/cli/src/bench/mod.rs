@@ -1,0 +1,182 @@
+//! `quictun bench`: what this product's parts cost on this machine.
+//!
+//! `quictun bench ipc` measures calls between two processes, asynchronous and synchronous, on one core and on two, and shows
+//! them beside the published figures. This process is the client, the same program once more the server ([`peer`]).
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use quictun_ipc::WaitPolicy;
+
+use crate::exit::{self, Exit, Fault};
+
+mod asynchronous;
+mod chart;
+mod machine;
+mod peer;
+mod published;
+mod report;
+mod run;
+mod synchronous;
+
+const PROGRAM: &str = "quictun bench ipc";
+
+/// What to measure, or what to be for who measures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Everything.
+    Ipc(Options),
+    /// The server of a measurement.
+    Peer(peer::Part),
+}
+
+/// How to measure and to show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Calls under way at a time.
+    pub concurrency: Vec<usize>,
+    /// How both sides wait.
+    pub policy: WaitPolicy,
+    /// Runs of each, of which the median counts.
+    pub repeats: usize,
+    /// Time of each run.
+    pub run_ms: u64,
+    /// Print JSON.
+    pub json: bool,
+    /// Print CSV.
+    pub csv: bool,
+    /// Where to draw the figure.
+    pub svg: Option<PathBuf>,
+    /// Also on a machine that is busy.
+    pub force: bool,
+}
+
+/// The command line.
+pub(crate) fn command() -> Command {
+    Command::new("bench")
+        .about("Measure what parts of this program cost on this machine")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true)
+        .subcommand(ipc())
+}
+
+fn ipc() -> Command {
+    let flag = |name: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .action(ArgAction::SetTrue)
+            .help(help)
+    };
+    let number = |name: &'static str,
+                  default: &'static str,
+                  range: std::ops::RangeInclusive<u64>,
+                  help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("N")
+            .value_parser(clap::value_parser!(u64).range(range))
+            .default_value(default)
+            .help(help)
+    };
+    Command::new("ipc")
+        .about("Measure calls between two processes: asynchronous and synchronous, on one core and on two")
+        .after_help(include_str!("ipc_help.txt"))
+        .arg(
+            Arg::new("concurrency")
+                .long("concurrency")
+                .value_name("LIST")
+                .value_delimiter(',')
+                .value_parser(clap::value_parser!(u64).range(1..=4096))
+                .default_value("1,2,4,8,16,32,64,128,512")
+                .help("Calls under way at a time"),
+        )
+        .arg(
+            Arg::new("policy")
+                .long("policy")
+                .value_name("POLICY")
+                .value_parser(["interrupt", "polling", "hybrid"])
+                .default_value("hybrid")
+                .help("What both sides do when there is nothing to do"),
+        )
+        .arg(number("repeats", "5", 1..=99, "Runs of each, of which the median counts"))
+        .arg(number("run-ms", "200", 1..=10_000, "Milliseconds of each run"))
+        .arg(flag("json", "Print one JSON object"))
+        .arg(flag("csv", "Print comma-separated values").conflicts_with("json"))
+        .arg(
+            Arg::new("svg")
+                .long("svg")
+                .value_name("FILE")
+                .value_hint(ValueHint::FilePath)
+                .help("Draw the figure into this file"),
+        )
+        .arg(peer::arg())
+        .arg(flag("force", "Measure although the machine is busy, and say so in the result"))
+}
+
+/// Reads what follows `quictun bench`.
+pub fn parse(matches: &ArgMatches) -> Result<Action, Fault> {
+    let (_, matches) = matches
+        .subcommand()
+        .expect("invariant: clap requires a command");
+    if let Some(words) = matches.get_many::<String>(peer::FLAG) {
+        let words: Vec<&str> = words.map(String::as_str).collect();
+        return peer::parse(&words).map(Action::Peer);
+    }
+    let number = |name| {
+        *matches
+            .get_one::<u64>(name)
+            .expect("invariant: it has a default")
+    };
+    let small = |number: u64| usize::try_from(number).expect("invariant: clap has bounded it");
+    let concurrency = matches.get_many::<u64>("concurrency").into_iter().flatten();
+    let policy = matches
+        .get_one::<String>("policy")
+        .expect("invariant: it has a default");
+    Ok(Action::Ipc(Options {
+        concurrency: concurrency.copied().map(small).collect(),
+        policy: policy_of(policy),
+        repeats: small(number("repeats")),
+        run_ms: number("run-ms"),
+        json: matches.get_flag("json"),
+        csv: matches.get_flag("csv"),
+        svg: matches.get_one::<String>("svg").map(PathBuf::from),
+        force: matches.get_flag("force"),
+    }))
+}
+
+/// Does it.
+pub fn main(action: Action) -> ExitCode {
+    let outcome = match action {
+        Action::Ipc(options) => measure(&options),
+        Action::Peer(part) => peer::run(&part),
+    };
+    match exit::report(PROGRAM, outcome) {
+        Exit::Ok => ExitCode::SUCCESS,
+        other => other.into(),
+    }
+}
+
+fn measure(options: &Options) -> anyhow::Result<()> {
+    let results = run::all(options)?;
+    if let Some(path) = &options.svg {
+        std::fs::write(path, chart::draw(&results))
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    exit::print(&if options.json {
+        report::json(&results)
+    } else if options.csv {
+        report::csv(&results)
+    } else {
+        report::table(&results)
+    })
+}
+
+fn policy_of(word: &str) -> WaitPolicy {
+    let all = [WaitPolicy::Interrupt, WaitPolicy::Polling];
+    all.into_iter()
+        .find(|policy| policy.word() == word)
+        .unwrap_or_default()
+}

@@ -1,0 +1,234 @@
+//! What is measured, in which order, and what came of it.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use quictun_ipc::{WaitPolicy, wake_cost};
+
+use super::machine::{Machine, ratio};
+use super::peer::Kind;
+use super::{Options, asynchronous, synchronous};
+use crate::exit;
+
+/// Rows of the server's matrices, as in the original.
+const LOADS: [u32; 6] = [3, 4, 5, 10, 20, 30];
+
+/// Calls under way where loads and modes are compared.
+const LOADED: usize = 32;
+const MODES: [usize; 3] = [1, 8, 64];
+
+/// Callers of the synchronous baselines: each is a process of its own.
+const CALLERS: [usize; 2] = [1, 8];
+
+/// Where the two processes run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placement {
+    OneCore,
+    TwoCores,
+}
+
+impl Placement {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::OneCore => "one core",
+            Self::TwoCores => "two cores",
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub(super) kind: Kind,
+    pub(super) placement: Placement,
+    pub(super) policy: WaitPolicy,
+    pub(super) concurrency: usize,
+    pub(super) load: u32,
+}
+
+/// One run of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    pub(super) calls: u64,
+    pub(super) ticks: u64,
+    pub(super) elapsed: Duration,
+    pub(super) to_server: u64,
+    pub(super) to_client: u64,
+    pub(super) client_cpu: Duration,
+    pub(super) server_cpu: Duration,
+}
+
+impl Sample {
+    fn cycles(&self) -> f64 {
+        ratio(self.ticks, self.calls)
+    }
+}
+
+/// What came of the runs.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) cell: Cell,
+    pub(super) calls: u64,
+    /// Per call: median, least, most.
+    pub(super) cycles: [f64; 3],
+    /// Per call, of all runs.
+    pub(super) to_server: f64,
+    pub(super) to_client: f64,
+    /// Per cent of a core, of all runs; nothing for baselines.
+    pub(super) cpu: Option<[f64; 2]>,
+    /// Cycles that it takes at least.
+    pub(super) floor: f64,
+}
+
+/// Everything.
+#[derive(Clone, Debug)]
+pub(super) struct Results {
+    pub(super) machine: Machine,
+    pub(super) wake_cost: u64,
+    pub(super) options: Options,
+    pub(super) rows: Vec<Row>,
+    /// Why they should not be believed.
+    pub(super) noise: Option<String>,
+}
+
+pub(super) fn all(options: &Options) -> Result<Results> {
+    let mut machine = Machine::examine()?;
+    refuse(&machine, options)?;
+    let wake_cost = wake_cost();
+    let mut rows: Vec<Row> = Vec::new();
+    let cells = cells(options);
+    for (number, cell) in cells.iter().enumerate() {
+        if !options.json && !options.csv {
+            let (kind, place) = (cell.kind.word(), cell.placement.word());
+            exit::say(&format!(
+                "{}/{}: {kind}, {place}, {} calls at a time",
+                number + 1,
+                cells.len(),
+                cell.concurrency
+            ));
+        }
+        let samples = measure(cell, &machine, options)?;
+        // Two processes on one core take turns: as long as the synchronous baseline does, which changes processes twice.
+        let switches = rows
+            .iter()
+            .find(|row| row.cell.kind == Kind::Futex && row.cell.placement == Placement::OneCore);
+        let floor = match (cell.placement, cell.kind) {
+            (Placement::TwoCores, Kind::Asynchronous) if cell.concurrency == 1 => machine.line,
+            (Placement::OneCore, Kind::Asynchronous) if cell.concurrency == 1 => {
+                switches.map_or(0.0, |row| 0.8 * row.cycles[1])
+            }
+            _ => 0.0,
+        };
+        rows.push(row(*cell, &samples, floor));
+    }
+    machine.note_steal()?;
+    refuse(&machine, options)?;
+    Ok(Results {
+        noise: machine.noise(),
+        machine,
+        wake_cost,
+        options: options.clone(),
+        rows,
+    })
+}
+
+fn refuse(machine: &Machine, options: &Options) -> Result<()> {
+    match machine.noise() {
+        Some(noise) if !options.force => {
+            bail!(
+                "{noise}: results would tell of something else; wait, or give --force to have them marked"
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Baselines first, then the curves, then loads and modes.
+fn cells(options: &Options) -> Vec<Cell> {
+    let cell = |kind, placement, concurrency| Cell {
+        kind,
+        placement,
+        policy: options.policy,
+        concurrency,
+        load: 0,
+    };
+    let placements = [Placement::OneCore, Placement::TwoCores];
+    let mut cells = Vec::new();
+    for kind in [Kind::Futex, Kind::SeqPacket] {
+        for placement in placements {
+            cells.extend(CALLERS.map(|callers| Cell {
+                policy: WaitPolicy::Interrupt,
+                ..cell(kind, placement, callers)
+            }));
+        }
+    }
+    for placement in placements {
+        let curve = options.concurrency.iter();
+        cells.extend(curve.map(|concurrency| cell(Kind::Asynchronous, placement, *concurrency)));
+    }
+    for placement in placements {
+        cells.extend(LOADS.map(|load| Cell {
+            load,
+            ..cell(Kind::Asynchronous, placement, LOADED)
+        }));
+    }
+    for policy in [
+        WaitPolicy::Interrupt,
+        WaitPolicy::Polling,
+        WaitPolicy::Hybrid,
+    ] {
+        cells.extend(MODES.map(|concurrency| Cell {
+            policy,
+            ..cell(Kind::Asynchronous, Placement::TwoCores, concurrency)
+        }));
+    }
+    let mut seen = Vec::new();
+    cells.retain(|cell| {
+        let new = !seen.contains(cell);
+        seen.push(*cell);
+        new
+    });
+    cells
+}
+
+fn measure(cell: &Cell, machine: &Machine, options: &Options) -> Result<Vec<Sample>> {
+    let [first, second] = machine.cores;
+    let cores = match cell.placement {
+        Placement::OneCore => [first, first],
+        Placement::TwoCores => [first, second],
+    };
+    let run = Duration::from_millis(options.run_ms);
+    match cell.kind {
+        Kind::Asynchronous => asynchronous::measure(cell, cores, options.repeats, run),
+        Kind::Futex | Kind::SeqPacket => synchronous::measure(cell, cores, options.repeats, run),
+    }
+}
+
+fn row(cell: Cell, samples: &[Sample], floor: f64) -> Row {
+    let mut cycles: Vec<f64> = samples.iter().map(Sample::cycles).collect();
+    cycles.sort_by(f64::total_cmp);
+    let sum = |value: fn(&Sample) -> u64| samples.iter().map(value).sum::<u64>();
+    let nanos =
+        |value: fn(&Sample) -> Duration| samples.iter().map(value).sum::<Duration>().as_secs_f64();
+    let (calls, elapsed) = (sum(|sample| sample.calls), nanos(|sample| sample.elapsed));
+    let share = |value| 100.0 * nanos(value) / elapsed.max(1e-9);
+    let at = |index: usize| cycles.get(index).copied().unwrap_or_default();
+    Row {
+        cell,
+        calls,
+        cycles: [
+            at(cycles.len() / 2),
+            at(0),
+            at(cycles.len().saturating_sub(1)),
+        ],
+        to_server: ratio(sum(|sample| sample.to_server), calls.max(1)),
+        to_client: ratio(sum(|sample| sample.to_client), calls.max(1)),
+        cpu: (cell.kind == Kind::Asynchronous).then(|| {
+            [
+                share(|sample| sample.client_cpu),
+                share(|sample| sample.server_cpu),
+            ]
+        }),
+        floor,
+    }
+}

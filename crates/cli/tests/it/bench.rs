@@ -1,0 +1,48 @@
+//! `quictun bench`: what its flags come to.
+
+use quictun_cli::bench::{Action as BenchAction, Options};
+use quictun_cli::native::Action;
+use quictun_ipc::WaitPolicy;
+
+use crate::world::World;
+
+fn options(line: &str) -> Options {
+    match World::default().native(line) {
+        Ok(Action::Bench(BenchAction::Ipc(options))) => options,
+        other => panic!("{line}: not a measurement: {other:?}"),
+    }
+}
+
+#[test]
+fn the_defaults_are_the_published_concurrencies_in_five_runs() {
+    let options = options("bench ipc");
+    assert_eq!(options.concurrency, [1, 2, 4, 8, 16, 32, 64, 128, 512]);
+    assert_eq!((options.repeats, options.run_ms), (5, 200));
+    assert_eq!(options.policy, WaitPolicy::Hybrid);
+    assert!(!options.force && !options.json && !options.csv && options.svg.is_none());
+}
+
+#[test]
+fn every_flag_counts() {
+    let line = "bench ipc --concurrency 3,7 --policy polling --repeats 2 --run-ms 10 --csv --svg f.svg --force";
+    let options = options(line);
+    assert_eq!(options.concurrency, [3, 7]);
+    assert_eq!((options.repeats, options.run_ms), (2, 10));
+    assert_eq!(options.policy, WaitPolicy::Polling);
+    assert!(options.force && options.csv && !options.json);
+    assert_eq!(options.svg.as_deref(), Some(std::path::Path::new("f.svg")));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for line in [
+        "bench ipc --concurrency 0",
+        "bench ipc --concurrency 5000",
+        "bench ipc --policy maybe",
+        "bench ipc --repeats 0",
+        "bench ipc --json --csv",
+        "bench ipc --peer async x hybrid",
+    ] {
+        assert!(World::default().native(line).is_err(), "{line}");
+    }
+}
