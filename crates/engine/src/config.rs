@@ -97,6 +97,10 @@ pub struct Transport {
 /// about as much as a data packet.
 const ACK_EVERY: u32 = 16;
 
+/// A packet that is lost three times holds back all that follows it for four and a half round trips: so long are these
+/// at 600 Mbit/s and 100 ms.
+const STREAM_WINDOW: u32 = 32 << 20;
+
 impl Transport {
     /// The defaults, with path MTU discovery up to what `path_mtu` says.
     pub fn new(path_mtu: PathMtu) -> Self {
@@ -106,7 +110,7 @@ impl Transport {
             keep_alive: Duration::from_secs(2),
             handshake_timeout: Duration::from_secs(10),
             max_flows: 16_384,
-            stream_window: 16 << 20,
+            stream_window: STREAM_WINDOW,
             memory_budget: 1 << 30,
             path_mtu,
             max_segments: 64,

@@ -94,9 +94,11 @@ impl Auto {
             self.judged.1 += record.lost;
             let Some(rtt) = record.rtt else { continue };
             let (arrived, lost) = std::mem::take(&mut self.judged);
-            let waited = rtt.saturating_sub(floor) > self.noise();
+            let wait = rtt.saturating_sub(floor);
+            let waited = wait > self.noise();
+            let easy = record.easy && wait <= self.noise().max(floor.mul_f64(EASY_WAIT));
             let rival = self.rival.is_some();
-            self.loss.add(arrived, lost, record.easy && !waited);
+            self.loss.add(arrived, lost, easy);
             self.overflow.add(arrived, lost, waited);
             let judging = lost > 0.0 && waited && !self.starting();
             if judging && self.overflow.take(self.loss.known(), rival) {
@@ -263,6 +265,9 @@ const PATIENCE_ROUNDS: f64 = 10.0;
 
 /// Batches that left this much before the newest acknowledged one are settled; later losses are few.
 const JUDGED_AFTER_S: f64 = 0.003;
+
+/// Share of the floor that packets of an easy phase may wait: hosts let all packets wait for a millisecond or so.
+const EASY_WAIT: f64 = 1.0 / 16.0;
 
 /// Overflows that are not ours, each this soon after the one before, that make a rival.
 const OVERFLOWS: u32 = 3;
