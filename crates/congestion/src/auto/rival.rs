@@ -256,8 +256,9 @@ const YIELD_MOST: f64 = 0.3;
 /// The same where everybody else is to have what they want.
 const YIELD_BACKGROUND: f64 = 0.85;
 
-/// Others' probes, of up to 100 ms, are waited out before the bandwidth is taken to be less.
-const PRESSED_S: f64 = 0.1;
+/// Others' probes are waited out before the bandwidth is taken to be less: where their round trip is 100 ms, a probe
+/// and the queue it leaves take thrice that.
+const PRESSED_S: f64 = 0.3;
 
 /// Our own kind has drained the queue by then, each of them giving way.
 const PATIENCE_S: f64 = 0.3;
