@@ -134,6 +134,13 @@ pub static BOTH: Section = Section {
             "Append TLS secrets to FILE for Wireshark (unsafe)",
         )
         .key("transport.key_log"),
+        Opt::one(
+            "qlog-dir",
+            "DIR",
+            "",
+            "Record every connection there as qlog, at most 1 GiB in all",
+        )
+        .key("transport.qlog_dir"),
     ],
 };
 
@@ -175,6 +182,7 @@ pub fn settings(layers: &Layers<'_>, side: Side) -> Result<TransportSettings, Fa
         gso: layers.choice("gso", &[("on", true), ("off", false)])?,
         drain: duration(layers, "drain", "0s", "1h")?,
         key_log: layers.text("key-log").map(PathBuf::from),
+        qlog_dir: layers.text("qlog-dir").map(PathBuf::from),
     })
 }
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use quinn_proto::RttEstimator;
-use quinn_proto::congestion::{Controller, ControllerFactory};
+use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
-use crate::{Algorithm, Gauge, Loss, Model, Resume};
+use crate::{Algorithm, Gauge, Loss, Model, Resume, bytes};
 
 /// Window shown to the library. Above `u32::MAX` its pacer is off as well.
 const UNLIMITED: u64 = u64::MAX / 4;
@@ -127,6 +127,15 @@ impl Controller for QuinnController {
 
     fn window(&self) -> u64 {
         UNLIMITED
+    }
+
+    /// For records of the connection: what the model says, not what the library is shown.
+    fn metrics(&self) -> ControllerMetrics {
+        let limits = self.model.limits();
+        let mut metrics = ControllerMetrics::default();
+        metrics.congestion_window = limits.window;
+        metrics.pacing_rate = limits.rate.map(|rate| bytes::whole(rate * 8.0));
+        metrics
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {

@@ -28,7 +28,7 @@ use quictun_congestion::Gauge;
 use quictun_flow::Socket;
 use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::QuicClientConfig;
-use quinn_proto::{ClientConfig, ConnectionHandle, Side};
+use quinn_proto::{ClientConfig, ConnectionHandle};
 use rand_core::RngCore;
 
 use crate::ConnectionId;
@@ -38,6 +38,7 @@ use crate::connection::Connection;
 use crate::engine::{Engine, Role, close_code};
 use crate::event::{Event, LossReason};
 use crate::memory::Peer;
+use crate::report::Side;
 
 /// Head start of one address over the next (RFC 8305 section 5).
 const RACE_STEP: Duration = Duration::from_millis(250);
@@ -281,19 +282,21 @@ impl<S: Socket> Engine<S> {
         let gauge = Gauge::new();
         let known = self.transport.memory.recall(now, Peer::Server(address));
         let mut config = ClientConfig::new(client.crypto.clone());
-        config.transport_config(Connection::transport_config(
+        let (transport, trace) = Connection::transport_config(
             &self.transport,
             &gauge,
             address,
             Side::Client,
             known,
-        ));
+            now,
+        );
+        config.transport_config(transport);
         let (ConnectionHandle(handle), quic) = self
             .endpoint
             .connect(now, config, address, &client.role.server_name)
             .map_err(|error| LossReason::Local(error.to_string()))?;
         let id = ConnectionId(self.next_id(handle));
-        let connection = Connection::new(id, quic, gauge, &self.transport, known, now);
+        let connection = Connection::new(id, quic, gauge, &self.transport, known, trace, now);
         self.adopt(handle, connection);
         Ok(handle)
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use quictun_congestion::Algorithm;
 
 use crate::memory::PathMemory;
+use crate::trace::Tracer;
 
 /// Everything an engine needs to know before it starts.
 #[derive(Debug)]
@@ -91,6 +92,8 @@ pub struct Transport {
     pub memory: PathMemory,
     /// Packets after which the peer is asked to acknowledge.
     pub ack_every: u32,
+    /// Records what connections do.
+    pub tracer: Option<Tracer>,
 }
 
 /// Packets after which the peer acknowledges. Two in the standard; every acknowledgement costs both sides
@@ -116,6 +119,7 @@ impl Transport {
             max_segments: 64,
             memory: PathMemory::default(),
             ack_every: ACK_EVERY,
+            tracer: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fxhash::FxHashMap;
 use quictun_congestion::{Gauge, QuinnController};
 use quinn_proto::{
-    AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, Side, StreamId, TransportConfig, VarInt,
+    AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, StreamId, TransportConfig, VarInt,
 };
 
 use crate::ConnectionId;
@@ -19,7 +19,8 @@ use crate::memory::{Known, NOTE_EVERY, PathMemory, Peer};
 use crate::news::News;
 use crate::pacer::Pacer;
 use crate::repeat::Repeat;
-use crate::report::{ConnectionReport, Limit, Protocol};
+use crate::report::{ConnectionReport, Limit, Protocol, Side};
+use crate::trace::Trace;
 use crate::window::{self, ReceiveWindow};
 
 /// Smallest UDP payload QUIC may assume (RFC 9000 section 14).
@@ -75,6 +76,7 @@ pub(crate) struct Connection {
     pub(crate) grace: u8,
     pub(crate) limit: Limit,
     pub(crate) news: News,
+    pub(crate) trace: Option<Trace>,
     /// When to note what is known of the path.
     pub(crate) note_at: Instant,
     /// The time the latest batch has for the controller.
@@ -107,6 +109,7 @@ impl Connection {
         gauge: Gauge,
         transport: &Transport,
         known: Known,
+        trace: Option<Trace>,
         now: Instant,
     ) -> Self {
         let remote = quic.remote_address();
@@ -135,6 +138,7 @@ impl Connection {
             grace: 0,
             limit: Limit::default(),
             news: News::default(),
+            trace,
             note_at: now + NOTE_EVERY,
             batch_at: now,
             pace_at: None,
@@ -154,15 +158,25 @@ impl Connection {
         }
     }
 
-    /// The library's configuration for one connection whose controller feeds `gauge`.
+    /// The library's configuration for one connection whose controller feeds `gauge`, and its record.
     pub(crate) fn transport_config(
         transport: &Transport,
         gauge: &Gauge,
         remote: SocketAddr,
         side: Side,
         known: Known,
-    ) -> Arc<TransportConfig> {
+        now: Instant,
+    ) -> (Arc<TransportConfig>, Option<Trace>) {
         let mut config = TransportConfig::default();
+        let writer = transport
+            .tracer
+            .as_ref()
+            .and_then(|open| open(remote, side));
+        let trace = writer.map(|writer| {
+            let (trace, stream) = Trace::new(writer, side, now);
+            config.qlog_stream(stream);
+            trace
+        });
         let mut mtu = MtuDiscoveryConfig::default();
         mtu.upper_bound((transport.path_mtu)(remote).max(MTU_MIN))
             .black_hole_cooldown(BLACK_HOLE_COOLDOWN);
@@ -170,7 +184,7 @@ impl Connection {
         acks.ack_eliciting_threshold(VarInt::from_u32(transport.ack_every))
             .max_ack_delay(Some(ACK_WITHIN));
         let first = FLOWS_INITIAL.min(transport.max_flows);
-        let flows = if side.is_server() { first } else { 0 };
+        let flows = if side == Side::Server { first } else { 0 };
         let window = ReceiveWindow::first(known.receive_window, transport.memory_budget);
         let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
         config
@@ -189,7 +203,7 @@ impl Connection {
             .keep_alive_interval(None)
             .mtu_discovery_config(Some(mtu))
             .ack_frequency_config(Some(acks));
-        Arc::new(config)
+        (Arc::new(config), trace)
     }
 
     /// A datagram of this connection arrived.
@@ -210,6 +224,9 @@ impl Connection {
 
     /// Tells where something has changed in how it sends.
     pub(crate) fn news(&mut self, now: Instant) -> Option<Event> {
+        if let Some(trace) = &mut self.trace {
+            trace.note(now, &self.gauge, self.limit);
+        }
         if self.protocol.is_none() || !self.news.is_due(now) {
             return None;
         }

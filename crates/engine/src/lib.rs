@@ -47,6 +47,7 @@ mod quic_stream;
 mod repeat;
 mod residue;
 mod server;
+mod trace;
 mod transmit;
 mod window;
 
@@ -61,6 +62,7 @@ pub use memory::PathMemory;
 pub use quictun_congestion::{Algorithm, View};
 pub use quictun_flow::{Ending, Socket};
 pub use residue::Residue;
+pub use trace::{TraceWriter, Tracer};
 pub use transmit::Datagrams;
 
 /// Identifies a flow within one engine; never used twice.

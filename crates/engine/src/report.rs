@@ -72,6 +72,18 @@ pub enum Limit {
     Cpu,
 }
 
+impl Limit {
+    /// The word for it in reports, logs and records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Application => "application",
+            Self::ReceiveWindow => "receive window",
+            Self::Congestion => "congestion",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
 /// One QUIC connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionReport {

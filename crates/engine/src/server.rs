@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quictun_congestion::Gauge;
 use quictun_flow::Socket;
 use quinn_proto::crypto::rustls::QuicServerConfig;
-use quinn_proto::{ConnectionHandle, Incoming, ServerConfig, Side};
+use quinn_proto::{ConnectionHandle, Incoming, ServerConfig};
 
 use crate::ConnectionId;
 use crate::config::ServerRole;
@@ -16,6 +16,7 @@ use crate::connection::Connection;
 use crate::engine::{Engine, Role};
 use crate::event::{Event, LossReason};
 use crate::memory::Peer;
+use crate::report::Side;
 
 /// State of the server side.
 pub(crate) struct Server {
@@ -96,13 +97,9 @@ impl<S: Socket> Engine<S> {
         let gauge = Gauge::new();
         let known = self.transport.memory.recall(now, Peer::Client(remote.ip()));
         let mut config = server.base.clone();
-        config.transport_config(Connection::transport_config(
-            &self.transport,
-            &gauge,
-            remote,
-            Side::Server,
-            known,
-        ));
+        let (transport, trace) =
+            Connection::transport_config(&self.transport, &gauge, remote, Side::Server, known, now);
+        config.transport_config(transport);
         let mut response = Vec::new();
         let accepted = self
             .endpoint
@@ -110,7 +107,8 @@ impl<S: Socket> Engine<S> {
         match accepted {
             Ok((ConnectionHandle(handle), quic)) => {
                 let id = ConnectionId(self.next_id(handle));
-                let connection = Connection::new(id, quic, gauge, &self.transport, known, now);
+                let connection =
+                    Connection::new(id, quic, gauge, &self.transport, known, trace, now);
                 self.adopt(handle, connection);
                 if let Role::Server(server) = &mut self.role {
                     server.handshakes.push_back((handle, id));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{ClientRole, Engine, EngineConfig, Prover};
+use quictun_engine::{ClientRole, Engine, EngineConfig, Prover, Transport};
 use slab::Slab;
 use tracing::{info, warn};
 
@@ -57,6 +57,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         wait_timeout: WAIT_TIMEOUT,
         compat_streams: COMPAT_STREAMS,
     };
+    let transport = launch::transport(&settings.transport, workers)?;
     let (request_sender, requests) = control::requests();
     let Post { mailboxes, inboxes } = launch::post(workers)?;
     let refused = Arc::<Refused>::default();
@@ -70,13 +71,13 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         });
         let plan = Plan {
             index,
-            workers,
             inbox,
             siblings: mailboxes.clone(),
             role: role.clone(),
             forwards: forwards
                 .collect::<std::io::Result<_>>()
                 .context("listener")?,
+            transport: transport.clone(),
             settings: settings.clone(),
             refused: refused.clone(),
             requests: request_sender.clone(),
@@ -113,7 +114,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
 /// What one worker is built from, on its own thread.
 struct Plan {
     index: usize,
-    workers: usize,
+    transport: Transport,
     inbox: Inbox,
     siblings: Vec<Mailbox>,
     role: ClientRole,
@@ -127,7 +128,7 @@ impl Plan {
     fn build(self) -> Result<Parts<ClientDuty>> {
         let config = EngineConfig {
             role: self.role,
-            transport: launch::transport(&self.settings.transport, self.workers),
+            transport: self.transport,
             worker: u8::try_from(self.index).context("too many workers: at most 256")?,
             seed: launch::random()?,
             reset_key: launch::random()?,

@@ -6,8 +6,6 @@ use quictun_engine::View;
 use quictun_engine::report::Limit;
 use tracing::debug;
 
-use crate::rest::v1::limit_name;
-
 /// How the controller sees the path, and what limits the sending: the words of `/v1/connections`.
 pub(crate) fn log_congestion(connection: u64, remote: SocketAddr, view: View, limit: Limit) {
     debug!(
@@ -16,7 +14,7 @@ pub(crate) fn log_congestion(connection: u64, remote: SocketAddr, view: View, li
         %remote,
         congestion_control = view.mode,
         congestion_phase = view.phase,
-        limited_by = limit_name(limit),
+        limited_by = limit.name(),
         bandwidth_bytes_per_second = view.bandwidth_known(),
         min_rtt_ms = view.min_rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
         loss_floor = view.loss_floor,

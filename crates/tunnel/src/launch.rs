@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use crate::control::{self, Control, Request};
 use crate::log::LogFiles;
 use crate::mailbox::{Inbox, Mailbox, Message, mailbox};
+use crate::qlog;
 use crate::rest::{ProcessClock, RestState};
 use crate::settings::{Congestion, ControlSettings, HostPort, TransportSettings};
 use crate::snapshot::{Ask, SnapshotRequest, Workers};
@@ -67,8 +68,8 @@ pub(crate) fn post(count: usize) -> io::Result<Post> {
     Ok(post)
 }
 
-/// The engine's view of the data path; the memory budget is shared by all workers.
-pub(crate) fn transport(settings: &TransportSettings, workers: usize) -> Transport {
+/// The engines' view of the data path, a clone for each worker; the memory budget is shared by all.
+pub(crate) fn transport(settings: &TransportSettings, workers: usize) -> Result<Transport> {
     let mut transport = Transport::new(udp_port::path_mtu(settings.max_udp_payload));
     transport.congestion = match settings.congestion {
         Congestion::Auto => Algorithm::Auto,
@@ -81,7 +82,8 @@ pub(crate) fn transport(settings: &TransportSettings, workers: usize) -> Transpo
     transport.keep_alive = settings.keep_alive;
     transport.max_flows = settings.max_flows;
     transport.memory_budget = settings.memory_budget / workers.max(1) as u64;
-    transport
+    transport.tracer = settings.qlog_dir.as_deref().map(qlog::tracer).transpose()?;
+    Ok(transport)
 }
 
 /// Random bytes from the system.

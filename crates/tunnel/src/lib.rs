@@ -38,6 +38,7 @@ mod launch;
 mod listener;
 mod mailbox;
 mod poller;
+mod qlog;
 mod refusal;
 mod server_duty;
 mod spin;

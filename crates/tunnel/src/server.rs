@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{Engine, EngineConfig, ServerRole};
+use quictun_engine::{Engine, EngineConfig, ServerRole, Transport};
 use tracing::{info, warn};
 
 use crate::access::Policy;
@@ -56,6 +56,7 @@ pub fn run(settings: ServerSettings) -> Result<()> {
         always_retry: false,
         open_timeout: OPEN_TIMEOUT,
     };
+    let transport = launch::transport(&settings.transport, workers)?;
     let (request_sender, requests) = control::requests();
     let Post { mailboxes, inboxes } = launch::post(workers)?;
     let reset_key = reset_key(&identity);
@@ -63,12 +64,12 @@ pub fn run(settings: ServerSettings) -> Result<()> {
     for (index, (socket, inbox)) in sockets.into_iter().zip(inboxes).enumerate() {
         let plan = Plan {
             index,
-            workers,
             socket,
             inbox,
             siblings: mailboxes.clone(),
             role: role.clone(),
             reset_key,
+            transport: transport.clone(),
             settings: settings.clone(),
             policy: policy.clone(),
             requests: request_sender.clone(),
@@ -96,7 +97,7 @@ pub fn run(settings: ServerSettings) -> Result<()> {
 /// What one worker is built from, on its own thread.
 struct Plan {
     index: usize,
-    workers: usize,
+    transport: Transport,
     socket: UdpSocket,
     inbox: Inbox,
     siblings: Vec<Mailbox>,
@@ -111,7 +112,7 @@ impl Plan {
     fn build(self) -> Result<Parts<ServerDuty>> {
         let config = EngineConfig {
             role: self.role,
-            transport: launch::transport(&self.settings.transport, self.workers),
+            transport: self.transport,
             worker: u8::try_from(self.index).context("too many workers: at most 256")?,
             seed: launch::random()?,
             reset_key: self.reset_key,

@@ -242,6 +242,8 @@ pub struct TransportSettings {
     pub drain: Duration,
     /// File to which TLS secrets are appended for Wireshark. Unsafe; said at start.
     pub key_log: Option<PathBuf>,
+    /// Directory for a qlog file of every connection.
+    pub qlog_dir: Option<PathBuf>,
 }
 
 /// Congestion controllers behind the seam.
@@ -311,6 +313,7 @@ impl Default for TransportSettings {
             gso: true,
             drain: Duration::from_secs(10),
             key_log: None,
+            qlog_dir: None,
         }
     }
 }

@@ -101,6 +101,7 @@ struct TransportTable {
     gso: Option<Text>,
     drain: Option<Text>,
     key_log: Option<Text>,
+    qlog_dir: Option<Text>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]

@@ -129,6 +129,7 @@ const FLAGS: &[(&str, &str, (&str, &str))] = &[
     ("gso", "off", ("gso", "false")),
     ("drain", "0s", ("drain", "0ns")),
     ("key-log", "keys", ("key_log", "Some(\"keys\")")),
+    ("qlog-dir", "records", ("qlog_dir", "Some(\"records\")")),
     ("compat-json", "true", ("compat_json", "true")),
 ];
 

@@ -226,6 +226,7 @@ fn transport_lines(lines: &mut Lines, transport: &TransportSettings) {
         gso,
         drain,
         key_log,
+        qlog_dir,
     } = transport;
     lines.extend([
         ("workers", workers.to_string()),
@@ -241,6 +242,7 @@ fn transport_lines(lines: &mut Lines, transport: &TransportSettings) {
         ("gso", gso.to_string()),
         ("drain", format!("{drain:?}")),
         ("key_log", format!("{key_log:?}")),
+        ("qlog_dir", format!("{qlog_dir:?}")),
     ]);
 }
 

@@ -16,6 +16,7 @@ mod native;
 mod outage;
 mod perf;
 mod published;
+mod records;
 mod rest;
 mod scale;
 mod service;

@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use quictun_engine::report::{ConnectionReport, FlowReport, Limit, Protocol};
+use quictun_engine::report::{ConnectionReport, FlowReport, Protocol};
 use quictun_wire::spice::Spice;
 use serde::Serialize;
 
@@ -231,7 +231,7 @@ fn connection<'a>(
         min_rtt_seconds: view.min_rtt.map(|rtt| rtt.as_secs_f64()),
         loss_floor: view.loss_floor,
         loss_trust: view.trust,
-        limited_by: limit_name(report.limit),
+        limited_by: report.limit.name(),
         congestion_window_bytes: report.congestion_window,
         in_flight_bytes: report.in_flight,
         pacing_bytes_per_second: report.pacing_bytes_per_s,
@@ -249,16 +249,6 @@ fn connection<'a>(
         batches_sent: report.batches_sent,
         datagrams_per_batch: crate::metrics::ratio(report.datagrams_sent, report.batches_sent),
         migrations: report.migrations,
-    }
-}
-
-/// What limits a sender, in a word.
-pub(crate) fn limit_name(limit: Limit) -> &'static str {
-    match limit {
-        Limit::Application => "application",
-        Limit::ReceiveWindow => "receive window",
-        Limit::Congestion => "congestion",
-        Limit::Cpu => "cpu",
     }
 }
 
