@@ -3,11 +3,10 @@
 //! At some hundred Mbit/s packets come one by one, ten or twenty microseconds apart, and a worker that is woken for
 //! each spends several times as long on waking up as on the packet. So it stays asleep for a while, as a network card
 //! moderates its interrupts. It does not where little comes, for the first byte should not wait, nor where so much
-//! comes that it arrives in large pieces anyway.
+//! comes that the kernel has merged it into large pieces anyway.
 //!
 //! Tell it of every turn ([`Gather::note`]), and ask before the next ([`Gather::pause`]).
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// How long to stay asleep: ten packets at 600 Mbit/s, and little beside any round trip that is not local.
@@ -16,20 +15,26 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// Over so much time the rate is measured.
 const WINDOW: Duration = Duration::from_millis(1);
 
-/// Bytes per second: two packets in a pause, and as many as one read takes.
-const RATES: Range<f64> = 16e6..300e6;
+/// Bytes per second from which on packets are let gather: two packets in a pause.
+const RATE_LEAST: f64 = 16e6;
+
+/// Bytes per second up to which they come one by one though the kernel merges them.
+const RATE_MERGED: f64 = 300e6;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Gather {
+pub struct Gather {
+    rate_most: f64,
     since: Instant,
     bytes: f64,
     gathering: bool,
 }
 
 impl Gather {
-    pub(crate) fn new(now: Instant) -> Self {
+    /// `merges`: the kernel merges datagrams that come close together.
+    pub fn new(now: Instant, merges: bool) -> Self {
         Self {
+            rate_most: if merges { RATE_MERGED } else { f64::INFINITY },
             since: now,
             bytes: 0.0,
             gathering: false,
@@ -38,18 +43,19 @@ impl Gather {
 
     /// A turn of the loop moved so many bytes.
     #[expect(clippy::cast_precision_loss, reason = "bytes of one turn")]
-    pub(crate) fn note(&mut self, now: Instant, bytes: usize) {
+    pub fn note(&mut self, now: Instant, bytes: usize) {
         self.bytes += bytes as f64;
         let elapsed = now.saturating_duration_since(self.since);
         if elapsed >= WINDOW {
-            self.gathering = RATES.contains(&(self.bytes / elapsed.as_secs_f64()));
+            let rate = self.bytes / elapsed.as_secs_f64();
+            self.gathering = (RATE_LEAST..self.rate_most).contains(&rate);
             self.since = now;
             self.bytes = 0.0;
         }
     }
 
     /// How long to stay asleep, whatever comes; zero: not at all.
-    pub(crate) fn pause(&self) -> Duration {
+    pub fn pause(&self) -> Duration {
         if self.gathering {
             PAUSE
         } else {
@@ -63,9 +69,9 @@ mod tests {
     use super::*;
 
     /// Turns of `bytes` each, so far apart, for ten windows; the pause at the end.
-    fn after(bytes: usize, apart: Duration) -> Duration {
+    fn after(bytes: usize, apart: Duration, merges: bool) -> Duration {
         let mut now = Instant::now();
-        let mut gather = Gather::new(now);
+        let mut gather = Gather::new(now, merges);
         let end = now + 10 * WINDOW;
         while now < end {
             now += apart;
@@ -76,20 +82,26 @@ mod tests {
 
     #[test]
     fn a_stream_of_single_packets_is_gathered_and_goes_on_being() {
-        assert_eq!(after(1500, Duration::from_micros(20)), PAUSE);
-        assert_eq!(after(15_000, PAUSE), PAUSE);
+        for merges in [true, false] {
+            assert_eq!(after(1500, Duration::from_micros(20), merges), PAUSE);
+            assert_eq!(after(15_000, PAUSE, merges), PAUSE);
+        }
     }
 
     #[test]
     fn a_byte_there_and_back_and_a_flood_are_not() {
-        assert_eq!(after(60, Duration::from_micros(25)), Duration::ZERO);
-        assert_eq!(after(64_000, Duration::from_micros(100)), Duration::ZERO);
+        let slow = Duration::from_micros(25);
+        assert_eq!(after(60, slow, true), Duration::ZERO);
+        assert_eq!(after(60, slow, false), Duration::ZERO);
+        let flood = Duration::from_micros(100);
+        assert_eq!(after(64_000, flood, true), Duration::ZERO);
+        assert_eq!(after(64_000, flood, false), PAUSE, "in single packets");
     }
 
     #[test]
     fn what_comes_after_a_silence_is_looked_at_at_once() {
         let mut now = Instant::now();
-        let mut gather = Gather::new(now);
+        let mut gather = Gather::new(now, true);
         for _ in 0..100 {
             now += Duration::from_micros(20);
             gather.note(now, 1500);

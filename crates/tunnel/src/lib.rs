@@ -12,6 +12,7 @@
 
 pub mod access;
 pub mod client;
+pub mod gather;
 pub mod identity;
 pub mod log;
 pub mod metrics;
@@ -22,6 +23,7 @@ pub mod rest;
 pub mod server;
 pub mod settings;
 pub mod snapshot;
+pub mod spin;
 pub mod systemd;
 pub mod tls;
 pub mod token_source;
@@ -33,7 +35,6 @@ mod congestion_log;
 mod control;
 mod dial;
 mod flow_log;
-mod gather;
 mod launch;
 mod listener;
 mod mailbox;
@@ -41,7 +42,6 @@ mod poller;
 mod qlog;
 mod refusal;
 mod server_duty;
-mod spin;
 mod worker;
 
 /// An error and its causes in one line.

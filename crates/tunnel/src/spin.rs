@@ -28,14 +28,14 @@ const BULK: usize = 16 * 1024;
 
 /// See the module documentation.
 #[derive(Debug, Default)]
-pub(crate) struct Spin {
+pub struct Spin {
     /// Short waits, less what long ones have taken back.
     short: u32,
 }
 
 impl Spin {
     /// How long to poll before the next sleep.
-    pub(crate) fn budget(&self) -> Duration {
+    pub fn budget(&self) -> Duration {
         if self.short >= ENOUGH {
             BUDGET
         } else {
@@ -44,7 +44,7 @@ impl Spin {
     }
 
     /// The last wait, polling included, took this long.
-    pub(crate) fn note_wait(&mut self, waited: Duration) {
+    pub fn note_wait(&mut self, waited: Duration) {
         self.short = if waited <= SHORT {
             (self.short + 1).min(MOST)
         } else {
@@ -53,7 +53,7 @@ impl Spin {
     }
 
     /// A turn of the loop moved this many bytes.
-    pub(crate) fn note_bulk(&mut self, bytes: usize) {
+    pub fn note_bulk(&mut self, bytes: usize) {
         if bytes >= BULK {
             self.short = 0;
         }

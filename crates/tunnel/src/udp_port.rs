@@ -150,6 +150,11 @@ impl UdpPort {
         self.segmentation
     }
 
+    /// Whether the kernel merges datagrams that come close together.
+    pub fn merges(&self) -> bool {
+        self.report.gro
+    }
+
     /// Sends one batch.
     pub fn send(&mut self, datagrams: &Datagrams, bytes: &[u8]) -> Sent {
         match self.try_send(datagrams, datagrams.segment_size, bytes) {

@@ -82,13 +82,14 @@ pub(crate) fn run<D: Duty>(parts: Parts<D>) -> io::Result<()> {
     let poller = Poller::new()?;
     poller.add_input(&parts.udp, Key::Udp)?;
     poller.add_input(&parts.inbox, Key::Wake)?;
+    let gather = Gather::new(Instant::now(), parts.udp.merges());
     let mut worker = Worker {
         parts,
         poller,
         blocked: None,
         buffer: Vec::new(),
         spin: Spin::default(),
-        gather: Gather::new(Instant::now()),
+        gather,
         moved: 0,
         draining: false,
         closing: false,

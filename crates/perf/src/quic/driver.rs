@@ -1,8 +1,13 @@
 //! The loop around an engine, in four ways of waiting.
+//!
+//! The ones that wait for events wait as the tunnel's worker does: they let packets gather where many come one by
+//! one, and look again for a while where an answer is near.
 
 use std::time::{Duration, Instant};
 
 use quictun_engine::{Datagrams, Engine};
+use quictun_tunnel::gather::Gather;
+use quictun_tunnel::spin::Spin;
 use quictun_tunnel::udp_port::{Sent, UdpPort};
 use rustix::event::PollFlags;
 
@@ -29,6 +34,10 @@ pub(super) struct Driver<'s, 'a> {
     buffer: Vec<u8>,
     /// There is something to do without waiting.
     more: bool,
+    gather: Gather,
+    spin: Spin,
+    /// Bytes of datagrams in this turn.
+    moved: usize,
 }
 
 impl<'s, 'a> Driver<'s, 'a> {
@@ -38,6 +47,7 @@ impl<'s, 'a> Driver<'s, 'a> {
         event_loop: Loop,
         stop: &'s Stop,
     ) -> Self {
+        let gather = Gather::new(Instant::now(), port.merges());
         let mut driver = Self {
             engine,
             port,
@@ -46,6 +56,9 @@ impl<'s, 'a> Driver<'s, 'a> {
             blocked: None,
             buffer: Vec::new(),
             more: true,
+            gather,
+            spin: Spin::default(),
+            moved: 0,
         };
         driver.limit_segments();
         driver
@@ -76,6 +89,10 @@ impl<'s, 'a> Driver<'s, 'a> {
         if self.stop.is_raised() {
             return Ok(false);
         }
+        let before = Instant::now();
+        let moved = std::mem::take(&mut self.moved);
+        self.gather.note(before, moved);
+        self.spin.note_bulk(moved);
         if !std::mem::take(&mut self.more) {
             let deadline = [self.engine.next_timeout(), until]
                 .into_iter()
@@ -86,6 +103,7 @@ impl<'s, 'a> Driver<'s, 'a> {
             }
         }
         let now = Instant::now();
+        self.spin.note_wait(now.saturating_duration_since(before));
         self.receive(now);
         if self.engine.next_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
@@ -103,11 +121,7 @@ impl<'s, 'a> Driver<'s, 'a> {
 
     fn wait(&self, deadline: Option<Instant>) -> std::io::Result<Woken> {
         match self.event_loop {
-            Loop::Event | Loop::EventGso => {
-                let mut flags = PollFlags::IN;
-                flags.set(PollFlags::OUT, self.blocked.is_some());
-                self.stop.wait_for(&self.port, flags, deadline)
-            }
+            Loop::Event | Loop::EventGso => self.wait_for_event(deadline),
             Loop::Poll100us => self.stop.wait(Some(Instant::now() + PAUSE)),
             Loop::SleepTimeout if deadline.is_some() => self.stop.wait(deadline),
             // Before the first connection there is no deadline to sleep for.
@@ -115,10 +129,31 @@ impl<'s, 'a> Driver<'s, 'a> {
         }
     }
 
+    fn wait_for_event(&self, deadline: Option<Instant>) -> std::io::Result<Woken> {
+        let start = Instant::now();
+        let at_most = |time| deadline.map_or(start + time, |until| until.min(start + time));
+        let pause = self.gather.pause();
+        if !pause.is_zero() {
+            return self.stop.wait(Some(at_most(pause)));
+        }
+        let mut flags = PollFlags::IN;
+        flags.set(PollFlags::OUT, self.blocked.is_some());
+        let until = at_most(self.spin.budget());
+        while Instant::now() < until {
+            match self.stop.wait_for(&self.port, flags, Some(start))? {
+                Woken::Due => std::thread::yield_now(),
+                woken => return Ok(woken),
+            }
+        }
+        self.stop.wait_for(&self.port, flags, deadline)
+    }
+
     fn receive(&mut self, now: Instant) {
         let engine = &mut self.engine;
+        let moved = &mut self.moved;
         for _ in 0..RECEIVE_ROUNDS {
             let received = self.port.receive(&mut |datagram| {
+                *moved += datagram.data.len();
                 engine.handle_datagram(
                     now,
                     datagram.remote,
@@ -155,6 +190,7 @@ impl<'s, 'a> Driver<'s, 'a> {
     }
 
     fn send(&mut self, datagrams: &Datagrams) -> bool {
+        self.moved += datagrams.size;
         match self.port.send(datagrams, &self.buffer[..datagrams.size]) {
             Sent::Done => true,
             Sent::Unsegmented => {
