@@ -55,9 +55,11 @@ impl Asking<'_> {
         let mut open = if each { None } else { Some(connect()?) };
         let mut pace = Pace::new(self.plan, index, Instant::now());
         let (mut first_us, mut path) = (None, None);
+        let mut under_way = false;
         while left != Some(0) {
             let due = pace.wait(self.stop).map_err(PerfError::io("waiting"))?;
             let Some(from) = due else { break };
+            under_way = true;
             if each {
                 // The connection before this one ends here.
                 open = None;
@@ -82,6 +84,7 @@ impl Asking<'_> {
             if !meter.add(now, 1) {
                 break;
             }
+            under_way = false;
             if meter.counts() {
                 times.record(now.saturating_duration_since(from));
             }
@@ -93,7 +96,9 @@ impl Asking<'_> {
                 channel.finish().map_err(failed)?;
             }
         }
+        let unanswered = meter.left_over(&pace, under_way);
         let mut measured = meter.finish();
+        measured.unanswered = unanswered;
         (measured.times, measured.first_us, measured.path) = (times, first_us, path);
         Ok(measured)
     }

@@ -36,6 +36,7 @@ mod udp;
 
 pub use error::PerfError;
 pub use latency::Latency;
+pub use pace::Unanswered;
 pub use plan::{Amount, Loop, Mode, Plan, PlanError, Transport};
 pub use report::Report;
 pub use stop::Stop;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::PerfError;
 use crate::latency::Histogram;
+use crate::pace::{Pace, Unanswered};
 use crate::plan::{DURATION_MAX, Plan};
 use crate::report::Path;
 
@@ -62,6 +63,8 @@ pub(crate) struct Measured {
     pub(crate) datagrams: u64,
     #[serde(skip)]
     pub(crate) times: Histogram,
+    /// Of an open loop whose time was over.
+    pub(crate) unanswered: Option<Unanswered>,
     /// From the start to the first of whatever the mode waits for.
     pub(crate) first_us: Option<u64>,
 }
@@ -167,6 +170,13 @@ impl<'a> Meter<'a> {
         end.is_some_and(|end| now + length / CLOCKS_AGREE >= end)
     }
 
+    /// What of an open loop's transactions was due while this counted, and is not done though the time is over.
+    pub(crate) fn left_over(&self, pace: &Pace, under_way: bool) -> Option<Unanswered> {
+        let (start, end) = (*self.clock.start.get()?, self.clock.end()?);
+        self.over
+            .then(|| pace.left_over(under_way, start + self.clock.lead, end))?
+    }
+
     /// What was counted.
     pub(crate) fn finish(&mut self) -> Measured {
         let cpu = self.cpu.1.unwrap_or_else(thread_cpu);
@@ -212,6 +222,10 @@ impl Measured {
         self.cut |= other.cut;
         self.datagrams += other.datagrams;
         self.times.merge(&other.times);
+        self.unanswered = match (self.unanswered, other.unanswered) {
+            (Some(one), Some(more)) => Some(one.and(more)),
+            (one, more) => one.or(more),
+        };
         self.first_us = match (self.first_us, other.first_us) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

@@ -2,11 +2,13 @@
 //!
 //! Closed loop: when the one before it has ended. Open loop: at moments that were fixed before the first; one that is
 //! late is late since its moment, not since it could begin, so that a slow answer is told by all that had to wait for
-//! it (no coordinated omission).
+//! it (no coordinated omission). What is still waiting when the time is over is counted too ([`Pace::left_over`]).
 
 use std::io;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
 use crate::stop::{Stop, Woken};
@@ -18,6 +20,26 @@ pub(crate) struct Pace {
     /// Between two of this flow; `None`: closed loop.
     step: Option<Duration>,
     next: u32,
+}
+
+/// Transactions of an open loop that should have begun and were not done when the time was over. No latency of theirs
+/// is known but that it is longer than they have waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unanswered {
+    /// How many.
+    pub count: u64,
+    /// How long the first of them had waited by then.
+    pub longest_us: u64,
+}
+
+impl Unanswered {
+    /// With those of another flow.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            longest_us: self.longest_us.max(other.longest_us),
+        }
+    }
 }
 
 impl Pace {
@@ -51,6 +73,35 @@ impl Pace {
     /// The next one has begun.
     pub(crate) fn advance(&mut self) {
         self.next = self.next.saturating_add(1);
+    }
+
+    /// What should have begun between two moments and is not done. `under_way`: the last that began is not.
+    ///
+    /// `None` in a closed loop, where nothing waits but for that one.
+    pub(crate) fn left_over(
+        &self,
+        under_way: bool,
+        from: Instant,
+        until: Instant,
+    ) -> Option<Unanswered> {
+        let step = self.step?.as_nanos().max(1);
+        // The first whose moment is not before this one.
+        let first_at = |moment: Instant| {
+            let elapsed = moment.saturating_duration_since(self.start).as_nanos();
+            u32::try_from(elapsed.div_ceil(step)).unwrap_or(u32::MAX)
+        };
+        let undone = self.next.saturating_sub(u32::from(under_way));
+        let first = undone.max(first_at(from));
+        let count = first_at(until).saturating_sub(first);
+        if count == 0 {
+            return Some(Unanswered::default());
+        }
+        let due = self.start + self.step?.saturating_mul(first);
+        let longest = until.saturating_duration_since(due).as_micros();
+        Some(Unanswered {
+            count: count.into(),
+            longest_us: u64::try_from(longest).unwrap_or(u64::MAX),
+        })
     }
 
     /// Waits for the next one's moment and gives it; `None`: everything is to end.
@@ -89,6 +140,51 @@ mod tests {
             assert_eq!(pace.due(), Some(start + expected));
             pace.advance();
         }
+    }
+
+    #[test]
+    fn what_nobody_answered_until_the_end_is_counted() {
+        let plan = Plan {
+            rate: Some(1000),
+            flows: 2,
+            ..Plan::new(Transport::Tcp, Mode::Rr)
+        };
+        let start = Instant::now();
+        let at = |millis: u64| start + Duration::from_millis(millis);
+        let left_over = |index, begun: u32, under_way, from, until| {
+            let mut pace = Pace::new(&plan, index, start);
+            for _ in 0..begun {
+                pace.advance();
+            }
+            let left = pace.left_over(under_way, at(from), at(until));
+            left.map(|left| (left.count, left.longest_us))
+        };
+        // Due at 0, 2, 4 ms; the other flow's at 1, 3, 5.
+        assert_eq!(left_over(0, 3, false, 0, 6), Some((0, 0)));
+        assert_eq!(left_over(0, 3, true, 0, 6), Some((1, 2000)));
+        assert_eq!(left_over(0, 3, true, 0, 20), Some((8, 16_000)));
+        assert_eq!(left_over(1, 3, true, 0, 20), Some((8, 15_000)));
+        assert_eq!(left_over(0, 1, true, 10, 20), Some((5, 10_000)), "warm-up");
+        let closed = Plan { rate: None, ..plan };
+        let pace = Pace::new(&closed, 0, start);
+        assert_eq!(pace.left_over(true, start, at(20)), None);
+        let (one, other) = (
+            Unanswered {
+                count: 1,
+                longest_us: 5,
+            },
+            Unanswered {
+                count: 2,
+                longest_us: 3,
+            },
+        );
+        assert_eq!(
+            one.and(other),
+            Unanswered {
+                count: 3,
+                longest_us: 5
+            }
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::latency::Latency;
 use crate::meter::{INTERVAL, Measured};
+use crate::pace::Unanswered;
 use crate::plan::{Mode, Plan, Transport};
 
 /// Rises when a key changes its meaning.
@@ -40,6 +41,9 @@ pub struct Report {
     pub total_us: Option<u64>,
     /// Of transactions.
     pub latency_us: Option<Latency>,
+    /// Transactions that an open loop should have begun, and that were not done when its time was over: the latencies
+    /// above lack them.
+    pub unanswered: Option<Unanswered>,
     /// While it counted.
     pub cpu: CpuReport,
     /// As the stream's sender, or the client, sees it.
@@ -160,6 +164,7 @@ pub(crate) fn report(
         first_us,
         total_us: (!timed).then_some(total_us),
         latency_us: sender.times.summary(),
+        unanswered: sender.unanswered,
         cpu,
         path: path(plan, sender.path, sender.datagrams, receiver.datagrams),
     }

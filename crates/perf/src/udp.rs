@@ -383,10 +383,12 @@ impl<'a> Wire<'a> {
         let mut pace = Pace::new(end.plan, 0, Instant::now());
         let mut left = end.plan.share(0);
         let (mut number, mut sent, mut first_us) = (0, 0, None);
+        let mut under_way = false;
         let mut request = Vec::new();
         'transactions: while left != Some(0) {
             let due = pace.wait(end.stop).map_err(PerfError::io("waiting"))?;
             let Some(from) = due else { break };
+            under_way = true;
             request.clear();
             self.write(number, length, &mut request);
             let now = 'answer: loop {
@@ -412,12 +414,15 @@ impl<'a> Wire<'a> {
             if !meter.add(now, 1) {
                 break;
             }
+            under_way = false;
             if meter.counts() {
                 times.record(now.saturating_duration_since(from));
             }
             left = left.map(|left| left - 1);
         }
+        let unanswered = meter.left_over(&pace, under_way);
         let mut measured = meter.finish();
+        measured.unanswered = unanswered;
         let mut path = end.path(server, sent, sent);
         path.lost_packets = sent - number.min(sent);
         (measured.path, measured.times, measured.first_us) = (Some(path), times, first_us);

@@ -44,6 +44,15 @@ pub(super) fn report(plan: &Plan, report: &Report) -> String {
             ),
         );
     }
+    if let Some(left) = report.unanswered.filter(|left| left.count > 0) {
+        line(
+            "unanswered",
+            format!(
+                "{} that were due, the first for {} us: no latency above is theirs",
+                left.count, left.longest_us
+            ),
+        );
+    }
     if let Some(first) = report.first_us {
         line("first", format!("after {first} us, connecting included"));
     }

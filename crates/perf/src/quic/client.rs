@@ -15,7 +15,7 @@ use super::{MemorySocket, PATIENCE, path, port, random, transport};
 use crate::error::PerfError;
 use crate::latency::Histogram;
 use crate::meter::{Clock, Measured};
-use crate::pace::Pace;
+use crate::pace::{Pace, Unanswered};
 use crate::plan::{Mode, Plan};
 use crate::stop::Stop;
 
@@ -240,7 +240,18 @@ impl Asker<'_> {
                 break;
             }
         }
-        self.close(times)
+        let unanswered = self.left_over(&slots);
+        let mut measured = self.close(times)?;
+        measured.unanswered = unanswered;
+        Ok(measured)
+    }
+
+    /// What was due and is not done though the time is over.
+    fn left_over(&self, slots: &[Slot]) -> Option<Unanswered> {
+        let meter = self.ends.meter.borrow();
+        let left = slots.iter();
+        left.filter_map(|slot| meter.left_over(&slot.pace, slot.from.is_some()))
+            .reduce(Unanswered::and)
     }
 
     /// Counts what was answered; `false`: the time is over.
@@ -250,10 +261,10 @@ impl Asker<'_> {
             let Some(slot) = slots.get_mut(number as usize) else {
                 continue;
             };
-            let from = slot.from.take();
             if !meter.add(at, 1) {
                 return false;
             }
+            let from = slot.from.take();
             if meter.counts()
                 && let Some(from) = from
             {
@@ -293,7 +304,10 @@ impl Asker<'_> {
                 break;
             }
         }
-        self.close(times)
+        let unanswered = self.left_over(&slots);
+        let mut measured = self.close(times)?;
+        measured.unanswered = unanswered;
+        Ok(measured)
     }
 
     fn close(&mut self, times: Histogram) -> Result<Measured, PerfError> {
