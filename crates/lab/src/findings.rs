@@ -2,7 +2,7 @@
 
 use crate::metric::{Better, METRICS, Metric};
 use crate::record::Run;
-use crate::scenario::{Assertion, Published, Scenario, Shape, Shown};
+use crate::scenario::{Assertion, Published, Room, Scenario, Shape, Shown};
 use crate::stats::{Interval, Paired, Verdict, compare, interval, median, outliers};
 
 mod json;
@@ -81,6 +81,8 @@ pub struct Asserted {
     pub found: Option<f64>,
     /// Whether it holds.
     pub holds: bool,
+    /// The limit was less than the scenario says, and why: see [`Room`](crate::Room).
+    pub allowed: bool,
 }
 
 impl<'a> Findings<'a> {
@@ -351,6 +353,7 @@ fn asserted(run: &Run, scenario: &Scenario, assertion: &Assertion) -> Vec<Assert
         cases,
         at_least,
         at_most,
+        allow: _,
     } = assertion;
     let cases = measured_cases(run, scenario).filter(|case| cases.iter().any(|one| one == case));
     let one = |case: &str| {
@@ -365,10 +368,21 @@ fn asserted(run: &Run, scenario: &Scenario, assertion: &Assertion) -> Vec<Assert
                 (paired.map(|paired| paired.ratio), format!("{arm} / {over}"))
             }
         };
-        let limits = [(">=", at_least), ("<=", at_most)]
-            .into_iter()
-            .filter_map(|(sign, limit)| Some(format!("{sign} {}", shown((*limit)?))));
-        let limits: Vec<String> = limits.collect();
+        let room = scenario.room(assertion, case);
+        let least = at_least.map(|least| least * room.map_or(1.0, Room::ratio));
+        let mut limits: Vec<String> = Vec::new();
+        limits.extend(at_least.zip(least).map(|(whole, least)| {
+            room.map_or_else(
+                || format!(">= {}", shown(least)),
+                |Room { quic, tcp }| {
+                    format!(
+                        ">= {least:.3} ({} less headers: {quic} of a packet's bytes are payload, TCP's are {tcp})",
+                        shown(whole)
+                    )
+                },
+            )
+        }));
+        limits.extend(at_most.map(|most| format!("<= {}", shown(most))));
         let what = format!(
             "{subject}, {} at {}: {}",
             metric.label,
@@ -376,12 +390,13 @@ fn asserted(run: &Run, scenario: &Scenario, assertion: &Assertion) -> Vec<Assert
             limits.join(" and ")
         );
         let within = |found: f64| {
-            at_least.is_none_or(|least| found >= least) && at_most.is_none_or(|most| found <= most)
+            least.is_none_or(|least| found >= least) && at_most.is_none_or(|most| found <= most)
         };
         Some(Asserted {
             what,
             found,
             holds: found.is_some_and(within),
+            allowed: room.is_some(),
         })
     };
     cases.filter_map(one).collect()
@@ -439,6 +454,25 @@ mod tests {
             assert_eq!(findings.verdicts(), [word]);
             assert_eq!(findings.all_hold(), holds, "{factor}");
             assert_eq!(findings.asserted.len(), 2, "one for each case");
+        }
+    }
+
+    #[test]
+    fn an_allowance_for_headers_is_no_more_than_they_are_and_is_told() {
+        let text = TEXT.replace("at_least = 0.97", "at_least = 1.0\nallow = \"headers\"");
+        let scenario = Scenario::parse(&text).expect("a scenario");
+        for (factor, holds) in [(0.984, true), (0.983, false)] {
+            let run = run(factor);
+            let findings = Findings::new(&run, &scenario);
+            assert_eq!(findings.all_hold(), holds, "{factor}");
+            assert!(findings.asserted.iter().all(|one| one.allowed));
+            let what = &findings.asserted[0].what;
+            assert!(
+                what.contains(">= 0.983 (1.00 less headers: 1424 of a packet's bytes are payload, TCP's are 1448)"),
+                "{what}"
+            );
+            let report = crate::markdown(&findings);
+            assert!(report.contains("less headers"), "{report}");
         }
     }
 

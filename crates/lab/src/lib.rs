@@ -35,7 +35,8 @@ pub use metric::{Better, METRICS, Metric};
 pub use record::{Asked, Cell, LinkAccount, Process, Profile, Run, RunError, SCHEMA, WayAccount};
 pub use report::{html, markdown, text};
 pub use scenario::{
-    Amount, Arm, ArmKind, Assertion, Background, Case, Emulated, Link, Load, LossUnit, Mode,
-    Offload, Profiled, Published, Refused, Scenario, Setup, Shape, Shown, Why,
+    Allowance, Amount, Arm, ArmKind, Assertion, Background, Case, Emulated, Link, Load,
+    LossUnit, Mode, Offload, Profiled, Published, Refused, Room, Scenario, Setup, Shape, Shown,
+    Why,
 };
 pub use schedule::{Planned, Schedule, Selection, SelectionError};

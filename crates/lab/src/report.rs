@@ -47,6 +47,19 @@ fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
             format!("does not hold: {}; found {found}", one.what),
         ));
     }
+    for one in findings
+        .asserted
+        .iter()
+        .filter(|one| one.allowed && one.holds)
+    {
+        let found = one
+            .found
+            .map_or(String::new(), |found| format!("; found {found:.3}"));
+        lines.push((
+            Tone::Plain,
+            format!("with an allowance: {}{found}", one.what),
+        ));
+    }
     let (valid, invalid) = findings.validity();
     let cells = valid + invalid;
     let tone = if invalid == 0 && cells > 0 {

@@ -3,6 +3,7 @@
 //! [`Scenario::parse`] reads TOML, checks every combination of case and arm, and refuses what makes no sense with its
 //! line. `docs/scenarios.md` shows those that come with the program.
 
+mod headers;
 mod link;
 mod load;
 mod raw;
@@ -12,9 +13,10 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+pub use headers::Room;
 pub use link::{Emulated, Link, LossUnit, Offload};
 pub use load::{Amount, Background, Load, Mode};
-pub use raw::{ArmKind, Published, Shape};
+pub use raw::{Allowance, ArmKind, Published, Shape};
 pub use refused::{Refused, Why};
 
 use crate::metric::Metric;
@@ -155,6 +157,8 @@ pub struct Assertion {
     pub at_least: Option<f64>,
     /// Limits.
     pub at_most: Option<f64>,
+    /// By which `at_least` is less than it says.
+    pub allow: Option<Allowance>,
 }
 
 impl Scenario {
@@ -218,6 +222,23 @@ impl Scenario {
     /// What the cell of a case and an arm needs, both by their position.
     pub fn setup(&self, case: usize, arm: usize, quick: bool) -> &Setup {
         &self.setups[(case * self.arms.len() + arm) * 2 + usize::from(quick)]
+    }
+
+    /// What headers leave of packets, where an assertion allows for them and both arms cross links alike.
+    pub fn room(&self, assertion: &Assertion, case: &str) -> Option<Room> {
+        assertion.allow.zip(assertion.at_least)?;
+        let case = self.cases.iter().position(|known| known.id == case)?;
+        let arm = |id: &str| self.arms.iter().position(|arm| arm.id == id);
+        let (ours, theirs) = (arm(&assertion.arm)?, arm(assertion.over.as_ref()?)?);
+        let is_quic = matches!(self.arms[ours].kind, ArmKind::Tunnel | ArmKind::Quic);
+        let theirs_is_tcp = matches!(self.arms[theirs].kind, ArmKind::Tcp | ArmKind::Iperf3)
+            && !self.arms[theirs].through_tunnel;
+        let [mtu, their_mtu] = [ours, theirs].map(|arm| {
+            let link = self.setup(case, arm, false).link.emulated();
+            link.map(|link| (link.mtu, self.arms[arm].ipv6))
+        });
+        let (mtu, ipv6) = mtu.filter(|mtu| their_mtu == Some(*mtu))?;
+        (is_quic && theirs_is_tcp).then(|| Room::new(mtu, ipv6))
     }
 
     /// How the report calls a case.
@@ -349,14 +370,21 @@ impl Names<'_> {
         if raw.at_least.is_none() && raw.at_most.is_none() {
             return Err(self.refuse(&raw.arm, Why::NoLimit));
         }
-        Ok(Assertion {
+        let (at, allow) = (raw.arm.clone(), raw.allow);
+        let assertion = Assertion {
             arm: self.arm(&raw.arm)?,
             over: raw.over.as_ref().map(|word| self.arm(word)).transpose()?,
             metric: self.metric(&raw.metric)?,
             cases: self.cases(raw.cases)?,
             at_least: raw.at_least,
             at_most: raw.at_most,
-        })
+            allow,
+        };
+        let mut cases = assertion.cases.iter();
+        if allow.is_some() && !cases.all(|case| self.scenario.room(&assertion, case).is_some()) {
+            return Err(self.refuse(&at, Why::Allowance));
+        }
+        Ok(assertion)
     }
 
     #[expect(clippy::type_complexity, reason = "an entry of the map")]

@@ -131,7 +131,7 @@ A scenario is a TOML file. Unknown keys and values that make no sense are refuse
 | `[design]`, `[quick]` | `reps`; with `--quick` also `duration`, `bytes`, `count`, `warm_up` |
 | `[[table]]` | `title`, `shape`: metrics (a row for each case, a column for each metric), arms (a column for each arm), runs (a row for each run); `row`, `arms`, `cases`, `columns` |
 | `[[compare]]` | arms `a` and `b`, and a `metric`: a verdict for each case |
-| `[[assert]]` | `arm`, `over` (another arm: the ratio counts), `metric`, `cases`, `at_least`, `at_most`: what does not hold makes the exit code 1 |
+| `[[assert]]` | `arm`, `over` (another arm: the ratio counts), `metric`, `cases`, `at_least`, `at_most`, `allow` (headers: `at_least` is less by what QUIC's headers take more than TCP's of a packet, which the report tells): what does not hold makes the exit code 1 |
 | `[profile]` | `cases`, `arms`, and `functions` whose share is of interest: after all others one run of each is looked into |
 | `[[published]]` | `case`, `arm`, `values`: figures to be shown beside ours |
 ";

@@ -50,6 +50,7 @@ struct AssertionJson<'a> {
     what: &'a str,
     found: Option<f64>,
     holds: bool,
+    allowed: bool,
 }
 
 #[derive(Serialize)]
@@ -90,6 +91,7 @@ impl Findings<'_> {
             what: &one.what,
             found: one.found,
             holds: one.holds,
+            allowed: one.allowed,
         });
         let summary = Summary {
             schema: SCHEMA,

@@ -233,6 +233,15 @@ pub(super) struct RawAssert {
     pub(super) cases: Option<Vec<Word>>,
     pub(super) at_least: Option<f64>,
     pub(super) at_most: Option<f64>,
+    pub(super) allow: Option<Allowance>,
+}
+
+/// What an assertion lets pass, because nobody can do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Allowance {
+    /// What longer headers take of a link that is full.
+    Headers,
 }
 
 #[derive(Debug, Deserialize)]

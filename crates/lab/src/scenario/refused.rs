@@ -62,6 +62,12 @@ pub enum Why {
     /// An assertion that nothing can break.
     #[error("nothing could break this assertion: give it at_least or at_most")]
     NoLimit,
+    /// An allowance where there is nothing to allow for.
+    #[error(
+        "allow = \"headers\" goes with at_least, an arm of kind tunnel or quic over one of kind tcp or iperf3, both on \
+         an emulated link: take it out"
+    )]
+    Allowance,
     /// The loopback device has no link.
     #[error(
         "medium = \"loopback\" has no rate, delay, loss or queue: take them out, or the medium"

@@ -205,6 +205,11 @@ fn nonsense_is_refused_with_its_line_and_the_remedy() {
         ),
         (
             "kind = \"tcp\"",
+            "kind = \"tcp\"\n[[assert]]\narm = \"a\"\nmetric = \"first_ms\"\nat_least = 1\nallow = \"headers\"",
+            "line 10: allow = \"headers\" goes with at_least, an arm of kind tunnel or quic over one",
+        ),
+        (
+            "kind = \"tcp\"",
             "kind = \"tcp\"\n[[compare]]\na = \"a\"\nb = \"c\"\nmetric = \"first_ms\"",
             "line 11: there is no arm \"c\"; there are a",
         ),
