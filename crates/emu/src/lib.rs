@@ -47,4 +47,6 @@ pub use kernel::{KernelAudit, KernelError, KernelLink};
 pub use lateness::Lateness;
 pub use running::Running;
 pub use stop::Stop;
-pub use world::{FarSide, Offload, ROUTER_FAR, ROUTER_NEAR, World, WorldError, WorldPlan};
+pub use world::{
+    Between, DEVICE, FarSide, Offload, ROUTER_FAR, ROUTER_NEAR, World, WorldError, WorldPlan,
+};

@@ -29,7 +29,7 @@ pub const ROUTER_NEAR: &str = "near";
 pub const ROUTER_FAR: &str = "far";
 
 /// The device at the link in a namespace of its own.
-const DEVICE: &str = "link0";
+pub const DEVICE: &str = "link0";
 
 /// How a world should be.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,20 @@ pub struct WorldPlan {
     pub mtu: u32,
     /// How large a piece of a stream the kernel may move as one; beyond 65536 it is BIG TCP. `None`: as it is.
     pub segment_limit: Option<u32>,
+    /// What is between the two sides.
+    pub between: Between,
+}
+
+/// What is between the two sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Between {
+    /// The router's two devices, with nothing that joins them: that is an emulator's business.
+    #[default]
+    Emulator,
+    /// One cable from side to side, and no router.
+    Cable,
+    /// The router, whose kernel forwards packets as between any two networks.
+    Router,
 }
 
 /// What is at the far side.
@@ -73,6 +87,7 @@ impl Default for WorldPlan {
             offload: Offload::default(),
             mtu: 1500,
             segment_limit: None,
+            between: Between::default(),
         }
     }
 }
@@ -104,7 +119,7 @@ pub struct World {
 }
 
 impl World {
-    /// Makes networks and cables. Everything that is sent crosses the router, so nothing passes before an emulator runs there.
+    /// Makes networks and cables. With [`Between::Emulator`] nothing passes before an emulator runs in the router.
     ///
     /// # Errors
     ///
@@ -120,25 +135,34 @@ impl World {
         let far = far.map_err(step("opening the far network"))?;
         // Before there are devices: they start with what holds then.
         router
-            .within(|| {
-                silence();
-                Ok(())
+            .within(|| match plan.between {
+                Between::Router => forward(),
+                Between::Emulator | Between::Cable => {
+                    silence();
+                    Ok(())
+                }
             })
-            .map_err(step("entering the router's network"))?;
+            .map_err(step("setting up the router's network"))?;
         near.within(quiet)
             .map_err(step("entering the near network"))?;
         if plan.far == FarSide::Own {
             far.within(quiet)
                 .map_err(step("entering the far network"))?;
         }
-        let number = lay_far_cable(plan, &far, &router)?;
+        let other_end = match plan.between {
+            Between::Cable => (&near, DEVICE, NEAR),
+            Between::Emulator | Between::Router => (&router, ROUTER_FAR, ROUTER_AT_FAR),
+        };
+        let number = lay_far_cable(plan, &far, other_end)?;
         let world = Self {
             near,
             router,
             far,
             number,
         };
-        world.lay_near_cable()?;
+        if plan.between != Between::Cable {
+            world.lay_near_cable()?;
+        }
         world.configure(plan)?;
         Ok(world)
     }
@@ -169,50 +193,74 @@ impl World {
     }
 
     fn lay_near_cable(&self) -> Result<(), WorldError> {
-        let router = end(ROUTER_NEAR, self.number, 3);
-        let near = end(DEVICE, self.number, 2);
+        let router = end(ROUTER_NEAR, self.number, ROUTER_AT_NEAR);
+        let near = end(DEVICE, self.number, NEAR);
         self.router
             .within(|| Network::open()?.add_cable(router, near, &self.near))
             .map_err(step("laying the cable to the near network"))
     }
 
     fn configure(&self, plan: &WorldPlan) -> Result<(), WorldError> {
-        let router = || {
-            let mut network = Network::open()?;
-            for device in [ROUTER_NEAR, ROUTER_FAR] {
-                prepare(&mut network, device, plan)?;
-                network.set_up(device)?;
-            }
-            Ok(())
-        };
-        self.router
-            .within(router)
-            .map_err(step("setting up the router"))?;
+        if plan.between != Between::Cable {
+            self.router
+                .within(|| self.configure_router(plan))
+                .map_err(step("setting up the router"))?;
+        }
         let (near, far) = (self.near_addresses(), self.far_addresses());
         let number = self.number;
-        self.near
-            .within(|| {
-                settle(DEVICE, plan, near, far, mac(number, 1))?;
-                default_routes(far)
-            })
-            .map_err(step("setting up the near network"))?;
+        // Whoever forwards gets packets into its own hands.
+        let [of_far, of_near] = match plan.between {
+            Between::Emulator | Between::Cable => [FAR, NEAR],
+            Between::Router => [ROUTER_AT_NEAR, ROUTER_AT_FAR],
+        }
+        .map(|which| mac(number, which));
+        // The near side last: what comes up last sends at once, its other end a little later.
         self.far
             .within(|| match plan.far {
-                FarSide::Here => settle(&host_device(number), plan, far, near, mac(number, 2)),
+                FarSide::Here => settle(&host_device(number), plan, far, near, of_near),
                 FarSide::Own => {
-                    settle(DEVICE, plan, far, near, mac(number, 2))?;
+                    settle(DEVICE, plan, far, near, of_near)?;
                     default_routes(near)
                 }
             })
-            .map_err(step("setting up the far network"))
+            .map_err(step("setting up the far network"))?;
+        self.near
+            .within(|| {
+                settle(DEVICE, plan, near, far, of_far)?;
+                default_routes(far)
+            })
+            .map_err(step("setting up the near network"))
+    }
+
+    fn configure_router(&self, plan: &WorldPlan) -> io::Result<()> {
+        let mut network = Network::open()?;
+        let sides = [
+            (ROUTER_NEAR, self.near_addresses(), NEAR),
+            (ROUTER_FAR, self.far_addresses(), FAR),
+        ];
+        for (device, addresses, which) in sides {
+            prepare(&mut network, device, plan)?;
+            network.set_up(device)?;
+            if plan.between == Between::Router {
+                let mac = mac(self.number, which);
+                for address in addresses {
+                    let mut join = || {
+                        network.add_host_route(device, address)?;
+                        network.add_neighbour(device, address, mac)
+                    };
+                    optional_v6(address, join())?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
-/// Lays the cable from the router to the far side, and finds the number of a world that is not in use there.
+/// Lays the cable from the far side to what is next to it, and finds the number of a world that is not in use there.
 fn lay_far_cable(
     plan: &WorldPlan,
     far: &NetNamespace,
-    router: &NetNamespace,
+    (namespace, device, which): (&NetNamespace, &str, u8),
 ) -> Result<u8, WorldError> {
     let lay = || -> io::Result<Option<u8>> {
         let mut network = Network::open()?;
@@ -228,8 +276,8 @@ fn lay_far_cable(
                 FarSide::Here => host_device(number),
                 FarSide::Own => DEVICE.to_owned(),
             };
-            let (here, there) = (end(&name, number, 1), end(ROUTER_FAR, number, 4));
-            match network.add_cable(here, there, router) {
+            let (here, there) = (end(&name, number, FAR), end(device, number, which));
+            match network.add_cable(here, there, namespace) {
                 // Another world was faster.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => return made.map(|()| Some(number)),
@@ -324,6 +372,15 @@ fn quiet() -> io::Result<()> {
     Ok(())
 }
 
+/// Lets the router's kernel forward what is not for itself.
+fn forward() -> io::Result<()> {
+    set_sysctl("net/ipv4/ip_forward", "1")?;
+    if has_v6() {
+        set_sysctl("net/ipv6/conf/all/forwarding", "1")?;
+    }
+    Ok(())
+}
+
 /// Keeps the router's own kernel from saying anything on the cables.
 fn silence() {
     for which in ["all", "default"] {
@@ -331,6 +388,12 @@ fn silence() {
         if set_sysctl(&format!("net/ipv6/conf/{which}/disable_ipv6"), "1").is_err() {}
     }
 }
+
+/// Ends of cables, by which their hardware addresses differ.
+const FAR: u8 = 1;
+const NEAR: u8 = 2;
+const ROUTER_AT_NEAR: u8 = 3;
+const ROUTER_AT_FAR: u8 = 4;
 
 fn addresses(number: u8, host: u8) -> [IpAddr; 2] {
     [

@@ -7,6 +7,7 @@
 //! | [`BufferPool`] | receive buffers that are not cleared each time |
 //! | [`contain`] | a process, and all that it starts, in namespaces that end with it |
 //! | [`Ethtool`] | what a network device does itself: segmentation, merging, checksums |
+//! | [`FrameCounter`] | how many frames beyond some length arrive at a device |
 //! | [`inherited_fds`] | sockets that a service manager opened for us (socket activation) |
 //! | [`NetNamespace`], [`Network`], [`set_sysctl`] | networks of our own: cables, addresses, routes |
 //! | [`be_prompt`] | a thread that runs soon after it is woken |
@@ -24,6 +25,7 @@ mod buffer_pool;
 mod contain;
 mod drops;
 mod ethtool;
+mod frame_counter;
 mod inherited;
 mod net_namespace;
 mod netlink;
@@ -43,6 +45,7 @@ pub use buffer_pool::BufferPool;
 pub use contain::{ContainError, Contained, Inside, Reaped, Rights, Side, contain};
 pub use drops::socket_drops;
 pub use ethtool::Ethtool;
+pub use frame_counter::FrameCounter;
 pub use inherited::{InheritError, InheritedFd, inherited_fds};
 pub use net_namespace::NetNamespace;
 pub use network::{CableEnd, Family, Network, set_sysctl};

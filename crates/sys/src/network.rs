@@ -228,6 +228,27 @@ impl Network {
         self.netlink.ask(request)
     }
 
+    /// Sends what is for `address` alone out of a device, straight to it.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is no such device; the kernel's refusal, as where the device is down.
+    pub fn add_host_route(&mut self, name: &str, address: IpAddr) -> io::Result<()> {
+        let bytes = octets(address);
+        let mut header = [0; 12];
+        header[0] = family(address);
+        header[1] = u8::try_from(bytes.len() * 8).unwrap_or_default();
+        header[4] = libc::RT_TABLE_MAIN;
+        header[5] = libc::RTPROT_STATIC;
+        header[6] = libc::RT_SCOPE_LINK;
+        header[7] = libc::RTN_UNICAST;
+        let device = self.index(name)?;
+        let request = Request::new(libc::RTM_NEWROUTE, CREATE, &header)
+            .with(libc::RTA_DST, &bytes)
+            .with_u32(libc::RTA_OIF, device);
+        self.netlink.ask(request)
+    }
+
     /// All addresses of this namespace.
     ///
     /// # Errors

@@ -268,7 +268,7 @@ fn length_of<T>(value: &T) -> libc::socklen_t {
     libc::socklen_t::try_from(size_of_val(value)).expect("invariant: structures are small")
 }
 
-fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+pub(crate) fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     // SAFETY: a `sockaddr_ll` is made of integers, for which zeroes are valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = short(libc::AF_PACKET);
@@ -365,7 +365,7 @@ fn since_1970(time: libc::timespec) -> Option<Duration> {
     Duration::from_secs(seconds).checked_add(Duration::from_nanos(nanos.into()))
 }
 
-fn statistics(fd: BorrowedFd<'_>) -> io::Result<libc::tpacket_stats> {
+pub(crate) fn statistics(fd: BorrowedFd<'_>) -> io::Result<libc::tpacket_stats> {
     let mut statistics = libc::tpacket_stats {
         tp_packets: 0,
         tp_drops: 0,

@@ -44,6 +44,7 @@ pub(super) fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
         offload: plan.offload,
         mtu: plan.mtu,
         segment_limit: None,
+        ..WorldPlan::default()
     })?;
     let emulated = plan.backend.start(&world, super::emulation(plan))?;
     introduce(plan, &world, far);

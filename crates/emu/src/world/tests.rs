@@ -1,7 +1,8 @@
 use std::fs;
 use std::io::Write as _;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
+use std::time::Duration;
 
 use super::*;
 
@@ -94,6 +95,69 @@ fn who_cuts_a_stream_into_packets_can_be_chosen() {
             assert_eq!(feature("tx-udp-segmentation"), Some(cut), "{offload:?}");
             assert_eq!(feature("rx-gro"), Some(merge), "{offload:?}");
         }
+    }
+}
+
+/// Sends `bytes` until they arrive, which the first may not while the kernel is still switching the devices on, and
+/// gives whom they came from.
+fn cross(from: &UdpSocket, to: &UdpSocket, address: SocketAddr, bytes: &[u8]) -> SocketAddr {
+    let mut buffer = [0; 16];
+    for _ in 0..200 {
+        from.send_to(bytes, address).expect("a way");
+        if let Ok((length, origin)) = to.recv_from(&mut buffer) {
+            assert_eq!(&buffer[..length], bytes);
+            return origin;
+        }
+    }
+    panic!("nothing arrives at {address}");
+}
+
+#[test]
+fn a_cable_and_a_router_need_no_emulator_and_only_the_router_forwards() {
+    if !permitted(
+        "world::tests::a_cable_and_a_router_need_no_emulator_and_only_the_router_forwards",
+    ) {
+        return;
+    }
+    for (between, forwards) in [(Between::Cable, false), (Between::Router, true)] {
+        let plan = WorldPlan {
+            between,
+            ..WorldPlan::default()
+        };
+        let world = World::build(&plan).expect("a world");
+        for (from, to) in world
+            .near_addresses()
+            .into_iter()
+            .zip(world.far_addresses())
+        {
+            let bind = |network: &NetNamespace, address: IpAddr| {
+                network.within(|| {
+                    let socket = UdpSocket::bind((address, 0))?;
+                    socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+                    Ok(socket)
+                })
+            };
+            let near = bind(world.near(), from).expect("a socket");
+            let far = bind(world.far(), to).expect("a socket");
+            let there = far.local_addr().expect("an address");
+            let origin = cross(&near, &far, there, b"across");
+            assert_eq!(origin.ip(), from, "{between:?}");
+            assert_eq!(cross(&far, &near, origin, b"back"), there);
+        }
+        let counters = world
+            .router()
+            .within(|| fs::read_to_string("/proc/thread-self/net/snmp"))
+            .expect("counters");
+        let lines: Vec<Vec<&str>> = counters
+            .lines()
+            .filter(|line| line.starts_with("Ip: "))
+            .map(|line| line.split(' ').collect())
+            .collect();
+        let column = lines[0].iter().position(|name| *name == "ForwDatagrams");
+        let count: u64 = lines[1][column.expect("a column")]
+            .parse()
+            .expect("a number");
+        assert_eq!(count > 0, forwards, "{between:?}");
     }
 }
 
