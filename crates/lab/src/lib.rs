@@ -35,7 +35,7 @@ pub use metric::{Better, METRICS, Metric};
 pub use record::{Asked, Cell, LinkAccount, Process, Profile, Run, RunError, SCHEMA, WayAccount};
 pub use report::{html, markdown, text};
 pub use scenario::{
-    Allowance, Amount, Arm, ArmKind, Assertion, Background, Case, Emulated, Link, Load,
+    Allowance, Amount, Arm, ArmKind, Assertion, Background, Cable, Case, Emulated, Link, Load,
     LossUnit, Mode, Offload, Profiled, Published, Refused, Room, Scenario, Setup, Shape, Shown,
     Why,
 };

@@ -155,4 +155,9 @@ pub static METRICS: &[Metric] = &[
     metric("mtu_bytes", "packet size found", "bytes", Neither),
     metric("packets_per_frame", "packets of a frame", "", Neither),
     metric("segments_per_send", "packets of a send call", "", Neither),
+    metric("big_frames_up", "frames above 64 kB, up", "", Neither),
+    metric("big_frames_down", "frames above 64 kB, down", "", Neither),
+    metric("frame_bytes_up", "mean frame, up", "bytes", Neither),
+    metric("frame_bytes_down", "mean frame, down", "bytes", Neither),
+    metric("unanswered", "due and not answered", "", LowerIsFaster),
 ];

@@ -14,7 +14,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 pub use headers::Room;
-pub use link::{Emulated, Link, LossUnit, Offload};
+pub use link::{Cable, Emulated, Link, LossUnit, Offload};
 pub use load::{Amount, Background, Load, Mode};
 pub use raw::{Allowance, ArmKind, Published, Shape};
 pub use refused::{Refused, Why};

@@ -123,7 +123,7 @@ A scenario is a TOML file. Unknown keys and values that make no sense are refuse
 | key | what it says |
 |---|---|
 | `name`, `title`, `source`, `about` | what it is called, is about, and reproduces |
-| `[link]` | `rate`, `delay` (one way), `jitter`, `loss`, `burst` (packets), `queue`, `mtu`, `offload` (full, receive, none), `outage = [{ at, length }]`, `coalesce`, `segment_limit`, `loss_unit` (packet, super-packet); both ways alike. `medium = \"loopback\"` is no link at all |
+| `[link]` | `rate`, `delay` (one way), `jitter`, `loss`, `burst` (packets), `queue`, `mtu`, `offload` (full, receive, none), `outage = [{ at, length }]`, `coalesce`, `segment_limit`, `loss_unit` (packet, super-packet); both ways alike. `medium`: link, or what has no limits: loopback, cable (from network to network), router (a kernel that forwards between them) |
 | `[workload]` | `mode` (stream, rr, crr), how much (`duration`, `bytes` or `count`), `warm_up`, `request`, `response`, `rate_per_s`, `flows`, `connections`, `reverse`, `time_limit`; beside requests `background` (up, down, both): a stream on the same link or through the same tunnel |
 | `[sweep]` | lists of `rate`, `delay`, `queue`, `loss`: every combination is a case, named like `loss=1%` |
 | `[[case]]` | `id`, `label`, and what differs: `link`, `workload`, `quick` |

@@ -51,7 +51,7 @@ impl<'a> Ready<'a> {
         patience: &Patience,
     ) -> Result<Self> {
         let ends = match link {
-            Link::Emulated(_) => Ends {
+            Link::Emulated(_) | Link::Cable(_) => Ends {
                 far_address: world.far_addresses()[usize::from(arm.ipv6)],
                 ..Ends::across(world)
             },

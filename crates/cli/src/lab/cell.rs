@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use quictun_emu::{
-    Audit, DirectionAudit, Limit, LossUnit, Offload, Plan, Running, Verdict, World, WorldPlan,
+    Audit, Between, DirectionAudit, Limit, LossUnit, Offload, Plan, Running, Verdict, World,
+    WorldPlan,
 };
 use quictun_lab::{
     Amount, Arm, Cell, Emulated, Link, LinkAccount, Load, Mode, Profile, Setup, WayAccount, judge,
@@ -16,6 +17,7 @@ use super::client::{Ended, Interrupted, Patience};
 use super::generator::Outcome;
 use super::processors::{HostThreads, Usage, Watch};
 use super::profile::Profiler;
+use super::tally::Tally;
 
 /// What cells have in common.
 #[derive(Debug)]
@@ -67,11 +69,12 @@ impl Bench {
     ) -> Result<()> {
         let world = World::build(&world_plan(&setup.link))?;
         let running = match &setup.link {
-            Link::Loopback => None,
+            Link::Loopback | Link::Cable(_) => None,
             Link::Emulated(link) => Some(
                 Running::start(&world, plan(link, cell.seed)).context("starting the emulator")?,
             ),
         };
+        let tally = Tally::open(&world, &setup.link)?;
         let outcome = self.cross(&world, arm, setup, cell, profiler);
         // What the link did is worth knowing whatever happened on it.
         let audit = running
@@ -83,6 +86,8 @@ impl Bench {
         let frames = cell.link.as_ref().map(|link| link.up.packets_per_frame);
         cell.metrics
             .extend(frames.map(|packets| ("packets_per_frame".to_owned(), packets)));
+        cell.metrics
+            .extend(tally.figures().context("counting frames")?);
         let judgement = judge(cell.link.as_ref(), setup.load.mode, cell.steal);
         cell.valid = judgement.against.is_empty();
         cell.noise = !cell.valid;
@@ -218,18 +223,22 @@ fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(String, f64)> {
 
 fn world_plan(link: &Link) -> WorldPlan {
     let usual = WorldPlan::default();
-    match link {
-        Link::Loopback => usual,
-        Link::Emulated(link) => WorldPlan {
-            offload: match link.offload {
-                quictun_lab::Offload::Full => Offload::Full,
-                quictun_lab::Offload::Receive => Offload::Receive,
-                quictun_lab::Offload::None => Offload::None,
-            },
-            mtu: link.mtu,
-            segment_limit: link.segment_limit,
-            ..usual
+    let (offload, mtu, between) = match link {
+        Link::Loopback => return usual,
+        Link::Emulated(link) => (link.offload, link.mtu, Between::Emulator),
+        Link::Cable(cable) if cable.routed => (cable.offload, cable.mtu, Between::Router),
+        Link::Cable(cable) => (cable.offload, cable.mtu, Between::Cable),
+    };
+    WorldPlan {
+        offload: match offload {
+            quictun_lab::Offload::Full => Offload::Full,
+            quictun_lab::Offload::Receive => Offload::Receive,
+            quictun_lab::Offload::None => Offload::None,
         },
+        mtu,
+        segment_limit: link.segment_limit(),
+        between,
+        ..usual
     }
 }
 

@@ -185,6 +185,7 @@ struct Perf {
     first_us: Option<f64>,
     total_us: Option<f64>,
     latency_us: Option<Latency>,
+    unanswered: Option<Unanswered>,
     path: Option<PathFacts>,
 }
 
@@ -213,6 +214,12 @@ struct Latency {
     p99_9: Option<f64>,
     max: Option<f64>,
     variance: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Unanswered {
+    count: f64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -281,6 +288,7 @@ fn perf_outcome(text: &str, load: &Load) -> Result<Outcome> {
     ] {
         put(id, value);
     }
+    put("unanswered", perf.unanswered.map(|left| left.count));
     let path = perf.path.unwrap_or_default();
     put("rtt_us", path.rtt_us);
     put("mtu_bytes", path.mtu);

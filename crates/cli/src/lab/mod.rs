@@ -28,6 +28,7 @@ mod profile;
 mod results;
 mod run;
 mod symbols;
+mod tally;
 
 const PROGRAM: &str = "quictun lab";
 

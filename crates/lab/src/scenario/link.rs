@@ -15,8 +15,23 @@ use super::{Refused, Why};
 pub enum Link {
     /// The loopback device.
     Loopback,
+    /// A cable between two networks, or two cables and a router's kernel between them.
+    Cable(Cable),
     /// A link that is emulated.
     Emulated(Box<Emulated>),
+}
+
+/// What has no limits of its own: whatever the kernel can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cable {
+    /// Whether a third network forwards between the two.
+    pub routed: bool,
+    /// Longest packet, bytes with its IP header.
+    pub mtu: u32,
+    /// Who cuts streams into packets.
+    pub offload: Offload,
+    /// How large a piece of a stream the kernel may move as one, beyond 65536 BIG TCP. `None`: as it is.
+    pub segment_limit: Option<u32>,
 }
 
 /// A link that is emulated.
@@ -41,6 +56,15 @@ impl Link {
     pub fn emulated(&self) -> Option<&Emulated> {
         match self {
             Self::Emulated(link) => Some(link),
+            Self::Loopback | Self::Cable(_) => None,
+        }
+    }
+
+    /// How large a piece of a stream the kernel may move as one, where that was said.
+    pub fn segment_limit(&self) -> Option<u32> {
+        match self {
+            Self::Emulated(link) => link.segment_limit,
+            Self::Cable(cable) => cable.segment_limit,
             Self::Loopback => None,
         }
     }
@@ -89,22 +113,24 @@ impl RawLink {
     /// The link; what is wrong without a place of its own is wrong at `offset`.
     pub(super) fn link(&self, text: &str, offset: usize) -> Result<Link, Refused> {
         let refuse = |why| Refused::new(text, offset, why);
-        if self.medium == Some(Medium::Loopback) {
-            let words = [
-                &self.rate,
-                &self.delay,
-                &self.jitter,
-                &self.loss,
-                &self.queue,
-            ];
-            if words.iter().any(|word| word.is_some()) || self.burst.is_some() {
-                return Err(refuse(Why::Loopback));
-            }
+        let medium = self.medium.unwrap_or(Medium::Link);
+        if medium != Medium::Link && self.has_limits() {
+            return Err(refuse(Why::NoLink));
+        }
+        if medium == Medium::Loopback {
             return Ok(Link::Loopback);
         }
         let mtu = self.mtu.unwrap_or(MTU);
         if !MTUS.contains(&mtu) {
             return Err(refuse(Why::Mtu(mtu)));
+        }
+        if medium != Medium::Link {
+            return Ok(Link::Cable(Cable {
+                routed: medium == Medium::Router,
+                mtu,
+                offload: self.offload.unwrap_or_default(),
+                segment_limit: self.segment_limit,
+            }));
         }
         let way = self.way(text, mtu)?;
         way.check().map_err(|why| refuse(why.into()))?;
@@ -116,6 +142,22 @@ impl RawLink {
             coalesce: unit(text, self.coalesce.as_ref())?.map_or(COALESCE, |Delay(time)| time),
             segment_limit: self.segment_limit,
         })))
+    }
+
+    /// Whether it says what only an emulated link can do.
+    fn has_limits(&self) -> bool {
+        let words = [
+            &self.rate,
+            &self.delay,
+            &self.jitter,
+            &self.loss,
+            &self.queue,
+            &self.coalesce,
+        ];
+        words.iter().any(|word| word.is_some())
+            || self.burst.is_some()
+            || self.outage.is_some()
+            || self.loss_unit.is_some()
     }
 
     fn way(&self, text: &str, mtu: u32) -> Result<LinkConfig, Refused> {

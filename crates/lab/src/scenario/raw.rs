@@ -73,6 +73,8 @@ pub(super) struct RawOutage {
 pub(super) enum Medium {
     Link,
     Loopback,
+    Cable,
+    Router,
 }
 
 /// What crosses the link, or what differs in it.

@@ -68,11 +68,11 @@ pub enum Why {
          an emulated link: take it out"
     )]
     Allowance,
-    /// The loopback device has no link.
+    /// Only an emulated link has limits.
     #[error(
-        "medium = \"loopback\" has no rate, delay, loss or queue: take them out, or the medium"
+        "only medium = \"link\" has rate, delay, loss, queue or outage: take them out, or the medium"
     )]
-    Loopback,
+    NoLink,
     /// An MTU that no cable has.
     #[error("an MTU of {0} bytes: from 1280 to 65535 are possible")]
     Mtu(u32),

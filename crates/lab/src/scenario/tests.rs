@@ -21,7 +21,7 @@ fn refused(text: &str) -> String {
 fn emulated(scenario: &Scenario, case: usize, arm: usize) -> Emulated {
     match &scenario.setup(case, arm, false).link {
         Link::Emulated(link) => (**link).clone(),
-        Link::Loopback => panic!("no link"),
+        Link::Loopback | Link::Cable(_) => panic!("no link"),
     }
 }
 
@@ -112,16 +112,38 @@ link = { rate = "95mbit", burst = 4.0 }
 }
 
 #[test]
-fn the_loopback_device_has_no_link() {
-    let with = |more: &str| {
+fn only_a_link_has_limits() {
+    let with = |medium: &str, more: &str| {
         SMALL.replace(
             "[workload]",
-            &format!("[link]\nmedium = \"loopback\"\n{more}\n[workload]"),
+            &format!("[link]\nmedium = \"{medium}\"\n{more}\n[workload]"),
         )
     };
-    let scenario = Scenario::parse(&with("")).expect("a scenario");
-    assert_eq!(scenario.setup(0, 0, false).link, Link::Loopback);
-    assert!(refused(&with("delay = \"1ms\"")).contains("has no rate, delay, loss or queue"));
+    let link = |medium: &str, more: &str| {
+        let scenario = Scenario::parse(&with(medium, more)).expect("a scenario");
+        scenario.setup(0, 0, false).link.clone()
+    };
+    assert_eq!(link("loopback", ""), Link::Loopback);
+    for (medium, routed) in [("cable", false), ("router", true)] {
+        let expected = Cable {
+            routed,
+            mtu: 9000,
+            offload: Offload::Full,
+            segment_limit: Some(185_000),
+        };
+        let more = "mtu = 9000\nsegment_limit = 185000";
+        assert_eq!(link(medium, more), Link::Cable(expected));
+    }
+    for medium in ["loopback", "cable", "router"] {
+        for more in [
+            "delay = \"1ms\"",
+            "loss_unit = \"packet\"",
+            "coalesce = \"1ms\"",
+        ] {
+            let said = refused(&with(medium, more));
+            assert!(said.contains("only medium = \"link\" has rate"), "{said}");
+        }
+    }
 }
 
 #[test]

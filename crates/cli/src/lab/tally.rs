@@ -1,0 +1,73 @@
+//! Frames as the networks of a cell saw them, counted at both ends: how long they were.
+
+use std::fs;
+use std::io;
+
+use anyhow::{Context as _, Result};
+use quictun_emu::{DEVICE, World};
+use quictun_lab::Link;
+use quictun_sys::{FrameCounter, NetNamespace};
+
+/// The longest frame without BIG TCP: what the length field of an IP header can say, and an Ethernet header.
+const LONGEST_USUAL: u32 = 65_535 + 14;
+
+/// Counts what arrives at the two ends of a cable, up and down. Where nothing was said of pieces of a stream, nothing
+/// is counted.
+#[derive(Debug)]
+pub(super) struct Tally<'a>([Option<(&'a NetNamespace, FrameCounter)>; 2]);
+
+impl<'a> Tally<'a> {
+    /// Call it before anything crosses.
+    pub(super) fn open(world: &'a World, link: &Link) -> Result<Self> {
+        if link.segment_limit().is_none() {
+            return Ok(Self([None, None]));
+        }
+        let end = |network: &'a NetNamespace| {
+            let counter = network
+                .within(|| FrameCounter::open(DEVICE, LONGEST_USUAL))
+                .context("counting frames")?;
+            anyhow::Ok(Some((network, counter)))
+        };
+        Ok(Self([end(world.far())?, end(world.near())?]))
+    }
+
+    /// What there was.
+    pub(super) fn figures(self) -> io::Result<Vec<(String, f64)>> {
+        let mut all = Vec::new();
+        for (end, way) in self.0.into_iter().zip(["up", "down"]) {
+            let Some((network, mut counter)) = end else {
+                continue;
+            };
+            #[expect(clippy::cast_precision_loss, reason = "frames of an hour")]
+            let big = counter.count()? as f64;
+            all.push((format!("big_frames_{way}"), big));
+            let text = network.within(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
+            let mean = mean_frame(&text).map(|mean| (format!("frame_bytes_{way}"), mean));
+            all.extend(mean);
+        }
+        Ok(all)
+    }
+}
+
+/// Bytes of a frame that arrived, on average, from `/proc/net/dev`.
+fn mean_frame(text: &str) -> Option<f64> {
+    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+    let (_, numbers) = lines.find(|(name, _)| name.trim() == DEVICE)?;
+    let mut columns = numbers.split_whitespace();
+    let bytes: f64 = columns.next()?.parse().ok()?;
+    let frames: f64 = columns.next()?.parse().ok()?;
+    (frames > 0.0).then(|| bytes / frames)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_frame_is_of_the_device_and_of_what_arrived() {
+        let text = "Inter-|   Receive\n face |bytes packets\n    lo: 10 1 0\n link0: 300 4 0 0 0 0 0 0 9 9\n";
+        assert_eq!(mean_frame(text), Some(75.0));
+        assert_eq!(mean_frame(&text.replace("300 4", "0 0")), None);
+        assert_eq!(mean_frame("nonsense"), None);
+    }
+}
