@@ -1,5 +1,7 @@
 //! The results that are committed: each report follows from its raw data, and from nothing else.
 
+mod schema;
+
 use std::fs;
 use std::path::Path;
 
