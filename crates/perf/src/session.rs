@@ -262,7 +262,13 @@ impl<'a> Session<'a> {
             if tls.is_none() {
                 return socket.read_exact(&mut preamble);
             }
-            socket.peek(&mut preamble[..8]).map(drop)
+            loop {
+                match socket.peek(&mut preamble[..8]) {
+                    // This process was stopped for a while, and goes on.
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    done => return done.map(drop),
+                }
+            }
         };
         if begin().is_err() {
             return Ok(None);
