@@ -17,7 +17,7 @@ pub(crate) enum Kind {
 
 /// Every crate there is, or is going to be.
 const KINDS: &[(&str, Kind)] = &[
-    ("wire flow congestion link lab", Kind::Pure),
+    ("wire flow congestion link lab netstack", Kind::Pure),
     ("engine sim", Kind::SansIo),
     ("sys shmq", Kind::Unsafe),
     ("tunnel emu perf ipc", Kind::Shell),

@@ -1,0 +1,363 @@
+//! What must hold of a stack for every sequence of frames and operations, panicking where it does not.
+//!
+//! The fuzz target in `fuzz/` calls [`packets`], and so do the tests, with bytes from [`Dice`]. Not part of the
+//! crate's interface.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::config::Config;
+use crate::craft::Bare;
+use crate::event::{Event, FlowId, Read};
+use crate::flow::after;
+use crate::offload::{HEADER, Offload};
+use crate::segment::{ACK, FIN, RST, SYN, Segment, SynOptions};
+use crate::stack::{FRAME_MAX, Stack};
+
+/// Lets bytes decide what frames a stack gets, when, and what its user does. Returns how many frames that were.
+pub fn packets(start: Instant, script: impl Iterator<Item = u8>) -> u64 {
+    let mut script = Script(script);
+    let mut world = World::new(start);
+    while let Some(choice) = script.byte() {
+        world.step(choice, &mut script);
+        assert!(world.stack.is_bounded(), "{:?}", world.stack.usage());
+    }
+    world.finish();
+    world.frames
+}
+
+/// Bytes that follow from a seed.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// Throws that are always the same for a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+}
+
+impl Iterator for Dice {
+    type Item = u8;
+
+    /// splitmix64, of which the uppermost byte.
+    fn next(&mut self) -> Option<u8> {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Some((mixed >> 56).to_be_bytes()[7])
+    }
+}
+
+struct Script<I>(I);
+
+impl<I: Iterator<Item = u8>> Script<I> {
+    fn byte(&mut self) -> Option<u8> {
+        self.0.next()
+    }
+
+    fn number(&mut self) -> u32 {
+        let mut next = || self.0.next().unwrap_or(0);
+        u32::from_be_bytes([next(), next(), next(), next()])
+    }
+
+    /// One of several.
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[usize::from(self.byte().unwrap_or(0)) % all.len()]
+    }
+}
+
+/// One application, as far as it knows.
+struct Talker {
+    from: SocketAddr,
+    to: SocketAddr,
+    next: u32,
+    heard: u32,
+    /// Its sequence numbers since the last SYN.
+    began: u32,
+}
+
+struct World {
+    now: Instant,
+    stack: Stack,
+    talkers: Vec<Talker>,
+    known: Vec<FlowId>,
+    frames: u64,
+    buffer: Box<[u8; FRAME_MAX]>,
+}
+
+impl World {
+    fn new(start: Instant) -> Self {
+        let config = Config {
+            window: 64 * 1024,
+            memory: 512 * 1024,
+            max_flows: 12,
+            max_opening: 8,
+            ..Config::default()
+        };
+        let stack = Stack::new(config, 1, start).expect("invariant: these make sense");
+        let talker = |number: u16| {
+            let (host, port) = (number % 3, 4000 + number);
+            let [from, to] = if number.is_multiple_of(2) {
+                [
+                    format!("10.0.0.{}:{port}", host + 2),
+                    "203.0.113.9:80".into(),
+                ]
+            } else {
+                [
+                    format!("[fd00::{}]:{port}", host + 2),
+                    "[2001:db8::9]:80".into(),
+                ]
+            };
+            Talker {
+                from: from.parse().expect("invariant: an address"),
+                to: to.parse().expect("invariant: an address"),
+                next: 0,
+                heard: 0,
+                began: 0,
+            }
+        };
+        let buffer = vec![0; FRAME_MAX].into_boxed_slice().try_into();
+        Self {
+            now: start,
+            stack,
+            talkers: (0..16).map(talker).collect(),
+            known: Vec::new(),
+            frames: 0,
+            buffer: buffer.expect("invariant: the length is right"),
+        }
+    }
+
+    fn step(&mut self, choice: u8, script: &mut Script<impl Iterator<Item = u8>>) {
+        match choice % 32 {
+            0 => self.junk(script),
+            1..=19 => self.segment(script),
+            20 => {
+                let pauses = [1, 1000, 50_000, 1_100_000, 3_000_000, 40_000_000];
+                self.now += Duration::from_micros(script.of(&pauses));
+                self.stack.handle_timeout(self.now);
+            }
+            21..=25 => self.operate(script),
+            _ => self.drain(),
+        }
+        // What nobody fetches would only show that memory is finite.
+        if self.frames.is_multiple_of(64) {
+            self.drain();
+        }
+    }
+
+    /// Bytes that mean nothing, or begin as if they did.
+    fn junk(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
+        let length = usize::from(script.byte().unwrap_or(0));
+        let mut frame: Vec<u8> = (0..length).map_while(|_| script.byte()).collect();
+        if let Some(first) = frame.get_mut(HEADER) {
+            *first = script.of(&[0x45, 0x60, *first]);
+        }
+        self.give(&mut frame);
+    }
+
+    /// A segment that is nearly what the stack expects.
+    fn segment(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
+        let talkers = self.talkers.len();
+        let talker = &mut self.talkers[usize::from(script.byte().unwrap_or(0)) % talkers];
+        let flags = script.of(&[
+            ACK,
+            ACK,
+            ACK,
+            ACK,
+            ACK,
+            ACK,
+            ACK,
+            ACK,
+            SYN,
+            SYN,
+            ACK | FIN,
+            ACK | 8,
+            ACK | RST,
+            RST,
+            0,
+            SYN | ACK,
+            SYN | FIN,
+            0xff,
+        ]);
+        if flags == SYN {
+            talker.began = script.number();
+            talker.next = talker.began.wrapping_add(1);
+        }
+        let near = |script: &mut Script<_>| {
+            let far = [
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                1,
+                u32::MAX,
+                1000,
+                0u32.wrapping_sub(1000),
+                60_000,
+                70_000,
+                1 << 31,
+            ];
+            script.of(&far)
+        };
+        let base = if flags == SYN {
+            talker.began
+        } else {
+            talker.next
+        };
+        let seq = base.wrapping_add(near(script));
+        let length = script.of(&[0usize, 0, 0, 1, 1, 10, 100, 1460, 8000, 20_000, 60_000]);
+        let bare = Bare {
+            from: talker.from,
+            to: talker.to,
+            seq,
+            ack: talker.heard.wrapping_add(near(script)),
+            flags,
+            window: script.of(&[65_535, 65_535, 1000, 1, 0]),
+            options: SynOptions {
+                mss: script.of(&[Some(1460), Some(0), Some(1), Some(65_535), None]),
+                window_scale: script.of(&[Some(7), Some(0), Some(14), Some(255), None]),
+                sack_permitted: script.of(&[true, false]),
+            },
+        };
+        if seq == talker.next && flags & RST == 0 {
+            let space = u32::try_from(length).unwrap_or(0) + u32::from(flags & FIN != 0);
+            talker.next = talker.next.wrapping_add(space);
+        }
+        let mut frame = bare.frame().frame().to_vec();
+        lengthen(&mut frame, length);
+        // Somebody vouches for the checksum.
+        frame[..HEADER].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        if script.byte().unwrap_or(0) < 16 {
+            let at = usize::from(script.byte().unwrap_or(0)) % frame.len();
+            frame[at] ^= script.byte().unwrap_or(1);
+        }
+        self.give(&mut frame);
+    }
+
+    fn give(&mut self, frame: &mut [u8]) {
+        self.frames += 1;
+        self.stack.handle_frame(self.now, frame);
+    }
+
+    /// What the stack's user does.
+    fn operate(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
+        while let Some(event) = self.stack.poll_event() {
+            match event {
+                Event::Offered { flow, .. } => {
+                    self.known.push(flow);
+                    match script.of(&[0, 0, 0, 0, 0, 1, 2]) {
+                        0 => drop(self.stack.accept(self.now, flow)),
+                        1 => drop(self.stack.refuse(flow)),
+                        _ => {}
+                    }
+                }
+                Event::Ended { flow, .. } => {
+                    assert!(
+                        self.stack.queued(flow).is_err(),
+                        "a flow that has ended is gone"
+                    );
+                    self.known.retain(|known| *known != flow);
+                }
+                Event::Open(flow) | Event::Readable(flow) | Event::Writable(flow) => {
+                    assert!(
+                        self.known.contains(&flow),
+                        "events come between offer and end"
+                    );
+                }
+            }
+        }
+        if self.known.is_empty() {
+            return;
+        }
+        let flow = self.known[usize::from(script.byte().unwrap_or(0)) % self.known.len()];
+        let amount = script.of(&[0usize, 1, 10, 1000, 10_000, 100_000]);
+        match script.of(&[0, 0, 0, 0, 1, 1, 1, 2, 3, 4]) {
+            0 => {
+                let read = self
+                    .stack
+                    .read(self.now, flow, |bytes| bytes.len().min(amount));
+                if let Ok(Read::Data(taken)) = read {
+                    assert!(taken <= amount);
+                }
+            }
+            1 => {
+                let written = self.stack.write(self.now, flow, &vec![7; amount]);
+                assert!(written.is_ok_and(|written| written <= amount) || written.is_err());
+            }
+            2 => drop(self.stack.finish(self.now, flow)),
+            3 => {
+                if self.stack.reset(flow).is_ok() || self.stack.queued(flow).is_err() {
+                    self.known.retain(|known| *known != flow);
+                }
+            }
+            _ => drop(self.stack.accept(self.now, flow)),
+        }
+    }
+
+    /// Takes what the stack sends: packets that can be read, from those who were written to.
+    fn drain(&mut self) {
+        let mut sent = 0;
+        while let Some(length) = self.stack.poll_transmit(self.now, &mut self.buffer) {
+            sent += 1;
+            assert!(sent < 100_000, "the stack talks without end");
+            let frame = &self.buffer[..length];
+            let offload = Offload::read(frame).expect("a frame of ours can be read");
+            let packet = &frame[HEADER..];
+            let segment = Segment::parse(packet).expect("a packet of ours can be read");
+            assert_eq!(segment.payload.end, packet.len());
+            if let Some(cut) = offload.segment {
+                assert!(segment.payload.len() > usize::from(cut.size) && cut.size >= 48);
+                assert_eq!(cut.v6, segment.from.is_ipv6());
+            }
+            let ours =
+                |talker: &&mut Talker| talker.from == segment.to && talker.to == segment.from;
+            let Some(talker) = self.talkers.iter_mut().find(ours) else {
+                continue;
+            };
+            let end = segment.seq.wrapping_add(segment.space());
+            if segment.has(SYN) || after(end, talker.heard) {
+                talker.heard = end;
+            }
+            if segment.has(ACK) && !segment.has(RST) {
+                talker.next = segment.ack;
+            }
+        }
+    }
+
+    /// Everything comes to an end.
+    fn finish(&mut self) {
+        self.drain();
+        for flow in std::mem::take(&mut self.known) {
+            let _gone = self.stack.reset(flow);
+        }
+        while let Some(event) = self.stack.poll_event() {
+            if let Event::Offered { flow, .. } = event {
+                let _gone = self.stack.reset(flow);
+            }
+        }
+        self.drain();
+        self.now += Duration::from_hours(1);
+        self.stack.handle_timeout(self.now);
+        assert_eq!(self.stack.usage().flows, 0, "nothing is left behind");
+        assert!(self.stack.is_bounded());
+    }
+}
+
+/// Gives a frame without payload a payload.
+fn lengthen(frame: &mut Vec<u8>, payload: usize) {
+    frame.resize(frame.len() + payload, 0xa5);
+    let packet = &mut frame[HEADER..];
+    let total = u16::try_from(packet.len()).unwrap_or(u16::MAX);
+    if packet[0] >> 4 == 4 {
+        packet[2..4].copy_from_slice(&total.to_be_bytes());
+        packet[10..12].fill(0);
+        let sum = !crate::checksum::fold(crate::checksum::sum(&packet[..20]));
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    } else {
+        packet[4..6].copy_from_slice(&(total - 40).to_be_bytes());
+    }
+}

@@ -1,0 +1,145 @@
+//! Segments without payload that the stack writes itself.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::checksum;
+use crate::offload::{Checksum, HEADER, Offload};
+use crate::segment::{ACK, SYN, SynOptions, TCP};
+
+/// What a bare segment says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bare {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
+    pub(crate) flags: u8,
+    pub(crate) window: u16,
+    /// Written where the segment is a SYN.
+    pub(crate) options: SynOptions,
+}
+
+/// A short frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Short {
+    bytes: [u8; Self::CAPACITY],
+    length: u8,
+}
+
+impl Short {
+    /// IPv6 and TCP with all the options there is room for.
+    pub(crate) const CAPACITY: usize = HEADER + 40 + 60;
+
+    /// A copy, unless it is too long.
+    pub(crate) fn new(frame: &[u8]) -> Option<Self> {
+        let length = u8::try_from(frame.len()).ok()?;
+        let mut bytes = [0; Self::CAPACITY];
+        bytes.get_mut(..frame.len())?.copy_from_slice(frame);
+        Some(Self { bytes, length })
+    }
+
+    pub(crate) fn frame(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+
+    pub(crate) fn packet(&self) -> &[u8] {
+        &self.frame()[HEADER..]
+    }
+}
+
+impl Bare {
+    /// The frame, ready to be sent: its checksum is complete, so that it does for every device.
+    pub(crate) fn frame(&self) -> Short {
+        let mut text = Vec::with_capacity(Short::CAPACITY);
+        text.extend_from_slice(&Offload::default().to_bytes());
+        let options = self.option_bytes();
+        let length = 20 + options.len();
+        push_ip(&mut text, self.from.ip(), self.to.ip(), length);
+        let tcp = text.len();
+        text.extend_from_slice(&self.from.port().to_be_bytes());
+        text.extend_from_slice(&self.to.port().to_be_bytes());
+        text.extend_from_slice(&self.seq.to_be_bytes());
+        let ack = if self.flags & ACK == 0 { 0 } else { self.ack };
+        text.extend_from_slice(&ack.to_be_bytes());
+        // The length is 20 to 32 bytes: it fits the four bits.
+        text.push(u8::try_from(length / 4).unwrap_or(5) << 4);
+        text.push(self.flags);
+        text.extend_from_slice(&self.window.to_be_bytes());
+        text.extend_from_slice(&[0; 4]);
+        text.extend_from_slice(&options);
+        finish(&mut text, tcp, self.from.ip(), self.to.ip(), false);
+        Short::new(&text).expect("invariant: headers fit")
+    }
+
+    fn option_bytes(&self) -> Vec<u8> {
+        let mut options = Vec::new();
+        if self.flags & SYN == 0 {
+            return options;
+        }
+        if let Some(mss) = self.options.mss {
+            options.extend_from_slice(&[2, 4]);
+            options.extend_from_slice(&mss.to_be_bytes());
+        }
+        if self.options.sack_permitted {
+            options.extend_from_slice(&[1, 1, 4, 2]);
+        }
+        if let Some(shift) = self.options.window_scale {
+            options.extend_from_slice(&[1, 3, 3, shift]);
+        }
+        options
+    }
+}
+
+/// Fills in the TCP checksum of a frame whose TCP header begins at `tcp`: whole, or for the device to complete.
+pub(crate) fn finish(frame: &mut [u8], tcp: usize, from: IpAddr, to: IpAddr, partial: bool) {
+    let at = tcp + 16;
+    frame[at..at + 2].copy_from_slice(&[0, 0]);
+    let mut sum = checksum::pseudo(from, to, frame.len() - tcp);
+    if !partial {
+        sum += checksum::sum(&frame[tcp..]);
+    }
+    let folded = checksum::fold(sum);
+    let value = if partial { folded } else { !folded };
+    frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// What a device has to know to complete the checksum of a TCP header at `tcp` of a frame.
+pub(crate) fn partial(tcp: usize) -> Checksum {
+    Checksum::Partial {
+        // Behind the IP header, which has 20 or 40 bytes.
+        start: u16::try_from(tcp - HEADER).unwrap_or(u16::MAX),
+        offset: 16,
+    }
+}
+
+fn push_ip(text: &mut Vec<u8>, from: IpAddr, to: IpAddr, payload: usize) {
+    // Segments of ours have at most 60 bytes.
+    let payload = u16::try_from(payload).unwrap_or(u16::MAX);
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let start = text.len();
+            text.extend_from_slice(&[0x45, 0]);
+            text.extend_from_slice(&(20 + payload).to_be_bytes());
+            // Identification 0, not to be fragmented, checksum below.
+            text.extend_from_slice(&[0, 0, 0x40, 0, HOPS, TCP, 0, 0]);
+            text.extend_from_slice(&from.octets());
+            text.extend_from_slice(&to.octets());
+            let sum = !checksum::fold(checksum::sum(&text[start..]));
+            text[start + 10..start + 12].copy_from_slice(&sum.to_be_bytes());
+        }
+        (from, to) => {
+            text.extend_from_slice(&[0x60, 0, 0, 0]);
+            text.extend_from_slice(&payload.to_be_bytes());
+            text.extend_from_slice(&[TCP, HOPS]);
+            for address in [from, to] {
+                let IpAddr::V6(address) = address else {
+                    continue;
+                };
+                text.extend_from_slice(&address.octets());
+            }
+        }
+    }
+}
+
+/// As in the stack's other packets.
+const HOPS: u8 = 64;

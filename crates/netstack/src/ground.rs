@@ -1,0 +1,199 @@
+//! What carries packets into smoltcp's sockets and out of them, one at a time.
+
+use std::time::{Duration, Instant};
+
+use smoltcp::iface::{Config as InterfaceConfig, Interface};
+use smoltcp::phy::{
+    Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken,
+};
+use smoltcp::time::Instant as Micros;
+use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, Ipv4Address, Ipv6Address};
+
+use crate::config::{Config, MAX_PACKET};
+use crate::seat::Seat;
+
+/// The one interface that all flows share.
+pub(crate) struct Ground {
+    interface: Interface,
+    capabilities: DeviceCapabilities,
+    start: Instant,
+}
+
+impl std::fmt::Debug for Ground {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ground").finish_non_exhaustive()
+    }
+}
+
+impl Ground {
+    pub(crate) fn new(config: &Config, seed: u64, start: Instant) -> Self {
+        let capabilities = capabilities(config);
+        let mut device = Slot {
+            capabilities: &capabilities,
+            rx: None,
+            tx: &mut [],
+            sent: 0,
+        };
+        let mut settings = InterfaceConfig::new(HardwareAddress::Ip);
+        settings.random_seed = seed;
+        let mut interface = Interface::new(settings, &mut device, Micros::ZERO);
+        // Every address is ours: smoltcp wants a default route through one that the interface has.
+        let (v4, v6) = (OWN_V4, OWN_V6);
+        interface.update_ip_addrs(|addresses| {
+            for cidr in [
+                IpCidr::new(IpAddress::Ipv4(v4), 32),
+                IpCidr::new(IpAddress::Ipv6(v6), 128),
+            ] {
+                let pushed = addresses.push(cidr);
+                debug_assert!(pushed.is_ok(), "smoltcp has room for two addresses");
+            }
+        });
+        let routes = interface.routes_mut();
+        let routed =
+            routes.add_default_ipv4_route(v4).is_ok() & routes.add_default_ipv6_route(v6).is_ok();
+        debug_assert!(routed, "smoltcp has room for two routes");
+        interface.set_any_ip(true);
+        Self {
+            interface,
+            capabilities,
+            start,
+        }
+    }
+
+    /// Hands a packet to a socket. Where that answers at once, the answer is in `tx`: its length, or 0.
+    pub(crate) fn ingress(
+        &mut self,
+        now: Instant,
+        seat: &mut Seat,
+        packet: &[u8],
+        tx: &mut [u8],
+    ) -> usize {
+        let now = self.micros(now);
+        let mut device = Slot {
+            capabilities: &self.capabilities,
+            rx: Some(packet),
+            tx,
+            sent: 0,
+        };
+        self.interface
+            .poll_ingress_single(now, &mut device, &mut seat.sockets);
+        device.sent
+    }
+
+    /// What a socket wants to send next is in `tx`: its length, or 0 where there is nothing.
+    pub(crate) fn egress(&mut self, now: Instant, seat: &mut Seat, tx: &mut [u8]) -> usize {
+        let now = self.micros(now);
+        let mut device = Slot {
+            capabilities: &self.capabilities,
+            rx: None,
+            tx,
+            sent: 0,
+        };
+        self.interface
+            .poll_egress(now, &mut device, &mut seat.sockets);
+        device.sent
+    }
+
+    /// When a socket has to be looked at again.
+    pub(crate) fn poll_at(&mut self, now: Instant, seat: &Seat) -> Option<Instant> {
+        let micros = self.micros(now);
+        let at = self.interface.poll_at(micros, &seat.sockets)?;
+        let at = u64::try_from(at.total_micros()).unwrap_or(0);
+        Some(self.start + Duration::from_micros(at))
+    }
+
+    fn micros(&self, now: Instant) -> Micros {
+        let since = now.saturating_duration_since(self.start).as_micros();
+        Micros::from_micros(i64::try_from(since).unwrap_or(i64::MAX))
+    }
+}
+
+fn capabilities(config: &Config) -> DeviceCapabilities {
+    let mut checksum = ChecksumCapabilities::default();
+    // Ours are checked where they come in and filled in where they go out.
+    checksum.tcp = Checksum::None;
+    checksum.ipv4 = Checksum::Tx;
+    let mut all = DeviceCapabilities::default();
+    all.medium = Medium::Ip;
+    all.checksum = checksum;
+    if config.offload {
+        // smoltcp 0.14 drops what is longer than the MTU where it is IPv6, and does not hand on the size
+        // to cut to; with the longest packet as MTU it does neither, and we know the size ourselves.
+        all.max_transmission_unit = MAX_PACKET;
+        all.segmentation.tcpv4 = MAX_PACKET.try_into().ok();
+        all.segmentation.tcpv6 = MAX_PACKET.try_into().ok();
+    } else {
+        all.max_transmission_unit = config.mtu;
+    }
+    all
+}
+
+/// A device that holds one packet in each direction.
+struct Slot<'a> {
+    capabilities: &'a DeviceCapabilities,
+    rx: Option<&'a [u8]>,
+    tx: &'a mut [u8],
+    sent: usize,
+}
+
+struct Incoming<'a>(&'a [u8]);
+
+struct Outgoing<'a> {
+    tx: &'a mut [u8],
+    sent: &'a mut usize,
+}
+
+impl RxToken for Incoming<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
+        take(self.0)
+    }
+}
+
+impl TxToken for Outgoing<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
+        if let Some(place) = self.tx.get_mut(..length) {
+            *self.sent = length;
+            fill(place)
+        } else {
+            // Nothing that is written here has more than headers: see `Short::CAPACITY`. Were it not so,
+            // the packet would be lost, as on any network.
+            fill(&mut vec![0; length])
+        }
+    }
+}
+
+impl Device for Slot<'_> {
+    type RxToken<'b>
+        = Incoming<'b>
+    where
+        Self: 'b;
+    type TxToken<'b>
+        = Outgoing<'b>
+    where
+        Self: 'b;
+
+    fn receive(&mut self, _: Micros) -> Option<(Incoming<'_>, Outgoing<'_>)> {
+        let packet = self.rx.take()?;
+        let outgoing = Outgoing {
+            tx: self.tx,
+            sent: &mut self.sent,
+        };
+        Some((Incoming(packet), outgoing))
+    }
+
+    fn transmit(&mut self, _: Micros) -> Option<Outgoing<'_>> {
+        // One packet at a time: what would overwrite it waits.
+        (self.sent == 0).then_some(Outgoing {
+            tx: self.tx,
+            sent: &mut self.sent,
+        })
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.capabilities.clone()
+    }
+}
+
+/// Addresses that nobody else has: dummy addresses of RFC 7600 and RFC 6666.
+const OWN_V4: Ipv4Address = Ipv4Address::new(192, 0, 0, 8);
+const OWN_V6: Ipv6Address = Ipv6Address::new(0x100, 0, 0, 0, 0, 0, 0, 1);

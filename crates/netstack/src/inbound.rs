@@ -1,0 +1,323 @@
+//! From the device to the flows.
+
+use std::time::Instant;
+
+use smoltcp::socket::tcp::State;
+
+use crate::config::MAX_PACKET;
+use crate::counters::Refusal;
+use crate::craft::{Bare, Short, finish};
+use crate::event::{Ending, Event};
+use crate::flow::{Flow, Line, Stage, Tuple, after};
+use crate::offload::{Checksum, HEADER, Offload};
+use crate::seat::Size;
+use crate::segment::{ACK, FIN, RST, SYN, Segment, SynOptions};
+use crate::stack::Stack;
+use crate::timers::Alarm;
+
+impl Stack {
+    /// Finds out whose a frame is, and lets that take it.
+    pub(crate) fn inbound(&mut self, now: Instant, frame: &mut [u8]) -> Result<(), Refusal> {
+        if frame.len() > HEADER + MAX_PACKET {
+            return Err(Refusal::Oversized);
+        }
+        let (offload, packet) = Offload::split(frame)?;
+        let segment = Segment::parse(packet)?;
+        check_offload(offload, &segment)?;
+        if offload.checksum == Checksum::Complete && !segment.checksum_holds(packet) {
+            return Err(Refusal::Checksum);
+        }
+        let packet = &mut packet[..segment.payload.end];
+        let tuple = Tuple::new(segment.from, segment.to);
+        let Some(&index) = self.by_tuple.get(&tuple) else {
+            return self.stray(now, &segment, packet);
+        };
+        match self.flows[index].stage {
+            Stage::Offered => self.for_offered(now, index, &segment, packet),
+            Stage::Awake(_) => {
+                self.for_awake(now, index, &segment, packet);
+                Ok(())
+            }
+            Stage::Asleep => self.for_asleep(now, index, &segment, packet),
+            Stage::Lingering => self.for_lingering(now, index, &segment, packet),
+        }
+    }
+
+    /// A segment that belongs to no flow.
+    fn stray(&mut self, now: Instant, segment: &Segment, packet: &[u8]) -> Result<(), Refusal> {
+        if segment.flags & (SYN | ACK | RST | FIN) == SYN {
+            return self.offer(now, segment, packet);
+        }
+        self.counters.strays += 1;
+        if !segment.has(RST) {
+            // RFC 9293 section 3.10.7.1.
+            let answers = segment.has(ACK);
+            let reply = Bare {
+                from: segment.to,
+                to: segment.from,
+                seq: if answers { segment.ack } else { 0 },
+                ack: segment.seq.wrapping_add(segment.space()),
+                flags: if answers { RST } else { RST | ACK },
+                window: 0,
+                options: SynOptions::default(),
+            };
+            self.reply(reply.frame());
+        }
+        Ok(())
+    }
+
+    /// A SYN: the flow is offered, and the application hears nothing until somebody accepts it.
+    fn offer(&mut self, now: Instant, syn: &Segment, packet: &[u8]) -> Result<(), Refusal> {
+        if self.flows.len() >= self.config.max_flows || self.opening >= self.config.max_opening {
+            // As Linux does when its backlog is full: TCP asks again.
+            return Err(Refusal::TooManyFlows);
+        }
+        let shift = self.config.window.trailing_zeros() - 16;
+        let shift = u8::try_from(shift).unwrap_or(0);
+        let mss = self.segment_size(syn.from.is_ipv6());
+        let id = self.next_id();
+        let mut flow = Flow {
+            id,
+            client: syn.from,
+            target: syn.to,
+            line: Line::new(syn, syn.syn_options(packet), mss, shift),
+            stage: Stage::Offered,
+            alarm: Alarm::default(),
+            dirty: false,
+            heard: now,
+            used: now,
+            open: false,
+            told_readable: false,
+            wants_room: false,
+            read_end: false,
+            finished: false,
+            outgrown: false,
+            taken: 0,
+            said: None,
+            size: Size::Small,
+        };
+        let index = self.flows.vacant_key();
+        let deadline = now + self.config.offer_timeout;
+        self.timers.set(index, &mut flow.alarm, Some(deadline));
+        self.flows.insert(flow);
+        self.by_tuple.insert(Tuple::new(syn.from, syn.to), index);
+        self.opening += 1;
+        self.counters.offered += 1;
+        self.events.push_back(Event::Offered {
+            flow: id,
+            client: syn.from,
+            target: syn.to,
+        });
+        Ok(())
+    }
+
+    /// Bytes of payload that fit a packet of the device.
+    pub(crate) fn segment_size(&self, v6: bool) -> u16 {
+        let headers = if v6 { 60 } else { 40 };
+        u16::try_from(self.config.mtu - headers).unwrap_or(u16::MAX)
+    }
+
+    fn for_offered(
+        &mut self,
+        now: Instant,
+        index: usize,
+        segment: &Segment,
+        packet: &[u8],
+    ) -> Result<(), Refusal> {
+        let expected = self.flows[index].line.receive_next;
+        if segment.has(RST) {
+            if segment.seq == expected {
+                self.end(index, Ending::Reset, false);
+            }
+        } else if segment.has(SYN) && segment.seq.wrapping_add(1) != expected {
+            // The application has given up and tries again from the same port.
+            self.end(index, Ending::Reset, false);
+            return self.stray(now, segment, packet);
+        }
+        Ok(())
+    }
+
+    /// Hands a segment to the flow's socket, and sees what that changed.
+    pub(crate) fn for_awake(
+        &mut self,
+        now: Instant,
+        index: usize,
+        segment: &Segment,
+        packet: &mut [u8],
+    ) {
+        let flow = &mut self.flows[index];
+        if flow.open && !flow.line.is_plausible(segment) {
+            if !segment.has(RST) {
+                self.acknowledge(index);
+            }
+            return;
+        }
+        let Stage::Awake(seat) = &mut flow.stage else {
+            return;
+        };
+        if segment.has(ACK) {
+            if !segment.has(SYN) {
+                flow.line.peer_window = segment.window;
+            }
+            let ack = flow.line.inbound(segment.ack);
+            packet[segment.tcp + 8..segment.tcp + 12].copy_from_slice(&ack.to_be_bytes());
+        }
+        let mut scratch = [0; Short::CAPACITY];
+        let sent = self
+            .ground
+            .ingress(now, seat, packet, &mut scratch[HEADER..]);
+        let state = seat.socket().state();
+        flow.used = now;
+        if flow.open {
+            flow.heard = now;
+        }
+        let opened =
+            !flow.open && !matches!(state, State::Listen | State::SynReceived | State::Closed);
+        if opened {
+            flow.open = true;
+            flow.heard = now;
+            self.opening -= 1;
+            self.counters.opened += 1;
+            let id = flow.id;
+            self.events.push_back(Event::Open(id));
+        }
+        if sent > 0 {
+            let length = self.translate(index, &mut scratch[..HEADER + sent]);
+            if let Some(reply) = length.and_then(|length| Short::new(&scratch[..length])) {
+                self.reply(reply);
+            }
+        }
+        let reset = state == State::Listen || state == State::Closed && segment.has(RST);
+        if reset {
+            self.end(index, Ending::Reset, false);
+            return;
+        }
+        self.notify(index);
+        self.mark(index);
+    }
+
+    /// Most of what comes to a flow without traffic needs no socket.
+    fn for_asleep(
+        &mut self,
+        now: Instant,
+        index: usize,
+        segment: &Segment,
+        packet: &mut [u8],
+    ) -> Result<(), Refusal> {
+        let flow = &mut self.flows[index];
+        let expected = flow.line.receive_next;
+        if segment.has(RST) && segment.seq == expected {
+            self.end(index, Ending::Reset, false);
+            return Ok(());
+        }
+        if segment.flags & (SYN | RST) != 0 || !segment.has(ACK) {
+            // RFC 5961 sections 3.2 and 4.2: who means it will say so again.
+            if !segment.has(RST) || after(segment.seq, expected) {
+                self.acknowledge(index);
+            }
+            return Ok(());
+        }
+        let fresh = after(segment.seq.wrapping_add(segment.space()), expected);
+        if !fresh {
+            if segment.seq == expected {
+                flow.line.peer_window = segment.window;
+            } else {
+                // A keep-alive probe, or a repetition.
+                self.acknowledge(index);
+            }
+            return Ok(());
+        }
+        if !self.wake(now, index) {
+            return Err(Refusal::NoMemory);
+        }
+        self.for_awake(now, index, segment, packet);
+        Ok(())
+    }
+
+    fn for_lingering(
+        &mut self,
+        now: Instant,
+        index: usize,
+        segment: &Segment,
+        packet: &[u8],
+    ) -> Result<(), Refusal> {
+        let expected = self.flows[index].line.receive_next;
+        if segment.has(RST) {
+            if segment.seq == expected {
+                self.remove(index);
+            }
+        } else if segment.has(SYN) && after(segment.seq, expected) {
+            // RFC 6191: the port is used again.
+            self.remove(index);
+            return self.stray(now, segment, packet);
+        } else if segment.space() > 0 {
+            self.acknowledge(index);
+        }
+        Ok(())
+    }
+
+    /// Says again what was said last.
+    fn acknowledge(&mut self, index: usize) {
+        let flow = &self.flows[index];
+        let window = self.seats.window(flow.size);
+        let reply = flow.bare(ACK, window);
+        self.reply(reply);
+    }
+
+    /// Makes what a socket has written fit for the wire. Returns the length of the frame.
+    pub(crate) fn translate(&mut self, index: usize, frame: &mut [u8]) -> Option<usize> {
+        let packet = &mut frame[HEADER..];
+        let Ok(segment) = Segment::parse(packet) else {
+            debug_assert!(false, "smoltcp writes packets that can be read");
+            return None;
+        };
+        let offload = self.config.offload;
+        let our_mss = self.segment_size(segment.from.is_ipv6());
+        let flow = &mut self.flows[index];
+        let seq = flow.line.outbound(segment.seq);
+        if !segment.has(RST) {
+            flow.line.sent(seq, &segment);
+        }
+        if segment.has(SYN) {
+            let bare = Bare {
+                from: segment.from,
+                to: segment.to,
+                seq,
+                ack: segment.ack,
+                flags: segment.flags,
+                window: segment.window,
+                options: flow.line.our_options(our_mss),
+            };
+            let short = bare.frame();
+            frame
+                .get_mut(..short.frame().len())?
+                .copy_from_slice(short.frame());
+            return Some(short.frame().len());
+        }
+        let bytes = usize::from(segment.window) << self.seats.shift(flow);
+        let window = flow.line.window(bytes);
+        let tcp = HEADER + segment.tcp;
+        frame[tcp + 4..tcp + 8].copy_from_slice(&seq.to_be_bytes());
+        frame[tcp + 14..tcp + 16].copy_from_slice(&window.to_be_bytes());
+        let cut = segment.payload.len() > usize::from(flow.line.mss);
+        let what = crate::outbound::offload(offload, cut.then_some(flow.line.mss), &segment);
+        frame[..HEADER].copy_from_slice(&what.to_bytes());
+        finish(frame, tcp, segment.from.ip(), segment.to.ip(), offload);
+        Some(frame.len())
+    }
+}
+
+/// What the device says about a packet must be true of it.
+fn check_offload(offload: Offload, segment: &Segment) -> Result<(), Refusal> {
+    if let Some(cut) = offload.segment
+        && (cut.v6 != segment.from.is_ipv6() || cut.size == 0)
+    {
+        return Err(Refusal::Malformed);
+    }
+    if let Checksum::Partial { start, offset } = offload.checksum
+        && (usize::from(start) != segment.tcp || offset != 16)
+    {
+        return Err(Refusal::Malformed);
+    }
+    Ok(())
+}

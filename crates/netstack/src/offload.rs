@@ -1,0 +1,110 @@
+//! Frames: an IP packet behind ten bytes that say what is still to be done to it.
+//!
+//! That is `struct virtio_net_hdr` in the machine's byte order, as a TUN device with `IFF_VNET_HDR` reads and
+//! writes it. All zero means: nothing to be done.
+
+use crate::counters::Refusal;
+
+/// Bytes in front of a packet.
+pub const HEADER: usize = 10;
+
+/// What is to be done to a packet before it is on a wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// The TCP checksum.
+    pub checksum: Checksum,
+    /// The payload is to be cut into segments of this size.
+    pub segment: Option<Segmentation>,
+}
+
+/// The state of a packet's TCP checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// It is there, and nobody has looked at it.
+    #[default]
+    Complete,
+    /// It is there, and somebody found it right.
+    Verified,
+    /// It covers the pseudo-header only; the rest is summed from `start` and goes `offset` behind that.
+    Partial {
+        /// Where the TCP header begins.
+        start: u16,
+        /// Where in it the checksum is.
+        offset: u16,
+    },
+}
+
+/// How a super-packet is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segmentation {
+    /// TCP over IPv6, rather than IPv4.
+    pub v6: bool,
+    /// Bytes of payload in each segment but the last.
+    pub size: u16,
+    /// Bytes of headers that each segment repeats.
+    pub headers: u16,
+}
+
+impl Offload {
+    /// Takes a frame apart.
+    pub(crate) fn split(frame: &mut [u8]) -> Result<(Self, &mut [u8]), Refusal> {
+        let (header, packet) = frame
+            .split_first_chunk_mut::<HEADER>()
+            .ok_or(Refusal::Malformed)?;
+        let [flags, kind, h0, h1, g0, g1, s0, s1, o0, o1] = *header;
+        let word = |a, b| u16::from_ne_bytes([a, b]);
+        let segment = match kind & !GSO_ECN {
+            GSO_NONE => None,
+            GSO_TCPV4 | GSO_TCPV6 => Some(Segmentation {
+                v6: kind & !GSO_ECN == GSO_TCPV6,
+                size: word(g0, g1),
+                headers: word(h0, h1),
+            }),
+            _ => return Err(Refusal::NotTcp),
+        };
+        let checksum = if flags & NEEDS_CSUM != 0 {
+            Checksum::Partial {
+                start: word(s0, s1),
+                offset: word(o0, o1),
+            }
+        } else if flags & DATA_VALID != 0 {
+            Checksum::Verified
+        } else {
+            Checksum::Complete
+        };
+        Ok((Self { checksum, segment }, packet))
+    }
+
+    /// What a frame says is to be done to its packet, where it can be read.
+    pub fn read(frame: &[u8]) -> Option<Self> {
+        let mut header: [u8; HEADER] = *frame.first_chunk()?;
+        Self::split(&mut header).ok().map(|(offload, _)| offload)
+    }
+
+    /// The ten bytes.
+    pub fn to_bytes(self) -> [u8; HEADER] {
+        let (flags, start, offset) = match self.checksum {
+            Checksum::Complete => (0, 0, 0),
+            Checksum::Verified => (DATA_VALID, 0, 0),
+            Checksum::Partial { start, offset } => (NEEDS_CSUM, start, offset),
+        };
+        let (kind, headers, size) = match self.segment {
+            None => (GSO_NONE, 0, 0),
+            Some(cut) if cut.v6 => (GSO_TCPV6, cut.headers, cut.size),
+            Some(cut) => (GSO_TCPV4, cut.headers, cut.size),
+        };
+        let [h0, h1] = headers.to_ne_bytes();
+        let [g0, g1] = size.to_ne_bytes();
+        let [s0, s1] = start.to_ne_bytes();
+        let [o0, o1] = offset.to_ne_bytes();
+        [flags, kind, h0, h1, g0, g1, s0, s1, o0, o1]
+    }
+}
+
+// include/uapi/linux/virtio_net.h
+const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_ECN: u8 = 0x80;

@@ -1,0 +1,175 @@
+//! From the flows to the device, and what is to be seen to once nothing is left to send.
+
+use std::time::{Duration, Instant};
+
+use smoltcp::socket::tcp::State;
+
+use crate::craft::{Short, partial};
+use crate::event::{Ending, Event};
+use crate::flow::Stage;
+use crate::offload::{HEADER, Offload, Segmentation};
+use crate::seat::Size;
+use crate::segment::Segment;
+use crate::stack::{FRAME_MAX, Stack};
+
+impl Stack {
+    /// The next frame of a flow, and its length.
+    pub(crate) fn outbound(
+        &mut self,
+        now: Instant,
+        index: usize,
+        frame: &mut [u8; FRAME_MAX],
+    ) -> Option<usize> {
+        let Stage::Awake(seat) = &mut self.flows[index].stage else {
+            return None;
+        };
+        let sent = self.ground.egress(now, seat, &mut frame[HEADER..]);
+        if sent == 0 {
+            return None;
+        }
+        if let Ok(segment) = Segment::parse(&frame[HEADER..HEADER + sent])
+            && segment.space() == 0
+        {
+            let says = (now, segment.seq, segment.ack, segment.window);
+            let flow = &mut self.flows[index];
+            if flow.said.replace(says) == Some(says) {
+                self.calm(now, index);
+                return None;
+            }
+        }
+        self.translate(index, &mut frame[..HEADER + sent])
+    }
+
+    /// A socket says the same again and again.
+    ///
+    /// smoltcp 0.14 sends what is left, and its FIN, as a probe of a closed window; where that is acknowledged with
+    /// the window still closed, the timer of the probes is never stopped. An open window stops it, and does no
+    /// harm where nothing is left to send.
+    fn calm(&mut self, now: Instant, index: usize) {
+        let flow = &mut self.flows[index];
+        let mut ack = flow.heard_bare();
+        let Stage::Awake(seat) = &mut flow.stage else {
+            return;
+        };
+        if seat.socket().state() == State::FinWait2 {
+            ack.window = ack.window.max(1);
+            let ack = ack.frame();
+            let mut scratch = [0; Short::CAPACITY];
+            self.ground.ingress(now, seat, ack.packet(), &mut scratch);
+        }
+    }
+
+    /// A flow has nothing left to send: it may be at its end, or want other buffers, or none.
+    pub(crate) fn settle(&mut self, now: Instant, index: usize) {
+        let flow = &self.flows[index];
+        let Stage::Awake(seat) = &flow.stage else {
+            return;
+        };
+        let socket = seat.socket();
+        let state = socket.state();
+        if matches!(state, State::TimeWait | State::Closed)
+            && socket.recv_queue() == 0
+            && flow.read_end
+        {
+            self.conclude(now, index, state == State::TimeWait);
+            return;
+        }
+        let idle = now >= flow.used + self.config.idle_after;
+        if seat.is_quiet() && idle {
+            self.sleep(index);
+            return;
+        }
+        if flow.outgrown && flow.size == Size::Small {
+            self.grow(now, index);
+        }
+        self.notify(index);
+        self.set_alarm(now, index);
+    }
+
+    /// Both sides have finished, and everything was read.
+    fn conclude(&mut self, now: Instant, index: usize, linger: bool) {
+        if !linger {
+            self.end(index, Ending::Finished, false);
+            return;
+        }
+        let flow = &mut self.flows[index];
+        let stage = std::mem::replace(&mut flow.stage, Stage::Lingering);
+        let deadline = now + self.config.linger;
+        self.timers.set(index, &mut flow.alarm, Some(deadline));
+        let ended = Event::Ended {
+            flow: flow.id,
+            ending: Ending::Finished,
+        };
+        self.events.push_back(ended);
+        if let Stage::Awake(seat) = stage {
+            self.give_back(seat);
+        }
+    }
+
+    /// Tells what has become possible since it was last told.
+    pub(crate) fn notify(&mut self, index: usize) {
+        let flow = &mut self.flows[index];
+        let Stage::Awake(seat) = &flow.stage else {
+            return;
+        };
+        let socket = seat.socket();
+        let ended = flow.open && !socket.may_recv() && !flow.read_end;
+        if (socket.recv_queue() > 0 || ended) && !flow.told_readable {
+            flow.told_readable = true;
+            self.events.push_back(Event::Readable(flow.id));
+        }
+        // Half of the buffer at least, so that a bulk writer is not told of every segment.
+        let room = socket.can_send() && socket.send_queue() <= socket.send_capacity() / 2;
+        if flow.wants_room && room && !flow.is_held() {
+            flow.wants_room = false;
+            self.events.push_back(Event::Writable(flow.id));
+        }
+    }
+
+    /// When the flow is to be looked at again.
+    fn set_alarm(&mut self, now: Instant, index: usize) {
+        let flow = &mut self.flows[index];
+        let Stage::Awake(seat) = &flow.stage else {
+            return;
+        };
+        let timer = self.ground.poll_at(now, seat);
+        // It had its turn just now: what it could not do then, it cannot do at once.
+        let timer = timer.map(|at| at.max(now + PAUSE));
+        let timer = timer.or_else(|| flow.awaits_end().then_some(now + REPEAT_END));
+        let patience = if flow.is_opening() {
+            Some(flow.heard + self.config.open_timeout)
+        } else if seat.socket().send_queue() > 0 || flow.awaits_end() {
+            Some(flow.heard + self.config.stall_timeout)
+        } else {
+            None
+        };
+        let idle = seat
+            .is_quiet()
+            .then_some(flow.used + self.config.idle_after);
+        let deadline = [timer, patience, idle].into_iter().flatten().min();
+        self.timers.set(index, &mut flow.alarm, deadline);
+    }
+}
+
+/// What the device has to do to a segment of ours.
+pub(crate) fn offload(allowed: bool, cut: Option<u16>, segment: &Segment) -> Offload {
+    if !allowed {
+        return Offload::default();
+    }
+    Offload {
+        checksum: partial(HEADER + segment.tcp),
+        segment: cut.map(|size| Segmentation {
+            v6: segment.from.is_ipv6(),
+            size,
+            // At most 40 and 60 bytes.
+            headers: u16::try_from(segment.payload.start).unwrap_or(u16::MAX),
+        }),
+    }
+}
+
+/// How long a flow waits that says it has something to do and does nothing; chosen arbitrarily, to keep such a
+/// flow from taking all the time.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// After how long a FIN is repeated that smoltcp does not repeat: its least retransmission time-out.
+const REPEAT_END: Duration = Duration::from_secs(1);

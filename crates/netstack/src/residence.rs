@@ -1,0 +1,227 @@
+//! How flows come by a socket, change it for one with other buffers, and do without.
+//!
+//! A TCP connection is a few numbers while nothing is under way: what both sides will send next, what the
+//! other's window is, and what both said in their SYN. A socket is put into that state by a hand-shake that only it
+//! sees; the sequence number it chooses is translated from then on.
+
+use std::time::Instant;
+
+use smoltcp::socket::tcp::State;
+use smoltcp::wire::IpListenEndpoint;
+
+use crate::craft::{Bare, Short};
+use crate::event::{Ending, Event};
+use crate::flow::{Flow, Stage};
+use crate::ground::Ground;
+use crate::seat::{Seat, Size};
+use crate::segment::{ACK, FIN, SYN, Segment};
+use crate::stack::Stack;
+
+impl Flow {
+    /// Whether writes wait until the flow has its large buffers: that takes a moment in which nothing is
+    /// under way. Where the user does not read, that moment may never come.
+    pub(crate) fn is_held(&self) -> bool {
+        let Stage::Awake(seat) = &self.stage else {
+            return false;
+        };
+        self.outgrown && self.size == Size::Small && seat.socket().recv_queue() == 0
+    }
+}
+
+impl Stack {
+    /// Gives an offered flow a socket that answers its SYN.
+    pub(crate) fn admit(&mut self, now: Instant, index: usize) -> bool {
+        let Some(mut seat) = self.take_seat(now, Size::Small) else {
+            return false;
+        };
+        let flow = &mut self.flows[index];
+        listen(&mut self.ground, now, &mut seat, flow, 1);
+        flow.size = Size::Small;
+        flow.heard = now;
+        flow.used = now;
+        flow.stage = Stage::Awake(seat);
+        self.mark(index);
+        true
+    }
+
+    /// Gives a flow that sleeps a socket again.
+    pub(crate) fn wake(&mut self, now: Instant, index: usize) -> bool {
+        let size = self.flows[index].size;
+        // The application may still count on the window it was told of, but TCP can live with less.
+        let seat = self.take_seat(now, size);
+        let Some(seat) = seat.or_else(|| self.take_seat(now, Size::Small)) else {
+            return false;
+        };
+        self.install(now, index, seat, false)
+    }
+
+    /// Takes the socket from a flow that has nothing under way.
+    pub(crate) fn sleep(&mut self, index: usize) {
+        let flow = &mut self.flows[index];
+        let stage = std::mem::replace(&mut flow.stage, Stage::Asleep);
+        flow.outgrown = false;
+        self.timers.set(index, &mut flow.alarm, None);
+        self.counters.slept += 1;
+        if let Stage::Awake(seat) = stage {
+            self.give_back(seat);
+        }
+    }
+
+    /// Changes small buffers for large ones, should this be a moment to do it.
+    pub(crate) fn grow(&mut self, now: Instant, index: usize) {
+        let Stage::Awake(seat) = &self.flows[index].stage else {
+            return;
+        };
+        let socket = seat.socket();
+        let half_closed = socket.state() == State::CloseWait;
+        let still = socket.send_queue() == 0 && socket.recv_queue() == 0;
+        if !still || !(half_closed || socket.state() == State::Established) {
+            return;
+        }
+        let Some(large) = self.take_seat(now, Size::Large) else {
+            // It works with small ones, too.
+            self.flows[index].outgrown = false;
+            return;
+        };
+        // Another flow went to sleep for this one; its own socket is where it was.
+        let stage = std::mem::replace(&mut self.flows[index].stage, Stage::Asleep);
+        if let Stage::Awake(small) = stage {
+            self.give_back(small);
+        }
+        if self.install(now, index, large, half_closed) {
+            self.counters.grown += 1;
+            let window = self.seats.window(Size::Large);
+            let reply = self.flows[index].bare(ACK, window);
+            self.reply(reply);
+        }
+    }
+
+    /// Puts a socket into the state that the flow is in.
+    fn install(
+        &mut self,
+        now: Instant,
+        index: usize,
+        mut seat: Box<Seat>,
+        half_closed: bool,
+    ) -> bool {
+        let flow = &mut self.flows[index];
+        let size = seat.size;
+        let reached = shake_hands(&mut self.ground, now, &mut seat, flow, half_closed);
+        flow.size = size;
+        flow.used = now;
+        flow.taken = 0;
+        flow.stage = Stage::Awake(seat);
+        if !reached {
+            debug_assert!(false, "smoltcp takes part in a hand-shake");
+            self.end(index, Ending::Reset, true);
+            return false;
+        }
+        self.mark(index);
+        true
+    }
+
+    /// A seat, taken from a flow that can spare it where there is no other.
+    fn take_seat(&mut self, now: Instant, size: Size) -> Option<Box<Seat>> {
+        let free = self.seats.take(size);
+        if free.is_some() {
+            return free;
+        }
+        for _ in 0..SEARCH.min(self.flows.capacity()) {
+            let index = self.hand;
+            self.hand = (index + 1) % self.flows.capacity();
+            let Some(flow) = self.flows.get(index) else {
+                continue;
+            };
+            // Who has something to send, or was just busy, will want it back at once.
+            let spare = matches!(&flow.stage, Stage::Awake(seat) if seat.is_quiet())
+                && !flow.dirty
+                && now > flow.used + self.config.idle_after / 16;
+            if spare {
+                self.sleep(index);
+                let freed = self.seats.take(size);
+                if freed.is_some() {
+                    return freed;
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes a seat back, and tells who waits for one.
+    pub(crate) fn give_back(&mut self, seat: Box<Seat>) {
+        self.seats.put(seat);
+        while let Some(id) = self.starved.pop_front() {
+            if let Ok(index) = self.find(id)
+                && std::mem::take(&mut self.flows[index].wants_room)
+            {
+                self.events.push_back(Event::Writable(id));
+                break;
+            }
+        }
+    }
+}
+
+/// Lets a socket see a SYN like the flow's; what it answers is left to be sent. `before` says by how much the
+/// SYN's sequence number precedes the next one.
+fn listen(ground: &mut Ground, now: Instant, seat: &mut Seat, flow: &Flow, before: u32) {
+    let endpoint = IpListenEndpoint {
+        addr: Some(flow.target.ip().into()),
+        port: flow.target.port(),
+    };
+    let listening = seat.socket_mut().listen(endpoint);
+    debug_assert!(
+        listening.is_ok(),
+        "the socket was free, and the port is not 0"
+    );
+    let syn = Bare {
+        seq: flow.line.receive_next.wrapping_sub(before),
+        flags: SYN,
+        options: flow.line.peer,
+        ..from_client(flow)
+    };
+    ground.ingress(now, seat, syn.frame().packet(), &mut []);
+}
+
+/// Takes a socket through a hand-shake as the flow had it, and through the application's FIN where it came.
+fn shake_hands(
+    ground: &mut Ground,
+    now: Instant,
+    seat: &mut Seat,
+    flow: &mut Flow,
+    half_closed: bool,
+) -> bool {
+    let fin = u32::from(half_closed);
+    listen(ground, now, seat, flow, 1 + fin);
+    let mut scratch = [0; Short::CAPACITY];
+    let sent = ground.egress(now, seat, &mut scratch);
+    let Ok(answer) = Segment::parse(&scratch[..sent]) else {
+        return false;
+    };
+    let begins = answer.seq.wrapping_add(1);
+    flow.line.rebase(begins);
+    let ack = Bare {
+        seq: flow.line.receive_next.wrapping_sub(fin),
+        ack: begins,
+        flags: if half_closed { ACK | FIN } else { ACK },
+        ..from_client(flow)
+    };
+    ground.ingress(now, seat, ack.frame().packet(), &mut scratch);
+    let wanted = if half_closed {
+        State::CloseWait
+    } else {
+        State::Established
+    };
+    seat.socket().state() == wanted
+}
+
+fn from_client(flow: &Flow) -> Bare {
+    Bare {
+        seq: 0,
+        ack: 0,
+        flags: 0,
+        ..flow.heard_bare()
+    }
+}
+
+/// Flows that are looked at for one that can spare its seat; chosen arbitrarily, to bound what a SYN costs.
+const SEARCH: usize = 64;

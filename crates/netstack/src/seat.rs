@@ -1,0 +1,182 @@
+//! Sockets and their buffers, which go from flow to flow.
+//!
+//! A flow has a seat only while something is under way. Seats come in two sizes; those that nobody has are
+//! kept, because making and clearing buffers would be most of the cost of a short flow.
+
+use smoltcp::iface::{SocketHandle, SocketSet};
+use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
+
+use crate::flow::Flow;
+
+/// How large the buffers of a seat are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// Enough for a question and its answer.
+    Small,
+    /// A whole window in each direction.
+    Large,
+}
+
+/// One TCP socket in a set of its own, so that what is done to it costs the same however many others there are.
+pub(crate) struct Seat {
+    pub(crate) sockets: SocketSet<'static>,
+    handle: SocketHandle,
+    pub(crate) size: Size,
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.socket().state();
+        write!(f, "Seat({:?}, {state})", self.size)
+    }
+}
+
+impl Seat {
+    fn new(size: Size, window: usize) -> Self {
+        let bytes = match size {
+            Size::Small => SMALL,
+            Size::Large => window,
+        };
+        // smoltcp takes the window of its SYN for scaled: one byte less than a power of two is what
+        // 65535 scaled stays below, so that a peer that believes it, too, cannot overrun the buffer.
+        let receive = SocketBuffer::new(vec![0; bytes - 1]);
+        let mut socket = Socket::new(receive, SocketBuffer::new(vec![0; bytes]));
+        // The device is in this machine: nothing gets lost between, nor is there a queue to spare.
+        socket.set_congestion_control(CongestionControl::None);
+        socket.set_ack_delay(None);
+        socket.set_nagle_enabled(false);
+        let mut sockets = SocketSet::new(Vec::with_capacity(1));
+        let handle = sockets.add(socket);
+        Self {
+            sockets,
+            handle,
+            size,
+        }
+    }
+
+    pub(crate) fn socket(&self) -> &Socket<'static> {
+        self.sockets.get(self.handle)
+    }
+
+    pub(crate) fn socket_mut(&mut self) -> &mut Socket<'static> {
+        self.sockets.get_mut(self.handle)
+    }
+
+    /// Bytes of room for what the application sends.
+    pub(crate) fn window(&self) -> usize {
+        self.socket().recv_capacity() - self.socket().recv_queue()
+    }
+
+    /// Open in both directions, with nothing under way in either.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let socket = self.socket();
+        socket.state() == State::Established && socket.send_queue() == 0 && socket.recv_queue() == 0
+    }
+}
+
+/// Seats, those that nobody has included.
+#[derive(Debug)]
+#[expect(
+    clippy::vec_box,
+    reason = "seats go to flows and come back as they are"
+)]
+pub(crate) struct Seats {
+    window: usize,
+    limit: usize,
+    /// Bytes of all seats there are.
+    bytes: usize,
+    small: Vec<Box<Seat>>,
+    large: Vec<Box<Seat>>,
+}
+
+impl Seats {
+    pub(crate) fn new(window: usize, limit: usize) -> Self {
+        Self {
+            window,
+            limit,
+            bytes: 0,
+            small: Vec::new(),
+            large: Vec::new(),
+        }
+    }
+
+    /// A seat of that size, unless the memory is used up.
+    pub(crate) fn take(&mut self, size: Size) -> Option<Box<Seat>> {
+        let free = self.free(size).pop();
+        if free.is_some() {
+            return free;
+        }
+        let other = match size {
+            Size::Small => Size::Large,
+            Size::Large => Size::Small,
+        };
+        while self.bytes + self.cost(size) > self.limit {
+            self.free(other).pop()?;
+            self.bytes -= self.cost(other);
+        }
+        self.bytes += self.cost(size);
+        Some(Box::new(Seat::new(size, self.window)))
+    }
+
+    /// Takes a seat back.
+    pub(crate) fn put(&mut self, mut seat: Box<Seat>) {
+        let size = seat.size;
+        let keep = match size {
+            Size::Small => KEEP_SMALL,
+            Size::Large => KEEP_LARGE,
+        };
+        if self.free(size).len() < keep {
+            seat.socket_mut().abort();
+            self.free(size).push(seat);
+        } else {
+            self.bytes -= self.cost(size);
+        }
+    }
+
+    /// Bytes that fit the receive buffer of a seat.
+    pub(crate) fn window(&self, size: Size) -> usize {
+        self.cost(size) / 2 - 1
+    }
+
+    /// The unit in which the socket of a flow announces its window, as a shift.
+    pub(crate) fn shift(&self, flow: &Flow) -> u32 {
+        match flow.size {
+            Size::Large if flow.line.peer.window_scale.is_some() => {
+                self.window.trailing_zeros() - 16
+            }
+            _ => 0,
+        }
+    }
+
+    /// Bytes of buffers that exist.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[expect(
+        clippy::vec_box,
+        reason = "seats go to flows and come back as they are"
+    )]
+    fn free(&mut self, size: Size) -> &mut Vec<Box<Seat>> {
+        match size {
+            Size::Small => &mut self.small,
+            Size::Large => &mut self.large,
+        }
+    }
+
+    fn cost(&self, size: Size) -> usize {
+        let buffers = match size {
+            Size::Small => SMALL,
+            Size::Large => self.window,
+        };
+        2 * buffers
+    }
+}
+
+/// Bytes of a small buffer: with two of them a flow that cannot give them back, because it is half closed,
+/// costs 16 KiB.
+pub(crate) const SMALL: usize = 8 * 1024 - 512;
+/// Free seats that are kept; chosen arbitrarily, to serve many short flows at a time from 16 MiB, ...
+const KEEP_SMALL: usize = 1024;
+/// ... and some that take turns at bulk.
+const KEEP_LARGE: usize = 32;

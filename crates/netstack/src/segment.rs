@@ -1,0 +1,188 @@
+//! TCP segments as they come: parsed once, and looked at raw nowhere else.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+
+use crate::checksum;
+use crate::config::MAX_PACKET;
+use crate::counters::Refusal;
+
+/// The headers of a packet that carries TCP, and where its parts are.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    /// Where the TCP header begins.
+    pub(crate) tcp: usize,
+    pub(crate) payload: Range<usize>,
+    pub(crate) seq: u32,
+    /// Meaningful where [`ACK`] is set.
+    pub(crate) ack: u32,
+    pub(crate) flags: u8,
+    pub(crate) window: u16,
+}
+
+/// What a SYN says about its sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SynOptions {
+    pub(crate) mss: Option<u16>,
+    pub(crate) window_scale: Option<u8>,
+    pub(crate) sack_permitted: bool,
+}
+
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const SYN: u8 = 0x02;
+pub(crate) const RST: u8 = 0x04;
+pub(crate) const ACK: u8 = 0x10;
+
+impl Segment {
+    /// Reads the headers of an IP packet. What the packet says of its length holds; more is padding.
+    pub(crate) fn parse(packet: &[u8]) -> Result<Self, Refusal> {
+        if packet.len() > MAX_PACKET {
+            return Err(Refusal::Oversized);
+        }
+        let (from, to, ip) = match packet.first().map(|byte| byte >> 4) {
+            Some(4) => ipv4(packet)?,
+            Some(6) => ipv6(packet)?,
+            _ => return Err(Refusal::Malformed),
+        };
+        let tcp = packet.get(ip.clone()).ok_or(Refusal::Malformed)?;
+        let header: &[u8; 20] = tcp.first_chunk().ok_or(Refusal::Malformed)?;
+        let length = usize::from(header[12] >> 4) * 4;
+        if length < 20 || length > tcp.len() {
+            return Err(Refusal::Malformed);
+        }
+        let segment = Self {
+            from: SocketAddr::new(from, u16::from_be_bytes([header[0], header[1]])),
+            to: SocketAddr::new(to, u16::from_be_bytes([header[2], header[3]])),
+            tcp: ip.start,
+            payload: ip.start + length..ip.end,
+            seq: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
+            ack: u32::from_be_bytes([header[8], header[9], header[10], header[11]]),
+            flags: header[13],
+            window: u16::from_be_bytes([header[14], header[15]]),
+        };
+        segment.check_addresses()?;
+        Ok(segment)
+    }
+
+    /// Whether all these flags are set.
+    pub(crate) fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+
+    /// How much of the sequence space it takes.
+    pub(crate) fn space(&self) -> u32 {
+        // The payload of an IP packet fits 16 bits.
+        let payload = u32::try_from(self.payload.len()).unwrap_or(u32::MAX);
+        payload + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
+    }
+
+    /// Whether the checksum of a whole packet is right.
+    pub(crate) fn checksum_holds(&self, packet: &[u8]) -> bool {
+        let tcp = &packet[self.tcp..self.payload.end];
+        checksum::fold(
+            checksum::pseudo(self.from.ip(), self.to.ip(), tcp.len()) + checksum::sum(tcp),
+        ) == 0xffff
+    }
+
+    /// The options of a SYN; what cannot be understood is as if it were not there.
+    pub(crate) fn syn_options(&self, packet: &[u8]) -> SynOptions {
+        let mut found = SynOptions::default();
+        let mut rest = &packet[self.tcp + 20..self.payload.start];
+        while let [kind, tail @ ..] = rest {
+            rest = match (kind, tail) {
+                (0, _) => break,
+                (1, tail) => tail,
+                (kind, [length, ..]) if (2..=rest.len()).contains(&usize::from(*length)) => {
+                    let (option, after) = rest.split_at(usize::from(*length));
+                    match (kind, &option[2..]) {
+                        (2, &[a, b]) => found.mss = Some(u16::from_be_bytes([a, b])),
+                        // RFC 7323 section 2.3: more than 14 counts as 14.
+                        (3, &[shift]) => found.window_scale = Some(shift.min(14)),
+                        (4, []) => found.sack_permitted = true,
+                        _ => {}
+                    }
+                    after
+                }
+                _ => break,
+            };
+        }
+        found
+    }
+
+    fn check_addresses(&self) -> Result<(), Refusal> {
+        let same = self.from == self.to;
+        if self.from.port() == 0 || self.to.port() == 0 || same {
+            return Err(Refusal::Spoofed);
+        }
+        if speaks(self.from.ip()) && speaks(self.to.ip()) {
+            Ok(())
+        } else {
+            Err(Refusal::Spoofed)
+        }
+    }
+}
+
+/// Whether somebody can have that address on a network.
+fn speaks(address: IpAddr) -> bool {
+    let wrong = match address {
+        IpAddr::V4(v4) => v4.is_broadcast() || v4.octets()[0] == 0,
+        // A mapped address would be another name of an IPv4 flow.
+        IpAddr::V6(v6) => v6.to_ipv4_mapped().is_some(),
+    };
+    !wrong && !address.is_unspecified() && !address.is_multicast() && !address.is_loopback()
+}
+
+type Addressed = (IpAddr, IpAddr, Range<usize>);
+
+fn ipv4(packet: &[u8]) -> Result<Addressed, Refusal> {
+    let header: &[u8; 20] = packet.first_chunk().ok_or(Refusal::Malformed)?;
+    let length = usize::from(header[0] & 0xf) * 4;
+    let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if length < 20 || total < length || total > packet.len() {
+        return Err(Refusal::Malformed);
+    }
+    if checksum::fold(checksum::sum(&packet[..length])) != 0xffff {
+        return Err(Refusal::Checksum);
+    }
+    let fragment = u16::from_be_bytes([header[6], header[7]]);
+    // More fragments, or not the first.
+    if fragment & 0x3fff != 0 {
+        return Err(Refusal::Fragment);
+    }
+    if header[9] != TCP {
+        return Err(Refusal::NotTcp);
+    }
+    let address = |at: usize| {
+        IpAddr::V4(Ipv4Addr::new(
+            header[at],
+            header[at + 1],
+            header[at + 2],
+            header[at + 3],
+        ))
+    };
+    Ok((address(12), address(16), length..total))
+}
+
+fn ipv6(packet: &[u8]) -> Result<Addressed, Refusal> {
+    let header: &[u8; 40] = packet.first_chunk().ok_or(Refusal::Malformed)?;
+    let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    if length == 0 || 40 + length > packet.len() {
+        return Err(Refusal::Malformed);
+    }
+    match header[6] {
+        TCP => {}
+        FRAGMENT => return Err(Refusal::Fragment),
+        _ => return Err(Refusal::NotTcp),
+    }
+    let address = |at: usize| {
+        let octets: [u8; 16] = std::array::from_fn(|i| header[at + i]);
+        IpAddr::V6(Ipv6Addr::from(octets))
+    };
+    Ok((address(8), address(24), 40..40 + length))
+}
+
+/// Protocol numbers.
+pub(crate) const TCP: u8 = 6;
+const FRAGMENT: u8 = 44;

@@ -1,0 +1,260 @@
+//! The stack itself: what comes in, what goes out, and when.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use fxhash::{FxBuildHasher, FxHashMap};
+use slab::Slab;
+
+use crate::config::{Config, ConfigError, MAX_PACKET};
+use crate::counters::Counters;
+use crate::craft::Short;
+use crate::event::{Ending, Event, FlowError, FlowId};
+use crate::flow::{Flow, Stage, Tuple};
+use crate::ground::Ground;
+use crate::offload::HEADER;
+use crate::seat::Seats;
+use crate::timers::Timers;
+
+/// Longest frame.
+pub const FRAME_MAX: usize = HEADER + MAX_PACKET;
+
+/// A TCP/IP stack that answers for every address and port. See the crate documentation.
+#[derive(Debug)]
+pub struct Stack {
+    pub(crate) config: Config,
+    pub(crate) ground: Ground,
+    pub(crate) flows: Slab<Flow>,
+    pub(crate) by_tuple: FxHashMap<Tuple, usize>,
+    /// Flows whose hand-shake is not complete.
+    pub(crate) opening: usize,
+    pub(crate) seats: Seats,
+    /// Flows that wait for a seat to be written to.
+    pub(crate) starved: VecDeque<FlowId>,
+    /// Where the search for a flow that can spare its seat goes on.
+    pub(crate) hand: usize,
+    pub(crate) timers: Timers,
+    /// Flows that may have something to send.
+    dirty: VecDeque<usize>,
+    /// What is sent whatever the flows want.
+    replies: VecDeque<Short>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) counters: Counters,
+    generation: u32,
+}
+
+/// What a stack holds at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Flows, whatever they do.
+    pub flows: usize,
+    /// Of these, flows whose hand-shake is not complete.
+    pub opening: usize,
+    /// Bytes of buffers, those that nobody has included.
+    pub buffer_bytes: usize,
+}
+
+impl Stack {
+    /// A stack whose sequence numbers follow from `seed`, which nobody should guess.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::check`].
+    pub fn new(config: Config, seed: u64, now: Instant) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self {
+            ground: Ground::new(&config, seed, now),
+            flows: Slab::new(),
+            by_tuple: FxHashMap::with_hasher(FxBuildHasher),
+            opening: 0,
+            seats: Seats::new(config.window, config.memory),
+            starved: VecDeque::new(),
+            hand: 0,
+            timers: Timers::default(),
+            dirty: VecDeque::new(),
+            replies: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            generation: 0,
+            config,
+        })
+    }
+
+    /// A frame came from the device; it is translated where it is.
+    ///
+    /// Whatever it contains, it is used, answered, or refused and counted.
+    pub fn handle_frame(&mut self, now: Instant, frame: &mut [u8]) {
+        self.counters.received += 1;
+        if let Err(refusal) = self.inbound(now, frame) {
+            self.counters.refuse(refusal);
+        }
+        let flows = &self.flows;
+        let alarm = |index| flows.get(index).map(|flow| flow.alarm);
+        self.timers.tidy(flows.len(), alarm);
+    }
+
+    /// The next frame for the device, and its length.
+    ///
+    /// To be called until there is none, after whatever else was called.
+    pub fn poll_transmit(&mut self, now: Instant, frame: &mut [u8; FRAME_MAX]) -> Option<usize> {
+        if let Some(reply) = self.replies.pop_front() {
+            let length = reply.frame().len();
+            frame[..length].copy_from_slice(reply.frame());
+            self.counters.sent += 1;
+            return Some(length);
+        }
+        while let Some(index) = self.dirty.pop_front() {
+            let Some(flow) = self.flows.get_mut(index) else {
+                continue;
+            };
+            if !std::mem::take(&mut flow.dirty) {
+                continue;
+            }
+            if let Some(length) = self.outbound(now, index, frame) {
+                // Whoever has more waits until the others had their turn.
+                self.mark(index);
+                self.counters.sent += 1;
+                return Some(length);
+            }
+            self.settle(now, index);
+        }
+        None
+    }
+
+    /// Time has passed: to be called at [`Self::next_timeout`], and harmless earlier.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(entry) = self.timers.pop(now) {
+            let Some(flow) = self.flows.get_mut(entry.index) else {
+                continue;
+            };
+            if self.timers.is_due(&mut flow.alarm, entry, now) {
+                self.flow_timeout(now, entry.index);
+            }
+        }
+    }
+
+    /// When to call [`Self::handle_timeout`] at the latest.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timers.next()
+    }
+
+    /// The next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Totals since the stack was made.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What the stack holds now.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            flows: self.flows.len(),
+            opening: self.opening,
+            buffer_bytes: self.seats.bytes(),
+        }
+    }
+
+    /// Whether everything that is kept has the size it may have.
+    pub(crate) fn is_bounded(&self) -> bool {
+        let flows = self.flows.len();
+        flows <= self.config.max_flows
+            && self.opening <= self.config.max_opening.min(flows)
+            && self.by_tuple.len() == flows
+            && self.seats.bytes() <= self.config.memory
+            && self.timers.len() <= 2 * self.config.max_flows + 2048
+            && self.replies.len() <= REPLIES_MAX
+    }
+
+    /// The flow may have something to send.
+    pub(crate) fn mark(&mut self, index: usize) {
+        if let Some(flow) = self.flows.get_mut(index)
+            && !std::mem::replace(&mut flow.dirty, true)
+        {
+            self.dirty.push_back(index);
+        }
+    }
+
+    /// Sends a short frame before all others.
+    pub(crate) fn reply(&mut self, reply: Short) {
+        if self.replies.len() < REPLIES_MAX {
+            self.replies.push_back(reply);
+        } else {
+            self.counters.replies_dropped += 1;
+        }
+    }
+
+    pub(crate) fn next_id(&mut self) -> FlowId {
+        self.generation = self.generation.wrapping_add(1);
+        // Fewer than 2^20, as the configuration was checked.
+        let index = u32::try_from(self.flows.vacant_key()).unwrap_or(u32::MAX);
+        FlowId {
+            index,
+            generation: self.generation,
+        }
+    }
+
+    /// Where a flow is, if it still is.
+    pub(crate) fn find(&self, id: FlowId) -> Result<usize, FlowError> {
+        let index = usize::try_from(id.index).map_err(|_| FlowError::Gone)?;
+        match self.flows.get(index) {
+            Some(flow) if flow.id == id && !matches!(flow.stage, Stage::Lingering) => Ok(index),
+            _ => Err(FlowError::Gone),
+        }
+    }
+
+    /// The flow has ended: its application is told where `reset`, and its user in any case.
+    pub(crate) fn end(&mut self, index: usize, ending: Ending, reset: bool) {
+        if reset {
+            let reply = self.flows[index].bare(crate::segment::RST | crate::segment::ACK, 0);
+            self.reply(reply);
+        }
+        let flow = self.flows[index].id;
+        self.events.push_back(Event::Ended { flow, ending });
+        self.remove(index);
+    }
+
+    /// Forgets a flow.
+    pub(crate) fn remove(&mut self, index: usize) {
+        let flow = self.flows.remove(index);
+        self.by_tuple.remove(&Tuple::new(flow.client, flow.target));
+        if flow.is_opening() {
+            self.opening -= 1;
+        }
+        if let Stage::Awake(seat) = flow.stage {
+            self.give_back(seat);
+        }
+    }
+
+    fn flow_timeout(&mut self, now: Instant, index: usize) {
+        let flow = &self.flows[index];
+        match &flow.stage {
+            Stage::Offered => self.end(index, Ending::TimedOut, true),
+            Stage::Lingering => self.remove(index),
+            Stage::Asleep => {}
+            Stage::Awake(seat) => {
+                let patience = if flow.is_opening() {
+                    Some(self.config.open_timeout)
+                } else {
+                    let waits = seat.socket().send_queue() > 0 || flow.awaits_end();
+                    waits.then_some(self.config.stall_timeout)
+                };
+                if patience.is_some_and(|patience| now >= flow.heard + patience) {
+                    self.end(index, Ending::TimedOut, true);
+                    return;
+                }
+                if flow.awaits_end() && self.ground.poll_at(now, seat).is_none() {
+                    // smoltcp 0.14 forgets a FIN that it fast-retransmits when nothing else is under way.
+                    let end = flow.end_again();
+                    self.reply(end);
+                }
+                self.mark(index);
+            }
+        }
+    }
+}
+
+/// Answers that wait to be fetched; chosen arbitrarily, to bound what a storm of strays can take.
+const REPLIES_MAX: usize = 4096;

@@ -1,0 +1,23 @@
+//! Frames at random: no panic, nothing left behind, no growth.
+
+use quictun_netstack::check::{Dice, packets};
+
+use crate::world::base;
+
+/// Frames, unless the environment says another number in `QUICTUN_FUZZ_FRAMES`.
+const FRAMES: u64 = 1_000_000;
+
+#[test]
+fn frames_at_random_do_no_harm() {
+    let wanted = std::env::var("QUICTUN_FUZZ_FRAMES").ok();
+    let wanted = wanted.map_or(FRAMES, |text| {
+        text.parse().expect("QUICTUN_FUZZ_FRAMES: a number")
+    });
+    let mut frames = 0;
+    for seed in 0.. {
+        frames += packets(base(), Dice::new(seed).take(200_000));
+        if frames >= wanted {
+            break;
+        }
+    }
+}

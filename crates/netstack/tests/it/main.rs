@@ -1,0 +1,14 @@
+//! The stack against another TCP, and against who means no good, in virtual time.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod flood;
+mod fuzz;
+mod life;
+mod memory;
+mod offload;
+mod peer;
+mod raw;
+mod refusals;
+mod service;
+mod transfer;
+mod world;

@@ -1,0 +1,120 @@
+//! Who uses the stack: answers offers, echoes, finishes when it is finished.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use quictun_netstack::{Ending, Event, FlowError, FlowId, Read, Stack};
+
+/// What becomes of offered flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Accept,
+    Refuse,
+    /// Nobody says anything.
+    Silence,
+}
+
+/// Echoes what it reads, at most `hold` bytes behind.
+pub(crate) struct Service {
+    pub(crate) answer: Answer,
+    /// Flows that were offered, in order.
+    pub(crate) offered: Vec<FlowId>,
+    pub(crate) opened: u64,
+    pub(crate) endings: Vec<(FlowId, Ending)>,
+    pub(crate) events: u64,
+    /// It reads nothing for now.
+    pub(crate) deaf: bool,
+    /// It does not finish when the application has.
+    pub(crate) stays: bool,
+    echoes: BTreeMap<FlowId, Echo>,
+}
+
+#[derive(Default)]
+struct Echo {
+    held: VecDeque<u8>,
+    ended: bool,
+    finished: bool,
+}
+
+const HOLD: usize = 256 * 1024;
+
+impl Service {
+    pub(crate) fn new(answer: Answer) -> Self {
+        Self {
+            answer,
+            offered: Vec::new(),
+            opened: 0,
+            endings: Vec::new(),
+            events: 0,
+            deaf: false,
+            stays: false,
+            echoes: BTreeMap::new(),
+        }
+    }
+
+    /// Handles all events there are.
+    pub(crate) fn work(&mut self, now: Instant, stack: &mut Stack) {
+        while let Some(event) = stack.poll_event() {
+            self.events += 1;
+            match event {
+                Event::Offered { flow, .. } => {
+                    self.offered.push(flow);
+                    match self.answer {
+                        Answer::Accept => match stack.accept(now, flow) {
+                            Ok(()) => {
+                                self.echoes.insert(flow, Echo::default());
+                            }
+                            Err(FlowError::NoMemory) => stack.refuse(flow).unwrap(),
+                            Err(error) => panic!("{error}"),
+                        },
+                        Answer::Refuse => stack.refuse(flow).unwrap(),
+                        Answer::Silence => {}
+                    }
+                }
+                Event::Open(_) => self.opened += 1,
+                Event::Readable(flow) | Event::Writable(flow) => self.pump(now, stack, flow),
+                Event::Ended { flow, ending } => {
+                    self.endings.push((flow, ending));
+                    self.echoes.remove(&flow);
+                }
+            }
+        }
+    }
+
+    /// Reads and writes as much as there is.
+    pub(crate) fn pump(&mut self, now: Instant, stack: &mut Stack, flow: FlowId) {
+        let Some(echo) = self.echoes.get_mut(&flow) else {
+            return;
+        };
+        loop {
+            let mut moved = false;
+            if !self.deaf && !echo.ended && echo.held.len() < HOLD {
+                let held = &mut echo.held;
+                let read = stack.read(now, flow, |bytes| {
+                    held.extend(bytes);
+                    bytes.len()
+                });
+                match read {
+                    Ok(Read::Data(_)) => moved = true,
+                    Ok(Read::Finished) => echo.ended = true,
+                    Ok(Read::Empty) => {}
+                    Err(FlowError::Gone) => return,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            if !echo.held.is_empty() {
+                let written = stack.write(now, flow, echo.held.make_contiguous());
+                let written = written.unwrap();
+                moved |= written > 0;
+                echo.held.drain(..written);
+            }
+            if !moved {
+                break;
+            }
+        }
+        if echo.ended && echo.held.is_empty() && !self.stays && !echo.finished {
+            stack.finish(now, flow).unwrap();
+            echo.finished = true;
+        }
+    }
+}

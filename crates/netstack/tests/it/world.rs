@@ -1,0 +1,194 @@
+//! The stack and a peer, joined by two links, in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use quictun_link::{Fate, Link, LinkConfig};
+use quictun_netstack::{Config, FRAME_MAX, Stack};
+
+use crate::offload::on_the_wire;
+use crate::peer::Peer;
+use crate::service::{Answer, Service};
+
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) stack: Stack,
+    pub(crate) peer: Peer,
+    pub(crate) service: Service,
+    to_stack: Link,
+    to_peer: Link,
+    /// When, number, what.
+    /// The peer neither hears nor says anything any more.
+    pub(crate) vanished: bool,
+    agenda: BinaryHeap<Reverse<(Instant, u64, Item)>>,
+    number: u64,
+    buffer: Box<[u8; FRAME_MAX]>,
+    stack_timer: Option<Instant>,
+    /// Bytes of the longest frame of the stack.
+    pub(crate) longest: usize,
+    /// Packets that reached the peer, after cutting.
+    pub(crate) packets: u64,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    ToStack(Vec<u8>),
+    ToPeer(Vec<u8>),
+    StackTimer,
+    PeerTimer(usize),
+}
+
+/// Virtual time counts from here.
+pub(crate) fn base() -> Instant {
+    static BASE: OnceLock<Instant> = OnceLock::new();
+    *BASE.get_or_init(Instant::now)
+}
+
+pub(crate) fn buffer() -> Box<[u8; FRAME_MAX]> {
+    vec![0; FRAME_MAX].into_boxed_slice().try_into().unwrap()
+}
+
+pub(crate) fn v4() -> SocketAddr {
+    "203.0.113.9:443".parse().unwrap()
+}
+
+pub(crate) fn v6() -> SocketAddr {
+    "[2001:db8::9]:443".parse().unwrap()
+}
+
+/// A short wire without accidents.
+pub(crate) fn wire() -> LinkConfig {
+    LinkConfig {
+        delay: Duration::from_micros(20),
+        ..LinkConfig::default()
+    }
+}
+
+impl World {
+    pub(crate) fn new(config: Config, link: LinkConfig, seed: u64) -> Self {
+        let start = base();
+        Self {
+            now: start,
+            peer: Peer::new(config.mtu, start),
+            stack: Stack::new(config, seed, start).unwrap(),
+            service: Service::new(Answer::Accept),
+            to_stack: Link::new(link.clone(), seed, start),
+            to_peer: Link::new(link, seed ^ 1, start),
+            vanished: false,
+            agenda: BinaryHeap::new(),
+            number: 0,
+            buffer: buffer(),
+            stack_timer: None,
+            longest: 0,
+            packets: 0,
+        }
+    }
+
+    pub(crate) fn connect(&mut self, target: SocketAddr, bytes: u64) -> usize {
+        let index = self.peer.connect(self.now, target, bytes, 65_535);
+        self.touch(index);
+        index
+    }
+
+    /// Something was done to a connection of the peer from outside.
+    pub(crate) fn touch(&mut self, index: usize) {
+        self.peer.work(self.now, index);
+        self.after_peer(index);
+    }
+
+    /// Something was done to the stack from outside.
+    pub(crate) fn flush(&mut self) {
+        self.service.work(self.now, &mut self.stack);
+        while let Some(length) = self.stack.poll_transmit(self.now, &mut self.buffer) {
+            self.longest = self.longest.max(length);
+            for packet in on_the_wire(&self.buffer[..length]) {
+                self.packets += 1;
+                let fate = self.to_peer.send(self.now, packet.len());
+                self.deliver(fate, Item::ToPeer(packet));
+            }
+            self.service.work(self.now, &mut self.stack);
+        }
+        self.service.work(self.now, &mut self.stack);
+        let next = self.stack.next_timeout();
+        if let Some(at) = next
+            && next != self.stack_timer
+        {
+            self.stack_timer = next;
+            self.plan(at, Item::StackTimer);
+        }
+    }
+
+    /// Runs until there is nothing to do, `done` holds, or the time is over. Tells whether `done` holds.
+    pub(crate) fn run(&mut self, time: Duration, done: impl Fn(&Self) -> bool) -> bool {
+        let until = self.now + time;
+        self.flush();
+        while !done(self) {
+            match self.agenda.peek() {
+                Some(Reverse((at, ..))) if *at <= until => {}
+                _ => {
+                    self.now = until;
+                    return false;
+                }
+            }
+            let Some(Reverse((at, _, item))) = self.agenda.pop() else {
+                unreachable!()
+            };
+            self.now = self.now.max(at);
+            match item {
+                Item::ToStack(mut frame) => {
+                    self.stack.handle_frame(self.now, &mut frame);
+                }
+                Item::StackTimer => {
+                    self.stack_timer = None;
+                    self.stack.handle_timeout(self.now);
+                }
+                Item::ToPeer(_) | Item::PeerTimer(_) if self.vanished => {}
+                Item::ToPeer(packet) => {
+                    self.peer.handle(self.now, &packet);
+                    let at = if packet[0] >> 4 == 4 { 22 } else { 42 };
+                    let port = u16::from_be_bytes([packet[at], packet[at + 1]]);
+                    let index = usize::from(port.wrapping_sub(crate::peer::FIRST_PORT));
+                    if index < self.peer.connections.len() {
+                        self.after_peer(index);
+                    }
+                }
+                Item::PeerTimer(index) => self.touch(index),
+            }
+            self.flush();
+        }
+        true
+    }
+
+    fn after_peer(&mut self, index: usize) {
+        while let Some(frame) = self.peer.poll() {
+            let fate = self.to_stack.send(self.now, frame.len());
+            self.deliver(fate, Item::ToStack(frame));
+        }
+        if let Some(at) = self.peer.next(self.now, index) {
+            self.plan(at, Item::PeerTimer(index));
+        }
+    }
+
+    fn deliver(&mut self, fate: Fate, item: Item) {
+        let Fate::Delivered { at, copy, .. } = fate else {
+            return;
+        };
+        if let Some(copy) = copy {
+            let again = match &item {
+                Item::ToStack(frame) => Item::ToStack(frame.clone()),
+                Item::ToPeer(packet) => Item::ToPeer(packet.clone()),
+                _ => return,
+            };
+            self.plan(copy, again);
+        }
+        self.plan(at, item);
+    }
+
+    fn plan(&mut self, at: Instant, item: Item) {
+        self.number += 1;
+        self.agenda.push(Reverse((at, self.number, item)));
+    }
+}
