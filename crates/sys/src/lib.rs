@@ -20,6 +20,7 @@
 //! | [`socket_drops`] | datagrams the kernel threw away before we read them |
 //! | [`StackSampler`] | where processor time goes: stacks of threads |
 //! | [`tcp_info`] | round-trip time, losses and path of a TCP connection |
+//! | [`Tun`] | IP packets of this host, super-packets whole |
 
 mod buffer_pool;
 mod contain;
@@ -39,6 +40,7 @@ mod socket_buffer;
 mod socket_option;
 mod stack_sampler;
 mod tcp_info;
+mod tun;
 mod udp_gro;
 
 pub use buffer_pool::BufferPool;
@@ -57,4 +59,5 @@ pub use signals::{Came, Signals, with_default_signals};
 pub use socket_buffer::{BufferSide, socket_buffer_force};
 pub use stack_sampler::{SAMPLES_PER_S, Stack, StackSampler};
 pub use tcp_info::{TcpInfo, tcp_info};
+pub use tun::Tun;
 pub use udp_gro::set_udp_gro;

@@ -144,6 +144,15 @@ impl Network {
         self.set_number(name, libc::IFLA_MTU, mtu)
     }
 
+    /// Sets how many packets may wait for a device.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is none of this name; the kernel's refusal.
+    pub fn set_queue_length(&mut self, name: &str, packets: u32) -> io::Result<()> {
+        self.set_number(name, libc::IFLA_TXQLEN, packets)
+    }
+
     /// Sets how large a piece of a stream a device hands on as one; more than 65536 is BIG TCP. Set V6 first:
     /// the kernel may lower V4 with it.
     ///

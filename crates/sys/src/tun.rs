@@ -1,0 +1,222 @@
+//! A TUN device: IP packets of this host, read and written by us, whole.
+//!
+//! Every frame is an IP packet behind the ten bytes of `struct virtio_net_hdr`. With offload the kernel hands over
+//! packets of up to 64 KiB that it would otherwise cut, with checksums not yet filled in, and takes such packets.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// A device that exists as long as this does, in the network namespace it was made in.
+#[derive(Debug)]
+pub struct Tun {
+    fd: OwnedFd,
+    name: String,
+}
+
+impl Tun {
+    /// Longest frame that is read or written.
+    pub const FRAME_MAX: usize = HEADER + 65_535;
+
+    /// Makes a device in the calling thread's network namespace. It is down, and nothing blocks.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` without `CAP_NET_ADMIN` there; `NotFound` where the kernel has no TUN; `InvalidInput`
+    /// where the name is not one of 1 to 15 bytes; `ResourceBusy` where it is taken.
+    pub fn create(name: &str, offload: bool) -> io::Result<Self> {
+        let fd: OwnedFd = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open("/dev/net/tun")?
+            .into();
+        let request = request(name)?;
+        // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, which `request` is, and keeps no pointer to it.
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw const request) };
+        check(done)?;
+        let header = libc::c_int::try_from(HEADER).unwrap_or_default();
+        // SAFETY: TUNSETVNETHDRSZ reads an `int`.
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const header) };
+        check(done)?;
+        let features = if offload { OFFLOADS } else { 0 };
+        // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, features) };
+        check(done)?;
+        Ok(Self {
+            fd,
+            name: name.to_owned(),
+        })
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Reads a frame: its length.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` where none is waiting; the system's, as where the device is gone.
+    pub fn read(&self, frame: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| {
+            rustix::io::read(&self.fd, &mut *frame)
+        })?)
+    }
+
+    /// Writes a frame.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` where there is no room; `InvalidInput` where the kernel makes no sense of it; the system's, as
+    /// where the device is down or gone.
+    pub fn write(&self, frame: &[u8]) -> io::Result<()> {
+        // The kernel takes a frame whole or not at all.
+        rustix::io::retry_on_intr(|| rustix::io::write(&self.fd, frame))?;
+        Ok(())
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn request(name: &str) -> io::Result<libc::ifreq> {
+    // The kernel would replace `%d` by a number that we do not hear of.
+    let wrong = |byte| matches!(byte, 0 | b'%' | b'/');
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.bytes().any(wrong) {
+        let text = format!("{name:?} is no name for a device: choose one of 1 to 15 bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    // SAFETY: all zeros is a valid `struct ifreq`, which holds numbers and arrays of them.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).unwrap_or_default();
+    Ok(request)
+}
+
+fn check(done: libc::c_int) -> io::Result<()> {
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// `struct virtio_net_hdr`.
+const HEADER: usize = 10;
+/// Checksums, and TCP segmentation for both families.
+const OFFLOADS: libc::c_uint = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Network;
+    use crate::network::tests::namespaces;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::net::{IpAddr, UdpSocket};
+    use std::time::Duration;
+
+    /// A network where devices can be made; says so where there is none.
+    fn network(test: &str) -> Option<crate::NetNamespace> {
+        if let Err(why) = std::fs::File::open("/dev/net/tun") {
+            let line = format!("SKIPPED {test}: /dev/net/tun: {why}\n");
+            io::Write::write_all(&mut io::stderr(), line.as_bytes()).expect("stderr");
+            return None;
+        }
+        namespaces(test).map(|(network, _)| network)
+    }
+
+    fn device(name: &str) -> io::Result<Tun> {
+        let tun = Tun::create(name, true)?;
+        let mut network = Network::open()?;
+        network.set_queue_length(name, 1000)?;
+        network.add_address(name, IpAddr::from([10, 99, 0, 2]), 24)?;
+        network.set_up(name)?;
+        Ok(tun)
+    }
+
+    /// The next frame that is IPv4 with UDP; the kernel says other things on a new device, too.
+    fn datagram(tun: &Tun) -> Vec<u8> {
+        let mut frame = vec![0; Tun::FRAME_MAX];
+        let patience = Timespec {
+            tv_sec: 10,
+            tv_nsec: 0,
+        };
+        loop {
+            match tun.read(&mut frame) {
+                Ok(length) if frame[HEADER] == 0x45 && frame[HEADER + 9] == 17 => {
+                    return frame[..length].to_vec();
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                    let mut fds = [PollFd::new(tun, PollFlags::IN)];
+                    assert_eq!(poll(&mut fds, Some(&patience)), Ok(1), "a datagram");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_programs_send_can_be_read_and_answered() {
+        let test = "tun::tests::what_programs_send_can_be_read_and_answered";
+        let Some(network) = network(test) else {
+            return;
+        };
+        let (tun, socket) = network
+            .within(|| Ok((device("tun7")?, UdpSocket::bind("10.99.0.2:0")?)))
+            .expect("a device and a socket");
+        assert_eq!(tun.name(), "tun7");
+        let taken = network.within(|| Tun::create("tun7", true));
+        assert!(taken.is_err(), "one device of a name");
+        socket
+            .send_to(b"over there", "10.99.0.1:9")
+            .expect("a route");
+        let mut frame = datagram(&tun);
+        assert!(frame.ends_with(b"over there"));
+        // Back where it came from, with the checksum that means none.
+        frame[..HEADER].fill(0);
+        let packet = &mut frame[HEADER..];
+        for at in 12..16 {
+            packet.swap(at, at + 4);
+        }
+        packet.swap(20, 22);
+        packet.swap(21, 23);
+        packet[26..28].fill(0);
+        tun.write(&frame).expect("the kernel takes it");
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("a limit");
+        let mut answer = [0; 100];
+        let (length, from) = socket.recv_from(&mut answer).expect("an answer");
+        assert_eq!(&answer[..length], b"over there");
+        assert_eq!(from.to_string(), "10.99.0.1:9");
+    }
+
+    #[test]
+    fn a_device_ends_with_its_descriptor_and_a_name_is_short() {
+        let test = "tun::tests::a_device_ends_with_its_descriptor_and_a_name_is_short";
+        let Some(network) = network(test) else {
+            return;
+        };
+        network
+            .within(|| {
+                drop(Tun::create("tun8", false)?);
+                drop(Tun::create("tun8", true)?);
+                Tun::create("abcdefghijklmno", true)?;
+                for name in ["", "abcdefghijklmnop", "a\0b", "a/b", "tun%d"] {
+                    let refused = Tun::create(name, true).map_err(|error| error.kind());
+                    assert_eq!(refused.err(), Some(io::ErrorKind::InvalidInput), "{name:?}");
+                }
+                Ok(())
+            })
+            .expect("devices");
+    }
+}
