@@ -99,8 +99,8 @@ pub const LATE: Duration = Duration::from_micros(500);
 /// Share of a processor beyond which a thread is the bottleneck.
 pub const BUSY: f64 = 0.95;
 
-/// Frames without which a percentile says nothing.
-const FRAMES_MIN: u64 = 1000;
+/// Frames without which a percentile says nothing: of fewer, a single late one would be one in a hundred.
+const FRAMES_MIN: u64 = 200;
 
 impl Audit {
     /// Whether the run can be believed.
@@ -376,6 +376,20 @@ mod tests {
         };
         let audit = audit(&config, counters(0, 300, 0));
         assert_eq!((audit.loss, audit.loss_asked), (0.3, None));
+    }
+
+    #[test]
+    fn a_run_of_few_frames_is_held_to_their_times_too() {
+        let mut audit = audit(&LinkConfig::default(), counters(0, 0, 0));
+        for late in 0..FRAMES_MIN {
+            let late_ms = if late % 10 == 0 { 160 } else { 0 };
+            audit.lateness.record(Duration::from_millis(late_ms));
+        }
+        let limits = audit.limits(true);
+        assert!(
+            matches!(limits[..], [Limit::Late { up: true, .. }]),
+            "{limits:?}"
+        );
     }
 
     #[test]
