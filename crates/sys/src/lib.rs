@@ -4,6 +4,7 @@
 //!
 //! | function | what |
 //! |---|---|
+//! | [`Batches`] | system calls in batches, through io_uring |
 //! | [`BufferPool`] | receive buffers that are not cleared each time |
 //! | [`contain`] | a process, and all that it starts, in namespaces that end with it |
 //! | [`Ethtool`] | what a network device does itself: segmentation, merging, checksums |
@@ -22,6 +23,7 @@
 //! | [`tcp_info`] | round-trip time, losses and path of a TCP connection |
 //! | [`Tun`] | IP packets of this host, super-packets whole |
 
+mod batch;
 mod buffer_pool;
 mod contain;
 mod drops;
@@ -43,6 +45,7 @@ mod tcp_info;
 mod tun;
 mod udp_gro;
 
+pub use batch::{BatchError, Batches, Operation};
 pub use buffer_pool::BufferPool;
 pub use contain::{ContainError, Contained, Inside, Reaped, Rights, Side, contain};
 pub use drops::socket_drops;

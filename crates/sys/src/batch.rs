@@ -1,0 +1,278 @@
+//! System calls in batches: written into memory that is shared with the kernel, and entered once for many, or not at all.
+//!
+//! What an asynchronous system call is made of is an `io_uring`: the submission ring is the request ring, the completion
+//! ring that of the answers, and a kernel thread that polls the one (`SQPOLL`) need only be woken when it sleeps.
+
+use std::io;
+use std::ptr::NonNull;
+
+use io_uring::{IoUring, opcode, squeue};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use thiserror::Error;
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
+/// Milliseconds after which a kernel thread that polls goes to sleep.
+const POLL_IDLE_MS: u32 = 50;
+
+/// Something for the kernel to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Nothing: what the way there and back costs.
+    Nothing,
+    /// Puts memory behind the page of this number.
+    Map(usize),
+    /// Takes the memory away again.
+    Unmap(usize),
+}
+
+/// Why a batch could not be done.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// The system does not let this process use `io_uring`.
+    #[error(
+        "io_uring cannot be used here ({0}): the kernel is too old, or forbids it (kernel.io_uring_disabled, seccomp)"
+    )]
+    Unavailable(#[source] io::Error),
+    /// No memory for the pages.
+    #[error("no memory for {pages} pages: {source}")]
+    Memory {
+        /// Pages asked for.
+        pages: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error("the kernel refused {what:?}: {source}")]
+    Refused {
+        /// What it was to do; nothing where it was the batch as a whole.
+        what: Option<Operation>,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// Pages, and the rings through which the kernel is told what to do with them.
+#[derive(Debug)]
+pub struct Batches {
+    memory: Pages,
+    ring: Ring,
+    polled: bool,
+    entries: usize,
+    /// Operations that the kernel has and has not answered.
+    under_way: usize,
+    enters: u64,
+}
+
+struct Ring(IoUring);
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring").finish_non_exhaustive()
+    }
+}
+
+/// Memory of our own that nobody has references to.
+#[derive(Debug)]
+struct Pages {
+    base: NonNull<u8>,
+    count: usize,
+}
+
+impl Batches {
+    /// For up to `entries` operations at a time on `pages` pages. With `poll_on`, a kernel thread on that processor looks for
+    /// operations by itself.
+    pub fn new(entries: u32, pages: usize, poll_on: Option<u32>) -> Result<Self, BatchError> {
+        let mut builder = IoUring::builder();
+        if let Some(cpu) = poll_on {
+            builder.setup_sqpoll(POLL_IDLE_MS).setup_sqpoll_cpu(cpu);
+        } else {
+            builder.setup_single_issuer().setup_defer_taskrun();
+        }
+        let ring = builder.build(entries).map_err(BatchError::Unavailable)?;
+        Ok(Self {
+            memory: Pages::new(pages)?,
+            ring: Ring(ring),
+            polled: poll_on.is_some(),
+            entries: entries as usize,
+            under_way: 0,
+            enters: 0,
+        })
+    }
+
+    /// Times that the kernel was entered for batches.
+    pub fn enters(&self) -> u64 {
+        self.enters
+    }
+
+    /// Does one by a system call of its own; [`Operation::Nothing`] is one that only asks who we are.
+    pub fn call(&self, operation: Operation) -> Result<(), BatchError> {
+        let (page, advice) = match operation {
+            Operation::Nothing => {
+                std::hint::black_box(rustix::process::getppid());
+                return Ok(());
+            }
+            Operation::Map(page) => (page, Advice::LinuxPopulateWrite),
+            Operation::Unmap(page) => (page, Advice::LinuxDontNeed),
+        };
+        let at = self.memory.page(page);
+        // SAFETY: a page of ours, to which nobody has a reference: what its content becomes is nobody's matter.
+        let done = unsafe { rustix::mm::madvise(at.as_ptr().cast(), PAGE, advice) };
+        done.map_err(|error| BatchError::Refused {
+            what: Some(operation),
+            source: error.into(),
+        })
+    }
+
+    /// Does all of them, in any order, and returns when they are done. As many as there are entries, at most.
+    pub fn run(&mut self, operations: &[Operation]) -> Result<(), BatchError> {
+        let refused = |source| BatchError::Refused { what: None, source };
+        if operations.len() > self.entries - self.under_way {
+            return Err(refused(io::Error::other("more operations than entries")));
+        }
+        for (number, operation) in operations.iter().enumerate() {
+            let entry = self.entry(*operation).user_data(number as u64);
+            // A kernel thread may answer operations before it says that their entries are free.
+            while self.polled && self.ring.0.submission().is_full() {
+                std::hint::spin_loop();
+            }
+            // SAFETY: an operation on a page of ours, or on none; `Drop` keeps the pages while any is under way.
+            let pushed = unsafe { self.ring.0.submission().push(&entry) };
+            pushed.map_err(|_| refused(io::Error::other("more operations than entries")))?;
+            self.under_way += 1;
+        }
+        if self.polled {
+            // The crate enters only where the kernel's thread sleeps, and so it is counted.
+            self.enters += u64::from(self.ring.0.submission().need_wakeup());
+            self.ring.0.submit().map_err(refused)?;
+        } else {
+            self.enters += 1;
+            let all = self.under_way;
+            self.ring.0.submit_and_wait(all).map_err(refused)?;
+        }
+        let mut failed = None;
+        while self.under_way > 0 {
+            let Some(done) = self.ring.0.completion().next() else {
+                if self.polled {
+                    std::hint::spin_loop();
+                } else {
+                    self.enters += 1;
+                    self.ring.0.submit_and_wait(1).map_err(refused)?;
+                }
+                continue;
+            };
+            self.under_way -= 1;
+            if done.result() < 0 {
+                let number = usize::try_from(done.user_data()).unwrap_or(usize::MAX);
+                failed = Some(BatchError::Refused {
+                    what: operations.get(number).copied(),
+                    source: io::Error::from_raw_os_error(-done.result()),
+                });
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn entry(&self, operation: Operation) -> squeue::Entry {
+        let advise = |page, advice: Advice| {
+            let at = self.memory.page(page).as_ptr().cast();
+            let len = i64::try_from(PAGE).unwrap_or_default();
+            opcode::Madvise::new(at, len, advice as i32).build()
+        };
+        match operation {
+            Operation::Nothing => opcode::Nop::new().build(),
+            Operation::Map(page) => advise(page, Advice::LinuxPopulateWrite),
+            Operation::Unmap(page) => advise(page, Advice::LinuxDontNeed),
+        }
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        if self.under_way > 0 {
+            // The kernel may still do what it was told, to whatever lies there then: so nothing else ever does.
+            self.memory.count = 0;
+        }
+    }
+}
+
+impl Pages {
+    fn new(count: usize) -> Result<Self, BatchError> {
+        let (len, flags) = (count.max(1) * PAGE, MapFlags::PRIVATE);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, placed by the system.
+        let base =
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags) };
+        let memory = |source: io::Error| BatchError::Memory {
+            pages: count,
+            source,
+        };
+        let base = base.map_err(|error| memory(error.into()))?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| memory(io::ErrorKind::Other.into()))?;
+        Ok(Self {
+            base,
+            count: count.max(1),
+        })
+    }
+
+    /// Where the page lies; they come round.
+    fn page(&self, number: usize) -> NonNull<u8> {
+        // SAFETY: the remainder is below the number of pages that are mapped.
+        unsafe { self.base.add(number % self.count * PAGE) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            // SAFETY: mapped by `new`, and nobody uses it after this.
+            let unmapped =
+                unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.count * PAGE) };
+            debug_assert!(unmapped.is_ok(), "it is our mapping");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_do_what_single_calls_do() {
+        let mut batches = match Batches::new(16, 8, None) {
+            Ok(batches) => batches,
+            // Containers often forbid it.
+            Err(BatchError::Unavailable(_)) => return,
+            Err(error) => panic!("{error}"),
+        };
+        for operation in [Operation::Nothing, Operation::Map(3), Operation::Unmap(3)] {
+            batches.call(operation).expect("a call");
+        }
+        assert_eq!(batches.enters(), 0);
+        for _ in 0..10 {
+            let map: Vec<Operation> = (0..8).map(Operation::Map).collect();
+            let unmap: Vec<Operation> = (0..8).map(Operation::Unmap).collect();
+            batches.run(&map).expect("a batch");
+            batches.run(&unmap).expect("a batch");
+            batches.run(&[Operation::Nothing; 16]).expect("a batch");
+        }
+        assert!((30..60).contains(&batches.enters()), "{}", batches.enters());
+        let many = batches.run(&[Operation::Nothing; 17]);
+        assert!(matches!(many, Err(BatchError::Refused { .. })));
+    }
+
+    #[test]
+    fn a_thread_of_the_kernel_needs_to_be_woken_now_and_then() {
+        let mut batches = match Batches::new(8, 1, Some(0)) {
+            Ok(batches) => batches,
+            Err(BatchError::Unavailable(_)) => return,
+            Err(error) => panic!("{error}"),
+        };
+        for _ in 0..1000 {
+            batches.run(&[Operation::Nothing; 8]).expect("a batch");
+        }
+        assert!(batches.enters() < 900, "{}", batches.enters());
+    }
+}
