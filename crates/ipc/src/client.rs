@@ -9,10 +9,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use quictun_shmq::{Channel, ChannelError, Counters, Item, Reserved, SLOTS, Violation};
+use quictun_shmq::{Channel, ChannelError, Counters, Line, Reserved, SLOTS, Violation};
 
 use crate::executor::{Executor, Port};
 use crate::message::{BUFFER, CALL, Message, REPLY, SEND, is_sound, kind, senseless};
+use crate::pace::Pace;
 use crate::schedule::{Schedule, Wakes};
 use crate::wait::WaitPolicy;
 
@@ -45,23 +46,28 @@ struct Calls {
     /// Who found no place, or no room in the ring.
     blocked: VecDeque<Wakes>,
     over: Option<ChannelError>,
+    pace: Pace,
 }
 
-#[derive(Default)]
 struct Place {
     /// Of the call that has it, or had it last.
     cid: u32,
     state: State,
+    /// Who waits for the answer, while that is so.
+    wakes: Wakes,
+    /// What is still to be freed when an answer comes that nobody wants.
+    buffer: Option<Reserved>,
+    /// The answer, once there is one. Apart from the state, so that it is written once and nothing else is moved with it.
+    answer: Line,
 }
 
-#[derive(Default)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    #[default]
     Free,
-    Waiting(Wakes),
-    Answered(Item),
-    /// Nobody wants the answer; what is still to be freed when it comes.
-    Abandoned(Option<Reserved>),
+    Waiting,
+    Answered,
+    /// Nobody wants the answer.
+    Abandoned,
 }
 
 impl Client {
@@ -91,11 +97,11 @@ impl Client {
     /// Calls the server; the answer. Dropping it forgets the call, which the server may still do.
     #[inline]
     pub fn call(&self, message: Message) -> Call<'_> {
-        let mut item = message.item;
-        item.flags = CALL;
         Call {
             client: self,
-            state: Stage::New(item),
+            message,
+            flags: CALL,
+            stage: Stage::New,
             buffer: None,
         }
     }
@@ -103,27 +109,32 @@ impl Client {
     /// Calls the server with a buffer ([`reserve`](Self::reserve)) that it reads from and may write its answer into. The
     /// buffer comes back by [`Call::buffer`].
     pub fn call_with(&self, message: Message, buffer: Reserved) -> Call<'_> {
-        let mut item = message.item;
-        item.flags = CALL | BUFFER;
-        (item.off, item.len) = (buffer.off(), buffer.len());
+        let line = message.line.with_payload(buffer.off(), buffer.len());
         Call {
             client: self,
-            state: Stage::New(item),
+            message: Message { line },
+            flags: CALL | BUFFER,
+            stage: Stage::New,
             buffer: Some(buffer),
         }
     }
 
     /// Sends a message that has no answer; done once it is on its way. Dropping it sends nothing.
     pub async fn send(&self, message: Message) -> Result<(), ChannelError> {
-        let mut item = message.item;
-        item.flags = SEND;
+        let line = message.line.with_call(0, SEND);
         poll_fn(|context| {
             let calls = &mut *self.0.calls.borrow_mut();
             if let Some(error) = calls.over {
                 return Poll::Ready(Err(error));
             }
-            match self.0.channel.borrow_mut().push(&item) {
-                Ok(true) => Poll::Ready(Ok(())),
+            let channel = &mut *self.0.channel.borrow_mut();
+            match channel.stage(line) {
+                Ok(true) => {
+                    if calls.pace.is_late() {
+                        channel.flush();
+                    }
+                    Poll::Ready(Ok(()))
+                }
                 Ok(false) => {
                     calls
                         .blocked
@@ -161,21 +172,27 @@ impl Client {
 #[must_use = "nothing is called until it is polled"]
 pub struct Call<'a> {
     client: &'a Client,
-    state: Stage,
+    message: Message,
+    flags: u16,
+    stage: Stage,
     buffer: Option<Reserved>,
 }
 
 #[derive(Clone, Copy)]
 enum Stage {
-    New(Item),
+    New,
     Sent(u32),
     Done,
 }
 
 impl Call<'_> {
+    pub(crate) fn is_under_way(&self) -> bool {
+        matches!(self.stage, Stage::Sent(_))
+    }
+
     /// The buffer, once there is an answer.
     pub fn buffer(&mut self) -> Option<Reserved> {
-        matches!(self.state, Stage::Done)
+        matches!(self.stage, Stage::Done)
             .then(|| self.buffer.take())
             .flatten()
     }
@@ -184,34 +201,39 @@ impl Call<'_> {
 impl Future for Call<'_> {
     type Output = Result<Message, ChannelError>;
 
-    #[inline]
+    // Inlined, and the usual ways first and by themselves: an answer that shared its place in memory with errors would be
+    // copied in pieces that are no whole moves (see `Line`).
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = &*self.client.0;
         let calls = &mut *shared.calls.borrow_mut();
         let wakes = || shared.schedule.wakes(context.waker());
-        let done = match self.state {
-            Stage::New(item) => match calls.start(item, shared, wakes) {
-                Ok(Some(cid)) => {
-                    self.state = Stage::Sent(cid);
-                    return Poll::Pending;
-                }
-                Ok(None) => return Poll::Pending,
-                Err(error) => Err(error),
-            },
+        match self.stage {
             Stage::Sent(cid) => {
-                if let Some(item) = calls.take(cid) {
-                    Ok(Message { item })
-                } else if let Some(error) = calls.over {
-                    Err(error)
-                } else {
+                if let Some(line) = calls.take(cid) {
+                    self.stage = Stage::Done;
+                    return Poll::Ready(Ok(Message { line }));
+                }
+                if calls.over.is_none() {
                     calls.wait(cid, wakes());
                     return Poll::Pending;
                 }
             }
-            Stage::Done => Err(calls.over.unwrap_or(ChannelError::Closed)),
-        };
-        self.state = Stage::Done;
-        Poll::Ready(done)
+            Stage::New => match calls.start(self.message.line, self.flags, shared, wakes) {
+                Ok(Some(cid)) => {
+                    self.stage = Stage::Sent(cid);
+                    return Poll::Pending;
+                }
+                Ok(None) => return Poll::Pending,
+                Err(error) => {
+                    self.stage = Stage::Done;
+                    return Poll::Ready(Err(error));
+                }
+            },
+            Stage::Done => {}
+        }
+        self.stage = Stage::Done;
+        Poll::Ready(Err(calls.why_over()))
     }
 }
 
@@ -219,7 +241,7 @@ impl Drop for Call<'_> {
     fn drop(&mut self) {
         let shared = &*self.client.0;
         let mut buffer = self.buffer.take();
-        if let Stage::Sent(cid) = self.state {
+        if let Stage::Sent(cid) = self.stage {
             let calls = &mut *shared.calls.borrow_mut();
             if calls.take(cid).is_none() && calls.over.is_none() {
                 calls.abandon(cid, buffer.take());
@@ -233,34 +255,45 @@ impl Drop for Call<'_> {
 
 impl Calls {
     /// Sends a call; its number, or nothing where it has to wait for a place.
-    #[inline]
+    #[inline(always)]
     fn start(
         &mut self,
-        mut item: Item,
+        line: Line,
+        flags: u16,
         shared: &Shared,
         wakes: impl Fn() -> Wakes,
     ) -> Result<Option<u32>, ChannelError> {
-        if let Some(error) = self.over {
-            return Err(error);
+        if self.over.is_some() {
+            return Err(self.why_over());
         }
         let Some(place) = self.free_place() else {
             self.blocked.push_back(wakes());
             return Ok(None);
         };
         let entry = &mut self.places[place as usize];
-        item.cid = entry.cid.wrapping_add(1 << PLACE_BITS);
-        let pushed = shared.channel.borrow_mut().push(&item);
+        let cid = entry.cid.wrapping_add(1 << PLACE_BITS);
+        let line = line.with_call(cid, flags);
+        let channel = &mut *shared.channel.borrow_mut();
+        let pushed = channel.stage(line);
         if pushed != Ok(true) {
             self.free.push(place);
             pushed?;
             self.blocked.push_back(wakes());
             return Ok(None);
         }
-        *entry = Place {
-            cid: item.cid,
-            state: State::Waiting(wakes()),
-        };
-        Ok(Some(item.cid))
+        entry.cid = cid;
+        entry.state = State::Waiting;
+        entry.wakes = wakes();
+        if self.pace.is_late() {
+            channel.flush();
+        }
+        Ok(Some(cid))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn why_over(&self) -> ChannelError {
+        self.over.unwrap_or(ChannelError::Closed)
     }
 
     #[inline]
@@ -274,10 +307,14 @@ impl Calls {
         self.places.push(Place {
             cid: place,
             state: State::Free,
+            wakes: Wakes::Nobody,
+            buffer: None,
+            answer: Line::default(),
         });
         Some(place)
     }
 
+    #[inline(always)]
     fn place(&mut self, cid: u32) -> Option<&mut Place> {
         let place = cid & ((1 << PLACE_BITS) - 1);
         self.places
@@ -286,52 +323,58 @@ impl Calls {
     }
 
     /// The answer, if it is there; the place is free then.
-    #[inline]
-    fn take(&mut self, cid: u32) -> Option<Item> {
+    #[inline(always)]
+    fn take(&mut self, cid: u32) -> Option<Line> {
         let place = self.place(cid)?;
-        let State::Answered(item) = place.state else {
+        if place.state != State::Answered {
             return None;
-        };
+        }
         place.state = State::Free;
+        let answer = place.answer;
         self.free.push(cid & ((1 << PLACE_BITS) - 1));
-        Some(item)
+        Some(answer)
     }
 
     fn wait(&mut self, cid: u32, wakes: Wakes) {
         if let Some(place) = self.place(cid) {
-            place.state = State::Waiting(wakes);
+            place.wakes = wakes;
         }
     }
 
     fn abandon(&mut self, cid: u32, buffer: Option<Reserved>) {
         if let Some(place) = self.place(cid) {
-            place.state = State::Abandoned(buffer);
+            place.state = State::Abandoned;
+            place.wakes = Wakes::Nobody;
+            place.buffer = buffer;
         }
     }
 
     /// Takes an answer, which may be nonsense.
-    #[inline]
+    #[inline(always)]
     fn complete(
         &mut self,
-        item: &Item,
+        line: Line,
         channel: &mut Channel,
         schedule: &Schedule,
     ) -> Result<(), Violation> {
-        let sound = kind(item) == REPLY && is_sound(item);
-        let place = self.place(item.cid).filter(|_| sound);
-        let place = place.ok_or_else(|| senseless(item))?;
-        match std::mem::replace(&mut place.state, State::Answered(*item)) {
-            State::Waiting(wakes) => schedule.wake(wakes),
-            State::Abandoned(buffer) => {
-                self.take(item.cid);
+        let sound = kind(&line) == REPLY && is_sound(&line);
+        let place = self.place(line.cid()).filter(|_| sound);
+        let place = place.ok_or_else(|| senseless(&line))?;
+        match place.state {
+            State::Waiting => {
+                place.state = State::Answered;
+                place.answer = line;
+                schedule.wake(std::mem::replace(&mut place.wakes, Wakes::Nobody));
+            }
+            State::Abandoned => {
+                place.state = State::Free;
+                let buffer = place.buffer.take();
+                self.free.push(line.cid() & ((1 << PLACE_BITS) - 1));
                 if let Some(buffer) = buffer {
                     channel.release(buffer);
                 }
             }
-            before @ (State::Free | State::Answered(_)) => {
-                place.state = before;
-                return Err(senseless(item));
-            }
+            State::Free | State::Answered => return Err(senseless(&line)),
         }
         Ok(())
     }
@@ -340,11 +383,10 @@ impl Calls {
     fn end(&mut self, error: ChannelError, schedule: &Schedule) {
         self.over = Some(error);
         for place in &mut self.places {
-            if let State::Waiting(_) = place.state
-                && let State::Waiting(wakes) = std::mem::take(&mut place.state)
-            {
-                schedule.wake(wakes);
+            if place.state == State::Waiting {
+                place.state = State::Free;
             }
+            schedule.wake(std::mem::replace(&mut place.wakes, Wakes::Nobody));
         }
         self.unblock(schedule);
     }
@@ -359,15 +401,16 @@ impl Calls {
 impl Port for Shared {
     fn pump(&self, schedule: &Schedule) {
         let calls = &mut *self.calls.borrow_mut();
+        calls.pace.begin();
         if calls.over.is_some() {
             return calls.unblock(schedule);
         }
         let channel = &mut *self.channel.borrow_mut();
         for _ in 0..PUMP {
-            let taken = match channel.pop() {
+            let taken = match channel.pop_line() {
                 Ok(None) => break,
-                Ok(Some(item)) => calls
-                    .complete(&item, channel, schedule)
+                Ok(Some(line)) => calls
+                    .complete(line, channel, schedule)
                     .map_err(|violation| channel.reject(violation)),
                 Err(error) => Err(error),
             };

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quictun_shmq::{Channel, Sleep, cycles};
 
@@ -18,6 +18,9 @@ pub const MAX_COROUTINES: usize = 1 << 16;
 
 /// Coroutines polled before the channel is looked at again, and the peer told of what was written.
 const TURN: usize = 128;
+
+/// Items that a peer that sleeps is not told of yet, at most, while there are more to take.
+const LATE: u64 = 256;
 
 /// Looks between two looks at the clock.
 const LOOKS: usize = 8;
@@ -46,6 +49,17 @@ pub struct IdleCounters {
     pub sleeps: u64,
 }
 
+/// What comes after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing: every coroutine has ended.
+    Ended,
+    /// Another one: somebody can go on.
+    Ready,
+    /// Waiting.
+    Idle,
+}
+
 type Boxed = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Coroutine {
@@ -55,14 +69,16 @@ struct Coroutine {
 
 /// See the module documentation. Made by [`crate::Client::new`] and [`crate::Server::new`].
 pub struct Executor {
-    channel: Rc<RefCell<Channel>>,
-    port: Rc<dyn Port>,
-    schedule: Rc<Schedule>,
+    pub(crate) channel: Rc<RefCell<Channel>>,
+    pub(crate) port: Rc<dyn Port>,
+    pub(crate) schedule: Rc<Schedule>,
     spawned: Rc<Spawned>,
     coroutines: Vec<Option<Coroutine>>,
     free: Vec<Task>,
-    policy: WaitPolicy,
-    idle: IdleCounters,
+    pub(crate) policy: WaitPolicy,
+    pub(crate) idle: IdleCounters,
+    /// Since when it sleeps in somebody else's loop.
+    pub(crate) asleep: Option<Instant>,
 }
 
 /// Coroutines that wait for their place.
@@ -107,6 +123,7 @@ impl Executor {
             free: Vec::new(),
             policy,
             idle: IdleCounters::default(),
+            asleep: None,
         }
     }
 
@@ -126,24 +143,35 @@ impl Executor {
             wake_cost();
         }
         loop {
-            self.settle();
-            self.port.pump(&self.schedule);
-            self.schedule.collect();
-            for _ in 0..TURN {
-                let Some(task) = self.schedule.next() else {
-                    break;
-                };
-                self.poll(task);
+            match self.turn() {
+                Turn::Ended => return,
+                Turn::Ready => {}
+                Turn::Idle => self.wait(),
             }
-            if self.spawned.alive.get() == 0 {
-                self.channel.borrow_mut().flush();
-                return;
-            }
-            if self.schedule.has_ready() || !self.spawned.queue.borrow().is_empty() {
-                self.channel.borrow_mut().flush();
-            } else {
-                self.wait();
-            }
+        }
+    }
+
+    /// Takes what has come, runs those who can go on, up to a bound, and shows the peer what they wrote.
+    pub(crate) fn turn(&mut self) -> Turn {
+        self.settle();
+        self.port.pump(&self.schedule);
+        self.schedule.collect();
+        for _ in 0..TURN {
+            let Some(task) = self.schedule.next() else {
+                break;
+            };
+            self.poll(task);
+        }
+        let channel = &mut *self.channel.borrow_mut();
+        channel.publish();
+        if self.spawned.alive.get() == 0 {
+            channel.flush();
+            Turn::Ended
+        } else if self.schedule.has_ready() || !self.spawned.queue.borrow().is_empty() {
+            channel.flush();
+            Turn::Ready
+        } else {
+            Turn::Idle
         }
     }
 
@@ -181,13 +209,18 @@ impl Executor {
 
     fn wait(&mut self) {
         let channel = &mut *self.channel.borrow_mut();
-        channel.flush();
+        // A peer that sends is awake: the fence that a flush takes would have this side wait for each of its own items to
+        // reach the other processor. It comes when there is nothing more, at the latest after so many items.
+        if channel.unflushed() < LATE && channel.has_work() {
+            return;
+        }
         let looks = match self.policy {
             WaitPolicy::Interrupt => false,
             WaitPolicy::Polling => true,
             WaitPolicy::Hybrid => !channel.shares_cpu(),
         };
         if looks {
+            channel.flush();
             self.idle.spins += 1;
             let may_end = self.policy != WaitPolicy::Polling;
             if look(channel, &self.schedule, may_end) {

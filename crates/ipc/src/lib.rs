@@ -52,22 +52,33 @@
 //! the server; for both directions there are two channels. Nothing is allocated per call.
 
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::inline_always,
+    reason = "an item that is passed through memory instead waits there for other cores: see `Line`"
+)]
 
+mod bridge;
 mod client;
 mod executor;
 mod handshake;
 mod message;
+mod metrics;
+mod pace;
 mod schedule;
 mod server;
+mod stream;
 mod wait;
 
+pub use bridge::Advance;
 pub use client::{Call, Client, MAX_CALLS};
 pub use executor::{Executor, IdleCounters, MAX_COROUTINES, Spawner};
 pub use handshake::{HandshakeError, accept, connect, sockets};
 pub use message::{Message, MessageTooLong};
+pub use metrics::{METRICS, Metrics};
 pub use quictun_shmq::{
     Channel, ChannelError, Counters, Item, Received, Reserved, Violation, cycles,
 };
 pub use schedule::PRIORITIES;
-pub use server::{Request, Server};
+pub use server::{Recv, Reply, Request, Server};
+pub use stream::{Items, MAX_AHEAD};
 pub use wait::{WaitPolicy, wake_cost};

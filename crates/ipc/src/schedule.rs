@@ -47,6 +47,8 @@ pub(crate) enum Wakes {
     Task(Task),
     /// Something between us and the coroutine wants to know.
     Other(Waker),
+    /// Nobody waits.
+    Nobody,
 }
 
 impl Schedule {
@@ -75,10 +77,12 @@ impl Schedule {
         Waker::from(Arc::new(RemoteTask { task, remote }))
     }
 
+    #[inline]
     pub(crate) fn wake(&self, wakes: Wakes) {
         match wakes {
             Wakes::Task(task) => self.queues.borrow_mut().push(task),
             Wakes::Other(waker) => waker.wake(),
+            Wakes::Nobody => {}
         }
     }
 

@@ -2,15 +2,16 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use quictun_shmq::{Channel, ChannelError, Counters, Item, Received};
+use quictun_shmq::{Channel, ChannelError, Counters, Line, Received};
 
 use crate::executor::{Executor, Port};
-use crate::message::{BUFFER, CALL, Message, REPLY, SEND, is_sound, kind, senseless};
+use crate::message::{BUFFER, CALL, LAST, Message, REPLY, SEND, is_sound, kind, senseless};
+use crate::pace::Pace;
 use crate::schedule::{Schedule, Wakes};
 use crate::wait::WaitPolicy;
 
@@ -33,6 +34,7 @@ struct State {
     waiting: Vec<Wakes>,
     /// Requests taken in this turn.
     taken: u32,
+    pace: Pace,
 }
 
 /// What a client asks for. A call is answered by [`Server::reply`]; one that is dropped stays without an answer.
@@ -55,7 +57,7 @@ impl Request {
 
     /// Whether it wants an answer.
     pub fn is_call(&self) -> bool {
-        kind(&self.message.item) == CALL
+        kind(&self.message.line) == CALL
     }
 }
 
@@ -74,50 +76,25 @@ impl Server {
     }
 
     /// The next request. Dropping it loses none.
-    pub async fn recv(&self) -> Result<Request, ChannelError> {
-        poll_fn(|context| self.poll_recv(context)).await
-    }
-
     #[inline]
-    fn poll_recv(&self, context: &Context<'_>) -> Poll<Result<Request, ChannelError>> {
-        let state = &mut *self.0.state.borrow_mut();
-        let channel = &mut *self.0.channel.borrow_mut();
-        if state.taken < TURN {
-            match channel.pop() {
-                Ok(Some(item)) => {
-                    state.taken += 1;
-                    return Poll::Ready(request(item, channel));
-                }
-                Ok(None) => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-        state.waiting.push(self.0.schedule.wakes(context.waker()));
-        Poll::Pending
+    pub fn recv(&self) -> Recv<'_> {
+        Recv(self)
     }
 
     /// Answers a call; done once the answer is on its way. Requests that want no answer are fine, too. Dropping it leaves the
     /// call without one.
-    pub async fn reply(&self, request: Request, message: Message) -> Result<(), ChannelError> {
-        if !request.is_call() {
-            return Ok(());
-        }
-        let mut item = message.item;
-        item.flags = REPLY;
-        item.cid = request.message.item.cid;
-        poll_fn(|context| self.poll_reply(&item, context)).await
-    }
-
     #[inline]
-    fn poll_reply(&self, item: &Item, context: &Context<'_>) -> Poll<Result<(), ChannelError>> {
-        match self.0.channel.borrow_mut().push(item) {
-            Ok(true) => Poll::Ready(Ok(())),
-            Ok(false) => {
-                let wakes = self.0.schedule.wakes(context.waker());
-                self.0.state.borrow_mut().waiting.push(wakes);
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(Err(error)),
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a request is answered at most once"
+    )]
+    pub fn reply(&self, request: Request, message: Message) -> Reply<'_> {
+        let flags = REPLY | message.line.flags() & LAST;
+        let line = message.line.with_call(request.message.line.cid(), flags);
+        Reply {
+            server: self,
+            line,
+            wanted: request.is_call(),
         }
     }
 
@@ -132,26 +109,96 @@ impl Server {
     }
 }
 
-#[inline]
-fn request(item: Item, channel: &mut Channel) -> Result<Request, ChannelError> {
-    if !matches!(kind(&item), CALL | SEND) || !is_sound(&item) {
-        return Err(channel.reject(senseless(&item)));
+/// The next request; see [`Server::recv`].
+#[must_use = "nothing is received until it is polled"]
+#[derive(Debug)]
+pub struct Recv<'a>(&'a Server);
+
+impl Future for Recv<'_> {
+    type Output = Result<Request, ChannelError>;
+
+    // As in `Call`: the usual way by itself.
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let shared = &*self.0.0;
+        let state = &mut *shared.state.borrow_mut();
+        let channel = &mut *shared.channel.borrow_mut();
+        if state.taken < TURN {
+            match channel.pop_line() {
+                Ok(Some(line)) => {
+                    state.taken += 1;
+                    let message = Message { line };
+                    if line.flags() == CALL && is_sound(&line) {
+                        let buffer = None;
+                        return Poll::Ready(Ok(Request { message, buffer }));
+                    }
+                    return Poll::Ready(unusual(message, channel));
+                }
+                Ok(None) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        state.waiting.push(shared.schedule.wakes(context.waker()));
+        Poll::Pending
     }
-    let buffer = if item.flags & BUFFER == 0 {
+}
+
+/// A request that is no call, has a buffer, or makes no sense.
+#[inline(never)]
+fn unusual(message: Message, channel: &mut Channel) -> Result<Request, ChannelError> {
+    let line = &message.line;
+    if !matches!(kind(line), CALL | SEND) || !is_sound(line) {
+        return Err(channel.reject(senseless(line)));
+    }
+    let buffer = if line.flags() & BUFFER == 0 {
         None
     } else {
-        channel.received(&item)?
+        channel.received_at(line.off(), line.len())?
     };
-    Ok(Request {
-        message: Message { item },
-        buffer,
-    })
+    Ok(Request { message, buffer })
+}
+
+/// An answer on its way; see [`Server::reply`].
+#[must_use = "nothing is answered until it is polled"]
+#[derive(Debug)]
+pub struct Reply<'a> {
+    server: &'a Server,
+    line: Line,
+    wanted: bool,
+}
+
+impl Future for Reply<'_> {
+    type Output = Result<(), ChannelError>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if !self.wanted {
+            return Poll::Ready(Ok(()));
+        }
+        let shared = &*self.server.0;
+        let state = &mut *shared.state.borrow_mut();
+        let channel = &mut *shared.channel.borrow_mut();
+        match channel.stage(self.line) {
+            Ok(true) => {
+                if state.pace.is_late() {
+                    channel.flush();
+                }
+                Poll::Ready(Ok(()))
+            }
+            Ok(false) => {
+                state.waiting.push(shared.schedule.wakes(context.waker()));
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
 }
 
 impl Port for Shared {
     fn pump(&self, schedule: &Schedule) {
         let state = &mut *self.state.borrow_mut();
         state.taken = 0;
+        state.pace.begin();
         for wakes in state.waiting.drain(..) {
             schedule.wake(wakes);
         }

@@ -10,9 +10,10 @@ use crate::arena::{Arena, Reserved};
 use crate::atomic::Ended;
 use crate::bytes::Shared;
 use crate::doorbell::{Doorbell, Sleep};
-use crate::item::{Item, WORDS};
+use crate::item::Item;
 use crate::layout::{Layout, Side};
 use crate::life::Life;
+use crate::line::Line;
 use crate::party::{ALARM, BYE, Bells, Party};
 use crate::region::{Region, RegionError, RingPlace};
 use crate::violation::Violation;
@@ -81,6 +82,8 @@ pub struct Channel {
     leaving: Option<ChannelError>,
     /// Nothing more is written, and where the peer broke the rules nothing read.
     broken: Option<Violation>,
+    /// One of the two.
+    is_over: bool,
     /// Waited for the descriptor, which then has something to read.
     on_descriptor: bool,
     empty_wakes: u32,
@@ -92,14 +95,23 @@ pub struct Channel {
 pub struct Alarm {
     region: Arc<Region>,
     side: Side,
+    /// Where there is one: it came by [`Channel::watch`].
+    eventfd: Option<Arc<OwnedFd>>,
 }
 
 impl Alarm {
     /// The thread does not sleep, or wakes up.
     pub fn ring(&self) {
         let bell = self.region.doorbell(self.side);
-        if bell.ring(ALARM) == Some(Sleep::Futex) {
-            bell.sleep_on().0.wake();
+        match bell.ring(ALARM) {
+            Some(Sleep::Futex) => bell.sleep_on().0.wake(),
+            Some(Sleep::Descriptor) => {
+                if let Some(eventfd) = &self.eventfd {
+                    // It fails where it is full, and then it is readable.
+                    let _written = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
+                }
+            }
+            None => {}
         }
     }
 }
@@ -169,6 +181,7 @@ impl Channel {
             theirs,
             leaving: None,
             broken: None,
+            is_over: false,
             on_descriptor: false,
             empty_wakes: 0,
             counters: Counters::default(),
@@ -191,7 +204,7 @@ impl Channel {
     /// What is readable when [`arm`](Self::arm) with [`Sleep::Descriptor`] has been answered; there is none before
     /// [`watch`](Self::watch).
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.life().map(Life::socket)
+        self.life().map(Life::descriptor)
     }
 
     /// What the maker calls the region.
@@ -212,43 +225,68 @@ impl Channel {
     /// next [`flush`](Self::flush).
     #[inline]
     pub fn push(&mut self, item: &Item) -> Result<bool, ChannelError> {
-        if let Some(error) = self.over() {
-            return Err(error);
-        }
-        match self.party.push(item.to_words()) {
-            Ok(pushed) => {
-                self.counters.pushed += u64::from(pushed);
-                Ok(pushed)
+        let staged = self.stage((*item).into());
+        self.publish();
+        staged
+    }
+
+    /// [`push`](Self::push) for many: the peer does not see it before [`publish`](Self::publish) or
+    /// [`flush`](Self::flush), or a batch.
+    #[inline(always)]
+    pub fn stage(&mut self, line: Line) -> Result<bool, ChannelError> {
+        if !self.is_over {
+            match self.party.stage(line.to_words()) {
+                Ok(pushed) => {
+                    self.counters.pushed += u64::from(pushed);
+                    return Ok(pushed);
+                }
+                Err(violation) => drop(self.fail(violation)),
             }
-            Err(violation) => Err(self.fail(violation)),
         }
+        Err(self.why_over())
     }
 
     /// The next item, if there is one. Ends with an error once the peer is gone and its items are read.
     #[inline]
     pub fn pop(&mut self) -> Result<Option<Item>, ChannelError> {
-        if let Some(violation) = self.broken {
-            return Err(violation.into());
-        }
-        let popped = match self.party.pop() {
-            Ok(None) if self.has_news() => self.pop_last(),
-            popped => popped,
-        };
-        match popped {
-            Ok(Some(words)) => {
-                self.counters.popped += 1;
-                Ok(Some(Item::from_words(words)))
-            }
-            Ok(None) => self.leaving.map_or(Ok(None), Err),
-            Err(violation) => Err(self.fail(violation)),
-        }
+        self.pop_line().map(|popped| popped.map(Item::from))
     }
 
-    /// Wakes the peer if it sleeps and has not seen what was written. Once per batch: before waiting, or after as many
+    /// [`pop`](Self::pop) for many.
+    #[inline(always)]
+    pub fn pop_line(&mut self) -> Result<Option<Line>, ChannelError> {
+        // An item goes the short way: nothing that it shares memory with is moved.
+        if self.broken.is_none() {
+            match self.party.pop() {
+                Ok(Some(words)) => {
+                    self.counters.popped += 1;
+                    return Ok(Some(Line::from_words(words)));
+                }
+                Ok(None) if !self.is_over && !self.has_news() => return Ok(None),
+                Ok(None) => {}
+                Err(violation) => drop(self.fail(violation)),
+            }
+        }
+        self.pop_last()
+    }
+
+    /// The peer sees what was staged, if it looks.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.party.publish();
+    }
+
+    /// Publishes, and wakes the peer if it sleeps and has not seen what was written. Once per batch: before waiting, or after as many
     /// items as may be late.
     #[inline]
     pub fn flush(&mut self) {
         self.party.flush();
+    }
+
+    /// Items written since the last [`flush`](Self::flush).
+    #[inline]
+    pub fn unflushed(&self) -> u64 {
+        self.party.unflushed()
     }
 
     /// Whether there is something to do: an item, room that was missing, or the peer's end.
@@ -266,7 +304,7 @@ impl Channel {
             .own()
             .set_cpu(rustix::thread::sched_getcpu());
         let idle = self.party.arm(sleep);
-        idle && self.over().is_none() && !self.is_dead()
+        idle && !self.is_over && !self.is_dead()
     }
 
     /// Awake again, without having waited here.
@@ -293,11 +331,12 @@ impl Channel {
         self.fail(violation)
     }
 
-    /// For waking whoever waits here.
+    /// For waking whoever waits here; on the descriptor, too, where it was taken after [`watch`](Self::watch).
     pub fn alarm(&self) -> Alarm {
         Alarm {
             region: self.party.bells.region.clone(),
             side: self.party.bells.side,
+            eventfd: self.life().map(Life::alarm),
         }
     }
 
@@ -351,7 +390,12 @@ impl Channel {
     /// The payload of an item that the peer sent, if it has one outside the item. An error where it is not in the peer's
     /// arena, which tears the channel down.
     pub fn received(&mut self, item: &Item) -> Result<Option<Received>, ChannelError> {
-        let (off, len, arena) = (item.off, item.len, self.region().layout().arena);
+        self.received_at(item.off, item.len)
+    }
+
+    /// The same for a payload of which only the place is at hand.
+    pub fn received_at(&mut self, off: u32, len: u32) -> Result<Option<Received>, ChannelError> {
+        let arena = self.region().layout().arena;
         if len == 0 {
             return Ok(None);
         }
@@ -390,11 +434,17 @@ impl Channel {
             .fold(start, each)
     }
 
-    fn over(&self) -> Option<ChannelError> {
-        self.broken.map(ChannelError::from).or(self.leaving)
+    #[cold]
+    #[inline(never)]
+    fn why_over(&self) -> ChannelError {
+        let why = self.broken.map(ChannelError::from).or(self.leaving);
+        why.unwrap_or(ChannelError::Closed)
     }
 
+    #[cold]
+    #[inline(never)]
     fn fail(&mut self, violation: Violation) -> ChannelError {
+        self.is_over = true;
         if self.broken.is_none() {
             self.broken = Some(violation);
             self.leave();
@@ -404,6 +454,7 @@ impl Channel {
 
     /// The peer need not expect anything any more.
     fn leave(&mut self) {
+        self.party.publish();
         self.party.bells.own().close();
         self.party.ring(BYE);
     }
@@ -417,26 +468,41 @@ impl Channel {
     }
 
     /// Whether the peer is dead and that is news.
+    #[inline]
     fn is_dead(&self) -> bool {
         self.leaving.is_none() && self.life().is_some_and(Life::died)
     }
 
+    #[inline]
     fn has_news(&self) -> bool {
         self.party.bells.own().is_pending() || self.is_dead()
     }
 
     /// Looks at why the doorbell was rung, and then once more for an item: what the peer did last comes after its items.
     #[cold]
-    fn pop_last(&mut self) -> Result<Option<[u64; WORDS]>, Violation> {
+    #[inline(never)]
+    fn pop_last(&mut self) -> Result<Option<Line>, ChannelError> {
+        if let Some(violation) = self.broken {
+            return Err(violation.into());
+        }
         let reasons = self.party.bells.own().take();
         if reasons & BYE != 0 {
             self.leaving = self.leaving.or(Some(ChannelError::Closed));
+            self.is_over = true;
         }
         if self.is_dead() {
             self.life().into_iter().for_each(Life::set_noticed);
             self.leaving = Some(ChannelError::Died);
+            self.is_over = true;
         }
-        self.party.pop()
+        match self.party.pop() {
+            Ok(Some(words)) => {
+                self.counters.popped += 1;
+                Ok(Some(Line::from_words(words)))
+            }
+            Ok(None) => self.leaving.map_or(Ok(None), Err),
+            Err(violation) => Err(self.fail(violation)),
+        }
     }
 
     fn note_wake(&mut self, ended: Ended) {

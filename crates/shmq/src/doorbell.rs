@@ -91,6 +91,7 @@ impl Doorbell {
     }
 
     /// Whether it was rung since the last time.
+    #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
     }

@@ -43,6 +43,11 @@
 //! items are copied before they are looked at, and nobody has a plain reference to memory that the peer writes. What no
 //! honest peer does is a [`Violation`], and the channel's end. A peer that dies is noticed, wherever it died.
 
+#![allow(
+    clippy::inline_always,
+    reason = "an item that is passed through memory instead waits there for other cores: see `line`"
+)]
+
 mod arena;
 mod atomic;
 mod bytes;
@@ -53,6 +58,7 @@ mod doorbell;
 mod item;
 mod layout;
 mod life;
+mod line;
 #[cfg(test)]
 mod model;
 mod party;
@@ -66,5 +72,6 @@ pub use cycles::cycles;
 pub use doorbell::Sleep;
 pub use item::{INLINE, Item};
 pub use layout::{ABI_VERSION, HeaderError, MAX_ARENA, PAGE, SLOTS, Side};
+pub use line::Line;
 pub use region::RegionError;
 pub use violation::Violation;

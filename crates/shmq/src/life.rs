@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::layout::Side;
@@ -40,6 +40,10 @@ struct News {
 pub(crate) struct Life {
     news: Arc<News>,
     socket: Arc<OwnedFd>,
+    /// Readable where another thread of ours rings. The peer never has it: it could fill it.
+    alarm: Arc<OwnedFd>,
+    /// Readable where one of the two is.
+    both: OwnedFd,
     /// Tells the thread to end.
     end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -53,6 +57,12 @@ impl Life {
         side: Side,
     ) -> std::io::Result<Self> {
         let end = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let alarm = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for fd in [&socket, &alarm] {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+            epoll::add(&both, fd, epoll::EventData::new_u64(0), flags)?;
+        }
         let news = Arc::new(News {
             died: AtomicBool::new(false),
             noticed: AtomicBool::new(false),
@@ -73,12 +83,15 @@ impl Life {
         Ok(Self {
             news,
             socket,
+            alarm: Arc::new(alarm),
+            both,
             end,
             thread: Some(thread),
         })
     }
 
     /// Whether the peer is gone.
+    #[inline]
     pub(crate) fn died(&self) -> bool {
         // Pairs with the Release in the thread; what the peer wrote before is seen by whoever sees this, since the
         // kernel closed its socket after that.
@@ -97,8 +110,15 @@ impl Life {
         let _sent = rustix::net::send(&*self.socket, &[0], flags);
     }
 
-    /// Takes what made our end readable.
+    /// What another thread of ours rings by.
+    pub(crate) fn alarm(&self) -> Arc<OwnedFd> {
+        self.alarm.clone()
+    }
+
+    /// Takes what made it readable.
     pub(crate) fn drain(&self) {
+        // Nothing to read is fine, and it is never anything else.
+        let _read = rustix::io::read(&*self.alarm, &mut [0; 8]);
         for _ in 0..WAKES_READ {
             let mut byte = [0];
             let read = rustix::net::recv(&*self.socket, &mut byte, RecvFlags::DONTWAIT);
@@ -108,8 +128,9 @@ impl Life {
         }
     }
 
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// Readable where the peer or another thread of ours rings, or the peer is gone.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.both.as_fd()
     }
 }
 

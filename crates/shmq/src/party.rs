@@ -62,16 +62,23 @@ impl<P: Place, B: Bells> Party<P, B> {
         }
     }
 
-    /// Writes an item, unless the ring is full.
+    /// Writes an item, unless the ring is full. The peer sees it after [`publish`](Self::publish) or
+    /// [`flush`](Self::flush), or when there is a batch of them.
+    #[inline(always)]
+    pub(crate) fn stage(&mut self, words: [u64; WORDS]) -> Result<bool, Violation> {
+        let staged = self.tx.stage(words)?;
+        self.room_wanted = !staged;
+        Ok(staged)
+    }
+
+    /// The peer sees what was written, if it looks.
     #[inline]
-    pub(crate) fn push(&mut self, words: [u64; WORDS]) -> Result<bool, Violation> {
-        let pushed = self.tx.push(words)?;
-        self.room_wanted = !pushed;
-        Ok(pushed)
+    pub(crate) fn publish(&mut self) {
+        self.tx.publish();
     }
 
     /// The next item, if it is there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Result<Option<[u64; WORDS]>, Violation> {
         let popped = self.rx.pop()?;
         if self.rx.unpublished() >= self.publish_after {
@@ -80,17 +87,33 @@ impl<P: Place, B: Bells> Party<P, B> {
         Ok(popped)
     }
 
-    /// Wakes the peer if it sleeps and has not seen what was written.
+    /// Publishes, and wakes the peer if it sleeps and has not seen what was written.
     #[inline]
     pub(crate) fn flush(&mut self) {
         if self.tx.unsettled() == 0 {
             return;
         }
+        self.tx.publish();
         // Pairs with the fence in `Doorbell::arm`, which follows `Consumer::arm`.
         fence(Ordering::SeqCst);
+        self.notify();
+    }
+
+    /// Wakes the peer if it wants to know of what was published before the last fence.
+    #[inline]
+    fn notify(&mut self) {
+        if self.tx.unsettled() == 0 {
+            return;
+        }
         if !self.tx.settle() || !self.ring(ITEMS) {
             self.suppressed += 1;
         }
+    }
+
+    /// Items written since the last flush.
+    #[inline]
+    pub(crate) fn unflushed(&self) -> u64 {
+        self.tx.unsettled()
     }
 
     /// Whether there is something to do: an item, a reason that was rung for, or room that was missing.
@@ -102,15 +125,18 @@ impl<P: Place, B: Bells> Party<P, B> {
             || (self.room_wanted && !matches!(self.tx.has_room(), Ok(false)))
     }
 
-    /// Announces that this process is about to sleep; whether it may.
+    /// Announces that this process is about to sleep; whether it may. What was written is published, and the peer woken if
+    /// it sleeps: only then, so that a peer that takes over our processor finds that its answer has to wake us.
     pub(crate) fn arm(&mut self, sleep: Sleep) -> bool {
-        self.flush();
+        self.tx.publish();
         let before = self.rx.publish();
         self.rx.arm();
         if self.room_wanted {
             self.tx.arm();
         }
+        // Its fence is that of `flush` and of `give_room`, too.
         self.bells.own().arm(sleep);
+        self.notify();
         if self.rx.settle(before) {
             self.ring(SPACE);
         }

@@ -5,7 +5,7 @@
 //! *head*, is published now and then, for the producer to see that there is room.
 //!
 //! ```text
-//!  producer:  write words 1.. of the slot; word 0 with the turn (Release)
+//!  producer:  write words 1.. of slots; words 0 with the turns (Release), the last slot's first
 //!             ...; fence; is `item_event` among the items since the last fence? then ring the doorbell
 //!  consumer:  read word 0 (Acquire): its turn? then read the other words
 //!             ...; item_event = head; arm the doorbell; fence; look again; sleep
@@ -16,7 +16,7 @@
 
 use std::fmt;
 
-use super::atomic::{AtomicU64, Ordering};
+use super::atomic::{AtomicU64, Ordering, soon_read, soon_write};
 use super::item::WORDS;
 use crate::violation::Violation;
 
@@ -50,10 +50,27 @@ pub(crate) trait Place {
     fn slots(&self) -> &[Slot];
 }
 
+/// Items that are shown to the consumer together, at most.
+const BATCH: usize = 32;
+
+/// Slots between one that is written and one that is asked for, to be written soon: stores wait in the processor, in their
+/// order, until their lines are there, and what waits behind a few slots fills it up.
+const WRITE_AHEAD: u64 = 8;
+
+/// Slots between one that is read and one that is asked for, to be read soon.
+const READ_AHEAD: u64 = 4;
+
 /// The end that writes.
 pub(crate) struct Producer<P> {
     place: P,
+    /// Counts what is staged, too.
     tail: u64,
+    /// Items before the tail that the consumer cannot see yet.
+    staged: usize,
+    /// The first of them as a whole: a consumer that looks at its slot would take the line away between two writes.
+    first: [u64; WORDS],
+    /// First words of the others, of which the rest is in the slots.
+    turns: [u64; BATCH],
     /// The last head seen.
     head: u64,
     /// The tail when the consumer was last thought of.
@@ -68,29 +85,73 @@ impl<P: Place> Producer<P> {
         Self {
             place,
             tail: 0,
+            staged: 0,
+            first: [0; WORDS],
+            turns: [0; BATCH],
             head: 0,
             settled: 0,
         }
     }
 
-    /// Writes an item, unless the ring is full. The low half of its first word is the ring's.
-    #[inline]
-    pub(crate) fn push(&mut self, words: [u64; WORDS]) -> Result<bool, Violation> {
-        let slots = self.place.slots();
-        if self.tail - self.head >= slots.len() as u64 && !self.has_room()? {
+    /// Writes an item, unless the ring is full. The low half of its first word is the ring's. The consumer sees it after
+    /// [`publish`](Self::publish), or when there is a batch.
+    #[inline(always)]
+    pub(crate) fn stage(&mut self, mut words: [u64; WORDS]) -> Result<bool, Violation> {
+        let len = self.place.slots().len();
+        if self.tail - self.head >= len as u64 && !self.has_room()? {
             return Ok(false);
         }
-        let slots = self.place.slots();
-        let slot = &slots[index(self.tail, slots.len())];
-        for (place, word) in slot.words.iter().zip(words).skip(1) {
-            // Ordered after the consumer's reads of the lap before by `head` (Acquire in `has_room`).
-            place.store(word, Ordering::Relaxed);
+        words[0] = words[0] & !TURN_MASK | u64::from(turn(self.tail, len));
+        if self.staged == 0 {
+            self.first = words;
+        } else {
+            self.turns[self.staged % BATCH] = words[0];
+            self.write(self.tail, &words);
         }
-        let first = words[0] & !TURN_MASK | u64::from(turn(self.tail, slots.len()));
+        let slots = self.place.slots();
+        soon_write(&slots[index(self.tail + WRITE_AHEAD, slots.len())]);
+        self.tail += 1;
+        self.staged += 1;
+        if self.staged == BATCH {
+            self.publish();
+        }
+        Ok(true)
+    }
+
+    /// Shows the consumer what was written: from the last to the first, so that who sees the first sees all of them, and
+    /// none of the lines goes there and back meanwhile.
+    #[inline]
+    pub(crate) fn publish(&mut self) {
+        if self.staged == 0 {
+            return;
+        }
+        let first = self.tail - self.staged as u64;
+        for at in (1..self.staged).rev() {
+            self.show(first + at as u64, self.turns[at % BATCH]);
+        }
+        self.write(first, &self.first);
+        self.show(first, self.first[0]);
+        self.staged = 0;
+    }
+
+    /// Writes all but the first word.
+    #[inline(always)]
+    fn write(&self, position: u64, words: &[u64; WORDS]) {
+        let slots = self.place.slots();
+        let slot = &slots[index(position, slots.len())];
+        for (at, word) in words.iter().enumerate().skip(1) {
+            // Ordered after the consumer's reads of the lap before by `head` (Acquire in `has_room`).
+            slot.words[at].store(*word, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes the first word.
+    #[inline(always)]
+    fn show(&self, position: u64, first: u64) {
+        let slots = self.place.slots();
+        let slot = &slots[index(position, slots.len())];
         // Pairs with the Acquire in `Consumer::pop`: who sees the turn sees the other words.
         slot.words[0].store(first, Ordering::Release);
-        self.tail += 1;
-        Ok(true)
     }
 
     /// Whether there is room for an item, by a new look at the head.
@@ -138,6 +199,8 @@ pub(crate) struct Consumer<P> {
     head: u64,
     /// The head that the producer knows.
     published: u64,
+    /// Items read since there was none.
+    run: u64,
 }
 
 impl<P: Place> Consumer<P> {
@@ -146,11 +209,12 @@ impl<P: Place> Consumer<P> {
             place,
             head: 0,
             published: 0,
+            run: 0,
         }
     }
 
     /// The next item, if it is there.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Result<Option<[u64; WORDS]>, Violation> {
         let slots = self.place.slots();
         let slot = &slots[index(self.head, slots.len())];
@@ -159,6 +223,7 @@ impl<P: Place> Consumer<P> {
         let (found, expected) = (turn_of(first), turn(self.head, slots.len()));
         if found != expected {
             return if found == expected.wrapping_sub(1) {
+                self.run = 0;
                 Ok(None)
             } else {
                 Err(Violation::Turn {
@@ -173,6 +238,10 @@ impl<P: Place> Consumer<P> {
         for (word, place) in words.iter_mut().zip(&slot.words).skip(1) {
             *word = place.load(Ordering::Relaxed);
         }
+        if self.run >= 2 {
+            soon_read(&slots[index(self.head + READ_AHEAD, slots.len())]);
+        }
+        self.run += 1;
         self.head += 1;
         Ok(Some(words))
     }

@@ -1,5 +1,8 @@
 //! Clients and servers as their users see them.
 
+mod bridge;
 mod calls;
 mod end;
+mod idle;
 mod pair;
+mod stream;

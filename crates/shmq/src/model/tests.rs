@@ -116,6 +116,13 @@ fn item(number: u64) -> [u64; WORDS] {
     [number << 32, number]
 }
 
+/// One item, shown at once; whether there was room.
+fn push(party: &mut Model, number: u64) -> bool {
+    let pushed = party.stage(item(number)).expect("an honest peer");
+    party.publish();
+    pushed
+}
+
 fn number(words: [u64; WORDS]) -> u64 {
     assert_eq!(words[0] >> 32, words[1], "torn");
     words[1]
@@ -135,9 +142,10 @@ fn what_is_written_is_read() {
         let mut tx = Producer::new(ring.clone());
         let writer = thread::spawn(move || {
             for i in 1..=3 {
-                while !tx.push(item(i)).expect("an honest peer") {
+                while !tx.stage(item(i)).expect("an honest peer") {
                     thread::yield_now();
                 }
+                tx.publish();
             }
         });
         let mut rx = Consumer::new(ring);
@@ -155,6 +163,40 @@ fn what_is_written_is_read() {
     });
 }
 
+/// Items that are shown together are all there for who sees the first, also when the ring comes round meanwhile.
+#[test]
+fn a_batch_is_seen_as_a_whole() {
+    check(3, || {
+        let ring = Ring::new(2);
+        let mut tx = Producer::new(ring.clone());
+        let writer = thread::spawn(move || {
+            for i in [1, 3] {
+                while !tx.stage(item(i)).expect("an honest peer") {
+                    thread::yield_now();
+                }
+                while !tx.stage(item(i + 1)).expect("an honest peer") {
+                    thread::yield_now();
+                }
+                tx.publish();
+            }
+        });
+        let mut rx = Consumer::new(ring);
+        for i in [1, 3] {
+            let words = loop {
+                if let Some(words) = rx.pop().expect("an honest peer") {
+                    break words;
+                }
+                thread::yield_now();
+            };
+            assert_eq!(number(words), i);
+            let words = rx.pop().expect("an honest peer");
+            assert_eq!(words.map(number), Some(i + 1), "half a batch");
+            rx.publish();
+        }
+        writer.join().expect("the writer");
+    });
+}
+
 /// A reader that sleeps whenever there is nothing gets every item: no wake-up is lost, none is for one who is awake.
 #[test]
 fn a_sleeping_reader_is_woken() {
@@ -162,7 +204,7 @@ fn a_sleeping_reader_is_woken() {
         let (mut writer, mut reader) = parties(4);
         let thread = thread::spawn(move || {
             for i in 1..=2 {
-                assert!(writer.push(item(i)).expect("an honest peer"));
+                assert!(push(&mut writer, i));
                 writer.flush();
             }
         });
@@ -187,7 +229,7 @@ fn a_reader_that_looks_is_left_alone() {
         let watched = reader.bells.own.clone();
         let thread = thread::spawn(move || {
             for i in 1..=3 {
-                assert!(writer.push(item(i)).expect("an honest peer"));
+                assert!(push(&mut writer, i));
                 writer.flush();
             }
             assert_eq!((writer.notifications, writer.suppressed), (0, 3));
@@ -213,7 +255,7 @@ fn a_writer_without_room_is_woken() {
         let (mut writer, mut reader) = parties(1);
         let thread = thread::spawn(move || {
             for i in 1..=2 {
-                while !writer.push(item(i)).expect("an honest peer") {
+                while !push(&mut writer, i) {
                     sleep(&mut writer);
                 }
             }
@@ -247,10 +289,10 @@ fn calls_are_answered() {
         let (mut client, mut server) = parties(2);
         let thread = thread::spawn(move || {
             let words = next(&mut server);
-            assert!(server.push(words).expect("an honest peer"));
+            assert!(push(&mut server, number(words)));
             server.flush();
         });
-        assert!(client.push(item(1)).expect("an honest peer"));
+        assert!(push(&mut client, 1));
         assert_eq!(number(next(&mut client)), 1);
         thread.join().expect("the server");
     });

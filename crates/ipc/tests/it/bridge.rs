@@ -1,0 +1,141 @@
+//! Executors in somebody else's loop.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use quictun_ipc::{Advance, ChannelError, Client, Executor, Message, Violation, WaitPolicy};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::pair::{channels, start};
+
+/// Coroutines that make that many calls each; how many were answered.
+fn callers(client: &Client, executor: &Executor, coroutines: u64, calls: u64) -> Rc<Cell<u64>> {
+    let done = Rc::new(Cell::new(0));
+    for _ in 0..coroutines {
+        let (client, done) = (client.clone(), done.clone());
+        executor.spawner().spawn(1, async move {
+            for round in 0..calls {
+                let answer = client.call(Message::new(0).with_arg(round)).await;
+                assert_eq!(answer.expect("an answer").arg(), round + 1);
+                done.set(done.get() + 1);
+            }
+        });
+    }
+    done
+}
+
+/// A loop as others have it, which waits in poll; times that it waited.
+fn poll_loop(executor: &mut Executor) -> u64 {
+    let descriptor = executor.descriptor().expect("it is connected");
+    let mut waits = 0;
+    loop {
+        match executor.advance() {
+            Advance::Ended => return waits,
+            Advance::Ready => {}
+            Advance::Asleep(patience) => {
+                let timeout = patience.map(|time| Timespec::try_from(time).expect("short"));
+                let mut fds = [PollFd::new(&descriptor, PollFlags::IN)];
+                rustix::event::poll(&mut fds, timeout.as_ref()).expect("poll");
+                waits += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loop_that_polls_descriptors_makes_calls() {
+    for policy in [WaitPolicy::Interrupt, WaitPolicy::Hybrid] {
+        let (client, mut executor, server) = start(policy);
+        let done = callers(&client, &executor, 7, 300);
+        let waits = poll_loop(&mut executor);
+        assert_eq!(done.get(), 2100);
+        assert_eq!(executor.idle_counters().sleeps, waits);
+        assert!(waits > 0, "nobody waited for an answer");
+        drop((client, executor));
+        assert_eq!(server.join().expect("the server").popped, 2100);
+    }
+}
+
+#[test]
+fn tokio_makes_calls_and_does_other_things() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    let (client, mut executor, server) = start(WaitPolicy::Hybrid);
+    let done = callers(&client, &executor, 7, 300);
+    let local = tokio::task::LocalSet::new();
+    let others = Rc::new(Cell::new(0_u64));
+    let counting = others.clone();
+    let other = local.spawn_local(async move {
+        loop {
+            counting.set(counting.get() + 1);
+            tokio::task::yield_now().await;
+        }
+    });
+    local.block_on(&runtime, async {
+        executor.run_in_tokio().await.expect("it is connected");
+        other.abort();
+    });
+    assert_eq!(done.get(), 2100);
+    assert!(others.get() > 100, "others had {} turns", others.get());
+    drop((client, executor));
+    assert_eq!(server.join().expect("the server").popped, 2100);
+}
+
+#[test]
+fn another_thread_wakes_a_loop_that_polls() {
+    let (_client, mut executor, _server) = start(WaitPolicy::Interrupt);
+    let woken = Arc::new(AtomicBool::new(false));
+    let seen = woken.clone();
+    let (tell, told) = std::sync::mpsc::channel();
+    executor.spawner().spawn(
+        1,
+        poll_fn(move |context| {
+            if seen.load(Ordering::Acquire) {
+                return Poll::Ready(());
+            }
+            tell.send(context.waker().clone()).expect("the thread");
+            Poll::Pending
+        }),
+    );
+    let thread = std::thread::spawn(move || {
+        let waker = told.recv().expect("a waker");
+        woken.store(true, Ordering::Release);
+        waker.wake();
+    });
+    poll_loop(&mut executor);
+    thread.join().expect("the thread");
+}
+
+#[test]
+fn a_loop_that_polls_gives_a_silent_server_up() {
+    let (here, there) = channels();
+    let patience = Duration::from_millis(20);
+    let (client, mut executor) = Client::with_patience(here, WaitPolicy::Hybrid, Some(patience));
+    executor.spawner().spawn(1, async move {
+        let error = client.call(Message::new(0)).await.expect_err("no answer");
+        assert_eq!(error, ChannelError::Violation(Violation::Silent(patience)));
+    });
+    poll_loop(&mut executor);
+    drop(there);
+}
+
+#[test]
+fn a_loop_that_polls_hears_that_the_server_is_gone() {
+    let (here, there) = channels();
+    let (client, mut executor) = Client::new(here, WaitPolicy::Hybrid);
+    executor.spawner().spawn(1, async move {
+        let error = client.call(Message::new(0)).await.expect_err("no answer");
+        assert_eq!(error, ChannelError::Closed);
+    });
+    assert_eq!(executor.advance(), Advance::Asleep(None));
+    drop(there);
+    poll_loop(&mut executor);
+}
