@@ -14,12 +14,16 @@ use crate::exit::{self, Exit, Fault};
 
 mod asynchronous;
 mod chart;
+mod extras;
+mod idle;
 mod machine;
+mod payload;
 mod peer;
 mod published;
 mod report;
 mod run;
 mod synchronous;
+mod syscalls;
 
 const PROGRAM: &str = "quictun bench ipc";
 
@@ -32,9 +36,55 @@ pub enum Action {
     Peer(peer::Part),
 }
 
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// The synchronous baselines.
+    Baselines,
+    /// Calls by how many are under way.
+    Calls,
+    /// Calls that make the server work.
+    Load,
+    /// Ways to wait.
+    Modes,
+    /// Calls that carry something.
+    Payload,
+    /// System calls in batches.
+    Syscalls,
+    /// Nothing at all.
+    Idle,
+}
+
+impl Section {
+    const ALL: [Self; 7] = [
+        Self::Baselines,
+        Self::Calls,
+        Self::Load,
+        Self::Modes,
+        Self::Payload,
+        Self::Syscalls,
+        Self::Idle,
+    ];
+
+    /// In the words of the command line.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Baselines => "baselines",
+            Self::Calls => "calls",
+            Self::Load => "load",
+            Self::Modes => "modes",
+            Self::Payload => "payload",
+            Self::Syscalls => "syscalls",
+            Self::Idle => "idle",
+        }
+    }
+}
+
 /// How to measure and to show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// What to measure.
+    pub sections: Vec<Section>,
     /// Calls under way at a time.
     pub concurrency: Vec<usize>,
     /// How both sides wait.
@@ -43,6 +93,8 @@ pub struct Options {
     pub repeats: usize,
     /// Time of each run.
     pub run_ms: u64,
+    /// Seconds without anything to do.
+    pub idle_s: u64,
     /// Print JSON.
     pub json: bool,
     /// Print CSV.
@@ -85,6 +137,14 @@ fn ipc() -> Command {
         .about("Measure calls between two processes: asynchronous and synchronous, on one core and on two")
         .after_help(include_str!("ipc_help.txt"))
         .arg(
+            Arg::new("only")
+                .long("only")
+                .value_name("LIST")
+                .value_delimiter(',')
+                .value_parser(Section::ALL.map(Section::word))
+                .help("Measure only these, not all"),
+        )
+        .arg(
             Arg::new("concurrency")
                 .long("concurrency")
                 .value_name("LIST")
@@ -103,6 +163,7 @@ fn ipc() -> Command {
         )
         .arg(number("repeats", "5", 1..=99, "Runs of each, of which the median counts"))
         .arg(number("run-ms", "200", 1..=10_000, "Milliseconds of each run"))
+        .arg(number("idle-s", "5", 1..=3600, "Seconds in which both sides have nothing to do"))
         .arg(flag("json", "Print one JSON object"))
         .arg(flag("csv", "Print comma-separated values").conflicts_with("json"))
         .arg(
@@ -135,11 +196,16 @@ pub fn parse(matches: &ArgMatches) -> Result<Action, Fault> {
     let policy = matches
         .get_one::<String>("policy")
         .expect("invariant: it has a default");
+    let only: Vec<&String> = matches.get_many("only").into_iter().flatten().collect();
+    let is_wanted =
+        |section: &Section| only.is_empty() || only.iter().any(|word| *word == section.word());
     Ok(Action::Ipc(Options {
+        sections: Section::ALL.into_iter().filter(is_wanted).collect(),
         concurrency: concurrency.copied().map(small).collect(),
         policy: policy_of(policy),
         repeats: small(number("repeats")),
         run_ms: number("run-ms"),
+        idle_s: number("idle-s"),
         json: matches.get_flag("json"),
         csv: matches.get_flag("csv"),
         svg: matches.get_one::<String>("svg").map(PathBuf::from),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Arg;
-use quictun_ipc::{Channel, Message, Server, WaitPolicy, accept};
+use quictun_ipc::{Channel, Message, Request, Server, WaitPolicy, accept};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -22,6 +22,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// What a call asks for.
 pub(super) const WORK: u16 = 1;
 pub(super) const STATISTICS: u16 = 2;
+pub(super) const PAYLOAD: u16 = 3;
 
 /// Rows of the largest matrix that a call may ask for.
 const MATRIX_MAX: usize = 64;
@@ -164,16 +165,16 @@ fn serve(channel: Channel, policy: WaitPolicy) {
     executor.spawner().spawn(1, async move {
         while let Ok(request) = server.recv().await {
             let message = request.message();
-            let answer = if message.op() == WORK {
-                work.run(message.sock());
-                message.bytes().first().map_or(Ok(Message::new(0)), |byte| {
+            let answer = match message.op() {
+                WORK => {
+                    work.run(message.sock());
+                    let byte = message.bytes().first().copied().unwrap_or_default();
                     Message::new(0).with_bytes(&[byte.wrapping_add(1)])
-                })
-            } else {
-                let bytes = cpu_ns().to_le_bytes();
-                Message::new(0)
+                }
+                PAYLOAD => Ok(Message::new(0).with_arg(sum(&server, &request))),
+                _ => Message::new(0)
                     .with_arg(server.counters().notifications)
-                    .with_bytes(&bytes)
+                    .with_bytes(&cpu_ns().to_le_bytes()),
             };
             let Ok(answer) = answer else { return };
             if server.reply(request, answer).await.is_err() {
@@ -182,6 +183,19 @@ fn serve(channel: Channel, policy: WaitPolicy) {
         }
     });
     executor.run();
+}
+
+/// Of the words of its buffer, or of the bytes that it carries itself.
+fn sum(server: &Server, request: &Request) -> u64 {
+    match request.buffer() {
+        Some(buffer) => server.with_channel(|channel| channel.fold(buffer, 0, u64::wrapping_add)),
+        None => request
+            .message()
+            .bytes()
+            .iter()
+            .map(|byte| u64::from(*byte))
+            .sum(),
+    }
 }
 
 /// What the original's server does per call: four squarings of a matrix.

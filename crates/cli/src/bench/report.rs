@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::extras;
 use super::peer::Kind;
 use super::published;
 use super::run::{Placement, Results, Row};
@@ -29,6 +30,9 @@ pub(super) fn table(results: &Results) -> String {
         line(format!("NOT TO BE PUBLISHED: {noise}"));
     }
     for (title, rows) in groups(results) {
+        if rows.is_empty() {
+            continue;
+        }
         line(format!("\n{title}"));
         line(format!(
             "{:<15} {:<9} {:<9} {:>5} {:>5} {:>8} {:>17} {:>8} {:>8} {:>8} {:>11} {:>9} {:>11} {:>9}",
@@ -51,11 +55,14 @@ pub(super) fn table(results: &Results) -> String {
             line(table_row(row, machine.cycles_per_ns));
         }
     }
-    line(String::new());
-    for ratio in ratios(results) {
+    let ratios = ratios(results);
+    if !ratios.is_empty() {
+        line(String::new());
+    }
+    for ratio in ratios {
         line(ratio);
     }
-    text
+    text + &extras::table(results)
 }
 
 fn table_row(row: &Row, cycles_per_ns: f64) -> String {
@@ -205,7 +212,7 @@ pub(super) fn csv(results: &Results) -> String {
         );
         debug_assert!(written.is_ok(), "a String takes everything");
     }
-    text
+    text + &extras::csv(results)
 }
 
 /// One object.
@@ -232,6 +239,7 @@ pub(super) fn json(results: &Results) -> String {
             })
         })
         .collect();
+    let [payloads, syscalls, idle] = extras::json(results);
     let all = json!({
         "bench": "ipc",
         "version": env!("CARGO_PKG_VERSION"),
@@ -249,6 +257,9 @@ pub(super) fn json(results: &Results) -> String {
         "repeats": results.options.repeats,
         "run_ms": results.options.run_ms,
         "results": rows,
+        "payloads": payloads,
+        "syscalls": syscalls,
+        "idle": idle,
     });
     format!("{all:#}\n")
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use quictun_ipc::{WaitPolicy, wake_cost};
 
+use super::idle::{self, Idle};
 use super::machine::{Machine, ratio};
 use super::peer::Kind;
-use super::{Options, asynchronous, synchronous};
+use super::{Options, Section, asynchronous, payload, synchronous, syscalls};
 use crate::exit;
 
 /// Rows of the server's matrices, as in the original.
@@ -87,6 +88,10 @@ pub(super) struct Results {
     pub(super) wake_cost: u64,
     pub(super) options: Options,
     pub(super) rows: Vec<Row>,
+    pub(super) payloads: Vec<payload::Row>,
+    /// Or why there are none.
+    pub(super) syscalls: Result<Vec<syscalls::Row>, String>,
+    pub(super) idle: Option<Idle>,
     /// Why they should not be believed.
     pub(super) noise: Option<String>,
 }
@@ -121,6 +126,21 @@ pub(super) fn all(options: &Options) -> Result<Results> {
         };
         rows.push(row(*cell, &samples, floor));
     }
+    let wanted = |section| options.sections.contains(&section);
+    let (run, cores) = (Duration::from_millis(options.run_ms), machine.cores);
+    let payloads = if wanted(Section::Payload) {
+        payload::measure(cores, options.policy, options.repeats, run)?
+    } else {
+        Vec::new()
+    };
+    let syscalls = if wanted(Section::Syscalls) {
+        syscalls::measure(cores, options.repeats, run)?
+    } else {
+        Ok(Vec::new())
+    };
+    let idle = wanted(Section::Idle)
+        .then(|| idle::measure(cores, options.policy, Duration::from_secs(options.idle_s)))
+        .transpose()?;
     machine.note_steal()?;
     refuse(&machine, options)?;
     Ok(Results {
@@ -129,6 +149,9 @@ pub(super) fn all(options: &Options) -> Result<Results> {
         wake_cost,
         options: options.clone(),
         rows,
+        payloads,
+        syscalls,
+        idle,
     })
 }
 
@@ -153,34 +176,50 @@ fn cells(options: &Options) -> Vec<Cell> {
         load: 0,
     };
     let placements = [Placement::OneCore, Placement::TwoCores];
+    let wanted = |section| options.sections.contains(&section);
     let mut cells = Vec::new();
-    for kind in [Kind::Futex, Kind::SeqPacket] {
-        for placement in placements {
-            cells.extend(CALLERS.map(|callers| Cell {
-                policy: WaitPolicy::Interrupt,
-                ..cell(kind, placement, callers)
-            }));
+    if wanted(Section::Baselines) {
+        for kind in [Kind::Futex, Kind::SeqPacket] {
+            for placement in placements {
+                cells.extend(CALLERS.map(|callers| Cell {
+                    policy: WaitPolicy::Interrupt,
+                    ..cell(kind, placement, callers)
+                }));
+            }
         }
     }
-    for placement in placements {
-        let curve = options.concurrency.iter();
-        cells.extend(curve.map(|concurrency| cell(Kind::Asynchronous, placement, *concurrency)));
+    if wanted(Section::Calls) {
+        for placement in placements {
+            let curve = options.concurrency.iter();
+            cells
+                .extend(curve.map(|concurrency| cell(Kind::Asynchronous, placement, *concurrency)));
+        }
     }
-    for placement in placements {
-        cells.extend(LOADS.map(|load| Cell {
+    if wanted(Section::Load) {
+        for placement in placements {
+            cells.extend(LOADS.map(|load| Cell {
+                load,
+                ..cell(Kind::Asynchronous, placement, LOADED)
+            }));
+        }
+        // Where nobody looks before it sleeps, as in the original, a server with more to do sleeps less.
+        cells.extend([0].into_iter().chain(LOADS).map(|load| Cell {
+            policy: WaitPolicy::Interrupt,
             load,
-            ..cell(Kind::Asynchronous, placement, LOADED)
+            ..cell(Kind::Asynchronous, Placement::TwoCores, LOADED)
         }));
     }
-    for policy in [
-        WaitPolicy::Interrupt,
-        WaitPolicy::Polling,
-        WaitPolicy::Hybrid,
-    ] {
-        cells.extend(MODES.map(|concurrency| Cell {
-            policy,
-            ..cell(Kind::Asynchronous, Placement::TwoCores, concurrency)
-        }));
+    if wanted(Section::Modes) {
+        for policy in [
+            WaitPolicy::Interrupt,
+            WaitPolicy::Polling,
+            WaitPolicy::Hybrid,
+        ] {
+            cells.extend(MODES.map(|concurrency| Cell {
+                policy,
+                ..cell(Kind::Asynchronous, Placement::TwoCores, concurrency)
+            }));
+        }
     }
     let mut seen = Vec::new();
     cells.retain(|cell| {

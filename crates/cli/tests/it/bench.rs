@@ -1,6 +1,6 @@
 //! `quictun bench`: what its flags come to.
 
-use quictun_cli::bench::{Action as BenchAction, Options};
+use quictun_cli::bench::{Action as BenchAction, Options, Section};
 use quictun_cli::native::Action;
 use quictun_ipc::WaitPolicy;
 
@@ -19,16 +19,19 @@ fn the_defaults_are_the_published_concurrencies_in_five_runs() {
     assert_eq!(options.concurrency, [1, 2, 4, 8, 16, 32, 64, 128, 512]);
     assert_eq!((options.repeats, options.run_ms), (5, 200));
     assert_eq!(options.policy, WaitPolicy::Hybrid);
+    assert_eq!((options.sections.len(), options.idle_s), (7, 5));
     assert!(!options.force && !options.json && !options.csv && options.svg.is_none());
 }
 
 #[test]
 fn every_flag_counts() {
-    let line = "bench ipc --concurrency 3,7 --policy polling --repeats 2 --run-ms 10 --csv --svg f.svg --force";
+    let line = "bench ipc --concurrency 3,7 --policy polling --repeats 2 --run-ms 10 --only idle,payload --idle-s 60 --csv --svg f.svg --force";
     let options = options(line);
     assert_eq!(options.concurrency, [3, 7]);
     assert_eq!((options.repeats, options.run_ms), (2, 10));
     assert_eq!(options.policy, WaitPolicy::Polling);
+    assert_eq!(options.sections, [Section::Payload, Section::Idle]);
+    assert_eq!(options.idle_s, 60);
     assert!(options.force && options.csv && !options.json);
     assert_eq!(options.svg.as_deref(), Some(std::path::Path::new("f.svg")));
 }
@@ -40,6 +43,8 @@ fn what_makes_no_sense_is_refused() {
         "bench ipc --concurrency 5000",
         "bench ipc --policy maybe",
         "bench ipc --repeats 0",
+        "bench ipc --only nothing",
+        "bench ipc --idle-s 0",
         "bench ipc --json --csv",
         "bench ipc --peer async x hybrid",
     ] {

@@ -1,0 +1,192 @@
+//! Calls that carry something: both sides touch every byte of it, and nobody copies it.
+//!
+//! The client writes words into a buffer of its arena, the server reads them where they lie and answers with their sum. To be
+//! compared with what it costs to copy bytes that the other core has just written, which is what the hardware makes of it.
+
+use std::cell::Cell as Shared;
+use std::rc::Rc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_ipc::{Client, Executor, Message, WaitPolicy, connect, cycles};
+
+use super::machine::{bind, ratio};
+use super::peer::{Kind, PATIENCE, PAYLOAD, Peer};
+
+/// Bytes of a call.
+pub(super) const SIZES: [u32; 4] = [1, 64, 4096, 65536];
+
+/// Calls under way at a time: enough for both sides to work at once, few enough for all buffers to lie in a cache.
+const UNDER_WAY: usize = 4;
+
+/// Up to as many bytes lie in the item itself.
+const INLINE: u32 = 32;
+
+/// The arena, for all buffers.
+const ARENA: u32 = 1 << 20;
+
+/// Buffers of the copies, and copies of a run.
+const BUFFERS: usize = 4;
+const COPIES: usize = 400;
+
+/// What came of one size.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) bytes: u32,
+    /// Per call: median, least, most.
+    pub(super) cycles: [f64; 3],
+    /// Median of the cycles for a copy of as many bytes that the other core has just written; none where that is too
+    /// short to be measured.
+    pub(super) copy: Option<f64>,
+}
+
+impl Row {
+    /// Bytes per nanosecond, which is the same as 10^9 bytes per second.
+    pub(super) fn rate(&self, cycles_per_ns: f64) -> f64 {
+        f64::from(self.bytes) * cycles_per_ns / self.cycles[0]
+    }
+
+    /// How it compares with the copy, which is 1.
+    pub(super) fn share(&self) -> Option<f64> {
+        self.copy.map(|copy| copy / self.cycles[0])
+    }
+}
+
+/// All sizes, on two cores.
+pub(super) fn measure(
+    cores: [usize; 2],
+    policy: WaitPolicy,
+    repeats: usize,
+    run: Duration,
+) -> Result<Vec<Row>> {
+    let (peer, socket) = Peer::start(Kind::Asynchronous, cores[1], policy)?;
+    let channel = connect(socket, ARENA, 1, PATIENCE).context("the server of the measurement")?;
+    let (client, mut executor) = Client::new(channel, policy);
+    let mut rows = Vec::new();
+    for bytes in SIZES {
+        let (mut calls, mut ticks) = (256, 0);
+        let start = std::time::Instant::now();
+        while start.elapsed() < run / 4 {
+            calls *= 2;
+            ticks = once(&client, &mut executor, bytes, calls)?;
+        }
+        let mut runs = Vec::new();
+        let mut copies = Vec::new();
+        for _ in 0..repeats {
+            runs.push(ratio(once(&client, &mut executor, bytes, calls)?, calls));
+            if bytes > 64 {
+                copies.push(copy(cores, bytes as usize)?);
+            }
+        }
+        ensure!(ticks > 0, "no call was made");
+        runs.sort_by(f64::total_cmp);
+        copies.sort_by(f64::total_cmp);
+        let at = |index: usize| runs.get(index).copied().unwrap_or_default();
+        rows.push(Row {
+            bytes,
+            cycles: [at(runs.len() / 2), at(0), at(runs.len().saturating_sub(1))],
+            copy: copies.get(copies.len() / 2).copied(),
+        });
+    }
+    drop((client, executor));
+    peer.end()?;
+    Ok(rows)
+}
+
+/// That many calls; the ticks that they took.
+fn once(client: &Client, executor: &mut Executor, bytes: u32, calls: u64) -> Result<u64> {
+    let left = Rc::new(Shared::new(calls));
+    let answered = Rc::new(Shared::new(0_u64));
+    for _ in 0..UNDER_WAY {
+        let (client, left, answered) = (client.clone(), left.clone(), answered.clone());
+        executor.spawner().spawn(1, async move {
+            while let Some(rest) = left.get().checked_sub(1) {
+                left.set(rest);
+                let sum = if bytes <= INLINE {
+                    carried(&client, bytes, rest).await
+                } else {
+                    by_reference(&client, bytes, rest).await
+                };
+                if sum != Some(expected(bytes, rest)) {
+                    return;
+                }
+                answered.set(answered.get() + 1);
+            }
+        });
+    }
+    let start = cycles();
+    executor.run();
+    let ticks = cycles() - start;
+    ensure!(
+        answered.get() == calls,
+        "{} of {calls} calls with {bytes} bytes were answered rightly",
+        answered.get()
+    );
+    Ok(ticks)
+}
+
+/// In the item: bytes from `seed` on; the sum that the server found.
+async fn carried(client: &Client, bytes: u32, seed: u64) -> Option<u64> {
+    let payload = [seed.to_le_bytes()[0]; INLINE as usize];
+    let message = Message::new(PAYLOAD).with_bytes(payload.get(..bytes as usize)?);
+    let answer = client.call(message.ok()?).await.ok()?;
+    Some(answer.arg())
+}
+
+/// In a buffer: words from `seed` on; the sum that the server found.
+async fn by_reference(client: &Client, bytes: u32, seed: u64) -> Option<u64> {
+    let buffer = client.reserve(bytes)?;
+    client.with_channel(|channel| channel.fill(&buffer, |at| seed.wrapping_add(at as u64)));
+    let mut call = std::pin::pin!(client.call_with(Message::new(PAYLOAD), buffer));
+    let answer = call.as_mut().await.ok()?;
+    client.release(call.buffer()?);
+    Some(answer.arg())
+}
+
+fn expected(bytes: u32, seed: u64) -> u64 {
+    if bytes <= INLINE {
+        return u64::from(bytes) * u64::from(seed.to_le_bytes()[0]);
+    }
+    let words = u64::from(bytes / 8);
+    words
+        .wrapping_mul(seed)
+        .wrapping_add(words * (words - 1) / 2)
+}
+
+/// Ticks that a copy of bytes takes which a thread on the other core has just written: the median of many.
+fn copy(cores: [usize; 2], bytes: usize) -> Result<f64> {
+    let (give, given) = sync_channel::<Vec<u8>>(BUFFERS);
+    let (back, again) = sync_channel::<Vec<u8>>(BUFFERS);
+    let writer = std::thread::spawn(move || -> Result<()> {
+        bind(cores[1])?;
+        while let Ok(mut buffer) = again.recv() {
+            for byte in &mut buffer {
+                *byte = byte.wrapping_add(1);
+            }
+            if give.send(buffer).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    });
+    for _ in 0..BUFFERS {
+        back.send(vec![0; bytes])?;
+    }
+    let mut target = vec![0; bytes];
+    let mut times = Vec::with_capacity(COPIES);
+    for _ in 0..COPIES {
+        let buffer = given.recv().context("the other core's thread")?;
+        let start = cycles();
+        target.copy_from_slice(&buffer);
+        times.push(cycles() - start);
+        std::hint::black_box(&target);
+        back.send(buffer)?;
+    }
+    drop((given, back));
+    writer
+        .join()
+        .map_err(|_| anyhow::anyhow!("the thread on core {} failed", cores[1]))??;
+    times.sort_unstable();
+    Ok(ratio(times.get(COPIES / 2).copied().unwrap_or(1), 1))
+}
