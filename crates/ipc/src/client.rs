@@ -284,6 +284,10 @@ impl Calls {
         entry.cid = cid;
         entry.state = State::Waiting;
         entry.wakes = wakes();
+        if flags & BUFFER != 0 {
+            // What is by reference takes long: the server can begin while the next one is written.
+            channel.publish();
+        }
         if self.pace.is_late() {
             channel.flush();
         }

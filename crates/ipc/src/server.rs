@@ -95,6 +95,7 @@ impl Server {
             server: self,
             line,
             wanted: request.is_call(),
+            by_reference: request.buffer.is_some(),
         }
     }
 
@@ -165,6 +166,8 @@ pub struct Reply<'a> {
     server: &'a Server,
     line: Line,
     wanted: bool,
+    /// The call took long, and so will the next one: the client need not wait for that.
+    by_reference: bool,
 }
 
 impl Future for Reply<'_> {
@@ -180,6 +183,9 @@ impl Future for Reply<'_> {
         let channel = &mut *shared.channel.borrow_mut();
         match channel.stage(self.line) {
             Ok(true) => {
+                if self.by_reference {
+                    channel.publish();
+                }
                 if state.pace.is_late() {
                     channel.flush();
                 }

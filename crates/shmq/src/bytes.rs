@@ -7,9 +7,17 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::atomic::{soon_read, soon_write};
+
 /// From this on the processor's copy is faster than ours by words; measured, but not critical.
 #[cfg(target_arch = "x86_64")]
 const LONG: usize = 256;
+
+/// What is moved at a time where both sides work on the same bytes: what goes from core to core.
+const LINE: usize = 64;
+
+/// Lines between one that is worked on and one that is asked for: about as many as a core fetches at a time.
+const AHEAD: usize = 10;
 
 /// Shared bytes: never a slice, since the peer writes to them.
 #[derive(Clone, Copy, Debug)]
@@ -128,6 +136,81 @@ impl Shared {
         }
     }
 
+    /// Folds over it in lines of eight words, without a copy to memory that anybody else sees; the last one is filled up
+    /// with zeros. Several times as fast as [`fold`](Self::fold), where the bytes are another core's.
+    #[inline]
+    pub(crate) fn fold_lines<T>(self, start: T, mut each: impl FnMut(T, &[u64; 8]) -> T) -> T {
+        let whole = self.len / LINE;
+        let mut value = start;
+        for at in 0..whole {
+            if let Some(ahead) = self.ahead(at) {
+                soon_read(ahead.as_ptr());
+            }
+            value = each(value, &self.part(LINE * at, LINE).load_line());
+        }
+        if !self.len.is_multiple_of(LINE) {
+            let mut bytes = [0; LINE];
+            let rest = self.len - LINE * whole;
+            self.part(LINE * whole, rest).read(&mut bytes[..rest]);
+            let line = bytes.as_chunks::<8>().0;
+            value = each(
+                value,
+                &std::array::from_fn(|at| u64::from_ne_bytes(line[at])),
+            );
+        }
+        value
+    }
+
+    /// Writes whole lines of eight words in place, `make(i)` the `i`th; what is left of it stays.
+    #[inline]
+    pub(crate) fn fill_lines(self, mut make: impl FnMut(usize) -> [u64; 8]) {
+        for at in 0..self.len / LINE {
+            if let Some(ahead) = self.ahead(at) {
+                soon_write(ahead.as_ptr());
+            }
+            self.part(LINE * at, LINE).store_line(make(at));
+        }
+    }
+
+    /// The line to ask for while that of this number is worked on.
+    #[inline(always)]
+    fn ahead(self, line: usize) -> Option<NonNull<u8>> {
+        let at = LINE * (line + AHEAD);
+        // SAFETY: inside, by the comparison.
+        (at < self.len).then(|| unsafe { self.base.add(at) })
+    }
+
+    #[inline(always)]
+    fn load_line(self) -> [u64; 8] {
+        debug_assert_eq!(self.len, LINE, "callers count");
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: as many bytes are mapped (`new`).
+            unsafe { load_line(self.base.as_ptr()) }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let mut bytes = [0; LINE];
+            self.read(&mut bytes);
+            let line = bytes.as_chunks::<8>().0;
+            std::array::from_fn(|at| u64::from_ne_bytes(line[at]))
+        }
+    }
+
+    #[inline(always)]
+    fn store_line(self, line: [u64; 8]) {
+        debug_assert_eq!(self.len, LINE, "callers count");
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: as many bytes are mapped for writing (`new`).
+            unsafe { store_line(self.base.as_ptr(), line) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        for (at, word) in line.iter().enumerate() {
+            self.part(8 * at, 8).write(&word.to_ne_bytes());
+        }
+    }
+
     /// Bytes before the first aligned word, and words after them.
     fn split(self) -> (usize, usize) {
         let head = self.base.as_ptr().addr().wrapping_neg() % 8;
@@ -174,6 +257,70 @@ unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// # Safety
+///
+/// `from..from + 64` can be read. Another process may write to it meanwhile: which bytes are read is then its matter.
+// SAFETY: it is the caller's promise.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn load_line(from: *const u8) -> [u64; 8] {
+    let mut line = [0; 8];
+    // SAFETY: the one range is as the caller promises, the other is ours; as with `move_bytes`, the compiler knows only that
+    // memory is read and written.
+    unsafe {
+        std::arch::asm!(
+            "movdqu {a}, [{from}]",
+            "movdqu {b}, [{from} + 16]",
+            "movdqu {c}, [{from} + 32]",
+            "movdqu {d}, [{from} + 48]",
+            "movdqu [{to}], {a}",
+            "movdqu [{to} + 16], {b}",
+            "movdqu [{to} + 32], {c}",
+            "movdqu [{to} + 48], {d}",
+            from = in(reg) from,
+            to = in(reg) line.as_mut_ptr(),
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+    line
+}
+
+/// # Safety
+///
+/// `to..to + 64` can be written.
+// SAFETY: it is the caller's promise.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn store_line(to: *mut u8, line: [u64; 8]) {
+    // Out of registers: through memory, a load of 16 bytes would wait for the stores before it (see `line`).
+    // SAFETY: the range is as the caller promises, and the compiler knows only that memory is written.
+    unsafe {
+        std::arch::asm!(
+            "movdqu [{to}], {a}",
+            "movdqu [{to} + 16], {b}",
+            "movdqu [{to} + 32], {c}",
+            "movdqu [{to} + 48], {d}",
+            to = in(reg) to,
+            a = in(xmm_reg) both(line[0], line[1]),
+            b = in(xmm_reg) both(line[2], line[3]),
+            c = in(xmm_reg) both(line[4], line[5]),
+            d = in(xmm_reg) both(line[6], line[7]),
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn both(low: u64, high: u64) -> std::arch::x86_64::__m128i {
+    // SAFETY: every x86-64 processor has SSE2.
+    unsafe { std::arch::x86_64::_mm_set_epi64x(high.cast_signed(), low.cast_signed()) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::UnsafeCell;
@@ -216,6 +363,27 @@ mod tests {
         whole.part(24, 1).write(&[9]);
         let sum = whole.part(8, 17).fold(0_u64, u64::wrapping_add);
         assert_eq!(sum, 0x0303_0303_0303_0303 + 9);
+        for len in [0, 1, 63, 64, 65, 200] {
+            whole.write(&[0; 640]);
+            let part = whole.part(8, len);
+            part.fill_lines(|at| [at as u64 + 1; 8]);
+            let lines = part.fold_lines(Vec::new(), |mut lines, line| {
+                lines.push(*line);
+                lines
+            });
+            assert_eq!(lines.len(), len.div_ceil(64));
+            for (at, line) in lines.iter().enumerate() {
+                let filled = if at < len / 64 { at as u64 + 1 } else { 0 };
+                assert_eq!(*line, [filled; 8], "line {at} of {len} bytes");
+            }
+            let mut after = [0xff; 8];
+            whole.part(8 + len, 8).read(&mut after);
+            assert_eq!(after, [0; 8], "behind {len} bytes");
+        }
+        let odd = whole.part(3, 5);
+        odd.write(&[1, 2, 3, 4, 5]);
+        let words = odd.fold_lines([0; 8], |_, line| *line);
+        assert_eq!(words, [0x05_0403_0201, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -376,6 +376,14 @@ impl Channel {
             .fill(make);
     }
 
+    /// The same in lines of eight words, several times as fast for long payloads; bytes after the last whole line stay.
+    #[inline]
+    pub fn fill_lines(&self, reserved: &Reserved, make: impl FnMut(usize) -> [u64; 8]) {
+        self.ours
+            .part(reserved.off() as usize, reserved.len() as usize)
+            .fill_lines(make);
+    }
+
     /// Copies bytes of a payload of ours out, from its byte `at` on, where the peer may have answered into it; panics where
     /// that is beyond its end.
     pub fn read_back(&self, reserved: &Reserved, at: u32, into: &mut [u8]) {
@@ -432,6 +440,19 @@ impl Channel {
         self.theirs
             .part(received.off as usize, received.len as usize)
             .fold(start, each)
+    }
+
+    /// The same in lines of eight words, several times as fast for long payloads; the last one filled up with zeros.
+    #[inline]
+    pub fn fold_lines<T>(
+        &self,
+        received: Received,
+        start: T,
+        each: impl FnMut(T, &[u64; 8]) -> T,
+    ) -> T {
+        self.theirs
+            .part(received.off as usize, received.len as usize)
+            .fold_lines(start, each)
     }
 
     #[cold]

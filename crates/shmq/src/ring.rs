@@ -16,7 +16,7 @@
 
 use std::fmt;
 
-use super::atomic::{AtomicU64, Ordering, soon_read, soon_write};
+use super::atomic::{AtomicU64, Ordering};
 use super::item::WORDS;
 use crate::violation::Violation;
 
@@ -52,13 +52,6 @@ pub(crate) trait Place {
 
 /// Items that are shown to the consumer together, at most.
 const BATCH: usize = 32;
-
-/// Slots between one that is written and one that is asked for, to be written soon: stores wait in the processor, in their
-/// order, until their lines are there, and what waits behind a few slots fills it up.
-const WRITE_AHEAD: u64 = 8;
-
-/// Slots between one that is read and one that is asked for, to be read soon.
-const READ_AHEAD: u64 = 4;
 
 /// The end that writes.
 pub(crate) struct Producer<P> {
@@ -108,8 +101,6 @@ impl<P: Place> Producer<P> {
             self.turns[self.staged % BATCH] = words[0];
             self.write(self.tail, &words);
         }
-        let slots = self.place.slots();
-        soon_write(&slots[index(self.tail + WRITE_AHEAD, slots.len())]);
         self.tail += 1;
         self.staged += 1;
         if self.staged == BATCH {
@@ -199,8 +190,6 @@ pub(crate) struct Consumer<P> {
     head: u64,
     /// The head that the producer knows.
     published: u64,
-    /// Items read since there was none.
-    run: u64,
 }
 
 impl<P: Place> Consumer<P> {
@@ -209,7 +198,6 @@ impl<P: Place> Consumer<P> {
             place,
             head: 0,
             published: 0,
-            run: 0,
         }
     }
 
@@ -223,7 +211,6 @@ impl<P: Place> Consumer<P> {
         let (found, expected) = (turn_of(first), turn(self.head, slots.len()));
         if found != expected {
             return if found == expected.wrapping_sub(1) {
-                self.run = 0;
                 Ok(None)
             } else {
                 Err(Violation::Turn {
@@ -238,10 +225,6 @@ impl<P: Place> Consumer<P> {
         for (word, place) in words.iter_mut().zip(&slot.words).skip(1) {
             *word = place.load(Ordering::Relaxed);
         }
-        if self.run >= 2 {
-            soon_read(&slots[index(self.head + READ_AHEAD, slots.len())]);
-        }
-        self.run += 1;
         self.head += 1;
         Ok(Some(words))
     }

@@ -137,7 +137,12 @@ async fn carried(client: &Client, bytes: u32, seed: u64) -> Option<u64> {
 /// In a buffer: words from `seed` on; the sum that the server found.
 async fn by_reference(client: &Client, bytes: u32, seed: u64) -> Option<u64> {
     let buffer = client.reserve(bytes)?;
-    client.with_channel(|channel| channel.fill(&buffer, |at| seed.wrapping_add(at as u64)));
+    client.with_channel(|channel| {
+        channel.fill_lines(&buffer, |line| {
+            let first = seed.wrapping_add(8 * line as u64);
+            std::array::from_fn(|at| first.wrapping_add(at as u64))
+        });
+    });
     let mut call = std::pin::pin!(client.call_with(Message::new(PAYLOAD), buffer));
     let answer = call.as_mut().await.ok()?;
     client.release(call.buffer()?);

@@ -188,7 +188,13 @@ fn serve(channel: Channel, policy: WaitPolicy) {
 /// Of the words of its buffer, or of the bytes that it carries itself.
 fn sum(server: &Server, request: &Request) -> u64 {
     match request.buffer() {
-        Some(buffer) => server.with_channel(|channel| channel.fold(buffer, 0, u64::wrapping_add)),
+        Some(buffer) => {
+            let add = |sums: [u64; 8], line: &[u64; 8]| {
+                std::array::from_fn(|at| sums[at].wrapping_add(line[at]))
+            };
+            let sums = server.with_channel(|channel| channel.fold_lines(buffer, [0; 8], add));
+            sums.into_iter().fold(0, u64::wrapping_add)
+        }
         None => request
             .message()
             .bytes()

@@ -7,10 +7,6 @@ use loom::sync::{Condvar, Mutex};
 
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
-pub(crate) fn soon_read<T>(_line: &T) {}
-
-pub(crate) fn soon_write<T>(_line: &T) {}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Woken,
