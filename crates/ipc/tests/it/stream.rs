@@ -97,3 +97,40 @@ fn a_stream_hears_that_the_server_closes() {
     drop(there);
     executor.run();
 }
+
+/// Answers to later calls may come first: they are kept, and each is given once.
+#[test]
+fn items_come_in_order_whatever_the_server_answers_first() {
+    let (here, mut there) = channels();
+    let (client, mut executor) = Client::new(here, WaitPolicy::Interrupt);
+    let seen = Rc::new(Cell::new(0_u64));
+    let count = seen.clone();
+    executor.spawner().spawn(1, async move {
+        let mut stream = client.stream(Message::new(0), 3);
+        for number in 0..9 {
+            let item = stream.next().await.expect("an item").expect("a server");
+            assert_eq!(item.arg(), 100 + number);
+            count.set(count.get() + 1);
+        }
+    });
+    for round in 0..3 {
+        executor.advance();
+        let mut requests = Vec::new();
+        while let Some(request) = there.pop().expect("a client") {
+            requests.push(request);
+        }
+        assert_eq!(requests.len(), 3, "round {round}");
+        for request in requests.iter().rev() {
+            let answer = quictun_ipc::Item {
+                cid: request.cid,
+                flags: 2,
+                arg: 100 + request.arg,
+                ..quictun_ipc::Item::default()
+            };
+            assert!(there.push(&answer).expect("a client"));
+            there.flush();
+            executor.advance();
+        }
+    }
+    assert_eq!(seen.get(), 9);
+}
