@@ -56,6 +56,8 @@ pub enum Between {
     Cable,
     /// The router, whose kernel forwards packets as between any two networks.
     Router,
+    /// Nothing: somebody else joins the two networks, and gives them their addresses.
+    Nothing,
 }
 
 /// What is at the far side.
@@ -137,7 +139,7 @@ impl World {
         router
             .within(|| match plan.between {
                 Between::Router => forward(),
-                Between::Emulator | Between::Cable => {
+                Between::Emulator | Between::Cable | Between::Nothing => {
                     silence();
                     Ok(())
                 }
@@ -150,6 +152,15 @@ impl World {
                 .map_err(step("entering the far network"))?;
         }
         let other_end = match plan.between {
+            Between::Nothing => {
+                let number = 0;
+                return Ok(Self {
+                    near,
+                    router,
+                    far,
+                    number,
+                });
+            }
             Between::Cable => (&near, DEVICE, NEAR),
             Between::Emulator | Between::Router => (&router, ROUTER_FAR, ROUTER_AT_FAR),
         };
@@ -210,7 +221,7 @@ impl World {
         let number = self.number;
         // Whoever forwards gets packets into its own hands.
         let [of_far, of_near] = match plan.between {
-            Between::Emulator | Between::Cable => [FAR, NEAR],
+            Between::Emulator | Between::Cable | Between::Nothing => [FAR, NEAR],
             Between::Router => [ROUTER_AT_NEAR, ROUTER_AT_FAR],
         }
         .map(|which| mac(number, which));

@@ -38,6 +38,32 @@ pub fn find(name: &str) -> Option<&'static str> {
         .map(|(_, text)| *text)
 }
 
+/// What `crosscheck` has besides, where another emulator is at hand: TOML to go behind its own.
+pub fn other_emulator(command: &str) -> String {
+    OTHER_EMULATOR.replace("COMMAND", &toml::Value::from(command).to_string())
+}
+
+const OTHER_EMULATOR: &str = r#"
+# The same across a link that another program emulates.
+[[arm]]
+id = "other-emulator"
+kind = "tcp"
+congestion = "bbr"
+link = { emulator = COMMAND }
+
+[[compare]]
+a = "perf"
+b = "other-emulator"
+metric = "receiver_mbit_per_s"
+
+[[assert]]
+arm = "perf"
+over = "other-emulator"
+metric = "receiver_mbit_per_s"
+at_least = 0.9
+at_most = 1.1
+"#;
+
 /// `docs/scenarios.md`.
 ///
 /// # Panics
@@ -123,7 +149,7 @@ A scenario is a TOML file. Unknown keys and values that make no sense are refuse
 | key | what it says |
 |---|---|
 | `name`, `title`, `source`, `about` | what it is called, is about, and reproduces |
-| `[link]` | `rate`, `delay` (one way), `jitter`, `loss`, `burst` (packets), `queue`, `mtu`, `offload` (full, receive, none), `outage = [{ at, length }]`, `coalesce`, `segment_limit`, `loss_unit` (packet, super-packet); both ways alike. `medium`: link, or what has no limits: loopback, cable (from network to network), router (a kernel that forwards between them) |
+| `[link]` | `rate`, `delay` (one way), `jitter`, `loss`, `burst` (packets), `queue`, `mtu`, `offload` (full, receive, none), `outage = [{ at, length }]`, `coalesce`, `segment_limit`, `loss_unit` (packet, super-packet); both ways alike; `emulator`: a command line in place of our emulator (below). `medium`: link, or what has no limits: loopback, cable (from network to network), router (a kernel that forwards between them) |
 | `[workload]` | `mode` (stream, rr, crr), how much (`duration`, `bytes` or `count`), `warm_up`, `request`, `response`, `rate_per_s`, `flows`, `connections`, `reverse`, `time_limit`; beside requests `background` (up, down, both): a stream on the same link or through the same tunnel |
 | `[sweep]` | lists of `rate`, `delay`, `queue`, `loss`: every combination is a case, named like `loss=1%` |
 | `[[case]]` | `id`, `label`, and what differs: `link`, `workload`, `quick` |
@@ -134,6 +160,15 @@ A scenario is a TOML file. Unknown keys and values that make no sense are refuse
 | `[[assert]]` | `arm`, `over` (another arm: the ratio counts), `metric`, `cases`, `at_least`, `at_most`, `allow` (headers: `at_least` is less by what QUIC's headers take more than TCP's of a packet, which the report tells): what does not hold makes the exit code 1 |
 | `[profile]` | `cases`, `arms`, and `functions` whose share is of interest: after all others one run of each is looked into |
 | `[[published]]` | `case`, `arm`, `values`: figures to be shown beside ours |
+
+Commands are lines for `sh -c`, and find what they need in variables. A tunnel (`server_command`, `client_command`):
+`QUICTUN_FAR` (the far side's address), `QUICTUN_TUNNEL` (where its server may listen), `QUICTUN_TARGET` (what it has to
+reach) and `QUICTUN_ENTRY` (where its client has to listen). An emulator (`link.emulator`, `quictun lab crosscheck
+--emulator`) joins two networks that have nothing but their loopback devices: `QUICTUN_NEAR_NET` and `QUICTUN_FAR_NET`
+are their files, for setns(2); it gives them the addresses `QUICTUN_NEAR_ADDRESS` and `QUICTUN_FAR_ADDRESS` (with
+prefixes), carries IP packets of up to `QUICTUN_MTU` bytes at `QUICTUN_RATE_MBIT` (of IP packets: less what the headers of
+a cable take), delays each by `QUICTUN_DELAY_US`, loses `QUICTUN_LOSS` of them (0 to 1), has a queue of
+`QUICTUN_QUEUE_BYTES` in front, both ways, draws from `QUICTUN_SEED`, and ends with SIGTERM.
 ";
 
 #[cfg(test)]
@@ -151,6 +186,23 @@ mod tests {
                 text.lines().all(|line| line.len() <= 120),
                 "{name}: long lines"
             );
+        }
+    }
+
+    #[test]
+    fn another_emulator_joins_the_crosscheck_whatever_its_command_looks_like() {
+        let own = find("crosscheck").expect("it is there");
+        for command in ["linkemu --loss $QUICTUN_LOSS", "a \"b\" 'c' \\ \n d"] {
+            let text = own.to_owned() + &other_emulator(command);
+            let scenario = Scenario::parse(&text).expect("a scenario");
+            let arm = scenario.arms.len() - 1;
+            assert_eq!(scenario.arms[arm].id, "other-emulator");
+            for case in 0..scenario.cases.len() {
+                let link = scenario.setup(case, arm, false).link.emulated();
+                let link = link.expect("an emulated link");
+                assert_eq!(link.emulator.as_deref(), Some(command));
+                assert!(link.way.rate.is_some() && !link.way.delay.is_zero());
+            }
         }
     }
 

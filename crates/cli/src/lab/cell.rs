@@ -14,6 +14,7 @@ use quictun_lab::{
 
 use super::arm::Ready;
 use super::client::{Ended, Interrupted, Patience};
+use super::foreign::Foreign;
 use super::generator::Outcome;
 use super::processors::{HostThreads, Usage, Watch};
 use super::profile::Profiler;
@@ -68,12 +69,16 @@ impl Bench {
         profiler: Option<&mut Profiler>,
     ) -> Result<()> {
         let world = World::build(&world_plan(&setup.link))?;
-        let running = match &setup.link {
-            Link::Loopback | Link::Cable(_) => None,
-            Link::Emulated(link) => Some(
-                Running::start(&world, plan(link, cell.seed)).context("starting the emulator")?,
-            ),
-        };
+        let (mut running, mut foreign) = (None, None);
+        if let Link::Emulated(link) = &setup.link {
+            if let Some(command) = &link.emulator {
+                let started = Foreign::start(&world, link, command, cell.seed, &self.patience);
+                foreign = Some(started?);
+            } else {
+                let started = Running::start(&world, plan(link, cell.seed));
+                running = Some(started.context("starting the emulator")?);
+            }
+        }
         let tally = Tally::open(&world, &setup.link)?;
         let outcome = self.cross(&world, arm, setup, cell, profiler);
         // What the link did is worth knowing whatever happened on it.
@@ -82,6 +87,7 @@ impl Bench {
             .transpose()
             .context("the emulator")?;
         cell.link = audit.zip(setup.link.emulated()).map(account);
+        foreign.as_mut().map(Foreign::check).transpose()?;
         outcome?;
         let frames = cell.link.as_ref().map(|link| link.up.packets_per_frame);
         cell.metrics
@@ -225,6 +231,9 @@ fn world_plan(link: &Link) -> WorldPlan {
     let usual = WorldPlan::default();
     let (offload, mtu, between) = match link {
         Link::Loopback => return usual,
+        Link::Emulated(link) if link.emulator.is_some() => {
+            (link.offload, link.mtu, Between::Nothing)
+        }
         Link::Emulated(link) => (link.offload, link.mtu, Between::Emulator),
         Link::Cable(cable) if cable.routed => (cable.offload, cable.mtu, Between::Router),
         Link::Cable(cable) => (cable.offload, cable.mtu, Between::Cable),

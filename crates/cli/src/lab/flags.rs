@@ -10,6 +10,19 @@ pub const PREFIX: &str = "QUICTUN_LAB_";
 /// Flags of `quictun lab run`.
 pub static RUN: &[&Section] = &[&MEASUREMENT];
 
+/// Flags of `quictun lab crosscheck`.
+pub static CROSSCHECK: &[&Section] = &[&MEASUREMENT, &OTHERS];
+
+static OTHERS: Section = Section {
+    heading: "Other programs",
+    options: &[Opt::one(
+        "emulator",
+        "COMMAND",
+        "",
+        "Across a link of another emulator too, started by this command: see docs/scenarios.md",
+    )],
+};
+
 static MEASUREMENT: Section = Section {
     heading: "Measurement",
     options: &[
@@ -85,7 +98,7 @@ fn calibrate() -> Command {
 fn crosscheck() -> Command {
     let command = Command::new("crosscheck")
         .about("Measure with another program too, iperf3: the scenario `crosscheck`");
-    options::add_to(command, RUN)
+    options::add_to(command, CROSSCHECK)
 }
 
 fn report() -> Command {

@@ -14,6 +14,7 @@ use quictun_sys::{Side, contain};
 use crate::exit::{self, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
+use crate::options::Section;
 use crate::{link, options};
 use processors::HostThreads;
 
@@ -22,6 +23,7 @@ mod cell;
 mod client;
 mod environment;
 pub mod flags;
+mod foreign;
 mod generator;
 mod processors;
 mod profile;
@@ -60,6 +62,8 @@ pub struct Measuring {
     pub out: Option<PathBuf>,
     /// All runs, in order.
     pub schedule: Schedule,
+    /// `quictun lab crosscheck`: somebody else's emulator.
+    pub emulator: Option<String>,
 }
 
 /// Reads what follows `quictun lab`.
@@ -74,9 +78,13 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
     match command {
         "list" => Ok(Action::Print(list())),
         "show" => source(&text("scenario"), inputs).map(Action::Print),
-        "run" => measuring(matches, text("scenario"), inputs).map(Action::Run),
-        "calibrate" => measuring(matches, "capacity".to_owned(), inputs).map(Action::Run),
-        "crosscheck" => measuring(matches, "crosscheck".to_owned(), inputs).map(Action::Run),
+        "run" => measuring(matches, flags::RUN, text("scenario"), inputs).map(Action::Run),
+        "calibrate" => {
+            measuring(matches, flags::RUN, "capacity".to_owned(), inputs).map(Action::Run)
+        }
+        "crosscheck" => {
+            measuring(matches, flags::CROSSCHECK, "crosscheck".to_owned(), inputs).map(Action::Run)
+        }
         "report" => Ok(Action::Report(text("dir").into())),
         _ => Ok(Action::Compare([
             text("before").into(),
@@ -146,13 +154,23 @@ fn source(named: &str, inputs: &Inputs<'_>) -> Result<String, Fault> {
 
 fn measuring(
     matches: &ArgMatches,
+    sections: &'static [&'static Section],
     named: String,
     inputs: &Inputs<'_>,
 ) -> Result<Box<Measuring>, Fault> {
-    let given = options::given(matches, flags::RUN);
-    let layers = Layers::new(flags::RUN, given, inputs, flags::PREFIX);
-    let scenario =
-        Scenario::parse(&source(&named, inputs)?).map_err(|why| Fault::usage(&named, why))?;
+    let given = options::given(matches, sections);
+    let layers = Layers::new(sections, given, inputs, flags::PREFIX);
+    let mut text = source(&named, inputs)?;
+    let is_crosscheck = sections.len() > flags::RUN.len();
+    let emulator = if is_crosscheck {
+        layers.text("emulator")
+    } else {
+        None
+    };
+    if let Some(command) = &emulator {
+        text += &scenarios::other_emulator(command);
+    }
+    let scenario = Scenario::parse(&text).map_err(|why| Fault::usage(&named, why))?;
     let selection = Selection {
         only: layers.all("only", |name| Ok::<_, String>(name.to_owned()))?,
         reps: layers.optional("reps", |text| {
@@ -177,6 +195,7 @@ fn measuring(
         seed,
         out: layers.text("out").map(PathBuf::from),
         schedule,
+        emulator,
     }))
 }
 

@@ -298,9 +298,16 @@ fn again(measuring: &Measuring) -> String {
         named,
         selection,
         seed,
+        emulator,
         ..
     } = measuring;
-    let mut words = vec![format!("quictun lab run {}", quoted(named))];
+    let mut words = match emulator {
+        Some(command) => vec![format!(
+            "quictun lab crosscheck --emulator {}",
+            quoted(command)
+        )],
+        None => vec![format!("quictun lab run {}", quoted(named))],
+    };
     if selection.quick {
         words.push("--quick".to_owned());
     }

@@ -47,6 +47,8 @@ pub struct Emulated {
     pub loss_unit: LossUnit,
     /// Wire time within which packets are delivered together.
     pub coalesce: Duration,
+    /// Somebody else's emulator, for `sh -c`, in place of ours.
+    pub emulator: Option<String>,
     /// How large a piece of a stream the kernel may move as one, beyond 65536 BIG TCP. `None`: as it is.
     pub segment_limit: Option<u32>,
 }
@@ -132,6 +134,9 @@ impl RawLink {
                 segment_limit: self.segment_limit,
             }));
         }
+        if self.emulator.is_some() && (self.rate.is_none() || self.is_special()) {
+            return Err(refuse(Why::Emulator));
+        }
         let way = self.way(text, mtu)?;
         way.check().map_err(|why| refuse(why.into()))?;
         Ok(Link::Emulated(Box::new(Emulated {
@@ -141,6 +146,7 @@ impl RawLink {
             loss_unit: self.loss_unit.unwrap_or_default(),
             coalesce: unit(text, self.coalesce.as_ref())?.map_or(COALESCE, |Delay(time)| time),
             segment_limit: self.segment_limit,
+            emulator: self.emulator.clone(),
         })))
     }
 
@@ -158,6 +164,17 @@ impl RawLink {
             || self.burst.is_some()
             || self.outage.is_some()
             || self.loss_unit.is_some()
+            || self.emulator.is_some()
+    }
+
+    /// Whether it says what another emulator is not told.
+    fn is_special(&self) -> bool {
+        self.jitter.is_some()
+            || self.burst.is_some()
+            || self.outage.is_some()
+            || self.loss_unit.is_some()
+            || self.coalesce.is_some()
+            || self.segment_limit.is_some()
     }
 
     fn way(&self, text: &str, mtu: u32) -> Result<LinkConfig, Refused> {

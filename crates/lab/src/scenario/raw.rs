@@ -58,6 +58,7 @@ pub(super) struct RawLink {
     pub(super) loss_unit: Option<super::LossUnit>,
     pub(super) coalesce: Option<Word>,
     pub(super) segment_limit: Option<u32>,
+    pub(super) emulator: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -350,6 +351,7 @@ impl RawLink {
             loss_unit: own.loss_unit.or(base.loss_unit),
             coalesce: own.coalesce.or(base.coalesce),
             segment_limit: own.segment_limit.or(base.segment_limit),
+            emulator: own.emulator.or(base.emulator),
         }
     }
 }

@@ -73,6 +73,11 @@ pub enum Why {
         "only medium = \"link\" has rate, delay, loss, queue or outage: take them out, or the medium"
     )]
     NoLink,
+    /// More than another emulator is told.
+    #[error(
+        "an emulator by command needs a rate, and is told rate, delay, loss, queue and mtu alone: take out what is beyond"
+    )]
+    Emulator,
     /// An MTU that no cable has.
     #[error("an MTU of {0} bytes: from 1280 to 65535 are possible")]
     Mtu(u32),

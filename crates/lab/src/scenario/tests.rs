@@ -147,6 +147,22 @@ fn only_a_link_has_limits() {
 }
 
 #[test]
+fn what_another_emulator_is_not_told_is_refused() {
+    let with = |more: &str| {
+        let link = format!("[link]\nemulator = \"netemu\"\n{more}[workload]");
+        SMALL.replace("[workload]", &link)
+    };
+    let says = "an emulator by command needs a rate, and is told rate";
+    assert!(refused(&with("")).starts_with(&format!("line 9: {says}")));
+    let rate = "rate = \"1mbit\"\n";
+    for special in ["jitter = \"1ms\"\n", "segment_limit = 65536\n"] {
+        let said = refused(&with(&format!("{rate}{special}")));
+        assert!(said.starts_with(&format!("line 11: {says}")), "{said}");
+    }
+    Scenario::parse(&with(rate)).expect("a scenario");
+}
+
+#[test]
 fn nonsense_is_refused_with_its_line_and_the_remedy() {
     for (from, to, says) in [
         (

@@ -1,0 +1,90 @@
+//! A link that somebody else's program emulates between two networks of ours.
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use quictun_emu::World;
+use quictun_lab::Emulated;
+use quictun_link::Queue;
+use quictun_sys::{NetNamespace, Network};
+
+use super::client::{Patience, Started};
+
+/// What an address's network is.
+const PREFIX: u8 = 24;
+
+/// The program that emulates, which ends with this.
+#[derive(Debug)]
+pub(super) struct Foreign(Started);
+
+impl Foreign {
+    /// Starts it, and waits until both networks have their addresses.
+    pub(super) fn start(
+        world: &World,
+        link: &Emulated,
+        command: &str,
+        seed: u64,
+        patience: &Patience,
+    ) -> Result<Self> {
+        let mut shell = Command::new("/bin/sh");
+        shell
+            .args(["-c", command])
+            .envs(variables(world, link, seed));
+        let here = NetNamespace::current().context("opening this network")?;
+        let mut started = Started::new("the emulator", &here, &mut shell)?;
+        started.wait_ready(patience, || {
+            has(world.near(), world.near_addresses()[0])
+                && has(world.far(), world.far_addresses()[0])
+        })?;
+        Ok(Self(started))
+    }
+
+    /// What is wrong with it, if it has ended.
+    pub(super) fn check(&mut self) -> Result<()> {
+        self.0.check()
+    }
+}
+
+fn has(network: &NetNamespace, address: std::net::IpAddr) -> bool {
+    let known = network.within(|| Network::open()?.addresses());
+    known.is_ok_and(|known| known.contains(&address))
+}
+
+fn variables(world: &World, link: &Emulated, seed: u64) -> Vec<(String, String)> {
+    let net = |network: &NetNamespace| {
+        let (process, fd) = (std::process::id(), network.as_fd().as_raw_fd());
+        format!("/proc/{process}/fd/{fd}")
+    };
+    let [near, far] = [world.near_addresses()[0], world.far_addresses()[0]];
+    let way = &link.way;
+    let ip = bare(way.mtu, way.overhead);
+    #[expect(clippy::cast_precision_loss, reason = "a rate and a queue")]
+    let (mbit, queue) = (
+        way.rate.unwrap_or_default() as f64 * 8.0 / 1e6 * ip,
+        match way.queue {
+            Queue::Bytes(bytes) => bytes as f64 * ip,
+            Queue::Packets(packets) => (packets * way.mtu) as f64,
+        },
+    );
+    [
+        ("NEAR_NET", net(world.near())),
+        ("FAR_NET", net(world.far())),
+        ("NEAR_ADDRESS", format!("{near}/{PREFIX}")),
+        ("FAR_ADDRESS", format!("{far}/{PREFIX}")),
+        ("MTU", link.mtu.to_string()),
+        ("RATE_MBIT", format!("{mbit:.6}")),
+        ("DELAY_US", way.delay.as_micros().to_string()),
+        ("LOSS", way.loss.to_string()),
+        ("QUEUE_BYTES", format!("{queue:.0}")),
+        ("SEED", seed.to_string()),
+    ]
+    .map(|(name, value)| (format!("QUICTUN_{name}"), value))
+    .into()
+}
+
+/// The share of a cable's bytes that are an IP packet's, if all are as long as they may.
+#[expect(clippy::cast_precision_loss, reason = "bytes of a packet")]
+fn bare(mtu: usize, overhead: usize) -> f64 {
+    mtu as f64 / (mtu + overhead).max(1) as f64
+}
