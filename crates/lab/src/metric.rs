@@ -159,5 +159,29 @@ pub static METRICS: &[Metric] = &[
     metric("big_frames_down", "frames above 64 kB, down", "", Neither),
     metric("frame_bytes_up", "mean frame, up", "bytes", Neither),
     metric("frame_bytes_down", "mean frame, down", "bytes", Neither),
+    metric(
+        "tcp_resent_near",
+        "TCP segments sent again here",
+        "",
+        Neither,
+    ),
+    metric(
+        "tcp_resent_far",
+        "TCP segments sent again there",
+        "",
+        Neither,
+    ),
+    metric(
+        "udp_overflows_near",
+        "datagrams without room here",
+        "",
+        Neither,
+    ),
+    metric(
+        "udp_overflows_far",
+        "datagrams without room there",
+        "",
+        Neither,
+    ),
     metric("unanswered", "due and not answered", "", LowerIsFaster),
 ];

@@ -31,8 +31,11 @@ pub struct Run {
     pub ended_early: Option<String>,
     /// What one should know before believing it.
     pub warnings: Vec<String>,
-    /// The machine.
+    /// The machine, and the other one where there are two.
     pub environment: BTreeMap<String, String>,
+    /// The far end of a real path; `None`: links were emulated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<String>,
     /// In the order of time.
     pub cells: Vec<Cell>,
     /// What programs were in the middle of.
@@ -187,7 +190,7 @@ impl Run {
             return Err(RunError::Schema(schema));
         }
         let run: Self = serde_json::from_str(text)?;
-        let scenario = Scenario::parse(&run.scenario)?;
+        let scenario = Scenario::parse(&run.scenario)?.over_a_path(run.remote.is_some());
         Ok((run, scenario))
     }
 
@@ -339,6 +342,7 @@ pub(crate) mod tests {
             ended_early: None,
             warnings: Vec::new(),
             environment: [("kernel".to_owned(), "6.1 <x>".to_owned())].into(),
+            remote: None,
             cells,
             profiles: vec![Profile {
                 case: "loss=1%".to_owned(),

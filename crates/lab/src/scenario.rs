@@ -241,6 +241,19 @@ impl Scenario {
         (is_quic && theirs_is_tcp).then(|| Room::new(mtu, ipv6))
     }
 
+    /// As it is measured over a real path, where that is so: cases are not what their links make them.
+    #[must_use]
+    pub fn over_a_path(&self, real: bool) -> Self {
+        let mut scenario = self.clone();
+        for (number, case) in scenario.cases.iter_mut().enumerate().filter(|_| real) {
+            "the path as it is".clone_into(&mut case.label);
+            if number > 0 {
+                case.label = format!("{}, as in {}", case.label, case.id);
+            }
+        }
+        scenario
+    }
+
     /// How the report calls a case.
     pub fn case_label<'a>(&'a self, id: &'a str) -> &'a str {
         let case = self.cases.iter().find(|case| case.id == id);

@@ -3,9 +3,13 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+/// That of the calling thread.
+const CURRENT: &str = "/proc/thread-self/ns/net";
 
 /// A network of its own: devices, addresses, routes, ports. It ends with its last descriptor and last process.
 #[derive(Debug)]
@@ -20,7 +24,7 @@ impl NetNamespace {
     ///
     /// The system's, as where `/proc` is missing.
     pub fn current() -> io::Result<Self> {
-        let fd = File::open("/proc/thread-self/ns/net")?.into();
+        let fd = File::open(CURRENT)?.into();
         Ok(Self { fd })
     }
 
@@ -51,12 +55,21 @@ impl NetNamespace {
     ///
     /// # Errors
     ///
-    /// Where the namespace cannot be entered; what `act` returns.
+    /// Where the namespace cannot be entered, which needs no rights where the calling thread is here already; what
+    /// `act` returns.
     pub fn within<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         on_a_thread(|| {
-            self.enter()?;
+            if !self.is_current()? {
+                self.enter()?;
+            }
             act()
         })
+    }
+
+    fn is_current(&self) -> io::Result<bool> {
+        let own = File::from(self.fd.try_clone()?).metadata()?;
+        let here = std::fs::metadata(CURRENT)?;
+        Ok((own.dev(), own.ino()) == (here.dev(), here.ino()))
     }
 }
 

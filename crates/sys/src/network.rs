@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::netdevice::name_to_index;
+use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use crate::net_namespace::NetNamespace;
@@ -256,6 +256,23 @@ impl Network {
             .with(libc::RTA_DST, &bytes)
             .with_u32(libc::RTA_OIF, device);
         self.netlink.ask(request)
+    }
+
+    /// The device that has an address of this namespace.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn device_of(&mut self, wanted: IpAddr) -> io::Result<Option<String>> {
+        let mut found = None;
+        let request = Request::new(libc::RTM_GETADDR, 0, &[0; 8]);
+        self.netlink.dump(request, |kind, content| {
+            if kind == libc::RTM_NEWADDR && address(content) == Some(wanted) {
+                found = u32_at(content, 4);
+            }
+        })?;
+        let name = found.map(|index| index_to_name(&self.names, index));
+        Ok(name.transpose()?)
     }
 
     /// All addresses of this namespace.

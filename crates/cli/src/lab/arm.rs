@@ -25,7 +25,7 @@ const ENTRY: u16 = 6500;
 const TUNNEL: u16 = 7500;
 
 /// What is listened to is found here: table, and the states that mean it (`TCP_LISTEN`; an unconnected UDP socket).
-const TCP: [&str; 2] = ["tcp", "tcp6"];
+pub(super) const TCP: [&str; 2] = ["tcp", "tcp6"];
 const UDP: [&str; 2] = ["udp", "udp6"];
 
 /// An arm that is ready for its client.
@@ -217,7 +217,7 @@ fn is_installed(name: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
-fn program(generator: Generator) -> Result<Command> {
+pub(super) fn program(generator: Generator) -> Result<Command> {
     Ok(match generator {
         Generator::Perf(_) => {
             Command::new(std::env::current_exe().context("finding this program")?)
@@ -227,7 +227,7 @@ fn program(generator: Generator) -> Result<Command> {
 }
 
 /// Flags of the tunnel's client and server.
-fn tunnel_flags(arm: &Arm) -> [Vec<String>; 2] {
+pub(super) fn tunnel_flags(arm: &Arm) -> [Vec<String>; 2] {
     let own = |flags: &[String]| {
         let mut all: Vec<String> = if is_tunnel(arm) {
             flags.to_vec()
@@ -273,7 +273,7 @@ fn bring(
 }
 
 /// Whether anybody has this port open in a network.
-fn listens(network: &NetNamespace, tables: [&str; 2], port: u16) -> bool {
+pub(super) fn listens(network: &NetNamespace, tables: [&str; 2], port: u16) -> bool {
     let open = |table: &str| -> std::io::Result<bool> {
         let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}"))?;
         let state = if table.starts_with("tcp") { "0A" } else { "07" };

@@ -15,9 +15,10 @@ use quictun_lab::{
 use super::arm::Ready;
 use super::client::{Ended, Interrupted, Patience};
 use super::foreign::Foreign;
-use super::generator::Outcome;
+use super::generator::{Generator, Outcome};
 use super::processors::{HostThreads, Usage, Watch};
 use super::profile::Profiler;
+use super::remote::Remote;
 use super::tally::Tally;
 
 /// What cells have in common.
@@ -25,6 +26,8 @@ use super::tally::Tally;
 pub(super) struct Bench {
     pub(super) patience: Patience,
     pub(super) host: HostThreads,
+    /// The far end of a real path; `None`: everything is here.
+    pub(super) remote: Option<Remote>,
 }
 
 impl Bench {
@@ -36,7 +39,11 @@ impl Bench {
     pub(super) fn measure(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Cell> {
         let mut cell = blank;
         let begin = Instant::now();
-        match self.attempt(arm, setup, &mut cell, None) {
+        let measured = match &self.remote {
+            Some(remote) => remote.cross(self, arm, &setup.load, &mut cell),
+            None => self.attempt(arm, setup, &mut cell, None),
+        };
+        match measured {
             Ok(()) => {}
             Err(error) if error.is::<Interrupted>() => return Err(error),
             Err(error) => {
@@ -125,7 +132,7 @@ impl Bench {
             ready.check()
         })?;
         let end = Instant::now();
-        let outcome = figures("the client", &ended, &ready, load)?;
+        let outcome = figures("the client", &ended, ready.generator(), load)?;
         let (from, until) = counted(load, begin, end);
         cell.metrics.clone_from(&outcome.metrics);
         cell.series.clone_from(&outcome.series);
@@ -133,7 +140,7 @@ impl Bench {
             let Some(stream) = stream else { continue };
             let load = load.stream_beside(way == 1);
             let ended = stream.wait_end(&self.patience, load.time_limit, || ready.check())?;
-            let mut beside = figures("the stream beside", &ended, &ready, &load)?;
+            let mut beside = figures("the stream beside", &ended, ready.generator(), &load)?;
             let rate = beside.metrics.remove("receiver_mbit_per_s");
             let id = ["background_up_mbit_per_s", "background_down_mbit_per_s"][way];
             cell.metrics.extend(rate.map(|rate| (id.to_owned(), rate)));
@@ -148,7 +155,12 @@ impl Bench {
 }
 
 /// What a client has to say.
-fn figures(name: &str, ended: &Ended, ready: &Ready<'_>, load: &Load) -> Result<Outcome> {
+pub(super) fn figures(
+    name: &str,
+    ended: &Ended,
+    generator: Generator,
+    load: &Load,
+) -> Result<Outcome> {
     ensure!(
         ended.status.success(),
         "{name} ended with {}: {} {}",
@@ -156,7 +168,7 @@ fn figures(name: &str, ended: &Ended, ready: &Ready<'_>, load: &Load) -> Result<
         ended.errors,
         refusal(&ended.output)
     );
-    ready.generator().outcome(&ended.output, load)
+    generator.outcome(&ended.output, load)
 }
 
 /// What a program that fails says in its JSON.
@@ -166,7 +178,7 @@ fn refusal(output: &str) -> &str {
 }
 
 /// The time whose processor use is set against what was measured.
-fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, Instant) {
+pub(super) fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, Instant) {
     match load.amount {
         Amount::Time(time) => {
             let from = begin + load.warm_up;
@@ -177,7 +189,7 @@ fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, Instant) {
 }
 
 /// What it took of the processors: both are rates of the same time.
-fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(String, f64)> {
+pub(super) fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(String, f64)> {
     let of = |role: &str| -> Option<f64> {
         let here = usage
             .processes

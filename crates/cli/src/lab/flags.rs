@@ -8,7 +8,49 @@ use crate::options::{self, Opt, Section};
 pub const PREFIX: &str = "QUICTUN_LAB_";
 
 /// Flags of `quictun lab run`.
-pub static RUN: &[&Section] = &[&MEASUREMENT];
+pub static RUN: &[&Section] = &[&MEASUREMENT, &PATH];
+
+/// Flags of `quictun lab calibrate`.
+pub static CALIBRATE: &[&Section] = &[&MEASUREMENT];
+
+/// Flags of `quictun lab agent`.
+pub static AGENT: &[&Section] = &[&SERVING];
+
+static PATH: Section = Section {
+    heading: "Two machines",
+    options: &[
+        Opt::one(
+            "remote",
+            "HOST[:PORT]",
+            "",
+            "Over the real path to an agent there; no link is emulated",
+        ),
+        Opt::one(
+            "token-file",
+            "FILE",
+            "",
+            "Holds the token that the agent knows, 16 bytes or more",
+        ),
+    ],
+};
+
+static SERVING: Section = Section {
+    heading: "Agent",
+    options: &[
+        Opt::one(
+            "listen",
+            "ADDR",
+            "[::]:7610",
+            "TCP address; programs of arms take the two ports behind it, TCP and UDP",
+        ),
+        Opt::one(
+            "token-file",
+            "FILE",
+            "",
+            "Holds the token of those who may measure, 16 bytes or more",
+        ),
+    ],
+};
 
 /// Flags of `quictun lab crosscheck`.
 pub static CROSSCHECK: &[&Section] = &[&MEASUREMENT, &OTHERS];
@@ -68,6 +110,7 @@ pub fn command() -> Command {
             compare(),
             calibrate(),
             crosscheck(),
+            agent(),
         ])
 }
 
@@ -92,13 +135,20 @@ fn run() -> Command {
 fn calibrate() -> Command {
     let command = Command::new("calibrate")
         .about("Measure how fast a link this machine can emulate: the scenario `capacity`");
-    options::add_to(command, RUN)
+    options::add_to(command, CALIBRATE)
 }
 
 fn crosscheck() -> Command {
     let command = Command::new("crosscheck")
         .about("Measure with another program too, iperf3: the scenario `crosscheck`");
     options::add_to(command, CROSSCHECK)
+}
+
+fn agent() -> Command {
+    let command = Command::new("agent")
+        .about("Be the far end of measurements over a real path")
+        .after_help(include_str!("agent_help.txt"));
+    options::add_to(command, AGENT)
 }
 
 fn report() -> Command {

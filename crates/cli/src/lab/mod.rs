@@ -11,6 +11,7 @@ use clap::ArgMatches;
 use quictun_lab::{Findings, Metric, Scenario, Schedule, Selection, compare_runs, scenarios};
 use quictun_sys::{Side, contain};
 
+use crate::address::{self, Wildcard};
 use crate::exit::{self, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
@@ -18,6 +19,10 @@ use crate::options::Section;
 use crate::{link, options};
 use processors::HostThreads;
 
+pub use agent::Agent;
+pub use remote::Asked;
+
+mod agent;
 mod arm;
 mod cell;
 mod client;
@@ -27,6 +32,7 @@ mod foreign;
 mod generator;
 mod processors;
 mod profile;
+mod remote;
 mod results;
 mod run;
 mod symbols;
@@ -45,6 +51,8 @@ pub enum Action {
     Report(PathBuf),
     /// Compare the runs of two directories.
     Compare([PathBuf; 2]),
+    /// Be the far end of measurements.
+    Agent(Agent),
 }
 
 /// What to measure.
@@ -64,6 +72,8 @@ pub struct Measuring {
     pub schedule: Schedule,
     /// `quictun lab crosscheck`: somebody else's emulator.
     pub emulator: Option<String>,
+    /// The far end of a real path.
+    pub remote: Option<Asked>,
 }
 
 /// Reads what follows `quictun lab`.
@@ -78,9 +88,10 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
     match command {
         "list" => Ok(Action::Print(list())),
         "show" => source(&text("scenario"), inputs).map(Action::Print),
+        "agent" => agent_of(matches, inputs).map(Action::Agent),
         "run" => measuring(matches, flags::RUN, text("scenario"), inputs).map(Action::Run),
         "calibrate" => {
-            measuring(matches, flags::RUN, "capacity".to_owned(), inputs).map(Action::Run)
+            measuring(matches, flags::CALIBRATE, "capacity".to_owned(), inputs).map(Action::Run)
         }
         "crosscheck" => {
             measuring(matches, flags::CROSSCHECK, "crosscheck".to_owned(), inputs).map(Action::Run)
@@ -100,6 +111,7 @@ pub fn main(action: Action) -> ExitCode {
         Action::Report(dir) => report(&dir),
         Action::Compare(dirs) => compare(&dirs),
         Action::Run(measuring) => return measure(&measuring),
+        Action::Agent(agent) => agent::run(&agent),
     };
     exit::report(PROGRAM, outcome).into()
 }
@@ -107,6 +119,13 @@ pub fn main(action: Action) -> ExitCode {
 fn measure(measuring: &Measuring) -> ExitCode {
     // Inside, the kernel's threads cannot be seen.
     let threads = HostThreads::open();
+    if measuring.remote.is_some() {
+        let code = run::run(measuring, threads);
+        return code.map_or_else(
+            |error| exit::report(PROGRAM, Err(error)).into(),
+            ExitCode::from,
+        );
+    }
     let code = match contain() {
         Ok(Side::Outside(contained)) => contained.wait(link::relay).map_err(anyhow::Error::from),
         Ok(Side::Inside(_)) => run::run(measuring, threads),
@@ -161,9 +180,17 @@ fn measuring(
     let given = options::given(matches, sections);
     let layers = Layers::new(sections, given, inputs, flags::PREFIX);
     let mut text = source(&named, inputs)?;
-    let is_crosscheck = sections.len() > flags::RUN.len();
-    let emulator = if is_crosscheck {
+    let has = |name: &str| {
+        let mut options = sections.iter().flat_map(|section| section.options);
+        options.any(|option| option.name == name)
+    };
+    let emulator = if has("emulator") {
         layers.text("emulator")
+    } else {
+        None
+    };
+    let remote = if has("remote") {
+        remote_of(&layers)?
     } else {
         None
     };
@@ -196,7 +223,45 @@ fn measuring(
         out: layers.text("out").map(PathBuf::from),
         schedule,
         emulator,
+        remote,
     }))
+}
+
+/// Where an agent waits if nobody says.
+const AGENT_PORT: u16 = 7610;
+
+fn remote_of(layers: &Layers<'_>) -> Result<Option<Asked>, Fault> {
+    let host = layers.optional("remote", |text| {
+        let with_port = format!("{text}:{AGENT_PORT}");
+        address::parse_server(text).or_else(|_| address::parse_server(&with_port))
+    })?;
+    let token_file = layers.text("token-file").map(PathBuf::from);
+    match (host, token_file) {
+        (Some(host), Some(token_file)) => Ok(Some(Asked { host, token_file })),
+        (Some(_), None) => Err(
+            Fault::usage("--remote", "needs the token that the agent knows")
+                .next("--token-file FILE; `openssl rand -base64 32` makes one"),
+        ),
+        (None, Some(_)) => Err(Fault::usage("--token-file", "goes with --remote")),
+        (None, None) => Ok(None),
+    }
+}
+
+fn agent_of(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Agent, Fault> {
+    let given = options::given(matches, flags::AGENT);
+    let layers = Layers::new(flags::AGENT, given, inputs, flags::PREFIX);
+    let Some(token_file) = layers.text("token-file") else {
+        return Err(
+            Fault::usage("--token-file", "is missing: who may measure here?")
+                .next("`openssl rand -base64 32 > FILE`, and the same file at the other end"),
+        );
+    };
+    Ok(Agent {
+        listen: layers.value("listen", |text| {
+            address::parse_listen(text, Wildcard::AsWritten)
+        })?,
+        token_file: token_file.into(),
+    })
 }
 
 fn report(dir: &Path) -> anyhow::Result<()> {

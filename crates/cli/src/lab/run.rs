@@ -8,11 +8,13 @@ use jiff::Timestamp;
 use quictun_lab::{
     Arm, ArmKind, Asked, Background, Cell, Findings, Mode, Planned, Run, SCHEMA, Scenario, text,
 };
+use quictun_tunnel::settings::HostPort;
 
 use super::cell::Bench;
 use super::client::{Interrupted, Patience};
 use super::processors::HostThreads;
-use super::{Measuring, PROGRAM, arm, environment, results};
+use super::remote::Remote;
+use super::{Measuring, PROGRAM, arm, environment, remote, results};
 use crate::exit::{self, Exit, Fault, say};
 
 /// What a cell takes beyond what crosses the link: networks, programs, and their ends.
@@ -34,9 +36,14 @@ pub(super) fn run(measuring: &Measuring, host: HostThreads) -> Result<u8> {
     let bench = Bench {
         patience: Patience::new()?,
         host,
+        remote: measuring.remote.as_ref().map(Remote::connect).transpose()?,
     };
     let (scenario, begin, started) = (&measuring.scenario, Instant::now(), Timestamp::now());
-    let cells = possible(measuring)?;
+    let mut cells = possible(measuring)?;
+    if measuring.remote.is_some() {
+        cells = over_the_path(measuring, cells)?;
+    }
+    let (cells, shown) = (cells, scenario.over_a_path(measuring.remote.is_some()));
     let out = results::prepare(measuring.out.as_deref(), &scenario.name, started)?;
     let mut run = Run {
         schema: SCHEMA.to_owned(),
@@ -51,8 +58,15 @@ pub(super) fn run(measuring: &Measuring, host: HostThreads) -> Result<u8> {
         seconds: 0.0,
         planned: cells.len(),
         ended_early: None,
-        warnings: Vec::new(),
-        environment: environment::snapshot(),
+        warnings: measuring.remote.iter().map(not_emulated).collect(),
+        environment: match &bench.remote {
+            Some(remote) => remote.environment()?,
+            None => environment::snapshot(),
+        },
+        remote: measuring
+            .remote
+            .as_ref()
+            .map(|asked| asked.host.host.clone()),
         cells: Vec::new(),
         profiles: Vec::new(),
     };
@@ -61,7 +75,7 @@ pub(super) fn run(measuring: &Measuring, host: HostThreads) -> Result<u8> {
         for warning in &warnings {
             say(&format!("{PROGRAM}: warning: {warning}"));
         }
-        run.warnings = warnings;
+        run.warnings.extend(warnings);
         measure(&bench, measuring, &cells, &mut run, &out, begin)?;
         look_into(&bench, measuring, &cells, &mut run)
     });
@@ -74,8 +88,8 @@ pub(super) fn run(measuring: &Measuring, host: HostThreads) -> Result<u8> {
         }
         Err(error) => return Err(error),
     };
-    results::write(&out, &run, scenario)?;
-    let findings = Findings::new(&run, scenario);
+    results::write(&out, &run, &shown)?;
+    let findings = Findings::new(&run, &shown);
     exit::print(&text(&findings))?;
     exit::print(&format!("\n{}\n", results::report_path(&out).display()))?;
     Ok(if interrupted {
@@ -130,6 +144,32 @@ fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
     Ok(cells)
 }
 
+/// One cell for each load: over a real path nothing is emulated, and cases that differ in their links are the same.
+fn over_the_path(measuring: &Measuring, mut cells: Vec<Planned>) -> Result<Vec<Planned>> {
+    let scenario = &measuring.scenario;
+    let load = |case, arm| &scenario.setup(case, arm, measuring.selection.quick).load;
+    let chosen: Vec<usize> = (0..scenario.cases.len())
+        .filter(|case| cells.iter().any(|cell| cell.case == *case))
+        .collect();
+    cells.retain(|cell| {
+        let earlier = chosen.iter().take_while(|case| **case < cell.case);
+        let own = load(cell.case, cell.arm);
+        !earlier.clone().any(|case| load(*case, cell.arm) == own)
+    });
+    let refuse = |why: &str| Err(Fault::usage("--remote", why).into());
+    for cell in &cells {
+        if scenario.arms[cell.arm].commands.is_some() {
+            return refuse(
+                "an agent starts no commands of others: leave these arms out with --only",
+            );
+        }
+        if load(cell.case, cell.arm).background != Background::None {
+            return refuse("there are no streams in the background over a real path");
+        }
+    }
+    Ok(cells)
+}
+
 /// Where a scenario has an arm.
 fn place(arm: &Arm) -> String {
     format!("line {}: arm {:?}", arm.line, arm.id)
@@ -142,6 +182,13 @@ fn others(scenario: &Scenario, but: &Arm) -> String {
         .map(|arm| &*arm.id)
         .filter(|id| *id != but.id);
     others.collect::<Vec<_>>().join(",")
+}
+
+fn not_emulated(asked: &remote::Asked) -> String {
+    format!(
+        "over the path to {} as it is: nothing of the scenario's links was emulated, nor their loss and delay",
+        asked.host.host
+    )
 }
 
 fn introduce(measuring: &Measuring, cells: &[Planned], out: &Path) {
@@ -207,7 +254,7 @@ fn measure(
         }
         let next = cells.get(number + 1);
         if next.is_some_and(|next| next.block != planned.block) {
-            results::write(out, run, scenario)?;
+            results::write(out, run, &scenario.over_a_path(run.remote.is_some()))?;
         }
         let none_counts = run.cells.iter().all(|cell| !cell.valid);
         if run.cells.len() >= HOPELESS && next.is_some() && none_counts {
@@ -226,7 +273,7 @@ fn measure(
 /// Profiles what the scenario wants to know of.
 fn look_into(bench: &Bench, measuring: &Measuring, cells: &[Planned], run: &mut Run) -> Result<()> {
     let (scenario, quick) = (&measuring.scenario, measuring.selection.quick);
-    let Some(asked) = scenario.profile.as_ref() else {
+    let Some(asked) = scenario.profile.as_ref().filter(|_| bench.remote.is_none()) else {
         return Ok(());
     };
     let wanted = cells.iter().filter(|planned| {
@@ -299,6 +346,7 @@ fn again(measuring: &Measuring) -> String {
         selection,
         seed,
         emulator,
+        remote,
         ..
     } = measuring;
     let mut words = match emulator {
@@ -316,6 +364,20 @@ fn again(measuring: &Measuring) -> String {
         words.push(format!("--only {}", quoted(&selection.only.join(","))));
     }
     words.push(format!("--seed {seed}"));
+    words.extend(remote.iter().map(|asked| {
+        let file = asked.token_file.to_string_lossy();
+        let HostPort { host, port } = &asked.host;
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host.clone()
+        };
+        format!(
+            "--remote {}:{port} --token-file {}",
+            quoted(&host),
+            quoted(&file)
+        )
+    }));
     words.join(" ")
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -40,21 +40,80 @@ impl<'a> Ends<'a> {
 
 /// A running pair.
 pub(crate) struct Tunnel {
-    server: Program,
-    client: Program,
+    server: Server,
+    client: Client,
+}
+
+/// The server of a pair, with keys made for the occasion.
+pub(crate) struct Server {
+    program: Program,
     dir: PathBuf,
+    /// Where it listens.
+    pub(crate) address: String,
+    /// Its key.
+    pub(crate) pin: String,
+}
+
+/// The client of a pair.
+pub(crate) struct Client {
+    program: Program,
     entry: SocketAddr,
 }
 
+/// What a client needs to know of its server.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    /// Where it listens.
+    pub(crate) address: &'a str,
+    /// Its key.
+    pub(crate) pin: &'a str,
+    /// The file of the secret that both know.
+    pub(crate) psk: &'a Path,
+}
+
 impl Tunnel {
-    /// Starts both with keys made for the occasion; whoever connects to [`Tunnel::entry`] reaches `target`. Client and
-    /// server get these further flags.
+    /// Starts both; whoever connects to [`Tunnel::entry`] reaches `target`. Client and server get these further flags.
     pub(crate) fn start(ends: Ends<'_>, target: SocketAddr, flags: [&[String]; 2]) -> Result<Self> {
+        let listen = SocketAddr::new(ends.far_address, 0);
+        let server = Server::start(ends.far, listen, target, flags[1])?;
+        let psk = server.psk_file();
+        let known = Known {
+            address: &server.address,
+            pin: &server.pin,
+            psk: &psk,
+        };
+        let client = Client::start(ends.near, known, &target.to_string(), flags[0])?;
+        Ok(Self { server, client })
+    }
+
+    /// Process groups of client and server.
+    pub(crate) fn groups(&self) -> [u32; 2] {
+        [self.client.group(), self.server.group()]
+    }
+
+    /// Where the near side connects to.
+    pub(crate) fn entry(&self) -> SocketAddr {
+        self.client.entry()
+    }
+
+    /// Ends both as a service manager would.
+    pub(crate) fn stop(self) -> Result<()> {
+        self.client.stop()?;
+        self.server.stop()
+    }
+}
+
+impl Server {
+    /// Starts it; it leads to `target` and nowhere else.
+    pub(crate) fn start(
+        network: &NetNamespace,
+        listen: SocketAddr,
+        target: SocketAddr,
+        flags: &[String],
+    ) -> Result<Self> {
         let dir = std::env::temp_dir().join(unique_name());
         let state = dir.to_string_lossy().into_owned();
-        let listen = SocketAddr::new(ends.far_address, 0).to_string();
-        let allow = format!("{target}");
-        let [client_flags, server_flags] = flags.map(|flags| flags.iter().map(String::as_str));
+        let (listen, allow) = (listen.to_string(), target.to_string());
         let arguments = [
             "server",
             "--listen",
@@ -64,41 +123,72 @@ impl Tunnel {
             "--allow",
             &allow,
         ];
-        let arguments: Vec<&str> = arguments.into_iter().chain(server_flags).collect();
-        let server = Program::start(|command| spawn(ends.far, command), &arguments)?;
-        let ready = server.wait_for("Server endpoint start up successful")?;
+        let flags = flags.iter().map(String::as_str);
+        let arguments: Vec<&str> = arguments.into_iter().chain(flags).collect();
+        let program = Program::start(|command| spawn(network, command), &arguments)?;
+        let ready = program.wait_for("Server endpoint start up successful")?;
+        Ok(Self {
+            program,
+            dir,
+            address: text(&ready, "listen address")?,
+            pin: text(&ready, "pin")?,
+        })
+    }
+
+    /// The secret that its client needs.
+    pub(crate) fn psk_file(&self) -> PathBuf {
+        self.dir.join("client.psk")
+    }
+
+    /// Its process group.
+    pub(crate) fn group(&self) -> u32 {
+        self.program.pid()
+    }
+
+    /// Ends it as a service manager would.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.program.stop()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
+            crate::exit::say(&format!("could not remove {}: {error}", self.dir.display()));
+        }
+    }
+}
+
+impl Client {
+    /// Starts it, and waits until it is connected.
+    pub(crate) fn start(
+        network: &NetNamespace,
+        server: Known<'_>,
+        target: &str,
+        flags: &[String],
+    ) -> Result<Self> {
         let forward = format!("127.0.0.1:0={target}");
-        let psk = dir.join("client.psk").to_string_lossy().into_owned();
-        let (address, pin) = (text(&ready, "listen address")?, text(&ready, "pin")?);
+        let psk = server.psk.to_string_lossy().into_owned();
         let arguments = [
             "client",
             "--server",
-            &address,
+            server.address,
             "--pin",
-            &pin,
+            server.pin,
             "--psk-file",
             &psk,
             "-L",
             &forward,
         ];
-        let arguments: Vec<&str> = arguments.into_iter().chain(client_flags).collect();
-        let client = Program::start(|command| spawn(ends.near, command), &arguments)?;
-        let line = client.wait_for("Client endpoint start up successful")?;
+        let flags = flags.iter().map(String::as_str);
+        let arguments: Vec<&str> = arguments.into_iter().chain(flags).collect();
+        let program = Program::start(|command| spawn(network, command), &arguments)?;
+        let line = program.wait_for("Client endpoint start up successful")?;
         let entry = text(&line, "listen address")?
             .parse()
             .context("a listen address")?;
-        client.wait_for("connected to server endpoint")?;
-        Ok(Self {
-            server,
-            client,
-            dir,
-            entry,
-        })
-    }
-
-    /// Process groups of client and server.
-    pub(crate) fn groups(&self) -> [u32; 2] {
-        [self.client.pid(), self.server.pid()]
+        program.wait_for("connected to server endpoint")?;
+        Ok(Self { program, entry })
     }
 
     /// Where the near side connects to.
@@ -106,18 +196,14 @@ impl Tunnel {
         self.entry
     }
 
-    /// Ends both as a service manager would.
-    pub(crate) fn stop(mut self) -> Result<()> {
-        self.client.stop()?;
-        self.server.stop()
+    /// Its process group.
+    pub(crate) fn group(&self) -> u32 {
+        self.program.pid()
     }
-}
 
-impl Drop for Tunnel {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-            crate::exit::say(&format!("could not remove {}: {error}", self.dir.display()));
-        }
+    /// Ends it as a service manager would.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.program.stop()
     }
 }
 

@@ -74,6 +74,24 @@ fn flags_and_variables_choose_what_is_measured() {
 }
 
 #[test]
+fn an_agent_and_another_emulator_are_named_on_the_command_line() {
+    let world = World::default().file("small.toml", SMALL);
+    for (line, port) in [("far", 7610), ("far:99", 99), ("[2001:db8::1]:99", 99)] {
+        let line = format!("lab run small.toml --remote {line} --token-file t");
+        let asked = measuring(&world, &line).remote.expect("an agent");
+        assert_eq!((asked.host.port, &*asked.token_file), (port, "t".as_ref()));
+    }
+    match asked(&world, "lab agent --token-file t") {
+        Ok(LabAction::Agent(agent)) => assert_eq!(agent.listen.to_string(), "[::]:7610"),
+        other => panic!("no agent: {other:?}"),
+    }
+    let line = "lab crosscheck --quick --emulator linkemu";
+    let crossed = measuring(&world, line);
+    assert_eq!(crossed.scenario.arms.len(), 3);
+    assert_eq!(crossed.emulator.as_deref(), Some("linkemu"));
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_the_remedy() {
     let broken = SMALL.replace("\"1%\"", "\"1percent\"");
     let world = World::default()
@@ -116,6 +134,21 @@ fn what_makes_no_sense_is_refused_with_the_remedy() {
             "--reps: \"many\" is not a number of repetitions",
         ),
         ("lab run", Exit::Usage, "<SCENARIO> is missing"),
+        (
+            "lab run small.toml --remote far",
+            Exit::Usage,
+            "--remote: needs the token that the agent knows; --token-file FILE",
+        ),
+        (
+            "lab run small.toml --token-file t",
+            Exit::Usage,
+            "--token-file: goes with --remote",
+        ),
+        (
+            "lab agent",
+            Exit::Usage,
+            "--token-file: is missing: who may measure here?",
+        ),
     ] {
         let fault = asked(&world, line).expect_err(line);
         let said = format!("{fault}; {}", fault.next.clone().unwrap_or_default());

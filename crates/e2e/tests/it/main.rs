@@ -10,6 +10,7 @@ mod faults;
 mod identities;
 mod interop;
 mod lab;
+mod lab_remote;
 mod limits;
 mod link;
 mod native;

@@ -1,0 +1,232 @@
+//! A line to an agent: JSON under TLS 1.3, between two who know the same token.
+//!
+//! Certificates are made for the occasion and prove nothing. Each end proves that it knows the token, over what its
+//! TLS connection exports (RFC 8446, section 7.5): a proof is worth nothing on another connection, nor to a man in
+//! the middle, whose two connections export different bytes. The token itself is never sent.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use quictun_tunnel::identity::Identity;
+use quictun_tunnel::psk::{self, Secret};
+use quictun_tunnel::settings::{ClientIdentity, Offer, ServerTrust};
+use quictun_tunnel::tls::{self, ClientCertPolicy};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection, ServerConnection, StreamOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Time for a connection, its handshake and both proofs.
+const OPENING: Duration = Duration::from_secs(10);
+
+/// Time for the other end to take a message.
+const SENDING: Duration = Duration::from_secs(10);
+
+/// Longest message, bytes: facts and processor times of a machine with many threads.
+const MESSAGE_MAX: usize = 1 << 20;
+
+/// What is exported for each end's proof, so that neither is the other's.
+const LABELS: [&[u8]; 2] = [
+    b"EXPORTER-quictun-lab-client",
+    b"EXPORTER-quictun-lab-agent",
+];
+
+/// See the module documentation.
+pub(in crate::lab) struct Channel {
+    stream: Box<dyn Stream>,
+    socket: TcpStream,
+    /// What came after the last whole message.
+    rest: Vec<u8>,
+}
+
+trait Stream: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Stream for T {}
+
+impl Channel {
+    /// Connects to an agent.
+    pub(in crate::lab) fn connect(address: SocketAddr, token: &Secret) -> Result<Self> {
+        let socket = TcpStream::connect_timeout(&address, OPENING)
+            .with_context(|| format!("cannot connect to the agent at {address}"))?;
+        let identity = ClientIdentity::default();
+        let config = tls::client_config(&ServerTrust::Insecure, &identity, Offer::Native, None)?;
+        let name = ServerName::IpAddress(address.ip().into());
+        let connection = ClientConnection::new(config, name)?;
+        let (mut channel, [ours, theirs]) = Self::open(socket, connection.into())
+            .with_context(|| format!("what answers at {address} is no agent of ours"))?;
+        channel.stream.write_all(&token.prove(&ours))?;
+        channel.stream.flush()?;
+        let proof = channel.read_proof().context(
+            "the agent closed the connection: its token is another one, or it is of another version",
+        )?;
+        ensure!(
+            psk::verify(token.as_bytes(), &theirs, &proof),
+            "what answers at {address} does not know the token"
+        );
+        Ok(channel)
+    }
+
+    /// Lets somebody in who knows the token.
+    pub(in crate::lab) fn accept(
+        socket: TcpStream,
+        identity: &Identity,
+        token: &Secret,
+    ) -> Result<Self> {
+        let config = tls::server_config(identity, &ClientCertPolicy::NotAsked, None)?;
+        let connection = ServerConnection::new(config)?;
+        let (mut channel, [theirs, ours]) = Self::open(socket, connection.into())?;
+        // The client's comes first: whoever has no token learns nothing.
+        let proof = channel.read_proof()?;
+        ensure!(
+            psk::verify(token.as_bytes(), &theirs, &proof),
+            "a wrong token"
+        );
+        channel.stream.write_all(&token.prove(&ours))?;
+        channel.stream.flush()?;
+        Ok(channel)
+    }
+
+    /// Shakes hands; gives what client and agent have to sign.
+    fn open(socket: TcpStream, mut connection: Connection) -> Result<(Self, [[u8; 32]; 2])> {
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(OPENING))?;
+        socket.set_write_timeout(Some(SENDING))?;
+        let until = Instant::now() + OPENING;
+        while connection.is_handshaking() {
+            ensure!(Instant::now() < until, "it takes too long");
+            connection.complete_io(&mut &socket).context("TLS")?;
+        }
+        let export = |label: &[u8]| match &connection {
+            Connection::Client(client) => client.export_keying_material([0; 32], label, None),
+            Connection::Server(server) => server.export_keying_material([0; 32], label, None),
+        };
+        let exported = [export(LABELS[0])?, export(LABELS[1])?];
+        let own = socket.try_clone()?;
+        let stream: Box<dyn Stream> = match connection {
+            Connection::Client(client) => Box::new(StreamOwned::new(client, own)),
+            Connection::Server(server) => Box::new(StreamOwned::new(server, own)),
+        };
+        let rest = Vec::new();
+        let channel = Self {
+            stream,
+            socket,
+            rest,
+        };
+        Ok((channel, exported))
+    }
+
+    fn read_proof(&mut self) -> std::io::Result<[u8; 32]> {
+        let mut proof = [0; 32];
+        self.stream.read_exact(&mut proof)?;
+        Ok(proof)
+    }
+
+    /// Sends a message.
+    pub(in crate::lab) fn send(&mut self, message: &impl Serialize) -> Result<()> {
+        let mut text = serde_json::to_vec(message)?;
+        text.push(b'\n');
+        self.stream.write_all(&text)?;
+        self.stream.flush().context("sending to the other end")
+    }
+
+    /// The next message, if it comes in time.
+    pub(in crate::lab) fn receive<T: DeserializeOwned>(
+        &mut self,
+        within: Duration,
+    ) -> Result<Option<T>> {
+        let until = Instant::now() + within;
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return serde_json::from_slice(&line).context("a message").map(Some);
+            }
+            ensure!(self.rest.len() <= MESSAGE_MAX, "a message is too long");
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.socket.set_read_timeout(Some(left))?;
+            let mut chunk = [0; 4096];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => bail!("the other end closed the connection"),
+                // Who has gone has nothing to add; nothing that matters ends by it.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    bail!("the other end closed the connection")
+                }
+                Ok(read) => self.rest.extend_from_slice(&chunk[..read]),
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) => {}
+                Err(error) => return Err(error).context("hearing from the other end"),
+            }
+        }
+    }
+}
+
+/// Shared by all connections of an agent: made when it starts.
+pub(in crate::lab) fn identity() -> Result<Arc<Identity>> {
+    Ok(Arc::new(quictun_tunnel::identity::ephemeral()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn secret(text: &str) -> Secret {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("token");
+        std::fs::write(&file, text).expect("a file");
+        psk::load_secret(&file).expect("a secret")
+    }
+
+    /// What a client with one token and an agent with another come to.
+    fn meet(client: &str, agent: &str) -> (Result<Channel>, Result<Channel>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (client, agent) = (secret(client), secret(agent));
+        std::thread::scope(|scope| {
+            let there = scope.spawn(move || {
+                let (socket, _) = listener.accept().expect("a client");
+                Channel::accept(socket, &identity().expect("a key"), &agent)
+            });
+            let here = Channel::connect(address, &client);
+            (here, there.join().expect("no panic"))
+        })
+    }
+
+    #[test]
+    fn who_knows_the_token_is_let_in_and_messages_arrive_whole() {
+        let (here, there) = meet("0123456789abcdef", "0123456789abcdef\n");
+        let (mut here, mut there) = (here.expect("a client"), there.expect("an agent"));
+        let nothing: Option<String> = there.receive(Duration::from_millis(1)).expect("a line");
+        assert_eq!(nothing, None);
+        for message in ["short".to_owned(), "long ".repeat(100_000)] {
+            std::thread::scope(|scope| {
+                scope.spawn(|| here.send(&message).expect("sent"));
+                assert_eq!(there.receive(SOON).expect("a line"), Some(message.clone()));
+            });
+        }
+        drop(here);
+        let closed = there.receive::<String>(SOON).expect_err("it is closed");
+        assert!(closed.to_string().contains("closed"), "{closed:#}");
+    }
+
+    #[test]
+    fn who_does_not_know_the_token_learns_so_and_nothing_else() {
+        let (here, there) = meet("0123456789abcdef", "0123456789abcdeX");
+        let (here, there) = (here.err().expect("refused"), there.err().expect("refused"));
+        assert!(
+            here.to_string().contains("its token is another one"),
+            "{here:#}"
+        );
+        assert_eq!(there.to_string(), "a wrong token");
+    }
+}

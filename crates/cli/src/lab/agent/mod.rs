@@ -1,0 +1,323 @@
+//! `quictun lab agent`: the far end of measurements over a real path.
+//!
+//! It waits for `quictun lab run --remote` ([`channel`]), starts the far programs of one arm after the other when asked
+//! ([`message`]), and tells what they used of its processors and what machine it is on ([`host`]). It starts nothing but
+//! this program and iperf3, with flags that it knows, and serves one client at a time.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_sys::NetNamespace;
+use quictun_tunnel::identity::Identity;
+use quictun_tunnel::psk::{self, Secret};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use self::channel::Channel;
+use self::message::{Answer, Ask, Counters, Start, TunnelEntry, Used, VERSION};
+use super::arm::{TCP, listens};
+use super::client::{Interrupted, Patience, Started};
+use super::processors::{Groups, HostThreads, Watch};
+use crate::exit::{Fault, say};
+use crate::link::tunnel::Server;
+
+pub(super) mod channel;
+pub(super) mod host;
+pub(super) mod message;
+
+/// Flags of servers that change how they work, and nothing on this machine. Each takes a value.
+const FLAGS: [&str; 6] = [
+    "--loop",
+    "--congestion",
+    "--gso",
+    "--gro",
+    "--ack-every",
+    "--workers",
+];
+
+/// How often one looks at processors, and whether one is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Silence after which a client is given up: the longest cell, and the end of a longer one.
+const SILENCE: Duration = Duration::from_hours(2);
+
+/// What to listen to.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// Where it is asked; its programs take the two ports behind.
+    pub listen: SocketAddr,
+    /// Holds the token.
+    pub token_file: PathBuf,
+}
+
+/// Reads the token that both ends know.
+pub(super) fn token(file: &std::path::Path) -> Result<Secret> {
+    Ok(psk::load_secret(file).map_err(|why| Fault::failure("--token-file", why))?)
+}
+
+/// Serves until a signal comes.
+pub(super) fn run(agent: &Agent) -> Result<()> {
+    let token = token(&agent.token_file)?;
+    // Before there are threads.
+    let patience = Patience::new()?;
+    let identity = channel::identity()?;
+    let listener = TcpListener::bind(agent.listen)
+        .with_context(|| format!("cannot listen on {}", agent.listen))?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    ensure!(
+        address.port() <= u16::MAX - 2,
+        "--listen: the two ports behind it are needed too"
+    );
+    say(&format!(
+        "listening on {address}; programs of arms on the two ports behind"
+    ));
+    let host = HostThreads::open();
+    loop {
+        let served = wait_for(&listener, &patience)
+            .and_then(|()| listener.accept().context("a client"))
+            .and_then(|(socket, peer)| {
+                let visit = Visit {
+                    address,
+                    peer,
+                    patience: &patience,
+                    host: &host,
+                };
+                visit.serve(socket, &identity, &token)
+            });
+        match served {
+            Ok(()) => {}
+            Err(error) if error.is::<Interrupted>() => return Ok(()),
+            Err(error) => say(&format!("quictun lab agent: {error:#}")),
+        }
+    }
+}
+
+fn wait_for(listener: &TcpListener, patience: &Patience) -> Result<()> {
+    let nothing = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    loop {
+        let mut set = [PollFd::new(listener, PollFlags::IN)];
+        if poll(&mut set, Some(&nothing))? > 0 {
+            return Ok(());
+        }
+        patience.wait(LOOK)?;
+    }
+}
+
+/// One client.
+struct Visit<'a> {
+    address: SocketAddr,
+    peer: SocketAddr,
+    patience: &'a Patience,
+    host: &'a HostThreads,
+}
+
+/// The programs of an arm. They end with it.
+struct Serving<'a> {
+    watch: Watch<'a>,
+    counters: Counters,
+    server: Started,
+    tunnel: Option<Server>,
+}
+
+impl<'a> Visit<'a> {
+    fn serve(&self, socket: TcpStream, identity: &Arc<Identity>, token: &Secret) -> Result<()> {
+        socket.set_nonblocking(false)?;
+        let peer = self.peer;
+        let mut channel = Channel::accept(socket, identity, token)
+            .with_context(|| format!("{peer} was not let in"))?;
+        say(&format!("{peer} measures"));
+        let mut serving: Option<Serving<'a>> = None;
+        let mut heard = Instant::now();
+        while heard.elapsed() < SILENCE {
+            self.patience.wait(Duration::ZERO)?;
+            if let Some(serving) = &mut serving {
+                serving.watch.read();
+            }
+            let ask = match channel.receive(LOOK) {
+                Ok(Some(ask)) => ask,
+                Ok(None) => continue,
+                // It is done, or gone: that was all.
+                Err(_) => break,
+            };
+            heard = Instant::now();
+            let answer = self.answer(ask, &mut serving);
+            channel.send(&answer.unwrap_or_else(|why| Answer::Refused(format!("{why:#}"))))?;
+        }
+        say(&format!("{peer} has gone"));
+        Ok(())
+    }
+
+    fn answer(&self, ask: Ask, serving: &mut Option<Serving<'a>>) -> Result<Answer> {
+        Ok(match ask {
+            Ask::Facts { version } => {
+                ensure!(
+                    version == VERSION,
+                    "it is of version {VERSION}, and you are of {version}"
+                );
+                Answer::Facts(host::facts(self.peer.ip().to_canonical()))
+            }
+            Ask::Ping => Answer::Pong,
+            Ask::Start(start) => {
+                // The ports are to be free again first.
+                drop(serving.take());
+                let (now, started) = self.start(&start)?;
+                *serving = Some(now);
+                Answer::Started(started)
+            }
+            Ask::Usage { from_us, until_us } => {
+                let serving = serving.as_mut().context("nothing was started")?;
+                serving.server.check()?;
+                Answer::Usage(serving.used(from_us, until_us))
+            }
+            Ask::Stop => {
+                let done = serving.take().context("nothing was started")?;
+                let now = Counters::read(&NetNamespace::current()?);
+                let counted = now.since(done.counters);
+                if let Some(tunnel) = done.tunnel {
+                    tunnel.stop()?;
+                }
+                Answer::Stopped(counted)
+            }
+        })
+    }
+
+    fn start(&self, start: &Start) -> Result<(Serving<'a>, message::Started)> {
+        known_flags(&start.flags)?;
+        let here = NetNamespace::current()?;
+        let listen = SocketAddr::new(self.address.ip(), self.address.port() + 1);
+        let [own, tunnels]: [&[String]; 2] = if start.tunnel {
+            [&[], &start.flags]
+        } else {
+            [&start.flags, &[]]
+        };
+        let command = &mut server(&start.traffic, listen, own)?;
+        let mut server = Started::new("the server", &here, command)?;
+        server.wait_ready(self.patience, || listens(&here, TCP, listen.port()))?;
+        let mut groups: Groups = vec![("server", server.group())];
+        let (mut tunnel, mut entry) = (None, None);
+        if start.tunnel {
+            let target = SocketAddr::new(reachable(listen), listen.port());
+            let at = SocketAddr::new(listen.ip(), listen.port() + 1);
+            let started = Server::start(&here, at, target, tunnels)?;
+            groups.push(("tunnel server", started.group()));
+            entry = Some(TunnelEntry {
+                port: at.port(),
+                pin: started.pin.clone(),
+                psk: std::fs::read_to_string(started.psk_file()).context("the tunnel's secret")?,
+                target: target.to_string(),
+            });
+            tunnel = Some(started);
+        }
+        let mut watch = Watch::new(groups, self.host);
+        watch.read();
+        let serving = Serving {
+            watch,
+            counters: Counters::read(&here),
+            server,
+            tunnel,
+        };
+        let started = message::Started {
+            port: listen.port(),
+            tunnel: entry,
+        };
+        Ok((serving, started))
+    }
+}
+
+impl Serving<'_> {
+    fn used(&mut self, from_us: u64, until_us: u64) -> Used {
+        let now = Instant::now();
+        self.watch.read();
+        let before = |us| now.checked_sub(Duration::from_micros(us)).unwrap_or(now);
+        // The last look is a little after now.
+        let until = if until_us == 0 {
+            Instant::now()
+        } else {
+            before(until_us)
+        };
+        let usage = self.watch.usage(before(from_us), until);
+        usage.map_or_else(Used::default, |usage| Used {
+            processes: usage.processes,
+            idle: usage.idle,
+            steal: usage.steal,
+        })
+    }
+}
+
+/// Flags come from another machine: what could read or write files here is not among them.
+fn known_flags(flags: &[String]) -> Result<()> {
+    let mut words = flags.iter();
+    while let Some(flag) = words.next() {
+        let known = FLAGS.contains(&flag.as_str()) && words.next().is_some();
+        ensure!(
+            known,
+            "server flags may be {}, not {flag:?}",
+            FLAGS.join(", ")
+        );
+    }
+    Ok(())
+}
+
+fn server(traffic: &str, listen: SocketAddr, flags: &[String]) -> Result<std::process::Command> {
+    let known = ["tcp", "tls", "quic", "udp", "iperf3"];
+    ensure!(
+        known.contains(&traffic),
+        "there is no traffic {traffic:?} here"
+    );
+    if traffic == "iperf3" {
+        let mut command = std::process::Command::new("iperf3");
+        command
+            .args(["-s", "-p", &listen.port().to_string()])
+            .args(flags);
+        return Ok(command);
+    }
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut command = std::process::Command::new(program);
+    command
+        .args(["perf", "server", "--listen", &listen.to_string()])
+        .args(["--transport", traffic])
+        .args(flags);
+    Ok(command)
+}
+
+/// Where this machine itself finds what listens there.
+fn reachable(listen: SocketAddr) -> std::net::IpAddr {
+    if listen.ip().is_unspecified() {
+        std::net::Ipv4Addr::LOCALHOST.into()
+    } else {
+        listen.ip()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_that_could_touch_files_are_refused() {
+        let known = |line: &str| {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            known_flags(&words).is_ok()
+        };
+        for good in ["", "--loop event", "--gso off --gro off"] {
+            assert!(known(good), "{good}");
+        }
+        for bad in [
+            "--json /etc/passwd",
+            "--gso",
+            "--gso off --json x",
+            "--gso=off",
+            "x",
+        ] {
+            assert!(!known(bad), "{bad}");
+        }
+        let at = "127.0.0.1:1".parse().expect("an address");
+        assert!(server("sh", at, &[]).is_err());
+    }
+}

@@ -1,0 +1,261 @@
+//! Cells over a real path: the near programs here, the far ones with an agent.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use quictun_lab::{Arm, Cell, Load, judge};
+use quictun_sys::NetNamespace;
+use quictun_tunnel::settings::HostPort;
+
+use super::agent::channel::Channel;
+use super::agent::message::{
+    Answer, Ask, Counters, Start, Started as Serving, TunnelEntry, Used, VERSION,
+};
+use super::agent::{self, host};
+use super::arm::program;
+use super::cell::{Bench, costs, counted, figures};
+use super::client::Started;
+use super::generator::Generator;
+use super::processors::{Groups, Watch};
+use crate::link::tunnel::{Client, Known};
+
+/// Where to find an agent, and the token that it knows too.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Its address.
+    pub host: HostPort,
+    /// Holds the token.
+    pub token_file: PathBuf,
+}
+
+/// Time for an agent to answer: it starts and ends programs.
+const ANSWER: Duration = Duration::from_mins(1);
+
+/// Messages there and back, of which the quickest tells how long the way is.
+const PINGS: u32 = 20;
+
+/// An agent that has let us in.
+pub(super) struct Remote {
+    address: SocketAddr,
+    channel: Mutex<Channel>,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Remote({})", self.address)
+    }
+}
+
+impl Remote {
+    /// Connects.
+    pub(super) fn connect(asked: &Asked) -> Result<Self> {
+        let token = agent::token(&asked.token_file)?;
+        let HostPort { host, port } = &asked.host;
+        let address = (host.as_str(), *port)
+            .to_socket_addrs()
+            .with_context(|| format!("looking up {host}"))?
+            .next()
+            .with_context(|| format!("{host} has no address"))?;
+        let channel = Channel::connect(address, &token)?;
+        Ok(Self {
+            address,
+            channel: Mutex::new(channel),
+        })
+    }
+
+    /// What there is at both ends and between them.
+    pub(super) fn environment(&self) -> Result<BTreeMap<String, String>> {
+        let version = VERSION;
+        let Answer::Facts(far) = self.ask(&Ask::Facts { version })? else {
+            bail!("the agent answers something else");
+        };
+        let mut all = host::facts(self.address.ip());
+        all.extend(
+            far.into_iter()
+                .map(|(name, value)| (format!("far: {name}"), value)),
+        );
+        let mut round_trip = Duration::MAX;
+        for _ in 0..PINGS {
+            let begin = Instant::now();
+            self.ask(&Ask::Ping)?;
+            round_trip = round_trip.min(begin.elapsed());
+        }
+        let us = round_trip.as_micros();
+        all.insert(
+            "round trip, idle".to_owned(),
+            format!("{us} us, least of {PINGS}"),
+        );
+        Ok(all)
+    }
+
+    fn channel(&self) -> MutexGuard<'_, Channel> {
+        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, ask: &Ask) -> Result<Answer> {
+        let mut channel = self.channel();
+        channel.send(ask)?;
+        match channel
+            .receive(ANSWER)?
+            .context("the agent does not answer")?
+        {
+            Answer::Refused(why) => bail!("the agent: {why}"),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Measures an arm; what came of it is in the cell.
+    pub(super) fn cross(
+        &self,
+        bench: &Bench,
+        arm: &Arm,
+        load: &Load,
+        cell: &mut Cell,
+    ) -> Result<()> {
+        let generator = Generator::of(arm);
+        let start = Start {
+            traffic: match generator {
+                Generator::Perf(transport) => transport.to_owned(),
+                Generator::Iperf3 => "iperf3".to_owned(),
+            },
+            tunnel: arm.through_tunnel,
+            flags: arm.server_flags.clone(),
+        };
+        let Answer::Started(serving) = self.ask(&Ask::Start(start))? else {
+            bail!("the agent answers something else");
+        };
+        let here = NetNamespace::current()?;
+        let before = Counters::read(&here);
+        self.measure(bench, arm, load, cell, &serving, &here)?;
+        let Answer::Stopped(far) = self.ask(&Ask::Stop)? else {
+            bail!("the agent answers something else");
+        };
+        let near = Counters::read(&here).since(before);
+        #[expect(clippy::cast_precision_loss, reason = "segments of an hour")]
+        for (id, count) in [
+            ("tcp_resent_near", near.tcp_resent),
+            ("tcp_resent_far", far.tcp_resent),
+            ("udp_overflows_near", near.udp_overflows),
+            ("udp_overflows_far", far.udp_overflows),
+        ] {
+            cell.metrics.insert(id.to_owned(), count as f64);
+        }
+        let judgement = judge(None, load.mode, cell.steal);
+        cell.valid = judgement.against.is_empty();
+        cell.noise = !cell.valid;
+        cell.flags.extend(judgement.against);
+        cell.flags.extend(judgement.remarks);
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        bench: &Bench,
+        arm: &Arm,
+        load: &Load,
+        cell: &mut Cell,
+        serving: &Serving,
+        here: &NetNamespace,
+    ) -> Result<()> {
+        let generator = Generator::of(arm);
+        let mut to = SocketAddr::new(self.address.ip(), serving.port);
+        let tunnel = match &serving.tunnel {
+            Some(entry) => Some(self.tunnel(arm, entry, here)?),
+            None => None,
+        };
+        to = tunnel.as_ref().map_or(to, Client::entry);
+        let begin = Instant::now();
+        let arguments = generator.client(arm, load, to);
+        let client = Started::new("the client", here, program(generator)?.args(arguments))?;
+        let mut groups: Groups = vec![("client", client.group())];
+        groups.extend(
+            tunnel
+                .iter()
+                .map(|tunnel| ("tunnel client", tunnel.group())),
+        );
+        let mut watch = Watch::new(groups, &bench.host);
+        let ended = client.wait_end(&bench.patience, load.time_limit, || {
+            watch.read();
+            Ok(())
+        })?;
+        let end = Instant::now();
+        let (from, until) = counted(load, begin, end);
+        let far = self.usage(from, until)?;
+        let outcome = figures("the client", &ended, generator, load)?;
+        cell.metrics.clone_from(&outcome.metrics);
+        cell.series.clone_from(&outcome.series);
+        if let Some(mut usage) = watch.usage(from, until) {
+            usage.processes.extend(far.processes);
+            usage.idle = usage.idle.min(far.idle);
+            usage.steal = usage.steal.max(far.steal);
+            cell.metrics.extend(costs(&usage, &outcome, load));
+            (cell.idle, cell.steal) = (usage.idle, usage.steal);
+            cell.processes = usage.processes;
+        }
+        tunnel.map_or(Ok(()), Client::stop)
+    }
+
+    /// What the far programs used between two moments, told by how long ago they were.
+    fn usage(&self, from: Instant, until: Instant) -> Result<Used> {
+        let ago = |moment: Instant| u64::try_from(moment.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let ask = Ask::Usage {
+            from_us: ago(from),
+            until_us: ago(until),
+        };
+        match self.ask(&ask)? {
+            Answer::Usage(used) => Ok(used),
+            _ => bail!("the agent answers something else"),
+        }
+    }
+
+    fn tunnel(&self, arm: &Arm, entry: &TunnelEntry, here: &NetNamespace) -> Result<Client> {
+        let secret = SecretFile::write(&entry.psk)?;
+        let address = SocketAddr::new(self.address.ip(), entry.port).to_string();
+        let known = Known {
+            address: &address,
+            pin: &entry.pin,
+            psk: &secret.0,
+        };
+        let [flags, _] = super::arm::tunnel_flags(arm);
+        Client::start(here, known, &entry.target, &flags)
+    }
+}
+
+/// A secret that is on disk until its client has read it.
+struct SecretFile(PathBuf);
+
+impl SecretFile {
+    fn write(secret: &str) -> Result<Self> {
+        let name = format!("quictun-lab-{}.psk", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // One of an earlier run that was killed.
+        if path.exists() {
+            std::fs::remove_file(&path).context("removing an old secret")?;
+        }
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .with_context(|| format!("writing {}", path.display()))?;
+        let written = Self(path);
+        file.write_all(secret.as_bytes())
+            .context("writing a secret")?;
+        Ok(written)
+    }
+}
+
+impl Drop for SecretFile {
+    fn drop(&mut self) {
+        let path: &Path = &self.0;
+        if let Err(error) = std::fs::remove_file(path) {
+            crate::exit::say(&format!("could not remove {}: {error}", path.display()));
+        }
+    }
+}
