@@ -1,5 +1,6 @@
 //! `quictun bench`: what this product's parts cost on this machine.
 //!
+//! `quictun bench netstack` measures the user-space network stack ([`netstack`]).
 //! `quictun bench ipc` measures calls between two processes, asynchronous and synchronous, on one core and on two, and shows
 //! them beside the published figures. This process is the client, the same program once more the server ([`peer`]).
 
@@ -17,6 +18,7 @@ mod chart;
 mod extras;
 mod idle;
 mod machine;
+pub mod netstack;
 mod payload;
 mod peer;
 mod published;
@@ -32,6 +34,8 @@ const PROGRAM: &str = "quictun bench ipc";
 pub enum Action {
     /// Everything.
     Ipc(Options),
+    /// The network stack.
+    Netstack(netstack::Options),
     /// The server of a measurement.
     Peer(peer::Part),
 }
@@ -113,6 +117,7 @@ pub(crate) fn command() -> Command {
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .subcommand(ipc())
+        .subcommand(netstack::command())
 }
 
 fn ipc() -> Command {
@@ -179,9 +184,12 @@ fn ipc() -> Command {
 
 /// Reads what follows `quictun bench`.
 pub fn parse(matches: &ArgMatches) -> Result<Action, Fault> {
-    let (_, matches) = matches
+    let (name, matches) = matches
         .subcommand()
         .expect("invariant: clap requires a command");
+    if name == "netstack" {
+        return Ok(Action::Netstack(netstack::parse(matches)));
+    }
     if let Some(words) = matches.get_many::<String>(peer::FLAG) {
         let words: Vec<&str> = words.map(String::as_str).collect();
         return peer::parse(&words).map(Action::Peer);
@@ -217,6 +225,9 @@ pub fn parse(matches: &ArgMatches) -> Result<Action, Fault> {
 pub fn main(action: Action) -> ExitCode {
     let outcome = match action {
         Action::Ipc(options) => measure(&options),
+        Action::Netstack(options) => {
+            return exit::report("quictun bench netstack", netstack::measure(&options)).into();
+        }
         Action::Peer(part) => peer::run(&part),
     };
     match exit::report(PROGRAM, outcome) {

@@ -27,9 +27,9 @@ mod calibrate;
 mod check;
 pub mod flags;
 mod plan_file;
-mod privilege;
+pub(crate) mod privilege;
 mod report;
-mod session;
+pub(crate) mod session;
 pub(crate) mod tunnel;
 mod ways;
 

@@ -1,0 +1,206 @@
+//! The stack on a TUN device, in a thread of its own: what a measurement is made of.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use quictun_netstack::{Config, Event, FRAME_MAX, FlowError, FlowId, Read, Stack};
+use quictun_sys::Tun;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// What the stack's side does with flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Duty {
+    /// Reads, and throws away.
+    Sink,
+    /// Writes as much as there is room for.
+    Source,
+    /// Writes what it reads.
+    Echo,
+}
+
+/// What both threads see.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Payload that went through the stack.
+    pub(super) bytes: AtomicU64,
+    /// Processor time of the stack's thread.
+    pub(super) busy_ns: AtomicU64,
+    pub(super) stop: AtomicBool,
+}
+
+/// Frames that are taken in before what they caused goes out: more, and short flows wait for bulk.
+const TURN: usize = 8;
+
+/// How often the thread says what it has used.
+const REPORT: Duration = Duration::from_millis(1);
+
+/// Longest sleep, after which it looks whether it is to end.
+const NAP: Duration = Duration::from_millis(50);
+
+/// One device and its stack.
+struct Machine<'a> {
+    tun: &'a Tun,
+    stack: Stack,
+    duty: Duty,
+    flows: Vec<FlowId>,
+    source: Vec<u8>,
+    sink: Vec<u8>,
+    moved: u64,
+}
+
+/// Serves the device until it is told to stop; then resets all flows.
+pub(super) fn serve(tun: &Tun, config: Config, duty: Duty, shared: &Shared) -> Result<()> {
+    let seed = u64::from(std::process::id());
+    let stack = Stack::new(config, seed, Instant::now())?;
+    let mut machine = Machine {
+        tun,
+        stack,
+        duty,
+        flows: Vec::new(),
+        source: vec![7; 64 * 1024],
+        sink: vec![0; 64 * 1024],
+        moved: 0,
+    };
+    let mut buffer = buffer()?;
+    let mut reported = Instant::now();
+    while !shared.stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        let frames = machine.turn(now, &mut buffer)?;
+        if now >= reported + REPORT || frames == 0 {
+            reported = now;
+            shared.bytes.store(machine.moved, Ordering::Relaxed);
+            shared.busy_ns.store(thread_time()?, Ordering::Relaxed);
+        }
+        if frames == 0 {
+            machine.wait(now)?;
+        }
+    }
+    for flow in std::mem::take(&mut machine.flows) {
+        if machine.stack.reset(flow).is_err() {
+            // It is gone already.
+        }
+    }
+    machine.send(Instant::now(), &mut buffer)
+}
+
+impl Machine<'_> {
+    /// A few frames in, and whatever there is out. Returns how many came in.
+    fn turn(&mut self, now: Instant, buffer: &mut [u8; FRAME_MAX]) -> Result<usize> {
+        let mut frames = 0;
+        while frames < TURN {
+            match self.tun.read(buffer) {
+                Ok(length) => self.stack.handle_frame(now, &mut buffer[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error).context("reading the device"),
+            }
+            frames += 1;
+        }
+        if self.stack.next_timeout().is_some_and(|at| at <= now) {
+            self.stack.handle_timeout(now);
+        }
+        self.work(now)?;
+        self.send(now, buffer)?;
+        Ok(frames)
+    }
+
+    fn send(&mut self, now: Instant, buffer: &mut [u8; FRAME_MAX]) -> Result<()> {
+        loop {
+            while let Some(length) = self.stack.poll_transmit(now, buffer) {
+                // The kernel takes what it gets, or drops it: both are its business.
+                if let Err(error) = self.tun.write(&buffer[..length])
+                    && error.kind() != io::ErrorKind::WouldBlock
+                {
+                    return Err(error).context("writing to the device");
+                }
+            }
+            if !self.work(now)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Handles all events. Tells whether there were any.
+    fn work(&mut self, now: Instant) -> Result<bool> {
+        let mut any = false;
+        while let Some(event) = self.stack.poll_event() {
+            any = true;
+            match event {
+                Event::Offered { flow, .. } => {
+                    self.stack.accept(now, flow)?;
+                    self.flows.push(flow);
+                }
+                Event::Open(flow) | Event::Writable(flow) if self.duty == Duty::Source => {
+                    self.fill(now, flow)?;
+                }
+                Event::Readable(flow) => self.drain(now, flow)?,
+                Event::Ended { flow, .. } => self.flows.retain(|known| *known != flow),
+                _ => {}
+            }
+        }
+        Ok(any)
+    }
+
+    fn fill(&mut self, now: Instant, flow: FlowId) -> Result<()> {
+        loop {
+            match self.stack.write(now, flow, &self.source) {
+                Ok(0) | Err(FlowError::Gone) => return Ok(()),
+                Ok(written) => self.moved += written as u64,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn drain(&mut self, now: Instant, flow: FlowId) -> Result<()> {
+        loop {
+            let sink = &mut self.sink;
+            let read = self.stack.read(now, flow, |bytes| {
+                let length = bytes.len().min(sink.len());
+                sink[..length].copy_from_slice(&bytes[..length]);
+                length
+            });
+            match read {
+                Ok(Read::Data(length)) => {
+                    self.moved += length as u64;
+                    if self.duty == Duty::Echo
+                        && self.stack.write(now, flow, &self.sink[..length])? < length
+                    {
+                        bail!("an echo of {length} bytes found no room");
+                    }
+                }
+                Ok(Read::Empty) | Err(FlowError::Gone) => return Ok(()),
+                Ok(Read::Finished) => {
+                    self.stack.finish(now, flow)?;
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Until the device has something, or a deadline.
+    fn wait(&self, now: Instant) -> Result<()> {
+        let until = self.stack.next_timeout().unwrap_or(now + NAP);
+        let nap = until.saturating_duration_since(now).min(NAP);
+        let time = Timespec {
+            tv_sec: 0,
+            tv_nsec: nap.subsec_nanos().into(),
+        };
+        let mut fds = [PollFd::new(self.tun, PollFlags::IN)];
+        poll(&mut fds, Some(&time)).context("waiting for the device")?;
+        Ok(())
+    }
+}
+
+fn buffer() -> Result<Box<[u8; FRAME_MAX]>> {
+    let buffer = vec![0; FRAME_MAX].into_boxed_slice().try_into();
+    buffer.map_err(|_| anyhow::anyhow!("a buffer of another length than asked for"))
+}
+
+/// Nanoseconds of processor time that the calling thread has used.
+pub(super) fn thread_time() -> Result<u64> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let time = Duration::try_from(time).context("the time of this thread")?;
+    Ok(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
