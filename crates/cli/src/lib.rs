@@ -33,3 +33,4 @@ pub mod state_dir;
 pub mod transport;
 pub mod tune;
 pub mod units;
+pub mod wrapped;

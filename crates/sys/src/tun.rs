@@ -5,7 +5,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 /// A device that exists as long as this does, in the network namespace it was made in.
@@ -48,6 +48,48 @@ impl Tun {
             fd,
             name: name.to_owned(),
         })
+    }
+
+    /// Takes over a device that the one who started this process has made, by the number of its descriptor, which
+    /// stays open as well.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` where the descriptor is no device with headers; the system's.
+    pub fn inherit(number: i32) -> io::Result<Self> {
+        // SAFETY: F_DUPFD_CLOEXEC takes any two numbers; it fails where the first is no descriptor.
+        let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+        check(copy)?;
+        // SAFETY: the call has just made this descriptor, so that nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(copy) };
+        // SAFETY: all zeros is a valid `struct ifreq`, which holds numbers and arrays of them.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        // SAFETY: TUNGETIFF writes a `struct ifreq`, which `request` is, and keeps no pointer to it.
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), TUNGETIFF, &raw mut request) };
+        check(done).map_err(|_| no_device(number))?;
+        // SAFETY: TUNGETIFF fills in the flags, and every pattern of bits is a number.
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        let wanted = libc::IFF_TUN | libc::IFF_VNET_HDR;
+        if i32::from(flags) & wanted != wanted {
+            return Err(no_device(number));
+        }
+        let name = request.ifr_name.iter().map(|byte| byte.cast_unsigned());
+        let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        Ok(Self {
+            fd,
+            name: String::from_utf8_lossy(&name).into_owned(),
+        })
+    }
+
+    /// Lets processes that are started from now on have the device, under the number that this returns.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn pass_on(&self) -> io::Result<i32> {
+        rustix::io::fcntl_setfd(&self.fd, rustix::io::FdFlags::empty())?;
+        Ok(self.fd.as_raw_fd())
     }
 
     /// The device's name.
@@ -102,6 +144,11 @@ fn request(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
+fn no_device(number: i32) -> io::Error {
+    let text = format!("descriptor {number} is no TUN device with virtio headers");
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
 fn check(done: libc::c_int) -> io::Result<()> {
     if done < 0 {
         return Err(io::Error::last_os_error());
@@ -109,6 +156,8 @@ fn check(done: libc::c_int) -> io::Result<()> {
     Ok(())
 }
 
+/// Missing from the libc crate: `_IOR('T', 210, unsigned int)`.
+const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
 /// `struct virtio_net_hdr`.
 const HEADER: usize = 10;
 /// Checksums, and TCP segmentation for both families.
@@ -174,6 +223,11 @@ mod tests {
             .within(|| Ok((device("tun7")?, UdpSocket::bind("10.99.0.2:0")?)))
             .expect("a device and a socket");
         assert_eq!(tun.name(), "tun7");
+        let tun = Tun::inherit(tun.pass_on().expect("a flag")).expect("the same device");
+        assert_eq!(tun.name(), "tun7");
+        let other = Tun::inherit(socket.as_raw_fd()).map_err(|error| error.kind());
+        assert_eq!(other.err(), Some(io::ErrorKind::InvalidInput));
+        assert!(Tun::inherit(-1).is_err());
         let taken = network.within(|| Tun::create("tun7", true));
         assert!(taken.is_err(), "one device of a name");
         socket

@@ -10,6 +10,8 @@ use quictun_engine::Socket;
 use rustix::buffer::spare_capacity;
 use socket2::SockRef;
 
+use crate::stack_socket::StackSocket;
+
 /// Unsent bytes in the kernel below which a TCP socket counts as writable. Less queued data means less
 /// delay for what follows; 128 KiB still lasts a local reader for several scheduler ticks.
 const NOTSENT_LOWAT: u32 = 128 * 1024;
@@ -20,6 +22,8 @@ pub(crate) enum AppSocket {
     Tcp(TcpStream),
     /// Closing after an abort looks like an ordinary end here: Unix sockets have no reset.
     Unix(UnixStream),
+    /// Behind a TUN device.
+    Stack(StackSocket),
 }
 
 impl AppSocket {
@@ -48,6 +52,16 @@ impl AppSocket {
                 .ok()
                 .and_then(|address| address.as_pathname().map(|path| path.display().to_string()))
                 .unwrap_or_else(|| "unix".to_owned()),
+            Self::Stack(socket) => socket.client().to_string(),
+        }
+    }
+
+    /// What the kernel knows it by, where it does.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Tcp(stream) => Some(stream.as_fd()),
+            Self::Unix(stream) => Some(stream.as_fd()),
+            Self::Stack(_) => None,
         }
     }
 
@@ -56,15 +70,7 @@ impl AppSocket {
         match self {
             Self::Tcp(stream) => stream.take_error(),
             Self::Unix(stream) => stream.take_error(),
-        }
-    }
-}
-
-impl AsFd for AppSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(stream) => stream.as_fd(),
-            Self::Unix(stream) => stream.as_fd(),
+            Self::Stack(_) => Ok(None),
         }
     }
 }
@@ -72,7 +78,12 @@ impl AsFd for AppSocket {
 impl Socket for AppSocket {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         loop {
-            match rustix::io::read(&*self, spare_capacity(into)) {
+            let read = match self {
+                Self::Tcp(stream) => rustix::io::read(&*stream, spare_capacity(into)),
+                Self::Unix(stream) => rustix::io::read(&*stream, spare_capacity(into)),
+                Self::Stack(socket) => return socket.read(into),
+            };
+            match read {
                 Err(rustix::io::Errno::INTR) => {}
                 result => return Ok(result?),
             }
@@ -84,6 +95,7 @@ impl Socket for AppSocket {
             let result = match self {
                 Self::Tcp(stream) => stream.write_vectored(chunks),
                 Self::Unix(stream) => stream.write_vectored(chunks),
+                Self::Stack(socket) => return socket.write(chunks),
             };
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -96,10 +108,14 @@ impl Socket for AppSocket {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+            Self::Stack(socket) => socket.finish(),
         }
     }
 
     fn abort(&mut self) {
+        if let Self::Stack(socket) = self {
+            socket.abort();
+        }
         if let Self::Tcp(stream) = self {
             // An error means that the socket has failed already: then there is nothing to reset.
             if SockRef::from(&*stream)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
 use quictun_engine::{ClientRole, Engine, EngineConfig, Prover, Transport};
+use quictun_sys::Tun;
 use slab::Slab;
 use tracing::{info, warn};
 
@@ -21,6 +22,7 @@ use crate::settings::{ClientSettings, ForwardTo, HostPort, ListenOn, ServerTrust
 use crate::systemd::{self, Activated};
 use crate::tls;
 use crate::token_source::TokenPlugin;
+use crate::tun_port::TunPort;
 use crate::udp_port;
 use crate::worker::Parts;
 
@@ -134,6 +136,17 @@ impl Plan {
             reset_key: launch::random()?,
         };
         let socket = any_socket(&self.settings.server).context("UDP socket")?;
+        // One worker serves the device.
+        let tun = match self.settings.tun.filter(|_| self.index == 0) {
+            None => None,
+            Some(number) => {
+                let tun = Tun::inherit(number).context("--tun-fd")?;
+                let random = launch::random()?;
+                let words = random.as_chunks().0.iter();
+                let seed = words.fold(0, |seed, word| seed ^ u64::from_ne_bytes(*word));
+                Some(TunPort::new(tun, seed)?)
+            }
+        };
         let udp = launch::udp_port(socket, &self.settings.transport, self.index == 0)?;
         Ok(Parts {
             index: self.index,
@@ -145,6 +158,7 @@ impl Plan {
             duty: ClientDuty {
                 index: self.index,
                 forwards: self.forwards,
+                tun,
                 control: self.requests,
                 waiting: Slab::new(),
                 tickets: 0,

@@ -19,6 +19,7 @@ use crate::mailbox::Message;
 use crate::poller::{Key, Ready};
 use crate::refusal::{self, Refused};
 use crate::rest::v1::protocol_name;
+use crate::tun_port::TunPort;
 use crate::worker::{Duty, Io};
 
 /// Connections taken from one listener before others have their turn.
@@ -35,6 +36,8 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct ClientDuty {
     pub(crate) index: usize,
     pub(crate) forwards: Vec<ForwardDuty>,
+    /// The device whose connections are carried, in one worker.
+    pub(crate) tun: Option<TunPort>,
     pub(crate) control: Sender<Request>,
     pub(crate) waiting: Slab<Waiting>,
     pub(crate) tickets: u64,
@@ -64,6 +67,9 @@ impl Duty for ClientDuty {
         for (index, forward) in self.forwards.iter().enumerate() {
             io.poller
                 .add_listener(&forward.listener, Key::Listener(index))?;
+        }
+        if let Some(tun) = &self.tun {
+            tun.start(io)?;
         }
         Ok(())
     }
@@ -119,6 +125,9 @@ impl Duty for ClientDuty {
                     info!(target: "quictun", "the server no longer refuses this client");
                 }
                 info!(target: "quictun", { "Stream-ID" = stream_id, flow = flow.0 }, "Handshake successful");
+                if let Some(tun) = &mut self.tun {
+                    tun.handle_established(io, flow);
+                }
             }
             Event::Congestion {
                 connection,
@@ -126,12 +135,20 @@ impl Duty for ClientDuty {
                 controller,
                 limit,
             } => log_congestion(connection.0, remote, controller, limit),
-            Event::FlowClosed(summary) => log_closed(&summary),
+            Event::FlowClosed(summary) => {
+                log_closed(&summary);
+                if let Some(tun) = &mut self.tun {
+                    tun.handle_closed(summary.flow);
+                }
+            }
             _ => {}
         }
     }
 
     fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready) {
+        if let (Key::Tun, Some(tun)) = (ready.key, &mut self.tun) {
+            return tun.handle_ready(io);
+        }
         let Key::Listener(index) = ready.key else {
             return;
         };
@@ -178,11 +195,19 @@ impl Duty for ClientDuty {
         }
     }
 
+    fn flush(&mut self, io: &mut Io<'_>) -> bool {
+        self.tun.as_mut().is_some_and(|tun| tun.flush(io))
+    }
+
     fn next_timeout(&self) -> Option<Instant> {
-        self.paused
+        let tun = self.tun.as_ref().and_then(TunPort::next_timeout);
+        [self.paused, tun].into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, io: &mut Io<'_>) {
+        if let Some(tun) = &mut self.tun {
+            tun.handle_timeout(io);
+        }
         if self.paused.is_some_and(|until| until <= io.now) {
             self.paused = None;
             if !self.stopped {
@@ -201,6 +226,7 @@ impl Duty for ClientDuty {
 
     fn stop_accepting(&mut self, io: &mut Io<'_>) {
         self.stopped = true;
+        // Connections through a device are refused by the engine, which takes no more flows.
         self.pause(io, None);
         // The descriptors close here: who connects from now on is refused at once.
         self.forwards.clear();

@@ -27,6 +27,7 @@ pub mod spin;
 pub mod systemd;
 pub mod tls;
 pub mod token_source;
+mod tun_port;
 pub mod udp_port;
 
 mod app_socket;
@@ -42,6 +43,7 @@ mod poller;
 mod qlog;
 mod refusal;
 mod server_duty;
+mod stack_socket;
 mod worker;
 
 /// An error and its causes in one line.

@@ -9,6 +9,8 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use crate::app_socket::AppSocket;
+
 /// Events taken in one wait.
 const EVENTS: usize = 256;
 
@@ -29,6 +31,7 @@ const LISTENER: u64 = 16;
 pub(crate) enum Key {
     Udp,
     Wake,
+    Tun,
     Listener(usize),
     Dial(usize),
     Flow(FlowId),
@@ -63,6 +66,7 @@ impl Key {
         match self {
             Self::Udp => 0,
             Self::Wake => 1,
+            Self::Tun => 2,
             Self::Listener(index) => LISTENER + index as u64,
             Self::Dial(key) => DIAL | key as u64,
             Self::Flow(id) => id.0,
@@ -74,6 +78,7 @@ impl Key {
         match value {
             0 => Self::Udp,
             1 => Self::Wake,
+            2 => Self::Tun,
             value if value & DIAL != 0 => Self::Dial(low(value & !DIAL)),
             value if u32::try_from(value).is_ok() => Self::Listener(low(value - LISTENER)),
             value => Self::Flow(FlowId(value)),
@@ -105,13 +110,19 @@ impl Poller {
     }
 
     /// Watches an application socket for everything, edge-triggered: one system call in its life.
-    pub(crate) fn add_flow(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
+    pub(crate) fn add_flow(&self, socket: &AppSocket, key: Key) -> io::Result<()> {
+        let Some(fd) = socket.descriptor() else {
+            return Ok(());
+        };
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(&self.epoll, fd, data(key), flags)?)
     }
 
     /// Changes what a descriptor of the set is known as.
-    pub(crate) fn rename_flow(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
+    pub(crate) fn rename_flow(&self, socket: &AppSocket, key: Key) -> io::Result<()> {
+        let Some(fd) = socket.descriptor() else {
+            return Ok(());
+        };
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::modify(&self.epoll, fd, data(key), flags)?)
     }
@@ -242,6 +253,7 @@ mod tests {
         for key in [
             Key::Udp,
             Key::Wake,
+            Key::Tun,
             Key::Listener(0),
             Key::Listener(70_000),
             Key::Dial(0),

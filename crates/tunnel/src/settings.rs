@@ -17,6 +17,8 @@ pub struct ClientSettings {
     pub server: HostPort,
     /// Local listeners and where each leads.
     pub forwards: Vec<Forward>,
+    /// Descriptor of a TUN device whose connections are carried, each to where it wants to.
+    pub tun: Option<i32>,
     /// Which protocols are offered in the TLS handshake.
     pub offer: Offer,
     /// How the server is recognised.

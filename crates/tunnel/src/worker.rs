@@ -46,6 +46,10 @@ pub(crate) trait Duty {
     fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready);
     /// A message that is not for the loop itself.
     fn handle_message(&mut self, io: &mut Io<'_>, message: Message);
+    /// The end of a turn: sends what is not the engine's to send. Tells whether the engine may have something to do.
+    fn flush(&mut self, _: &mut Io<'_>) -> bool {
+        false
+    }
     /// Its deadlines.
     fn next_timeout(&self) -> Option<Instant>;
     /// One of them has come.
@@ -133,6 +137,7 @@ impl<D: Duty> Worker<D> {
             }
             more = self.transmit();
             more |= self.handle_events(now);
+            self.duty(now, |duty, io| more |= duty.flush(io));
             if self.draining && !self.parts.duty.is_busy() && self.parts.engine.is_drained() {
                 self.closing = true;
             }
@@ -169,7 +174,7 @@ impl<D: Duty> Worker<D> {
                         .engine
                         .handle_socket(now, flow, readable, writable, failed);
                 }
-                Key::Listener(_) | Key::Dial(_) => {
+                Key::Listener(_) | Key::Dial(_) | Key::Tun => {
                     self.duty(now, |duty, io| duty.handle_ready(io, *event));
                 }
             }
@@ -345,6 +350,9 @@ impl<D: Duty> Worker<D> {
         self.blocked = None;
         while self.transmit() {}
         self.handle_events(now);
+        self.duty(now, |duty, io| {
+            duty.flush(io);
+        });
     }
 
     fn duty(&mut self, now: Instant, act: impl FnOnce(&mut D, &mut Io<'_>)) {

@@ -130,6 +130,7 @@ fn client_settings(
         to: ForwardTo::Source(token_source(layers, warnings)?),
     };
     Ok(ClientSettings {
+        tun: None,
         server: layers.value("server-endpoint", parse_server)?,
         forwards: vec![forward],
         offer: layers.choice("offer", &offers)?,

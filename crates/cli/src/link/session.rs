@@ -115,7 +115,7 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
     let program = command.get_program().to_string_lossy().into_owned();
     let pid = match start(first, world, world.near(), &mut command) {
         Ok(pid) => pid,
-        Err(error) => return refused(&program, error),
+        Err(error) => return refused(PROGRAM, &program, error),
     };
     Ok(match first.wait(pid, until)? {
         Outcome::Ended(code) => code,
@@ -128,7 +128,7 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
 }
 
 /// The exit code of a command that could not be started.
-fn refused(program: &str, error: io::Error) -> anyhow::Result<u8> {
+pub(crate) fn refused(who: &str, program: &str, error: io::Error) -> anyhow::Result<u8> {
     let code = match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,
         // Also where a directory of the path may not be searched, whatever it holds.
@@ -137,8 +137,8 @@ fn refused(program: &str, error: io::Error) -> anyhow::Result<u8> {
         _ => return Err(error).with_context(|| format!("starting {program}")),
     };
     say(&match code {
-        NOT_FOUND => format!("{PROGRAM}: {program}: not found"),
-        _ => format!("{PROGRAM}: {program}: {error}"),
+        NOT_FOUND => format!("{who}: {program}: not found"),
+        _ => format!("{who}: {program}: {error}"),
     });
     Ok(code)
 }
@@ -151,7 +151,7 @@ fn exists(program: &str) -> bool {
             && std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-fn asked(signal: Signal) -> u8 {
+pub(crate) fn asked(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 

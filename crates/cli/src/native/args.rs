@@ -89,6 +89,12 @@ static CLIENT_TUNNEL: Section = Section {
         .short('L')
         .key("forward"),
         Opt::one(
+            "tun-fd",
+            "NUMBER",
+            "",
+            "Descriptor of a TUN device whose connections are carried, as `quictun run` makes one",
+        ),
+        Opt::one(
             "offer",
             "WHICH",
             "native",
@@ -189,6 +195,7 @@ pub fn command() -> Command {
             keygen(),
             demo(),
             crate::link::flags::command(),
+            crate::wrapped::command(),
             crate::bench::command(),
             doctor(),
             tune(),

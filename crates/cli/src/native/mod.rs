@@ -14,7 +14,7 @@ use quictun_tunnel::settings::{Access, ClientProof, ClientSettings, ServerSettin
 use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
-use crate::{bench, demo, doctor, lab, link, manual, options, perf, run, tune};
+use crate::{bench, demo, doctor, lab, link, manual, options, perf, run, tune, wrapped};
 use file::{ClientFile, ServerFile};
 use settings::Server;
 
@@ -52,6 +52,8 @@ pub enum Action {
     Lab(lab::Action),
     /// Measure, or be measured.
     Bench(bench::Action),
+    /// Run a command behind the tunnel.
+    Run(wrapped::Wrapped),
     /// Run the demonstration.
     Demo(demo::Options),
     /// Examine this machine; print it as JSON or not.
@@ -77,6 +79,7 @@ pub fn main() -> ExitCode {
         Ok(Action::Perf(action)) => return perf::main(*action),
         Ok(Action::Lab(action)) => return lab::main(action),
         Ok(Action::Bench(action)) => return bench::main(action),
+        Ok(Action::Run(plan)) => return wrapped::main(&plan),
         Ok(Action::Demo(options)) => return demo::main(PROGRAM, options),
         Ok(Action::Doctor(json)) => return doctor::main(json),
         Ok(Action::Tune { apply, json }) => return tune::main(apply, json),
@@ -113,6 +116,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         "version" => Ok(Action::Print(args::command().render_version())),
         "link" => link::parse(matches, inputs).map(Action::Link),
         "bench" => bench::parse(matches).map(Action::Bench),
+        "run" => wrapped::parse(matches).map(Action::Run),
         "doctor" => Ok(Action::Doctor(matches.get_flag("json"))),
         "tune" => Ok(Action::Tune {
             apply: matches.get_flag("apply"),
@@ -168,6 +172,7 @@ fn act(action: Action) -> anyhow::Result<()> {
         Action::Man(dir) => manual::write_pages(&dir),
         Action::Link(_)
         | Action::Perf(_)
+        | Action::Run(_)
         | Action::Lab(_)
         | Action::Bench(_)
         | Action::Demo(_)

@@ -95,6 +95,7 @@ pub fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     Ok(ClientSettings {
         server: layers.value("server", parse_server)?,
         forwards: forwards(layers)?,
+        tun: tun_fd(layers)?,
         offer,
         trust: server_trust(layers)?,
         identity: ClientIdentity {
@@ -196,7 +197,7 @@ fn idle_clients(clients: &[NamedClient]) -> Vec<String> {
 
 fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
     let forwards = layers.all("forward", parse_forward)?;
-    if forwards.is_empty() {
+    if forwards.is_empty() && !layers.is_given("tun-fd") {
         let fault = layers.fault("forward", "there is nothing to forward");
         return Err(
             fault.next("-L 2222=127.0.0.1:22, or a [[forward]] table in the configuration file")
@@ -215,6 +216,13 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
         }
     }
     Ok(forwards)
+}
+
+fn tun_fd(layers: &Layers<'_>) -> Result<Option<i32>, Fault> {
+    if !layers.is_given("tun-fd") {
+        return Ok(None);
+    }
+    layers.number("tun-fd", 0..=i32::MAX).map(Some)
 }
 
 fn is_any_port(forward: &Forward) -> bool {

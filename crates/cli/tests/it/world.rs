@@ -163,6 +163,7 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
     let ClientSettings {
         server,
         forwards,
+        tun,
         offer,
         trust,
         identity,
@@ -179,6 +180,7 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
                 .collect::<Vec<_>>()
                 .join("; "),
         ),
+        ("tun", format!("{tun:?}")),
         ("offer", format!("{offer:?}")),
         ("trust", format!("{trust:?}")),
         ("certificate", format!("{:?}", identity.certificate)),

@@ -22,3 +22,4 @@ mod rest;
 mod scale;
 mod service;
 mod units;
+mod wrapped;

@@ -1,0 +1,122 @@
+//! Applications behind a TUN device: flows of the user-space stack, as sockets.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+use quictun_engine::Socket;
+use quictun_netstack::{FlowError, FlowId, Read, Stack};
+
+/// The stack that all its sockets share, and what they need to use it.
+#[derive(Debug)]
+pub(crate) struct SharedStack {
+    pub(crate) stack: RefCell<Stack>,
+    /// As of the last turn of the loop.
+    pub(crate) now: Cell<Instant>,
+    /// Flows that could not be finished for want of memory: again when there is some.
+    pub(crate) unfinished: RefCell<Vec<FlowId>>,
+}
+
+/// One flow of the stack. Dropped before both directions have ended, it is reset; before it was accepted, refused.
+#[derive(Debug)]
+pub(crate) struct StackSocket {
+    shared: Rc<SharedStack>,
+    flow: FlowId,
+    client: SocketAddr,
+    read_end: bool,
+    finished: bool,
+    aborted: bool,
+}
+
+impl StackSocket {
+    pub(crate) fn new(shared: Rc<SharedStack>, flow: FlowId, client: SocketAddr) -> Self {
+        Self {
+            shared,
+            flow,
+            client,
+            read_end: false,
+            finished: false,
+            aborted: false,
+        }
+    }
+
+    pub(crate) fn client(&self) -> SocketAddr {
+        self.client
+    }
+}
+
+impl Socket for StackSocket {
+    fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        let spare = into.capacity() - into.len();
+        let read = self
+            .shared
+            .stack
+            .borrow_mut()
+            .read(self.shared.now.get(), self.flow, |bytes| {
+                let length = bytes.len().min(spare);
+                into.extend_from_slice(&bytes[..length]);
+                length
+            });
+        match read {
+            Ok(Read::Data(length)) => Ok(length),
+            Ok(Read::Empty) | Err(FlowError::NotAccepted) => Err(io::ErrorKind::WouldBlock.into()),
+            Ok(Read::Finished) => {
+                self.read_end = true;
+                Ok(0)
+            }
+            Err(_) => Err(io::ErrorKind::ConnectionReset.into()),
+        }
+    }
+
+    fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut stack = self.shared.stack.borrow_mut();
+        let mut taken = 0;
+        for chunk in chunks {
+            let written = match stack.write(self.shared.now.get(), self.flow, chunk) {
+                Ok(written) => written,
+                Err(FlowError::NotAccepted) => 0,
+                Err(FlowError::Finished) => return Err(io::ErrorKind::BrokenPipe.into()),
+                Err(_) => return Err(io::ErrorKind::ConnectionReset.into()),
+            };
+            taken += written;
+            if written < chunk.len() {
+                break;
+            }
+        }
+        if taken == 0 && chunks.iter().any(|chunk| !chunk.is_empty()) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(taken)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let finished = self
+            .shared
+            .stack
+            .borrow_mut()
+            .finish(self.shared.now.get(), self.flow);
+        match finished {
+            Ok(()) => {}
+            Err(FlowError::NoMemory) => self.shared.unfinished.borrow_mut().push(self.flow),
+            Err(_) => return Err(io::ErrorKind::ConnectionReset.into()),
+        }
+        self.finished = true;
+        Ok(())
+    }
+
+    fn abort(&mut self) {
+        self.aborted = true;
+    }
+}
+
+impl Drop for StackSocket {
+    fn drop(&mut self) {
+        if (self.aborted || !self.read_end || !self.finished)
+            && self.shared.stack.borrow_mut().reset(self.flow).is_err()
+        {
+            // It is gone already: there is nothing left to reset.
+        }
+    }
+}
