@@ -1,10 +1,11 @@
 //! The stack on a TUN device, in a thread of its own: what a measurement is made of.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use quictun_netstack::{Config, Event, FRAME_MAX, FlowError, FlowId, Read, Stack};
 use quictun_sys::Tun;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -45,6 +46,8 @@ struct Machine<'a> {
     stack: Stack,
     duty: Duty,
     flows: Vec<FlowId>,
+    /// Echoes that found no room: a flow takes nothing while it changes its buffers.
+    owed: BTreeMap<FlowId, Vec<u8>>,
     source: Vec<u8>,
     sink: Vec<u8>,
     moved: u64,
@@ -59,6 +62,7 @@ pub(super) fn serve(tun: &Tun, config: Config, duty: Duty, shared: &Shared) -> R
         stack,
         duty,
         flows: Vec::new(),
+        owed: BTreeMap::new(),
         source: vec![7; 64 * 1024],
         sink: vec![0; 64 * 1024],
         moved: 0,
@@ -134,9 +138,13 @@ impl Machine<'_> {
                 Event::Open(flow) | Event::Writable(flow) if self.duty == Duty::Source => {
                     self.fill(now, flow)?;
                 }
+                Event::Writable(flow) => self.repay(now, flow)?,
                 Event::Readable(flow) => self.drain(now, flow)?,
-                Event::Ended { flow, .. } => self.flows.retain(|known| *known != flow),
-                _ => {}
+                Event::Ended { flow, .. } => {
+                    self.flows.retain(|known| *known != flow);
+                    self.owed.remove(&flow);
+                }
+                Event::Open(_) => {}
             }
         }
         Ok(any)
@@ -163,10 +171,10 @@ impl Machine<'_> {
             match read {
                 Ok(Read::Data(length)) => {
                     self.moved += length as u64;
-                    if self.duty == Duty::Echo
-                        && self.stack.write(now, flow, &self.sink[..length])? < length
-                    {
-                        bail!("an echo of {length} bytes found no room");
+                    if self.duty == Duty::Echo {
+                        let owed = self.owed.entry(flow).or_default();
+                        owed.extend_from_slice(&self.sink[..length]);
+                        self.repay(now, flow)?;
                     }
                 }
                 Ok(Read::Empty) | Err(FlowError::Gone) => return Ok(()),
@@ -177,6 +185,22 @@ impl Machine<'_> {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Writes what is owed to a flow, or as much of it as there is room for.
+    fn repay(&mut self, now: Instant, flow: FlowId) -> Result<()> {
+        let Some(owed) = self.owed.get_mut(&flow) else {
+            return Ok(());
+        };
+        match self.stack.write(now, flow, owed) {
+            Ok(written) => drop(owed.drain(..written)),
+            Err(FlowError::Gone) => owed.clear(),
+            Err(error) => return Err(error.into()),
+        }
+        if owed.is_empty() {
+            self.owed.remove(&flow);
+        }
+        Ok(())
     }
 
     /// Until the device has something, or a deadline.
