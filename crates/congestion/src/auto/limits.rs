@@ -70,7 +70,7 @@ impl Auto {
         if self.queued() {
             return 1.0;
         }
-        (1.0 / (1.0 - self.loss.certain())).min(COMPENSATION_MOST)
+        (1.0 / (1.0 - self.loss.certain(2.0))).min(COMPENSATION_MOST)
     }
 }
 

@@ -148,9 +148,9 @@ impl LossFloor {
         easy.min(self.all.share()).min(CAP)
     }
 
-    /// The floor without what chance may have added to it.
-    pub(crate) fn certain(&self) -> f64 {
-        (self.floor() - 2.0 * self.easy.deviation()).max(0.0)
+    /// The floor without what chance may have added to it, which is so many standard deviations.
+    pub(crate) fn certain(&self, deviations: f64) -> f64 {
+        (self.floor() - deviations * self.easy.deviation()).max(0.0)
     }
 
     /// The floor with what chance may add to it, if anything is known.

@@ -58,6 +58,8 @@ struct Known {
     mtu: f64,
     rtt: Duration,
     bandwidth: f64,
+    /// Share of packets that is certainly lost where less is sent.
+    medium: f64,
 }
 
 /// What a measurement has changed.
@@ -87,13 +89,14 @@ impl Policer {
                 return Verdict::Same;
             }
         }
-        if outcome.loss() > self.medium + SLACK {
+        let medium = self.medium.max(known.medium);
+        if outcome.loss() > medium + SLACK {
             self.run.add(outcome);
         } else {
             self.run = Run::default();
         }
         let open = self.ceiling.is_none_or(|ceiling| ceiling.judged);
-        if let Some((rate, share)) = self.run.verdict(self.medium, known).filter(|_| open) {
+        if let Some((rate, share)) = self.run.verdict(medium, known).filter(|_| open) {
             self.before = self.ceiling.is_none().then_some(known.bandwidth);
             self.lower(now, rate, share);
             return Verdict::Lowered;
@@ -210,6 +213,7 @@ impl Auto {
             mtu: self.mtu,
             rtt: self.rtt.floor().unwrap_or_default(),
             bandwidth: self.bandwidth.get(),
+            medium: self.loss.certain(SEEN),
         };
         match self.policer.on_epoch(now, outcome, known) {
             Verdict::Same => return,
@@ -230,6 +234,9 @@ const SLACK: f64 = 0.02;
 const LOSSY: u32 = 2;
 const LOSSY_PACKETS: f64 = 300.0;
 const DOUBT: f64 = 3.0;
+
+/// The same of what is lost where less is sent, for it to be the medium's: a policer not found yet shows there, too.
+const SEEN: f64 = 6.0;
 
 /// Of loss beyond the medium's, the share that makes keeping below futile.
 const FUTILE: f64 = 0.3;

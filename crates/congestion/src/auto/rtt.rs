@@ -9,6 +9,10 @@ const FLOOR_AGE: Duration = Duration::from_secs(10);
 /// Samples whose least tells of a queue. A single late one is noise: a sleeping thread, a lost race.
 const SAMPLES: usize = 8;
 
+/// Samples that tell that one begins, if they came over so much of a round trip.
+const BEGIN_SAMPLES: usize = 3;
+const BEGIN_SHARE: u32 = 16;
+
 /// So long packets have to wait, all of them, before it is a queue that stays: a quarter of the floor within these
 /// limits. Hosts and radio links stand still for milliseconds, and then deliver at once what has gathered.
 const LASTING_SHARE: u32 = 4;
@@ -23,7 +27,7 @@ pub(crate) struct Rtt {
     floor: Option<Duration>,
     /// When the floor was last looked for.
     seen: Option<Instant>,
-    recent: VecDeque<Duration>,
+    recent: VecDeque<(Instant, Duration)>,
     /// When samples came of which no later one is less, and they: the first is the least of the time looked at.
     lasting: VecDeque<(Instant, Duration)>,
     /// What the last look for another floor found.
@@ -35,7 +39,7 @@ impl Rtt {
         if self.recent.len() == SAMPLES {
             self.recent.pop_front();
         }
-        self.recent.push_back(sample);
+        self.recent.push_back((now, sample));
         self.note_lasting(now, sample);
         match self.floor {
             Some(floor) if sample >= floor => {}
@@ -91,7 +95,7 @@ impl Rtt {
 
     /// The latest sample.
     pub(crate) fn latest(&self) -> Option<Duration> {
-        self.recent.back().copied()
+        self.recent.back().map(|(_, rtt)| *rtt)
     }
 
     /// Forgets recent samples.
@@ -116,9 +120,26 @@ impl Rtt {
         self.exceeds(self.above(self.least_recent()), share, least)
     }
 
+    /// Whether packets begin to wait: what the last few tell, that came over a part of a round trip.
+    pub(crate) fn queue_begins(&self, share: f64, least: Duration) -> bool {
+        let Some((last, floor)) = self.recent.back().map(|(at, _)| *at).zip(self.floor) else {
+            return false;
+        };
+        let mut least_few = Duration::MAX;
+        for (count, (at, rtt)) in (1..).zip(self.recent.iter().rev()) {
+            least_few = least_few.min(*rtt);
+            let span = last.saturating_duration_since(*at);
+            if count >= BEGIN_SAMPLES && span >= floor / BEGIN_SHARE || count == SAMPLES {
+                return self.exceeds(self.above(Some(least_few)), share, least);
+            }
+        }
+        false
+    }
+
     fn least_recent(&self) -> Option<Duration> {
         let enough = self.recent.len() == SAMPLES;
-        self.recent.iter().min().copied().filter(|_| enough)
+        let least = self.recent.iter().map(|(_, rtt)| *rtt).min();
+        least.filter(|_| enough)
     }
 
     fn above(&self, least: Option<Duration>) -> Duration {

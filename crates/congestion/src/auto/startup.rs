@@ -87,7 +87,9 @@ impl Auto {
         self.startup.note(now, self.sampler.delivered(), span);
         // A first sign of a queue is enough to stop growing: what is known of now was sent a round trip
         // ago, and more than twice as much is sent by now. It may be noise, and then growth goes on.
-        self.startup.held = self.rtt.queued_now(1.0 / 50.0, Duration::from_micros(500));
+        self.startup.held = self
+            .rtt
+            .queue_begins(1.0 / 50.0, Duration::from_micros(500));
         self.resume_path();
         let full = self.rtt.queued_now(1.0 / 8.0, Duration::from_millis(1));
         let since = *self.startup.full.get_or_insert(now);
