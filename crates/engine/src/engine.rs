@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use quictun_flow::{ReadBuffer, Socket};
@@ -290,6 +290,16 @@ impl<S: Socket> Engine<S> {
             .iter()
             .flatten()
             .any(|connection| connection.usable())
+    }
+
+    /// The least round-trip time that any connection has seen, of those that can take flows.
+    pub fn shortest_round_trip(&self) -> Option<Duration> {
+        self.connections
+            .iter()
+            .flatten()
+            .filter(|connection| connection.usable())
+            .map(|connection| connection.quic.min_rtt())
+            .min()
     }
 
     /// Segments per send call from now on; 1 where the system does not segment.

@@ -5,12 +5,27 @@
 //! moderates its interrupts. It does not where little comes, for the first byte should not wait, nor where so much
 //! comes that the kernel has merged it into large pieces anyway.
 //!
-//! Tell it of every turn ([`Gather::note`]), and ask before the next ([`Gather::pause`]).
+//! The longer the round trip, the longer a packet may wait without anyone noticing, and the fewer times a thread wakes.
+//!
+//! Tell it of every turn ([`Gather::note`]), of the round-trip time when it asks ([`Gather::asks`]), and ask before the
+//! next ([`Gather::pause`]).
 
 use std::time::{Duration, Instant};
 
-/// How long to stay asleep: ten packets at 600 Mbit/s, and little beside any round trip that is not local.
+/// How long to stay asleep at least: ten packets at 600 Mbit/s, and little beside any round trip that is not local.
 const PAUSE: Duration = Duration::from_micros(200);
+
+/// At most: as long as the pacing of a connection lets packets leave at once.
+const PAUSE_MOST: Duration = Duration::from_millis(1);
+
+/// Of the round trip.
+const PAUSE_SHARE: u32 = 50;
+
+/// What may gather meanwhile, for the socket's buffer has to hold it: as much as is sent at once.
+const GATHERED_MOST: f64 = 64e3;
+
+/// A round-trip time is good for so long.
+const ROUND_TRIP_AGE: Duration = Duration::from_millis(100);
 
 /// Over so much time the rate is measured.
 const WINDOW: Duration = Duration::from_millis(1);
@@ -28,6 +43,11 @@ pub struct Gather {
     since: Instant,
     bytes: f64,
     gathering: bool,
+    pause: Duration,
+    /// In which [`GATHERED_MOST`] comes.
+    filled: Duration,
+    /// When the round-trip time was last told.
+    told: Option<Instant>,
 }
 
 impl Gather {
@@ -38,6 +58,9 @@ impl Gather {
             since: now,
             bytes: 0.0,
             gathering: false,
+            pause: PAUSE,
+            filled: PAUSE,
+            told: None,
         }
     }
 
@@ -49,15 +72,29 @@ impl Gather {
         if elapsed >= WINDOW {
             let rate = self.bytes / elapsed.as_secs_f64();
             self.gathering = (RATE_LEAST..self.rate_most).contains(&rate);
+            self.filled = Duration::from_secs_f64(GATHERED_MOST / rate.max(RATE_LEAST));
             self.since = now;
             self.bytes = 0.0;
         }
     }
 
+    /// Whether it wants to know the round-trip time.
+    pub fn asks(&self, now: Instant) -> bool {
+        let fresh = |told| now.saturating_duration_since(told) < ROUND_TRIP_AGE;
+        self.gathering && !self.told.is_some_and(fresh)
+    }
+
+    /// The shortest round-trip time of all who wait for the packets, if any is known.
+    pub fn set_round_trip(&mut self, now: Instant, round_trip: Option<Duration>) {
+        let round_trip = round_trip.unwrap_or_default();
+        self.pause = (round_trip / PAUSE_SHARE).clamp(PAUSE, PAUSE_MOST);
+        self.told = Some(now);
+    }
+
     /// How long to stay asleep, whatever comes; zero: not at all.
     pub fn pause(&self) -> Duration {
         if self.gathering {
-            PAUSE
+            self.pause.min(self.filled).max(PAUSE)
         } else {
             Duration::ZERO
         }
@@ -85,6 +122,31 @@ mod tests {
         for merges in [true, false] {
             assert_eq!(after(1500, Duration::from_micros(20), merges), PAUSE);
             assert_eq!(after(15_000, PAUSE, merges), PAUSE);
+        }
+    }
+
+    #[test]
+    fn packets_of_a_long_way_gather_for_longer() {
+        let mut now = Instant::now();
+        let mut gather = Gather::new(now, true);
+        assert!(!gather.asks(now), "nothing gathers");
+        for _ in 0..100 {
+            now += 5 * WINDOW / 2;
+            gather.note(now, 200_000);
+        }
+        let ms = Duration::from_millis;
+        let micros = Duration::from_micros;
+        for (round_trip, pause) in [
+            (Some(ms(20)), micros(400)),
+            (Some(ms(300)), micros(800)),
+            (Some(ms(1)), PAUSE),
+            (None, PAUSE),
+        ] {
+            assert!(gather.asks(now));
+            gather.set_round_trip(now, round_trip);
+            assert_eq!(gather.pause(), pause);
+            assert!(!gather.asks(now));
+            now += ROUND_TRIP_AGE;
         }
     }
 

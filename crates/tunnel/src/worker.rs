@@ -120,6 +120,10 @@ impl<D: Duty> Worker<D> {
             let moved = std::mem::take(&mut self.moved);
             self.spin.note_bulk(moved);
             self.gather.note(before, moved);
+            if self.gather.asks(before) {
+                let round_trip = self.parts.engine.shortest_round_trip();
+                self.gather.set_round_trip(before, round_trip);
+            }
             let patience = Patience {
                 asleep: self.gather.pause(),
                 polling: self.spin.budget(),

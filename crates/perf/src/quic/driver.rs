@@ -92,6 +92,10 @@ impl<'s, 'a> Driver<'s, 'a> {
         let before = Instant::now();
         let moved = std::mem::take(&mut self.moved);
         self.gather.note(before, moved);
+        if self.gather.asks(before) {
+            let round_trip = self.engine.shortest_round_trip();
+            self.gather.set_round_trip(before, round_trip);
+        }
         self.spin.note_bulk(moved);
         if !std::mem::take(&mut self.more) {
             let deadline = [self.engine.next_timeout(), until]
