@@ -47,7 +47,7 @@ impl Auto {
             _ if rest => (REST * self.bdp(), bandwidth),
             _ if self.phase == Phase::Startup => self.startup.limits(self.floor_s()),
             _ => {
-                let window = WINDOW * self.bdp() + ACK_LATE_S * bandwidth;
+                let window = WINDOW * self.bdp() + self.silence_s() * bandwidth;
                 (window, self.gain() * bandwidth * self.compensation())
             }
         }
@@ -63,6 +63,13 @@ impl Auto {
             Phase::Up => UP,
             _ => CRUISE - self.yielding(),
         }
+    }
+
+    /// For how long no acknowledgement may come. A path that loses packets together loses acknowledgements together.
+    fn silence_s(&self) -> f64 {
+        let medium = self.loss.certain(2.0) > 0.0;
+        let together = if medium { self.overflow.clump() } else { 1.0 };
+        ACK_LATE_S * together.min(TOGETHER_MOST)
     }
 
     /// What is lost on the way has to be sent on top of what the path delivers.
@@ -94,6 +101,9 @@ const SHORT_S: f64 = 0.005;
 
 /// Loss is made up for by no more: a wrong floor must not do much harm.
 const COMPENSATION_MOST: f64 = 1.09;
+
+/// Acknowledgements lost in a row that are made up for.
+const TOGETHER_MOST: f64 = 16.0;
 
 /// Packets in a round trip, or in 10 ms where that is longer.
 const RATE_LEAST: f64 = 4.0;

@@ -85,7 +85,9 @@ impl Auto {
     }
 
     fn step_up(&mut self, now: Instant) {
-        let queued = self.rtt.queued_now(UP - 1.0, Duration::from_micros(700));
+        let queued = self
+            .rtt
+            .queued_now(UP - 1.0, Duration::from_micros(700).max(self.noise() / 2));
         let excessive = self.excessive(self.phase_arrived, self.phase_lost, self.queued());
         let enough = PUSH_PACKETS * self.mtu / self.bandwidth.get().max(self.mtu);
         let full = self.in_flight >= UP * self.bdp();

@@ -32,7 +32,7 @@ struct Exception {
 }
 
 /// The first that applies counts.
-const EXCEPTIONS: [Exception; 6] = [
+const EXCEPTIONS: [Exception; 5] = [
     Exception {
         applies: |case| case.mbit == 20 && case.rtt_ms == 1 && case.buffer < 1.0,
         floors: Floors {
@@ -51,24 +51,12 @@ const EXCEPTIONS: [Exception; 6] = [
         why: "the queue holds five packets, and each start ends early",
     },
     Exception {
-        applies: |case| case.mbit < 600 && case.rtt_ms == 1 && case.loss > 0.01 && case.burst > 3.0,
+        applies: |case| case.mbit == 20 && case.rtt_ms == 1 && case.loss > 0.01 && case.burst > 3.0,
         floors: Floors {
-            steady: 0.64,
-            whole: 0.70,
+            steady: 0.87,
             ..BURSTS
         },
-        why: "a burst takes all packets or all acknowledgements of a round trip",
-    },
-    Exception {
-        applies: |case| {
-            case.mbit == 20 && case.rtt_ms == 20 && case.loss > 0.01 && case.burst > 3.0
-        },
-        floors: Floors {
-            steady: 0.75,
-            whole: 0.80,
-            ..BURSTS
-        },
-        why: "a burst takes all acknowledgements of a round trip",
+        why: "a burst takes the packets of two round trips",
     },
     Exception {
         applies: |case| case.rtt_ms == 200 && case.burst > 1.0,
