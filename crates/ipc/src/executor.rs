@@ -153,7 +153,9 @@ impl Executor {
 
     /// Takes what has come, runs those who can go on, up to a bound, and shows the peer what they wrote.
     pub(crate) fn turn(&mut self) -> Turn {
-        self.settle();
+        if !self.spawned.queue.borrow().is_empty() {
+            self.settle();
+        }
         self.port.pump(&self.schedule);
         self.schedule.collect();
         for _ in 0..TURN {
@@ -176,6 +178,7 @@ impl Executor {
     }
 
     /// Gives the new ones their place.
+    #[cold]
     fn settle(&mut self) {
         let mut queue = self.spawned.queue.borrow_mut();
         for (priority, future) in queue.drain(..) {

@@ -58,6 +58,7 @@
 )]
 
 mod bridge;
+mod calls;
 mod client;
 mod executor;
 mod handshake;
@@ -70,7 +71,8 @@ mod stream;
 mod wait;
 
 pub use bridge::Advance;
-pub use client::{Call, Client, MAX_CALLS};
+pub use calls::MAX_CALLS;
+pub use client::{Call, Client};
 pub use executor::{Executor, IdleCounters, MAX_COROUTINES, Spawner};
 pub use handshake::{HandshakeError, accept, connect, sockets};
 pub use message::{Message, MessageTooLong};

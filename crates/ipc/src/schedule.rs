@@ -1,7 +1,6 @@
 //! Which coroutines can go on, by priority.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::{Cell, RefCell, RefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
@@ -23,13 +22,28 @@ pub(crate) struct Schedule {
     remote: Arc<Remote>,
 }
 
-#[derive(Debug, Default)]
-struct Queues {
+/// Of the coroutines that can go on: for each priority a queue, linked through what is kept of each coroutine.
+#[derive(Debug)]
+pub(crate) struct Queues {
     /// A bit for each priority that has somebody.
     waiting: u32,
-    ready: [VecDeque<Task>; PRIORITIES],
-    /// By task: its priority, and whether it is in the queue.
-    entries: Vec<(u8, bool)>,
+    ready: [Queue; PRIORITIES],
+    /// By task.
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    first: Task,
+    last: Task,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    priority: u8,
+    queued: bool,
+    /// Behind it in its queue, unless it is the last.
+    next: Task,
 }
 
 /// What other threads, and wakers that others hold, have woken.
@@ -54,7 +68,11 @@ pub(crate) enum Wakes {
 impl Schedule {
     pub(crate) fn new(alarm: Alarm) -> Self {
         Self {
-            queues: RefCell::default(),
+            queues: RefCell::new(Queues {
+                waiting: 0,
+                ready: [Queue { first: 0, last: 0 }; PRIORITIES],
+                entries: Vec::new(),
+            }),
             running: Cell::new((Task::MAX, std::ptr::null())),
             remote: Arc::new(Remote {
                 some: AtomicBool::new(false),
@@ -68,10 +86,15 @@ impl Schedule {
     pub(crate) fn enter(&self, task: Task, priority: usize) -> Waker {
         let queues = &mut *self.queues.borrow_mut();
         if queues.entries.len() <= task as usize {
-            queues.entries.resize(task as usize + 1, (0, false));
+            let entry = Entry {
+                priority: 0,
+                queued: false,
+                next: 0,
+            };
+            queues.entries.resize(task as usize + 1, entry);
         }
         let priority = u8::try_from(priority.min(PRIORITIES - 1)).unwrap_or_default();
-        queues.entries[task as usize] = (priority, false);
+        queues.entries[task as usize].priority = priority;
         queues.push(task);
         let remote = self.remote.clone();
         Waker::from(Arc::new(RemoteTask { task, remote }))
@@ -86,12 +109,19 @@ impl Schedule {
         }
     }
 
+    /// For waking many.
+    #[inline]
+    pub(crate) fn queues(&self) -> RefMut<'_, Queues> {
+        self.queues.borrow_mut()
+    }
+
     /// The next that can go on.
     #[inline]
     pub(crate) fn next(&self) -> Option<Task> {
         self.queues.borrow_mut().pop()
     }
 
+    #[inline]
     pub(crate) fn has_ready(&self) -> bool {
         self.queues.borrow().waiting != 0
     }
@@ -120,12 +150,13 @@ impl Schedule {
         self.remote.some.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn set_running(&self, task: Task, waker: &Waker) {
         self.running.set((task, waker.data()));
     }
 
     /// How to wake who is polled with `waker`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn wakes(&self, waker: &Waker) -> Wakes {
         let (task, own) = self.running.get();
         if std::ptr::eq(waker.data(), own) {
@@ -138,15 +169,22 @@ impl Schedule {
 
 impl Queues {
     #[inline]
-    fn push(&mut self, task: Task) {
-        let Some((priority, queued)) = self.entries.get_mut(task as usize) else {
+    pub(crate) fn push(&mut self, task: Task) {
+        let Some(entry) = self.entries.get_mut(task as usize) else {
             return;
         };
-        if !std::mem::replace(queued, true) {
-            let priority = usize::from(*priority);
-            self.waiting |= 1 << priority;
-            self.ready[priority].push_back(task);
+        if std::mem::replace(&mut entry.queued, true) {
+            return;
         }
+        let priority = usize::from(entry.priority) % PRIORITIES;
+        let queue = &mut self.ready[priority];
+        if self.waiting & 1 << priority == 0 {
+            self.waiting |= 1 << priority;
+            queue.first = task;
+        } else if let Some(last) = self.entries.get_mut(queue.last as usize) {
+            last.next = task;
+        }
+        queue.last = task;
     }
 
     #[inline]
@@ -154,13 +192,16 @@ impl Queues {
         if self.waiting == 0 {
             return None;
         }
-        let priority = self.waiting.trailing_zeros() as usize;
-        let queue = self.ready.get_mut(priority)?;
-        let task = queue.pop_front()?;
-        if queue.is_empty() {
+        let priority = self.waiting.trailing_zeros() as usize % PRIORITIES;
+        let queue = &mut self.ready[priority];
+        let task = queue.first;
+        let entry = self.entries.get_mut(task as usize)?;
+        entry.queued = false;
+        if task == queue.last {
             self.waiting &= !(1 << priority);
+        } else {
+            queue.first = entry.next;
         }
-        self.entries[task as usize].1 = false;
         Some(task)
     }
 }

@@ -46,6 +46,7 @@ pub struct Request {
 
 impl Request {
     /// What it carries itself.
+    #[inline]
     pub fn message(&self) -> &Message {
         &self.message
     }
@@ -56,6 +57,7 @@ impl Request {
     }
 
     /// Whether it wants an answer.
+    #[inline(always)]
     pub fn is_call(&self) -> bool {
         kind(&self.message.line) == CALL
     }
@@ -83,7 +85,7 @@ impl Server {
 
     /// Answers a call; done once the answer is on its way. Requests that want no answer are fine, too. Dropping it leaves the
     /// call without one.
-    #[inline]
+    #[inline(always)]
     #[expect(
         clippy::needless_pass_by_value,
         reason = "a request is answered at most once"
@@ -125,18 +127,15 @@ impl Future for Recv<'_> {
         let state = &mut *shared.state.borrow_mut();
         let channel = &mut *shared.channel.borrow_mut();
         if state.taken < TURN {
-            match channel.pop_line() {
-                Ok(Some(line)) => {
-                    state.taken += 1;
-                    let message = Message { line };
-                    if line.flags() == CALL && is_sound(&line) {
-                        let buffer = None;
-                        return Poll::Ready(Ok(Request { message, buffer }));
-                    }
-                    return Poll::Ready(unusual(message, channel));
-                }
-                Ok(None) => {}
-                Err(error) => return Poll::Ready(Err(error)),
+            if let Some(arrived) = channel.arrived() {
+                state.taken += 1;
+                let line = arrived.take();
+                return Poll::Ready(request(line, channel));
+            }
+            // Nothing need wait for further answers.
+            channel.publish();
+            if let Some(line) = channel.pop_other()? {
+                return Poll::Ready(request(line, channel));
             }
         }
         state.waiting.push(shared.schedule.wakes(context.waker()));
@@ -144,7 +143,18 @@ impl Future for Recv<'_> {
     }
 }
 
+#[inline(always)]
+fn request(line: Line, channel: &mut Channel) -> Result<Request, ChannelError> {
+    let message = Message { line };
+    if line.flags() == CALL && is_sound(&line) {
+        let buffer = None;
+        return Ok(Request { message, buffer });
+    }
+    unusual(message, channel)
+}
+
 /// A request that is no call, has a buffer, or makes no sense.
+#[cold]
 #[inline(never)]
 fn unusual(message: Message, channel: &mut Channel) -> Result<Request, ChannelError> {
     let line = &message.line;

@@ -71,6 +71,33 @@ impl Received {
     }
 }
 
+/// Room for an item; see [`Channel::room`].
+#[derive(Debug)]
+#[must_use = "it stays empty until something is put there"]
+pub struct Room<'a>(&'a mut Channel);
+
+impl Room<'_> {
+    /// Writes an item, as [`Channel::stage`] does.
+    #[inline(always)]
+    pub fn put(self, line: Line) {
+        self.0.party.stage(line);
+    }
+}
+
+/// An item that is there; see [`Channel::arrived`].
+#[derive(Debug)]
+#[must_use = "it stays in the ring until it is taken"]
+pub struct Arrived<'a>(&'a mut Channel);
+
+impl Arrived<'_> {
+    /// A copy of it: the room is the peer's again.
+    #[inline(always)]
+    #[must_use]
+    pub fn take(self) -> Line {
+        self.0.party.take()
+    }
+}
+
 /// See the crate's documentation.
 #[derive(Debug)]
 pub struct Channel {
@@ -214,7 +241,10 @@ impl Channel {
 
     /// What has happened so far.
     pub fn counters(&self) -> Counters {
+        let (pushed, popped) = self.party.totals();
         Counters {
+            pushed,
+            popped,
             notifications: self.party.notifications,
             suppressed: self.party.suppressed,
             ..self.counters
@@ -234,16 +264,18 @@ impl Channel {
     /// [`flush`](Self::flush), or a batch.
     #[inline(always)]
     pub fn stage(&mut self, line: Line) -> Result<bool, ChannelError> {
-        if !self.is_over {
-            match self.party.stage(line.to_words()) {
-                Ok(pushed) => {
-                    self.counters.pushed += u64::from(pushed);
-                    return Ok(pushed);
-                }
-                Err(violation) => drop(self.fail(violation)),
-            }
+        let room = self.room()?;
+        Ok(room.map(|room| room.put(line)).is_some())
+    }
+
+    /// Room for an item, unless the ring is full.
+    // Apart from what is written: that takes no part in what is seldom, and stays in registers.
+    #[inline(always)]
+    pub fn room(&mut self) -> Result<Option<Room<'_>>, ChannelError> {
+        if (self.is_over || !self.party.has_known_room()) && !self.look_for_room()? {
+            return Ok(None);
         }
-        Err(self.why_over())
+        Ok(Some(Room(self)))
     }
 
     /// The next item, if there is one. Ends with an error once the peer is gone and its items are read.
@@ -255,23 +287,29 @@ impl Channel {
     /// [`pop`](Self::pop) for many.
     #[inline(always)]
     pub fn pop_line(&mut self) -> Result<Option<Line>, ChannelError> {
-        // An item goes the short way: nothing that it shares memory with is moved.
-        if self.broken.is_none() {
-            match self.party.pop() {
-                Ok(Some(words)) => {
-                    self.counters.popped += 1;
-                    return Ok(Some(Line::from_words(words)));
-                }
-                Ok(None) if !self.is_over && !self.has_news() => return Ok(None),
-                Ok(None) => {}
-                Err(violation) => drop(self.fail(violation)),
-            }
+        if let Some(arrived) = self.arrived() {
+            return Ok(Some(arrived.take()));
+        }
+        self.pop_other()
+    }
+
+    /// The next item, if it is there; where it is not, [`pop_other`](Self::pop_other) says why.
+    #[inline(always)]
+    pub fn arrived(&mut self) -> Option<Arrived<'_>> {
+        (self.broken.is_none() && self.party.is_there()).then_some(Arrived(self))
+    }
+
+    /// [`pop_line`](Self::pop_line), where the next item was not there a moment ago.
+    #[inline]
+    pub fn pop_other(&mut self) -> Result<Option<Line>, ChannelError> {
+        if !self.is_over && !self.has_news() && self.party.check().is_ok() {
+            return Ok(None);
         }
         self.pop_last()
     }
 
     /// The peer sees what was staged, if it looks.
-    #[inline]
+    #[inline(always)]
     pub fn publish(&mut self) {
         self.party.publish();
     }
@@ -455,8 +493,6 @@ impl Channel {
             .fold_lines(start, each)
     }
 
-    #[cold]
-    #[inline(never)]
     fn why_over(&self) -> ChannelError {
         let why = self.broken.map(ChannelError::from).or(self.leaving);
         why.unwrap_or(ChannelError::Closed)
@@ -516,14 +552,25 @@ impl Channel {
             self.leaving = Some(ChannelError::Died);
             self.is_over = true;
         }
-        match self.party.pop() {
-            Ok(Some(words)) => {
-                self.counters.popped += 1;
-                Ok(Some(Line::from_words(words)))
-            }
-            Ok(None) => self.leaving.map_or(Ok(None), Err),
-            Err(violation) => Err(self.fail(violation)),
+        if self.party.is_there() {
+            return Ok(Some(self.party.take()));
         }
+        if let Err(violation) = self.party.check() {
+            return Err(self.fail(violation));
+        }
+        self.leaving.map_or(Ok(None), Err)
+    }
+
+    /// Whether there is room, where none is known of.
+    #[cold]
+    #[inline(never)]
+    fn look_for_room(&mut self) -> Result<bool, ChannelError> {
+        if self.is_over {
+            return Err(self.why_over());
+        }
+        self.party
+            .has_room()
+            .map_err(|violation| self.fail(violation))
     }
 
     fn note_wake(&mut self, ended: Ended) {

@@ -15,7 +15,8 @@
 use thiserror::Error;
 
 use crate::doorbell::Doorbell;
-use crate::ring::{Cursors, Slot};
+use crate::ring::Cursors;
+use crate::slot::Slot;
 
 /// Two to this power are the slots of a ring.
 const RING_ORDER: u32 = 12;

@@ -64,10 +64,11 @@ mod model;
 mod party;
 mod region;
 mod ring;
+mod slot;
 mod violation;
 
 pub use arena::Reserved;
-pub use channel::{Alarm, Channel, ChannelError, Counters, Received};
+pub use channel::{Alarm, Arrived, Channel, ChannelError, Counters, Received, Room};
 pub use cycles::cycles;
 pub use doorbell::Sleep;
 pub use item::{INLINE, Item};

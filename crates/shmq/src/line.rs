@@ -96,6 +96,60 @@ impl Line {
         ]
     }
 
+    /// The first word, of which the low half is the ring's.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> u64 {
+        self.0[0].low()
+    }
+
+    /// A copy in whole pieces, also where only parts of it are used: the compiler would read these by themselves, and wait
+    /// where they are parts of two pieces.
+    #[inline(always)]
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        // SAFETY: it is borrowed.
+        unsafe { Self::read_from(self) }
+    }
+
+    /// Copies memory that another process may write to meanwhile: the copy is then of what it makes of it.
+    ///
+    /// # Safety
+    ///
+    /// The line there can be read, and nobody in this process changes it meanwhile.
+    // SAFETY: it is the caller's promise.
+    #[inline(always)]
+    pub(crate) unsafe fn read_from(from: *const Self) -> Self {
+        let halves: *const Half = from.cast();
+        Self(std::array::from_fn(|at| {
+            // SAFETY: one of the four pieces of a line.
+            let half = unsafe { halves.add(at) };
+            // SAFETY: it can be read, any bits are two words, and the compiler believes nothing of what is read.
+            unsafe { half.read_volatile() }
+        }))
+    }
+
+    /// Copies all but the first word to memory that another process reads.
+    ///
+    /// # Safety
+    ///
+    /// The line there can be written, and nobody in this process has plain references to it.
+    // SAFETY: it is the caller's promise.
+    #[inline(always)]
+    pub(crate) unsafe fn write_rest_to(&self, to: *mut Self) {
+        let words: *mut u64 = to.cast();
+        // SAFETY: the second of the eight words of a line.
+        let second = unsafe { words.add(1) };
+        // SAFETY: it can be written.
+        unsafe { second.write_volatile(self.0[0].high()) };
+        let halves: *mut Half = to.cast();
+        for at in 1..WORDS / 2 {
+            // SAFETY: one of the four pieces of a line.
+            let half = unsafe { halves.add(at) };
+            // SAFETY: it can be written.
+            unsafe { half.write_volatile(self.0[at]) };
+        }
+    }
+
     /// With what says which call it belongs to, what is to be done, how, and to what.
     #[inline(always)]
     #[must_use]

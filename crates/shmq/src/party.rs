@@ -8,8 +8,8 @@
 
 use super::atomic::{Ordering, fence};
 use super::doorbell::{Doorbell, Sleep};
-use super::item::WORDS;
 use super::ring::{Consumer, Place, Producer};
+use super::slot::Content;
 use crate::violation::Violation;
 
 /// Reasons to ring: there are items, there is room, nobody is there any more.
@@ -62,29 +62,58 @@ impl<P: Place, B: Bells> Party<P, B> {
         }
     }
 
-    /// Writes an item, unless the ring is full. The peer sees it after [`publish`](Self::publish) or
-    /// [`flush`](Self::flush), or when there is a batch of them.
+    /// Whether there is room for an item, as far as is known; if not, [`has_room`](Self::has_room) looks.
     #[inline(always)]
-    pub(crate) fn stage(&mut self, words: [u64; WORDS]) -> Result<bool, Violation> {
-        let staged = self.tx.stage(words)?;
-        self.room_wanted = !staged;
-        Ok(staged)
+    pub(crate) fn has_known_room(&self) -> bool {
+        self.tx.has_known_room()
+    }
+
+    /// Whether there is room for an item; if not, the peer's notice of it counts as work from now on.
+    #[cold]
+    pub(crate) fn has_room(&mut self) -> Result<bool, Violation> {
+        let has_room = self.tx.has_room()?;
+        self.room_wanted = !has_room;
+        Ok(has_room)
+    }
+
+    /// Writes an item: there is room. The peer sees it after [`publish`](Self::publish) or [`flush`](Self::flush), or when
+    /// there is a batch of them.
+    #[inline(always)]
+    pub(crate) fn stage(&mut self, content: Content) {
+        self.tx.stage(content);
+        self.room_wanted = false;
     }
 
     /// The peer sees what was written, if it looks.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.tx.publish();
     }
 
-    /// The next item, if it is there.
+    /// Whether the next item is there.
     #[inline(always)]
-    pub(crate) fn pop(&mut self) -> Result<Option<[u64; WORDS]>, Violation> {
-        let popped = self.rx.pop()?;
+    pub(crate) fn is_there(&self) -> bool {
+        self.rx.is_there()
+    }
+
+    /// Takes it: it is there.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Content {
+        let content = self.rx.take();
         if self.rx.unpublished() >= self.publish_after {
             self.give_room();
         }
-        Ok(popped)
+        content
+    }
+
+    /// Whether what is there instead is nothing.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        self.rx.check()
+    }
+
+    /// Items written, and read, so far.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        (self.tx.written(), self.rx.consumed())
     }
 
     /// Publishes, and wakes the peer if it sleeps and has not seen what was written.

@@ -10,7 +10,8 @@ use thiserror::Error;
 
 use crate::doorbell::Doorbell;
 use crate::layout::{HEADER, HeaderError, Layout, Side};
-use crate::ring::{Cursors, Place, Slot};
+use crate::ring::{Cursors, Place};
+use crate::slot::Slot;
 
 /// What must be sealed: the region keeps its length, so that no access faults, and nobody adds seals that stop the other.
 const SEALS: SealFlags = SealFlags::SHRINK
@@ -130,10 +131,9 @@ impl Region {
 
     /// The ring that `side` writes items into.
     pub(crate) fn ring(self: &Arc<Self>, side: Side) -> RingPlace {
-        let slots = self.at(Layout::slots(side));
         RingPlace {
             cursors: self.at(Layout::cursors(side)),
-            slots: NonNull::slice_from_raw_parts(slots, crate::SLOTS),
+            slots: self.at(Layout::slots(side)),
             _region: self.clone(),
         }
     }
@@ -168,7 +168,7 @@ impl Drop for Region {
 #[derive(Clone, Debug)]
 pub(crate) struct RingPlace {
     cursors: NonNull<Cursors>,
-    slots: NonNull<[Slot]>,
+    slots: NonNull<[Slot; crate::SLOTS]>,
     _region: Arc<Region>,
 }
 
@@ -176,14 +176,14 @@ pub(crate) struct RingPlace {
 unsafe impl Send for RingPlace {}
 
 impl Place for RingPlace {
-    #[inline]
+    #[inline(always)]
     fn cursors(&self) -> &Cursors {
         // SAFETY: inside the mapping, which lives as long as `_region`, and aligned; it consists of atomics, which both
         // processes may change, and any bits are a value of it.
         unsafe { self.cursors.as_ref() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn slots(&self) -> &[Slot] {
         // SAFETY: as `cursors`; there are `SLOTS` of them.
         unsafe { self.slots.as_ref() }

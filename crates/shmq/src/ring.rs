@@ -17,15 +17,8 @@
 use std::fmt;
 
 use super::atomic::{AtomicU64, Ordering};
-use super::item::WORDS;
+use super::slot::{Content, Slot};
 use crate::violation::Violation;
-
-/// One item: a cache line that only whole words are read from and written to.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Slot {
-    pub(crate) words: [AtomicU64; WORDS],
-}
 
 /// A cursor and what shares no line with it; two lines, since processors fetch them in pairs.
 #[derive(Debug)]
@@ -50,7 +43,7 @@ pub(crate) trait Place {
     fn slots(&self) -> &[Slot];
 }
 
-/// Items that are shown to the consumer together, at most.
+/// Items that are shown to the consumer together, at most; a power of two.
 const BATCH: usize = 32;
 
 /// The end that writes.
@@ -58,11 +51,11 @@ pub(crate) struct Producer<P> {
     place: P,
     /// Counts what is staged, too.
     tail: u64,
-    /// Items before the tail that the consumer cannot see yet.
-    staged: usize,
+    /// Items before this one the consumer can see; those from here to the tail are staged.
+    shown: u64,
     /// The first of them as a whole: a consumer that looks at its slot would take the line away between two writes.
-    first: [u64; WORDS],
-    /// First words of the others, of which the rest is in the slots.
+    first: Content,
+    /// First words of all of them, each at its position; the rest of the others is in the slots.
     turns: [u64; BATCH],
     /// The last head seen.
     head: u64,
@@ -78,71 +71,66 @@ impl<P: Place> Producer<P> {
         Self {
             place,
             tail: 0,
-            staged: 0,
-            first: [0; WORDS],
+            shown: 0,
+            first: Content::default(),
             turns: [0; BATCH],
             head: 0,
             settled: 0,
         }
     }
 
-    /// Writes an item, unless the ring is full. The low half of its first word is the ring's. The consumer sees it after
+    /// Whether there is room for an item, as far as is known; if not, [`has_room`](Self::has_room) looks.
+    #[inline(always)]
+    pub(crate) fn has_known_room(&self) -> bool {
+        self.tail - self.head < self.place.slots().len() as u64
+    }
+
+    /// Writes an item: there is room. The low half of its first word is the ring's. The consumer sees it after
     /// [`publish`](Self::publish), or when there is a batch.
     #[inline(always)]
-    pub(crate) fn stage(&mut self, mut words: [u64; WORDS]) -> Result<bool, Violation> {
-        let len = self.place.slots().len();
-        if self.tail - self.head >= len as u64 && !self.has_room()? {
-            return Ok(false);
-        }
-        words[0] = words[0] & !TURN_MASK | u64::from(turn(self.tail, len));
-        if self.staged == 0 {
-            self.first = words;
+    pub(crate) fn stage(&mut self, content: Content) {
+        debug_assert!(self.has_known_room(), "callers look");
+        let slots = self.place.slots();
+        let turn = u64::from(turn(self.tail, slots.len()));
+        self.turns[index(self.tail, BATCH)] = content.first() & !TURN_MASK | turn;
+        if self.tail == self.shown {
+            self.first = content;
         } else {
-            self.turns[self.staged % BATCH] = words[0];
-            self.write(self.tail, &words);
+            // Ordered after the consumer's reads of the lap before by `head` (Acquire in `has_room`).
+            slots[index(self.tail, slots.len())].store_rest(&content);
         }
         self.tail += 1;
-        self.staged += 1;
-        if self.staged == BATCH {
-            self.publish();
+        if self.tail - self.shown == BATCH as u64 {
+            self.show();
         }
-        Ok(true)
     }
 
-    /// Shows the consumer what was written: from the last to the first, so that who sees the first sees all of them, and
-    /// none of the lines goes there and back meanwhile.
-    #[inline]
+    /// Shows the consumer what was written.
+    #[inline(always)]
     pub(crate) fn publish(&mut self) {
-        if self.staged == 0 {
-            return;
-        }
-        let first = self.tail - self.staged as u64;
-        for at in (1..self.staged).rev() {
-            self.show(first + at as u64, self.turns[at % BATCH]);
-        }
-        self.write(first, &self.first);
-        self.show(first, self.first[0]);
-        self.staged = 0;
-    }
-
-    /// Writes all but the first word.
-    #[inline(always)]
-    fn write(&self, position: u64, words: &[u64; WORDS]) {
-        let slots = self.place.slots();
-        let slot = &slots[index(position, slots.len())];
-        for (at, word) in words.iter().enumerate().skip(1) {
-            // Ordered after the consumer's reads of the lap before by `head` (Acquire in `has_room`).
-            slot.words[at].store(*word, Ordering::Relaxed);
+        if self.tail != self.shown {
+            self.show();
         }
     }
 
-    /// Writes the first word.
-    #[inline(always)]
-    fn show(&self, position: u64, first: u64) {
+    /// From the last to the first, so that who sees the first sees all of them, and none of the lines goes there and back
+    /// meanwhile.
+    #[inline(never)]
+    fn show(&mut self) {
         let slots = self.place.slots();
-        let slot = &slots[index(position, slots.len())];
-        // Pairs with the Acquire in `Consumer::pop`: who sees the turn sees the other words.
-        slot.words[0].store(first, Ordering::Release);
+        for at in (self.shown + 1..self.tail).rev() {
+            slots[index(at, slots.len())].show(self.turns[index(at, BATCH)]);
+        }
+        let slot = &slots[index(self.shown, slots.len())];
+        slot.store_rest(&self.first);
+        slot.show(self.turns[index(self.shown, BATCH)]);
+        self.shown = self.tail;
+    }
+
+    /// Items written so far.
+    #[inline]
+    pub(crate) fn written(&self) -> u64 {
+        self.tail
     }
 
     /// Whether there is room for an item, by a new look at the head.
@@ -201,41 +189,50 @@ impl<P: Place> Consumer<P> {
         }
     }
 
-    /// The next item, if it is there.
+    /// Whether the next item is there.
     #[inline(always)]
-    pub(crate) fn pop(&mut self) -> Result<Option<[u64; WORDS]>, Violation> {
+    pub(crate) fn is_there(&self) -> bool {
         let slots = self.place.slots();
-        let slot = &slots[index(self.head, slots.len())];
-        // Pairs with the Release in `Producer::push`.
-        let first = slot.words[0].load(Ordering::Acquire);
-        let (found, expected) = (turn_of(first), turn(self.head, slots.len()));
-        if found != expected {
-            return if found == expected.wrapping_sub(1) {
-                Ok(None)
-            } else {
-                Err(Violation::Turn {
-                    index: self.head,
-                    found,
-                    expected,
-                })
-            };
-        }
-        let mut words = [0; WORDS];
-        words[0] = first;
-        for (word, place) in words.iter_mut().zip(&slot.words).skip(1) {
-            *word = place.load(Ordering::Relaxed);
-        }
-        self.head += 1;
-        Ok(Some(words))
+        let first = slots[index(self.head, slots.len())].first();
+        turn_of(first) == turn(self.head, slots.len())
     }
 
-    /// Whether [`pop`](Self::pop) would give something else than nothing.
+    /// Takes it: it is there.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Content {
+        let slots = self.place.slots();
+        let content = slots[index(self.head, slots.len())].load();
+        self.head += 1;
+        content
+    }
+
+    /// Whether the slot of the next item holds what an honest producer may have put there.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        let slots = self.place.slots();
+        let found = turn_of(slots[index(self.head, slots.len())].first());
+        let expected = turn(self.head, slots.len());
+        if found == expected || found == expected.wrapping_sub(1) {
+            return Ok(());
+        }
+        Err(Violation::Turn {
+            index: self.head,
+            found,
+            expected,
+        })
+    }
+
+    /// Whether there is an item, or something else that is not nothing.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         let slots = self.place.slots();
-        let slot = &slots[index(self.head, slots.len())];
-        let found = turn_of(slot.words[0].load(Ordering::Relaxed));
+        let found = turn_of(slots[index(self.head, slots.len())].first());
         found != turn(self.head, slots.len()).wrapping_sub(1)
+    }
+
+    /// Items consumed so far.
+    #[inline]
+    pub(crate) fn consumed(&self) -> u64 {
+        self.head
     }
 
     /// Items consumed that the producer does not know of.

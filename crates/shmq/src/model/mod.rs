@@ -18,9 +18,5 @@ mod doorbell;
 mod party;
 #[path = "../ring.rs"]
 mod ring;
+mod slot;
 mod tests;
-
-/// Items of two words: what is torn is torn between these.
-mod item {
-    pub(crate) const WORDS: usize = 2;
-}

@@ -5,9 +5,9 @@ use loom::thread;
 
 use super::atomic::{AtomicU64, Futex};
 use super::doorbell::{Doorbell, Sleep};
-use super::item::WORDS;
 use super::party::{Bells, Party};
-use super::ring::{Consumer, Cursors, Line, Place, Producer, Slot};
+use super::ring::{Consumer, Cursors, Line, Place, Producer};
+use super::slot::{Content, Slot};
 
 #[derive(Debug)]
 struct Ring {
@@ -18,16 +18,13 @@ struct Ring {
 impl Ring {
     fn new(slots: usize) -> Arc<Self> {
         let line = || Line(AtomicU64::new(0));
-        let slot = || Slot {
-            words: std::array::from_fn(|_| AtomicU64::new(0)),
-        };
         Arc::new(Self {
             cursors: Cursors {
                 head: line(),
                 item_event: line(),
                 space_event: line(),
             },
-            slots: std::iter::repeat_with(slot).take(slots).collect(),
+            slots: std::iter::repeat_with(Slot::new).take(slots).collect(),
         })
     }
 }
@@ -112,18 +109,48 @@ fn parties(slots: usize) -> (Model, Model) {
     (first, second)
 }
 
-fn item(number: u64) -> [u64; WORDS] {
-    [number << 32, number]
+fn item(number: u64) -> Content {
+    Content([number << 32, number])
 }
 
 /// One item, shown at once; whether there was room.
 fn push(party: &mut Model, number: u64) -> bool {
-    let pushed = party.stage(item(number)).expect("an honest peer");
-    party.publish();
-    pushed
+    let has_room = party.has_known_room() || party.has_room().expect("an honest peer");
+    if has_room {
+        party.stage(item(number));
+        party.publish();
+    }
+    has_room
 }
 
-fn number(words: [u64; WORDS]) -> u64 {
+/// The next item's number, if it is there.
+fn pop(party: &mut Model) -> Option<u64> {
+    if party.is_there() {
+        return Some(number(party.take()));
+    }
+    party.check().expect("an honest peer");
+    None
+}
+
+/// One item, when there is room.
+fn stage(tx: &mut Producer<Arc<Ring>>, number: u64) {
+    while !tx.has_known_room() && !tx.has_room().expect("an honest peer") {
+        thread::yield_now();
+    }
+    tx.stage(item(number));
+}
+
+/// The next item's number, when it is there.
+fn take(rx: &mut Consumer<Arc<Ring>>) -> u64 {
+    while !rx.is_there() {
+        rx.check().expect("an honest peer");
+        thread::yield_now();
+    }
+    number(rx.take())
+}
+
+fn number(content: Content) -> u64 {
+    let Content(words) = content;
     assert_eq!(words[0] >> 32, words[1], "torn");
     words[1]
 }
@@ -142,21 +169,13 @@ fn what_is_written_is_read() {
         let mut tx = Producer::new(ring.clone());
         let writer = thread::spawn(move || {
             for i in 1..=3 {
-                while !tx.stage(item(i)).expect("an honest peer") {
-                    thread::yield_now();
-                }
+                stage(&mut tx, i);
                 tx.publish();
             }
         });
         let mut rx = Consumer::new(ring);
         for i in 1..=3 {
-            let words = loop {
-                if let Some(words) = rx.pop().expect("an honest peer") {
-                    break words;
-                }
-                thread::yield_now();
-            };
-            assert_eq!(number(words), i);
+            assert_eq!(take(&mut rx), i);
             rx.publish();
         }
         writer.join().expect("the writer");
@@ -171,26 +190,16 @@ fn a_batch_is_seen_as_a_whole() {
         let mut tx = Producer::new(ring.clone());
         let writer = thread::spawn(move || {
             for i in [1, 3] {
-                while !tx.stage(item(i)).expect("an honest peer") {
-                    thread::yield_now();
-                }
-                while !tx.stage(item(i + 1)).expect("an honest peer") {
-                    thread::yield_now();
-                }
+                stage(&mut tx, i);
+                stage(&mut tx, i + 1);
                 tx.publish();
             }
         });
         let mut rx = Consumer::new(ring);
         for i in [1, 3] {
-            let words = loop {
-                if let Some(words) = rx.pop().expect("an honest peer") {
-                    break words;
-                }
-                thread::yield_now();
-            };
-            assert_eq!(number(words), i);
-            let words = rx.pop().expect("an honest peer");
-            assert_eq!(words.map(number), Some(i + 1), "half a batch");
+            assert_eq!(take(&mut rx), i);
+            assert!(rx.is_there(), "half a batch");
+            assert_eq!(take(&mut rx), i + 1);
             rx.publish();
         }
         writer.join().expect("the writer");
@@ -209,13 +218,13 @@ fn a_sleeping_reader_is_woken() {
             }
         });
         for i in 1..=2 {
-            let words = loop {
-                if let Some(words) = reader.pop().expect("an honest peer") {
-                    break words;
+            let number = loop {
+                if let Some(number) = pop(&mut reader) {
+                    break number;
                 }
                 sleep(&mut reader);
             };
-            assert_eq!(number(words), i);
+            assert_eq!(number, i);
         }
         thread.join().expect("the writer");
     });
@@ -235,13 +244,13 @@ fn a_reader_that_looks_is_left_alone() {
             assert_eq!((writer.notifications, writer.suppressed), (0, 3));
         });
         for i in 1..=3 {
-            let words = loop {
-                if let Some(words) = reader.pop().expect("an honest peer") {
-                    break words;
+            let number = loop {
+                if let Some(number) = pop(&mut reader) {
+                    break number;
                 }
                 thread::yield_now();
             };
-            assert_eq!(number(words), i);
+            assert_eq!(number, i);
         }
         thread.join().expect("the writer");
         assert_eq!(watched.wakes.load(Plain::Relaxed), 0);
@@ -262,13 +271,13 @@ fn a_writer_without_room_is_woken() {
             writer.flush();
         });
         for i in 1..=2 {
-            let words = loop {
-                if let Some(words) = reader.pop().expect("an honest peer") {
-                    break words;
+            let number = loop {
+                if let Some(number) = pop(&mut reader) {
+                    break number;
                 }
                 sleep(&mut reader);
             };
-            assert_eq!(number(words), i);
+            assert_eq!(number, i);
         }
         thread.join().expect("the writer");
     });
@@ -277,10 +286,10 @@ fn a_writer_without_room_is_woken() {
 /// A call and its answer, with both sides asleep in between.
 #[test]
 fn calls_are_answered() {
-    fn next(party: &mut Model) -> [u64; WORDS] {
+    fn next(party: &mut Model) -> u64 {
         loop {
-            if let Some(words) = party.pop().expect("an honest peer") {
-                return words;
+            if let Some(number) = pop(party) {
+                return number;
             }
             sleep(party);
         }
@@ -288,12 +297,12 @@ fn calls_are_answered() {
     check(2, || {
         let (mut client, mut server) = parties(2);
         let thread = thread::spawn(move || {
-            let words = next(&mut server);
-            assert!(push(&mut server, number(words)));
+            let number = next(&mut server);
+            assert!(push(&mut server, number));
             server.flush();
         });
         assert!(push(&mut client, 1));
-        assert_eq!(number(next(&mut client)), 1);
+        assert_eq!(next(&mut client), 1);
         thread.join().expect("the server");
     });
 }

@@ -1,0 +1,299 @@
+//! What a client knows of its calls.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use quictun_shmq::{Channel, ChannelError, INLINE, Line, Reserved, SLOTS, Violation};
+
+use crate::message::{BUFFER, REPLY, is_sound, kind, senseless};
+use crate::pace::Pace;
+use crate::schedule::{Queues, Schedule, Task, Wakes};
+
+/// Calls under way at a time: as many as answers find room for.
+pub const MAX_CALLS: usize = SLOTS;
+
+/// Answers taken before coroutines have their turn.
+const PUMP: usize = 256;
+
+/// The part of a call's number that says which place it has; the rest tells calls in the same place apart.
+const PLACE_BITS: u32 = 12;
+
+const _: () = assert!(MAX_CALLS == 1 << PLACE_BITS);
+
+/// See the module documentation.
+#[derive(Default)]
+pub(crate) struct Calls {
+    places: Vec<Place>,
+    /// By place.
+    seldom: Vec<Seldom>,
+    free: Vec<u32>,
+    /// Who found no place, or no room in the ring.
+    pub(crate) blocked: VecDeque<Wakes>,
+    pub(crate) over: Option<ChannelError>,
+    pub(crate) pace: Pace,
+}
+
+struct Place {
+    /// The answer, once there is one. Apart from the state, so that it is written once and nothing else is moved with it.
+    answer: Line,
+    /// Of the call that has it, or had it last.
+    cid: u32,
+    /// Who waits for the answer: a coroutine, [`OTHER`] or [`NOBODY`].
+    waiting: Task,
+    state: State,
+}
+
+/// Who waits is kept apart, since it is seldom anybody but a coroutine itself.
+const OTHER: Task = Task::MAX - 1;
+const NOBODY: Task = Task::MAX;
+
+/// What few places need.
+#[derive(Default)]
+struct Seldom {
+    /// Who waits where that is [`OTHER`].
+    waker: Option<Waker>,
+    /// What is still to be freed when an answer comes that nobody wants.
+    buffer: Option<Reserved>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    Waiting,
+    Answered,
+    /// Nobody wants the answer.
+    Abandoned,
+}
+
+impl Calls {
+    /// Sends a call; its number, or nothing where it has to wait for a place or for room.
+    // The message comes by reference, and is read last: what is seldom does not move it.
+    #[inline(always)]
+    pub(crate) fn start(
+        &mut self,
+        line: &Line,
+        flags: u16,
+        channel: &mut Channel,
+        schedule: &Schedule,
+        wakes: impl FnOnce() -> Wakes,
+    ) -> Result<Option<u32>, ChannelError> {
+        if self.over.is_some() {
+            return Err(self.why_over());
+        }
+        let Some(room) = channel.room()? else {
+            self.blocked.push_back(wakes());
+            return Ok(None);
+        };
+        let Some(place) = self.free_place() else {
+            self.blocked.push_back(wakes());
+            return Ok(None);
+        };
+        let entry = &mut self.places[place as usize];
+        let cid = entry.cid.wrapping_add(1 << PLACE_BITS);
+        entry.cid = cid;
+        entry.state = State::Waiting;
+        match wakes() {
+            Wakes::Task(task) => entry.waiting = task,
+            other => self.set_waiting(place, other),
+        }
+        room.put(line.whole().with_call(cid, flags));
+        if flags & BUFFER != 0 || !schedule.has_ready() {
+            // What is by reference takes long, and the server can begin while the next one is written; and nothing need wait
+            // for others where there are none.
+            channel.publish();
+        }
+        if self.pace.is_late() {
+            channel.flush();
+        }
+        Ok(Some(cid))
+    }
+
+    fn set_waiting(&mut self, place: u32, wakes: Wakes) {
+        let (waiting, waker) = match wakes {
+            Wakes::Task(task) => (task, None),
+            Wakes::Other(waker) => (OTHER, Some(waker)),
+            Wakes::Nobody => (NOBODY, None),
+        };
+        let at = place as usize;
+        if let (Some(place), Some(seldom)) = (self.places.get_mut(at), self.seldom.get_mut(at)) {
+            place.waiting = waiting;
+            seldom.waker = waker;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn why_over(&self) -> ChannelError {
+        self.over.unwrap_or(ChannelError::Closed)
+    }
+
+    #[inline(always)]
+    fn free_place(&mut self) -> Option<u32> {
+        self.free.pop().or_else(|| self.new_place())
+    }
+
+    #[cold]
+    fn new_place(&mut self) -> Option<u32> {
+        let place = u32::try_from(self.places.len())
+            .ok()
+            .filter(|place| *place < 1 << PLACE_BITS)?;
+        self.places.push(Place {
+            answer: Line::default(),
+            cid: place,
+            waiting: NOBODY,
+            state: State::Free,
+        });
+        self.seldom.push(Seldom::default());
+        Some(place)
+    }
+
+    #[inline(always)]
+    fn place(&mut self, cid: u32) -> Option<&mut Place> {
+        self.places
+            .get_mut(place_of(cid) as usize)
+            .filter(|place| place.cid == cid)
+    }
+
+    /// The answer, if it is there; the place is free then.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, cid: u32) -> Option<Line> {
+        let place = self.place(cid)?;
+        if place.state != State::Answered {
+            return None;
+        }
+        place.state = State::Free;
+        let answer = place.answer.whole();
+        self.free.push(place_of(cid));
+        Some(answer)
+    }
+
+    pub(crate) fn wait(&mut self, cid: u32, wakes: Wakes) {
+        if self.place(cid).is_some() {
+            self.set_waiting(place_of(cid), wakes);
+        }
+    }
+
+    pub(crate) fn abandon(&mut self, cid: u32, buffer: Option<Reserved>) {
+        let Some(place) = self.place(cid) else { return };
+        place.state = State::Abandoned;
+        place.waiting = NOBODY;
+        if let Some(seldom) = self.seldom.get_mut(place_of(cid) as usize) {
+            *seldom = Seldom {
+                waker: None,
+                buffer,
+            };
+        }
+    }
+
+    /// Takes the answers that have come, up to a bound.
+    #[inline]
+    pub(crate) fn pump(
+        &mut self,
+        channel: &mut Channel,
+        schedule: &Schedule,
+    ) -> Result<(), ChannelError> {
+        let queues = &mut *schedule.queues();
+        for _ in 0..PUMP {
+            let line = match channel.arrived() {
+                Some(arrived) => arrived.take(),
+                None => match channel.pop_other()? {
+                    Some(line) => line,
+                    None => return Ok(()),
+                },
+            };
+            if !self.complete(line, queues) {
+                let taken = self.complete_other(line, channel, queues);
+                taken.map_err(|violation| channel.reject(violation))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes an answer, if it is one that somebody waits for; otherwise [`complete_other`](Self::complete_other) does.
+    #[inline(always)]
+    fn complete(&mut self, line: Line, queues: &mut Queues) -> bool {
+        let cid = line.cid();
+        let Some(place) = self.places.get_mut(place_of(cid) as usize) else {
+            return false;
+        };
+        let is_usual = line.flags() == REPLY && line.len() as usize <= INLINE;
+        if !is_usual || place.cid != cid || place.state != State::Waiting || place.waiting >= OTHER
+        {
+            return false;
+        }
+        place.state = State::Answered;
+        place.answer = line;
+        queues.push(std::mem::replace(&mut place.waiting, NOBODY));
+        true
+    }
+
+    /// Takes any other answer: the last of a stream, one that nobody wants, one that somebody else than a coroutine wants, or
+    /// nonsense.
+    #[cold]
+    #[inline(never)]
+    fn complete_other(
+        &mut self,
+        line: Line,
+        channel: &mut Channel,
+        queues: &mut Queues,
+    ) -> Result<(), Violation> {
+        let sound = kind(&line) == REPLY && is_sound(&line);
+        let place = self.place(line.cid()).filter(|_| sound);
+        let place = place.ok_or_else(|| senseless(&line))?;
+        let waiting = std::mem::replace(&mut place.waiting, NOBODY);
+        match place.state {
+            State::Waiting => {
+                place.state = State::Answered;
+                place.answer = line;
+                // Those who are no coroutines are none that it knows.
+                queues.push(waiting);
+            }
+            State::Abandoned => {
+                place.state = State::Free;
+                self.free.push(place_of(line.cid()));
+            }
+            State::Free | State::Answered => return Err(senseless(&line)),
+        }
+        let seldom = self.seldom.get_mut(place_of(line.cid()) as usize);
+        let Seldom { waker, buffer } = seldom.map(std::mem::take).unwrap_or_default();
+        if let Some(waker) = waker.filter(|_| waiting == OTHER) {
+            waker.wake();
+        }
+        if let Some(buffer) = buffer {
+            channel.release(buffer);
+        }
+        Ok(())
+    }
+
+    /// Everybody hears of the end.
+    pub(crate) fn end(&mut self, error: ChannelError, schedule: &Schedule) {
+        self.over = Some(error);
+        for (place, seldom) in self.places.iter_mut().zip(&mut self.seldom) {
+            if place.state == State::Waiting {
+                place.state = State::Free;
+            }
+            match std::mem::replace(&mut place.waiting, NOBODY) {
+                NOBODY => {}
+                OTHER => schedule.wake(seldom.waker.take().map_or(Wakes::Nobody, Wakes::Other)),
+                task => schedule.wake(Wakes::Task(task)),
+            }
+        }
+        self.unblock(schedule);
+    }
+
+    /// Whether answers are still to come, or to be taken.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.free.len() < self.places.len()
+    }
+
+    pub(crate) fn unblock(&mut self, schedule: &Schedule) {
+        for wakes in self.blocked.drain(..) {
+            schedule.wake(wakes);
+        }
+    }
+}
+
+#[inline(always)]
+fn place_of(cid: u32) -> u32 {
+    cid & ((1 << PLACE_BITS) - 1)
+}

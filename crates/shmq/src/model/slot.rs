@@ -1,0 +1,37 @@
+//! A slot of two words: what is torn is torn between these.
+
+use loom::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Content(pub(crate) [u64; 2]);
+
+impl Content {
+    pub(crate) fn first(self) -> u64 {
+        self.0[0]
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Slot([AtomicU64; 2]);
+
+impl Slot {
+    pub(crate) fn new() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    pub(crate) fn first(&self) -> u64 {
+        self.0[0].load(Ordering::Acquire)
+    }
+
+    pub(crate) fn show(&self, first: u64) {
+        self.0[0].store(first, Ordering::Release);
+    }
+
+    pub(crate) fn load(&self) -> Content {
+        Content(std::array::from_fn(|at| self.0[at].load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn store_rest(&self, content: &Content) {
+        self.0[1].store(content.0[1], Ordering::Relaxed);
+    }
+}
