@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::Config;
 use crate::craft::Bare;
+use crate::datagram::{self, Datagram};
 use crate::event::{Event, FlowId, Read};
 use crate::flow::after;
 use crate::offload::{HEADER, Offload};
@@ -94,6 +95,7 @@ impl World {
             memory: 512 * 1024,
             max_flows: 12,
             max_opening: 8,
+            datagram_port: Some(53),
             ..Config::default()
         };
         let stack = Stack::new(config, 1, start).expect("invariant: these make sense");
@@ -132,7 +134,8 @@ impl World {
     fn step(&mut self, choice: u8, script: &mut Script<impl Iterator<Item = u8>>) {
         match choice % 32 {
             0 => self.junk(script),
-            1..=19 => self.segment(script),
+            1 => self.datagram(script),
+            2..=19 => self.segment(script),
             20 => {
                 let pauses = [1, 1000, 50_000, 1_100_000, 3_000_000, 40_000_000];
                 self.now += Duration::from_micros(script.of(&pauses));
@@ -238,6 +241,35 @@ impl World {
         self.give(&mut frame);
     }
 
+    /// A datagram that is nearly right.
+    fn datagram(&mut self, script: &mut Script<impl Iterator<Item = u8>>) {
+        let talkers = self.talkers.len();
+        let talker = &self.talkers[usize::from(script.byte().unwrap_or(0)) % talkers];
+        let mut to = talker.to;
+        to.set_port(script.of(&[53, 53, 53, 123]));
+        let length = script.of(&[0usize, 1, 12, 100, 4096, 4097, 20_000]);
+        let datagram = Datagram {
+            // As an answer would be written, from the other side.
+            client: to,
+            target: talker.from,
+            payload: vec![7; length],
+        };
+        let Some(mut frame) = datagram.frame() else {
+            return;
+        };
+        if script.byte().unwrap_or(0) < 64 {
+            let at = usize::from(script.byte().unwrap_or(0)) % frame.len();
+            frame[at] ^= script.byte().unwrap_or(1);
+        }
+        self.give(&mut frame);
+        if script.byte().unwrap_or(0) < 128 {
+            while let Some(asked) = self.stack.poll_datagram() {
+                assert!(asked.target.port() == 53 && asked.payload.len() <= 4096);
+                self.stack.send_datagram(&asked);
+            }
+        }
+    }
+
     fn give(&mut self, frame: &mut [u8]) {
         self.frames += 1;
         self.stack.handle_frame(self.now, frame);
@@ -307,6 +339,10 @@ impl World {
             let frame = &self.buffer[..length];
             let offload = Offload::read(frame).expect("a frame of ours can be read");
             let packet = &frame[HEADER..];
+            if datagram::is_one(packet) {
+                Datagram::parse(offload, packet).expect("a datagram of ours can be read");
+                continue;
+            }
             let segment = Segment::parse(packet).expect("a packet of ours can be read");
             assert_eq!(segment.payload.end, packet.len());
             if let Some(cut) = offload.segment {

@@ -2,8 +2,6 @@
 
 use std::net::IpAddr;
 
-use crate::segment::TCP;
-
 /// The sum of a text as big-endian words, not folded.
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let (chunks, rest) = bytes.as_chunks::<4>();
@@ -16,13 +14,13 @@ pub(crate) fn sum(bytes: &[u8]) -> u64 {
     total + u64::from(u32::from_be_bytes(last))
 }
 
-/// The sum of what TCP's checksum covers beside the segment.
-pub(crate) fn pseudo(from: IpAddr, to: IpAddr, length: usize) -> u64 {
+/// The sum of what the checksum of a segment or a datagram covers beside it.
+pub(crate) fn pseudo(protocol: u8, from: IpAddr, to: IpAddr, length: usize) -> u64 {
     let address = |address: IpAddr| match address {
         IpAddr::V4(address) => sum(&address.octets()),
         IpAddr::V6(address) => sum(&address.octets()),
     };
-    address(from) + address(to) + u64::from(TCP) + length as u64
+    address(from) + address(to) + u64::from(protocol) + length as u64
 }
 
 /// Sixteen bits of a sum, with the carries added.

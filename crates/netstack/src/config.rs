@@ -17,6 +17,8 @@ pub struct Config {
     pub max_flows: usize,
     /// Of these, flows whose hand-shake is not complete.
     pub max_opening: usize,
+    /// UDP datagrams to this port are handed out, whatever address they are for; others are refused.
+    pub datagram_port: Option<u16>,
     /// How long whoever is offered a flow may take to accept it.
     pub offer_timeout: Duration,
     /// How long an application may take to complete a hand-shake.
@@ -38,6 +40,7 @@ impl Default for Config {
             memory: 256 * 1024 * 1024,
             max_flows: 65_536,
             max_opening: 4096,
+            datagram_port: None,
             offer_timeout: Duration::from_secs(30),
             open_timeout: Duration::from_secs(20),
             stall_timeout: Duration::from_mins(5),

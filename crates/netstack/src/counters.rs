@@ -9,7 +9,7 @@ pub(crate) enum Refusal {
     Oversized,
     /// It is a part of a packet: who sends TCP through a device of ours has no reason to.
     Fragment,
-    /// It carries something else than TCP.
+    /// It carries something else than TCP, and than datagrams that somebody wants.
     NotTcp,
     /// Its checksum is wrong.
     Checksum,
@@ -34,7 +34,7 @@ pub struct Counters {
     pub oversized: u64,
     /// Frames that hold a part of a packet.
     pub fragments: u64,
-    /// Frames that carry something else than TCP.
+    /// Frames that carry something else than TCP, and than datagrams that somebody wants.
     pub not_tcp: u64,
     /// Frames with a wrong checksum.
     pub bad_checksums: u64,
@@ -48,6 +48,8 @@ pub struct Counters {
     pub strays: u64,
     /// Answers that were dropped because nobody fetched those before.
     pub replies_dropped: u64,
+    /// Datagrams that were dropped, either way, because nobody fetched those before.
+    pub datagrams_dropped: u64,
     /// Flows offered.
     pub offered: u64,
     /// Flows whose hand-shake was completed.

@@ -54,7 +54,7 @@ impl Bare {
         text.extend_from_slice(&Offload::default().to_bytes());
         let options = self.option_bytes();
         let length = 20 + options.len();
-        push_ip(&mut text, self.from.ip(), self.to.ip(), length);
+        push_ip(&mut text, TCP, self.from.ip(), self.to.ip(), length);
         let tcp = text.len();
         text.extend_from_slice(&self.from.port().to_be_bytes());
         text.extend_from_slice(&self.to.port().to_be_bytes());
@@ -94,7 +94,7 @@ impl Bare {
 pub(crate) fn finish(frame: &mut [u8], tcp: usize, from: IpAddr, to: IpAddr, partial: bool) {
     let at = tcp + 16;
     frame[at..at + 2].copy_from_slice(&[0, 0]);
-    let mut sum = checksum::pseudo(from, to, frame.len() - tcp);
+    let mut sum = checksum::pseudo(TCP, from, to, frame.len() - tcp);
     if !partial {
         sum += checksum::sum(&frame[tcp..]);
     }
@@ -112,16 +112,16 @@ pub(crate) fn partial(tcp: usize) -> Checksum {
     }
 }
 
-fn push_ip(text: &mut Vec<u8>, from: IpAddr, to: IpAddr, payload: usize) {
-    // Segments of ours have at most 60 bytes.
+/// The header of a packet that carries `payload` bytes of a protocol, 65515 at most.
+pub(crate) fn push_ip(text: &mut Vec<u8>, protocol: u8, from: IpAddr, to: IpAddr, payload: usize) {
     let payload = u16::try_from(payload).unwrap_or(u16::MAX);
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let start = text.len();
             text.extend_from_slice(&[0x45, 0]);
-            text.extend_from_slice(&(20 + payload).to_be_bytes());
+            text.extend_from_slice(&payload.saturating_add(20).to_be_bytes());
             // Identification 0, not to be fragmented, checksum below.
-            text.extend_from_slice(&[0, 0, 0x40, 0, HOPS, TCP, 0, 0]);
+            text.extend_from_slice(&[0, 0, 0x40, 0, HOPS, protocol, 0, 0]);
             text.extend_from_slice(&from.octets());
             text.extend_from_slice(&to.octets());
             let sum = !checksum::fold(checksum::sum(&text[start..]));
@@ -130,7 +130,7 @@ fn push_ip(text: &mut Vec<u8>, from: IpAddr, to: IpAddr, payload: usize) {
         (from, to) => {
             text.extend_from_slice(&[0x60, 0, 0, 0]);
             text.extend_from_slice(&payload.to_be_bytes());
-            text.extend_from_slice(&[TCP, HOPS]);
+            text.extend_from_slice(&[protocol, HOPS]);
             for address in [from, to] {
                 let IpAddr::V6(address) = address else {
                     continue;

@@ -22,6 +22,11 @@ impl Stack {
             return Err(Refusal::Oversized);
         }
         let (offload, packet) = Offload::split(frame)?;
+        if let Some(port) = self.config.datagram_port
+            && crate::datagram::is_one(packet)
+        {
+            return self.datagram(offload, packet, port);
+        }
         let segment = Segment::parse(packet)?;
         check_offload(offload, &segment)?;
         if offload.checksum == Checksum::Complete && !segment.checksum_holds(packet) {

@@ -37,6 +37,11 @@
 //! shown a use for them; all come from one pool with a limit. A flow that sleeps is some 300 bytes. What the application
 //! sees is one TCP connection throughout: sequence numbers and windows are translated.
 //!
+//! # Datagrams
+//!
+//! UDP goes nowhere, except to one port where [`Config::datagram_port`] says so: [`Stack::poll_datagram`] gives what
+//! programs send there, [`Stack::send_datagram`] answers.
+//!
 //! # Cost
 //!
 //! Every flow has a set of sockets of its own, found by addresses and ports in a hash table; deadlines
@@ -48,6 +53,7 @@ mod checksum;
 mod config;
 mod counters;
 mod craft;
+mod datagram;
 mod event;
 mod flow;
 mod ground;
@@ -63,6 +69,7 @@ mod timers;
 
 pub use config::{Config, ConfigError, MAX_PACKET};
 pub use counters::Counters;
+pub use datagram::Datagram;
 pub use event::{Ending, Event, FlowError, FlowId, Read};
 pub use offload::{Checksum, HEADER, Offload, Segmentation};
 pub use stack::{FRAME_MAX, Stack, Usage};

@@ -41,11 +41,7 @@ impl Segment {
         if packet.len() > MAX_PACKET {
             return Err(Refusal::Oversized);
         }
-        let (from, to, ip) = match packet.first().map(|byte| byte >> 4) {
-            Some(4) => ipv4(packet)?,
-            Some(6) => ipv6(packet)?,
-            _ => return Err(Refusal::Malformed),
-        };
+        let (from, to, ip) = carried(TCP, packet)?;
         let tcp = packet.get(ip.clone()).ok_or(Refusal::Malformed)?;
         let header: &[u8; 20] = tcp.first_chunk().ok_or(Refusal::Malformed)?;
         let length = usize::from(header[12] >> 4) * 4;
@@ -62,7 +58,7 @@ impl Segment {
             flags: header[13],
             window: u16::from_be_bytes([header[14], header[15]]),
         };
-        segment.check_addresses()?;
+        check_addresses(segment.from, segment.to)?;
         Ok(segment)
     }
 
@@ -82,7 +78,7 @@ impl Segment {
     pub(crate) fn checksum_holds(&self, packet: &[u8]) -> bool {
         let tcp = &packet[self.tcp..self.payload.end];
         checksum::fold(
-            checksum::pseudo(self.from.ip(), self.to.ip(), tcp.len()) + checksum::sum(tcp),
+            checksum::pseudo(TCP, self.from.ip(), self.to.ip(), tcp.len()) + checksum::sum(tcp),
         ) == 0xffff
     }
 
@@ -110,17 +106,17 @@ impl Segment {
         }
         found
     }
+}
 
-    fn check_addresses(&self) -> Result<(), Refusal> {
-        let same = self.from == self.to;
-        if self.from.port() == 0 || self.to.port() == 0 || same {
-            return Err(Refusal::Spoofed);
-        }
-        if speaks(self.from.ip()) && speaks(self.to.ip()) {
-            Ok(())
-        } else {
-            Err(Refusal::Spoofed)
-        }
+/// Whether two can talk to each other.
+pub(crate) fn check_addresses(from: SocketAddr, to: SocketAddr) -> Result<(), Refusal> {
+    if from.port() == 0 || to.port() == 0 || from == to {
+        return Err(Refusal::Spoofed);
+    }
+    if speaks(from.ip()) && speaks(to.ip()) {
+        Ok(())
+    } else {
+        Err(Refusal::Spoofed)
     }
 }
 
@@ -136,7 +132,16 @@ fn speaks(address: IpAddr) -> bool {
 
 type Addressed = (IpAddr, IpAddr, Range<usize>);
 
-fn ipv4(packet: &[u8]) -> Result<Addressed, Refusal> {
+/// Who writes to whom in a packet of this protocol, and where what it carries is.
+pub(crate) fn carried(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
+    match packet.first().map(|byte| byte >> 4) {
+        Some(4) => ipv4(protocol, packet),
+        Some(6) => ipv6(protocol, packet),
+        _ => Err(Refusal::Malformed),
+    }
+}
+
+fn ipv4(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
     let header: &[u8; 20] = packet.first_chunk().ok_or(Refusal::Malformed)?;
     let length = usize::from(header[0] & 0xf) * 4;
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -151,7 +156,7 @@ fn ipv4(packet: &[u8]) -> Result<Addressed, Refusal> {
     if fragment & 0x3fff != 0 {
         return Err(Refusal::Fragment);
     }
-    if header[9] != TCP {
+    if header[9] != protocol {
         return Err(Refusal::NotTcp);
     }
     let address = |at: usize| {
@@ -165,14 +170,14 @@ fn ipv4(packet: &[u8]) -> Result<Addressed, Refusal> {
     Ok((address(12), address(16), length..total))
 }
 
-fn ipv6(packet: &[u8]) -> Result<Addressed, Refusal> {
+fn ipv6(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
     let header: &[u8; 40] = packet.first_chunk().ok_or(Refusal::Malformed)?;
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
     if length == 0 || 40 + length > packet.len() {
         return Err(Refusal::Malformed);
     }
     match header[6] {
-        TCP => {}
+        next if next == protocol => {}
         FRAGMENT => return Err(Refusal::Fragment),
         _ => return Err(Refusal::NotTcp),
     }
@@ -185,4 +190,5 @@ fn ipv6(packet: &[u8]) -> Result<Addressed, Refusal> {
 
 /// Protocol numbers.
 pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
 const FRAGMENT: u8 = 44;

@@ -9,6 +9,7 @@ use slab::Slab;
 use crate::config::{Config, ConfigError, MAX_PACKET};
 use crate::counters::Counters;
 use crate::craft::Short;
+use crate::datagram::{Datagram, Datagrams};
 use crate::event::{Ending, Event, FlowError, FlowId};
 use crate::flow::{Flow, Stage, Tuple};
 use crate::ground::Ground;
@@ -38,6 +39,7 @@ pub struct Stack {
     dirty: VecDeque<usize>,
     /// What is sent whatever the flows want.
     replies: VecDeque<Short>,
+    pub(crate) datagrams: Datagrams,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
     generation: u32,
@@ -73,6 +75,7 @@ impl Stack {
             timers: Timers::default(),
             dirty: VecDeque::new(),
             replies: VecDeque::new(),
+            datagrams: Datagrams::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
             generation: 0,
@@ -100,6 +103,10 @@ impl Stack {
         if let Some(reply) = self.replies.pop_front() {
             let length = reply.frame().len();
             frame[..length].copy_from_slice(reply.frame());
+            self.counters.sent += 1;
+            return Some(length);
+        }
+        if let Some(length) = self.datagrams.poll_transmit(frame) {
             self.counters.sent += 1;
             return Some(length);
         }
@@ -143,6 +150,20 @@ impl Stack {
         self.events.pop_front()
     }
 
+    /// The next datagram to [`Config::datagram_port`] that a program has sent.
+    pub fn poll_datagram(&mut self) -> Option<Datagram> {
+        self.datagrams.poll()
+    }
+
+    /// Sends a program a datagram that comes from the datagram's `target`, and goes to its `client`.
+    ///
+    /// Dropped, and counted, where it is too long for a packet, or many have not been fetched yet.
+    pub fn send_datagram(&mut self, datagram: &Datagram) {
+        if !self.datagrams.send(datagram) {
+            self.counters.datagrams_dropped += 1;
+        }
+    }
+
     /// Totals since the stack was made.
     pub fn counters(&self) -> Counters {
         self.counters
@@ -166,6 +187,7 @@ impl Stack {
             && self.seats.bytes() <= self.config.memory
             && self.timers.len() <= 2 * self.config.max_flows + 2048
             && self.replies.len() <= REPLIES_MAX
+            && self.datagrams.is_bounded()
     }
 
     /// The flow may have something to send.

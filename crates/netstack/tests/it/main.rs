@@ -1,6 +1,7 @@
 //! The stack against another TCP, and against who means no good, in virtual time.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod datagrams;
 mod flood;
 mod fuzz;
 mod life;

@@ -1,0 +1,158 @@
+//! UDP, as far as programs ask name servers: datagrams to one port, and their answers.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use crate::checksum;
+use crate::counters::Refusal;
+use crate::craft::push_ip;
+use crate::offload::{Checksum, HEADER, Offload};
+use crate::segment::{UDP, carried, check_addresses};
+use crate::stack::{FRAME_MAX, Stack};
+
+/// A UDP datagram between a program of this host and whoever it believes to talk to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The program's address.
+    pub client: SocketAddr,
+    /// Where the program sends to, and what it expects answers from.
+    pub target: SocketAddr,
+    /// The content.
+    pub payload: Vec<u8>,
+}
+
+/// Datagrams on their way, either way.
+#[derive(Debug, Default)]
+pub(crate) struct Datagrams {
+    arrived: VecDeque<Datagram>,
+    /// Whole frames.
+    leaving: VecDeque<Vec<u8>>,
+}
+
+/// Whether a packet says that it carries UDP.
+pub(crate) fn is_one(packet: &[u8]) -> bool {
+    let protocol = match packet.first().map(|byte| byte >> 4) {
+        Some(4) => packet.get(9),
+        Some(6) => packet.get(6),
+        _ => None,
+    };
+    protocol == Some(&UDP)
+}
+
+impl Stack {
+    /// A packet that carries UDP: it is for `port`, or refused.
+    pub(crate) fn datagram(
+        &mut self,
+        offload: Offload,
+        packet: &[u8],
+        port: u16,
+    ) -> Result<(), Refusal> {
+        let datagram = Datagram::parse(offload, packet)?;
+        if datagram.target.port() != port {
+            return Err(Refusal::NotTcp);
+        }
+        if datagram.payload.len() > PAYLOAD_MAX {
+            return Err(Refusal::Oversized);
+        }
+        if self.datagrams.arrived.len() >= WAITING_MAX {
+            self.counters.datagrams_dropped += 1;
+        } else {
+            self.datagrams.arrived.push_back(datagram);
+        }
+        Ok(())
+    }
+}
+
+impl Datagram {
+    pub(crate) fn parse(offload: Offload, packet: &[u8]) -> Result<Self, Refusal> {
+        let (from, to, place) = carried(UDP, packet)?;
+        let start = place.start;
+        let udp = packet.get(place).ok_or(Refusal::Malformed)?;
+        let &[f0, f1, t0, t1, l0, l1, c0, c1] = udp.first_chunk().ok_or(Refusal::Malformed)?;
+        let length = usize::from(u16::from_be_bytes([l0, l1]));
+        let udp = udp.get(..length).ok_or(Refusal::Malformed)?;
+        let payload = udp.get(UDP_HEADER..).ok_or(Refusal::Malformed)?;
+        match offload.checksum {
+            Checksum::Partial { start: at, offset } if (usize::from(at), offset) != (start, 6) => {
+                return Err(Refusal::Malformed);
+            }
+            // RFC 768: none. RFC 8200 section 8.1 forbids that.
+            Checksum::Complete if [c0, c1] == [0, 0] && from.is_ipv4() => {}
+            Checksum::Complete => {
+                let sum = checksum::pseudo(UDP, from, to, length) + checksum::sum(udp);
+                if checksum::fold(sum) != 0xffff {
+                    return Err(Refusal::Checksum);
+                }
+            }
+            Checksum::Partial { .. } | Checksum::Verified => {}
+        }
+        let datagram = Self {
+            client: SocketAddr::new(from, u16::from_be_bytes([f0, f1])),
+            target: SocketAddr::new(to, u16::from_be_bytes([t0, t1])),
+            payload: payload.to_vec(),
+        };
+        check_addresses(datagram.client, datagram.target)?;
+        Ok(datagram)
+    }
+
+    /// The frame that takes it to the program; none where it does not fit a packet.
+    pub(crate) fn frame(&self) -> Option<Vec<u8>> {
+        let (from, to) = (self.target, self.client);
+        let length = UDP_HEADER + self.payload.len();
+        let header = if from.is_ipv6() { 40 } else { 20 };
+        if HEADER + header + length > FRAME_MAX || from.is_ipv6() != to.is_ipv6() {
+            return None;
+        }
+        let mut frame = Vec::with_capacity(HEADER + header + length);
+        frame.extend_from_slice(&Offload::default().to_bytes());
+        push_ip(&mut frame, UDP, from.ip(), to.ip(), length);
+        let start = frame.len();
+        frame.extend_from_slice(&from.port().to_be_bytes());
+        frame.extend_from_slice(&to.port().to_be_bytes());
+        frame.extend_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
+        frame.extend_from_slice(&[0, 0]);
+        frame.extend_from_slice(&self.payload);
+        let udp = &frame[start..];
+        let sum = checksum::pseudo(UDP, from.ip(), to.ip(), length) + checksum::sum(udp);
+        // Zero would mean that there is none.
+        let sum = match !checksum::fold(sum) {
+            0 => u16::MAX,
+            sum => sum,
+        };
+        frame[start + 6..start + 8].copy_from_slice(&sum.to_be_bytes());
+        Some(frame)
+    }
+}
+
+impl Datagrams {
+    pub(crate) fn poll(&mut self) -> Option<Datagram> {
+        self.arrived.pop_front()
+    }
+
+    /// Whether there is room for it.
+    pub(crate) fn send(&mut self, datagram: &Datagram) -> bool {
+        if self.leaving.len() >= WAITING_MAX {
+            return false;
+        }
+        let frame = datagram.frame();
+        let fits = frame.is_some();
+        self.leaving.extend(frame);
+        fits
+    }
+
+    pub(crate) fn poll_transmit(&mut self, into: &mut [u8; FRAME_MAX]) -> Option<usize> {
+        let frame = self.leaving.pop_front()?;
+        into.get_mut(..frame.len())?.copy_from_slice(&frame);
+        Some(frame.len())
+    }
+
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.arrived.len() <= WAITING_MAX && self.leaving.len() <= WAITING_MAX
+    }
+}
+
+const UDP_HEADER: usize = 8;
+/// Longest datagram that is taken: what asks a name server is rarely above 100 bytes.
+const PAYLOAD_MAX: usize = 4096;
+/// Datagrams that wait, either way; chosen arbitrarily, to bound what a flood of them can take.
+const WAITING_MAX: usize = 256;

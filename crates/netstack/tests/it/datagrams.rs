@@ -1,0 +1,161 @@
+//! UDP: to one port it is handed out and answered, to others refused.
+
+use quictun_netstack::{Config, Counters, Datagram, HEADER, Offload, Stack, Usage};
+
+use crate::offload::{fold, sum};
+use crate::world::{base, buffer};
+
+/// Addresses of a program and a name server, IPv4 and IPv6.
+const PAIRS: [[&str; 2]; 2] = [
+    ["10.0.0.2:4000", "203.0.113.53:53"],
+    ["[fd00::2]:4000", "[2001:db8::53]:53"],
+];
+
+fn stack() -> Stack {
+    let config = Config {
+        datagram_port: Some(53),
+        ..Config::default()
+    };
+    Stack::new(config, 1, base()).unwrap()
+}
+
+fn datagram([client, target]: [&str; 2], length: usize) -> Datagram {
+    Datagram {
+        client: client.parse().unwrap(),
+        target: target.parse().unwrap(),
+        payload: (0..=255).cycle().take(length).collect(),
+    }
+}
+
+/// All frames that a stack sends.
+fn sent(stack: &mut Stack) -> Vec<Vec<u8>> {
+    let mut buffer = buffer();
+    let mut all = Vec::new();
+    while let Some(length) = stack.poll_transmit(base(), &mut buffer) {
+        all.push(buffer[..length].to_vec());
+    }
+    all
+}
+
+/// The frame in which a program would send it: what a stack would send the other way.
+fn frame(datagram: &Datagram) -> Vec<u8> {
+    let mut stack = stack();
+    stack.send_datagram(&Datagram {
+        client: datagram.target,
+        target: datagram.client,
+        payload: datagram.payload.clone(),
+    });
+    sent(&mut stack).remove(0)
+}
+
+/// Where UDP begins in a frame.
+fn udp(frame: &[u8]) -> usize {
+    HEADER + if frame[HEADER] >> 4 == 4 { 20 } else { 40 }
+}
+
+/// Gives frames to a stack; none may come out.
+fn refused(frames: &[Vec<u8>]) -> Counters {
+    let mut stack = stack();
+    for frame in frames {
+        stack.handle_frame(base(), &mut frame.clone());
+    }
+    assert_eq!(stack.poll_datagram(), None);
+    assert_eq!(stack.usage(), Usage::default());
+    stack.counters()
+}
+
+#[test]
+fn what_is_for_the_port_comes_out_and_its_answer_goes_back() {
+    for pair in PAIRS {
+        for length in [0, 1, 30, 4096] {
+            let asked = datagram(pair, length);
+            let frame = frame(&asked);
+            let at = udp(&frame);
+            let addresses = &frame[HEADER + if at == HEADER + 20 { 12 } else { 8 }..at];
+            let covered = sum(addresses) + 17 + (frame.len() - at) as u64;
+            assert_eq!(fold(covered + sum(&frame[at..])), 0xffff, "its checksum");
+            let mut stack = stack();
+            stack.handle_frame(base(), &mut frame.clone());
+            assert_eq!(stack.poll_datagram(), Some(asked));
+            assert_eq!(stack.poll_datagram(), None);
+        }
+    }
+}
+
+#[test]
+fn a_checksum_may_be_left_to_the_device_and_is_looked_at_otherwise() {
+    for pair in PAIRS {
+        let asked = datagram(pair, 100);
+        let good = frame(&asked);
+        let at = udp(&good);
+        let mut wrong = good.clone();
+        wrong[at + 20] ^= 1;
+        assert_eq!(refused(&[wrong.clone()]).bad_checksums, 1);
+        let header = |start: usize, offset: u16| {
+            let offload = Offload {
+                checksum: quictun_netstack::Checksum::Partial {
+                    start: u16::try_from(start - HEADER).unwrap(),
+                    offset,
+                },
+                segment: None,
+            };
+            [offload.to_bytes().as_slice(), &wrong[HEADER..]].concat()
+        };
+        let mut stack = stack();
+        stack.handle_frame(base(), &mut header(at, 6));
+        assert!(stack.poll_datagram().is_some());
+        assert_eq!(refused(&[header(at, 16), header(at - 4, 6)]).malformed, 2);
+        // None at all: IPv4 allows it.
+        let mut none = good;
+        none[at + 6..at + 8].fill(0);
+        let mut stack = self::stack();
+        stack.handle_frame(base(), &mut none);
+        assert_eq!(stack.poll_datagram().is_some(), at == HEADER + 20);
+    }
+}
+
+#[test]
+fn what_is_for_other_ports_too_long_or_broken_is_refused() {
+    for [client, target] in PAIRS {
+        let mut other = datagram([client, target], 10);
+        other.target.set_port(54);
+        let other = frame(&other);
+        assert_eq!(refused(&[other]).not_tcp, 1);
+        assert_eq!(
+            refused(&[frame(&datagram([client, target], 4097))]).oversized,
+            1
+        );
+        let good = frame(&datagram([client, target], 10));
+        let cuts = (HEADER..good.len()).map(|length| good[..length].to_vec());
+        let cuts: Vec<_> = cuts.collect();
+        assert_eq!(refused(&cuts).malformed, cuts.len() as u64);
+        let mut short = good;
+        let at = udp(&short);
+        short[at + 5] = 7;
+        assert_eq!(refused(&[short]).malformed, 1);
+    }
+}
+
+#[test]
+fn without_a_port_all_are_refused_and_what_nobody_fetches_is_dropped() {
+    let frame = frame(&datagram(PAIRS[0], 10));
+    let mut deaf = Stack::new(Config::default(), 1, base()).unwrap();
+    deaf.handle_frame(base(), &mut frame.clone());
+    assert_eq!(deaf.poll_datagram(), None);
+    assert_eq!(deaf.counters().not_tcp, 1);
+    let mut stack = stack();
+    for _ in 0..257 {
+        stack.handle_frame(base(), &mut frame.clone());
+        stack.send_datagram(&datagram(PAIRS[0], 10));
+    }
+    assert_eq!(stack.counters().datagrams_dropped, 2);
+    assert_eq!(sent(&mut stack).len(), 256);
+    assert_eq!(std::iter::from_fn(|| stack.poll_datagram()).count(), 256);
+    // One byte more than a packet has room for.
+    for (pair, room) in [(PAIRS[0], 65_507), (PAIRS[1], 65_487)] {
+        for length in [room, room + 1] {
+            stack.send_datagram(&datagram(pair, length));
+            assert_eq!(sent(&mut stack).len(), usize::from(length == room));
+        }
+    }
+}
