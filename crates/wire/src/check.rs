@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 
+use crate::dns::{Answer, Query};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck, OpenError};
 use crate::spice::{self, Channel, Spice};
 use crate::target::Target;
@@ -156,6 +157,31 @@ fn check_frame<T: Debug + PartialEq>(
             Some(frame)
         }
         Err(_) => None,
+    }
+}
+
+/// Whatever a program asks and a server answers, what the program is sent answers what it asked.
+/// Input: two bytes, the big-endian length of the question; the question; the stream from the server.
+pub fn dns(bytes: &[u8]) {
+    let Some((len, rest)) = bytes.split_first_chunk::<2>() else {
+        return;
+    };
+    let (question, stream) = rest.split_at(usize::from(u16::from_be_bytes(*len)).min(rest.len()));
+    let Ok(query) = Query::parse(question) else {
+        return;
+    };
+    assert_eq!(query.framed()[2..], *question);
+    let mut answer = Answer::default();
+    answer.push(stream);
+    for told in [
+        query.failure(),
+        query.reply(stream),
+        answer
+            .message()
+            .map_or(query.failure(), |it| query.reply(it)),
+    ] {
+        assert_eq!(told[..2], question[..2], "another number");
+        assert!(told.len() >= 12 && told[2] & 0x80 != 0, "no answer");
     }
 }
 

@@ -11,6 +11,7 @@
 //! | [`token`], [`ack`] | the `quic-tun` handshake: 512 bytes there, one byte back | 4 |
 //! | [`varint`], [`open`] | the `quictun/1` frames OPEN and `OPEN_ACK` | 5 |
 //! | [`code`] | error codes of streams and connections | 6 |
+//! | [`dns`] | questions to name servers, which a client carries over streams (not a protocol of ours) | - |
 //! | [`spice`] | recognising SPICE in the first bytes of a flow (a report, not a protocol of ours) | 9 |
 //!
 //! A server reads a `quictun/1` flow like so: collect bytes, call [`open::Open::decode`] until it says
@@ -25,6 +26,7 @@ pub mod alpn;
 #[doc(hidden)]
 pub mod check;
 pub mod code;
+pub mod dns;
 pub mod open;
 pub mod spice;
 pub mod target;

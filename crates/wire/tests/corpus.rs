@@ -53,6 +53,11 @@ fn open_ack_decode() {
 }
 
 #[test]
+fn dns() {
+    replay("dns", check::dns);
+}
+
+#[test]
 fn spice_classify() {
     replay("spice_classify", check::spice_classify);
 }
@@ -77,6 +82,7 @@ fn every_corpus_is_replayed() {
         .collect();
     names.sort();
     let replayed = [
+        "dns",
         "open_ack_decode",
         "open_decode",
         "spice_classify",
