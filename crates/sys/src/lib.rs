@@ -13,6 +13,7 @@
 //! | [`NetNamespace`], [`Network`], [`set_sysctl`] | networks of our own: cables, addresses, routes |
 //! | [`be_prompt`] | a thread that runs soon after it is woken |
 //! | [`Netem`], [`TokenBucket`], [`Discipline`] | what the kernel does to packets that leave a device |
+//! | [`OwnMounts`] | files that look different to one process and those it starts |
 //! | [`PacketSocket`] | super-packets of a network device, whole |
 //! | [`raise_nofile_limit`] | as many open descriptors as we are allowed |
 //! | [`set_udp_gro`] | datagrams received one by one, or merged |
@@ -34,6 +35,7 @@ mod net_namespace;
 mod netlink;
 mod network;
 mod nofile;
+mod own_mounts;
 mod packet_socket;
 mod prompt;
 mod queueing;
@@ -55,6 +57,7 @@ pub use inherited::{InheritError, InheritedFd, inherited_fds};
 pub use net_namespace::NetNamespace;
 pub use network::{CableEnd, Family, Network, set_sysctl};
 pub use nofile::{NofileLimit, raise_nofile_limit};
+pub use own_mounts::OwnMounts;
 pub use packet_socket::{PacketDrops, PacketSocket, Reception, VnetHeader};
 pub use prompt::{Promptness, be_prompt};
 pub use queueing::{Discipline, Netem, TokenBucket};

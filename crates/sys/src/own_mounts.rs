@@ -1,0 +1,111 @@
+//! Files that look different to one process and those it starts.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::mount_bind;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// Mounts that the calling thread, and what is started from it later, have for themselves.
+///
+/// To be made behind [`crate::contain`], which sees to it that nothing shows outside.
+#[derive(Debug)]
+pub struct OwnMounts(());
+
+impl OwnMounts {
+    /// Gives the calling thread a copy of the mounts that it has.
+    ///
+    /// # Errors
+    ///
+    /// `PermissionDenied` without `CAP_SYS_ADMIN`.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+        Ok(Self(()))
+    }
+
+    /// Puts a file with this text, which everybody may read, in the place of an existing file that is no directory.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` where there is none; the system's, as where temporary files cannot be made.
+    pub fn cover(&self, place: &Path, text: &str) -> io::Result<()> {
+        // That they exist is all there is to know of them.
+        let Self(()) = self;
+        let path = temporary(place)?;
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
+        let covered = file
+            .write_all(text.as_bytes())
+            .and_then(|()| file.set_permissions(Permissions::from_mode(0o644)))
+            .and_then(|()| Ok(mount_bind(&path, place)?));
+        // The mount keeps what is in it.
+        let removed = fs::remove_file(&path);
+        covered.and(removed)
+    }
+}
+
+/// A name that nobody else uses, told apart by process and place.
+fn temporary(place: &Path) -> io::Result<PathBuf> {
+    let name = place
+        .file_name()
+        .ok_or(io::ErrorKind::InvalidInput)?
+        .to_string_lossy();
+    let pid = std::process::id();
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
+    let nanos = since.map_or(0, |since| since.as_nanos());
+    Ok(std::env::temp_dir().join(format!("quictun-{pid}-{nanos}-{name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a thread of its own, whose mounts end with it.
+    #[test]
+    fn a_covered_file_has_another_text_here_and_its_own_elsewhere() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = dir.path().join("names");
+        fs::write(&place, "theirs").expect("a file");
+        let covered = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let mounts = match OwnMounts::new() {
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
+                    mounts => mounts.expect("mounts"),
+                };
+                // As `contain` does it.
+                let down = rustix::mount::MountPropagationFlags::DOWNSTREAM
+                    | rustix::mount::MountPropagationFlags::REC;
+                rustix::mount::mount_change("/", down).expect("nothing shows outside");
+                mounts.cover(&place, "ours").expect("it is covered");
+                let missing = mounts.cover(&dir.path().join("missing"), "");
+                let missing = missing.map_err(|error| error.kind());
+                assert_eq!(missing, Err(io::ErrorKind::NotFound));
+                Some(fs::read_to_string(&place).expect("a text"))
+            });
+            thread.join().expect("no panic")
+        });
+        let Some(covered) = covered else {
+            let test =
+                "own_mounts::tests::a_covered_file_has_another_text_here_and_its_own_elsewhere";
+            let line = format!("SKIPPED {test}: no permission to make mounts\n");
+            io::Write::write_all(&mut io::stderr(), line.as_bytes()).expect("stderr");
+            return;
+        };
+        assert_eq!(covered, "ours");
+        assert_eq!(fs::read_to_string(&place).expect("a text"), "theirs");
+        // Nothing is left of what was put there.
+        let left = fs::read_dir(std::env::temp_dir()).expect("a directory");
+        let ours = format!("quictun-{}-", std::process::id());
+        let ours = left
+            .filter_map(Result::ok)
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&ours));
+        assert_eq!(ours.count(), 0);
+    }
+}
