@@ -228,3 +228,55 @@ pub(super) fn thread_time() -> Result<u64> {
     let time = Duration::try_from(time).context("the time of this thread")?;
     Ok(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use quictun_sys::NetNamespace;
+
+    use super::*;
+
+    /// Bytes of an echo: enough of them fill the small buffers in a few hundred.
+    const ECHO: usize = 64;
+    /// More than it takes to outgrow them twice.
+    const ECHOES: usize = 1000;
+
+    #[test]
+    fn echoes_go_on_while_a_flow_changes_its_buffers() {
+        let made = NetNamespace::new().and_then(|network| {
+            let tun = network.within(|| super::super::device(true))?;
+            Ok((network, tun))
+        });
+        let (network, tun) = match made {
+            Ok(made) => made,
+            Err(why) => {
+                let test =
+                    "bench::netstack::device::tests::echoes_go_on_while_a_flow_changes_its_buffers";
+                let line = format!("SKIPPED {test}: no network with a TUN device: {why}\n");
+                io::Write::write_all(&mut io::stderr(), line.as_bytes()).expect("stderr");
+                return;
+            }
+        };
+        let shared = Shared::default();
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| serve(&tun, Config::default(), Duty::Echo, &shared));
+            let mut stream = network
+                .within(|| TcpStream::connect("10.77.0.1:5201"))
+                .expect("a connection");
+            stream.set_nodelay(true).expect("an option");
+            let patience = Some(Duration::from_secs(30));
+            stream.set_read_timeout(patience).expect("an option");
+            let mut echo = [0; ECHO];
+            for number in 0..ECHOES {
+                let text = [u8::try_from(number % 251).unwrap_or(0); ECHO];
+                stream.write_all(&text).expect("room");
+                stream.read_exact(&mut echo).expect("an echo");
+                assert_eq!(echo, text, "echo {number}");
+            }
+            shared.stop.store(true, Ordering::Relaxed);
+            serving.join().expect("no panic").expect("no failure");
+        });
+    }
+}
