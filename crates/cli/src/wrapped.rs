@@ -6,16 +6,21 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches};
 use quictun_emu::{FirstProcess, Outcome};
-use quictun_sys::{Inside, NetNamespace, Network, Side, Tun, contain, with_default_signals};
+use quictun_sys::{
+    Inside, NetNamespace, Network, OwnMounts, Side, Tun, contain, with_default_signals,
+};
 
 use crate::exit::{self, Fault, say};
+use crate::inputs::Inputs;
 use crate::link::{privilege, relay, session};
+use crate::native;
 
 const PROGRAM: &str = "quictun run";
 
@@ -31,6 +36,15 @@ const ADDRESSES: [(&str, &str, u8); 2] = [
 /// Packets that may wait in the device: with the kernel's 500, bursts of several flows would be dropped.
 const QUEUE: u32 = 10_000;
 
+/// Where programs read whom to ask.
+const NAME_SERVERS: &str = "/etc/resolv.conf";
+
+/// Sockets of those who would ask the host's name servers for a program: systemd-resolved, nscd.
+const NAME_DAEMONS: [&str; 2] = [
+    "/run/systemd/resolve/io.systemd.Resolve",
+    "/run/nscd/socket",
+];
+
 /// How long the client has to end by itself.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -41,6 +55,8 @@ pub struct Wrapped {
     pub flags: Vec<String>,
     /// The command and its arguments.
     pub command: Vec<String>,
+    /// The name server that it asks.
+    pub dns: Option<IpAddr>,
 }
 
 /// The command line.
@@ -59,8 +75,8 @@ pub(crate) fn command() -> clap::Command {
         )
 }
 
-/// Reads what follows `quictun run`.
-pub(crate) fn parse(matches: &ArgMatches) -> Result<Wrapped, Fault> {
+/// Reads what follows `quictun run`, and finds out whether a client could be started so.
+pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped, Fault> {
     let words = matches.get_many::<String>("words").into_iter().flatten();
     let mut flags: Vec<String> = words.cloned().collect();
     let Some(at) = flags.iter().position(|word| word == "--") else {
@@ -74,7 +90,17 @@ pub(crate) fn parse(matches: &ArgMatches) -> Result<Wrapped, Fault> {
             "there is no command behind `--`",
         ));
     }
-    Ok(Wrapped { flags, command })
+    // Which descriptor it will be is known later.
+    let words: Vec<String> = ["--tun-fd=0".to_owned()]
+        .into_iter()
+        .chain(flags.iter().cloned())
+        .collect();
+    let client = native::client_of(&words, inputs)?;
+    Ok(Wrapped {
+        flags,
+        command,
+        dns: client.tun.and_then(|tun| tun.dns),
+    })
 }
 
 /// Runs it, and ends with its exit code.
@@ -108,6 +134,7 @@ fn run(plan: &Wrapped, inside: Inside) -> anyhow::Result<u8> {
     let client = start_client(plan, &mut first, &host, &tun)?;
     // The client has it now, and ends it.
     drop(tun);
+    name_servers(plan.dns).context("name servers of its own for the command")?;
     let (program, arguments) = plan
         .command
         .split_first()
@@ -146,6 +173,34 @@ fn device() -> io::Result<Tun> {
         network.add_default_route(address(gateway)?)?;
     }
     Ok(tun)
+}
+
+/// From here on names are asked of `dns` only, or of nobody: not past the tunnel, whoever the host asks.
+///
+/// The client was started before: it finds the server as the host finds names.
+fn name_servers(dns: Option<IpAddr>) -> anyhow::Result<()> {
+    let mounts = OwnMounts::new()?;
+    let list = match dns {
+        Some(address) => {
+            let [(_, stand_in, _), _] = ADDRESSES;
+            format!("# quictun run --dns: this is {address}\nnameserver {stand_in}\n")
+        }
+        // Who finds none in it asks this very network's loopback device, and is refused at once.
+        None => "# quictun run without --dns: names are not looked up\n".to_owned(),
+    };
+    match (mounts.cover(Path::new(NAME_SERVERS), &list), dns) {
+        (Err(error), None) if error.kind() == io::ErrorKind::NotFound => {}
+        (covered, _) => covered.with_context(|| {
+            format!("{NAME_SERVERS} cannot be replaced for the command: does it exist?")
+        })?,
+    }
+    for daemon in NAME_DAEMONS.map(Path::new) {
+        if daemon.exists() {
+            let covered = mounts.cover(daemon, "");
+            covered.with_context(|| format!("hiding {}", daemon.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// This program once more, where the server can be reached; its log goes where errors go.

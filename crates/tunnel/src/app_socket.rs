@@ -10,6 +10,7 @@ use quictun_engine::Socket;
 use rustix::buffer::spare_capacity;
 use socket2::SockRef;
 
+use crate::name_questions::QuestionSocket;
 use crate::stack_socket::StackSocket;
 
 /// Unsent bytes in the kernel below which a TCP socket counts as writable. Less queued data means less
@@ -24,6 +25,8 @@ pub(crate) enum AppSocket {
     Unix(UnixStream),
     /// Behind a TUN device.
     Stack(StackSocket),
+    /// A question to a name server, behind a TUN device.
+    Question(Box<QuestionSocket>),
 }
 
 impl AppSocket {
@@ -53,6 +56,7 @@ impl AppSocket {
                 .and_then(|address| address.as_pathname().map(|path| path.display().to_string()))
                 .unwrap_or_else(|| "unix".to_owned()),
             Self::Stack(socket) => socket.client().to_string(),
+            Self::Question(socket) => socket.client().to_string(),
         }
     }
 
@@ -61,7 +65,7 @@ impl AppSocket {
         match self {
             Self::Tcp(stream) => Some(stream.as_fd()),
             Self::Unix(stream) => Some(stream.as_fd()),
-            Self::Stack(_) => None,
+            Self::Stack(_) | Self::Question(_) => None,
         }
     }
 
@@ -70,7 +74,7 @@ impl AppSocket {
         match self {
             Self::Tcp(stream) => stream.take_error(),
             Self::Unix(stream) => stream.take_error(),
-            Self::Stack(_) => Ok(None),
+            Self::Stack(_) | Self::Question(_) => Ok(None),
         }
     }
 }
@@ -82,6 +86,7 @@ impl Socket for AppSocket {
                 Self::Tcp(stream) => rustix::io::read(&*stream, spare_capacity(into)),
                 Self::Unix(stream) => rustix::io::read(&*stream, spare_capacity(into)),
                 Self::Stack(socket) => return socket.read(into),
+                Self::Question(socket) => return socket.read(into),
             };
             match read {
                 Err(rustix::io::Errno::INTR) => {}
@@ -96,6 +101,7 @@ impl Socket for AppSocket {
                 Self::Tcp(stream) => stream.write_vectored(chunks),
                 Self::Unix(stream) => stream.write_vectored(chunks),
                 Self::Stack(socket) => return socket.write(chunks),
+                Self::Question(socket) => return socket.write(chunks),
             };
             match result {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -109,6 +115,7 @@ impl Socket for AppSocket {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
             Self::Stack(socket) => socket.finish(),
+            Self::Question(socket) => socket.finish(),
         }
     }
 

@@ -139,12 +139,12 @@ impl Plan {
         // One worker serves the device.
         let tun = match self.settings.tun.filter(|_| self.index == 0) {
             None => None,
-            Some(number) => {
-                let tun = Tun::inherit(number).context("--tun-fd")?;
+            Some(settings) => {
+                let tun = Tun::inherit(settings.descriptor).context("--tun-fd")?;
                 let random = launch::random()?;
                 let words = random.as_chunks().0.iter();
                 let seed = words.fold(0, |seed, word| seed ^ u64::from_ne_bytes(*word));
-                Some(TunPort::new(tun, seed)?)
+                Some(TunPort::new(tun, settings.dns, seed)?)
             }
         };
         let udp = launch::udp_port(socket, &self.settings.transport, self.index == 0)?;

@@ -39,6 +39,7 @@ mod flow_log;
 mod launch;
 mod listener;
 mod mailbox;
+mod name_questions;
 mod poller;
 mod qlog;
 mod refusal;

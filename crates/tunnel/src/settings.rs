@@ -4,7 +4,7 @@
 //! is here has been validated: what can be wrong later is only the world (a port in use, a name that
 //! does not resolve).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ pub struct ClientSettings {
     pub server: HostPort,
     /// Local listeners and where each leads.
     pub forwards: Vec<Forward>,
-    /// Descriptor of a TUN device whose connections are carried, each to where it wants to.
-    pub tun: Option<i32>,
+    /// A TUN device whose connections are carried, each to where it wants to.
+    pub tun: Option<TunSettings>,
     /// Which protocols are offered in the TLS handshake.
     pub offer: Offer,
     /// How the server is recognised.
@@ -48,6 +48,15 @@ pub struct ServerSettings {
     pub transport: TransportSettings,
     /// REST, metrics and logs.
     pub control: ControlSettings,
+}
+
+/// A TUN device whose connections are carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunSettings {
+    /// Its descriptor, which somebody else owns.
+    pub descriptor: i32,
+    /// The name server that is asked whatever is asked of any, through the tunnel; `None`: nobody is.
+    pub dns: Option<IpAddr>,
 }
 
 /// A host name or address literal, and a port.

@@ -1,11 +1,13 @@
 //! A TUN device whose connections are carried: the user-space stack between it and the engine.
 //!
 //! What connects anywhere through the device becomes a flow to that address. The application's SYN is answered when the
-//! server has reached the target, and refused when it has not.
+//! server has reached the target, and refused when it has not. Questions to name servers go to the one that was
+//! chosen, see [`crate::name_questions`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -16,6 +18,7 @@ use quictun_wire::target::Target;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
+use crate::name_questions::{self, NameQuestions};
 use crate::poller::Key;
 use crate::stack_socket::{SharedStack, StackSocket};
 use crate::worker::Io;
@@ -30,6 +33,7 @@ pub(crate) struct TunPort {
     frame: Box<[u8; FRAME_MAX]>,
     to_engine: BTreeMap<StackFlow, FlowId>,
     to_stack: BTreeMap<FlowId, StackFlow>,
+    questions: Option<NameQuestions>,
     gone: bool,
 }
 
@@ -41,9 +45,13 @@ impl std::fmt::Debug for TunPort {
 
 impl TunPort {
     /// A stack on a device; its sequence numbers follow from `seed`.
-    pub(crate) fn new(tun: Tun, seed: u64) -> io::Result<Self> {
+    pub(crate) fn new(tun: Tun, dns: Option<IpAddr>, seed: u64) -> io::Result<Self> {
         let now = Instant::now();
-        let stack = Stack::new(Config::default(), seed, now).map_err(io::Error::other)?;
+        let config = Config {
+            datagram_port: dns.map(|_| name_questions::PORT),
+            ..Config::default()
+        };
+        let stack = Stack::new(config, seed, now).map_err(io::Error::other)?;
         let frame = vec![0; FRAME_MAX].into_boxed_slice().try_into();
         Ok(Self {
             tun,
@@ -56,6 +64,7 @@ impl TunPort {
                 .map_err(|_| io::Error::other("a buffer of another length than asked for"))?,
             to_engine: BTreeMap::new(),
             to_stack: BTreeMap::new(),
+            questions: dns.map(NameQuestions::new).transpose()?,
             gone: false,
         })
     }
@@ -85,17 +94,28 @@ impl TunPort {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.shared.stack.borrow().next_timeout()
+        let questions = self
+            .questions
+            .as_ref()
+            .and_then(NameQuestions::next_timeout);
+        let stack = self.shared.stack.borrow().next_timeout();
+        [questions, stack].into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
         self.shared.now.set(io.now);
         self.shared.stack.borrow_mut().handle_timeout(io.now);
+        if let Some(questions) = &mut self.questions {
+            questions.handle_timeout(io);
+        }
         self.handle_events(io);
     }
 
     /// The server has reached the target of a flow: now the application hears of it.
     pub(crate) fn handle_established(&mut self, io: &mut Io<'_>, flow: FlowId) {
+        if let Some(questions) = &self.questions {
+            questions.handle_established(io, flow);
+        }
         let Some(&id) = self.to_stack.get(&flow) else {
             return;
         };
@@ -110,6 +130,9 @@ impl TunPort {
     pub(crate) fn handle_closed(&mut self, flow: FlowId) {
         if let Some(id) = self.to_stack.remove(&flow) {
             self.to_engine.remove(&id);
+        }
+        if let Some(questions) = &mut self.questions {
+            questions.handle_closed(flow);
         }
     }
 
@@ -147,7 +170,7 @@ impl TunPort {
         let mut any = false;
         loop {
             let event = self.shared.stack.borrow_mut().poll_event();
-            let Some(event) = event else { return any };
+            let Some(event) = event else { break };
             any = true;
             match event {
                 Event::Offered {
@@ -171,16 +194,28 @@ impl TunPort {
                 }
             }
         }
+        let Some(questions) = &mut self.questions else {
+            return any;
+        };
+        loop {
+            let asked = self.shared.stack.borrow_mut().poll_datagram();
+            let Some(asked) = asked else { break };
+            any = true;
+            questions.ask(io, asked);
+        }
+        while let Some(reply) = questions.poll_reply(io) {
+            any = true;
+            self.shared.stack.borrow_mut().send_datagram(&reply);
+        }
+        any
     }
 
-    fn open(
-        &mut self,
-        io: &mut Io<'_>,
-        id: StackFlow,
-        client: std::net::SocketAddr,
-        target: std::net::SocketAddr,
-    ) {
+    fn open(&mut self, io: &mut Io<'_>, id: StackFlow, client: SocketAddr, target: SocketAddr) {
         let socket = StackSocket::new(self.shared.clone(), id, client);
+        let target = match &self.questions {
+            Some(questions) if target == name_questions::STAND_IN => questions.resolver(),
+            _ => target,
+        };
         // Written and read once, so that a target has one text wherever it comes from.
         let token = match Target::parse(&format!("tcp:{target}")) {
             Ok(target) => target.to_string(),

@@ -95,6 +95,13 @@ static CLIENT_TUNNEL: Section = Section {
             "Descriptor of a TUN device whose connections are carried, as `quictun run` makes one",
         ),
         Opt::one(
+            "dns",
+            "ADDR",
+            "",
+            "The name server that is asked in place of any other by what goes through a TUN device",
+        )
+        .key("dns"),
+        Opt::one(
             "offer",
             "WHICH",
             "native",

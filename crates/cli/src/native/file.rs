@@ -36,6 +36,7 @@ pub struct ServerFile {
 pub struct ClientFile {
     server: Option<Text>,
     offer: Option<Text>,
+    dns: Option<Text>,
     #[serde(alias = "pins")]
     pin: Option<Texts>,
     ca: Option<Text>,

@@ -116,7 +116,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         "version" => Ok(Action::Print(args::command().render_version())),
         "link" => link::parse(matches, inputs).map(Action::Link),
         "bench" => bench::parse(matches).map(Action::Bench),
-        "run" => wrapped::parse(matches).map(Action::Run),
+        "run" => wrapped::parse(matches, inputs).map(Action::Run),
         "doctor" => Ok(Action::Doctor(matches.get_flag("json"))),
         "tune" => Ok(Action::Tune {
             apply: matches.get_flag("apply"),
@@ -203,6 +203,16 @@ fn existing(server: &Server) -> ServerSettings {
         }
     }
     settings
+}
+
+/// What a client would run with whose command line goes on like this.
+pub(crate) fn client_of(words: &[String], inputs: &Inputs<'_>) -> Result<ClientSettings, Fault> {
+    let line = [PROGRAM, "client"].into_iter().map(str::to_owned);
+    let matches = args::command()
+        .try_get_matches_from(line.chain(words.iter().cloned()))
+        .map_err(|error| Fault::from_clap(PROGRAM, &error))?;
+    let (_, matches) = matches.subcommand().expect("invariant: it was given");
+    read_client(matches, None, inputs).map(|(_, client)| client)
 }
 
 fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault> {

@@ -1,11 +1,13 @@
 //! What `quictun server` and `quictun client` run with.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use quictun_tunnel::settings::{
     Access, CertificateFiles, ClientIdentity, ClientProof, ClientSettings, Forward, ForwardTo,
     NamedClient, Offer, Pin, ServerIdentity, ServerSettings, ServerTrust, TargetRule, TokenParser,
+    TunSettings,
 };
 use quictun_wire::target::Target;
 
@@ -95,7 +97,7 @@ pub fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     Ok(ClientSettings {
         server: layers.value("server", parse_server)?,
         forwards: forwards(layers)?,
-        tun: tun_fd(layers)?,
+        tun: tun(layers)?,
         offer,
         trust: server_trust(layers)?,
         identity: ClientIdentity {
@@ -218,11 +220,16 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
     Ok(forwards)
 }
 
-fn tun_fd(layers: &Layers<'_>) -> Result<Option<i32>, Fault> {
+fn tun(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault> {
+    let dns = layers.optional("dns", |text| {
+        text.parse::<IpAddr>()
+            .map_err(|_| format!("{text:?} is no IP address"))
+    })?;
     if !layers.is_given("tun-fd") {
         return Ok(None);
     }
-    layers.number("tun-fd", 0..=i32::MAX).map(Some)
+    let descriptor = layers.number("tun-fd", 0..=i32::MAX)?;
+    Ok(Some(TunSettings { descriptor, dns }))
 }
 
 fn is_any_port(forward: &Forward) -> bool {

@@ -76,6 +76,11 @@ fn flags_become_settings() {
         ("--log-format json", "log.format", "Json".to_owned()),
         ("--connections 77", "connections", "77".to_owned()),
         ("--gso off", "gso", "false".to_owned()),
+        (
+            "--tun-fd 5 --dns 2001:db8::53",
+            "tun",
+            "Some(TunSettings { descriptor: 5, dns: Some(2001:db8::53) })".to_owned(),
+        ),
     ] {
         differ(
             &lines(&world, &format!("{} {flags}", minimal())),
@@ -101,6 +106,18 @@ fn flags_become_settings() {
     }
 }
 
+#[test]
+fn run_takes_the_flags_of_a_client_and_a_command() {
+    let world = World::default().env("QUICTUN_DNS", "192.0.2.53");
+    let ran = world.native(&format!("run --server h:7500 --pin {PIN} -- ls --dns x"));
+    let Ok(Action::Run(plan)) = ran else {
+        panic!("{ran:?}");
+    };
+    assert_eq!(plan.flags, ["--server", "h:7500", "--pin", PIN]);
+    assert_eq!(plan.command, ["ls", "--dns", "x"]);
+    assert_eq!(plan.dns, Some([192, 0, 2, 53].into()));
+}
+
 /// Command line, and the message.
 const BAD: &[(&str, &str)] = &[
     (
@@ -121,6 +138,15 @@ const BAD: &[(&str, &str)] = &[
         "client --server h:1 {forward} --ca system --pin {PIN}",
         "--pin: contradicts ca: a pinned server needs \
         no authority; keep one of them",
+    ),
+    (
+        "client --server h:1 --ca system --tun-fd 5 --dns ns.example",
+        "--dns: \"ns.example\" is no IP address",
+    ),
+    (
+        "run --ca system -- true",
+        "--server: the server to dial is missing | quictun client --server HOST:7500 --pin \
+        sha256:... -L 2222=127.0.0.1:22",
     ),
     (
         "client --server h:1 --ca system",

@@ -1,6 +1,7 @@
 //! Programs that people carry through tunnels.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -76,14 +77,14 @@ fn serve_http(connection: Connection) -> Result<()> {
 #[test]
 fn ssh_runs_commands_and_scp_copies_files() -> Result<()> {
     let keys = Keys::new()?;
-    let application = keys.sshd()?;
+    let application = keys.sshd("127.0.0.1:0".parse()?)?;
     let tunnel = Tunnel::to(&application.target())?;
     let port = tunnel.client.forward.port()?.to_string();
 
     let said = output(keys.client("ssh").args([
         "-p",
         &port,
-        &keys.user_at_host(),
+        &keys.user_at("127.0.0.1"),
         "echo out; echo err >&2; exit 7",
     ]))?;
     ensure!(said.status.code() == Some(7), "{said:?}");
@@ -95,7 +96,7 @@ fn ssh_runs_commands_and_scp_copies_files() -> Result<()> {
     let (file, copy) = (keys.home.path().join("file"), keys.home.path().join("copy"));
     let payload = Payload::new(12, 20 << 20);
     payload.write_to(&mut std::fs::File::create(&file)?)?;
-    let remote = |path: &Path| format!("{}:{}", keys.user_at_host(), path.display());
+    let remote = |path: &Path| format!("{}:{}", keys.user_at("127.0.0.1"), path.display());
     run(keys
         .client("scp")
         .args(["-P", &port])
@@ -116,14 +117,14 @@ fn ssh_runs_commands_and_scp_copies_files() -> Result<()> {
 }
 
 /// Throw-away keys, and the ssh that uses them.
-struct Keys {
+pub(crate) struct Keys {
     home: Home,
     sshd: PathBuf,
     user: String,
 }
 
 impl Keys {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let sshd = installed("sshd", "openssh-server")?;
         let keygen = installed("ssh-keygen", "openssh-client")?;
         let home = Home::new()?;
@@ -140,28 +141,33 @@ impl Keys {
         Ok(Self { home, sshd, user })
     }
 
-    fn user_at_host(&self) -> String {
-        format!("{}@127.0.0.1", self.user)
+    pub(crate) fn user_at(&self, host: &str) -> String {
+        format!("{}@{host}", self.user)
     }
 
     fn client(&self, program: &str) -> Command {
         let mut client = command(program);
-        client.args([
-            "-o",
-            "BatchMode=yes",
-            "-o",
-            "StrictHostKeyChecking=no",
-            "-o",
-            "UserKnownHostsFile=/dev/null",
-        ]);
-        client
-            .args(["-o", "LogLevel=ERROR", "-F", "none", "-i"])
-            .arg(self.home.path().join("user"));
+        client.args(self.options());
         client
     }
 
+    /// What makes ssh and scp use these keys, and nothing of the user's.
+    pub(crate) fn options(&self) -> Vec<String> {
+        let user = self.home.path().join("user").display().to_string();
+        let options = [
+            "-oBatchMode=yes",
+            "-oStrictHostKeyChecking=no",
+            "-oUserKnownHostsFile=/dev/null",
+            "-oLogLevel=ERROR",
+            "-Fnone",
+            "-i",
+            &user,
+        ];
+        options.map(str::to_owned).to_vec()
+    }
+
     /// One `sshd -i` for each connection, as inetd would start it: no port is needed.
-    fn sshd(&self) -> Result<Application> {
+    pub(crate) fn sshd(&self, address: SocketAddr) -> Result<Application> {
         let path = |name: &str| self.home.path().join(name).display().to_string();
         let options = [
             format!("HostKey={}", path("host")),
@@ -172,7 +178,7 @@ impl Keys {
             "Subsystem=sftp internal-sftp".to_owned(),
         ];
         let sshd = self.sshd.clone();
-        Application::tcp(move |connection| {
+        Application::tcp_on(address, move |connection| {
             let output: OwnedFd = connection.try_clone()?.into();
             let input: OwnedFd = connection.into();
             let mut serve = command(&sshd);
@@ -191,7 +197,7 @@ impl Keys {
 
 #[test]
 fn postgresql_copies_a_table_out_and_in_through_a_unix_target() -> Result<()> {
-    let database = Database::start()?;
+    let database = Database::start("")?;
     let tunnel = Tunnel::with(&database.target(), &["--allow-unix"], &[])?;
     let port = tunnel.client.forward.port()?;
     let rows = 200_000;
@@ -216,15 +222,16 @@ fn postgresql_copies_a_table_out_and_in_through_a_unix_target() -> Result<()> {
     database.stop()
 }
 
-/// A `PostgreSQL` of our own that listens on a Unix socket only.
-struct Database {
+/// A `PostgreSQL` of our own.
+pub(crate) struct Database {
     server: Program,
     home: Home,
     psql: PathBuf,
 }
 
 impl Database {
-    fn start() -> Result<Self> {
+    /// Listens on a Unix socket, and on port 5432 of these addresses.
+    pub(crate) fn start(addresses: &str) -> Result<Self> {
         let (initdb, postgres) = (
             installed("initdb", "postgresql")?,
             installed("postgres", "postgresql")?,
@@ -244,11 +251,19 @@ impl Database {
                 "-D",
             ])
             .arg(&data))?;
+        if !addresses.is_empty() {
+            let rules = data.join("pg_hba.conf");
+            let mut rules = std::fs::OpenOptions::new().append(true).open(rules)?;
+            // It lives for one test.
+            writeln!(rules, "host all all all trust")?;
+        }
         let mut serve = as_postgres(&postgres);
         serve
             .arg("-D")
             .arg(&data)
-            .args(["-c", "listen_addresses=", "-c", "fsync=off", "-c"]);
+            .arg("-c")
+            .arg(format!("listen_addresses={addresses}"))
+            .args(["-c", "fsync=off", "-c"]);
         serve.arg(format!("unix_socket_directories={}", home.path().display()));
         let mut server = Program::start("postgres", &mut serve)?;
         server.wait_for(
@@ -284,7 +299,7 @@ impl Database {
     }
 
     /// Ended in order, it gives its shared memory back.
-    fn stop(mut self) -> Result<()> {
+    pub(crate) fn stop(mut self) -> Result<()> {
         self.server.signal(Signal::INT)?;
         let status = self.server.wait_end(Duration::from_secs(10))?;
         ensure!(status.success(), "{status}");

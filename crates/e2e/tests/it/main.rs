@@ -23,3 +23,4 @@ mod scale;
 mod service;
 mod units;
 mod wrapped;
+mod wrapped_programs;

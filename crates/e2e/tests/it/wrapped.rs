@@ -1,13 +1,14 @@
 //! `quictun run`: unmodified programs whose connections go through the tunnel, whatever they connect to.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use quictun_e2e::application::Application;
-use quictun_e2e::connection::Connection;
+use quictun_e2e::binaries;
+use quictun_e2e::connection::{Connection, Ending, Endpoint};
 use quictun_e2e::isolation::{isolated, skip};
 use quictun_e2e::machine::{self, Machine};
 use quictun_e2e::payload::Payload;
@@ -21,18 +22,18 @@ const FILE: Payload = Payload {
 };
 
 /// Addresses that only the server's network has.
-const HOSTS: [&str; 2] = ["203.0.113.9", "2001:db8::9"];
+pub(crate) const HOSTS: [&str; 2] = ["203.0.113.9", "2001:db8::9"];
 
 /// A server that may reach them, and the command line that leads there.
-struct Far {
+pub(crate) struct Far {
     _program: Program,
-    home: Home,
+    pub(crate) home: Home,
     flags: String,
 }
 
 impl Far {
     /// Nothing where there is no TUN device to be had.
-    fn start(test: &str) -> Result<Option<Self>> {
+    pub(crate) fn start(test: &str) -> Result<Option<Self>> {
         if let Err(why) = std::fs::File::open("/dev/net/tun") {
             skip(test, &format!("/dev/net/tun: {why}"));
             return Ok(None);
@@ -62,9 +63,14 @@ impl Far {
     }
 
     /// Runs a line of a shell behind the tunnel.
-    fn run(&self, line: &str) -> Result<Output> {
+    pub(crate) fn run(&self, line: &str) -> Result<Output> {
+        self.run_with(&[], line)
+    }
+
+    /// The same, with more flags.
+    fn run_with(&self, flags: &[&str], line: &str) -> Result<Output> {
         let mut command: Command = self.home.command(&Machine::here(), "quictun")?;
-        command.arg("run").args(self.flags.split(' '));
+        command.arg("run").args(self.flags.split(' ')).args(flags);
         command.args(["--", "sh", "-c", line]);
         output(&mut command)
     }
@@ -86,8 +92,7 @@ fn url(host: &str, application: &Application) -> Result<String> {
 fn serve(mut connection: Connection) -> Result<()> {
     let mut request = [0; 4096];
     ensure!(connection.read(&mut request)? > 0, "no request");
-    std::io::Write::write_all(
-        &mut connection,
+    connection.write_all(
         format!("HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n", FILE.bytes).as_bytes(),
     )?;
     FILE.write_to(&mut connection)
@@ -127,7 +132,7 @@ fn refusals_ends_and_exit_codes_pass() -> Result<()> {
         let answering = |mut connection: Connection| {
             let mut text = String::new();
             connection.read_to_string(&mut text)?;
-            std::io::Write::write_all(&mut connection, text.to_uppercase().as_bytes())?;
+            connection.write_all(text.to_uppercase().as_bytes())?;
             connection.finish()
         };
         let application = Application::tcp_on("203.0.113.9:0".parse()?, answering)?;
@@ -148,5 +153,263 @@ fn refusals_ends_and_exit_codes_pass() -> Result<()> {
         let code = far.run("exit 42")?;
         ensure!(code.status.code() == Some(42), "{code:?}");
         Ok(())
+    })
+}
+
+/// Answers questions for addresses over TCP: `HOSTS` have the name `far.test`, `many.test` has 60 addresses, others
+/// have none.
+fn name_server(mut connection: Connection) -> Result<()> {
+    let mut length = [0; 2];
+    while connection.read_exact(&mut length).is_ok() {
+        let mut question = vec![0; usize::from(u16::from_be_bytes(length))];
+        connection.read_exact(&mut question)?;
+        let end = question.len().min(
+            12 + question[12..]
+                .iter()
+                .position(|byte| *byte == 0)
+                .context("a name")?
+                + 5,
+        );
+        let name = question[12..end - 5].to_ascii_lowercase();
+        let kind = question[end - 3];
+        let addresses: Vec<Vec<u8>> = match (&name[..], kind) {
+            (b"\x03far\x04test", 1) => vec![vec![203, 0, 113, 9]],
+            (b"\x03far\x04test", 28) => vec![
+                "2001:db8::9"
+                    .parse::<std::net::Ipv6Addr>()?
+                    .octets()
+                    .to_vec(),
+            ],
+            (b"\x04many\x04test", 1) => (1..=60).map(|host| vec![198, 51, 100, host]).collect(),
+            _ => Vec::new(),
+        };
+        let mut answer = question[..end].to_vec();
+        answer[2..4].copy_from_slice(&[0x81, 0x80]);
+        answer[6..12].copy_from_slice(&[0, u8::try_from(addresses.len())?, 0, 0, 0, 0]);
+        for address in addresses {
+            answer.extend([
+                0xc0,
+                12,
+                0,
+                kind,
+                0,
+                1,
+                0,
+                0,
+                0,
+                60,
+                0,
+                u8::try_from(address.len())?,
+            ]);
+            answer.extend(address);
+        }
+        connection.write_all(&u16::try_from(answer.len())?.to_be_bytes())?;
+        connection.write_all(&answer)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn names_are_asked_of_the_chosen_server_through_the_tunnel() -> Result<()> {
+    isolated(|| {
+        let test = "names_are_asked_of_the_chosen_server_through_the_tunnel";
+        let Some(far) = Far::start(test)? else {
+            return Ok(());
+        };
+        let _server = Application::tcp_on("203.0.113.9:53".parse()?, name_server)?;
+        let web = Application::tcp_on("203.0.113.9:0".parse()?, serve)?;
+        let dns = ["--dns", "203.0.113.9"];
+        let file = far.home.path().join("file");
+        let port = web.endpoint().port()?;
+        let fetch = format!("curl -sS -o {} http://far.test:{port}/", file.display());
+        let fetched = far.run_with(&dns, &fetch)?;
+        ensure!(fetched.status.success(), "{fetched:?}");
+        FILE.read_to_end_of(&mut std::fs::File::open(&file)?)?;
+        web.outcome(SOON)?;
+        let both = far.run_with(&dns, "getent ahosts far.test")?;
+        let both = String::from_utf8(both.stdout)?;
+        ensure!(HOSTS.iter().all(|host| both.contains(host)), "{both}");
+        // Too long for a datagram: it is asked for again over TCP, to the same server.
+        let many = far.run_with(&dns, "getent ahostsv4 many.test | grep -c STREAM")?;
+        ensure!(many.stdout == b"60\n", "{many:?}");
+        // Nobody has that name; nobody answers; nobody is asked.
+        for (flags, name) in [
+            (&dns[..], "none.test"),
+            (&["--dns", "203.0.113.10"][..], "far.test"),
+            (&[][..], "far.test"),
+        ] {
+            let unknown = far.run_with(flags, &format!("getent hosts {name}"))?;
+            ensure!(
+                unknown.status.code() == Some(2),
+                "{flags:?} {name}: {unknown:?}"
+            );
+        }
+        let wrong = far.run_with(&["--dns", "far.test"], "true")?;
+        let said = String::from_utf8_lossy(&wrong.stderr);
+        ensure!(
+            wrong.status.code() == Some(2) && said.contains("--dns: \"far.test\" is no IP address"),
+            "{wrong:?}"
+        );
+        // Out here everything is as it was.
+        let list = std::fs::read_to_string("/etc/resolv.conf")?;
+        ensure!(!list.contains("quictun run"), "{list}");
+        Ok(())
+    })
+}
+
+/// Whether we are root of the whole machine, and may be anybody else.
+pub(crate) fn is_root() -> Result<bool> {
+    let map = std::fs::read_to_string("/proc/self/uid_map")?;
+    Ok(map.split_whitespace().nth(2) != Some("1"))
+}
+
+/// Set where the test runs once more, behind the tunnel: addresses of the applications that it is to reach.
+const BEHIND: &str = "QUICTUN_E2E_BEHIND";
+const REQUEST: Payload = Payload {
+    seed: 92,
+    bytes: 300_000,
+};
+const REPLY: Payload = Payload {
+    seed: 93,
+    bytes: 3_000_000,
+};
+
+/// The rows of docs/PROTOCOL.md section 7 that TCP can show: what the target does.
+const ROWS: [fn(Connection) -> Result<()>; 4] = [
+    |mut connection| {
+        REQUEST.read_to_end_of(&mut connection)?;
+        REPLY.write_to(&mut connection)?;
+        connection.finish()
+    },
+    |mut connection| {
+        REPLY.write_to(&mut connection)?;
+        connection.finish()?;
+        REQUEST.read_to_end_of(&mut connection)
+    },
+    |mut connection| {
+        connection.write_all(b"go")?;
+        let ending = connection.ending();
+        ensure!(ending.is_reset(), "the target saw {ending:?}");
+        Ok(())
+    },
+    |mut connection| {
+        connection.read_exact(&mut [0; 1])?;
+        connection.write_all(&[7; 100_000])?;
+        connection.reset()
+    },
+];
+
+/// And what the program does, in a process behind the tunnel.
+fn behind(addresses: &str) -> Result<()> {
+    for (row, address) in addresses.split(' ').enumerate() {
+        let mut connection = Endpoint::parse(address)?.connect()?;
+        match row % ROWS.len() {
+            0 => {
+                REQUEST.write_to(&mut connection)?;
+                connection.finish()?;
+                REPLY.read_to_end_of(&mut connection)?;
+            }
+            1 => {
+                REPLY.read_to_end_of(&mut connection)?;
+                REQUEST.write_to(&mut connection)?;
+                connection.finish()?;
+            }
+            2 => {
+                connection.read_exact(&mut [0; 1])?;
+                connection.reset()?;
+            }
+            _ => {
+                connection.write_all(b"go")?;
+                let ending = connection.ending();
+                ensure!(
+                    matches!(ending, Ending::Reset { bytes: 0..=100_000 }),
+                    "it saw {ending:?}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn connections_end_as_they_are_ended_at_the_other_side() -> Result<()> {
+    if let Ok(addresses) = std::env::var(BEHIND) {
+        return behind(&addresses);
+    }
+    isolated(|| {
+        let test = "connections_end_as_they_are_ended_at_the_other_side";
+        let Some(far) = Far::start(test)? else {
+            return Ok(());
+        };
+        let mut applications = Vec::new();
+        for host in HOSTS {
+            for row in ROWS {
+                applications.push(Application::tcp_on(SocketAddr::new(host.parse()?, 0), row)?);
+            }
+        }
+        let addresses: Vec<_> = applications.iter().map(Application::target).collect();
+        let again = std::env::current_exe()?;
+        let line = format!(
+            "{BEHIND}='{}' exec {} --exact wrapped::{test} --nocapture",
+            addresses.join(" "),
+            again.display()
+        );
+        let ran = far.run(&line)?;
+        let said = String::from_utf8_lossy(&ran.stdout);
+        ensure!(ran.status.success() && said.contains("1 passed"), "{ran:?}");
+        for application in applications {
+            application.outcome(SOON)?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn neither_root_nor_its_rights_are_needed() -> Result<()> {
+    isolated(|| {
+        let test = "neither_root_nor_its_rights_are_needed";
+        let Some(far) = Far::start(test)? else {
+            return Ok(());
+        };
+        if !is_root()? {
+            skip(
+                test,
+                "not root: all others are run without its rights anyway",
+            );
+            return Ok(());
+        }
+        let program = binaries::path("quictun")?;
+        let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all";
+        machine::run(&format!("chown -R 65534 {}", far.home.path().display()))?;
+        let shell = |line: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", line]);
+            far.home.settle(&mut command);
+            output(&mut command)
+        };
+        let program = program.display();
+        let may = shell(&format!(
+            "{nobody} unshare --user --net true && {nobody} test -x {program}"
+        ))?;
+        if !may.status.success() {
+            skip(
+                test,
+                "others than root may make no namespaces, or not read this program",
+            );
+            return Ok(());
+        }
+        let _server = Application::tcp_on("203.0.113.9:53".parse()?, name_server)?;
+        let web = Application::tcp_on("203.0.113.9:0".parse()?, serve)?;
+        let port = web.endpoint().port()?;
+        let line = format!(
+            "{nobody} {program} run {} --dns 203.0.113.9 -- sh -c \"curl -sS http://far.test:{port}/ | wc -c; cat /proc/self/uid_map\"",
+            far.flags
+        );
+        let ran = shell(&line)?;
+        let said = String::from_utf8_lossy(&ran.stdout);
+        let words: Vec<_> = said.split_whitespace().collect();
+        let bytes = FILE.bytes.to_string();
+        ensure!(words == [&bytes, "0", "65534", "1"], "{ran:?}");
+        web.outcome(SOON)
     })
 }

@@ -1,0 +1,227 @@
+//! Questions that programs behind a TUN device ask name servers: each is carried over a flow of its own, as DNS over
+//! TCP (RFC 7766), to the one server that was chosen.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use quictun_engine::{FlowId, Socket};
+use quictun_netstack::Datagram;
+use quictun_wire::dns::{Answer, Query};
+use quictun_wire::target::Target;
+use tracing::{debug, warn};
+
+use crate::app_socket::AppSocket;
+use crate::worker::Io;
+
+/// The port of name servers.
+pub(crate) const PORT: u16 = 53;
+
+/// Who programs behind the device may ask by TCP as well: whoever the server may be, even one on its loopback device.
+pub(crate) const STAND_IN: SocketAddr =
+    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), PORT));
+
+/// Questions under way; chosen arbitrarily, to bound what a program in a loop can take.
+const QUESTIONS_MAX: usize = 256;
+
+/// How long an answer may take: programs ask again after 5 s, and once more after that.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Questions, and where they go.
+#[derive(Debug)]
+pub(crate) struct NameQuestions {
+    resolver: SocketAddr,
+    target: String,
+    open: BTreeMap<FlowId, u64>,
+    /// By the number of the question.
+    flows: BTreeMap<u64, FlowId>,
+    asked: u64,
+    /// In the order in which they were asked, which is that of their deadlines.
+    deadlines: VecDeque<(Instant, FlowId)>,
+    replies: Rc<RefCell<VecDeque<Reply>>>,
+}
+
+/// What a program is to be sent, and the number of its question.
+#[derive(Debug)]
+struct Reply {
+    number: u64,
+    datagram: Datagram,
+}
+
+/// The application's side of one question's flow: it sends the question, and ends when it has its answer.
+#[derive(Debug)]
+pub(crate) struct QuestionSocket {
+    number: u64,
+    asked: Datagram,
+    query: Query,
+    outgoing: Vec<u8>,
+    sent: usize,
+    answer: Answer,
+    replied: bool,
+    replies: Rc<RefCell<VecDeque<Reply>>>,
+}
+
+impl NameQuestions {
+    /// Questions to this server.
+    pub(crate) fn new(resolver: IpAddr) -> io::Result<Self> {
+        let resolver = SocketAddr::new(resolver, PORT);
+        let target = Target::parse(&format!("tcp:{resolver}")).map_err(io::Error::other)?;
+        Ok(Self {
+            resolver,
+            target: target.to_string(),
+            open: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            asked: 0,
+            deadlines: VecDeque::new(),
+            replies: Rc::default(),
+        })
+    }
+
+    /// Where they go.
+    pub(crate) fn resolver(&self) -> SocketAddr {
+        self.resolver
+    }
+
+    /// A program asks; what is no question is dropped.
+    pub(crate) fn ask(&mut self, io: &mut Io<'_>, asked: Datagram) {
+        let query = match Query::parse(&asked.payload) {
+            Ok(query) => query,
+            Err(cause) => {
+                debug!(target: "quictun", client = %asked.client, %cause, "a datagram to a name server was dropped");
+                return;
+            }
+        };
+        let client = asked.client.to_string();
+        self.asked += 1;
+        let number = self.asked;
+        let socket = QuestionSocket {
+            number,
+            asked,
+            outgoing: query.framed(),
+            query,
+            sent: 0,
+            answer: Answer::default(),
+            replied: false,
+            replies: self.replies.clone(),
+        };
+        if self.open.len() >= QUESTIONS_MAX {
+            // Dropping it is the answer.
+            warn!(target: "quictun", "too many questions wait for the name server: one failed");
+            return;
+        }
+        let socket = AppSocket::Question(Box::new(socket));
+        let target = self.target.clone();
+        if let Some(flow) = io.engine.open_flow(io.now, socket, target, client) {
+            self.open.insert(flow, number);
+            self.flows.insert(number, flow);
+            self.deadlines.push_back((io.now + PATIENCE, flow));
+        }
+    }
+
+    /// The server has reached the name server, if the flow is one of ours.
+    pub(crate) fn handle_established(&self, io: &mut Io<'_>, flow: FlowId) {
+        if self.open.contains_key(&flow) {
+            io.engine.handle_socket(io.now, flow, true, true, false);
+        }
+    }
+
+    pub(crate) fn handle_closed(&mut self, flow: FlowId) {
+        if let Some(number) = self.open.remove(&flow) {
+            self.flows.remove(&number);
+        }
+        while let Some((_, first)) = self.deadlines.front()
+            && !self.open.contains_key(first)
+        {
+            self.deadlines.pop_front();
+        }
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.deadlines.front().map(|(at, _)| *at)
+    }
+
+    /// Gives up what has waited for too long; its program is told as its flow ends.
+    pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
+        while let Some((at, flow)) = self.deadlines.front().copied()
+            && at <= io.now
+        {
+            self.deadlines.pop_front();
+            if self.open.contains_key(&flow) {
+                io.engine.handle_socket(io.now, flow, false, false, true);
+            }
+        }
+    }
+
+    /// What the next program is sent. Its flow may have something to do after that.
+    pub(crate) fn poll_reply(&mut self, io: &mut Io<'_>) -> Option<Datagram> {
+        let reply = self.replies.borrow_mut().pop_front()?;
+        if let Some(flow) = self.flows.get(&reply.number) {
+            io.engine.handle_socket(io.now, *flow, true, false, false);
+        }
+        Some(reply.datagram)
+    }
+}
+
+impl QuestionSocket {
+    pub(crate) fn client(&self) -> SocketAddr {
+        self.asked.client
+    }
+
+    fn reply(&mut self, payload: Vec<u8>) {
+        if !std::mem::replace(&mut self.replied, true) {
+            let datagram = Datagram {
+                client: self.asked.client,
+                target: self.asked.target,
+                payload,
+            };
+            let number = self.number;
+            let reply = Reply { number, datagram };
+            self.replies.borrow_mut().push_back(reply);
+        }
+    }
+}
+
+impl Socket for QuestionSocket {
+    fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        let rest = &self.outgoing[self.sent..];
+        let length = rest.len().min(into.capacity() - into.len());
+        into.extend_from_slice(&rest[..length]);
+        self.sent += length;
+        match length {
+            // Servers may take the end of what is sent for the end of the connection: it comes after the answer.
+            0 if self.replied => Ok(0),
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            length => Ok(length),
+        }
+    }
+
+    fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
+        for chunk in chunks {
+            self.answer.push(chunk);
+        }
+        if let Some(message) = self.answer.message() {
+            let payload = self.query.reply(message);
+            self.reply(payload);
+        }
+        Ok(chunks.iter().map(|chunk| chunk.len()).sum())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        // Whatever it had to say, it has said.
+        let failure = self.query.failure();
+        self.reply(failure);
+        Ok(())
+    }
+
+    fn abort(&mut self) {}
+}
+
+impl Drop for QuestionSocket {
+    fn drop(&mut self) {
+        let failure = self.query.failure();
+        self.reply(failure);
+    }
+}
