@@ -11,26 +11,26 @@ pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// Asks for the line to read it soon.
 #[inline(always)]
 pub(crate) fn soon_read<T>(line: *const T) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: every x86-64 processor has the instruction, and it changes nothing but caches.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = line;
 }
 
 /// Asks for the line to write to it soon: takes it away from other processors.
 #[inline(always)]
 pub(crate) fn soon_write<T>(line: *const T) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
         // SAFETY: a hint, which processors that do not know it pass over, and it changes nothing but caches.
         unsafe { _mm_prefetch::<_MM_HINT_ET0>(line.cast()) };
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = line;
 }
 

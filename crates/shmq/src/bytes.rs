@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::atomic::{soon_read, soon_write};
 
 /// From this on the processor's copy is faster than ours by words; measured, but not critical.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 const LONG: usize = 256;
 
 /// What is moved at a time where both sides work on the same bytes: what goes from core to core.
@@ -37,6 +37,7 @@ impl Shared {
     }
 
     /// The bytes `at..at + len`; panics where these are not all in it.
+    #[inline]
     pub(crate) fn part(self, at: usize, len: usize) -> Self {
         assert!(
             at <= self.len && len <= self.len - at,
@@ -53,7 +54,7 @@ impl Shared {
     #[inline]
     pub(crate) fn read(self, into: &mut [u8]) {
         assert_eq!(into.len(), self.len, "as long as what is read");
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.len >= LONG {
             // SAFETY: the bytes are mapped (`new`), `into` is ours and as long, and not part of them.
             unsafe { move_bytes(self.base.as_ptr(), into.as_mut_ptr(), self.len) };
@@ -80,7 +81,7 @@ impl Shared {
     #[inline]
     pub(crate) fn write(self, from: &[u8]) {
         assert_eq!(from.len(), self.len, "as long as what is written");
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         if self.len >= LONG {
             // SAFETY: the bytes are mapped for writing (`new`), `from` is ours and as long, and not part of them.
             unsafe { move_bytes(from.as_ptr(), self.base.as_ptr(), self.len) };
@@ -142,11 +143,14 @@ impl Shared {
     pub(crate) fn fold_lines<T>(self, start: T, mut each: impl FnMut(T, &[u64; 8]) -> T) -> T {
         let whole = self.len / LINE;
         let mut value = start;
-        for at in 0..whole {
-            if let Some(ahead) = self.ahead(at) {
-                soon_read(ahead.as_ptr());
-            }
-            value = each(value, &self.part(LINE * at, LINE).load_line());
+        // In two parts, so that neither has to ask whether there is a line ahead.
+        let most = whole.saturating_sub(AHEAD);
+        for at in 0..most {
+            soon_read(self.line(at + AHEAD).as_ptr());
+            value = each(value, &self.load_line(at));
+        }
+        for at in most..whole {
+            value = each(value, &self.load_line(at));
         }
         if !self.len.is_multiple_of(LINE) {
             let mut bytes = [0; LINE];
@@ -164,50 +168,52 @@ impl Shared {
     /// Writes whole lines of eight words in place, `make(i)` the `i`th; what is left of it stays.
     #[inline]
     pub(crate) fn fill_lines(self, mut make: impl FnMut(usize) -> [u64; 8]) {
-        for at in 0..self.len / LINE {
-            if let Some(ahead) = self.ahead(at) {
-                soon_write(ahead.as_ptr());
-            }
-            self.part(LINE * at, LINE).store_line(make(at));
+        let whole = self.len / LINE;
+        let most = whole.saturating_sub(AHEAD);
+        for at in 0..most {
+            soon_write(self.line(at + AHEAD).as_ptr());
+            self.store_line(at, make(at));
+        }
+        for at in most..whole {
+            self.store_line(at, make(at));
         }
     }
 
-    /// The line to ask for while that of this number is worked on.
+    /// Where the line of this number begins.
     #[inline(always)]
-    fn ahead(self, line: usize) -> Option<NonNull<u8>> {
-        let at = LINE * (line + AHEAD);
-        // SAFETY: inside, by the comparison.
-        (at < self.len).then(|| unsafe { self.base.add(at) })
+    fn line(self, at: usize) -> NonNull<u8> {
+        debug_assert!(LINE * (at + 1) <= self.len, "callers count");
+        // SAFETY: callers stay below the number of whole lines.
+        unsafe { self.base.add(LINE * at) }
     }
 
     #[inline(always)]
-    fn load_line(self) -> [u64; 8] {
-        debug_assert_eq!(self.len, LINE, "callers count");
-        #[cfg(target_arch = "x86_64")]
+    fn load_line(self, at: usize) -> [u64; 8] {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             // SAFETY: as many bytes are mapped (`new`).
-            unsafe { load_line(self.base.as_ptr()) }
+            unsafe { load_line(self.line(at).as_ptr()) }
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         {
             let mut bytes = [0; LINE];
-            self.read(&mut bytes);
+            self.part(LINE * at, LINE).read(&mut bytes);
             let line = bytes.as_chunks::<8>().0;
             std::array::from_fn(|at| u64::from_ne_bytes(line[at]))
         }
     }
 
     #[inline(always)]
-    fn store_line(self, line: [u64; 8]) {
-        debug_assert_eq!(self.len, LINE, "callers count");
-        #[cfg(target_arch = "x86_64")]
+    fn store_line(self, at: usize, line: [u64; 8]) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             // SAFETY: as many bytes are mapped for writing (`new`).
-            unsafe { store_line(self.base.as_ptr(), line) };
+            unsafe { store_line(self.line(at).as_ptr(), line) };
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        for (at, word) in line.iter().enumerate() {
-            self.part(8 * at, 8).write(&word.to_ne_bytes());
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        for (word, value) in line.iter().enumerate() {
+            self.part(LINE * at + 8 * word, 8)
+                .write(&value.to_ne_bytes());
         }
     }
 
@@ -242,7 +248,7 @@ impl Shared {
 /// `from..from + len` can be read, `to..to + len` written, and they do not overlap. Another process may write to either
 /// meanwhile: which bytes are moved is then its matter.
 // SAFETY: it is the caller's promise.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the ranges are as the caller promises; the direction flag is clear, as it always is between functions; the
     // compiler takes the instruction for one that reads and writes any memory, and assumes nothing of what it read.
@@ -261,39 +267,35 @@ unsafe fn move_bytes(from: *const u8, to: *mut u8, len: usize) {
 ///
 /// `from..from + 64` can be read. Another process may write to it meanwhile: which bytes are read is then its matter.
 // SAFETY: it is the caller's promise.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn load_line(from: *const u8) -> [u64; 8] {
-    let mut line = [0; 8];
-    // SAFETY: the one range is as the caller promises, the other is ours; as with `move_bytes`, the compiler knows only that
-    // memory is read and written.
+    let (a, b, c, d);
+    // SAFETY: the range is as the caller promises; as with `move_bytes`, the compiler knows only that memory is read.
     unsafe {
         std::arch::asm!(
             "movdqu {a}, [{from}]",
             "movdqu {b}, [{from} + 16]",
             "movdqu {c}, [{from} + 32]",
             "movdqu {d}, [{from} + 48]",
-            "movdqu [{to}], {a}",
-            "movdqu [{to} + 16], {b}",
-            "movdqu [{to} + 32], {c}",
-            "movdqu [{to} + 48], {d}",
             from = in(reg) from,
-            to = in(reg) line.as_mut_ptr(),
-            a = out(xmm_reg) _,
-            b = out(xmm_reg) _,
-            c = out(xmm_reg) _,
-            d = out(xmm_reg) _,
-            options(nostack, preserves_flags),
+            a = out(xmm_reg) a,
+            b = out(xmm_reg) b,
+            c = out(xmm_reg) c,
+            d = out(xmm_reg) d,
+            options(nostack, preserves_flags, readonly),
         );
     }
-    line
+    let halves: [std::arch::x86_64::__m128i; 4] = [a, b, c, d];
+    // SAFETY: as many bytes, and any of them are words.
+    unsafe { std::mem::transmute(halves) }
 }
 
 /// # Safety
 ///
 /// `to..to + 64` can be written.
 // SAFETY: it is the caller's promise.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 unsafe fn store_line(to: *mut u8, line: [u64; 8]) {
     // Out of registers: through memory, a load of 16 bytes would wait for the stores before it (see `line`).
@@ -314,7 +316,7 @@ unsafe fn store_line(to: *mut u8, line: [u64; 8]) {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 fn both(low: u64, high: u64) -> std::arch::x86_64::__m128i {
     // SAFETY: every x86-64 processor has SSE2.
