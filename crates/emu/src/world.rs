@@ -31,6 +31,12 @@ pub const ROUTER_FAR: &str = "far";
 /// The device at the link in a namespace of its own.
 pub const DEVICE: &str = "link0";
 
+/// Bytes of the option that tells the length of a piece of IPv6 beyond 64 KiB.
+const JUMBO_OPTION: u32 = 8;
+
+/// The longest packet that a cable takes.
+const MTU_MAX: u32 = 65_535;
+
 /// How a world should be.
 #[derive(Clone, Copy, Debug)]
 pub struct WorldPlan {
@@ -249,8 +255,12 @@ impl World {
             (ROUTER_NEAR, self.near_addresses(), NEAR),
             (ROUTER_FAR, self.far_addresses(), FAR),
         ];
+        let roomy = WorldPlan {
+            mtu: router_mtu(plan),
+            ..*plan
+        };
         for (device, addresses, which) in sides {
-            prepare(&mut network, device, plan)?;
+            prepare(&mut network, device, &roomy)?;
             network.set_up(device)?;
             if plan.between == Between::Router {
                 let mac = mac(self.number, which);
@@ -340,6 +350,17 @@ fn optional_v6(address: IpAddr, done: io::Result<()>) -> io::Result<()> {
 
 fn has_v6() -> bool {
     std::path::Path::new("/proc/sys/net/ipv6").exists()
+}
+
+/// What fits through the router's devices. A piece of IPv6 beyond 64 KiB says its length in a hop-by-hop option of 8
+/// bytes, which is gone when the piece is cut into packets; but a kernel that forwards counts it with each of them
+/// (`skb_gso_network_seglen`, asked by `ip6_forward`), and would find all of them too big.
+fn router_mtu(plan: &WorldPlan) -> u32 {
+    if plan.between == Between::Router && plan.segment_limit.is_some() {
+        (plan.mtu + JUMBO_OPTION).min(MTU_MAX)
+    } else {
+        plan.mtu
+    }
 }
 
 fn prepare(network: &mut Network, device: &str, plan: &WorldPlan) -> io::Result<()> {

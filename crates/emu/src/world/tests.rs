@@ -1,8 +1,10 @@
 use std::fs;
 use std::io::Write as _;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
+
+use quictun_sys::FrameCounter;
 
 use super::*;
 
@@ -182,4 +184,57 @@ fn worlds_with_the_same_far_side_get_out_of_each_others_way() {
         .expect("addresses");
     known.retain(IpAddr::is_ipv4);
     assert_eq!(known, [first.far_addresses()[0], second.far_addresses()[0]]);
+}
+
+/// Sends a stream from the near side to the far one, and gives how many frames above 64 KiB arrived.
+fn big_frames(world: &World, from: IpAddr, to: IpAddr) -> u64 {
+    let far = world.far();
+    let mut counter = far
+        .within(|| FrameCounter::open(DEVICE, 65_535 + 14))
+        .expect("a counter");
+    let listener = far
+        .within(|| TcpListener::bind((to, 0)))
+        .expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    let received = std::thread::scope(|scope| {
+        let receive = scope.spawn(|| {
+            let (mut stream, origin) = listener.accept().expect("a connection");
+            assert_eq!(origin.ip(), from);
+            io::copy(&mut stream, &mut io::sink()).expect("bytes")
+        });
+        let mut stream = world
+            .near()
+            .within(|| TcpStream::connect(address))
+            .expect("a way");
+        for _ in 0..32 {
+            stream.write_all(&vec![7; 512 * 1024]).expect("room");
+        }
+        drop(stream);
+        receive.join().expect("no panic")
+    });
+    assert_eq!(received, 32 * 512 * 1024);
+    counter.count().expect("a count")
+}
+
+#[test]
+fn a_router_forwards_pieces_beyond_64_kib_of_both_families() {
+    if !permitted("world::tests::a_router_forwards_pieces_beyond_64_kib_of_both_families") {
+        return;
+    }
+    for (limit, big) in [(185_000, true), (65_536, false)] {
+        let plan = WorldPlan {
+            between: Between::Router,
+            segment_limit: Some(limit),
+            ..WorldPlan::default()
+        };
+        let world = World::build(&plan).expect("a world");
+        let ways = world
+            .near_addresses()
+            .into_iter()
+            .zip(world.far_addresses());
+        for (from, to) in ways {
+            let frames = big_frames(&world, from, to);
+            assert_eq!(frames > 0, big, "{to}, {limit}: {frames}");
+        }
+    }
 }
