@@ -23,6 +23,9 @@ impl ReadBuffer {
     /// Reads at most `max` bytes (and at most 64 KiB); an empty chunk is the end of the stream.
     pub fn read_from<S: Socket>(&mut self, socket: &mut S, max: usize) -> io::Result<Bytes> {
         let max = max.clamp(1, READ_MAX);
+        if let Some(lent) = socket.lend(max) {
+            return lent;
+        }
         if self.buffer.capacity() < max {
             self.buffer = Vec::with_capacity(READ_MAX);
         }

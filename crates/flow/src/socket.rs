@@ -2,12 +2,20 @@
 
 use std::io::{self, IoSlice};
 
+use bytes::Bytes;
+
 /// A connected, non-blocking byte stream to an application: TCP, a Unix socket, or memory in a test.
 ///
 /// Would-block is `io::ErrorKind::WouldBlock`; `Interrupted` must be retried by the implementation.
 pub trait Socket {
     /// Appends what is there to `into`, at most its spare capacity; 0 is the end of the stream (FIN).
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize>;
+
+    /// What there is as memory that needs no copy, at most so many bytes; empty is the end of the stream. `None`: only
+    /// [`read`](Self::read) tells, as with everything that the kernel has to copy.
+    fn lend(&mut self, _max: usize) -> Option<io::Result<Bytes>> {
+        None
+    }
 
     /// Writes from `chunks` in order and returns how many bytes were taken.
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize>;

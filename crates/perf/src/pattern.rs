@@ -3,6 +3,10 @@
 //! It consists of blocks of 1 KiB. Eight bytes of each count the blocks, so that one in the wrong place is noticed;
 //! the rest is the same pseudo-random text in all of them, which makes writing a copy and checking a comparison.
 
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
 /// Bytes of a block.
 const BLOCK: usize = 1024;
 
@@ -12,12 +16,21 @@ const COUNTER: usize = 8;
 /// Blocks that are written at once.
 const BLOCKS: usize = 128;
 
+/// The longest piece, and one whose memory is worth keeping.
+const PIECE: usize = 64 * 1024;
+
+/// Pieces that are remembered while somebody has them: 64 MiB.
+const LENT: usize = 1024;
+
 /// A payload without end.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     seed: u64,
     /// [`BLOCKS`] blocks, whose counters are written over.
     text: Vec<u8>,
+    /// Memory of pieces that somebody may still have, the oldest first, and of those that nobody has.
+    lent: VecDeque<Bytes>,
+    free: Vec<BytesMut>,
 }
 
 impl Pattern {
@@ -31,19 +44,37 @@ impl Pattern {
         Self {
             seed,
             text: block.repeat(BLOCKS),
+            lent: VecDeque::new(),
+            free: Vec::new(),
         }
     }
 
     /// The payload from `offset` on: at least one byte and at most `most`.
     pub(crate) fn at(&mut self, offset: u64, most: usize) -> &[u8] {
-        let first = offset / BLOCK as u64;
         let skip = remainder(offset);
         let end = (skip + most.max(1)).min(self.text.len());
-        let counters = self.text.chunks_exact_mut(BLOCK).take(end.div_ceil(BLOCK));
-        for (block, number) in counters.zip(first..) {
-            block[..COUNTER].copy_from_slice(&(self.seed ^ number).to_le_bytes());
-        }
+        count(&mut self.text[..end], self.seed, offset);
         &self.text[skip..end]
+    }
+
+    /// The same as memory that can be kept, of at most 64 KiB. What comes back is used again: but for their counters all
+    /// blocks are alike, so that nothing else is written.
+    pub(crate) fn piece(&mut self, offset: u64, most: usize) -> Bytes {
+        while self.lent.front().is_some_and(Bytes::is_unique) {
+            let back = self.lent.pop_front().map(Bytes::try_into_mut);
+            self.free.extend(back.and_then(Result::ok));
+        }
+        let fresh = || BytesMut::from(&self.text[..PIECE + BLOCK]);
+        let mut memory = self.free.pop().unwrap_or_else(fresh);
+        let skip = remainder(offset);
+        let end = skip + most.clamp(1, PIECE);
+        count(&mut memory[..end], self.seed, offset);
+        let memory = memory.freeze();
+        let piece = memory.slice(skip..end);
+        if self.lent.len() < LENT {
+            self.lent.push_back(memory);
+        }
+        piece
     }
 
     /// Where `bytes`, which should be the payload from `offset` on, first differ from it.
@@ -71,6 +102,16 @@ impl Pattern {
     }
 }
 
+/// Counts the blocks of a text whose first one holds the byte at `offset`.
+fn count(text: &mut [u8], seed: u64, offset: u64) {
+    let first = offset / BLOCK as u64;
+    for (block, number) in text.chunks_mut(BLOCK).zip(first..) {
+        let counter = (seed ^ number).to_le_bytes();
+        let part = block.len().min(COUNTER);
+        block[..part].copy_from_slice(&counter[..part]);
+    }
+}
+
 fn remainder(offset: u64) -> usize {
     usize::try_from(offset % BLOCK as u64).unwrap_or_default()
 }
@@ -85,6 +126,8 @@ fn mixed(state: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -119,6 +162,26 @@ mod tests {
             bytes[at] ^= 1_u8 << bit;
             prop_assert_eq!(Pattern::new(seed).differs(offset, &bytes), Some(offset + at as u64));
         }
+    }
+
+    #[test]
+    fn pieces_hold_what_is_expected_and_their_memory_is_used_again() {
+        let mut pattern = Pattern::new(7);
+        let (mut offset, mut held, mut places) = (5, VecDeque::new(), BTreeSet::new());
+        for index in 0..1000 {
+            let most = [1, 999, 65_000, 70_000][index % 4];
+            let piece = pattern.piece(offset, most);
+            assert!((1..=most).contains(&piece.len()));
+            let begin = piece.as_ptr() as usize - remainder(offset);
+            places.insert(begin);
+            held.push_back((offset, piece));
+            offset += held.back().map_or(0, |(_, piece)| piece.len()) as u64;
+            if held.len() > 10 {
+                let (offset, piece) = held.pop_front().expect("some");
+                assert_eq!(Pattern::new(7).differs(offset, &piece), None);
+            }
+        }
+        assert!(places.len() <= 12, "{}", places.len());
     }
 
     #[test]

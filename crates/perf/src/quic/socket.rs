@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::rc::Rc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use quictun_engine::{FlowId, Socket};
 
 use crate::bulk::micros_since;
@@ -15,6 +16,9 @@ use crate::plan::{Mode, Plan};
 
 /// Length of what a stream begins with: the number of bytes wanted back.
 const HEAD: usize = 8;
+
+/// What is left of a stream from which on its memory is lent: below, a copy holds less.
+const LEND_FROM: u64 = 16 * 1024;
 
 /// What all sockets of one engine share.
 pub(crate) struct Ends<'a> {
@@ -174,6 +178,16 @@ impl<'a> MemorySocket<'a> {
     }
 }
 
+impl Side {
+    /// What this end sends.
+    fn ours<'e>(&self, ends: &'e Ends<'_>) -> &'e RefCell<Pattern> {
+        match self {
+            Self::Client { .. } => &ends.requests,
+            Self::Server { .. } => &ends.answers,
+        }
+    }
+}
+
 impl Socket for MemorySocket<'_> {
     fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
         let before = into.len();
@@ -189,11 +203,7 @@ impl Socket for MemorySocket<'_> {
         let Some(length) = self.length else {
             return Err(ErrorKind::WouldBlock.into());
         };
-        let ours = match self.side {
-            Side::Client { .. } => &self.ends.requests,
-            Side::Server { .. } => &self.ends.answers,
-        };
-        let mut ours = ours.borrow_mut();
+        let mut ours = self.side.ours(&self.ends).borrow_mut();
         let begin = self.sent;
         while into.len() < before + room && self.sent < length {
             let left = usize::try_from(length - self.sent).unwrap_or(usize::MAX);
@@ -205,6 +215,26 @@ impl Socket for MemorySocket<'_> {
             self.ends.count(Counting::Read, self.sent - begin)?;
         }
         Ok(into.len() - before)
+    }
+
+    fn lend(&mut self, max: usize) -> Option<io::Result<Bytes>> {
+        let head_sent = match &self.side {
+            Side::Client { head_sent, .. } => *head_sent,
+            Side::Server { .. } => HEAD,
+        };
+        let left = self.length.map_or(0, |length| length - self.sent);
+        if head_sent < HEAD || left < LEND_FROM {
+            return None;
+        }
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(max);
+        let piece = self
+            .side
+            .ours(&self.ends)
+            .borrow_mut()
+            .piece(self.sent, most);
+        self.sent += piece.len() as u64;
+        let counted = self.ends.count(Counting::Read, piece.len() as u64);
+        Some(counted.map(|()| piece))
     }
 
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
