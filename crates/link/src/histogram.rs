@@ -6,21 +6,22 @@ use std::time::Duration;
 use crate::nanos;
 use crate::units::Delay;
 
-/// Times up to 36 minutes in buckets that are at most 1/32 of their value wide.
+/// Times up to 73 minutes, with `2^STEP_BITS` buckets for each doubling: none is wider than that part of its first
+/// value, 1/32 where nothing else is asked for.
 ///
-/// Longer times count as 36 minutes in [`quantile`](Self::quantile), and as they are in the mean and maximum.
+/// Longer times count as 73 minutes in [`quantile`](Self::quantile), and as they are in the mean and maximum.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Histogram {
+pub struct Histogram<const STEP_BITS: u32 = 5> {
     buckets: Vec<u64>,
     count: u64,
     sum: u128,
     max: u64,
 }
 
-impl Default for Histogram {
+impl<const STEP_BITS: u32> Default for Histogram<STEP_BITS> {
     fn default() -> Self {
         Self {
-            buckets: vec![0; BUCKETS],
+            buckets: vec![0; buckets(STEP_BITS)],
             count: 0,
             sum: 0,
             max: 0,
@@ -28,14 +29,14 @@ impl Default for Histogram {
     }
 }
 
-impl Histogram {
+impl<const STEP_BITS: u32> Histogram<STEP_BITS> {
     /// Counts a time.
     pub fn record(&mut self, time: Duration) {
         self.record_nanos(nanos(time));
     }
 
     pub(crate) fn record_nanos(&mut self, time: u64) {
-        if let Some(bucket) = self.buckets.get_mut(bucket(time)) {
+        if let Some(bucket) = self.buckets.get_mut(bucket(time, STEP_BITS)) {
             *bucket += 1;
         }
         self.count += 1;
@@ -59,7 +60,7 @@ impl Histogram {
     }
 
     /// The time that a share `q`, 0 to 1, of all times does not exceed: not below the true one, and at
-    /// most 1/32 above it. Zero where nothing was counted.
+    /// most a bucket's width above it. Zero where nothing was counted.
     pub fn quantile(&self, q: f64) -> Duration {
         #[expect(
             clippy::cast_possible_truncation,
@@ -67,12 +68,12 @@ impl Histogram {
             clippy::cast_sign_loss,
             reason = "a float that is too large or no number becomes the nearest count"
         )]
-        let rank = ((self.count as f64 * q).ceil() as u64).clamp(1, self.count.max(1));
+        let rank = ((self.count as f64 * q * ALMOST_ONE).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;
         for (index, bucket) in self.buckets.iter().enumerate() {
             seen += bucket;
             if seen >= rank {
-                return Duration::from_nanos(last_of(index).min(self.max));
+                return Duration::from_nanos(last_of(index, STEP_BITS).min(self.max));
             }
         }
         Duration::ZERO
@@ -91,7 +92,7 @@ impl Histogram {
 }
 
 /// Mean, three quantiles and maximum in one line.
-impl fmt::Display for Histogram {
+impl<const STEP_BITS: u32> fmt::Display for Histogram<STEP_BITS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -105,24 +106,26 @@ impl fmt::Display for Histogram {
     }
 }
 
-/// Buckets for each doubling: 32, so that a bucket is as wide as 1/32 of its first value.
-const STEP_BITS: u32 = 5;
+/// Times have at most so many bits: 2^42 ns are 73 minutes, longer than any queue that is worth a picture.
+const TIME_BITS: u32 = 42;
 
-/// Times have at most so many bits: 2^41 ns are 36 minutes, longer than any queue that is worth a picture.
-const TIME_BITS: u32 = 41;
+/// A share that is written in decimals is a little more or less than meant, and 99 % of 100 are not 100.
+const ALMOST_ONE: f64 = 1.0 - 1e-12;
 
-const BUCKETS: usize = ((TIME_BITS - STEP_BITS + 1) << STEP_BITS) as usize;
+const fn buckets(step_bits: u32) -> usize {
+    ((TIME_BITS - step_bits + 1) << step_bits) as usize
+}
 
-fn bucket(time: u64) -> usize {
+fn bucket(time: u64, step_bits: u32) -> usize {
     let time = time.min((1 << TIME_BITS) - 1);
-    let shift = (u64::BITS - time.leading_zeros()).saturating_sub(STEP_BITS + 1);
-    let index = (u64::from(shift) << STEP_BITS) + (time >> shift);
+    let shift = (u64::BITS - time.leading_zeros()).saturating_sub(step_bits + 1);
+    let index = (u64::from(shift) << step_bits) + (time >> shift);
     usize::try_from(index).unwrap_or(usize::MAX)
 }
 
 /// The last time that belongs to bucket `index`.
-fn last_of(index: usize) -> u64 {
+fn last_of(index: usize, step_bits: u32) -> u64 {
     let index = index as u64;
-    let shift = (index >> STEP_BITS).saturating_sub(1);
-    ((index - (shift << STEP_BITS) + 1) << shift) - 1
+    let shift = (index >> step_bits).saturating_sub(1);
+    ((index - (shift << step_bits) + 1) << shift) - 1
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::bulk::{failed, micros_since};
 use crate::channel::{Channel, is_closed};
 use crate::error::PerfError;
-use crate::latency::Histogram;
+use crate::latency::Times;
 use crate::meter::{Clock, Measured, Meter};
 use crate::pace::Pace;
 use crate::pattern::Pattern;
@@ -49,7 +49,7 @@ impl Asking<'_> {
         self.clock.begin(self.began);
         let mut meter = Meter::new(self.clock);
         let mut dialogue = Dialogue::new(self.seed);
-        let mut times = Histogram::default();
+        let mut times = Times::default();
         let mut left = self.plan.share(index);
         let each = self.plan.mode == Mode::Crr;
         let mut open = if each { None } else { Some(connect()?) };

@@ -1,19 +1,24 @@
-//! Times of transactions: a histogram whose buckets are as wide as a 256th of their value.
+//! Times of transactions, and what is told of them.
 
 use std::time::Duration;
 
+use quictun_link::Histogram;
 use serde::Serialize;
 
-/// Times in nanoseconds up to 73 minutes; longer ones count as that in quantiles.
+/// Buckets for each doubling, as a power of two: none is wider than a 256th of its value.
+const STEP_BITS: u32 = 8;
+
+/// Times from which on one in a thousand is ten of them.
+const ENOUGH: u64 = 10_000;
+
+/// Times of transactions.
 #[derive(Clone, Debug)]
-pub(crate) struct Histogram {
-    buckets: Vec<u64>,
-    count: u64,
-    sum: u128,
-    /// Of squares, in microseconds.
+pub(crate) struct Times {
+    histogram: Histogram<STEP_BITS>,
+    min: Duration,
+    /// Of times and of their squares, in microseconds.
+    sum: f64,
     squares: f64,
-    min: u64,
-    max: u64,
 }
 
 /// What is told of many times, in microseconds.
@@ -39,106 +44,58 @@ pub struct Latency {
     pub variance: f64,
 }
 
-impl Default for Histogram {
+impl Default for Times {
     fn default() -> Self {
         Self {
-            buckets: vec![0; BUCKETS],
-            count: 0,
-            sum: 0,
+            histogram: Histogram::default(),
+            min: Duration::MAX,
+            sum: 0.0,
             squares: 0.0,
-            min: u64::MAX,
-            max: 0,
         }
     }
 }
 
-impl Histogram {
+impl Times {
     pub(crate) fn record(&mut self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        if let Some(bucket) = self.buckets.get_mut(bucket(nanos)) {
-            *bucket += 1;
-        }
-        self.count += 1;
-        self.sum += u128::from(nanos);
-        self.squares += micros(nanos).powi(2);
-        self.min = self.min.min(nanos);
-        self.max = self.max.max(nanos);
+        self.histogram.record(time);
+        self.min = self.min.min(time);
+        self.sum += micros(time);
+        self.squares += micros(time).powi(2);
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        for (bucket, more) in self.buckets.iter_mut().zip(&other.buckets) {
-            *bucket += more;
-        }
-        self.count += other.count;
+        self.histogram.merge(&other.histogram);
+        self.min = self.min.min(other.min);
         self.sum += other.sum;
         self.squares += other.squares;
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
     }
 
     /// `None` where nothing was recorded.
     pub(crate) fn summary(&self) -> Option<Latency> {
-        if self.count == 0 {
+        let count = self.histogram.count();
+        if count == 0 {
             return None;
         }
+        let quantile = |share| micros(self.histogram.quantile(share));
         #[expect(clippy::cast_precision_loss, reason = "a mean")]
-        let (count, sum) = (self.count as f64, self.sum as f64 / 1000.0);
-        let mean = sum / count;
+        let [mean, square] = [self.sum, self.squares].map(|sum| sum / count as f64);
         Some(Latency {
-            count: self.count,
+            count,
             min: micros(self.min),
             mean,
-            p50: self.quantile(500),
-            p90: self.quantile(900),
-            p99: self.quantile(990),
-            p99_9: (self.count >= ENOUGH).then(|| self.quantile(999)),
-            max: micros(self.max),
-            variance: (self.squares / count - mean * mean).max(0.0),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p99_9: (count >= ENOUGH).then(|| quantile(0.999)),
+            max: micros(self.histogram.max()),
+            variance: (square - mean * mean).max(0.0),
         })
     }
-
-    /// The time that so many of a thousand do not exceed, at most 1/256 too long.
-    fn quantile(&self, of_thousand: u64) -> f64 {
-        let rank = (u128::from(self.count) * u128::from(of_thousand)).div_ceil(1000);
-        let mut seen = 0;
-        for (index, bucket) in self.buckets.iter().enumerate() {
-            seen += u128::from(*bucket);
-            if seen >= rank.max(1) {
-                return micros(last_of(index).clamp(self.min, self.max));
-            }
-        }
-        micros(self.max)
-    }
-}
-
-/// Times from which on one in a thousand is ten of them.
-const ENOUGH: u64 = 10_000;
-
-/// Buckets for each doubling: 256.
-const STEP_BITS: u32 = 8;
-
-/// 2^42 ns are 73 minutes.
-const TIME_BITS: u32 = 42;
-
-const BUCKETS: usize = ((TIME_BITS - STEP_BITS + 1) << STEP_BITS) as usize;
-
-fn bucket(nanos: u64) -> usize {
-    let nanos = nanos.min((1 << TIME_BITS) - 1);
-    let shift = (u64::BITS - nanos.leading_zeros()).saturating_sub(STEP_BITS + 1);
-    let index = (u64::from(shift) << STEP_BITS) + (nanos >> shift);
-    usize::try_from(index).unwrap_or(usize::MAX)
-}
-
-/// The last time of bucket `index`.
-fn last_of(index: usize) -> u64 {
-    let index = index as u64;
-    let shift = (index >> STEP_BITS).saturating_sub(1);
-    ((index - (shift << STEP_BITS) + 1) << shift) - 1
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a time that is shown")]
-fn micros(nanos: u64) -> f64 {
-    nanos as f64 / 1000.0
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1000.0
 }
 
 #[cfg(test)]
@@ -152,26 +109,27 @@ mod tests {
         fn quantiles_are_those_of_the_times_within_a_256th(
             times in prop::collection::vec(0..10_000_000_000_u64, 1..300),
         ) {
-            let mut histogram = Histogram::default();
+            let mut recorded = Times::default();
             for &time in &times {
-                histogram.record(Duration::from_nanos(time));
+                recorded.record(Duration::from_nanos(time));
             }
             let mut sorted = times;
             sorted.sort_unstable();
-            let summary = histogram.summary().expect("some times");
-            let exact = |share: usize| sorted[(sorted.len() * share).div_ceil(1000).max(1) - 1];
+            let summary = recorded.summary().expect("some times");
+            let nth = |index: usize| micros(Duration::from_nanos(sorted[index]));
+            let exact = |share: usize| nth((sorted.len() * share).div_ceil(1000).max(1) - 1);
             for (told, share) in [(summary.p50, 500), (summary.p90, 900), (summary.p99, 990)] {
-                let exact = micros(exact(share));
+                let exact = exact(share);
                 prop_assert!(told >= exact && told <= exact * (1.0 + 1.0 / 256.0), "{told} {exact}");
             }
-            prop_assert!((summary.min - micros(sorted[0])).abs() < 1e-9);
-            prop_assert!((summary.max - micros(sorted[sorted.len() - 1])).abs() < 1e-9);
+            prop_assert!((summary.min - nth(0)).abs() < 1e-9);
+            prop_assert!((summary.max - nth(sorted.len() - 1)).abs() < 1e-9);
         }
     }
 
     #[test]
     fn mean_and_variance_are_those_of_the_textbook() {
-        let mut halves = [Histogram::default(), Histogram::default()];
+        let mut halves = [Times::default(), Times::default()];
         for (index, time) in [2, 4, 4, 4, 5, 5, 7, 9].into_iter().enumerate() {
             halves[index % 2].record(Duration::from_micros(time));
         }
@@ -185,15 +143,15 @@ mod tests {
 
     #[test]
     fn one_in_a_thousand_is_told_from_ten_thousand_on() {
-        let mut histogram = Histogram::default();
-        assert_eq!(histogram.summary(), None);
+        let mut recorded = Times::default();
+        assert_eq!(recorded.summary(), None);
         for _ in 0..ENOUGH - 1 {
-            histogram.record(Duration::from_micros(10));
+            recorded.record(Duration::from_micros(10));
         }
-        assert_eq!(histogram.summary().and_then(|summary| summary.p99_9), None);
-        histogram.record(Duration::from_micros(10));
+        assert_eq!(recorded.summary().and_then(|summary| summary.p99_9), None);
+        recorded.record(Duration::from_micros(10));
         assert_eq!(
-            histogram.summary().and_then(|summary| summary.p99_9),
+            recorded.summary().and_then(|summary| summary.p99_9),
             Some(10.0)
         );
     }

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::PerfError;
-use crate::latency::Histogram;
+use crate::latency::Times;
 use crate::pace::{Pace, Unanswered};
 use crate::plan::{DURATION_MAX, Plan};
 use crate::report::Path;
@@ -62,7 +62,7 @@ pub(crate) struct Measured {
     /// Datagrams sent or received, where nothing else tells what is missing.
     pub(crate) datagrams: u64,
     #[serde(skip)]
-    pub(crate) times: Histogram,
+    pub(crate) times: Times,
     /// Of an open loop whose time was over.
     pub(crate) unanswered: Option<Unanswered>,
     /// From the start to the first of whatever the mode waits for.

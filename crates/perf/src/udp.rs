@@ -14,7 +14,7 @@ use rustix::event::PollFlags;
 
 use crate::bulk::micros_since;
 use crate::error::PerfError;
-use crate::latency::Histogram;
+use crate::latency::Times;
 use crate::meter::{Clock, Measured, Meter};
 use crate::pace::Pace;
 use crate::pattern::Pattern;
@@ -379,7 +379,7 @@ impl<'a> Wire<'a> {
         self.message(end.plan.response, server)?;
         end.clock.begin(began);
         let mut meter = Meter::new(end.clock);
-        let mut times = Histogram::default();
+        let mut times = Times::default();
         let mut pace = Pace::new(end.plan, 0, Instant::now());
         let mut left = end.plan.share(0);
         let (mut number, mut sent, mut first_us) = (0, 0, None);

@@ -13,7 +13,7 @@ use super::driver::Driver;
 use super::socket::Ends;
 use super::{MemorySocket, PATIENCE, path, port, random, transport};
 use crate::error::PerfError;
-use crate::latency::Histogram;
+use crate::latency::Times;
 use crate::meter::{Clock, Measured};
 use crate::pace::{Pace, Unanswered};
 use crate::plan::{Mode, Plan};
@@ -194,14 +194,14 @@ impl Asker<'_> {
             }
         }
         self.ends.meter.borrow_mut().is_over(Instant::now());
-        self.close(Histogram::default())?.ended(how)
+        self.close(Times::default())?.ended(how)
     }
 
     fn requests(&mut self) -> Result<Measured, PerfError> {
         let plan = self.asking.plan;
         self.asking.clock.begin(self.asking.began);
         if !self.connect()? {
-            return self.close(Histogram::default());
+            return self.close(Times::default());
         }
         let start = Instant::now();
         let slots = (0..plan.total_flows()).map(|index| Slot {
@@ -210,7 +210,7 @@ impl Asker<'_> {
             left: plan.share(index),
         });
         let mut slots: Vec<Slot> = slots.collect();
-        let mut times = Histogram::default();
+        let mut times = Times::default();
         loop {
             let mut until = self.asking.clock.end();
             for (number, slot) in (0..).zip(&mut slots) {
@@ -255,7 +255,7 @@ impl Asker<'_> {
     }
 
     /// Counts what was answered; `false`: the time is over.
-    fn settle(&self, slots: &mut [Slot], times: &mut Histogram) -> bool {
+    fn settle(&self, slots: &mut [Slot], times: &mut Times) -> bool {
         let mut meter = self.ends.meter.borrow_mut();
         for (number, at) in self.ends.done.take() {
             let Some(slot) = slots.get_mut(number as usize) else {
@@ -283,7 +283,7 @@ impl Asker<'_> {
             from: None,
             left: plan.share(index),
         }];
-        let mut times = Histogram::default();
+        let mut times = Times::default();
         while slots[0].left != Some(0) {
             let due = slots[0].pace.wait(self.asking.stop);
             let Some(due) = due.map_err(PerfError::io("waiting"))? else {
@@ -310,7 +310,7 @@ impl Asker<'_> {
         Ok(measured)
     }
 
-    fn close(&mut self, times: Histogram) -> Result<Measured, PerfError> {
+    fn close(&mut self, times: Times) -> Result<Measured, PerfError> {
         let known = path(&self.driver.engine.connection_reports());
         self.driver.engine.close(Instant::now());
         self.driver.flush();
