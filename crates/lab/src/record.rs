@@ -58,8 +58,16 @@ pub struct Profile {
     pub lost: u64,
     /// Whether the kernel let itself be seen.
     pub with_kernel: bool,
+    /// Samples in functions without a name: who asked could not read the symbols.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unnamed: u64,
     /// Functions from the outermost on, separated by `;`, with the number of samples: the most frequent stacks.
     pub stacks: Vec<(String, u64)>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What was asked for besides the scenario.
@@ -351,6 +359,7 @@ pub(crate) mod tests {
                 samples: 10,
                 lost: 0,
                 with_kernel: true,
+                unnamed: 0,
                 stacks: vec![
                     ("run<T>;sendmsg;udp_sendmsg".to_owned(), 6),
                     ("run<T>;encrypt".to_owned(), 4),

@@ -185,5 +185,16 @@ fn profile_note(findings: &Findings<'_>) -> String {
     if profiles.iter().any(|profile| !profile.with_kernel) {
         note += " The kernel may not be looked into here (kernel.perf_event_paranoid).";
     }
+    let unnamed: u64 = profiles.iter().map(|profile| profile.unnamed).sum();
+    if unnamed > 0 {
+        let all: u64 = profiles.iter().map(|profile| profile.samples).sum();
+        put(
+            &mut note,
+            format_args!(
+                " {unnamed} of {all} samples are in functions without a name, because /proc/PID/maps, /proc/kallsyms or \
+                 a program's symbol table could not be read: shares of functions are too small."
+            ),
+        );
+    }
     note
 }

@@ -16,7 +16,7 @@ use super::arm::Ready;
 use super::client::{Ended, Interrupted, Patience};
 use super::foreign::Foreign;
 use super::generator::{Generator, Outcome};
-use super::processors::{HostThreads, Usage, Watch};
+use super::processors::{HIDDEN, HostThreads, Usage, Watch};
 use super::profile::Profiler;
 use super::remote::Remote;
 use super::tally::Tally;
@@ -147,6 +147,7 @@ impl Bench {
         }
         if let Some(usage) = watch.usage(from, until) {
             cell.metrics.extend(costs(&usage, &outcome, load));
+            cell.flags.extend(usage.hidden.then(|| HIDDEN.to_owned()));
             (cell.idle, cell.steal) = (usage.idle, usage.steal);
             cell.processes = usage.processes;
         }
@@ -221,7 +222,7 @@ pub(super) fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(Strin
         .get("transactions_per_s")
         .filter(|rate| **rate > 0.0);
     let costs = [
-        ("cpu_ksoftirqd_percent", Some(usage.softirq * 100.0)),
+        ("cpu_ksoftirqd_percent", percent(usage.softirq)),
         ("cpu_client_percent", percent(client)),
         ("cpu_server_percent", percent(server)),
         ("cpu_tunnel_client_percent", percent(tunnel_client)),

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use quictun_lab::Process;
@@ -31,8 +33,11 @@ struct Reading {
     at: Instant,
     /// Nanoseconds by thread id.
     threads: BTreeMap<u32, Used>,
-    softirq_ns: u64,
+    /// `None`: the kernel's threads are not to be seen.
+    softirq_ns: Option<u64>,
     machine: Machine,
+    /// There is a thread that we may not look at.
+    hidden: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -54,11 +59,16 @@ pub(super) struct Machine {
 #[derive(Debug)]
 pub(super) struct Usage {
     pub(super) processes: Vec<Process>,
-    /// The kernel's threads, seconds in a second.
-    pub(super) softirq: f64,
+    /// The kernel's threads, seconds in a second, where they are to be seen.
+    pub(super) softirq: Option<f64>,
     pub(super) idle: f64,
     pub(super) steal: f64,
+    /// Some of it was not to be seen.
+    pub(super) hidden: bool,
 }
+
+/// What is said of figures where [`Usage::hidden`].
+pub(super) const HIDDEN: &str = "/proc did not let us see all threads of these programs: they used more processor time than is told";
 
 impl HostThreads {
     /// Finds them. Where `/proc` hides them there are none.
@@ -72,13 +82,13 @@ impl HostThreads {
         Self(files.collect())
     }
 
-    fn ns(&self) -> u64 {
+    fn ns(&self) -> Option<u64> {
         let read = |file: &File| {
             let mut text = [0; 64];
             let length = file.read_at(&mut text, 0).ok()?;
             first_number(std::str::from_utf8(text.get(..length)?).ok()?)
         };
-        self.0.iter().filter_map(read).sum()
+        (!self.0.is_empty()).then(|| self.0.iter().filter_map(read).sum())
     }
 }
 
@@ -93,7 +103,7 @@ impl<'a> Watch<'a> {
 
     /// Looks.
     pub(super) fn read(&mut self) {
-        let mut threads = BTreeMap::new();
+        let (mut threads, mut hidden) = (BTreeMap::new(), false);
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
@@ -104,7 +114,7 @@ impl<'a> Watch<'a> {
                 .and_then(|stat| group(&stat));
             let role = self.groups.iter().find(|(_, known)| Some(*known) == group);
             if let Some((role, _)) = role {
-                add_threads(&mut threads, pid, role);
+                hidden |= !add_threads(&mut threads, pid, role);
             }
         }
         self.readings.push(Reading {
@@ -112,6 +122,7 @@ impl<'a> Watch<'a> {
             threads,
             softirq_ns: self.host.ns(),
             machine: Machine::read(),
+            hidden,
         });
     }
 
@@ -128,11 +139,13 @@ impl<'a> Watch<'a> {
         let last = self.readings.iter().rev().find(within)?;
         let seconds = (last.at - first.at).as_secs_f64();
         let mut latest: BTreeMap<u32, &Used> = BTreeMap::new();
+        let mut hidden = false;
         let between = self
             .readings
             .iter()
             .filter(|reading| (first.at..=last.at).contains(&reading.at));
         for reading in between {
+            hidden |= reading.hidden;
             latest.extend(reading.threads.iter().map(|(id, used)| (*id, used)));
         }
         let mut sums: BTreeMap<(&str, &str), u64> = BTreeMap::new();
@@ -147,13 +160,15 @@ impl<'a> Watch<'a> {
             cpu_s: Duration::from_nanos(ns).as_secs_f64(),
             seconds,
         };
-        let softirq = Duration::from_nanos(last.softirq_ns.saturating_sub(first.softirq_ns));
+        let softirq = last.softirq_ns.zip(first.softirq_ns);
+        let softirq = softirq.map(|(last, first)| Duration::from_nanos(last.saturating_sub(first)));
         let (idle, steal) = last.machine.since(first.machine);
         Some(Usage {
             processes: sums.into_iter().map(process).collect(),
-            softirq: softirq.as_secs_f64() / seconds,
+            softirq: softirq.map(|time| time.as_secs_f64() / seconds),
             idle,
             steal,
+            hidden,
         })
     }
 }
@@ -188,19 +203,30 @@ impl Machine {
     }
 }
 
-fn add_threads(threads: &mut BTreeMap<u32, Used>, pid: u32, role: &'static str) {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-    for task in tasks.into_iter().flatten().flatten() {
-        // A thread that has ended meanwhile was read before.
-        let read = |name: &str| fs::read_to_string(task.path().join(name)).ok();
-        let used = || {
-            let id = task.file_name().to_str()?.parse().ok()?;
-            let ns = first_number(&read("schedstat")?)?;
-            let name = read("comm")?.trim_end().to_owned();
-            Some((id, Used { role, name, ns }))
-        };
-        threads.extend(used());
+/// Adds what the threads of a process have used. `false`: one of them may not be looked at. One that has ended
+/// meanwhile was read before.
+fn add_threads(threads: &mut BTreeMap<u32, Used>, pid: u32, role: &'static str) -> bool {
+    let read = |path: &Path| -> io::Result<Option<(u32, Used)>> {
+        let id = path
+            .file_name()
+            .and_then(|name| name.to_str()?.parse().ok());
+        let ns = first_number(&fs::read_to_string(path.join("schedstat"))?);
+        let name = fs::read_to_string(path.join("comm"))?.trim_end().to_owned();
+        Ok(id.zip(ns).map(|(id, ns)| (id, Used { role, name, ns })))
+    };
+    let is_refused = |error: io::Error| error.kind() == ErrorKind::PermissionDenied;
+    let tasks = match fs::read_dir(format!("/proc/{pid}/task")) {
+        Ok(tasks) => tasks,
+        Err(error) => return !is_refused(error),
+    };
+    let mut seen = true;
+    for task in tasks.flatten() {
+        match read(&task.path()) {
+            Ok(used) => threads.extend(used),
+            Err(error) => seen &= !is_refused(error),
+        }
     }
+    seen
 }
 
 /// The process group in `/proc/PID/stat`: the third word after the name, which stands in parentheses and may hold
@@ -225,6 +251,17 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_has_ended_is_no_secret_and_ours_is_seen() {
+        let mut threads = BTreeMap::new();
+        assert!(add_threads(&mut threads, std::process::id(), "client"));
+        assert!(threads.values().all(|used| used.role == "client") && !threads.is_empty());
+        assert!(
+            add_threads(&mut threads, u32::MAX, "client"),
+            "nobody is there"
+        );
+    }
+
+    #[test]
     fn what_a_thread_used_is_the_difference_and_one_that_ended_counts() {
         let host = HostThreads::default();
         let begin = Instant::now();
@@ -241,12 +278,13 @@ mod tests {
                     (*id, used)
                 })
                 .collect(),
-            softirq_ns: at * 1_000_000,
+            softirq_ns: Some(at * 1_000_000),
             machine: Machine {
                 total: at * 100,
                 idle: at * 25,
                 steal: 0,
             },
+            hidden: at == 3,
         };
         let watch = Watch {
             groups: Vec::new(),
@@ -266,6 +304,9 @@ mod tests {
         };
         assert!((process.cpu_s - 0.35).abs() < 1e-9, "{process:?}");
         assert!((process.seconds - 2.0).abs() < 1e-9 && (usage.idle - 0.25).abs() < 1e-9);
+        assert_eq!((usage.softirq.is_some(), usage.hidden), (true, true));
+        let earlier = watch.usage(at(0), at(2)).expect("readings");
+        assert!(!earlier.hidden, "nothing was hidden then");
         assert!(
             watch.usage(at(3), at(3)).is_none(),
             "one reading is no difference"

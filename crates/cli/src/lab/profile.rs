@@ -88,7 +88,7 @@ impl Profiler {
             return Err(error);
         }
         let mut names = Names::new();
-        let mut by_role: BTreeMap<&str, BTreeMap<String, u64>> = BTreeMap::new();
+        let mut by_role: BTreeMap<&str, (u64, BTreeMap<String, u64>)> = BTreeMap::new();
         for (one, count) in &self.seen {
             let Some(role) = self.roles.get(&one.process) else {
                 continue;
@@ -97,10 +97,12 @@ impl Profiler {
                 .mappings
                 .get(&one.process)
                 .map_or(&[][..], Vec::as_slice);
-            let stacks = by_role.entry(role).or_default();
-            *stacks.entry(names.folded(one, mappings)).or_default() += count;
+            let (unnamed, stacks) = by_role.entry(role).or_default();
+            let folded = names.folded(one, mappings);
+            *unnamed += if folded.is_named { 0 } else { *count };
+            *stacks.entry(folded.stack).or_default() += count;
         }
-        let profile = |(role, stacks): (&str, BTreeMap<String, u64>)| {
+        let profile = |(role, (unnamed, stacks)): (&str, (u64, BTreeMap<String, u64>))| {
             let samples = stacks.values().sum();
             let mut stacks: Vec<(String, u64)> = stacks.into_iter().collect();
             stacks.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -112,11 +114,19 @@ impl Profiler {
                 samples,
                 lost: self.sampler.lost(),
                 with_kernel: self.sampler.sees_kernel(),
+                unnamed,
                 stacks,
             }
         };
         Ok(by_role.into_iter().map(profile).collect())
     }
+}
+
+/// A stack in words.
+struct Folded {
+    stack: String,
+    /// All of its functions have names.
+    is_named: bool,
 }
 
 /// Symbol tables, read when they are needed.
@@ -134,23 +144,36 @@ impl Names {
     }
 
     /// The outermost first.
-    fn folded(&mut self, one: &Seen, mappings: &[Mapping]) -> String {
+    fn folded(&mut self, one: &Seen, mappings: &[Mapping]) -> Folded {
+        let mut is_named = true;
+        let mut named = |name: Result<String, String>| {
+            is_named &= name.is_ok();
+            name.unwrap_or_else(|place| place)
+        };
         let program = one.program.map(|address| self.program(address, mappings));
-        let kernel = one.kernel.iter().rev().map(|address| {
-            let name = self.kernel.find(*address);
-            name.map_or("[kernel]".to_owned(), clean)
-        });
-        let all: Vec<String> = program.into_iter().chain(kernel).collect();
-        all.join(";")
+        let mut all: Vec<String> = program.map(&mut named).into_iter().collect();
+        for address in one.kernel.iter().rev() {
+            let name = self.kernel.find(*address).map(clean);
+            all.push(named(name.ok_or_else(|| "[kernel]".to_owned())));
+        }
+        Folded {
+            stack: all.join(";"),
+            is_named,
+        }
     }
 
-    fn program(&mut self, address: u64, mappings: &[Mapping]) -> String {
+    /// A function's name, or where it is.
+    fn program(&mut self, address: u64, mappings: &[Mapping]) -> Result<String, String> {
         let found = mappings
             .iter()
             .find_map(|mapping| Some((mapping, mapping.in_file(address)?)));
         let Some((mapping, place)) = found else {
-            return "[unknown]".to_owned();
+            return Err("[unknown]".to_owned());
         };
+        // What the kernel lends to every program, such as its clock.
+        if mapping.path.starts_with('[') {
+            return Ok(mapping.path.clone());
+        }
         let path = Path::new(&mapping.path);
         let symbols = self
             .programs
@@ -159,9 +182,8 @@ impl Names {
         let file = path.file_name().map_or(&*mapping.path, |name| {
             name.to_str().unwrap_or(&mapping.path)
         });
-        symbols
-            .find(place)
-            .map_or_else(|| format!("[{file}]"), clean)
+        let name = symbols.find(place).map(clean);
+        name.ok_or_else(|| format!("[{file}]"))
     }
 }
 
@@ -173,6 +195,26 @@ fn clean(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_that_nobody_could_name_are_counted() {
+        let one = |process| Seen {
+            process,
+            program: Some(7),
+            kernel: Vec::new(),
+        };
+        let mut profiler = Profiler::new();
+        profiler.roles = [(1, "client"), (2, "client"), (3, "server")].into();
+        let lent = Mapping::read("0-10 r-xp 0 00:00 0 [vdso]").expect("a mapping");
+        profiler.mappings = [(2, vec![lent.clone()]), (3, vec![lent])].into();
+        profiler.seen = [(one(1), 3), (one(2), 2), (one(3), 1)].into();
+        let profiles = profiler.finish("a case", "an arm").expect("profiles");
+        let told: Vec<_> = profiles
+            .iter()
+            .map(|profile| (&*profile.role, profile.samples, profile.unnamed))
+            .collect();
+        assert_eq!(told, [("client", 5, 3), ("server", 1, 0)]);
+    }
 
     #[test]
     fn a_program_that_works_is_seen_in_its_own_functions() {

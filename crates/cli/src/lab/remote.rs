@@ -22,7 +22,7 @@ use super::arm::program;
 use super::cell::{Bench, costs, counted, figures};
 use super::client::Started;
 use super::generator::Generator;
-use super::processors::{Groups, Watch};
+use super::processors::{Groups, HIDDEN, Watch};
 use crate::link::tunnel::{Client, Known};
 
 /// Where to find an agent, and the token that it knows too.
@@ -194,7 +194,9 @@ impl Remote {
             usage.processes.extend(far.processes);
             usage.idle = usage.idle.min(far.idle);
             usage.steal = usage.steal.max(far.steal);
+            usage.hidden |= far.hidden;
             cell.metrics.extend(costs(&usage, &outcome, load));
+            cell.flags.extend(usage.hidden.then(|| HIDDEN.to_owned()));
             (cell.idle, cell.steal) = (usage.idle, usage.steal);
             cell.processes = usage.processes;
         }

@@ -62,7 +62,7 @@ impl Mapping {
     }
 
     /// `55d0-55f0 r-xp 00010000 fe:00 123   /path`.
-    fn read(line: &str) -> Option<Self> {
+    pub(super) fn read(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (from, until) = words.next()?.split_once('-')?;
         let is_code = words.next()?.contains('x');

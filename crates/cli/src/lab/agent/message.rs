@@ -78,6 +78,8 @@ pub(in crate::lab) struct Used {
     pub(in crate::lab) processes: Vec<Process>,
     pub(in crate::lab) idle: f64,
     pub(in crate::lab) steal: f64,
+    #[serde(default)]
+    pub(in crate::lab) hidden: bool,
 }
 
 /// What a kernel counted while an arm was measured.

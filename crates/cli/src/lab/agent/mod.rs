@@ -246,6 +246,7 @@ impl Serving<'_> {
             processes: usage.processes,
             idle: usage.idle,
             steal: usage.steal,
+            hidden: usage.hidden,
         })
     }
 }
