@@ -69,7 +69,8 @@ impl Auto {
     fn silence_s(&self) -> f64 {
         let medium = self.loss.certain(2.0) > 0.0;
         let together = if medium { self.overflow.clump() } else { 1.0 };
-        ACK_LATE_S * together.min(TOGETHER_MOST)
+        let apart = ACK_EVERY * self.mtu / self.bandwidth.get().max(self.mtu);
+        ACK_LATE_S + (together.min(TOGETHER_MOST) - 1.0) * apart.min(ACK_LATE_S)
     }
 
     /// What is lost on the way has to be sent on top of what the path delivers.
@@ -101,6 +102,9 @@ const SHORT_S: f64 = 0.005;
 
 /// Loss is made up for by no more: a wrong floor must not do much harm.
 const COMPENSATION_MOST: f64 = 1.09;
+
+/// Packets that one acknowledgement is sent for, where they come fast.
+const ACK_EVERY: f64 = 10.0;
 
 /// Acknowledgements lost in a row that are made up for.
 const TOGETHER_MOST: f64 = 16.0;
