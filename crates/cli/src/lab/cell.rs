@@ -95,17 +95,18 @@ impl Bench {
             .context("the emulator")?;
         cell.link = audit.zip(setup.link.emulated()).map(account);
         foreign.as_mut().map(Foreign::check).transpose()?;
+        // Before what went wrong: on a link that stood still it is no wonder, and is worth another attempt.
+        let judgement = judge(cell.link.as_ref(), setup.load.mode, cell.steal);
+        cell.valid = judgement.against.is_empty();
+        cell.noise = !cell.valid;
+        cell.flags.extend(judgement.against);
+        cell.flags.extend(judgement.remarks);
         outcome?;
         let frames = cell.link.as_ref().map(|link| link.up.packets_per_frame);
         cell.metrics
             .extend(frames.map(|packets| ("packets_per_frame".to_owned(), packets)));
         cell.metrics
             .extend(tally.figures().context("counting frames")?);
-        let judgement = judge(cell.link.as_ref(), setup.load.mode, cell.steal);
-        cell.valid = judgement.against.is_empty();
-        cell.noise = !cell.valid;
-        cell.flags.extend(judgement.against);
-        cell.flags.extend(judgement.remarks);
         Ok(())
     }
 
