@@ -30,6 +30,9 @@ pub(crate) struct Calls {
     /// Who found no place, or no room in the ring.
     pub(crate) blocked: VecDeque<Wakes>,
     pub(crate) over: Option<ChannelError>,
+    /// Calls after which the server is shown what there is: half of those under way, so that it works on the one half while
+    /// we work on the other. Where it shares our processor it works on nothing meanwhile, and all are shown at once.
+    batch: u64,
     pub(crate) pace: Pace,
 }
 
@@ -97,7 +100,7 @@ impl Calls {
             other => self.set_waiting(place, other),
         }
         room.put(line.whole().with_call(cid, flags));
-        if flags & BUFFER != 0 || !schedule.has_ready() {
+        if flags & BUFFER != 0 || channel.staged() >= self.batch || !schedule.has_ready() {
             // What is by reference takes long, and the server can begin while the next one is written; and nothing need wait
             // for others where there are none.
             channel.publish();
@@ -193,6 +196,10 @@ impl Calls {
         schedule: &Schedule,
     ) -> Result<(), ChannelError> {
         let queues = &mut *schedule.queues();
+        self.batch = match self.under_way() as u64 {
+            calls if calls > 1 && !channel.shares_cpu() => calls / 2,
+            _ => u64::MAX,
+        };
         for _ in 0..PUMP {
             let line = match channel.arrived() {
                 Some(arrived) => arrived.take(),
@@ -281,9 +288,9 @@ impl Calls {
         self.unblock(schedule);
     }
 
-    /// Whether answers are still to come, or to be taken.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.free.len() < self.places.len()
+    /// Calls whose answers are still to come, or to be taken.
+    pub(crate) fn under_way(&self) -> usize {
+        self.places.len() - self.free.len()
     }
 
     pub(crate) fn unblock(&mut self, schedule: &Schedule) {

@@ -242,7 +242,7 @@ impl Port for Shared {
 
     fn patience(&self) -> Option<Duration> {
         let calls = self.calls.borrow();
-        self.patience.filter(|_| calls.is_waiting())
+        self.patience.filter(|_| calls.under_way() > 0)
     }
 
     fn give_up(&self, channel: &mut Channel) {

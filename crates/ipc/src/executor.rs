@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use quictun_shmq::{Channel, Sleep, cycles};
 
 use crate::schedule::{Schedule, Task};
-use crate::wait::{WaitPolicy, wake_cost};
+use crate::wait::{Budget, WaitPolicy, wake_cost};
 
 /// Most coroutines at a time.
 pub const MAX_COROUTINES: usize = 1 << 16;
@@ -77,6 +77,7 @@ pub struct Executor {
     free: Vec<Task>,
     pub(crate) policy: WaitPolicy,
     pub(crate) idle: IdleCounters,
+    budget: Budget,
     /// Since when it sleeps in somebody else's loop.
     pub(crate) asleep: Option<Instant>,
 }
@@ -123,6 +124,7 @@ impl Executor {
             free: Vec::new(),
             policy,
             idle: IdleCounters::default(),
+            budget: Budget::default(),
             asleep: None,
         }
     }
@@ -226,7 +228,12 @@ impl Executor {
             channel.flush();
             self.idle.spins += 1;
             let may_end = self.policy != WaitPolicy::Polling;
-            if look(channel, &self.schedule, may_end) {
+            if look(
+                channel,
+                &self.schedule,
+                self.budget.ticks(wake_cost()),
+                may_end,
+            ) {
                 self.idle.spins_won += 1;
                 return;
             }
@@ -236,16 +243,20 @@ impl Executor {
             return;
         }
         self.idle.sleeps += 1;
-        let patience = self.port.patience();
+        let (patience, from) = (self.port.patience(), cycles());
         if !channel.wait(patience) && patience.is_some() {
             self.port.give_up(channel);
+        }
+        if looks {
+            let slept = cycles().wrapping_sub(from);
+            self.budget.note_sleep(slept, wake_cost());
         }
     }
 }
 
-/// Looks for something to do, for a while where it `may_end`; whether there is.
-fn look(channel: &mut Channel, schedule: &Schedule, may_end: bool) -> bool {
-    let (start, budget) = (cycles(), wake_cost());
+/// Looks for something to do, for `budget` ticks where it `may_end`; whether there is.
+fn look(channel: &mut Channel, schedule: &Schedule, budget: u64, may_end: bool) -> bool {
+    let (start, wake) = (cycles(), wake_cost());
     loop {
         for _ in 0..LOOKS {
             if channel.has_work() || schedule.has_remote() {
@@ -253,13 +264,13 @@ fn look(channel: &mut Channel, schedule: &Schedule, may_end: bool) -> bool {
             }
         }
         let waited = cycles().wrapping_sub(start);
-        if waited > budget {
-            if may_end {
-                return false;
-            }
+        if waited > budget && may_end {
+            return false;
+        }
+        if waited > wake && !may_end {
             // Whoever else wants this processor, perhaps the peer.
             std::thread::yield_now();
-        } else if waited > budget / 4 {
+        } else if waited > wake / 4 {
             // Not before: one such pause may be a quarter of what an answer takes.
             std::hint::spin_loop();
         }

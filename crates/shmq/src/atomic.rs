@@ -26,9 +26,20 @@ pub(crate) fn soon_read<T>(line: *const T) {
 pub(crate) fn soon_write<T>(line: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // Not by `_mm_prefetch`: unless it may suppose a processor that knows it, which the oldest do not, the compiler
+        // makes of that the other instruction, and then the line comes to be read, and once more to be written.
+        #[expect(
+            clippy::pointers_in_nomem_asm_block,
+            reason = "the address is only hinted at: nothing is read or written, and nothing has to be in order"
+        )]
         // SAFETY: a hint, which processors that do not know it pass over, and it changes nothing but caches.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(line.cast()) };
+        unsafe {
+            std::arch::asm!(
+                "prefetchw [{line}]",
+                line = in(reg) line,
+                options(nostack, preserves_flags, nomem),
+            );
+        }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = line;

@@ -253,9 +253,12 @@ impl Line {
     /// A short payload.
     #[inline(always)]
     pub fn inline(&self) -> &[u8; INLINE] {
-        let halves: *const Half = &raw const self.0[2];
+        // From all of them: a pointer to one may not be used for the next.
+        let halves = self.0.as_ptr();
+        // SAFETY: the third of the four pieces of a line.
+        let last: *const Half = unsafe { halves.add(2) };
         // SAFETY: the last two of four pieces, which are 32 bytes without padding, initialised and borrowed with `self`.
-        unsafe { &*halves.cast() }
+        unsafe { &*last.cast() }
     }
 }
 

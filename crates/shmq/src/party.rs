@@ -90,6 +90,12 @@ impl<P: Place, B: Bells> Party<P, B> {
         self.tx.publish();
     }
 
+    /// Items that the peer cannot see yet.
+    #[inline(always)]
+    pub(crate) fn staged(&self) -> u64 {
+        self.tx.staged()
+    }
+
     /// Whether the next item is there.
     #[inline(always)]
     pub(crate) fn is_there(&self) -> bool {

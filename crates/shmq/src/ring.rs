@@ -43,8 +43,9 @@ pub(crate) trait Place {
     fn slots(&self) -> &[Slot];
 }
 
-/// Items that are shown to the consumer together, at most; a power of two.
-const BATCH: usize = 32;
+/// Items that are shown to the consumer together, at most; a power of two. More would have the consumer wait for them
+/// without making an item any cheaper.
+const BATCH: usize = 8;
 
 /// The end that writes.
 pub(crate) struct Producer<P> {
@@ -100,7 +101,7 @@ impl<P: Place> Producer<P> {
             slots[index(self.tail, slots.len())].store_rest(&content);
         }
         self.tail += 1;
-        if self.tail - self.shown == BATCH as u64 {
+        if self.staged() == BATCH as u64 {
             self.show();
         }
     }
@@ -125,6 +126,12 @@ impl<P: Place> Producer<P> {
         slot.store_rest(&self.first);
         slot.show(self.turns[index(self.shown, BATCH)]);
         self.shown = self.tail;
+    }
+
+    /// Items that the consumer cannot see yet.
+    #[inline(always)]
+    pub(crate) fn staged(&self) -> u64 {
+        self.tail - self.shown
     }
 
     /// Items written so far.

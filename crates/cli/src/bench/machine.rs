@@ -14,6 +14,10 @@ const LOAD_MAX: f64 = 0.5;
 /// Per cent of the time that the host may take.
 const STEAL_MAX: f64 = 1.0;
 
+/// Between two cores a line takes longer; what answers faster are two threads of one core, as a virtual machine's
+/// processors may be for a while.
+const LINE_MIN: f64 = 200.0;
+
 /// What results are published with.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
@@ -70,6 +74,12 @@ impl Machine {
                 self.load
             ));
         }
+        if self.line < LINE_MIN {
+            return Some(format!(
+                "a line goes to the other processor and back in {:.0} cycles: the two are threads of one core now",
+                self.line
+            ));
+        }
         (self.steal > STEAL_MAX).then(|| {
             format!(
                 "the host took {:.1} % of the time, above {STEAL_MAX} %",
@@ -83,6 +93,13 @@ impl Machine {
         let (steal, all) = steal()?;
         let (steal_before, all_before) = self.steal_before;
         self.steal = 100.0 * ratio(steal - steal_before, (all - all_before).max(1));
+        Ok(())
+    }
+
+    /// Notes whether the processors are nearer to each other than they were.
+    pub(super) fn note_line(&mut self) -> Result<()> {
+        let [first, second] = self.cores;
+        self.line = self.line.min(line_round_trip(first, second)?);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! The client writes words into a buffer of its arena, the server reads them where they lie and answers with their sum. To be
 //! compared with what it costs to copy bytes that the other core has just written, which is what the hardware makes of it.
 
-use std::cell::Cell as Shared;
+use std::cell::{Cell as Shared, RefCell};
 use std::rc::Rc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -20,6 +20,10 @@ pub(super) const SIZES: [u32; 4] = [1, 64, 4096, 65536];
 /// Calls under way at a time: enough for both sides to work at once, few enough for all buffers to lie in a cache.
 const UNDER_WAY: usize = 4;
 
+/// Calls between two looks at the clock. What is published is the median of such pieces, as the copies' is of copies:
+/// where the host takes a processor away for a millisecond now and then, that is in few pieces of either.
+const WINDOW: u64 = 32;
+
 /// Up to as many bytes lie in the item itself.
 const INLINE: u32 = 32;
 
@@ -34,7 +38,7 @@ const COPIES: usize = 400;
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) bytes: u32,
-    /// Per call: median, least, most.
+    /// Per call, by the median window: median, least, most of the runs.
     pub(super) cycles: [f64; 3],
     /// Median of the cycles for a copy of as many bytes that the other core has just written; none where that is too
     /// short to be measured.
@@ -65,21 +69,20 @@ pub(super) fn measure(
     let (client, mut executor) = Client::new(channel, policy);
     let mut rows = Vec::new();
     for bytes in SIZES {
-        let (mut calls, mut ticks) = (256, 0);
+        let mut calls = 4 * WINDOW;
         let start = std::time::Instant::now();
         while start.elapsed() < run / 4 {
             calls *= 2;
-            ticks = once(&client, &mut executor, bytes, calls)?;
+            once(&client, &mut executor, bytes, calls)?;
         }
         let mut runs = Vec::new();
         let mut copies = Vec::new();
         for _ in 0..repeats {
-            runs.push(ratio(once(&client, &mut executor, bytes, calls)?, calls));
+            runs.push(once(&client, &mut executor, bytes, calls)?);
             if bytes > 64 {
                 copies.push(copy(cores, bytes as usize)?);
             }
         }
-        ensure!(ticks > 0, "no call was made");
         runs.sort_by(f64::total_cmp);
         copies.sort_by(f64::total_cmp);
         let at = |index: usize| runs.get(index).copied().unwrap_or_default();
@@ -94,12 +97,14 @@ pub(super) fn measure(
     Ok(rows)
 }
 
-/// That many calls; the ticks that they took.
-fn once(client: &Client, executor: &mut Executor, bytes: u32, calls: u64) -> Result<u64> {
+/// That many calls; the ticks that one took, in the median window.
+fn once(client: &Client, executor: &mut Executor, bytes: u32, calls: u64) -> Result<f64> {
     let left = Rc::new(Shared::new(calls));
     let answered = Rc::new(Shared::new(0_u64));
+    let marks = Rc::new(RefCell::new(Vec::new()));
     for _ in 0..UNDER_WAY {
-        let (client, left, answered) = (client.clone(), left.clone(), answered.clone());
+        let (client, left) = (client.clone(), left.clone());
+        let (answered, marks) = (answered.clone(), marks.clone());
         executor.spawner().spawn(1, async move {
             while let Some(rest) = left.get().checked_sub(1) {
                 left.set(rest);
@@ -112,18 +117,26 @@ fn once(client: &Client, executor: &mut Executor, bytes: u32, calls: u64) -> Res
                     return;
                 }
                 answered.set(answered.get() + 1);
+                if answered.get() % WINDOW == 0 {
+                    marks.borrow_mut().push(cycles());
+                }
             }
         });
     }
-    let start = cycles();
     executor.run();
-    let ticks = cycles() - start;
     ensure!(
         answered.get() == calls,
         "{} of {calls} calls with {bytes} bytes were answered rightly",
         answered.get()
     );
-    Ok(ticks)
+    let mut windows: Vec<u64> = marks
+        .borrow()
+        .windows(2)
+        .map(|marks| marks[1].saturating_sub(marks[0]))
+        .collect();
+    windows.sort_unstable();
+    let median = windows.get(windows.len() / 2);
+    Ok(ratio(median.copied().context("too few calls")?, WINDOW))
 }
 
 /// In the item: bytes from `seed` on; the sum that the server found.

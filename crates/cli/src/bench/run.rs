@@ -15,7 +15,7 @@ use crate::exit;
 const LOADS: [u32; 6] = [3, 4, 5, 10, 20, 30];
 
 /// Calls under way where loads and modes are compared.
-const LOADED: usize = 32;
+pub(super) const LOADED: usize = 32;
 const MODES: [usize; 3] = [1, 8, 64];
 
 /// Callers of the synchronous baselines: each is a process of its own.
@@ -141,6 +141,7 @@ pub(super) fn all(options: &Options) -> Result<Results> {
     let idle = wanted(Section::Idle)
         .then(|| idle::measure(cores, options.policy, Duration::from_secs(options.idle_s)))
         .transpose()?;
+    machine.note_line()?;
     machine.note_steal()?;
     refuse(&machine, options)?;
     Ok(Results {

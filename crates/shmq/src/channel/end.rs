@@ -1,0 +1,130 @@
+//! How a channel ends: by either side, by a peer's death, or by what no honest peer does.
+
+use thiserror::Error;
+
+use super::Channel;
+use crate::atomic::Ended;
+use crate::life::Life;
+use crate::line::Line;
+use crate::party::{BYE, Bells};
+use crate::violation::Violation;
+
+/// Wake-ups in a row for which there is no reason. Honest peers cause one now and then, where we saw the item before the
+/// wake-up for it came.
+const EMPTY_WAKES: u32 = 1000;
+
+/// The channel is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// The peer closed it, and everything that it sent has been read.
+    #[error("the peer closed the channel")]
+    Closed,
+    /// The peer's process ended without closing it, and everything that it sent has been read.
+    #[error("the peer's process ended")]
+    Died,
+    /// The peer broke the rules. What is left in the ring stays there.
+    #[error("the peer broke the rules of the channel: {0}")]
+    Violation(#[from] Violation),
+}
+
+impl Channel {
+    /// Ends the channel for what the user of its items has found out about the peer.
+    pub fn reject(&mut self, violation: Violation) -> ChannelError {
+        self.fail(violation)
+    }
+
+    pub(super) fn why_over(&self) -> ChannelError {
+        let why = self.broken.map(ChannelError::from).or(self.leaving);
+        why.unwrap_or(ChannelError::Closed)
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn fail(&mut self, violation: Violation) -> ChannelError {
+        self.is_over = true;
+        if self.broken.is_none() {
+            self.broken = Some(violation);
+            self.leave();
+        }
+        violation.into()
+    }
+
+    /// The peer need not expect anything any more.
+    fn leave(&mut self) {
+        self.party.publish();
+        self.party.bells.own().close();
+        self.party.ring(BYE);
+    }
+
+    /// Whether the peer is dead and that is news.
+    #[inline]
+    pub(super) fn is_dead(&self) -> bool {
+        self.leaving.is_none() && self.life().is_some_and(Life::died)
+    }
+
+    #[inline]
+    pub(super) fn has_news(&self) -> bool {
+        self.party.bells.own().is_pending() || self.is_dead()
+    }
+
+    /// Looks at why the doorbell was rung, and then once more for an item: what the peer did last comes after its items.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn pop_last(&mut self) -> Result<Option<Line>, ChannelError> {
+        if let Some(violation) = self.broken {
+            return Err(violation.into());
+        }
+        let reasons = self.party.bells.own().take();
+        if reasons & BYE != 0 {
+            self.leaving = self.leaving.or(Some(ChannelError::Closed));
+            self.is_over = true;
+        }
+        if self.is_dead() {
+            self.life().into_iter().for_each(Life::set_noticed);
+            self.leaving = Some(ChannelError::Died);
+            self.is_over = true;
+        }
+        if self.party.is_there() {
+            return Ok(Some(self.party.take()));
+        }
+        if let Err(violation) = self.party.check() {
+            return Err(self.fail(violation));
+        }
+        self.leaving.map_or(Ok(None), Err)
+    }
+
+    /// Whether there is room, where none is known of.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look_for_room(&mut self) -> Result<bool, ChannelError> {
+        if self.is_over {
+            return Err(self.why_over());
+        }
+        self.party
+            .has_room()
+            .map_err(|violation| self.fail(violation))
+    }
+
+    pub(super) fn note_wake(&mut self, ended: Ended) {
+        if ended != Ended::Woken {
+            return;
+        }
+        self.counters.wakes += 1;
+        if self.has_work() {
+            self.empty_wakes = 0;
+            return;
+        }
+        self.counters.empty_wakes += 1;
+        self.empty_wakes += 1;
+        if self.empty_wakes > EMPTY_WAKES {
+            self.fail(Violation::EmptyWakes(self.empty_wakes));
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,307 @@
+//! One end of a region: the rings, arenas and doorbells as one process uses them.
+
+mod alarm;
+mod end;
+mod payload;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::arena::Arena;
+use crate::atomic::Ended;
+use crate::bytes::Shared;
+use crate::doorbell::Sleep;
+use crate::item::Item;
+use crate::layout::{Layout, Side};
+use crate::life::Life;
+use crate::line::Line;
+use crate::party::{Bells, Party};
+use crate::region::{Region, RegionError, RingPlace};
+use crate::violation::Violation;
+
+use alarm::RegionBells;
+
+pub use alarm::Alarm;
+pub use end::ChannelError;
+pub use payload::Received;
+
+/// What has happened on a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Items written.
+    pub pushed: u64,
+    /// Items read.
+    pub popped: u64,
+    /// Times that we woke the peer.
+    pub notifications: u64,
+    /// Times that we did not although there was news, since it was awake.
+    pub suppressed: u64,
+    /// Times that we slept and were woken.
+    pub wakes: u64,
+    /// Of these, without a reason.
+    pub empty_wakes: u64,
+}
+
+/// Room for an item; see [`Channel::room`].
+#[derive(Debug)]
+#[must_use = "it stays empty until something is put there"]
+pub struct Room<'a>(&'a mut Channel);
+
+impl Room<'_> {
+    /// Writes an item, as [`Channel::stage`] does.
+    #[inline(always)]
+    pub fn put(self, line: Line) {
+        self.0.party.stage(line);
+    }
+}
+
+/// An item that is there; see [`Channel::arrived`].
+#[derive(Debug)]
+#[must_use = "it stays in the ring until it is taken"]
+pub struct Arrived<'a>(&'a mut Channel);
+
+impl Arrived<'_> {
+    /// A copy of it: the room is the peer's again.
+    #[inline(always)]
+    #[must_use]
+    pub fn take(self) -> Line {
+        self.0.party.take()
+    }
+}
+
+/// See the crate's documentation.
+#[derive(Debug)]
+pub struct Channel {
+    party: Party<RingPlace, RegionBells>,
+    arena: Arena,
+    ours: Shared,
+    theirs: Shared,
+    /// The peer is gone, for this reason; what it sent before is still read.
+    leaving: Option<ChannelError>,
+    /// Nothing more is written, and where the peer broke the rules nothing read.
+    broken: Option<Violation>,
+    /// One of the two.
+    is_over: bool,
+    /// Waited for the descriptor, which then has something to read.
+    on_descriptor: bool,
+    empty_wakes: u32,
+    counters: Counters,
+}
+
+// SAFETY: `ours` and `theirs` point into the region, which any thread may use and which lives as long as this.
+unsafe impl Send for Channel {}
+
+impl Channel {
+    /// Makes a region with arenas of `arena` bytes for each side (whole pages). Its memory goes to the peer as a
+    /// descriptor ([`memory`](Self::memory)); `generation` tells it from others.
+    pub fn create(arena: u32, generation: u64) -> Result<Self, RegionError> {
+        let region = Region::create(Layout::new(arena, generation)?)?;
+        Ok(Self::new(region, Side::First))
+    }
+
+    /// Takes part in a region that a peer made. One process in one place: the rings have one reader and one writer each.
+    pub fn open(memory: OwnedFd) -> Result<Self, RegionError> {
+        Ok(Self::new(Region::open(memory)?, Side::Second))
+    }
+
+    fn new(region: Region, side: Side) -> Self {
+        let region = Arc::new(region);
+        let bytes = |side| {
+            let (base, len) = (region.arena(side), region.layout().arena);
+            // SAFETY: the layout puts an arena of this length there, inside the mapping, which the channel keeps; no
+            // reference to its bytes is ever made.
+            unsafe { Shared::new(base, len as usize) }
+        };
+        let (tx, rx) = (region.ring(side), region.ring(side.peer()));
+        let (arena, ours, theirs) = (region.layout().arena, bytes(side), bytes(side.peer()));
+        let bells = RegionBells {
+            region,
+            side,
+            life: None,
+        };
+        Self {
+            party: Party::new(tx, rx, bells),
+            arena: Arena::new(arena),
+            ours,
+            theirs,
+            leaving: None,
+            broken: None,
+            is_over: false,
+            on_descriptor: false,
+            empty_wakes: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Watches the peer, which holds the other end of `socket` (connected, of any kind) for as long as it lives. The
+    /// socket also wakes a peer that sleeps on it ([`Sleep::Descriptor`]), and so is nobody else's from now on.
+    pub fn watch(&mut self, socket: OwnedFd) -> std::io::Result<()> {
+        let bells = &mut self.party.bells;
+        bells.life = Some(Life::watch(socket, &bells.region, bells.side)?);
+        Ok(())
+    }
+
+    /// The region's memory, for the peer.
+    pub fn memory(&self) -> BorrowedFd<'_> {
+        self.region().as_fd()
+    }
+
+    /// What is readable when [`arm`](Self::arm) with [`Sleep::Descriptor`] has been answered; there is none before
+    /// [`watch`](Self::watch).
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.life().map(Life::descriptor)
+    }
+
+    /// What the maker calls the region.
+    pub fn generation(&self) -> u64 {
+        self.region().layout().generation
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> Counters {
+        let (pushed, popped) = self.party.totals();
+        Counters {
+            pushed,
+            popped,
+            notifications: self.party.notifications,
+            suppressed: self.party.suppressed,
+            ..self.counters
+        }
+    }
+
+    /// Writes an item, unless the ring is full. The peer sees it at once if it looks; if it sleeps, it is woken by the
+    /// next [`flush`](Self::flush).
+    #[inline]
+    pub fn push(&mut self, item: &Item) -> Result<bool, ChannelError> {
+        let staged = self.stage((*item).into());
+        self.publish();
+        staged
+    }
+
+    /// [`push`](Self::push) for many: the peer does not see it before [`publish`](Self::publish) or
+    /// [`flush`](Self::flush), or a batch.
+    #[inline(always)]
+    pub fn stage(&mut self, line: Line) -> Result<bool, ChannelError> {
+        let room = self.room()?;
+        Ok(room.map(|room| room.put(line)).is_some())
+    }
+
+    /// Room for an item, unless the ring is full.
+    // Apart from what is written: that takes no part in what is seldom, and stays in registers.
+    #[inline(always)]
+    pub fn room(&mut self) -> Result<Option<Room<'_>>, ChannelError> {
+        if (self.is_over || !self.party.has_known_room()) && !self.look_for_room()? {
+            return Ok(None);
+        }
+        Ok(Some(Room(self)))
+    }
+
+    /// The next item, if there is one. Ends with an error once the peer is gone and its items are read.
+    #[inline]
+    pub fn pop(&mut self) -> Result<Option<Item>, ChannelError> {
+        self.pop_line().map(|popped| popped.map(Item::from))
+    }
+
+    /// [`pop`](Self::pop) for many.
+    #[inline(always)]
+    pub fn pop_line(&mut self) -> Result<Option<Line>, ChannelError> {
+        if let Some(arrived) = self.arrived() {
+            return Ok(Some(arrived.take()));
+        }
+        self.pop_other()
+    }
+
+    /// The next item, if it is there; where it is not, [`pop_other`](Self::pop_other) says why.
+    #[inline(always)]
+    pub fn arrived(&mut self) -> Option<Arrived<'_>> {
+        (self.broken.is_none() && self.party.is_there()).then_some(Arrived(self))
+    }
+
+    /// [`pop_line`](Self::pop_line), where the next item was not there a moment ago.
+    #[inline]
+    pub fn pop_other(&mut self) -> Result<Option<Line>, ChannelError> {
+        if !self.is_over && !self.has_news() && self.party.check().is_ok() {
+            return Ok(None);
+        }
+        self.pop_last()
+    }
+
+    /// The peer sees what was staged, if it looks.
+    #[inline(always)]
+    pub fn publish(&mut self) {
+        self.party.publish();
+    }
+
+    /// Items staged that the peer cannot see yet.
+    #[inline(always)]
+    pub fn staged(&self) -> u64 {
+        self.party.staged()
+    }
+
+    /// Publishes, and wakes the peer if it sleeps and has not seen what was written. Once per batch: before waiting, or after as many
+    /// items as may be late.
+    #[inline]
+    pub fn flush(&mut self) {
+        self.party.flush();
+    }
+
+    /// Items written since the last [`flush`](Self::flush).
+    #[inline]
+    pub fn unflushed(&self) -> u64 {
+        self.party.unflushed()
+    }
+
+    /// Whether there is something to do: an item, room that was missing, or the peer's end.
+    #[inline]
+    pub fn has_work(&mut self) -> bool {
+        self.party.has_work() || self.is_dead()
+    }
+
+    /// Flushes and announces that this process is about to sleep. Where it says true, it may; where false, there is
+    /// something to do after all. Either way [`disarm`](Self::disarm) or [`wait`](Self::wait) comes next.
+    pub fn arm(&mut self, sleep: Sleep) -> bool {
+        self.on_descriptor = sleep == Sleep::Descriptor;
+        self.party
+            .bells
+            .own()
+            .set_cpu(rustix::thread::sched_getcpu());
+        let idle = self.party.arm(sleep);
+        idle && !self.is_over && !self.is_dead()
+    }
+
+    /// Awake again, without having waited here.
+    pub fn disarm(&mut self) {
+        self.party.bells.own().disarm();
+        if self.on_descriptor {
+            self.life().into_iter().for_each(Life::drain);
+        }
+    }
+
+    /// Sleeps until the peer rings, is gone, or the time is over; after [`arm`](Self::arm) with [`Sleep::Futex`]. False
+    /// where the time is over.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
+        let bell = self.party.bells.own();
+        let (futex, armed) = bell.sleep_on();
+        let ended = futex.wait(armed, timeout);
+        bell.disarm();
+        self.note_wake(ended);
+        ended != Ended::TimedOut
+    }
+
+    /// Whether the peer last said to be on the processor that we are on: then looking for its answer keeps it from
+    /// giving one.
+    pub fn shares_cpu(&self) -> bool {
+        let peer = self.party.bells.peer().cpu();
+        peer == Some(rustix::thread::sched_getcpu() as u64)
+    }
+
+    fn region(&self) -> &Region {
+        &self.party.bells.region
+    }
+
+    fn life(&self) -> Option<&Life> {
+        self.party.bells.life.as_ref()
+    }
+}

@@ -1,0 +1,132 @@
+//! Payloads that are longer than what an item carries: parts of the arenas, read and written where they lie.
+
+use super::{Channel, ChannelError};
+use crate::arena::Reserved;
+use crate::item::Item;
+use crate::violation::Violation;
+
+/// A payload that the peer says it sent: inside its arena, that much is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    off: u32,
+    len: u32,
+}
+
+impl Received {
+    /// Bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "it never is")]
+    pub fn len(self) -> u32 {
+        self.len
+    }
+}
+
+impl Channel {
+    /// Part of our arena for a payload of `len` bytes, if there is as much in one piece.
+    pub fn reserve(&mut self, len: u32) -> Option<Reserved> {
+        self.arena.reserve(len)
+    }
+
+    /// Gives it back, once the peer cannot be reading it any more: how that is known is the user's protocol.
+    #[expect(clippy::needless_pass_by_value, reason = "it is gone after this")]
+    pub fn release(&mut self, reserved: Reserved) {
+        self.arena.release(&reserved);
+    }
+
+    /// Writes into a payload of ours, from its byte `at` on; panics where that is beyond its end.
+    pub fn write(&self, reserved: &Reserved, at: u32, bytes: &[u8]) {
+        assert!(
+            at <= reserved.len() && bytes.len() <= (reserved.len() - at) as usize,
+            "beyond the payload"
+        );
+        self.ours
+            .part((reserved.off() + at) as usize, bytes.len())
+            .write(bytes);
+    }
+
+    /// Writes a payload of ours in place: its word `i` is `make(i)`. Bytes after the last whole word stay.
+    pub fn fill(&self, reserved: &Reserved, make: impl FnMut(usize) -> u64) {
+        self.ours
+            .part(reserved.off() as usize, reserved.len() as usize)
+            .fill(make);
+    }
+
+    /// The same in lines of eight words, several times as fast for long payloads; bytes after the last whole line stay.
+    #[inline]
+    pub fn fill_lines(&self, reserved: &Reserved, make: impl FnMut(usize) -> [u64; 8]) {
+        self.ours
+            .part(reserved.off() as usize, reserved.len() as usize)
+            .fill_lines(make);
+    }
+
+    /// Copies bytes of a payload of ours out, from its byte `at` on, where the peer may have answered into it; panics where
+    /// that is beyond its end.
+    pub fn read_back(&self, reserved: &Reserved, at: u32, into: &mut [u8]) {
+        assert!(
+            at <= reserved.len() && into.len() <= (reserved.len() - at) as usize,
+            "beyond the payload"
+        );
+        let at = (reserved.off() + at) as usize;
+        self.ours.part(at, into.len()).read(into);
+    }
+
+    /// The payload of an item that the peer sent, if it has one outside the item. An error where it is not in the peer's
+    /// arena, which tears the channel down.
+    pub fn received(&mut self, item: &Item) -> Result<Option<Received>, ChannelError> {
+        self.received_at(item.off, item.len)
+    }
+
+    /// The same for a payload of which only the place is at hand.
+    pub fn received_at(&mut self, off: u32, len: u32) -> Result<Option<Received>, ChannelError> {
+        let arena = self.region().layout().arena;
+        if len == 0 {
+            return Ok(None);
+        }
+        if off >= arena || len > arena - off || !off.is_multiple_of(8) {
+            return Err(self.fail(Violation::Payload { off, len, arena }));
+        }
+        Ok(Some(Received { off, len }))
+    }
+
+    /// Copies bytes of a payload out, from its byte `at` on; panics where that is beyond its end. The peer may be writing
+    /// to it: check what was copied, not what is there.
+    pub fn read(&self, received: Received, at: u32, into: &mut [u8]) {
+        assert!(
+            at <= received.len && into.len() <= (received.len - at) as usize,
+            "beyond the payload"
+        );
+        self.theirs
+            .part((received.off + at) as usize, into.len())
+            .read(into);
+    }
+
+    /// Writes an answer into a payload that the peer sent, from its byte `at` on; panics where that is beyond its end.
+    pub fn answer(&self, received: Received, at: u32, bytes: &[u8]) {
+        assert!(
+            at <= received.len && bytes.len() <= (received.len - at) as usize,
+            "beyond the payload"
+        );
+        let at = (received.off + at) as usize;
+        self.theirs.part(at, bytes.len()).write(bytes);
+    }
+
+    /// Folds over a payload where it lies, in words, the last one filled up with zeros.
+    pub fn fold<T>(&self, received: Received, start: T, each: impl FnMut(T, u64) -> T) -> T {
+        self.theirs
+            .part(received.off as usize, received.len as usize)
+            .fold(start, each)
+    }
+
+    /// The same in lines of eight words, several times as fast for long payloads; the last one filled up with zeros.
+    #[inline]
+    pub fn fold_lines<T>(
+        &self,
+        received: Received,
+        start: T,
+        each: impl FnMut(T, &[u64; 8]) -> T,
+    ) -> T {
+        self.theirs
+            .part(received.off as usize, received.len as usize)
+            .fold_lines(start, each)
+    }
+}
