@@ -14,6 +14,7 @@ mod validity;
 pub use html::html;
 pub use markdown::{markdown, text};
 
+use crate::Profile;
 use crate::findings::{Figure, Findings, TableCell, shown};
 
 /// Appends to a text.
@@ -142,18 +143,38 @@ fn legend(findings: &Findings<'_>, place: &str) -> String {
 /// Functions of a profile that are named.
 const HOTTEST: usize = 4;
 
+/// Profiles, the same program of one arm under that of the other.
+fn in_pairs<'f>(findings: &'f Findings<'_>) -> Vec<&'f Profile> {
+    let cases = &findings.scenario.cases;
+    let mut profiles: Vec<&Profile> = findings.run.profiles.iter().collect();
+    profiles.sort_by_key(|profile| {
+        let case = cases.iter().position(|case| case.id == profile.case);
+        (case, &profile.role)
+    });
+    profiles
+}
+
+/// Functions whose shares the scenario asks for.
+fn functions<'f>(findings: &'f Findings<'_>) -> Vec<&'f str> {
+    let asked = findings.scenario.profile.iter();
+    let functions = asked.flat_map(|asked| &asked.functions);
+    functions.map(String::as_str).collect()
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", shown(100.0 * share))
+}
+
 /// What programs were in the middle of: a row for each, after the heading.
 fn profiles(findings: &Findings<'_>) -> Vec<Vec<String>> {
-    let asked = findings.scenario.profile.iter();
-    let functions: Vec<&String> = asked.flat_map(|asked| &asked.functions).collect();
+    let functions = functions(findings);
     let mut head: Vec<String> = ["case", "arm", "program", "samples"]
         .map(str::to_owned)
         .into();
     head.extend(functions.iter().map(|function| format!("in {function}")));
     head.push("most often".to_owned());
     let mut rows = vec![head];
-    for profile in &findings.run.profiles {
-        let percent = |share: f64| format!("{} %", shown(100.0 * share));
+    for profile in in_pairs(findings) {
         let mut row = vec![
             findings.scenario.case_label(&profile.case).to_owned(),
             profile.arm.clone(),

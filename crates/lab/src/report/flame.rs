@@ -23,8 +23,9 @@ struct Node<'a> {
     called: BTreeMap<&'a str, Node<'a>>,
 }
 
-/// Draws stacks: functions from the outermost on, separated by `;`, and how many samples there are of each.
-pub(super) fn graph(stacks: &[(String, u64)]) -> String {
+/// Draws stacks: functions from the outermost on, separated by `;`, and how many samples there are of each. The `named`
+/// ones are to be seen at a glance.
+pub(super) fn graph(stacks: &[(String, u64)], named: &[&str]) -> String {
     let mut root = Node::default();
     for (stack, samples) in stacks {
         root.samples += samples;
@@ -45,18 +46,20 @@ pub(super) fn graph(stacks: &[(String, u64)]) -> String {
         scale,
         height,
         all: root.samples,
+        named,
     };
     root.draw(&mut at, &mut svg);
     svg + "</svg>"
 }
 
 /// Where the next box goes.
-struct Place {
+struct Place<'a> {
     x: f64,
     row: usize,
     scale: f64,
     height: f64,
     all: u64,
+    named: &'a [&'a str],
 }
 
 impl Node<'_> {
@@ -68,7 +71,7 @@ impl Node<'_> {
     }
 
     /// Draws what was called, side by side, and upon it what that called.
-    fn draw(&self, at: &mut Place, svg: &mut String) {
+    fn draw(&self, at: &mut Place<'_>, svg: &mut String) {
         let begin = at.x;
         for (name, node) in &self.called {
             let width = float(node.samples) * at.scale;
@@ -86,16 +89,21 @@ impl Node<'_> {
     }
 }
 
-fn boxed(name: &str, samples: u64, width: f64, at: &Place, svg: &mut String) {
+fn boxed(name: &str, samples: u64, width: f64, at: &Place<'_>, svg: &mut String) {
     let y = at.height - ROW * count(at.row + 1) - 1.0;
     let shade = name
         .bytes()
         .fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte))
         % SHADES;
+    let class = if at.named.contains(&name) {
+        "named".to_owned()
+    } else {
+        format!("f{shade}")
+    };
     put(
         svg,
         format_args!(
-            r#"<g><title>{}: {samples} of {} samples ({:.1} %)</title><rect class="f{shade}" x="{:.1}" y="{y:.1}" width="{:.1}" height="{:.1}"/>"#,
+            r#"<g><title>{}: {samples} of {} samples ({:.1} %)</title><rect class="{class}" x="{:.1}" y="{y:.1}" width="{:.1}" height="{:.1}"/>"#,
             super::html::escaped(name),
             at.all,
             100.0 * float(samples) / float(at.all.max(1)),
@@ -157,7 +165,10 @@ mod tests {
 
     #[test]
     fn boxes_are_as_wide_as_their_share_and_stand_on_their_callers() {
-        let svg = graph(&stacks(&[("main;read", 3), ("main;write<u8>", 1)]));
+        let svg = graph(
+            &stacks(&[("main;read", 3), ("main;write<u8>", 1)]),
+            &["read"],
+        );
         for part in [
             "<title>main: 4 of 4 samples (100.0 %)</title>",
             r#"x="0.0" y="18.0" width="999.6""#,
@@ -169,17 +180,20 @@ mod tests {
             assert!(svg.contains(part), "{part}\n{svg}");
         }
         assert_eq!(svg.matches("<g>").count(), svg.matches("</g>").count());
+        let named: Vec<_> = svg.match_indices(r#"<rect class="named""#).collect();
+        let read = svg.find("<title>read").expect("a box");
+        assert!(matches!(named[..], [(at, _)] if at > read), "{svg}");
     }
 
     #[test]
     fn what_is_too_narrow_or_too_deep_is_left_out_and_nothing_is_no_graph() {
-        let svg = graph(&stacks(&[("wide", 10_000), ("narrow", 1)]));
+        let svg = graph(&stacks(&[("wide", 10_000), ("narrow", 1)]), &[]);
         assert!(svg.contains("wide") && !svg.contains("narrow"));
         let deep = vec!["f"; 200].join(";");
         assert_eq!(
-            graph(&stacks(&[(&deep, 1)])).matches("<rect").count(),
+            graph(&stacks(&[(&deep, 1)]), &[]).matches("<rect").count(),
             DEPTH
         );
-        assert!(!graph(&[]).contains("<rect"));
+        assert!(!graph(&[], &[]).contains("<rect"));
     }
 }

@@ -222,17 +222,26 @@ fn flames(findings: &Findings<'_>) -> String {
         grid(&super::profiles(findings)),
         escaped(&super::profile_note(findings))
     );
-    for profile in &findings.run.profiles {
+    let functions = super::functions(findings);
+    for profile in super::in_pairs(findings) {
+        let mut caption = format!(
+            "{}, {}: {}, {} samples",
+            profile.arm,
+            findings.scenario.case_label(&profile.case),
+            profile.role,
+            profile.samples
+        );
+        for function in &functions {
+            let share = super::percent(profile.share(function));
+            put(&mut caption, format_args!(", {share} in {function}"));
+        }
         put(
             &mut text,
             format_args!(
-                "<figure class=\"flames\"><figcaption>{}, {}: {}, {} samples</figcaption>\
+                "<figure class=\"flames\"><figcaption>{}</figcaption>\
                  <div class=\"wide\">{}</div></figure>\n",
-                escaped(&profile.arm),
-                escaped(findings.scenario.case_label(&profile.case)),
-                escaped(&profile.role),
-                profile.samples,
-                flame::graph(&profile.stacks)
+                escaped(&caption),
+                flame::graph(&profile.stacks, &functions)
             ),
         );
     }
