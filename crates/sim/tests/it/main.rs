@@ -13,6 +13,7 @@ mod echoes;
 mod faults;
 mod flood;
 mod hostile;
+mod mtu;
 mod open;
 mod oracle;
 mod original;
