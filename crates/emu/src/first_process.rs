@@ -42,13 +42,7 @@ impl FirstProcess {
     ///
     /// The system's.
     pub fn new(inside: Inside) -> io::Result<Self> {
-        let signals = Signals::hold(&[
-            Signal::CHILD,
-            Signal::INT,
-            Signal::QUIT,
-            Signal::TERM,
-            Signal::HUP,
-        ])?;
+        let signals = Signals::of_parents()?;
         Ok(Self {
             inside,
             signals,
@@ -78,21 +72,33 @@ impl FirstProcess {
     ///
     /// The system's.
     pub fn wait(&mut self, pid: u32, until: Option<Instant>) -> io::Result<Outcome> {
+        self.wait_any(&[pid], until).map(|(_, outcome)| outcome)
+    }
+
+    /// The same for several, of which the first to be found ended is told, and the first of all in other cases.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn wait_any(&mut self, pids: &[u32], until: Option<Instant>) -> io::Result<(u32, Outcome)> {
+        let first = pids.first().copied().unwrap_or_default();
         loop {
             self.reap()?;
-            if let Some(code) = self.ended.remove(&pid) {
-                return Ok(Outcome::Ended(code));
+            for pid in pids {
+                if let Some(code) = self.ended.remove(pid) {
+                    return Ok((*pid, Outcome::Ended(code)));
+                }
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
-                return Ok(Outcome::Late);
+                return Ok((first, Outcome::Late));
             }
             let came = self.signals.wait(left.unwrap_or(Duration::from_hours(1)))?;
             if let Some(came) = came
                 && came.signal != Signal::CHILD
                 && !came.by_terminal
             {
-                return Ok(Outcome::Asked(came.signal));
+                return Ok((first, Outcome::Asked(came.signal)));
             }
         }
     }

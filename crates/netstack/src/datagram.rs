@@ -125,6 +125,10 @@ impl Datagram {
 }
 
 impl Datagrams {
+    pub(crate) fn has_arrived(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
     pub(crate) fn poll(&mut self) -> Option<Datagram> {
         self.arrived.pop_front()
     }

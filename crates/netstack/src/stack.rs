@@ -150,6 +150,18 @@ impl Stack {
         self.events.pop_front()
     }
 
+    /// All flows that can be reset.
+    pub fn flow_ids(&self) -> Vec<FlowId> {
+        let alive = self.flows.iter().map(|(_, flow)| flow);
+        let alive = alive.filter(|flow| !matches!(flow.stage, Stage::Lingering));
+        alive.map(|flow| flow.id).collect()
+    }
+
+    /// Whether [`Self::poll_datagram`] has one.
+    pub fn has_datagram(&self) -> bool {
+        self.datagrams.has_arrived()
+    }
+
     /// The next datagram to [`Config::datagram_port`] that a program has sent.
     pub fn poll_datagram(&mut self) -> Option<Datagram> {
         self.datagrams.poll()

@@ -14,6 +14,8 @@ use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,7 +23,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getgid, getpid, getuid, kill_process,
+    Pid, Signal, WaitOptions, getgid, getpid, getuid, kill_process,
     set_parent_process_death_signal, wait, waitpid,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -123,7 +125,7 @@ impl Inside {
         match wait(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) => Ok(Reaped::One {
                 pid: pid.as_raw_pid().cast_unsigned(),
-                code: exit_code(status),
+                code: exit_code(ExitStatus::from_raw(status.as_raw())),
             }),
             Ok(None) => Ok(Reaped::None),
             Err(Errno::CHILD) => Ok(Reaped::Nobody),
@@ -181,17 +183,11 @@ impl Contained {
     ///
     /// The system's.
     pub fn wait(self, relay: impl Fn(Came) -> Option<Signal>) -> io::Result<u8> {
-        let signals = Signals::hold(&[
-            Signal::CHILD,
-            Signal::INT,
-            Signal::QUIT,
-            Signal::TERM,
-            Signal::HUP,
-        ])?;
+        let signals = Signals::of_parents()?;
         loop {
             // Held back first and asked for then: its end cannot fall in between.
             if let Some((_, status)) = waitpid(Some(self.pid), WaitOptions::NOHANG)? {
-                return Ok(exit_code(status));
+                return Ok(exit_code(ExitStatus::from_raw(status.as_raw())));
             }
             let came = signals.wait(Duration::from_hours(1))?;
             if let Some(came) = came.filter(|came| came.signal != Signal::CHILD)
@@ -204,9 +200,9 @@ impl Contained {
 }
 
 /// A process's end as shells tell it: its exit code, or 128 and the signal that killed it.
-fn exit_code(status: WaitStatus) -> u8 {
-    let signalled = status.terminating_signal().map(|signal| signal + 128);
-    let code = status.exit_status().or(signalled);
+pub fn exit_code(status: ExitStatus) -> u8 {
+    let signalled = status.signal().map(|signal| signal + 128);
+    let code = status.code().or(signalled);
     code.and_then(|code| u8::try_from(code).ok())
         .unwrap_or(u8::MAX)
 }

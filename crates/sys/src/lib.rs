@@ -6,9 +6,13 @@
 //! |---|---|
 //! | [`Batches`] | system calls in batches, through io_uring |
 //! | [`BufferPool`] | receive buffers that are not cleared each time |
+//! | [`Cidr`], [`Rule`], [`Way`] | routes beside the host's own |
+//! | [`confine`] | what a process gives up before it looks at what strangers send |
 //! | [`contain`] | a process, and all that it starts, in namespaces that end with it |
+//! | [`end_tcp`] | connections of others, ended |
 //! | [`Ethtool`] | what a network device does itself: segmentation, merging, checksums |
 //! | [`FrameCounter`] | how many frames beyond some length arrive at a device |
+//! | [`inherit_socket`] | a socket that somebody left open for us |
 //! | [`inherited_fds`] | sockets that a service manager opened for us (socket activation) |
 //! | [`NetNamespace`], [`Network`], [`set_sysctl`] | networks of our own: cables, addresses, routes |
 //! | [`be_prompt`] | a thread that runs soon after it is woken |
@@ -26,10 +30,14 @@
 
 mod batch;
 mod buffer_pool;
+mod cidr;
+pub mod confine;
 mod contain;
 mod drops;
+mod end_tcp;
 mod ethtool;
 mod frame_counter;
+mod inherit_socket;
 mod inherited;
 mod net_namespace;
 mod netlink;
@@ -39,6 +47,7 @@ mod own_mounts;
 mod packet_socket;
 mod prompt;
 mod queueing;
+mod routing;
 mod signals;
 mod socket_buffer;
 mod socket_option;
@@ -49,10 +58,13 @@ mod udp_gro;
 
 pub use batch::{BatchError, Batches, Operation};
 pub use buffer_pool::BufferPool;
-pub use contain::{ContainError, Contained, Inside, Reaped, Rights, Side, contain};
+pub use cidr::{Cidr, CidrError};
+pub use contain::{ContainError, Contained, Inside, Reaped, Rights, Side, contain, exit_code};
 pub use drops::socket_drops;
+pub use end_tcp::end_tcp;
 pub use ethtool::Ethtool;
 pub use frame_counter::FrameCounter;
+pub use inherit_socket::inherit_socket;
 pub use inherited::{InheritError, InheritedFd, inherited_fds};
 pub use net_namespace::NetNamespace;
 pub use network::{CableEnd, Family, Network, set_sysctl};
@@ -61,6 +73,7 @@ pub use own_mounts::OwnMounts;
 pub use packet_socket::{PacketDrops, PacketSocket, Reception, VnetHeader};
 pub use prompt::{Promptness, be_prompt};
 pub use queueing::{Discipline, Netem, TokenBucket};
+pub use routing::{Rule, Way};
 pub use signals::{Came, Signals, with_default_signals};
 pub use socket_buffer::{BufferSide, socket_buffer_force};
 pub use stack_sampler::{SAMPLES_PER_S, Stack, StackSampler};

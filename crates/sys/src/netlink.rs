@@ -11,7 +11,8 @@ use std::time::Duration;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send,
+    socket_with,
 };
 
 #[cfg(test)]
@@ -114,12 +115,21 @@ pub(crate) struct Netlink {
 impl Netlink {
     /// Opens one in the calling thread's network namespace.
     pub(crate) fn open() -> io::Result<Self> {
+        // Protocol 0: NETLINK_ROUTE.
+        Self::open_to(None)
+    }
+
+    /// The same towards what the kernel tells of sockets.
+    pub(crate) fn open_diagnosis() -> io::Result<Self> {
+        Self::open_to(Some(rustix::net::netlink::SOCK_DIAG))
+    }
+
+    fn open_to(protocol: Option<Protocol>) -> io::Result<Self> {
         let socket = socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,
             SocketFlags::CLOEXEC,
-            // Protocol 0: NETLINK_ROUTE.
-            None,
+            protocol,
         )?;
         // Connected to the kernel, it hears nobody else.
         connect(&socket, &SocketAddrNetlink::new(0, 0))?;
@@ -136,6 +146,15 @@ impl Netlink {
     /// Sends a request and waits until the kernel has done it.
     pub(crate) fn ask(&mut self, request: Request) -> io::Result<()> {
         self.exchange(request, libc::NLM_F_ACK, |_, _| ())
+    }
+
+    /// Sends a request that is answered with one entry and a yes; `each` sees the entry's kind and content.
+    pub(crate) fn ask_for(
+        &mut self,
+        request: Request,
+        each: impl FnMut(u16, &[u8]),
+    ) -> io::Result<()> {
+        self.exchange(request, libc::NLM_F_ACK, each)
     }
 
     /// Sends a request for a list; `each` sees every entry's kind and content.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::netdevice::{index_to_name, name_to_index};
-use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::net_namespace::NetNamespace;
 use crate::netlink::{Netlink, Request, attributes, u32_at};
@@ -59,7 +59,12 @@ impl Network {
     pub fn open() -> io::Result<Self> {
         Ok(Self {
             netlink: Netlink::open()?,
-            names: socket(AddressFamily::INET, SocketType::DGRAM, None)?,
+            names: socket_with(
+                AddressFamily::INET,
+                SocketType::DGRAM,
+                SocketFlags::CLOEXEC,
+                None,
+            )?,
         })
     }
 
@@ -170,6 +175,10 @@ impl Network {
 
     pub(crate) fn netlink(&mut self) -> &mut Netlink {
         &mut self.netlink
+    }
+
+    pub(crate) fn names(&self) -> &OwnedFd {
+        &self.names
     }
 
     pub(crate) fn index(&self, name: &str) -> io::Result<u32> {
@@ -301,7 +310,7 @@ pub fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
     fs::write(format!("/proc/sys/{name}"), value)
 }
 
-const CREATE: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+pub(crate) const CREATE: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
 
 // Missing from the libc crate.
 const IFLA_GSO_MAX_SIZE: u16 = 41;
@@ -318,7 +327,7 @@ fn device_header(index: u32, flags: u32) -> [u8; DEVICE_HEADER] {
     header
 }
 
-fn family(address: IpAddr) -> u8 {
+pub(crate) fn family(address: IpAddr) -> u8 {
     let family = match address {
         IpAddr::V4(_) => libc::AF_INET,
         IpAddr::V6(_) => libc::AF_INET6,
@@ -326,7 +335,7 @@ fn family(address: IpAddr) -> u8 {
     u8::try_from(family).unwrap_or_default()
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),

@@ -24,6 +24,22 @@ pub struct Came {
 }
 
 impl Signals {
+    /// Holds back what a process that waits for others has to hear of: that one of them has ended, and that somebody
+    /// wants itself to end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Signals::hold`].
+    pub fn of_parents() -> io::Result<Self> {
+        Self::hold(&[
+            Signal::CHILD,
+            Signal::INT,
+            Signal::QUIT,
+            Signal::TERM,
+            Signal::HUP,
+        ])
+    }
+
     /// Holds `signals` back. Call it before there are other threads, or these take them as they always did.
     ///
     /// # Errors

@@ -37,15 +37,8 @@ pub(super) struct Patience {
 impl Patience {
     /// Call it before there are threads.
     pub(super) fn new() -> Result<Self> {
-        let signals = [
-            Signal::CHILD,
-            Signal::INT,
-            Signal::QUIT,
-            Signal::TERM,
-            Signal::HUP,
-        ];
         Ok(Self {
-            signals: Signals::hold(&signals)?,
+            signals: Signals::of_parents()?,
         })
     }
 

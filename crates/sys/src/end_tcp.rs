@@ -1,0 +1,116 @@
+//! TCP connections ended from outside (`ss --kill`): their programs see an abort.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::netlink::{Netlink, Request};
+
+/// Ends all TCP connections of the calling thread's network from these addresses of its own; how many there were.
+///
+/// # Errors
+///
+/// `PermissionDenied` without `CAP_NET_ADMIN` there; `Unsupported` where the kernel cannot do it.
+pub fn end_tcp(from: &[IpAddr]) -> io::Result<usize> {
+    let mut netlink = Netlink::open_diagnosis()?;
+    let mut found = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let all = request(family, [0; SOCKET]);
+        netlink.dump(Request::new(BY_FAMILY, 0, &all), |kind, content| {
+            if let Some(socket) = content.get(4..4 + SOCKET).and_then(|it| it.first_chunk())
+                && kind == BY_FAMILY
+                && source(family, socket).is_some_and(|address| from.contains(&address))
+            {
+                found.push((family, *socket));
+            }
+        })?;
+    }
+    let mut ended = 0;
+    for (family, socket) in found {
+        match netlink.ask(Request::new(DESTROY, 0, &request(family, socket))) {
+            Ok(()) => ended += 1,
+            // It has ended meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ended)
+}
+
+/// `struct inet_diag_req_v2`: TCP, in any state but that of listeners.
+fn request(family: i32, socket: [u8; SOCKET]) -> [u8; 8 + SOCKET] {
+    let mut bytes = [0; 8 + SOCKET];
+    bytes[0] = u8::try_from(family).unwrap_or_default();
+    bytes[1] = u8::try_from(libc::IPPROTO_TCP).unwrap_or_default();
+    bytes[4..8].copy_from_slice(&(!(1_u32 << LISTENS)).to_ne_bytes());
+    bytes[8..].copy_from_slice(&socket);
+    bytes
+}
+
+/// Its own address, of an IPv6 socket that speaks IPv4 as well.
+fn source(family: i32, socket: &[u8; SOCKET]) -> Option<IpAddr> {
+    let bytes = socket.get(4..20)?;
+    if family == libc::AF_INET {
+        let v4: [u8; 4] = *bytes.first_chunk()?;
+        return Some(v4.into());
+    }
+    let v6: [u8; 16] = *bytes.first_chunk()?;
+    Some(Ipv6Addr::from(v6).to_canonical())
+}
+
+/// `struct inet_diag_sockid`: ports, addresses, device, cookie.
+const SOCKET: usize = 48;
+// linux/sock_diag.h
+const BY_FAMILY: u16 = 20;
+const DESTROY: u16 = 21;
+/// `TCP_LISTEN`
+const LISTENS: u32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Network;
+    use crate::network::tests::namespaces;
+    use std::io::Read as _;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn connections_from_an_address_are_ended_and_others_live() {
+        let test = "end_tcp::tests::connections_from_an_address_are_ended_and_others_live";
+        let Some((network, _)) = namespaces(test) else {
+            return;
+        };
+        network
+            .within(|| {
+                let mut network = Network::open()?;
+                network.set_up("lo")?;
+                let listener = TcpListener::bind("127.0.0.1:0")?;
+                let address = listener.local_addr()?;
+                let mut here = TcpStream::connect(address)?;
+                let mut there = listener.accept()?.0;
+                assert_eq!(end_tcp(&[IpAddr::from([127, 0, 0, 2])])?, 0);
+                here.set_nonblocking(true)?;
+                let alive = here.read(&mut [0; 1]).map_err(|error| error.kind());
+                assert_eq!(alive, Err(io::ErrorKind::WouldBlock));
+                match end_tcp(&[address.ip()]) {
+                    Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                        let line = format!("SKIPPED {test}: {error}\n");
+                        return io::Write::write_all(&mut io::stderr(), line.as_bytes());
+                    }
+                    // The end of one is a reset for the other.
+                    ended => assert!((1..=2).contains(&ended?)),
+                }
+                for end in [&mut here, &mut there] {
+                    let ended = end.read(&mut [0; 1]).map_err(|error| error.kind());
+                    let abort = io::ErrorKind::ConnectionAborted;
+                    let reset = io::ErrorKind::ConnectionReset;
+                    assert!(ended == Err(abort) || ended == Err(reset), "{ended:?}");
+                }
+                assert!(
+                    TcpStream::connect(address).is_ok(),
+                    "who listens still does"
+                );
+                Ok(())
+            })
+            .expect("connections");
+    }
+}

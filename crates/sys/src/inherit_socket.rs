@@ -1,0 +1,42 @@
+//! A socket that whoever started this process has left open for it.
+
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+
+/// A copy of the socket of that number, which stays open as well.
+///
+/// # Errors
+///
+/// `InvalidInput` where the descriptor is no socket; the system's.
+pub fn inherit_socket(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: F_DUPFD_CLOEXEC takes any two numbers; it fails where the first is no descriptor.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has just made this descriptor, so that nobody else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(copy) };
+    rustix::net::sockopt::socket_type(&fd).map_err(|_| {
+        let text = format!("descriptor {number} is no socket");
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    })?;
+    Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd as _;
+
+    #[test]
+    fn a_socket_is_taken_and_nothing_else() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let copy = inherit_socket(socket.as_raw_fd()).expect("the same socket");
+        let copy = std::net::UdpSocket::from(copy);
+        assert_eq!(copy.local_addr().ok(), socket.local_addr().ok());
+        let file = std::fs::File::open("/dev/null").expect("a file");
+        let refused = inherit_socket(file.as_raw_fd()).map_err(|error| error.kind());
+        assert_eq!(refused.err(), Some(io::ErrorKind::InvalidInput));
+        assert!(inherit_socket(-1).is_err());
+    }
+}
