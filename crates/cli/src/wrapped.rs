@@ -1,40 +1,30 @@
 //! `quictun run`: one command whose connections all go through the tunnel.
 //!
-//! The command runs in a network of its own with one device in it. A client of ours, in the network that we came
-//! from, has the other end of the device.
+//! The command runs in a network of its own with one device in it. The other end of the device has a process that is in
+//! no network, and that one's client is in the network that we came from: see [`crate::pair`].
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches};
 use quictun_emu::{FirstProcess, Outcome};
-use quictun_sys::{
-    Inside, NetNamespace, Network, OwnMounts, Side, Tun, contain, with_default_signals,
-};
+use quictun_sys::{Inside, NetNamespace, Network, OwnMounts, Side, Tun, contain};
+use quictun_tunnel::settings::HostPort;
+use quictun_tunnel::tun_device;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::exit::{self, Fault, say};
 use crate::inputs::Inputs;
 use crate::link::{privilege, relay, session};
 use crate::native;
+use crate::pair::{self, Pair, Restarts, Role};
 
 const PROGRAM: &str = "quictun run";
-
-/// The device in the command's network.
-const DEVICE: &str = "quictun0";
-
-/// Addresses of the device, and of what it leads to: RFC 2544's for measurements, and a random prefix of RFC 4193.
-const ADDRESSES: [(&str, &str, u8); 2] = [
-    ("198.18.0.2", "198.18.0.1", 30),
-    ("fd71:7569:6374::2", "fd71:7569:6374::1", 64),
-];
-
-/// Packets that may wait in the device: with the kernel's 500, bursts of several flows would be dropped.
-const QUEUE: u32 = 10_000;
 
 /// Where programs read whom to ask.
 const NAME_SERVERS: &str = "/etc/resolv.conf";
@@ -48,6 +38,9 @@ const NAME_DAEMONS: [&str; 2] = [
 /// How long the client has to end by itself.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// How long one of the two processes that serve the device has to tell its side that the other is gone.
+const MOMENT: Duration = Duration::from_millis(300);
+
 /// What to run, and how to reach the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrapped {
@@ -57,6 +50,10 @@ pub struct Wrapped {
     pub command: Vec<String>,
     /// The name server that it asks.
     pub dns: Option<IpAddr>,
+    /// The server, which is looked up before.
+    pub server: HostPort,
+    /// The network stack is in the client's process.
+    pub one_process: bool,
 }
 
 /// The command line.
@@ -91,15 +88,19 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped
         ));
     }
     // Which descriptor it will be is known later.
-    let words: Vec<String> = ["--tun-fd=0".to_owned()]
+    let words: Vec<String> = ["--tun=false", "--tun-fd=0"]
+        .map(str::to_owned)
         .into_iter()
         .chain(flags.iter().cloned())
         .collect();
     let client = native::client_of(&words, inputs)?;
+    let tun = client.tun.as_ref();
     Ok(Wrapped {
         flags,
         command,
-        dns: client.tun.and_then(|tun| tun.dns),
+        dns: tun.and_then(|tun| tun.dns),
+        one_process: tun.is_some_and(|tun| tun.one_process),
+        server: client.server,
     })
 }
 
@@ -131,9 +132,18 @@ fn run(plan: &Wrapped, inside: Inside) -> anyhow::Result<u8> {
     let tun = network
         .within(device)
         .context("a TUN device: is there /dev/net/tun, and may it be opened?")?;
-    let client = start_client(plan, &mut first, &host, &tun)?;
-    // The client has it now, and ends it.
-    drop(tun);
+    let mut served = Served {
+        plan,
+        // Names are looked up as the host looks them up: here, and before that changes.
+        server: server_addresses(&plan.server),
+        host,
+        nowhere: NetNamespace::new().context("a network without anything")?,
+        network,
+        tun: Some(tun),
+        by: By::Nobody(0),
+        restarts: Restarts::new(),
+    };
+    served.start(&mut first)?;
     name_servers(plan.dns).context("name servers of its own for the command")?;
     let (program, arguments) = plan
         .command
@@ -141,36 +151,199 @@ fn run(plan: &Wrapped, inside: Inside) -> anyhow::Result<u8> {
         .context("invariant: clap requires a command")?;
     let mut command = Command::new(program);
     command.args(arguments);
-    let started = first.start(&network, &mut command);
+    let started = first.start(&served.network, &mut command);
     let pid = match started {
         Ok(pid) => pid,
         Err(error) => return session::refused(PROGRAM, program, error),
     };
-    let code = match first.wait(pid, None)? {
-        Outcome::Ended(code) => code,
-        Outcome::Asked(signal) => session::asked(signal),
-        Outcome::Late => unreachable!("invariant: it waits without a limit"),
-    };
-    if let Outcome::Ended(code) = first.wait(client, Some(std::time::Instant::now()))? {
+    let code = served.wait(&mut first, pid)?;
+    if let By::Nobody(code) = served.by {
         say(&format!("{PROGRAM}: the client had ended with {code}"));
     }
     first.end_all(GRACE)?;
     Ok(code)
 }
 
+fn server_addresses(server: &HostPort) -> Vec<IpAddr> {
+    // Where that fails the client tries again for ever.
+    let found = (server.host.as_str(), server.port).to_socket_addrs();
+    found.map_or_else(|_| Vec::new(), |found| found.map(|it| it.ip()).collect())
+}
+
+/// The device and whoever serves it.
+struct Served<'a> {
+    plan: &'a Wrapped,
+    server: Vec<IpAddr>,
+    host: NetNamespace,
+    /// Where nothing can be reached.
+    nowhere: NetNamespace,
+    /// The command's.
+    network: NetNamespace,
+    /// As long as there is somebody who serves it.
+    tun: Option<Tun>,
+    by: By,
+    restarts: Restarts,
+}
+
+/// Who serves the device.
+enum By {
+    One(u32),
+    Two(Pair),
+    /// The client does not want to, as this exit code says.
+    Nobody(u8),
+}
+
+impl Served<'_> {
+    fn start(&mut self, first: &mut FirstProcess) -> anyhow::Result<()> {
+        let Some(tun) = &self.tun else {
+            return Ok(());
+        };
+        if self.plan.one_process {
+            let mut command = self.client()?;
+            let number = tun.pass_on().context("handing the device over")?;
+            command.args(["--tun-fd", &number.to_string()]);
+            command.stdin(Stdio::null());
+            let client = first.start(&self.host, &mut command);
+            self.by = By::One(client.context("starting the client")?);
+            // The client has it now, and ends it.
+            self.tun = None;
+            return Ok(());
+        }
+        let names = self.plan.dns.is_some();
+        let (host, nowhere) = (&self.host, &self.nowhere);
+        let start = |role, command: &mut Command| match role {
+            Role::Netstackd => first.start(nowhere, command),
+            Role::Client => first.start(host, command),
+        };
+        self.by = By::Two(Pair::start(tun, names, self.client()?, start)?);
+        Ok(())
+    }
+
+    /// This program once more, to be started where the server can be reached; its log goes where errors go.
+    fn client(&self) -> anyhow::Result<Command> {
+        let flags = &self.plan.flags;
+        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        command.arg("client").args(flags);
+        let given = |name: &str| flags.iter().any(|flag| flag.starts_with(name));
+        for (name, value) in [("--log-level", "warn"), ("--http", "off")] {
+            if !given(name) {
+                command.args([name, value]);
+            }
+        }
+        for address in &self.server {
+            command.args(["--server-address", &address.to_string()]);
+        }
+        let errors = io::stderr().as_fd().try_clone_to_owned();
+        command
+            // A file may speak of a device for the whole host.
+            .arg("--tun=false")
+            .stdout(Stdio::from(errors.context("a log")?));
+        Ok(command)
+    }
+
+    /// Waits for the command's end, and replaces meanwhile who dies.
+    fn wait(&mut self, first: &mut FirstProcess, command: u32) -> anyhow::Result<u8> {
+        loop {
+            let mut pids = vec![command];
+            match &self.by {
+                By::One(client) => pids.push(*client),
+                By::Two(pair) => pids.extend([pair.netstackd, pair.client]),
+                By::Nobody(_) => {}
+            }
+            match first.wait_any(&pids, None)? {
+                (_, Outcome::Asked(signal)) => return Ok(session::asked(signal)),
+                (pid, Outcome::Ended(code)) if pid == command => return Ok(code),
+                (pid, Outcome::Ended(code)) => {
+                    if let Some(signal) = self.replace(first, pid, code)? {
+                        return Ok(session::asked(signal));
+                    }
+                }
+                (_, Outcome::Late) => unreachable!("invariant: it waits without a limit"),
+            }
+            if matches!(&self.by, By::Two(_)) {
+                continue;
+            }
+            if self.tun.is_some() {
+                let until = Instant::now() + self.restarts.pause(Instant::now());
+                match first.wait(command, Some(until))? {
+                    Outcome::Asked(signal) => return Ok(session::asked(signal)),
+                    Outcome::Ended(code) => return Ok(code),
+                    Outcome::Late => self.start(first)?,
+                }
+            }
+        }
+    }
+
+    /// One of those who serve the device has ended: so does the other. Tells what somebody wants of us.
+    fn replace(
+        &mut self,
+        first: &mut FirstProcess,
+        ended: u32,
+        code: u8,
+    ) -> anyhow::Result<Option<Signal>> {
+        let by = std::mem::replace(&mut self.by, By::Nobody(code));
+        let By::Two(pair) = by else {
+            return Ok(None);
+        };
+        let is_client = ended == pair.client;
+        let (other, signal) = if is_client {
+            // It resets what is left by itself.
+            (pair.netstackd, None)
+        } else {
+            (pair.client, Some(Signal::TERM))
+        };
+        let asked = end(first, other, signal)?;
+        if is_client && !pair::has_crashed(code) {
+            self.tun = None;
+            return Ok(asked);
+        }
+        let what = if is_client { "client" } else { "network stack" };
+        say(&format!(
+            "{PROGRAM}: the process with the {what} has died: its connections are reset, and both are started again"
+        ));
+        self.network.within(|| {
+            pair::end_flows();
+            Ok(())
+        })?;
+        Ok(asked)
+    }
+}
+
+/// Gives a process a moment to end, and ends it then. Somebody may want all of us to end meanwhile.
+fn end(first: &mut FirstProcess, pid: u32, ask: Option<Signal>) -> anyhow::Result<Option<Signal>> {
+    let process = Pid::from_raw(pid.cast_signed()).context("invariant: it has a number")?;
+    let mut asked = None;
+    let steps = [
+        (None, Duration::ZERO),
+        (ask, MOMENT),
+        (Some(Signal::KILL), GRACE),
+    ];
+    for (signal, patience) in steps {
+        if let Some(signal) = signal {
+            // It was not waited for yet: nobody else has its number.
+            kill_process(process, signal)?;
+        }
+        let until = Instant::now() + patience;
+        loop {
+            match first.wait(pid, Some(until))? {
+                Outcome::Ended(_) => return Ok(asked),
+                Outcome::Asked(signal) => asked = Some(signal),
+                Outcome::Late => break,
+            }
+        }
+    }
+    Ok(asked)
+}
+
 /// The device, and nothing else to go through.
 fn device() -> io::Result<Tun> {
-    let tun = Tun::create(DEVICE, true)?;
     let mut network = Network::open()?;
     network.set_up("lo")?;
-    network.set_queue_length(DEVICE, QUEUE)?;
-    let address = |text: &str| text.parse::<IpAddr>().map_err(io::Error::other);
-    for (own, _, prefix) in ADDRESSES {
-        network.add_address(DEVICE, address(own)?, prefix)?;
-    }
-    network.set_up(DEVICE)?;
-    for (_, gateway, _) in ADDRESSES {
-        network.add_default_route(address(gateway)?)?;
+    let tun = tun_device::create(&mut network)?;
+    for address in tun_device::ADDRESSES {
+        if address.own.is_ipv4() || tun_device::has_ipv6() {
+            network.add_default_route(address.gateway)?;
+        }
     }
     Ok(tun)
 }
@@ -182,7 +355,7 @@ fn name_servers(dns: Option<IpAddr>) -> anyhow::Result<()> {
     let mounts = OwnMounts::new()?;
     let list = match dns {
         Some(address) => {
-            let [(_, stand_in, _), _] = ADDRESSES;
+            let stand_in = tun_device::ADDRESSES[0].gateway;
             format!("# quictun run --dns: this is {address}\nnameserver {stand_in}\n")
         }
         // Who finds none in it asks this very network's loopback device, and is refused at once.
@@ -201,31 +374,4 @@ fn name_servers(dns: Option<IpAddr>) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// This program once more, where the server can be reached; its log goes where errors go.
-fn start_client(
-    plan: &Wrapped,
-    first: &mut FirstProcess,
-    host: &NetNamespace,
-    tun: &Tun,
-) -> anyhow::Result<u32> {
-    let number = tun.pass_on().context("handing the device over")?;
-    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
-    command.arg("client").args(&plan.flags);
-    let given = |name: &str| plan.flags.iter().any(|flag| flag.starts_with(name));
-    for (name, value) in [("--log-level", "warn"), ("--http", "off")] {
-        if !given(name) {
-            command.args([name, value]);
-        }
-    }
-    let errors = io::stderr().as_fd().try_clone_to_owned();
-    command
-        .args(["--tun-fd", &number.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::from(errors.context("a log")?));
-    with_default_signals(&mut command);
-    first
-        .start(host, &mut command)
-        .context("starting the client")
 }

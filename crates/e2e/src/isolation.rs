@@ -14,13 +14,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::program::{self, Program};
-use crate::{binaries, machine};
+use crate::{binaries, environment, machine};
 
 /// Set in the child.
 const INSIDE: &str = "QUICTUN_E2E_INSIDE";
 
-/// A whole test, start to end. Each wait inside has a shorter deadline of its own.
-const DEADLINE: Duration = Duration::from_mins(2);
+/// A whole test, start to end, in seconds. Each wait inside has a shorter deadline of its own.
+const DEADLINE_S: u64 = 120;
+
+/// Another number of seconds, for tests that are told to do more.
+const DEADLINE: &str = "QUICTUN_E2E_DEADLINE_S";
 
 /// Runs the body of the calling test in namespaces of its own.
 ///
@@ -30,28 +33,46 @@ const DEADLINE: Duration = Duration::from_mins(2);
 ///
 /// What the body returns, with all it printed.
 pub fn isolated<F: FnOnce() -> Result<()>>(body: F) -> Result<()> {
+    isolate(&test_name::<F>()?, body)
+}
+
+/// The same in a world that `make` has made there for the test of that name. Where it makes none it has said why
+/// ([`skip`]).
+///
+/// # Errors
+///
+/// What `make` and the body return.
+pub fn isolated_with<W, F: FnOnce(W) -> Result<()>>(
+    make: impl FnOnce(&str) -> Result<Option<W>>,
+    body: F,
+) -> Result<()> {
+    let test = test_name::<F>()?;
+    isolate(&test, || make(&test)?.map_or(Ok(()), body))
+}
+
+fn isolate(test: &str, body: impl FnOnce() -> Result<()>) -> Result<()> {
     if std::env::var_os(INSIDE).is_some() {
         machine::run("ip link set lo up")?;
         return body();
     }
-    let test = test_name::<F>()?;
     let wrapper = match wrapper() {
         Ok(wrapper) => wrapper,
         Err(reason) => {
-            skip(&test, reason);
+            skip(test, reason);
             return Ok(());
         }
     };
+    let deadline = Duration::from_secs(environment::number(DEADLINE, DEADLINE_S)?);
     let mut command = program::command("unshare");
     command
         .args(wrapper)
         .arg("--")
         .arg(std::env::current_exe()?)
-        .args(["--exact", &test, "--nocapture", "--test-threads=1"])
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
         .env(binaries::DIRECTORY, binaries::directory()?);
-    let mut child = Program::start(&test, &mut command)?;
-    let status = child.wait_end(DEADLINE)?;
+    let mut child = Program::start(test, &mut command)?;
+    let status = child.wait_end(deadline)?;
     ensure!(
         status.success(),
         "{test} failed in its namespaces: {status}"

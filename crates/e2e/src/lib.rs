@@ -13,6 +13,7 @@ pub mod application;
 pub mod binaries;
 pub mod connection;
 pub mod deadline;
+pub mod environment;
 pub mod isolation;
 pub mod load;
 pub mod machine;

@@ -6,11 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use bytes::Bytes;
 use quictun_engine::Socket;
 use rustix::buffer::spare_capacity;
 use socket2::SockRef;
 
 use crate::name_questions::QuestionSocket;
+use crate::netstackd::RemoteSocket;
 use crate::stack_socket::StackSocket;
 
 /// Unsent bytes in the kernel below which a TCP socket counts as writable. Less queued data means less
@@ -25,6 +27,8 @@ pub(crate) enum AppSocket {
     Unix(UnixStream),
     /// Behind a TUN device.
     Stack(StackSocket),
+    /// Behind one of another process.
+    Remote(RemoteSocket),
     /// A question to a name server, behind a TUN device.
     Question(Box<QuestionSocket>),
 }
@@ -56,6 +60,7 @@ impl AppSocket {
                 .and_then(|address| address.as_pathname().map(|path| path.display().to_string()))
                 .unwrap_or_else(|| "unix".to_owned()),
             Self::Stack(socket) => socket.client().to_string(),
+            Self::Remote(socket) => socket.client().to_string(),
             Self::Question(socket) => socket.client().to_string(),
         }
     }
@@ -65,7 +70,7 @@ impl AppSocket {
         match self {
             Self::Tcp(stream) => Some(stream.as_fd()),
             Self::Unix(stream) => Some(stream.as_fd()),
-            Self::Stack(_) | Self::Question(_) => None,
+            Self::Stack(_) | Self::Remote(_) | Self::Question(_) => None,
         }
     }
 
@@ -74,7 +79,7 @@ impl AppSocket {
         match self {
             Self::Tcp(stream) => stream.take_error(),
             Self::Unix(stream) => stream.take_error(),
-            Self::Stack(_) | Self::Question(_) => Ok(None),
+            Self::Stack(_) | Self::Remote(_) | Self::Question(_) => Ok(None),
         }
     }
 }
@@ -86,6 +91,7 @@ impl Socket for AppSocket {
                 Self::Tcp(stream) => rustix::io::read(&*stream, spare_capacity(into)),
                 Self::Unix(stream) => rustix::io::read(&*stream, spare_capacity(into)),
                 Self::Stack(socket) => return socket.read(into),
+                Self::Remote(socket) => return socket.read(into),
                 Self::Question(socket) => return socket.read(into),
             };
             match read {
@@ -95,12 +101,20 @@ impl Socket for AppSocket {
         }
     }
 
+    fn lend(&mut self, max: usize) -> Option<io::Result<Bytes>> {
+        match self {
+            Self::Remote(socket) => socket.lend(max),
+            Self::Tcp(_) | Self::Unix(_) | Self::Stack(_) | Self::Question(_) => None,
+        }
+    }
+
     fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
         loop {
             let result = match self {
                 Self::Tcp(stream) => stream.write_vectored(chunks),
                 Self::Unix(stream) => stream.write_vectored(chunks),
                 Self::Stack(socket) => return socket.write(chunks),
+                Self::Remote(socket) => return socket.write(chunks),
                 Self::Question(socket) => return socket.write(chunks),
             };
             match result {
@@ -115,13 +129,16 @@ impl Socket for AppSocket {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
             Self::Stack(socket) => socket.finish(),
+            Self::Remote(socket) => socket.finish(),
             Self::Question(socket) => socket.finish(),
         }
     }
 
     fn abort(&mut self) {
-        if let Self::Stack(socket) = self {
-            socket.abort();
+        match self {
+            Self::Stack(socket) => socket.abort(),
+            Self::Remote(socket) => socket.abort(),
+            Self::Tcp(_) | Self::Unix(_) | Self::Question(_) => {}
         }
         if let Self::Tcp(stream) = self {
             // An error means that the socket has failed already: then there is nothing to reset.

@@ -1,6 +1,7 @@
 //! The client process.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,17 +14,21 @@ use tracing::{info, warn};
 
 use crate::client_duty::{ClientDuty, ForwardDuty};
 use crate::control::{self, Request};
+use crate::detour::Detour;
 use crate::launch::{self, Launch, Post};
 use crate::listener::{self, Listener};
 use crate::mailbox::{Inbox, Mailbox};
+use crate::netstackd::{self, Remote};
 use crate::psk;
 use crate::refusal::Refused;
-use crate::settings::{ClientSettings, ForwardTo, HostPort, ListenOn, ServerTrust, TokenSource};
+use crate::settings::{
+    ClientSettings, ForwardTo, HostPort, ListenOn, ServerTrust, TokenSource, TunDevice,
+};
 use crate::systemd::{self, Activated};
 use crate::tls;
 use crate::token_source::TokenPlugin;
 use crate::tun_port::TunPort;
-use crate::udp_port;
+use crate::udp_port::{self, UdpPort};
 use crate::worker::Parts;
 
 /// How long an application waits for a connection to the server before it is reset: longer than the
@@ -40,17 +45,39 @@ const COMPAT_STREAMS: usize = 80;
 /// Whatever keeps it from starting, with the remedy: addresses in use, keys and secrets that cannot be
 /// read, token sources that make no sense; later only the failure of a worker.
 pub fn run(settings: ClientSettings) -> Result<()> {
+    let workers = settings
+        .transport
+        .workers
+        .clamp(1, settings.transport.connections.max(1));
+    // What may take rights.
+    let listeners = listeners(&settings)?;
+    let ports = udp_ports(&settings, workers)?;
+    let device = settings.tun.as_ref().map(|tun| &tun.device);
+    if matches!(device, Some(TunDevice::Apart(_))) {
+        // Before there are threads, which would keep theirs.
+        netstackd::confine_client(writes(&settings))?;
+    }
     let log = launch::prepare(&settings.control)?;
+    if let Some(first) = ports.first() {
+        launch::tell_of_udp(first, &settings.transport);
+    }
     let key_log = settings.transport.key_log.as_deref();
     let crypto = tls::client_config(&settings.trust, &settings.identity, settings.offer, key_log)?;
     warn_of_unsafe(&settings);
     let (tokens, plugins) = tokens(&settings)?;
     let prover = prover(&settings)?;
-    let listeners = listeners(&settings)?;
-    let workers = settings
-        .transport
-        .workers
-        .clamp(1, settings.transport.connections.max(1));
+    // Until the last worker has ended.
+    let detour = detour(&settings)?;
+    let tun = settings.tun.as_ref().map(|tun| TunPlan {
+        source: match (&tun.device, &detour) {
+            (TunDevice::Apart(socket), _) => Source::Apart(*socket),
+            (TunDevice::Inherited(number), _) => Source::Device(*number),
+            (TunDevice::Own(_), detour) => {
+                Source::Device(detour.as_ref().map_or(-1, Detour::descriptor))
+            }
+        },
+        dns: tun.dns,
+    });
     let role = ClientRole {
         crypto,
         server_name: settings.server.host.clone(),
@@ -64,7 +91,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
     let Post { mailboxes, inboxes } = launch::post(workers)?;
     let refused = Arc::<Refused>::default();
     let mut makers = Vec::new();
-    for (index, inbox) in inboxes.into_iter().enumerate() {
+    for (index, (inbox, udp)) in inboxes.into_iter().zip(ports).enumerate() {
         let forwards = listeners.iter().zip(&tokens).map(|(listener, token)| {
             Ok(ForwardDuty {
                 listener: listener.try_clone()?,
@@ -73,6 +100,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         });
         let plan = Plan {
             index,
+            udp,
             inbox,
             siblings: mailboxes.clone(),
             role: role.clone(),
@@ -80,12 +108,19 @@ pub fn run(settings: ClientSettings) -> Result<()> {
                 .collect::<std::io::Result<_>>()
                 .context("listener")?,
             transport: transport.clone(),
-            settings: settings.clone(),
+            tun,
             refused: refused.clone(),
             requests: request_sender.clone(),
         };
         makers.push(move || plan.build());
     }
+    let port = settings.server.port;
+    let known = settings.server_addresses.iter();
+    let known = known.map(|address| SocketAddr::new(*address, port));
+    let server_known = match &detour {
+        Some(detour) => detour.server().to_vec(),
+        None => known.collect(),
+    };
     let addresses: Vec<String> = listeners.iter().map(Listener::address).collect();
     drop(listeners);
     let forwards = settings.forwards;
@@ -105,6 +140,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         transport: settings.transport,
         control: settings.control,
         server: Some(settings.server),
+        server_known,
         plugins,
         requests,
         log_files: log.files().clone(),
@@ -121,7 +157,8 @@ struct Plan {
     siblings: Vec<Mailbox>,
     role: ClientRole,
     forwards: Vec<ForwardDuty>,
-    settings: ClientSettings,
+    udp: UdpPort,
+    tun: Option<TunPlan>,
     refused: Arc<Refused>,
     requests: tokio::sync::mpsc::Sender<Request>,
 }
@@ -135,23 +172,13 @@ impl Plan {
             seed: launch::random()?,
             reset_key: launch::random()?,
         };
-        let socket = any_socket(&self.settings.server).context("UDP socket")?;
         // One worker serves the device.
-        let tun = match self.settings.tun.filter(|_| self.index == 0) {
-            None => None,
-            Some(settings) => {
-                let tun = Tun::inherit(settings.descriptor).context("--tun-fd")?;
-                let random = launch::random()?;
-                let words = random.as_chunks().0.iter();
-                let seed = words.fold(0, |seed, word| seed ^ u64::from_ne_bytes(*word));
-                Some(TunPort::new(tun, settings.dns, seed)?)
-            }
-        };
-        let udp = launch::udp_port(socket, &self.settings.transport, self.index == 0)?;
+        let tun = self.tun.filter(|_| self.index == 0);
+        let tun = tun.map(TunPlan::build).transpose()?;
         Ok(Parts {
             index: self.index,
             engine: Engine::client(config, std::time::Instant::now())?,
-            udp,
+            udp: self.udp,
             inbox: self.inbox,
             // Each worker has an address of its own: no datagram can reach the wrong one.
             siblings: self.siblings.into_iter().take(1).collect(),
@@ -168,6 +195,67 @@ impl Plan {
             },
         })
     }
+}
+
+/// Whose packets are carried, and who is asked for names.
+#[derive(Clone, Copy, Debug)]
+struct TunPlan {
+    source: Source,
+    dns: Option<IpAddr>,
+}
+
+/// By descriptor.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Device(i32),
+    /// Of a socket to the process that has it.
+    Apart(i32),
+}
+
+impl TunPlan {
+    fn build(self) -> Result<TunPort> {
+        let number = match self.source {
+            Source::Device(number) => number,
+            Source::Apart(number) => {
+                let socket = quictun_sys::inherit_socket(number).context("the network stack")?;
+                let remote = Remote::new(socket, self.dns.is_some());
+                let remote = remote.context("meeting the process with the network stack")?;
+                return Ok(TunPort::apart(remote, self.dns)?);
+            }
+        };
+        let tun = Tun::inherit(number).context("the TUN device")?;
+        let random = launch::random()?;
+        let words = random.as_chunks().0.iter();
+        let seed = words.fold(0, |seed, word| seed ^ u64::from_ne_bytes(*word));
+        Ok(TunPort::here(tun, self.dns, seed)?)
+    }
+}
+
+/// A device of ours, where the settings want one.
+fn detour(settings: &ClientSettings) -> Result<Option<Detour>> {
+    let own = settings.tun.as_ref().and_then(|tun| match &tun.device {
+        TunDevice::Own(routes) => Some(routes),
+        TunDevice::Inherited(_) | TunDevice::Apart(_) => None,
+    });
+    let made = own.map(|routes| Detour::new(routes, &settings.server));
+    Ok(made.transpose()?)
+}
+
+/// A UDP socket for each worker.
+fn udp_ports(settings: &ClientSettings, workers: usize) -> Result<Vec<UdpPort>> {
+    let open = |_| {
+        let socket = any_socket(&settings.server).context("UDP socket")?;
+        launch::open_udp(socket, &settings.transport)
+    };
+    (0..workers).map(open).collect()
+}
+
+/// Directories that the process writes to while it runs.
+fn writes(settings: &ClientSettings) -> Vec<PathBuf> {
+    let logs = settings.control.log.outputs.iter().map(PathBuf::from);
+    let files = logs.chain(settings.transport.key_log.clone());
+    let parents = files.filter_map(|file| Some(file.parent()?.to_owned()));
+    parents.chain(settings.transport.qlog_dir.clone()).collect()
 }
 
 /// A UDP socket that reaches IPv4 and IPv6 servers, or IPv4 ones where the host has no IPv6.

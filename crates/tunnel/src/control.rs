@@ -4,6 +4,7 @@
 //! Nothing here is on the path of a byte.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub(crate) struct Control {
     /// Client: where the server is.
     pub(crate) server: Option<HostPort>,
     /// Client: the token source of each forward that has one.
+    /// Its addresses, where its name is not to be looked up again.
+    pub(crate) server_known: Vec<SocketAddr>,
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
     pub(crate) rest: Arc<RestState>,
     pub(crate) http: Option<std::net::TcpListener>,
@@ -83,6 +86,7 @@ pub(crate) async fn serve(mut control: Control) -> io::Result<()> {
     }
     let helpers = Arc::new(Helpers {
         server: control.server.take(),
+        server_known: std::mem::take(&mut control.server_known),
         plugins: std::mem::take(&mut control.plugins),
         servers: Resolver::new(),
         targets: Resolver::new(),
@@ -193,6 +197,7 @@ fn tell_all(mailboxes: &[Mailbox], message: impl Fn() -> Message) {
 /// What answering needs.
 struct Helpers {
     server: Option<HostPort>,
+    server_known: Vec<SocketAddr>,
     plugins: Vec<Option<TokenPlugin>>,
     /// Two classes, so that a slow name among the targets does not delay the way to the server.
     servers: Resolver,
@@ -203,6 +208,7 @@ async fn answer(request: Request, helpers: Arc<Helpers>, mailboxes: Vec<Mailbox>
     let (worker, message) = match request {
         Request::ResolveServer { worker } => {
             let resolved = match &helpers.server {
+                Some(_) if !helpers.server_known.is_empty() => Ok(helpers.server_known.clone()),
                 Some(server) => helpers
                     .servers
                     .resolve(&server.host, server.port, Family::Any)

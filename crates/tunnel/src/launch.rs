@@ -32,6 +32,8 @@ pub(crate) struct Launch {
     pub(crate) transport: TransportSettings,
     pub(crate) control: ControlSettings,
     pub(crate) server: Option<HostPort>,
+    /// Its addresses, where its name is not to be looked up again.
+    pub(crate) server_known: Vec<SocketAddr>,
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
     pub(crate) requests: Receiver<Request>,
     pub(crate) log_files: LogFiles,
@@ -115,27 +117,36 @@ pub(crate) fn udp_port(
     settings: &TransportSettings,
     first: bool,
 ) -> Result<UdpPort> {
-    let port =
-        UdpPort::new(socket, settings.udp_buffer, settings.gso).context("UDP socket options")?;
+    let port = open_udp(socket, settings)?;
     if first {
-        let report = port.report();
-        info!(
-            target: "quictun",
-            receive_buffer_bytes = report.recv_buffer,
-            send_buffer_bytes = report.send_buffer,
-            gso = report.gso,
-            gro = report.gro,
-            "UDP socket"
-        );
-        if report.recv_buffer < UDP_BUFFER_HINT.min(settings.udp_buffer) {
-            warn!(
-                target: "quictun",
-                "the UDP receive buffer is small, fast links will drop packets: sysctl -w net.core.rmem_max={0} net.core.wmem_max={0}",
-                settings.udp_buffer
-            );
-        }
+        tell_of_udp(&port, settings);
     }
     Ok(port)
+}
+
+/// The same without a word.
+pub(crate) fn open_udp(socket: UdpSocket, settings: &TransportSettings) -> Result<UdpPort> {
+    UdpPort::new(socket, settings.udp_buffer, settings.gso).context("UDP socket options")
+}
+
+/// Says what the system has granted.
+pub(crate) fn tell_of_udp(port: &UdpPort, settings: &TransportSettings) {
+    let report = port.report();
+    info!(
+        target: "quictun",
+        receive_buffer_bytes = report.recv_buffer,
+        send_buffer_bytes = report.send_buffer,
+        gso = report.gso,
+        gro = report.gro,
+        "UDP socket"
+    );
+    if report.recv_buffer < UDP_BUFFER_HINT.min(settings.udp_buffer) {
+        warn!(
+            target: "quictun",
+            "the UDP receive buffer is small, fast links will drop packets: sysctl -w net.core.rmem_max={0} net.core.wmem_max={0}",
+            settings.udp_buffer
+        );
+    }
 }
 
 impl Launch {
@@ -185,6 +196,7 @@ impl Launch {
             mailboxes,
             requests: self.requests,
             server: self.server,
+            server_known: self.server_known,
             plugins: self.plugins,
             rest: Arc::new(rest),
             http,

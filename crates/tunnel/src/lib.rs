@@ -12,10 +12,12 @@
 
 pub mod access;
 pub mod client;
+pub mod detour;
 pub mod gather;
 pub mod identity;
 pub mod log;
 pub mod metrics;
+pub mod netstackd;
 pub mod pin;
 pub mod psk;
 pub mod resolve;
@@ -27,7 +29,7 @@ pub mod spin;
 pub mod systemd;
 pub mod tls;
 pub mod token_source;
-mod tun_port;
+pub mod tun_device;
 pub mod udp_port;
 
 mod app_socket;
@@ -40,11 +42,13 @@ mod launch;
 mod listener;
 mod mailbox;
 mod name_questions;
+mod own_stack;
 mod poller;
 mod qlog;
 mod refusal;
 mod server_duty;
 mod stack_socket;
+mod tun_port;
 mod worker;
 
 /// An error and its causes in one line.

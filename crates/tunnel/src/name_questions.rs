@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,14 @@ use quictun_wire::target::Target;
 use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
+use crate::tun_device;
 use crate::worker::Io;
 
 /// The port of name servers.
 pub(crate) const PORT: u16 = 53;
 
 /// Who programs behind the device may ask by TCP as well: whoever the server may be, even one on its loopback device.
-pub(crate) const STAND_IN: SocketAddr =
-    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), PORT));
+pub(crate) const STAND_IN: SocketAddr = SocketAddr::new(tun_device::ADDRESSES[0].gateway, PORT);
 
 /// Questions under way; chosen arbitrarily, to bound what a program in a loop can take.
 const QUESTIONS_MAX: usize = 256;

@@ -86,6 +86,7 @@ pub fn run(settings: ServerSettings) -> Result<()> {
         transport: settings.transport,
         control: settings.control,
         server: None,
+        server_known: Vec::new(),
         plugins: Vec::new(),
         requests,
         log_files: log.files().clone(),

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use quictun_sys::Cidr;
 use quictun_wire::target::Target;
 
 /// Everything `quictun-client` and `quictun client` need.
@@ -15,6 +16,8 @@ use quictun_wire::target::Target;
 pub struct ClientSettings {
     /// The server to dial. Resolved again on every attempt.
     pub server: HostPort,
+    /// Its addresses, where it is not to be resolved.
+    pub server_addresses: Vec<IpAddr>,
     /// Local listeners and where each leads.
     pub forwards: Vec<Forward>,
     /// A TUN device whose connections are carried, each to where it wants to.
@@ -51,12 +54,34 @@ pub struct ServerSettings {
 }
 
 /// A TUN device whose connections are carried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunSettings {
-    /// Its descriptor, which somebody else owns.
-    pub descriptor: i32,
+    /// Where it comes from.
+    pub device: TunDevice,
     /// The name server that is asked whatever is asked of any, through the tunnel; `None`: nobody is.
     pub dns: Option<IpAddr>,
+    /// The network stack is in the client's own process. Otherwise a device of ours has one of its own for it.
+    pub one_process: bool,
+}
+
+/// Where a TUN device comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TunDevice {
+    /// This descriptor, which somebody else owns.
+    Inherited(i32),
+    /// The process that has it, and a network stack, is at the other end of this descriptor, a socket.
+    Apart(i32),
+    /// It is made, what is for some networks is led into it, and all of that ends with us.
+    Own(Routes),
+}
+
+/// What a TUN device of ours gets to carry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Routes {
+    /// These networks; empty: everything.
+    pub include: Vec<Cidr>,
+    /// But not these.
+    pub exclude: Vec<Cidr>,
 }
 
 /// A host name or address literal, and a port.

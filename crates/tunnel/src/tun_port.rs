@@ -2,66 +2,123 @@
 //!
 //! What connects anywhere through the device becomes a flow to that address. The application's SYN is answered when the
 //! server has reached the target, and refused when it has not. Questions to name servers go to the one that was
-//! chosen, see [`crate::name_questions`].
+//! chosen, see [`crate::name_questions`]. The stack is here ([`OwnStack`]), or in a process of its own ([`Remote`]).
 
-use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
 use std::time::Instant;
 
 use quictun_engine::FlowId;
-use quictun_netstack::{Config, Event, FRAME_MAX, FlowId as StackFlow, Stack};
+use quictun_netstack::{Datagram, Event, FlowId as StackFlow};
 use quictun_sys::Tun;
 use quictun_wire::target::Target;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
 use crate::name_questions::{self, NameQuestions};
+use crate::netstackd::{Remote, RemoteSocket};
+use crate::own_stack::OwnStack;
 use crate::poller::Key;
-use crate::stack_socket::{SharedStack, StackSocket};
+use crate::stack_socket::StackSocket;
 use crate::worker::Io;
 
-/// Frames taken in before what they caused goes on: more, and short flows wait for bulk.
-const FRAMES: usize = 8;
+/// Rounds of sending and of what follows from it, before datagrams are looked at again.
+const ROUNDS: usize = 16;
 
-/// The device, the stack, and which flow of the one is which of the engine.
+/// The stack, and which flow of the one is which of the engine.
 pub(crate) struct TunPort {
-    tun: Tun,
-    shared: Rc<SharedStack>,
-    frame: Box<[u8; FRAME_MAX]>,
+    place: Place,
     to_engine: BTreeMap<StackFlow, FlowId>,
     to_stack: BTreeMap<FlowId, StackFlow>,
     questions: Option<NameQuestions>,
     gone: bool,
 }
 
+/// Where the stack is.
+enum Place {
+    Here(OwnStack),
+    Apart(Remote),
+}
+
 impl std::fmt::Debug for TunPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TunPort({})", self.tun.name())
+        write!(f, "TunPort({})", self.place.name())
+    }
+}
+
+impl Place {
+    fn name(&self) -> &str {
+        match self {
+            Self::Here(own) => own.tun.name(),
+            Self::Apart(_) => "of another process",
+        }
+    }
+
+    fn socket(&self, id: StackFlow, client: SocketAddr) -> AppSocket {
+        match self {
+            Self::Here(own) => AppSocket::Stack(StackSocket::new(own.shared.clone(), id, client)),
+            Self::Apart(remote) => {
+                AppSocket::Remote(RemoteSocket::new(remote.shared().clone(), id, client))
+            }
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        match self {
+            Self::Here(own) => own.shared.stack.borrow().next_timeout(),
+            Self::Apart(_) => None,
+        }
+    }
+
+    fn poll_event(&self) -> Option<Event> {
+        match self {
+            Self::Here(own) => own.shared.stack.borrow_mut().poll_event(),
+            Self::Apart(remote) => remote.shared().poll_event(),
+        }
+    }
+
+    fn poll_datagram(&self) -> Option<Datagram> {
+        match self {
+            Self::Here(own) => own.shared.stack.borrow_mut().poll_datagram(),
+            Self::Apart(remote) => remote.shared().poll_datagram(),
+        }
+    }
+
+    fn send_datagram(&self, datagram: &Datagram) {
+        match self {
+            Self::Here(own) => own.shared.stack.borrow_mut().send_datagram(datagram),
+            Self::Apart(remote) => remote.shared().send_datagram(datagram),
+        }
+    }
+
+    /// Moves what there is to be moved, and tells whether there is more.
+    fn flush(&mut self, now: Instant) -> io::Result<bool> {
+        match self {
+            Self::Here(own) => {
+                own.shared.now.set(now);
+                own.transmit(now).map(|()| false)
+            }
+            Self::Apart(remote) => remote.advance(),
+        }
     }
 }
 
 impl TunPort {
-    /// A stack on a device; its sequence numbers follow from `seed`.
-    pub(crate) fn new(tun: Tun, dns: Option<IpAddr>, seed: u64) -> io::Result<Self> {
-        let now = Instant::now();
-        let config = Config {
-            datagram_port: dns.map(|_| name_questions::PORT),
-            ..Config::default()
-        };
-        let stack = Stack::new(config, seed, now).map_err(io::Error::other)?;
-        let frame = vec![0; FRAME_MAX].into_boxed_slice().try_into();
+    /// With a stack on a device; its sequence numbers follow from `seed`.
+    pub(crate) fn here(tun: Tun, dns: Option<IpAddr>, seed: u64) -> io::Result<Self> {
+        let own = OwnStack::new(tun, dns.is_some(), seed)?;
+        Self::new(Place::Here(own), dns)
+    }
+
+    /// With one in another process.
+    pub(crate) fn apart(remote: Remote, dns: Option<IpAddr>) -> io::Result<Self> {
+        Self::new(Place::Apart(remote), dns)
+    }
+
+    fn new(place: Place, dns: Option<IpAddr>) -> io::Result<Self> {
         Ok(Self {
-            tun,
-            shared: Rc::new(SharedStack {
-                stack: RefCell::new(stack),
-                now: Cell::new(now),
-                unfinished: RefCell::default(),
-            }),
-            frame: frame
-                .map_err(|_| io::Error::other("a buffer of another length than asked for"))?,
+            place,
             to_engine: BTreeMap::new(),
             to_stack: BTreeMap::new(),
             questions: dns.map(NameQuestions::new).transpose()?,
@@ -70,25 +127,23 @@ impl TunPort {
     }
 
     pub(crate) fn start(&self, io: &mut Io<'_>) -> io::Result<()> {
-        info!(target: "quictun", device = self.tun.name(), "carrying what connects through the device");
-        io.poller.add_input(&self.tun, Key::Tun)
+        info!(target: "quictun", device = self.place.name(), "carrying what connects through the device");
+        match &self.place {
+            Place::Here(own) => io.poller.add_input(&own.tun, Key::Tun),
+            Place::Apart(remote) => io.poller.add_input(remote.wakes(), Key::Tun),
+        }
     }
 
-    /// The device has frames.
+    /// The device has frames, or the other process something to say.
     pub(crate) fn handle_ready(&mut self, io: &mut Io<'_>) {
-        self.shared.now.set(io.now);
-        for _ in 0..FRAMES {
-            match self.tun.read(self.frame.as_mut_slice()) {
-                Ok(length) => {
-                    let mut stack = self.shared.stack.borrow_mut();
-                    stack.handle_frame(io.now, &mut self.frame[..length]);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(cause) => {
+        match &mut self.place {
+            Place::Here(own) => {
+                own.shared.now.set(io.now);
+                if let Err(cause) = own.take_frames(io.now) {
                     self.lose(io, &cause);
-                    break;
                 }
             }
+            Place::Apart(remote) => remote.handle_ready(),
         }
         self.handle_events(io);
     }
@@ -98,13 +153,17 @@ impl TunPort {
             .questions
             .as_ref()
             .and_then(NameQuestions::next_timeout);
-        let stack = self.shared.stack.borrow().next_timeout();
-        [questions, stack].into_iter().flatten().min()
+        [questions, self.place.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
-        self.shared.now.set(io.now);
-        self.shared.stack.borrow_mut().handle_timeout(io.now);
+        if let Place::Here(own) = &self.place {
+            own.shared.now.set(io.now);
+            own.shared.stack.borrow_mut().handle_timeout(io.now);
+        }
         if let Some(questions) = &mut self.questions {
             questions.handle_timeout(io);
         }
@@ -119,11 +178,16 @@ impl TunPort {
         let Some(&id) = self.to_stack.get(&flow) else {
             return;
         };
-        let accepted = self.shared.stack.borrow_mut().accept(io.now, id);
-        if let Err(cause) = accepted {
-            // Its application has given up, or there are no buffers left.
-            debug!(target: "quictun", %cause, "a connection could not be accepted");
-            io.engine.handle_socket(io.now, flow, false, false, true);
+        match &self.place {
+            Place::Apart(remote) => remote.shared().accept(id),
+            Place::Here(own) => {
+                let accepted = own.shared.stack.borrow_mut().accept(io.now, id);
+                if let Err(cause) = accepted {
+                    // Its application has given up, or there are no buffers left.
+                    debug!(target: "quictun", %cause, "a connection could not be accepted");
+                    io.engine.handle_socket(io.now, flow, false, false, true);
+                }
+            }
         }
     }
 
@@ -139,27 +203,19 @@ impl TunPort {
     /// Sends what the stack has. Tells whether the engine may have something to do after that.
     pub(crate) fn flush(&mut self, io: &mut Io<'_>) -> bool {
         let mut any = false;
-        while !self.gone {
-            self.shared.now.set(io.now);
-            loop {
-                let length = self
-                    .shared
-                    .stack
-                    .borrow_mut()
-                    .poll_transmit(io.now, &mut self.frame);
-                let Some(length) = length else { break };
-                match self.tun.write(&self.frame[..length]) {
-                    Ok(()) => {}
-                    // TCP repeats what a device has no room for.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(cause) => {
-                        self.lose(io, &cause);
-                        return true;
-                    }
+        for _ in 0..ROUNDS {
+            if self.gone {
+                break;
+            }
+            match self.place.flush(io.now) {
+                Ok(more) => any |= more,
+                Err(cause) => {
+                    self.lose(io, &cause);
+                    return true;
                 }
             }
             if !self.handle_events(io) {
-                break;
+                return any;
             }
             any = true;
         }
@@ -169,7 +225,7 @@ impl TunPort {
     fn handle_events(&mut self, io: &mut Io<'_>) -> bool {
         let mut any = false;
         loop {
-            let event = self.shared.stack.borrow_mut().poll_event();
+            let event = self.place.poll_event();
             let Some(event) = event else { break };
             any = true;
             match event {
@@ -181,7 +237,9 @@ impl TunPort {
                 Event::Open(id) => self.ready(io, id, true, true),
                 Event::Readable(id) => self.ready(io, id, true, false),
                 Event::Writable(id) => {
-                    self.finish_again(io.now, id);
+                    if let Place::Here(own) = &self.place {
+                        own.finish_again(io.now, id);
+                    }
                     self.ready(io, id, false, true);
                 }
                 Event::Ended { flow, ending } => {
@@ -198,20 +256,20 @@ impl TunPort {
             return any;
         };
         loop {
-            let asked = self.shared.stack.borrow_mut().poll_datagram();
+            let asked = self.place.poll_datagram();
             let Some(asked) = asked else { break };
             any = true;
             questions.ask(io, asked);
         }
         while let Some(reply) = questions.poll_reply(io) {
             any = true;
-            self.shared.stack.borrow_mut().send_datagram(&reply);
+            self.place.send_datagram(&reply);
         }
         any
     }
 
     fn open(&mut self, io: &mut Io<'_>, id: StackFlow, client: SocketAddr, target: SocketAddr) {
-        let socket = StackSocket::new(self.shared.clone(), id, client);
+        let socket = self.place.socket(id, client);
         let target = match &self.questions {
             Some(questions) if target == name_questions::STAND_IN => questions.resolver(),
             _ => target,
@@ -226,9 +284,7 @@ impl TunPort {
         };
         let client_app = client.to_string();
         info!(target: "quictun", { "Client-App-Addr" = client_app }, "Starting handshake with server endpoint");
-        let opened = io
-            .engine
-            .open_flow(io.now, AppSocket::Stack(socket), token, client_app);
+        let opened = io.engine.open_flow(io.now, socket, token, client_app);
         match opened {
             Some(flow) => {
                 self.to_engine.insert(id, flow);
@@ -247,22 +303,17 @@ impl TunPort {
         }
     }
 
-    fn finish_again(&mut self, now: Instant, id: StackFlow) {
-        let mut unfinished = self.shared.unfinished.borrow_mut();
-        if let Some(at) = unfinished.iter().position(|waiting| *waiting == id)
-            && self.shared.stack.borrow_mut().finish(now, id).is_ok()
-        {
-            unfinished.swap_remove(at);
-        }
-    }
-
     /// The device is gone: so are all its flows.
     fn lose(&mut self, io: &mut Io<'_>, cause: &io::Error) {
         if std::mem::replace(&mut self.gone, true) {
             return;
         }
-        error!(target: "quictun", device = self.tun.name(), %cause, "the device is gone: its connections are reset");
-        if let Err(cause) = io.poller.remove(&self.tun) {
+        error!(target: "quictun", device = self.place.name(), %cause, "the device is gone: its connections are reset");
+        let forgotten = match &self.place {
+            Place::Here(own) => io.poller.remove(&own.tun),
+            Place::Apart(remote) => io.poller.remove(remote.wakes()),
+        };
+        if let Err(cause) = forgotten {
             debug!(target: "quictun", %cause, "the device was not watched");
         }
         for flow in self.to_stack.keys() {

@@ -8,6 +8,7 @@ use crate::exit::Fault;
 use crate::layers::parse_bool;
 use crate::options::{self, Kind, Opt, Section};
 use crate::transport::{self, Side};
+use crate::tun_flags;
 
 /// One of the two programs.
 #[derive(Debug)]
@@ -95,6 +96,13 @@ static CLIENT_TUNNEL: Section = Section {
             "",
             "The target (v0.0.1's name of --token-source)",
         ),
+        tun_flags::TUN,
+        tun_flags::ROUTE,
+        tun_flags::EXCLUDE,
+        tun_flags::ONE_PROCESS,
+        tun_flags::NETSTACK_FD,
+        tun_flags::SERVER_ADDRESS,
+        tun_flags::DNS,
         Opt::one(
             "offer",
             "WHICH",

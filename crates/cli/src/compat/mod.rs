@@ -9,7 +9,7 @@ use quictun_tunnel::settings::ControlSettings;
 
 use crate::exit::{self, Fault};
 use crate::inputs::Inputs;
-use crate::run;
+use crate::{host_tun, netstackd, run};
 use settings::{Asked, Ready};
 
 pub mod files;
@@ -18,9 +18,18 @@ pub mod settings;
 
 /// `quictun-client`, from the arguments to the exit code.
 pub fn client_main() -> ExitCode {
+    if let Some(code) = netstackd::main_if_asked() {
+        return code;
+    }
+    let asked = settings::client(&Inputs::of_process());
+    if let Ok(Asked::Run(ready)) = &asked
+        && let Some(host) = host_tun::wanted(&ready.settings)
+    {
+        return host.main(flags::CLIENT.name, std::env::args_os().skip(1).collect());
+    }
     main(
         flags::CLIENT.name,
-        settings::client(&Inputs::of_process()),
+        asked,
         |settings| &settings.control,
         run::client,
     )

@@ -20,6 +20,7 @@ use crate::layers::{Layers, parse_bool};
 use crate::options;
 use crate::state_dir;
 use crate::transport::{self, Side};
+use crate::tun_flags;
 
 const NAMES: Names = Names {
     http: "httpd-listen-on",
@@ -125,14 +126,21 @@ fn client_settings(
         ("native", Offer::Native),
         ("compat", Offer::Compat),
     ];
-    let forward = Forward {
-        listen: layers.value("listen-on", parse_network_listen)?,
-        to: ForwardTo::Source(token_source(layers, warnings)?),
+    let tun = tun_flags::settings(layers)?;
+    let has_target = layers.text("token-source").is_some() || layers.text("token").is_some();
+    let forwards = if tun.is_some() && !has_target {
+        Vec::new()
+    } else {
+        vec![Forward {
+            listen: layers.value("listen-on", parse_network_listen)?,
+            to: ForwardTo::Source(token_source(layers, warnings)?),
+        }]
     };
     Ok(ClientSettings {
-        tun: None,
+        tun,
         server: layers.value("server-endpoint", parse_server)?,
-        forwards: vec![forward],
+        server_addresses: tun_flags::server_addresses(layers)?,
+        forwards,
         offer: layers.choice("offer", &offers)?,
         trust: server_trust(layers, warnings)?,
         identity: ClientIdentity {

@@ -5,6 +5,7 @@ use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint};
 
 use crate::options::{self, Opt, Section};
 use crate::transport;
+use crate::tun_flags;
 
 /// Prefix of the environment variables.
 pub const PREFIX: &str = "QUICTUN_";
@@ -88,19 +89,19 @@ static CLIENT_TUNNEL: Section = Section {
         )
         .short('L')
         .key("forward"),
+        tun_flags::TUN.key("tun"),
+        tun_flags::ROUTE.key("route"),
+        tun_flags::EXCLUDE.key("exclude"),
         Opt::one(
             "tun-fd",
             "NUMBER",
             "",
             "Descriptor of a TUN device whose connections are carried, as `quictun run` makes one",
         ),
-        Opt::one(
-            "dns",
-            "ADDR",
-            "",
-            "The name server that is asked in place of any other by what goes through a TUN device",
-        )
-        .key("dns"),
+        tun_flags::ONE_PROCESS,
+        tun_flags::NETSTACK_FD,
+        tun_flags::SERVER_ADDRESS,
+        tun_flags::DNS.key("dns"),
         Opt::one(
             "offer",
             "WHICH",

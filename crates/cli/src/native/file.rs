@@ -36,6 +36,9 @@ pub struct ServerFile {
 pub struct ClientFile {
     server: Option<Text>,
     offer: Option<Text>,
+    tun: Option<Text>,
+    route: Option<Texts>,
+    exclude: Option<Texts>,
     dns: Option<Text>,
     #[serde(alias = "pins")]
     pin: Option<Texts>,

@@ -14,7 +14,9 @@ use quictun_tunnel::settings::{Access, ClientProof, ClientSettings, ServerSettin
 use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
-use crate::{bench, demo, doctor, lab, link, manual, options, perf, run, tune, wrapped};
+use crate::{
+    bench, demo, doctor, host_tun, lab, link, manual, netstackd, options, perf, run, tune, wrapped,
+};
 use file::{ClientFile, ServerFile};
 use settings::Server;
 
@@ -69,6 +71,9 @@ pub enum Action {
 
 /// `quictun`, from the arguments to the exit code.
 pub fn main() -> ExitCode {
+    if let Some(code) = netstackd::main_if_asked() {
+        return code;
+    }
     let asked = parse(&Inputs::of_process());
     if let Ok(Action::Usage(text)) = &asked {
         exit::say(text.trim_end());
@@ -83,6 +88,10 @@ pub fn main() -> ExitCode {
         Ok(Action::Demo(options)) => return demo::main(PROGRAM, options),
         Ok(Action::Doctor(json)) => return doctor::main(json),
         Ok(Action::Tune { apply, json }) => return tune::main(apply, json),
+        Ok(Action::Client(settings)) => match host_tun::wanted(&settings) {
+            Some(host) => return host.main(PROGRAM, std::env::args_os().skip(1).collect()),
+            None => Ok(Action::Client(settings)),
+        },
         other => other,
     };
     let outcome = asked.map_err(anyhow::Error::from).and_then(act);

@@ -1,13 +1,11 @@
 //! What `quictun server` and `quictun client` run with.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use quictun_tunnel::settings::{
     Access, CertificateFiles, ClientIdentity, ClientProof, ClientSettings, Forward, ForwardTo,
     NamedClient, Offer, Pin, ServerIdentity, ServerSettings, ServerTrust, TargetRule, TokenParser,
-    TunSettings,
 };
 use quictun_wire::target::Target;
 
@@ -18,6 +16,7 @@ use crate::exit::Fault;
 use crate::layers::{Layers, check_readable};
 use crate::state_dir;
 use crate::transport::{self, Side};
+use crate::tun_flags;
 
 const NAMES: Names = Names {
     http: "http",
@@ -94,10 +93,12 @@ pub fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
             "quic-tun's protocol carries no proof of a secret: offer native or both",
         ));
     }
+    let tun = tun_flags::settings(layers)?;
     Ok(ClientSettings {
         server: layers.value("server", parse_server)?,
-        forwards: forwards(layers)?,
-        tun: tun(layers)?,
+        server_addresses: tun_flags::server_addresses(layers)?,
+        forwards: forwards(layers, tun.is_some())?,
+        tun,
         offer,
         trust: server_trust(layers)?,
         identity: ClientIdentity {
@@ -197,13 +198,13 @@ fn idle_clients(clients: &[NamedClient]) -> Vec<String> {
     .collect()
 }
 
-fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
+fn forwards(layers: &Layers<'_>, tun: bool) -> Result<Vec<Forward>, Fault> {
     let forwards = layers.all("forward", parse_forward)?;
-    if forwards.is_empty() && !layers.is_given("tun-fd") {
+    if forwards.is_empty() && !tun {
         let fault = layers.fault("forward", "there is nothing to forward");
-        return Err(
-            fault.next("-L 2222=127.0.0.1:22, or a [[forward]] table in the configuration file")
-        );
+        return Err(fault.next(
+            "-L 2222=127.0.0.1:22, or a [[forward]] table in the configuration file; or --tun",
+        ));
     }
     for (n, forward) in forwards.iter().enumerate() {
         // Port 0 is a port of its own each time.
@@ -218,18 +219,6 @@ fn forwards(layers: &Layers<'_>) -> Result<Vec<Forward>, Fault> {
         }
     }
     Ok(forwards)
-}
-
-fn tun(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault> {
-    let dns = layers.optional("dns", |text| {
-        text.parse::<IpAddr>()
-            .map_err(|_| format!("{text:?} is no IP address"))
-    })?;
-    if !layers.is_given("tun-fd") {
-        return Ok(None);
-    }
-    let descriptor = layers.number("tun-fd", 0..=i32::MAX)?;
-    Ok(Some(TunSettings { descriptor, dns }))
 }
 
 fn is_any_port(forward: &Forward) -> bool {

@@ -79,7 +79,24 @@ fn flags_become_settings() {
         (
             "--tun-fd 5 --dns 2001:db8::53",
             "tun",
-            "Some(TunSettings { descriptor: 5, dns: Some(2001:db8::53) })".to_owned(),
+            "Some(TunSettings { device: Inherited(5), dns: Some(2001:db8::53), one_process: false })".to_owned(),
+        ),
+        (
+            "--tun --route 10.0.0.0/8,::/0 --exclude 10.1.0.0/16",
+            "tun",
+            "Some(TunSettings { device: Own(Routes { include: [Cidr { address: 10.0.0.0, length: 8 }, \
+                Cidr { address: ::, length: 0 }], exclude: [Cidr { address: 10.1.0.0, length: 16 }] }), dns: None, one_process: false })"
+                .to_owned(),
+        ),
+        (
+            "--tun --netstack-fd 0 --one-process",
+            "tun",
+            "Some(TunSettings { device: Apart(0), dns: None, one_process: true })".to_owned(),
+        ),
+        (
+            "--server-address 192.0.2.1 --server-address ::1",
+            "server_addresses",
+            "[192.0.2.1, ::1]".to_owned(),
         ),
     ] {
         differ(
@@ -144,6 +161,18 @@ const BAD: &[(&str, &str)] = &[
         "--dns: \"ns.example\" is no IP address",
     ),
     (
+        "client --server h:1 --ca system --tun --tun-fd 5",
+        "--tun-fd: contradicts tun: keep one of them",
+    ),
+    (
+        "client --server h:1 {forward} --ca system --exclude 10.0.0.0/8",
+        "--exclude: leads nowhere without a device: add tun",
+    ),
+    (
+        "client --server h:1 --ca system --tun --route 10.0.0.1/8",
+        "--route: \"10.0.0.1/8\" has bits behind its length: did you mean 10.0.0.0/8?",
+    ),
+    (
         "run --ca system -- true",
         "--server: the server to dial is missing | quictun client --server HOST:7500 --pin \
         sha256:... -L 2222=127.0.0.1:22",
@@ -151,7 +180,7 @@ const BAD: &[(&str, &str)] = &[
     (
         "client --server h:1 --ca system",
         "--forward: there is nothing to forward | -L 2222=127.0.0.1:22, \
-        or a [[forward]] table in the configuration file",
+        or a [[forward]] table in the configuration file; or --tun",
     ),
     (
         "client --server h:1 --ca system -L 22",

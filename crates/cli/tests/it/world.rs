@@ -162,6 +162,7 @@ pub(crate) type Lines = BTreeMap<&'static str, String>;
 pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
     let ClientSettings {
         server,
+        server_addresses,
         forwards,
         tun,
         offer,
@@ -180,6 +181,7 @@ pub(crate) fn client_lines(settings: &ClientSettings) -> Lines {
                 .collect::<Vec<_>>()
                 .join("; "),
         ),
+        ("server_addresses", format!("{server_addresses:?}")),
         ("tun", format!("{tun:?}")),
         ("offer", format!("{offer:?}")),
         ("trust", format!("{trust:?}")),

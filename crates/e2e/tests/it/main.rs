@@ -2,13 +2,17 @@
 //!
 //! `cargo test --workspace` runs them; `.ci/run` first installs the programs they need.
 
+mod apart;
 mod applications;
 mod bad_input;
 mod closes;
+mod detour;
 mod doctor;
+mod endings;
 mod faults;
 mod identities;
 mod interop;
+mod iperf3;
 mod lab;
 mod lab_remote;
 mod limits;

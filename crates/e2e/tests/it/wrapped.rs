@@ -8,15 +8,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use quictun_e2e::application::Application;
 use quictun_e2e::binaries;
-use quictun_e2e::connection::{Connection, Ending, Endpoint};
-use quictun_e2e::isolation::{isolated, skip};
+use quictun_e2e::connection::Connection;
+use quictun_e2e::isolation::{isolated_with, skip};
 use quictun_e2e::machine::{self, Machine};
 use quictun_e2e::payload::Payload;
 use quictun_e2e::program::{Program, output};
 use quictun_e2e::tunnel::{Home, START};
 
+use crate::endings;
+
 const SOON: Duration = Duration::from_secs(20);
-const FILE: Payload = Payload {
+/// What [`serve`] gives.
+pub(crate) const FILE: Payload = Payload {
     seed: 91,
     bytes: 20 << 20,
 };
@@ -27,6 +30,8 @@ pub(crate) const HOSTS: [&str; 2] = ["203.0.113.9", "2001:db8::9"];
 /// A server that may reach them, and the command line that leads there.
 pub(crate) struct Far {
     _program: Program,
+    /// The test's name.
+    pub(crate) test: String,
     pub(crate) home: Home,
     flags: String,
 }
@@ -57,6 +62,7 @@ impl Far {
         );
         Ok(Some(Self {
             _program: program,
+            test: test.to_owned(),
             home,
             flags,
         }))
@@ -83,13 +89,13 @@ fn after(text: &str, before: &str, until: char) -> Result<String> {
     Ok(rest.split(until).next().unwrap_or_default().to_owned())
 }
 
-fn url(host: &str, application: &Application) -> Result<String> {
+pub(crate) fn url(host: &str, application: &Application) -> Result<String> {
     let address = SocketAddr::new(host.parse()?, application.endpoint().port()?);
     Ok(format!("http://{address}/"))
 }
 
 /// Answers any request with the file, and ends.
-fn serve(mut connection: Connection) -> Result<()> {
+pub(crate) fn serve(mut connection: Connection) -> Result<()> {
     let mut request = [0; 4096];
     ensure!(connection.read(&mut request)? > 0, "no request");
     connection.write_all(
@@ -100,10 +106,7 @@ fn serve(mut connection: Connection) -> Result<()> {
 
 #[test]
 fn curl_reaches_both_families_and_gets_every_byte() -> Result<()> {
-    isolated(|| {
-        let Some(far) = Far::start("curl_reaches_both_families_and_gets_every_byte")? else {
-            return Ok(());
-        };
+    isolated_with(Far::start, |far| {
         for host in HOSTS {
             let application = Application::tcp_on(SocketAddr::new(host.parse()?, 0), serve)?;
             let file = far.home.path().join("file");
@@ -119,10 +122,7 @@ fn curl_reaches_both_families_and_gets_every_byte() -> Result<()> {
 
 #[test]
 fn refusals_ends_and_exit_codes_pass() -> Result<()> {
-    isolated(|| {
-        let Some(far) = Far::start("refusals_ends_and_exit_codes_pass")? else {
-            return Ok(());
-        };
+    isolated_with(Far::start, |far| {
         // Nobody listens; and the server may not go there.
         for target in ["203.0.113.9:9", "203.0.113.10:9"] {
             let refused = far.run(&format!("curl -sS -m 20 http://{target}/"))?;
@@ -211,11 +211,7 @@ fn name_server(mut connection: Connection) -> Result<()> {
 
 #[test]
 fn names_are_asked_of_the_chosen_server_through_the_tunnel() -> Result<()> {
-    isolated(|| {
-        let test = "names_are_asked_of_the_chosen_server_through_the_tunnel";
-        let Some(far) = Far::start(test)? else {
-            return Ok(());
-        };
+    isolated_with(Far::start, |far| {
         let _server = Application::tcp_on("203.0.113.9:53".parse()?, name_server)?;
         let web = Application::tcp_on("203.0.113.9:0".parse()?, serve)?;
         let dns = ["--dns", "203.0.113.9"];
@@ -265,94 +261,20 @@ pub(crate) fn is_root() -> Result<bool> {
 
 /// Set where the test runs once more, behind the tunnel: addresses of the applications that it is to reach.
 const BEHIND: &str = "QUICTUN_E2E_BEHIND";
-const REQUEST: Payload = Payload {
-    seed: 92,
-    bytes: 300_000,
-};
-const REPLY: Payload = Payload {
-    seed: 93,
-    bytes: 3_000_000,
-};
-
-/// The rows of docs/PROTOCOL.md section 7 that TCP can show: what the target does.
-const ROWS: [fn(Connection) -> Result<()>; 4] = [
-    |mut connection| {
-        REQUEST.read_to_end_of(&mut connection)?;
-        REPLY.write_to(&mut connection)?;
-        connection.finish()
-    },
-    |mut connection| {
-        REPLY.write_to(&mut connection)?;
-        connection.finish()?;
-        REQUEST.read_to_end_of(&mut connection)
-    },
-    |mut connection| {
-        connection.write_all(b"go")?;
-        let ending = connection.ending();
-        ensure!(ending.is_reset(), "the target saw {ending:?}");
-        Ok(())
-    },
-    |mut connection| {
-        connection.read_exact(&mut [0; 1])?;
-        connection.write_all(&[7; 100_000])?;
-        connection.reset()
-    },
-];
-
-/// And what the program does, in a process behind the tunnel.
-fn behind(addresses: &str) -> Result<()> {
-    for (row, address) in addresses.split(' ').enumerate() {
-        let mut connection = Endpoint::parse(address)?.connect()?;
-        match row % ROWS.len() {
-            0 => {
-                REQUEST.write_to(&mut connection)?;
-                connection.finish()?;
-                REPLY.read_to_end_of(&mut connection)?;
-            }
-            1 => {
-                REPLY.read_to_end_of(&mut connection)?;
-                REQUEST.write_to(&mut connection)?;
-                connection.finish()?;
-            }
-            2 => {
-                connection.read_exact(&mut [0; 1])?;
-                connection.reset()?;
-            }
-            _ => {
-                connection.write_all(b"go")?;
-                let ending = connection.ending();
-                ensure!(
-                    matches!(ending, Ending::Reset { bytes: 0..=100_000 }),
-                    "it saw {ending:?}"
-                );
-            }
-        }
-    }
-    Ok(())
-}
-
 #[test]
 fn connections_end_as_they_are_ended_at_the_other_side() -> Result<()> {
     if let Ok(addresses) = std::env::var(BEHIND) {
-        return behind(&addresses);
+        return endings::end_all(&addresses);
     }
-    isolated(|| {
-        let test = "connections_end_as_they_are_ended_at_the_other_side";
-        let Some(far) = Far::start(test)? else {
-            return Ok(());
-        };
-        let mut applications = Vec::new();
-        for host in HOSTS {
-            for row in ROWS {
-                applications.push(Application::tcp_on(SocketAddr::new(host.parse()?, 0), row)?);
-            }
-        }
+    isolated_with(Far::start, |far| {
+        let applications = endings::applications(&HOSTS)?;
         let addresses: Vec<_> = applications.iter().map(Application::target).collect();
         let again = std::env::current_exe()?;
         let line = format!(
-            "{BEHIND}='{}' exec {} --exact wrapped::{test} --nocapture",
+            "{BEHIND}='{}' exec {} --exact {} --nocapture",
             addresses.join(" "),
-            again.display()
+            again.display(),
+            far.test
         );
         let ran = far.run(&line)?;
         let said = String::from_utf8_lossy(&ran.stdout);
@@ -366,14 +288,10 @@ fn connections_end_as_they_are_ended_at_the_other_side() -> Result<()> {
 
 #[test]
 fn neither_root_nor_its_rights_are_needed() -> Result<()> {
-    isolated(|| {
-        let test = "neither_root_nor_its_rights_are_needed";
-        let Some(far) = Far::start(test)? else {
-            return Ok(());
-        };
+    isolated_with(Far::start, |far| {
         if !is_root()? {
             skip(
-                test,
+                &far.test,
                 "not root: all others are run without its rights anyway",
             );
             return Ok(());
@@ -393,7 +311,7 @@ fn neither_root_nor_its_rights_are_needed() -> Result<()> {
         ))?;
         if !may.status.success() {
             skip(
-                test,
+                &far.test,
                 "others than root may make no namespaces, or not read this program",
             );
             return Ok(());

@@ -3,55 +3,34 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use quictun_e2e::isolation::{isolated, skip};
+use anyhow::{Result, ensure};
+use quictun_e2e::isolation::{isolated_with, skip};
 use quictun_e2e::machine::Machine;
-use quictun_e2e::program::{Program, installed};
-use quictun_e2e::tunnel::START;
+use quictun_e2e::program::installed;
 
 use crate::applications::{Database, Keys};
+use crate::iperf3;
 use crate::wrapped::{Far, HOSTS, is_root};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Moved by iperf3 in each direction and family.
-const BYTES: u64 = 20_000_000;
-
 #[test]
 fn iperf3_moves_its_bytes_both_ways() -> Result<()> {
-    isolated(|| {
-        let Some(far) = Far::start("iperf3_moves_its_bytes_both_ways")? else {
-            return Ok(());
-        };
-        let mut serve = Machine::here().command(installed("iperf3", "iperf3")?);
-        let mut server = Program::start("iperf3", serve.args(["-s", "--forceflush"]))?;
-        let mut runs = 0;
-        for host in HOSTS {
-            for more in ["", "-R", "-P 4"] {
-                runs += 1;
-                // Between two tests its server closes the port for a moment.
-                server.wait_for(&format!("Server listening on 5201 (test #{runs})"), START)?;
-                let ran = far.run(&format!("exec iperf3 -c {host} -n {BYTES} -J {more}"))?;
-                let text = String::from_utf8_lossy(&ran.stdout);
-                ensure!(ran.status.success(), "{host} {more}: {ran:?}");
-                let report: serde_json::Value = serde_json::from_str(&text)?;
-                let sent = report["end"]["sum_sent"]["bytes"].as_u64();
-                ensure!(sent.context("no bytes")? >= BYTES, "{host} {more}: {text}");
-            }
-        }
-        Ok(())
+    isolated_with(Far::start, |far| {
+        let server = Machine::here().command(installed("iperf3", "iperf3")?);
+        iperf3::moves_its_bytes(server, |arguments| {
+            let ran = far.run(&format!("exec iperf3 {arguments}"))?;
+            ensure!(ran.status.success(), "{arguments}: {ran:?}");
+            Ok(String::from_utf8(ran.stdout)?)
+        })
     })
 }
 
 #[test]
 fn ssh_runs_commands_and_carries_what_they_read_and_write() -> Result<()> {
-    isolated(|| {
-        let test = "ssh_runs_commands_and_carries_what_they_read_and_write";
-        let Some(far) = Far::start(test)? else {
-            return Ok(());
-        };
+    isolated_with(Far::start, |far| {
         if !is_root()? {
-            skip(test, "sshd wants to be another user than root");
+            skip(&far.test, "sshd wants to be another user than root");
             return Ok(());
         }
         let keys = Keys::new()?;
@@ -77,13 +56,9 @@ fn ssh_runs_commands_and_carries_what_they_read_and_write() -> Result<()> {
 
 #[test]
 fn psql_copies_a_table_out_and_in() -> Result<()> {
-    isolated(|| {
-        let test = "psql_copies_a_table_out_and_in";
-        let Some(far) = Far::start(test)? else {
-            return Ok(());
-        };
+    isolated_with(Far::start, |far| {
         if !is_root()? {
-            skip(test, "postgres wants to be another user than root");
+            skip(&far.test, "postgres wants to be another user than root");
             return Ok(());
         }
         let psql = installed("psql", "postgresql-client")?;

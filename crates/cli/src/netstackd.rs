@@ -1,0 +1,34 @@
+//! `quictun-netstackd`: this program under another name, as the process that has the network stack.
+//!
+//! Its standard input is the socket to the client, its standard output the device. Nobody starts it but [`crate::pair`].
+
+use std::os::fd::AsFd as _;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use quictun_sys::Tun;
+
+use crate::exit;
+
+/// Its name, by which it knows what it is.
+pub(crate) const NAME: &str = "quictun-netstackd";
+
+/// Its only argument: questions to name servers are carried.
+pub(crate) const NAMES: &str = "--names";
+
+/// Runs it, if that is what this process was started as.
+pub fn main_if_asked() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    if arguments.next().is_none_or(|name| name != NAME) {
+        return None;
+    }
+    let names = arguments.any(|argument| argument == NAMES);
+    Some(exit::report(NAME, run(names)).into())
+}
+
+fn run(names: bool) -> anyhow::Result<()> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned();
+    let socket = socket.context("the socket to the client, as standard input")?;
+    let tun = Tun::inherit(1).context("the device, as standard output")?;
+    Ok(quictun_tunnel::netstackd::run(tun, socket, names)?)
+}

@@ -1,0 +1,119 @@
+//! The flags about TUN devices: `--tun`, `--route`, `--exclude`, `--dns`, `--one-process`; `--tun-fd` of the native
+//! client; and `--netstack-fd` and `--server-address`, with which a process for devices starts its client.
+
+use std::net::IpAddr;
+use std::str::FromStr as _;
+
+use quictun_sys::Cidr;
+use quictun_tunnel::settings::{Routes, TunDevice, TunSettings};
+
+use crate::exit::Fault;
+use crate::layers::{Layers, parse_bool};
+use crate::options::Opt;
+
+// The options that both clients have.
+
+pub(crate) const TUN: Opt = Opt::switch(
+    "tun",
+    "Carry what this host connects to, through a TUN device; needs CAP_NET_ADMIN",
+);
+
+pub(crate) const ROUTE: Opt = Opt::list(
+    "route",
+    "CIDR",
+    "",
+    "With --tun, networks that are reached through the tunnel; none: all",
+);
+
+pub(crate) const EXCLUDE: Opt = Opt::list(
+    "exclude",
+    "CIDR",
+    "",
+    "With --tun, networks that are not; the server never is",
+);
+
+pub(crate) const ONE_PROCESS: Opt = Opt::switch(
+    "one-process",
+    "With a device, keep the network stack in the client's own process",
+);
+
+pub(crate) const NETSTACK_FD: Opt = Opt::one(
+    "netstack-fd",
+    "NUMBER",
+    "",
+    "Descriptor of a socket to quictun-netstackd, as --tun and `quictun run` make one",
+);
+
+pub(crate) const SERVER_ADDRESS: Opt = Opt::list(
+    "server-address",
+    "ADDR",
+    "",
+    "Addresses of the server, which is not looked up then",
+);
+
+pub(crate) const DNS: Opt = Opt::one(
+    "dns",
+    "ADDR",
+    "",
+    "The name server that is asked in place of any other by what goes through a TUN device",
+);
+
+/// What a client does with a TUN device, if anything.
+pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault> {
+    let dns = layers.optional("dns", |text| {
+        text.parse::<IpAddr>()
+            .map_err(|_| format!("{text:?} is no IP address"))
+    })?;
+    let routes = Routes {
+        include: layers.all("route", Cidr::from_str)?,
+        exclude: layers.all("exclude", Cidr::from_str)?,
+    };
+    let one_process = layers.switch("one-process")?;
+    if layers.is_given("netstack-fd") {
+        // Whoever gave it has made the device, and obeys the other flags.
+        let device = TunDevice::Apart(layers.number("netstack-fd", 0..=i32::MAX)?);
+        return Ok(Some(TunSettings {
+            device,
+            dns,
+            one_process,
+        }));
+    }
+    let own = layers.value("tun", |text| {
+        parse_bool(text).ok_or_else(|| format!("{text:?} is neither true nor false"))
+    })?;
+    let has_descriptor = layers.options().any(|option| option.name == "tun-fd");
+    let given = has_descriptor && layers.is_given("tun-fd");
+    if own && given {
+        return Err(layers.fault("tun-fd", "contradicts tun: keep one of them"));
+    }
+    if own {
+        let device = TunDevice::Own(routes);
+        return Ok(Some(TunSettings {
+            device,
+            dns,
+            one_process,
+        }));
+    }
+    if given {
+        let device = TunDevice::Inherited(layers.number("tun-fd", 0..=i32::MAX)?);
+        return Ok(Some(TunSettings {
+            device,
+            dns,
+            one_process,
+        }));
+    }
+    for name in ["route", "exclude"] {
+        if layers.is_given(name) {
+            return Err(layers.fault(name, "leads nowhere without a device: add tun"));
+        }
+    }
+    Ok(None)
+}
+
+/// The server's addresses, where it is not to be looked up.
+pub(crate) fn server_addresses(layers: &Layers<'_>) -> Result<Vec<IpAddr>, Fault> {
+    layers.all("server-address", |text| {
+        text.parse::<IpAddr>()
+            .map_err(|_| format!("{text:?} is no IP address"))
+    })
+}

@@ -1,0 +1,211 @@
+//! The two processes of `--tun`: what each has and has not, and what becomes of things when one dies.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_e2e::application::Application;
+use quictun_e2e::environment;
+use quictun_e2e::isolation::isolated_with;
+use quictun_e2e::machine;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::detour::{Lan, end, routing};
+use crate::wrapped::HOSTS;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Each of the two processes is killed so often; `QUICTUN_E2E_KILLS` says otherwise.
+const KILLS: usize = 3;
+
+/// A process of the pair, by a word of its command line.
+fn process(word: &str) -> Result<Option<u32>> {
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else {
+            continue;
+        };
+        // It may have ended just now.
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if line
+            .split(|byte| *byte == 0)
+            .any(|it| it == word.as_bytes())
+        {
+            return Ok(Some(pid));
+        }
+    }
+    Ok(None)
+}
+
+const NETSTACKD: &str = "quictun-netstackd";
+const CLIENT: &str = "--netstack-fd";
+
+/// Bytes of one write.
+const BLOCK: usize = 16 * 1024;
+
+/// What its descriptors are.
+fn descriptors(pid: u32) -> Result<BTreeSet<PathBuf>> {
+    let all = fs::read_dir(format!("/proc/{pid}/fd"))?;
+    all.map(|entry| Ok(fs::read_link(entry?.path())?)).collect()
+}
+
+fn check_rights(pid: u32) -> Result<()> {
+    // Of each thread.
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = fs::read_to_string(task?.path().join("status"))?;
+        for (name, value) in [
+            ("CapInh", "0000000000000000"),
+            ("CapPrm", "0000000000000000"),
+            ("CapEff", "0000000000000000"),
+            ("CapBnd", "0000000000000000"),
+            ("CapAmb", "0000000000000000"),
+            ("NoNewPrivs", "1"),
+            ("Seccomp", "2"),
+        ] {
+            let found = status
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            ensure!(
+                found.map(str::trim) == Some(value),
+                "{name} is not {value}: {status}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn who_has_the_device_has_no_network_and_who_has_the_keys_no_device() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let client = lan.client(&[])?;
+        lan.check_through(&HOSTS)?;
+        let netstackd = process(NETSTACKD)?.context("no process with the stack")?;
+        check_rights(netstackd)?;
+        let all = descriptors(netstackd)?;
+        let named = |word: &str| {
+            let all = all.iter().map(|it| it.to_string_lossy().into_owned());
+            all.filter(|it| it.starts_with(word)).count()
+        };
+        // The socket to the client, and none towards a network.
+        ensure!(
+            named("socket:") == 1 && named("/dev/net/tun") == 1,
+            "{all:?}"
+        );
+        let sockets = machine::run("ss -Hanp")?;
+        let known = sockets
+            .lines()
+            .filter(|line| line.contains(&format!("pid={netstackd},")));
+        ensure!(
+            known.clone().all(|line| line.starts_with("u_seq")),
+            "{sockets}"
+        );
+        let keys = process(CLIENT)?.context("no client")?;
+        check_rights(keys)?;
+        let all = descriptors(keys)?;
+        ensure!(
+            !all.iter().any(|it| it.starts_with("/dev/net/tun")),
+            "{all:?}"
+        );
+        end(client)
+    })
+}
+
+/// A connection through the tunnel that has carried a byte both ways, as soon as there is one.
+fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let tried = TcpStream::connect_timeout(&address, SOON).and_then(|mut stream| {
+            stream.set_read_timeout(Some(SOON))?;
+            stream.write_all(b"x")?;
+            stream.read_exact(&mut [0; 1])?;
+            Ok(stream)
+        });
+        match tried {
+            Ok(stream) => return Ok(stream),
+            Err(error) if Instant::now() > deadline => {
+                return Err(error).context("no connection through the tunnel any more");
+            }
+            // Refused or cut while the pair is being replaced.
+            Err(_) => {}
+        }
+    }
+}
+
+/// What a cut looks like: the kernel tells it to who asks first.
+fn is_cut(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted
+    )
+}
+
+/// Reads until the connection has ended; whether it was cut.
+fn read_on(mut stream: TcpStream) -> Result<bool> {
+    let mut buffer = vec![0; BLOCK];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(false),
+            Ok(_) => {}
+            Err(error) if is_cut(&error) => return Ok(true),
+            Err(error) => return Err(error).context("it was not reset"),
+        }
+    }
+}
+
+#[test]
+fn either_process_may_be_killed_under_load() -> Result<()> {
+    let kills = environment::number("QUICTUN_E2E_KILLS", KILLS)?;
+    isolated_with(Lan::start, |lan| {
+        let before = routing()?;
+        let client = lan.client(&[])?;
+        let during = routing()?;
+        let mut echoes = Vec::new();
+        for host in HOSTS {
+            let address = SocketAddr::new(host.parse()?, 0);
+            let echo = lan
+                .far
+                .within(|| Application::tcp_on(address, quictun_e2e::application::echo))?;
+            echoes.push(SocketAddr::new(host.parse()?, echo.endpoint().port()?));
+        }
+        for kill in 0..2 * kills {
+            let word = if kill % 2 == 0 { NETSTACKD } else { CLIENT };
+            // One that moves bytes both ways, and one that only waits.
+            let busy = connect(echoes[kill % echoes.len()])?;
+            let idle = connect(echoes[(kill + 1) % echoes.len()])?;
+            let mut writer = busy.try_clone()?;
+            let load = std::thread::spawn(move || {
+                loop {
+                    if let Err(error) = writer.write_all(&[7; BLOCK]) {
+                        return is_cut(&error);
+                    }
+                }
+            });
+            let mut reader = busy.try_clone()?;
+            let mut moved = 0;
+            while moved < 1 << 20 {
+                moved += reader.read(&mut [0; BLOCK])?;
+            }
+            let pid = process(word)?.with_context(|| format!("no {word}"))?;
+            let pid = Pid::from_raw(pid.cast_signed()).context("a number")?;
+            kill_process(pid, Signal::KILL)?;
+            let read = read_on(busy).with_context(|| format!("{word}, busy, {kill}"))?;
+            let written = load.join().is_ok_and(|cut| cut);
+            ensure!(
+                read || written,
+                "{word}, busy, {kill}: a cut looks like an end"
+            );
+            let read = read_on(idle).with_context(|| format!("{word}, idle, {kill}"))?;
+            ensure!(read, "{word}, idle, {kill}: a cut looks like an end");
+            drop(connect(echoes[0])?);
+            ensure!(routing()? == during, "after {word} had been killed");
+        }
+        end(client)?;
+        let after = routing()?;
+        ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+        Ok(())
+    })
+}

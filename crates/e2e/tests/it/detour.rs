@@ -1,0 +1,350 @@
+//! `--tun`: what a host connects to goes through the tunnel, and nothing of that is left when the client ends.
+
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::application::Application;
+use quictun_e2e::isolation::{isolated_with, skip};
+use quictun_e2e::machine::{self, Machine};
+use quictun_e2e::program::{Program, installed, output};
+use quictun_e2e::tunnel::{Home, START};
+use rustix::process::Signal;
+
+use crate::wrapped::{FILE, HOSTS, serve, url};
+use crate::{endings, iperf3};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// The server's machine, next to which nothing else is.
+const SERVER: &str = "10.1.0.2";
+const CLIENT: &str = "10.1.0.1";
+
+/// The same two with IPv6.
+const SERVER_V6: &str = "fd00:1::2";
+const CLIENT_V6: &str = "fd00:1::1";
+
+/// More addresses of the server's machine: neighbours, and an address that is to be excluded. Beside the neighbours no
+/// route leads there, nor to [`HOSTS`], but through the tunnel.
+const OTHERS: [&str; 2] = ["10.1.0.3", "198.51.100.9"];
+
+/// A neighbour with IPv6, whose device has to have the address for it to answer.
+const OTHER_V6: &str = "fd00:1::3";
+
+/// Two machines, and a server on the far one.
+pub(crate) struct Lan {
+    pub(crate) far: Machine,
+    _server: Program,
+    home: Home,
+    flags: Vec<String>,
+}
+
+impl Lan {
+    /// Nothing where there is no TUN device to be had.
+    pub(crate) fn start(test: &str) -> Result<Option<Self>> {
+        if let Err(why) = std::fs::File::open("/dev/net/tun") {
+            skip(test, &format!("/dev/net/tun: {why}"));
+            return Ok(None);
+        }
+        let far = Machine::new("server machine")?;
+        Machine::here().join(
+            &far,
+            "lan0",
+            &format!("{CLIENT}/24"),
+            &format!("{SERVER}/24"),
+        )?;
+        Machine::here().run(&format!("ip address add {CLIENT_V6}/64 dev lan0 nodad"))?;
+        for address in [SERVER_V6, OTHER_V6] {
+            far.run(&format!("ip address add {address}/64 dev lan0 nodad"))?;
+        }
+        for address in OTHERS.iter().chain(&HOSTS) {
+            far.run(&format!("ip address add {address} dev lo"))?;
+        }
+        let home = Home::new()?;
+        let mut command = home.command(&far, "quictun")?;
+        command.args([
+            "server",
+            "--listen",
+            "[::]:7500",
+            "--http",
+            "off",
+            "--allow",
+            "*",
+        ]);
+        let mut server = Program::start("server", &mut command)?;
+        let line = server.wait_for(": quictun client ", START)?;
+        let (_, rest) = line.split_once("--pin ").context("no pin")?;
+        let pin = rest.split(' ').next().unwrap_or_default();
+        let secret = home.path().join("state/client.psk").display().to_string();
+        let flags = ["--http", "off", "--pin", pin, "--psk-file", &secret];
+        Ok(Some(Self {
+            far,
+            _server: server,
+            flags: flags.map(str::to_owned).to_vec(),
+            home,
+        }))
+    }
+
+    fn command(&self, server: &str, more: &[&str]) -> Result<Command> {
+        let mut command = self.home.command(&Machine::here(), "quictun")?;
+        command.args(["client", "--server", server]);
+        command.args(&self.flags).args(more);
+        Ok(command)
+    }
+
+    /// A client with a device of its own.
+    pub(crate) fn client(&self, more: &[&str]) -> Result<Program> {
+        self.client_of("10.1.0.2:7500", more)
+    }
+
+    fn client_of(&self, server: &str, more: &[&str]) -> Result<Program> {
+        let mut command = self.command(server, &[&["--tun"], more].concat())?;
+        let mut client = Program::start("client", &mut command)?;
+        client.wait_for("connected to server endpoint", START)?;
+        Ok(client)
+    }
+
+    /// Who a program at that address of the far machine sees when one of this machine connects to it.
+    fn seen_from(&self, address: &str) -> Result<IpAddr> {
+        let address: IpAddr = address.parse()?;
+        let listener = self.far.within(|| Ok(TcpListener::bind((address, 0))?))?;
+        let there = listener.local_addr()?;
+        let connected = TcpStream::connect_timeout(&there, SOON);
+        let _here = connected.with_context(|| format!("connecting to {address}"))?;
+        Ok(listener.accept()?.1.ip())
+    }
+
+    /// The server connects to its own address for who comes through the tunnel.
+    pub(crate) fn check_through(&self, addresses: &[&str]) -> Result<()> {
+        for address in addresses {
+            let seen = self.seen_from(address)?;
+            ensure!(
+                seen == address.parse::<IpAddr>()?,
+                "{address} was reached past the tunnel, from {seen}"
+            );
+        }
+        Ok(())
+    }
+
+    fn check_past(&self, addresses: &[&str]) -> Result<()> {
+        for address in addresses {
+            let us = if address.contains(':') {
+                CLIENT_V6
+            } else {
+                CLIENT
+            };
+            let seen = self.seen_from(address)?;
+            ensure!(
+                seen == us.parse::<IpAddr>()?,
+                "{address} was reached through the tunnel, from {seen}"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Everything that the client might leave behind.
+pub(crate) fn routing() -> Result<String> {
+    let mut all = String::new();
+    for line in [
+        "ip -o link show",
+        "ip rule show",
+        "ip -6 rule show",
+        "ip route show table all",
+        "ip -6 route show table all",
+    ] {
+        // An address of the cable's own, which the kernel looks at for a second before it has a route.
+        let text = machine::run(line)?;
+        let lines = text.lines().filter(|line| !line.contains("fe80::"));
+        all.extend(lines.flat_map(|line| [line, "\n"]));
+    }
+    Ok(all)
+}
+
+pub(crate) fn end(mut client: Program) -> Result<()> {
+    client.signal(Signal::TERM)?;
+    let status = client.wait_end(SOON)?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+#[test]
+fn everything_goes_through_the_tunnel_but_neighbours_the_server_and_what_is_excluded() -> Result<()>
+{
+    isolated_with(Lan::start, |lan| {
+        let before = routing()?;
+        let client = lan.client(&["--exclude", "198.51.100.0/24"])?;
+        lan.check_through(&HOSTS)?;
+        lan.check_past(&[SERVER, SERVER_V6, "10.1.0.3", OTHER_V6])?;
+        ensure!(
+            lan.seen_from("198.51.100.9").is_err(),
+            "what is excluded was reached"
+        );
+        end(client)?;
+        let after = routing()?;
+        ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+        Ok(())
+    })
+}
+
+#[test]
+fn chosen_networks_go_through_the_tunnel_even_around_the_server() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let before = routing()?;
+        let client = lan.client(&["--route", "10.0.0.0/8,203.0.113.0/24"])?;
+        lan.check_through(&["10.1.0.3", "203.0.113.9"])?;
+        lan.check_past(&[SERVER, OTHER_V6])?;
+        ensure!(
+            lan.seen_from("2001:db8::9").is_err(),
+            "it was not asked for"
+        );
+        // There is one such device.
+        let second = output(&mut lan.command("10.1.0.2:7500", &["--tun"])?)?;
+        let said = String::from_utf8_lossy(&second.stderr);
+        ensure!(
+            !second.status.success() && said.contains("no other client that has it"),
+            "{second:?}"
+        );
+        lan.check_through(&["203.0.113.9"])?;
+        end(client)?;
+        // The same with the server's other address.
+        let client = lan.client_of("[fd00:1::2]:7500", &["--route", "fd00::/16"])?;
+        lan.check_through(&[OTHER_V6])?;
+        lan.check_past(&[SERVER_V6, SERVER, "10.1.0.3"])?;
+        end(client)?;
+        let after = routing()?;
+        ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+        Ok(())
+    })
+}
+
+#[test]
+fn what_a_killed_client_leaves_leads_nowhere_and_the_next_one_removes_it() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let before = routing()?;
+        let mut client = lan.client(&["--route", "10.0.0.0/8,203.0.113.0/24,fd00::/16"])?;
+        lan.check_through(&["10.1.0.3", OTHER_V6])?;
+        client.signal(Signal::KILL)?;
+        client.wait_end(SOON)?;
+        // Those that it has started end with it, and with them the device.
+        let deadline = Instant::now() + SOON;
+        while machine::run("ip -o link show")?.contains("quictun0") {
+            ensure!(Instant::now() < deadline, "the device is still there");
+        }
+        lan.check_past(&["10.1.0.3", OTHER_V6, SERVER, SERVER_V6])?;
+        let client = lan.client(&["--route", "203.0.113.9"])?;
+        lan.check_through(&["203.0.113.9"])?;
+        end(client)?;
+        let after = routing()?;
+        ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+        Ok(())
+    })
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_remedy() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let before = routing()?;
+        for (flags, why) in [
+            (
+                &["--tun", "--route", "10.1.0.2"][..],
+                "--route 10.1.0.2/32 is the server itself",
+            ),
+            (
+                &["--tun", "--route", "10.0.0.1/8"][..],
+                "did you mean 10.0.0.0/8?",
+            ),
+            (
+                &["--tun", "--route", "10.0.0.0/8", "--exclude", "10.0.0.0/8"][..],
+                "keep one of the two",
+            ),
+            (
+                &["--route", "10.0.0.0/8"][..],
+                "leads nowhere without a device",
+            ),
+            (&["--tun", "--tun-fd", "0"][..], "keep one of them"),
+        ] {
+            let refused = output(&mut lan.command("10.1.0.2:7500", flags)?)?;
+            let said = String::from_utf8_lossy(&refused.stderr);
+            ensure!(
+                !refused.status.success() && said.contains(why),
+                "{refused:?}"
+            );
+        }
+        // Somebody else leads the server's address into the device, before we are asked.
+        for line in [
+            "ip tuntap add dev quictun0 mode tun vnet_hdr",
+            "ip link set quictun0 up",
+            "ip route add 10.1.0.2 dev quictun0 table 500",
+            "ip rule add priority 100 lookup 500",
+        ] {
+            machine::run(line)?;
+        }
+        let refused = output(&mut lan.command("10.1.0.2:7500", &["--tun"])?)?;
+        let said = String::from_utf8_lossy(&refused.stderr);
+        ensure!(
+            !refused.status.success() && said.contains("another rule of this host decides that"),
+            "{refused:?}"
+        );
+        machine::run("ip rule del priority 100")?;
+        machine::run("ip tuntap del dev quictun0 mode tun")?;
+        ensure!(before == routing()?);
+        Ok(())
+    })
+}
+
+#[test]
+fn programs_use_the_tunnel_as_they_are() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let client = lan.client(&[])?;
+        for host in HOSTS {
+            let web = lan
+                .far
+                .within(|| Application::tcp_on(SocketAddr::new(host.parse()?, 0), serve))?;
+            let file = lan.home.path().join("file");
+            let url = url(host, &web)?;
+            machine::run(&format!("curl -sS -g -o {} {url}", file.display()))?;
+            FILE.read_to_end_of(&mut std::fs::File::open(&file)?)?;
+            web.outcome(SOON)?;
+        }
+        let iperf3 = installed("iperf3", "iperf3")?;
+        iperf3::moves_its_bytes(lan.far.command(&iperf3), |arguments| {
+            machine::run(&format!("{} {arguments}", iperf3.display()))
+        })?;
+        let applications = lan.far.within(|| endings::applications(&HOSTS))?;
+        let addresses: Vec<_> = applications.iter().map(Application::target).collect();
+        endings::end_all(&addresses.join(" "))?;
+        for application in applications {
+            application.outcome(SOON)?;
+        }
+        end(client)
+    })
+}
+
+#[test]
+fn the_compatible_client_does_it_as_well() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let mut serve = lan.home.command(&lan.far, "quictun-server")?;
+        serve.args(["--listen-on", "10.1.0.2:7501", "--httpd-listen-on", "off"]);
+        let mut server = Program::start("quictun-server", &mut serve)?;
+        server.wait_for("Server endpoint start up successful", START)?;
+        let mut command = lan.home.command(&Machine::here(), "quictun-client")?;
+        command.args([
+            "--server-endpoint",
+            "10.1.0.2:7501",
+            "--httpd-listen-on",
+            "off",
+        ]);
+        command.args([
+            "--insecure-skip-verify",
+            "--tun",
+            "--route",
+            "203.0.113.0/24",
+        ]);
+        let mut client = Program::start("quictun-client", &mut command)?;
+        client.wait_for("connected to server endpoint", START)?;
+        lan.check_through(&["203.0.113.9"])?;
+        end(client)
+    })
+}

@@ -1,0 +1,93 @@
+//! The network stack in a process of its own: the one that touches packets has no keys, the one that has keys no device.
+//!
+//! ```text
+//!  programs ─ kernel TCP ─ TUN ─► netstackd ◄─ calls over shared memory ─► client ─ QUIC ─► server
+//!                                 [`serve`]        [`message`]           [`remote`]
+//! ```
+//!
+//! [`run`] is the whole of the former. The client makes the memory and calls; payload lies in its arena for as long as
+//! a call takes: netstackd moves it between there and the stack's buffers, the client between there and the engine's. Nobody
+//! looks at memory that the other can write but to copy it.
+//!
+//! Where the client ends, netstackd resets all flows and ends as well. Where netstackd ends, the client resets all streams.
+//! Whoever started the two starts them anew.
+
+mod exchange;
+mod message;
+mod remote;
+mod remote_socket;
+mod serve;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use quictun_ipc::HandshakeError;
+use quictun_netstack::ConfigError;
+use quictun_sys::Tun;
+use quictun_sys::confine::{self, Calls, ConfineError, Files};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+
+pub(crate) use remote::Remote;
+pub(crate) use remote_socket::RemoteSocket;
+
+/// How long the two processes wait for each other at their start: either may be one of many that a busy machine starts.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What keeps the process from serving, or ended it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetstackError {
+    /// There was no client.
+    #[error("meeting the client: {0}")]
+    Client(#[from] HandshakeError),
+    /// Something could not be given up.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
+    /// The stack cannot be like that.
+    #[error(transparent)]
+    Stack(#[from] ConfigError),
+    /// The device is gone, or cannot be waited for.
+    #[error("the device: {0}")]
+    Device(#[from] io::Error),
+}
+
+/// Serves the stack behind a device to the client at the other end of `socket`, until that one ends; questions to name
+/// servers too where `names`.
+///
+/// The process must have one thread, and be good for nothing else: it keeps no rights, files or system calls but what
+/// this takes.
+///
+/// # Errors
+///
+/// What kept it from beginning; the device's end.
+pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> {
+    end_with_parent()?;
+    confine::give_up_rights()?;
+    confine::give_up_files(&Files::None)?;
+    let channel = quictun_ipc::accept(socket, PATIENCE)?;
+    let served = serve::Served::new(tun, channel, names)?;
+    confine::give_up_calls(Calls::Few)?;
+    served.run()?;
+    Ok(())
+}
+
+/// What the client gives up, once everything is open that it needs: rights, files but for those below `writes`, and
+/// system calls that make programs, devices and networks. Where it has been started for a device it also ends with who
+/// started it.
+pub(crate) fn confine_client(writes: Vec<std::path::PathBuf>) -> Result<(), NetstackError> {
+    end_with_parent()?;
+    confine::give_up_rights()?;
+    confine::give_up_files(&Files::WriteBelow(writes))?;
+    confine::give_up_calls(Calls::Ordinary)?;
+    Ok(())
+}
+
+/// Whoever started us holds the device and its routes, and would start another pair.
+fn end_with_parent() -> io::Result<()> {
+    // Where that is the first process of a namespace, all others end with it anyway.
+    if getppid().is_some_and(|parent| parent != Pid::INIT) {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+    }
+    Ok(())
+}

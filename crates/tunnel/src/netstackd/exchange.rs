@@ -1,0 +1,266 @@
+//! The calls of the client's side, and what follows from their answers. See [`super::remote`] for the whole.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use quictun_ipc::{Channel, Message, Reserved};
+use quictun_netstack::{Ending, Event, FlowId};
+
+use super::message::{
+    self, DATAGRAM_ROOM, END, FINISH, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAM, SEND,
+};
+use super::remote::{AHEAD, CALLS, Finish, Flow, PIECE, PIECE_MIN, PIECES, RemoteStack};
+
+impl RemoteStack {
+    pub(super) async fn listen(self: Rc<Self>) {
+        let mut items = self.client.stream(Message::new(LISTEN), AHEAD);
+        while let Some(Ok(item)) = items.next().await {
+            let Some(event) = message::decode_event(&item) else {
+                break;
+            };
+            self.handle(event);
+        }
+        self.over.set(true);
+    }
+
+    fn handle(self: &Rc<Self>, event: Event) {
+        match event {
+            Event::Offered { flow, .. } => {
+                let known = self.flows.borrow_mut().insert(flow, Flow::default());
+                if known.is_some() {
+                    // No stack of ours offers a flow twice.
+                    self.over.set(true);
+                    return;
+                }
+                self.events.borrow_mut().push_back(event);
+            }
+            Event::Open(_) => self.events.borrow_mut().push_back(event),
+            Event::Readable(id) => {
+                if let Some(mut flow) = self.flow(id) {
+                    flow.more = true;
+                }
+                self.fetch(id);
+            }
+            Event::Writable(id) => {
+                if let Some(mut flow) = self.flow(id) {
+                    flow.room = true;
+                }
+                self.push_on(id);
+            }
+            Event::Ended { flow: id, ending } => {
+                let Some(mut flow) = self.flow(id) else {
+                    return;
+                };
+                flow.ended = true;
+                flow.failed |= ending != Ending::Finished;
+                let dropped = flow.dropped;
+                drop(flow);
+                if dropped {
+                    self.flows.borrow_mut().remove(&id);
+                }
+                self.events.borrow_mut().push_back(event);
+            }
+        }
+    }
+
+    /// Receives more of a flow, where there is some and it can be kept.
+    pub(super) fn fetch(self: &Rc<Self>, id: FlowId) {
+        let Some(mut flow) = self.flow(id) else {
+            return;
+        };
+        let wanted = flow.more && !flow.end && !flow.failed && !flow.ended;
+        if !wanted || flow.receiving || flow.received.len() >= PIECES {
+            return;
+        }
+        let Some(buffer) = self.reserve(id, PIECE) else {
+            return;
+        };
+        flow.receiving = true;
+        // Whatever is told from now on counts again.
+        flow.more = false;
+        drop(flow);
+        self.spawn(CALLS, self.clone().receive(id, buffer));
+    }
+
+    async fn receive(self: Rc<Self>, id: FlowId, buffer: Reserved) {
+        let answer = self
+            .call(
+                message::about(RECV, id),
+                buffer,
+                |channel, (answer, buffer)| {
+                    let length =
+                        u32::try_from(answer.arg() & u64::from(u32::MAX)).unwrap_or_default();
+                    let mut bytes = vec![0; length.min(buffer.len()) as usize];
+                    channel.read_back(buffer, 0, &mut bytes);
+                    Bytes::from(bytes)
+                },
+            )
+            .await;
+        let Some((answer, bytes)) = answer.filter(|(answer, _)| answer.op() == OK) else {
+            // An event tells how it ended.
+            return;
+        };
+        let Some(mut flow) = self.flow(id) else {
+            return;
+        };
+        flow.receiving = false;
+        flow.more |= answer.arg() & MORE != 0;
+        flow.end |= answer.arg() & END != 0;
+        let news = flow.end || !bytes.is_empty();
+        if !bytes.is_empty() {
+            flow.received.push_back(bytes);
+        }
+        drop(flow);
+        if news {
+            self.events.borrow_mut().push_back(Event::Readable(id));
+        }
+        self.fetch(id);
+    }
+
+    pub(super) async fn send(self: Rc<Self>, id: FlowId, buffer: Reserved) {
+        let answer = self
+            .call(
+                message::about(SEND, id),
+                buffer,
+                |channel, (answer, buffer)| {
+                    let taken = u32::try_from(answer.arg()).unwrap_or_default();
+                    let taken = taken.min(buffer.len());
+                    let mut rest = vec![0; (buffer.len() - taken) as usize];
+                    channel.read_back(buffer, taken, &mut rest);
+                    Bytes::from(rest)
+                },
+            )
+            .await;
+        let Some((_, rest)) = answer.filter(|(answer, _)| answer.op() == OK) else {
+            return;
+        };
+        if let Some(mut flow) = self.flow(id) {
+            flow.sending = false;
+            flow.rest = rest;
+        }
+        self.push_on(id);
+    }
+
+    /// Goes on with what waits to be sent.
+    pub(super) fn push_on(self: &Rc<Self>, id: FlowId) {
+        let Some(mut flow) = self.flow(id) else {
+            return;
+        };
+        if flow.sending || flow.failed || flow.ended || !flow.accepted {
+            return;
+        }
+        if !flow.rest.is_empty() {
+            if !flow.room {
+                return;
+            }
+            let length = u32::try_from(flow.rest.len()).unwrap_or(u32::MAX);
+            let Some(buffer) = self.reserve(id, length) else {
+                return;
+            };
+            let rest = std::mem::take(&mut flow.rest);
+            let part = rest.len().min(buffer.len() as usize);
+            self.client
+                .with_channel(|channel| channel.write(&buffer, 0, &rest[..part]));
+            flow.rest = rest.slice(part..);
+            (flow.sending, flow.room) = (true, false);
+            drop(flow);
+            self.spawn(CALLS, self.clone().send(id, buffer));
+        } else if flow.finish == Finish::Wanted {
+            (flow.sending, flow.room) = (true, false);
+            drop(flow);
+            self.spawn(CALLS, self.clone().end(id));
+        } else if std::mem::take(&mut flow.waiting) {
+            flow.room = false;
+            drop(flow);
+            self.events.borrow_mut().push_back(Event::Writable(id));
+        }
+    }
+
+    async fn end(self: Rc<Self>, id: FlowId) {
+        let Ok(answer) = self.client.call(message::about(FINISH, id)).await else {
+            return;
+        };
+        let Some(mut flow) = self.flow(id) else {
+            return;
+        };
+        flow.sending = false;
+        if answer.op() != LATER {
+            flow.finish = Finish::Done;
+        } else if flow.room {
+            drop(flow);
+            self.push_on(id);
+        }
+    }
+
+    /// The flow is no more, and nobody else will say so.
+    pub(super) fn fail(&self, id: FlowId) {
+        if let Some(mut flow) = self.flow(id)
+            && !flow.ended
+        {
+            flow.failed = true;
+            let ending = Ending::Reset;
+            let event = Event::Ended { flow: id, ending };
+            self.events.borrow_mut().push_back(event);
+        }
+    }
+
+    pub(super) async fn receive_datagrams(self: Rc<Self>) {
+        // Two thousand bytes: there is room for them at the start.
+        while let Some(buffer) = self.client.reserve(DATAGRAM_ROOM) {
+            let read = |channel: &Channel, (answer, buffer): (&Message, &Reserved)| {
+                let length = answer.arg().min(u64::from(buffer.len()));
+                let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+                channel.read_back(buffer, 0, &mut bytes);
+                bytes
+            };
+            let answer = self.call(Message::new(RECV_DATAGRAM), buffer, read).await;
+            let Some((_, bytes)) = answer else {
+                return;
+            };
+            if let Some(datagram) = message::decode_datagram(&bytes) {
+                self.datagrams.borrow_mut().push_back(datagram);
+            }
+        }
+    }
+
+    /// Room for a flow's bytes, at most `length`; where there is none, the flow is next.
+    pub(super) fn reserve(&self, id: FlowId, length: u32) -> Option<Reserved> {
+        let mut wanted = length;
+        loop {
+            if let Some(buffer) = self.client.reserve(wanted) {
+                return Some(buffer);
+            }
+            if wanted <= PIECE_MIN {
+                self.starved.borrow_mut().push_back(id);
+                return None;
+            }
+            wanted = (wanted / 2).max(PIECE_MIN);
+        }
+    }
+
+    /// Calls with a buffer, looks at the answer, and gives the buffer back. Nothing where the other process is gone.
+    pub(super) async fn call<T>(
+        self: &Rc<Self>,
+        message: Message,
+        buffer: Reserved,
+        look: impl FnOnce(&Channel, (&Message, &Reserved)) -> T,
+    ) -> Option<(Message, T)> {
+        let mut call = self.client.call_with(message, buffer);
+        let answer = (&mut call).await;
+        let buffer = call.buffer();
+        drop(call);
+        let (answer, buffer) = (answer.ok()?, buffer?);
+        let found = self
+            .client
+            .with_channel(|channel| look(channel, (&answer, &buffer)));
+        self.client.release(buffer);
+        for _ in 0..self.starved.borrow().len() {
+            let Some(next) = self.starved.borrow_mut().pop_front() else {
+                break;
+            };
+            self.fetch(next);
+            self.push_on(next);
+        }
+        Some((answer, found))
+    }
+}

@@ -1,0 +1,205 @@
+//! What is called and answered between the client and netstackd: the operations, and how events and datagrams look.
+//!
+//! | call | carries | answer |
+//! |---|---|---|
+//! | [`LISTEN`] | number of the item | an event, when there is one: [`encode_event`] |
+//! | [`ACCEPT`] | flow | [`OK`] or [`GONE`] |
+//! | [`RECV`] | flow, buffer | [`OK`], bytes in the buffer with [`MORE`] or [`END`]; or [`GONE`] |
+//! | [`SEND`] | flow, buffer | [`OK`], bytes taken of it; or [`GONE`] |
+//! | [`FINISH`] | flow | [`OK`]; [`LATER`]: again after `Writable`; or [`GONE`] |
+//! | [`RESET`] | flow | [`OK`] or [`GONE`] |
+//! | [`RECV_DATAGRAM`] | buffer | length in the buffer, when there is one: [`encode_datagram`] |
+//! | [`SEND_DATAGRAM`] | buffer | [`OK`] |
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use quictun_ipc::Message;
+use quictun_netstack::{Datagram, Ending, Event, FlowId};
+
+pub(super) const LISTEN: u16 = 1;
+pub(super) const ACCEPT: u16 = 2;
+pub(super) const RECV: u16 = 3;
+pub(super) const SEND: u16 = 4;
+pub(super) const FINISH: u16 = 5;
+pub(super) const RESET: u16 = 6;
+pub(super) const RECV_DATAGRAM: u16 = 7;
+pub(super) const SEND_DATAGRAM: u16 = 8;
+
+pub(super) const OK: u16 = 0;
+pub(super) const GONE: u16 = 1;
+pub(super) const LATER: u16 = 2;
+/// Of a call that makes no sense.
+pub(super) const SENSELESS: u16 = 3;
+
+/// In the answer to [`RECV`]: the buffer was too short, ask again.
+pub(super) const MORE: u64 = 1 << 32;
+/// In the answer to [`RECV`]: the application has finished behind these bytes.
+pub(super) const END: u64 = 1 << 33;
+
+/// Two addresses and ports before a datagram.
+pub(super) const DATAGRAM_HEAD: usize = 2 * ADDRESS;
+/// A buffer for a datagram: more than fits a packet.
+pub(super) const DATAGRAM_ROOM: u32 = 2048;
+pub(super) const DATAGRAM_MAX: usize = DATAGRAM_ROOM as usize;
+const ADDRESS: usize = 18;
+
+const OFFERED: u16 = 1;
+const OPEN: u16 = 2;
+const READABLE: u16 = 3;
+const WRITABLE: u16 = 4;
+const ENDED: u16 = 5;
+
+/// A call or an answer about a flow.
+pub(super) fn about(op: u16, flow: FlowId) -> Message {
+    Message::new(op).with_arg(flow.to_bits())
+}
+
+/// The answer to [`LISTEN`].
+pub(super) fn encode_event(event: Event) -> Message {
+    match event {
+        Event::Offered {
+            flow,
+            client,
+            target,
+        } => {
+            let mut bytes = [0; 32];
+            bytes[..16].copy_from_slice(&octets(client.ip()));
+            bytes[16..].copy_from_slice(&octets(target.ip()));
+            let ports = u32::from(client.port()) << 16 | u32::from(target.port());
+            let message = about(OFFERED, flow).with_sock(ports);
+            // As long as one carries.
+            message.with_bytes(&bytes).unwrap_or(message)
+        }
+        Event::Open(flow) => about(OPEN, flow),
+        Event::Readable(flow) => about(READABLE, flow),
+        Event::Writable(flow) => about(WRITABLE, flow),
+        Event::Ended { flow, ending } => {
+            let how = match ending {
+                Ending::Finished => 0,
+                Ending::Reset => 1,
+                Ending::TimedOut => 2,
+            };
+            about(ENDED, flow).with_sock(how)
+        }
+    }
+}
+
+/// The event in an answer to [`LISTEN`], if there is one.
+pub(super) fn decode_event(message: &Message) -> Option<Event> {
+    let flow = FlowId::from_bits(message.arg());
+    Some(match message.op() {
+        OFFERED => {
+            let (client, target) = message.bytes().split_first_chunk()?;
+            let ports = message.sock();
+            Event::Offered {
+                flow,
+                client: SocketAddr::new(address(*client), port(ports >> 16)),
+                target: SocketAddr::new(address(*target.first_chunk()?), port(ports)),
+            }
+        }
+        OPEN => Event::Open(flow),
+        READABLE => Event::Readable(flow),
+        WRITABLE => Event::Writable(flow),
+        ENDED => Event::Ended {
+            flow,
+            ending: match message.sock() {
+                0 => Ending::Finished,
+                1 => Ending::Reset,
+                2 => Ending::TimedOut,
+                _ => return None,
+            },
+        },
+        _ => return None,
+    })
+}
+
+/// A datagram as it lies in a buffer.
+pub(super) fn encode_datagram(datagram: &Datagram) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(DATAGRAM_HEAD + datagram.payload.len());
+    for end in [datagram.client, datagram.target] {
+        bytes.extend(octets(end.ip()));
+        bytes.extend(end.port().to_be_bytes());
+    }
+    bytes.extend(&datagram.payload);
+    bytes
+}
+
+/// The datagram in a buffer's bytes.
+pub(super) fn decode_datagram(bytes: &[u8]) -> Option<Datagram> {
+    let (head, payload) = bytes.split_first_chunk::<DATAGRAM_HEAD>()?;
+    let end = |at: &[u8]| {
+        let (ip, port) = at.split_first_chunk()?;
+        let port = u16::from_be_bytes(*port.first_chunk()?);
+        Some(SocketAddr::new(address(*ip), port))
+    };
+    Some(Datagram {
+        client: end(&head[..ADDRESS])?,
+        target: end(&head[ADDRESS..])?,
+        payload: payload.to_vec(),
+    })
+}
+
+/// IPv4 as a mapped address: the stack knows no such IPv6 addresses.
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+fn address(octets: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from(octets).to_canonical()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "two ports in one number")]
+fn port(ports: u32) -> u16 {
+    ports as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_and_datagrams_arrive_as_they_were_sent() {
+        let flow = FlowId::from_bits(7 << 32 | 3);
+        let v4 = ["192.0.2.1:1", "198.51.100.9:65535"];
+        let v6 = ["[2001:db8::1]:443", "[::1]:53"];
+        let mut events = vec![
+            Event::Open(flow),
+            Event::Readable(flow),
+            Event::Writable(flow),
+        ];
+        for ending in [Ending::Finished, Ending::Reset, Ending::TimedOut] {
+            events.push(Event::Ended { flow, ending });
+        }
+        for [client, target] in [v4, v6] {
+            let [client, target] = [client, target].map(|text| text.parse().expect("an address"));
+            events.push(Event::Offered {
+                flow,
+                client,
+                target,
+            });
+            for payload in [Vec::new(), vec![1, 2, 3]] {
+                let datagram = Datagram {
+                    client,
+                    target,
+                    payload,
+                };
+                let bytes = encode_datagram(&datagram);
+                assert_eq!(decode_datagram(&bytes), Some(datagram));
+                assert_eq!(decode_datagram(&bytes[..DATAGRAM_HEAD - 1]), None);
+            }
+        }
+        for event in events {
+            assert_eq!(decode_event(&encode_event(event)), Some(event));
+        }
+    }
+
+    #[test]
+    fn what_is_no_event_is_none() {
+        assert_eq!(decode_event(&Message::new(9)), None);
+        assert_eq!(decode_event(&Message::new(OFFERED)), None);
+        assert_eq!(decode_event(&Message::new(ENDED).with_sock(3)), None);
+    }
+}

@@ -1,0 +1,66 @@
+//! The TUN device itself: made, addressed and switched on.
+
+use std::io;
+use std::net::IpAddr;
+
+use quictun_sys::{Network, Tun};
+
+/// The device's name.
+pub const NAME: &str = "quictun0";
+
+/// Addresses of the device, and of what it leads to: RFC 2544's for measurements, and a random prefix of RFC 4193.
+pub const ADDRESSES: [TunAddress; 2] = [
+    TunAddress {
+        own: IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 2)),
+        gateway: IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 1)),
+        prefix: 30,
+    },
+    TunAddress {
+        own: IpAddr::V6(std::net::Ipv6Addr::new(
+            0xfd71, 0x7569, 0x6374, 0, 0, 0, 0, 2,
+        )),
+        gateway: IpAddr::V6(std::net::Ipv6Addr::new(
+            0xfd71, 0x7569, 0x6374, 0, 0, 0, 0, 1,
+        )),
+        prefix: 64,
+    },
+];
+
+/// Packets that may wait in the device: with the kernel's 500, bursts of several flows would be dropped.
+const QUEUE: u32 = 10_000;
+
+/// An address of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunAddress {
+    /// What programs of this host speak from.
+    pub own: IpAddr,
+    /// Nobody has it: routes that need one name it.
+    pub gateway: IpAddr,
+    /// Bits that the two have in common.
+    pub prefix: u8,
+}
+
+/// Makes the device in the calling thread's network. It lasts as long as this process has it.
+///
+/// # Errors
+///
+/// `ResourceBusy` where there is one already; `PermissionDenied` without `CAP_NET_ADMIN`; the system's.
+pub fn create(network: &mut Network) -> io::Result<Tun> {
+    let tun = Tun::create(NAME, true)?;
+    network.set_queue_length(NAME, QUEUE)?;
+    for address in ADDRESSES {
+        match network.add_address(NAME, address.own, address.prefix) {
+            // A host without IPv6.
+            Err(_) if address.own.is_ipv6() && !has_ipv6() => {}
+            added => added?,
+        }
+    }
+    network.set_up(NAME)?;
+    Ok(tun)
+}
+
+/// Whether devices of this network speak IPv6.
+pub fn has_ipv6() -> bool {
+    let off = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
+    std::fs::read_to_string(off).is_ok_and(|text| text.trim() == "0")
+}
