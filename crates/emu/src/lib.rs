@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod clocks;
 mod counts;
 mod emulator;
 mod first_process;

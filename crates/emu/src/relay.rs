@@ -1,13 +1,14 @@
 //! One direction, in real time.
 
 use std::io;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use quictun_link::Counters;
 use quictun_sys::{PacketSocket, Promptness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::clocks::Clocks;
 use crate::counts::Counts;
 use crate::frame::{Frame, HEADERS_MAX};
 use crate::frame_reader::{FrameReader, Read};
@@ -129,13 +130,13 @@ impl<'a> Relay<'a> {
 
     /// Takes in what has arrived, up to a batch, and says whether there may be more.
     fn receive(&mut self) -> bool {
-        self.now = self.now.max(Instant::now());
-        let clock = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let clocks = Clocks::read();
         let mut bytes = 0;
         for _ in 0..RECEIVE_BATCH {
             match self.reader.read(self.from) {
                 Ok(Read::Frame(header, frame, stamp)) => {
-                    self.arrive(clock, stamp);
+                    self.now = self.now.max(Instant::now());
+                    self.arrived = self.arrived.max(clocks.arrival(stamp, self.now));
                     bytes += frame.len();
                     self.counts.frames_in += 1;
                     match Frame::new(header, frame) {
@@ -152,14 +153,6 @@ impl<'a> Relay<'a> {
             }
         }
         true
-    }
-
-    /// A frame has arrived some time before it is read, which `stamp` tells; `clock` is now on the same clock.
-    fn arrive(&mut self, clock: Duration, stamp: Option<Duration>) {
-        let age = stamp.map_or(Duration::ZERO, |stamp| clock.saturating_sub(stamp));
-        // A clock that was set meanwhile is not believed for long.
-        let arrived = self.now.checked_sub(age.min(AGE_MAX)).unwrap_or(self.now);
-        self.arrived = self.arrived.max(arrived);
     }
 
     fn enter(&mut self, frame: Frame) {
@@ -205,9 +198,6 @@ const EARLY: Duration = Duration::from_micros(60);
 
 /// A sleep that is long: waking early costs a sixteenth of a processor at most.
 const LONG: Duration = Duration::from_millis(1);
-
-/// Longest time that a frame may have waited for the emulator; a real wait of that length shows as lateness.
-const AGE_MAX: Duration = Duration::from_millis(50);
 
 /// Departures between two looks at what has arrived.
 const SEND_BATCH: usize = 64;

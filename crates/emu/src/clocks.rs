@@ -1,0 +1,93 @@
+//! Two clocks: the one that the kernel stamps frames with, and the one that nobody sets.
+
+use std::time::{Duration, Instant, SystemTime};
+
+/// The same moment on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clocks {
+    now: Instant,
+    /// Since 1970.
+    wall: Duration,
+}
+
+impl Clocks {
+    /// Reads both, one right after the other if the machine lets it.
+    pub(crate) fn read() -> Self {
+        let mut tries = 0;
+        loop {
+            let before = Instant::now();
+            let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+            let now = Instant::now();
+            tries += 1;
+            // The later reading counts: what is in between makes a frame late, which an audit may show, and never
+            // early, which no link can be.
+            if now - before <= TOGETHER || tries == TRIES {
+                return Self { now, wall };
+            }
+        }
+    }
+
+    /// When a frame arrived that has this stamp, before or after the clocks were read; no later than `read`, the time
+    /// at which it was there.
+    pub(crate) fn arrival(self, stamp: Option<Duration>, read: Instant) -> Instant {
+        let Some(stamp) = stamp else { return read };
+        // A clock that was set meanwhile is not believed for long.
+        let arrived = if let Some(later) = stamp.checked_sub(self.wall) {
+            self.now + later.min(AGE_MAX)
+        } else {
+            let age = self.wall.saturating_sub(stamp).min(AGE_MAX);
+            self.now.checked_sub(age).unwrap_or(self.now)
+        };
+        arrived.min(read)
+    }
+}
+
+/// Readings that are this close to each other are of one moment.
+const TOGETHER: Duration = Duration::from_micros(2);
+
+const TRIES: u32 = 4;
+
+/// Longest time that a frame may have waited for the emulator; a real wait of that length shows as lateness.
+const AGE_MAX: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn clocks() -> Clocks {
+        let (now, wall) = (Instant::now() + 1000 * MS, 5000 * MS);
+        Clocks { now, wall }
+    }
+
+    #[test]
+    fn a_frame_that_waited_arrived_before() {
+        let clocks = clocks();
+        let arrived = clocks.arrival(Some(4998 * MS), clocks.now);
+        assert_eq!(clocks.now - arrived, 2 * MS);
+    }
+
+    #[test]
+    fn a_frame_that_came_after_the_clocks_were_read_is_not_early() {
+        let clocks = clocks();
+        let arrived = clocks.arrival(Some(5003 * MS), clocks.now + 4 * MS);
+        assert_eq!(arrived - clocks.now, 3 * MS);
+    }
+
+    #[test]
+    fn what_has_no_stamp_arrives_when_it_is_read() {
+        let clocks = clocks();
+        let read = clocks.now + MS;
+        assert_eq!(clocks.arrival(None, read), read);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_not_believed_for_long() {
+        let clocks = clocks();
+        let read = clocks.now + MS;
+        assert_eq!(clocks.arrival(Some(9000 * MS), read), read);
+        let before = clocks.arrival(Some(Duration::ZERO), read);
+        assert_eq!(clocks.now - before, AGE_MAX);
+    }
+}
