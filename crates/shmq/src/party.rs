@@ -151,13 +151,17 @@ impl<P: Place, B: Bells> Party<P, B> {
         self.tx.unsettled()
     }
 
-    /// Whether there is something to do: an item, a reason that was rung for, or room that was missing.
+    /// Whether there is something to do: an item, a reason that was rung for, or room that was missing. Of the room it
+    /// tells once: who wanted it may not want it any more.
     #[inline]
     pub(crate) fn has_work(&mut self) -> bool {
         // What breaks the rules is found by whoever does the work.
-        self.rx.is_ready()
-            || self.bells.own().is_pending()
-            || (self.room_wanted && !matches!(self.tx.has_room(), Ok(false)))
+        if self.rx.is_ready() || self.bells.own().is_pending() {
+            return true;
+        }
+        let has_room = self.room_wanted && !matches!(self.tx.has_room(), Ok(false));
+        self.room_wanted &= !has_room;
+        has_room
     }
 
     /// Announces that this process is about to sleep; whether it may. What was written is published, and the peer woken if

@@ -111,3 +111,15 @@ fn another_thread_can_wake_who_sleeps() {
     one.disarm();
     thread.join().expect("the thread");
 }
+
+/// Who found the ring full and wants no room any more sleeps when there is some.
+#[test]
+fn room_that_nobody_takes_is_told_of_once() {
+    let (mut writer, mut reader) = both(0);
+    while push(&mut writer) {}
+    while reader.pop().expect("a peer").is_some() {}
+    assert!(writer.has_work(), "there is room");
+    assert!(!writer.has_work(), "it has been told");
+    assert!(writer.arm(Sleep::Futex), "nothing to do");
+    writer.disarm();
+}
