@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::Channel;
 use crate::atomic::Ended;
+use crate::doorbell::Doorbell;
 use crate::life::Life;
 use crate::line::Line;
 use crate::party::{BYE, Bells};
@@ -75,16 +76,7 @@ impl Channel {
         if let Some(violation) = self.broken {
             return Err(violation.into());
         }
-        let reasons = self.party.bells.own().take();
-        if reasons & BYE != 0 {
-            self.leaving = self.leaving.or(Some(ChannelError::Closed));
-            self.is_over = true;
-        }
-        if self.is_dead() {
-            self.life().into_iter().for_each(Life::set_noticed);
-            self.leaving = Some(ChannelError::Died);
-            self.is_over = true;
-        }
+        self.take_notice();
         if self.party.is_there() {
             return Ok(Some(self.party.take()));
         }
@@ -92,6 +84,17 @@ impl Channel {
             return Err(self.fail(violation));
         }
         self.leaving.map_or(Ok(None), Err)
+    }
+
+    /// Takes why the doorbell was rung, and notes the peer's end.
+    fn take_notice(&mut self) {
+        let Some(why) = why_left(self.party.bells.own(), || self.is_dead()) else {
+            return;
+        };
+        // The first reason is the true one: a peer that closes the channel ends, too, some time.
+        self.leaving = self.leaving.or(Some(why));
+        self.is_over = true;
+        self.life().into_iter().for_each(Life::set_noticed);
     }
 
     /// Whether there is room, where none is known of.
@@ -126,5 +129,35 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+/// How the peer left, if it did. It rings before its socket is closed: so that who closes the channel is not taken for dead,
+/// the socket is looked at first.
+fn why_left(bell: &Doorbell, died: impl FnOnce() -> bool) -> Option<ChannelError> {
+    let died = died();
+    let closed = bell.take() & BYE != 0;
+    if closed {
+        return Some(ChannelError::Closed);
+    }
+    died.then_some(ChannelError::Died)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The peer closes the channel, and its socket, while we look.
+    #[test]
+    fn who_closes_the_channel_is_not_taken_for_dead() {
+        let channel = Channel::create(0, 1).expect("a region");
+        let bell = channel.party.bells.own();
+        let closes = || {
+            bell.ring(BYE);
+            true
+        };
+        assert_eq!(why_left(bell, closes), Some(ChannelError::Closed));
+        assert_eq!(why_left(bell, || false), None, "it has been taken");
+        assert_eq!(why_left(bell, || true), Some(ChannelError::Died));
     }
 }
