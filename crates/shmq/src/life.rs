@@ -1,7 +1,8 @@
 //! Notices that the peer is gone, however it went.
 //!
 //! The socket that the channel was set up by stays open as long as the peer lives, and the kernel closes it where a
-//! process is killed. A thread waits for that, without using the processor, and then wakes whoever sleeps on the doorbell.
+//! process is killed. A thread waits for that, without using the processor, and then wakes whoever sleeps, on the doorbell
+//! or on the descriptor.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll};
 use rustix::net::{RecvFlags, SendFlags};
 
+use crate::channel::Alarm;
 use crate::layout::Side;
 use crate::region::Region;
 
@@ -67,9 +69,9 @@ impl Life {
             died: AtomicBool::new(false),
             noticed: AtomicBool::new(false),
         });
-        let (socket, end) = (Arc::new(socket), Arc::new(end));
-        let (life, told, seen, region) =
-            (socket.clone(), end.clone(), news.clone(), region.clone());
+        let (socket, end, alarm) = (Arc::new(socket), Arc::new(end), Arc::new(alarm));
+        let (life, told, seen) = (socket.clone(), end.clone(), news.clone());
+        let alarmed = Alarm::new(region, side, Some(alarm.clone()));
         let thread = std::thread::Builder::new()
             .name("shmq-life".to_owned())
             .stack_size(STACK)
@@ -77,13 +79,13 @@ impl Life {
                 if until_hangup(life.as_fd(), told.as_fd()) {
                     // Pairs with the Acquire in `died`.
                     seen.died.store(true, Ordering::Release);
-                    wake(&seen, told.as_fd(), &region, side);
+                    wake(&seen, told.as_fd(), &alarmed);
                 }
             })?;
         Ok(Self {
             news,
             socket,
-            alarm: Arc::new(alarm),
+            alarm,
             both,
             end,
             thread: Some(thread),
@@ -164,14 +166,12 @@ fn until_hangup(socket: BorrowedFd<'_>, end: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Wakes who sleeps on the doorbell until they say so: whoever has the memory of a dead peer may still write to it, and
-/// undo one wake-up or ten.
-fn wake(news: &News, end: BorrowedFd<'_>, region: &Region, side: Side) {
+/// Wakes who sleeps until they say so: whoever has the memory of a dead peer may still write to it, and undo one wake-up or
+/// ten. And who waits for changes of the descriptor, as tokio does, may have seen that of the socket before we said why.
+fn wake(news: &News, end: BorrowedFd<'_>, alarm: &Alarm) {
     let mut pause = RETRY;
     while !news.noticed.load(Ordering::Relaxed) {
-        let (futex, _) = region.doorbell(side).sleep_on();
-        region.doorbell(side).disarm();
-        futex.wake();
+        alarm.wake();
         let mut fds = [PollFd::from_borrowed_fd(end, PollFlags::IN)];
         let timeout = rustix::event::Timespec::try_from(pause).ok();
         let polled = rustix::event::poll(&mut fds, timeout.as_ref());

@@ -20,6 +20,25 @@ pub struct Alarm {
 }
 
 impl Alarm {
+    pub(crate) fn new(region: &Arc<Region>, side: Side, eventfd: Option<Arc<OwnedFd>>) -> Self {
+        Self {
+            region: region.clone(),
+            side,
+            eventfd,
+        }
+    }
+
+    /// Wakes the thread wherever it sleeps, whatever the doorbell says of it.
+    pub(crate) fn wake(&self) {
+        let bell = self.region.doorbell(self.side);
+        bell.disarm();
+        bell.sleep_on().0.wake();
+        if let Some(eventfd) = &self.eventfd {
+            // It fails where it is full, and then it is readable.
+            let _written = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
+        }
+    }
+
     /// The thread does not sleep, or wakes up.
     pub fn ring(&self) {
         let bell = self.region.doorbell(self.side);
@@ -66,10 +85,7 @@ impl Bells for RegionBells {
 impl Channel {
     /// For waking whoever waits here; on the descriptor, too, where it was taken after [`watch`](Self::watch).
     pub fn alarm(&self) -> Alarm {
-        Alarm {
-            region: self.party.bells.region.clone(),
-            side: self.party.bells.side,
-            eventfd: self.life().map(Life::alarm),
-        }
+        let bells = &self.party.bells;
+        Alarm::new(&bells.region, bells.side, self.life().map(Life::alarm))
     }
 }

@@ -1,19 +1,10 @@
 //! Sleeping in poll instead of on the doorbell.
 
 use quictun_shmq::{ChannelError, Item, Sleep};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
 
-use crate::peer::{both_watched, start};
-
-fn is_readable(channel: &quictun_shmq::Channel, wait: bool) -> bool {
-    let fd = channel.descriptor().expect("it is watched");
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    let none = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    rustix::event::poll(&mut fds, (!wait).then_some(&none)).expect("poll") > 0
-}
+use crate::peer::{both, both_watched, is_readable, sockets, start};
 
 #[test]
 fn the_descriptor_is_readable_once_there_is_something() {
@@ -55,4 +46,31 @@ fn the_descriptor_is_readable_when_the_peer_is_killed() {
         }
     };
     assert_eq!(error, ChannelError::Died);
+}
+
+/// Who waits for changes only, as tokio does, may have looked between the end of the socket and the notice of it: there is
+/// another change until it has taken the notice.
+#[test]
+fn the_descriptor_changes_until_the_death_is_noticed() {
+    let (mut channel, _other) = both(0);
+    let (here, there) = sockets();
+    channel.watch(here).expect("a thread");
+    let changes = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
+    let descriptor = channel.descriptor().expect("it is watched");
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&changes, descriptor, epoll::EventData::new_u64(0), flags).expect("a descriptor");
+    assert!(channel.arm(Sleep::Descriptor));
+    // As the kernel does with what a process had.
+    drop(there);
+    let patience = Timespec {
+        tv_sec: 20,
+        tv_nsec: 0,
+    };
+    for change in 0..5 {
+        let mut events = Vec::with_capacity(1);
+        let found = epoll::wait(&changes, spare_capacity(&mut events), Some(&patience));
+        assert_eq!(found, Ok(1), "after {change} changes");
+        channel.disarm();
+    }
+    assert_eq!(channel.pop(), Err(ChannelError::Died));
 }

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
 use quictun_shmq::Channel;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 /// Says which part the new process plays; a test of that name that plays nothing without it.
@@ -31,6 +32,17 @@ pub(crate) fn both_watched(arena: u32) -> (Channel, Channel) {
     one.watch(here).expect("a thread");
     other.watch(there).expect("a thread");
     (one, other)
+}
+
+/// Whether the channel's descriptor is, at once or some time.
+pub(crate) fn is_readable(channel: &Channel, wait: bool) -> bool {
+    let fd = channel.descriptor().expect("it is watched");
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let none = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut fds, (!wait).then_some(&none)).expect("poll") > 0
 }
 
 /// Starts the test `part` of this program in a process of its own, with the other end of the channel.
