@@ -14,8 +14,6 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll};
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::channel::Alarm;
-use crate::layout::Side;
-use crate::region::Region;
 
 /// What is read from the socket in one go: more wake-ups than this are there only if the peer floods, and the next
 /// wait returns at once then.
@@ -52,12 +50,8 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Watches the peer at the other end of `socket` for the process of `side`.
-    pub(crate) fn watch(
-        socket: OwnedFd,
-        region: &Arc<Region>,
-        side: Side,
-    ) -> std::io::Result<Self> {
+    /// Watches the peer at the other end of `socket`; who is to hear of its end sleeps where `own` wakes it.
+    pub(crate) fn watch(socket: OwnedFd, own: Alarm) -> std::io::Result<Self> {
         let end = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let alarm = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -71,7 +65,7 @@ impl Life {
         });
         let (socket, end, alarm) = (Arc::new(socket), Arc::new(end), Arc::new(alarm));
         let (life, told, seen) = (socket.clone(), end.clone(), news.clone());
-        let alarmed = Alarm::new(region, side, Some(alarm.clone()));
+        let alarmed = own.with_eventfd(alarm.clone());
         let thread = std::thread::Builder::new()
             .name("shmq-life".to_owned())
             .stack_size(STACK)
@@ -171,7 +165,7 @@ fn until_hangup(socket: BorrowedFd<'_>, end: BorrowedFd<'_>) -> bool {
 fn wake(news: &News, end: BorrowedFd<'_>, alarm: &Alarm) {
     let mut pause = RETRY;
     while !news.noticed.load(Ordering::Relaxed) {
-        alarm.wake();
+        alarm.insist();
         let mut fds = [PollFd::from_borrowed_fd(end, PollFlags::IN)];
         let timeout = rustix::event::Timespec::try_from(pause).ok();
         let polled = rustix::event::poll(&mut fds, timeout.as_ref());

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Channel;
 use crate::doorbell::{Doorbell, Sleep};
@@ -17,21 +18,41 @@ pub struct Alarm {
     side: Side,
     /// Where there is one: it came by [`Channel::watch`].
     eventfd: Option<Arc<OwnedFd>>,
+    /// Times that it was rung. Ours alone, as nothing in the region is.
+    rings: Arc<AtomicU64>,
 }
 
 impl Alarm {
-    pub(crate) fn new(region: &Arc<Region>, side: Side, eventfd: Option<Arc<OwnedFd>>) -> Self {
+    pub(super) fn new(region: Arc<Region>, side: Side) -> Self {
         Self {
-            region: region.clone(),
+            region,
             side,
-            eventfd,
+            eventfd: None,
+            rings: Arc::default(),
         }
     }
 
-    /// Wakes the thread wherever it sleeps, whatever the doorbell says of it.
-    pub(crate) fn wake(&self) {
+    /// Wakes who sleeps on that descriptor, too.
+    pub(crate) fn with_eventfd(mut self, eventfd: Arc<OwnedFd>) -> Self {
+        self.eventfd = Some(eventfd);
+        self
+    }
+
+    /// Wakes the thread wherever it sleeps, whatever the doorbell says of it; and undoes an arming that the thread has not
+    /// slept after yet.
+    pub(crate) fn insist(&self) {
+        self.region.doorbell(self.side).disarm();
+        self.wake();
+    }
+
+    /// How often it was rung.
+    pub(super) fn rings(&self) -> u64 {
+        // Whoever rings counts before the kernel wakes who reads this.
+        self.rings.load(Ordering::Relaxed)
+    }
+
+    fn wake(&self) {
         let bell = self.region.doorbell(self.side);
-        bell.disarm();
         bell.sleep_on().0.wake();
         if let Some(eventfd) = &self.eventfd {
             // It fails where it is full, and then it is readable.
@@ -41,17 +62,10 @@ impl Alarm {
 
     /// The thread does not sleep, or wakes up.
     pub fn ring(&self) {
-        let bell = self.region.doorbell(self.side);
-        match bell.ring(ALARM) {
-            Some(Sleep::Futex) => bell.sleep_on().0.wake(),
-            Some(Sleep::Descriptor) => {
-                if let Some(eventfd) = &self.eventfd {
-                    // It fails where it is full, and then it is readable.
-                    let _written = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
-                }
-            }
-            None => {}
-        }
+        self.rings.fetch_add(1, Ordering::Relaxed);
+        // Whom it says to wake is not believed: the peer writes there, too.
+        let _told = self.region.doorbell(self.side).ring(ALARM);
+        self.wake();
     }
 }
 
@@ -85,7 +99,6 @@ impl Bells for RegionBells {
 impl Channel {
     /// For waking whoever waits here; on the descriptor, too, where it was taken after [`watch`](Self::watch).
     pub fn alarm(&self) -> Alarm {
-        let bells = &self.party.bells;
-        Alarm::new(&bells.region, bells.side, self.life().map(Life::alarm))
+        self.alarm.clone()
     }
 }

@@ -87,6 +87,10 @@ pub struct Channel {
     /// Waited for the descriptor, which then has something to read.
     on_descriptor: bool,
     empty_wakes: u32,
+    /// What others wake us by.
+    alarm: Alarm,
+    /// Times that they had done that by the last wake-up.
+    alarms: u64,
     counters: Counters,
 }
 
@@ -116,6 +120,7 @@ impl Channel {
         };
         let (tx, rx) = (region.ring(side), region.ring(side.peer()));
         let (arena, ours, theirs) = (region.layout().arena, bytes(side), bytes(side.peer()));
+        let alarm = Alarm::new(region.clone(), side);
         let bells = RegionBells {
             region,
             side,
@@ -131,6 +136,8 @@ impl Channel {
             is_over: false,
             on_descriptor: false,
             empty_wakes: 0,
+            alarm,
+            alarms: 0,
             counters: Counters::default(),
         }
     }
@@ -138,8 +145,9 @@ impl Channel {
     /// Watches the peer, which holds the other end of `socket` (connected, of any kind) for as long as it lives. The
     /// socket also wakes a peer that sleeps on it ([`Sleep::Descriptor`]), and so is nobody else's from now on.
     pub fn watch(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        let bells = &mut self.party.bells;
-        bells.life = Some(Life::watch(socket, &bells.region, bells.side)?);
+        let life = Life::watch(socket, self.alarm.clone())?;
+        self.alarm = self.alarm.clone().with_eventfd(life.alarm());
+        self.party.bells.life = Some(life);
         Ok(())
     }
 

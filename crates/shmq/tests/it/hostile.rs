@@ -3,11 +3,12 @@
 use proptest::prelude::*;
 use quictun_shmq::{Channel, ChannelError, Item, SLOTS, Sleep, Violation, check};
 
-use crate::peer::both;
+use crate::peer::{both, both_watched, is_readable};
 
 const SLOTS_OF_FIRST: u64 = 12288;
 const SLOTS_OF_SECOND: u64 = SLOTS_OF_FIRST + 64 * SLOTS as u64;
 const DOORBELL_OF_FIRST: u64 = 4096;
+const STATE_OF_FIRST: u64 = DOORBELL_OF_FIRST + 8;
 const HEAD_OF_FIRSTS_RING: u64 = 8192;
 
 /// Writes to the region from outside, as a peer does that has the memory.
@@ -123,7 +124,7 @@ fn a_peer_that_wakes_for_nothing_is_given_up() {
         }
         if honest.arm(Sleep::Futex) {
             // As if it had been rung: the wait ends at once.
-            scribble(&other, DOORBELL_OF_FIRST + 8, 0);
+            scribble(&other, STATE_OF_FIRST, 0);
             honest.wait(None);
             waits += 1;
             assert!(waits < 5000, "it goes on for ever");
@@ -144,4 +145,33 @@ fn the_other_side_hears_of_the_end() {
     scribble(&other, SLOTS_OF_SECOND, 77);
     assert!(honest.pop().is_err());
     assert_eq!(other.pop(), Err(ChannelError::Closed));
+}
+
+/// The state says that it is awake, while it sleeps.
+#[test]
+fn another_thread_wakes_who_is_said_to_be_awake() {
+    let (mut honest, other) = both_watched(0);
+    let alarm = honest.alarm();
+    assert!(honest.arm(Sleep::Descriptor));
+    scribble(&other, STATE_OF_FIRST, 0);
+    assert!(!is_readable(&honest, false));
+    alarm.ring();
+    assert!(is_readable(&honest, false), "the eventfd is ours");
+    honest.disarm();
+    assert_eq!(honest.pop(), Ok(None));
+
+    let (tell, told) = std::sync::mpsc::channel();
+    let sleeper = std::thread::spawn(move || {
+        assert!(honest.arm(Sleep::Futex), "nothing to do");
+        tell.send(rustix::thread::gettid()).expect("the test");
+        honest.wait(Some(std::time::Duration::from_mins(1)))
+    });
+    let thread = told.recv().expect("the thread");
+    let stat = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+    while !std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") S ")) {
+        std::thread::yield_now();
+    }
+    scribble(&other, STATE_OF_FIRST, 0);
+    alarm.ring();
+    assert!(sleeper.join().expect("the thread"), "nobody woke it");
 }
