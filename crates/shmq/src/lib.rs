@@ -74,5 +74,6 @@ pub use doorbell::Sleep;
 pub use item::{INLINE, Item};
 pub use layout::{ABI_VERSION, HeaderError, MAX_ARENA, PAGE, SLOTS, Side};
 pub use line::Line;
+pub use party::Wants;
 pub use region::RegionError;
 pub use violation::Violation;

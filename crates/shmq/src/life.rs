@@ -94,9 +94,13 @@ impl Life {
         self.news.died.load(Ordering::Acquire)
     }
 
-    /// The channel knows; nobody needs to be woken any more.
+    /// The channel is over, and knows; nobody needs to be woken any more, and what is to be read from the socket, be it its
+    /// end, wakes nobody.
     pub(crate) fn set_noticed(&self) {
-        self.news.noticed.store(true, Ordering::Relaxed);
+        if !self.news.noticed.swap(true, Ordering::Relaxed) {
+            let taken_out = epoll::delete(&self.both, &*self.socket);
+            debug_assert!(taken_out.is_ok(), "it was put in when both began");
+        }
     }
 
     /// Makes the peer's end of the socket readable. Never waits: where there is no room, it is readable already.

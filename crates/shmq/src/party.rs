@@ -20,6 +20,15 @@ pub(crate) const BYE: u64 = 4;
 /// Another thread of the process itself has something for it.
 pub(crate) const ALARM: u64 = 8;
 
+/// What a process waits for, besides the end of its peer and what its own threads have for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// Items: without, those that are in the ring stay there.
+    pub items: bool,
+    /// Room for an item in a ring that was full.
+    pub room: bool,
+}
+
 /// The two doorbells of a region.
 pub(crate) trait Bells {
     /// Ours, which the peer rings.
@@ -164,13 +173,42 @@ impl<P: Place, B: Bells> Party<P, B> {
         has_room
     }
 
+    /// Whether there is something to do for one who wants that.
+    #[inline]
+    pub(crate) fn has_work_for(&mut self, wants: Wants) -> bool {
+        (wants.items && self.rx.is_ready())
+            || self.bells.own().is_pending()
+            || (wants.room && !matches!(self.tx.has_room(), Ok(false)))
+    }
+
+    /// What a process wants that takes all items: room where it found none.
+    pub(crate) fn usual_wants(&self) -> Wants {
+        Wants {
+            items: true,
+            room: self.room_wanted,
+        }
+    }
+
+    /// [`arm_for`](Self::arm_for) what it [usually](Self::usual_wants) wants.
+    pub(crate) fn arm(&mut self, sleep: Sleep) -> bool {
+        self.announce(sleep, self.usual_wants());
+        !self.has_work()
+    }
+
     /// Announces that this process is about to sleep; whether it may. What was written is published, and the peer woken if
     /// it sleeps: only then, so that a peer that takes over our processor finds that its answer has to wake us.
-    pub(crate) fn arm(&mut self, sleep: Sleep) -> bool {
+    pub(crate) fn arm_for(&mut self, sleep: Sleep, wants: Wants) -> bool {
+        self.announce(sleep, wants);
+        !self.has_work_for(wants)
+    }
+
+    fn announce(&mut self, sleep: Sleep, wants: Wants) {
         self.tx.publish();
         let before = self.rx.publish();
-        self.rx.arm();
-        if self.room_wanted {
+        if wants.items {
+            self.rx.arm();
+        }
+        if wants.room {
             self.tx.arm();
         }
         // Its fence is that of `flush` and of `give_room`, too.
@@ -179,7 +217,6 @@ impl<P: Place, B: Bells> Party<P, B> {
         if self.rx.settle(before) {
             self.ring(SPACE);
         }
-        !self.has_work()
     }
 
     /// Rings at the peer's; whether it had to be woken.

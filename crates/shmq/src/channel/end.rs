@@ -7,7 +7,7 @@ use crate::atomic::Ended;
 use crate::doorbell::Doorbell;
 use crate::life::Life;
 use crate::line::Line;
-use crate::party::{BYE, Bells};
+use crate::party::{BYE, Bells, Wants};
 use crate::violation::Violation;
 
 /// Wake-ups in a row for which there is no reason. Honest peers cause one now and then, where we saw the item before the
@@ -43,7 +43,7 @@ impl Channel {
     #[cold]
     #[inline(never)]
     pub(super) fn fail(&mut self, violation: Violation) -> ChannelError {
-        self.is_over = true;
+        self.set_over();
         if self.broken.is_none() {
             self.broken = Some(violation);
             self.leave();
@@ -87,14 +87,26 @@ impl Channel {
     }
 
     /// Takes why the doorbell was rung, and notes the peer's end.
-    fn take_notice(&mut self) {
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_notice(&mut self) {
         let Some(why) = why_left(self.party.bells.own(), || self.is_dead()) else {
             return;
         };
         // The first reason is the true one: a peer that closes the channel ends, too, some time.
         self.leaving = self.leaving.or(Some(why));
+        self.set_over();
+    }
+
+    /// Nothing more is to be heard of the peer, nor of its end.
+    fn set_over(&mut self) {
         self.is_over = true;
         self.life().into_iter().for_each(Life::set_noticed);
+    }
+
+    #[cold]
+    pub(super) fn is_work_at_the_end(&self, wants: Wants) -> bool {
+        wants.items || wants.room || self.has_news()
     }
 
     /// Whether there is room, where none is known of.
@@ -114,7 +126,7 @@ impl Channel {
             return;
         }
         self.counters.wakes += 1;
-        if self.has_work() {
+        if self.has_work_for(self.wants) {
             self.empty_wakes = 0;
             return;
         }

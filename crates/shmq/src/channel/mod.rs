@@ -16,7 +16,7 @@ use crate::item::Item;
 use crate::layout::{Layout, Side};
 use crate::life::Life;
 use crate::line::Line;
-use crate::party::{Bells, Party};
+use crate::party::{Bells, Party, Wants};
 use crate::region::{Region, RegionError, RingPlace};
 use crate::violation::Violation;
 
@@ -86,6 +86,8 @@ pub struct Channel {
     is_over: bool,
     /// Waited for the descriptor, which then has something to read.
     on_descriptor: bool,
+    /// What it sleeps, or slept last, until there is.
+    wants: Wants,
     empty_wakes: u32,
     /// What others wake us by.
     alarm: Alarm,
@@ -135,6 +137,7 @@ impl Channel {
             broken: None,
             is_over: false,
             on_descriptor: false,
+            wants: Wants::default(),
             empty_wakes: 0,
             alarm,
             alarms: 0,
@@ -236,6 +239,15 @@ impl Channel {
         self.pop_last()
     }
 
+    /// Takes note of what the doorbell was rung for, and of the peer's end, as [`pop`](Self::pop) does: for who may sleep
+    /// without taking items.
+    #[inline]
+    pub fn notice(&mut self) {
+        if self.has_news() {
+            self.take_notice();
+        }
+    }
+
     /// The peer sees what was staged, if it looks.
     #[inline(always)]
     pub fn publish(&mut self) {
@@ -267,16 +279,42 @@ impl Channel {
         self.party.has_work() || self.is_dead()
     }
 
+    /// The same for one who does not want all that may come. A channel that is over has nothing but that to tell, to whoever
+    /// wants something. What the doorbell was rung for counts until it is [noticed](Self::notice).
+    #[inline]
+    pub fn has_work_for(&mut self, wants: Wants) -> bool {
+        if self.is_over {
+            return self.is_work_at_the_end(wants);
+        }
+        self.party.has_work_for(wants) || self.is_dead()
+    }
+
     /// Flushes and announces that this process is about to sleep. Where it says true, it may; where false, there is
     /// something to do after all. Either way [`disarm`](Self::disarm) or [`wait`](Self::wait) comes next.
     pub fn arm(&mut self, sleep: Sleep) -> bool {
+        self.wants = self.party.usual_wants();
+        self.prepare(sleep);
+        let idle = self.party.arm(sleep);
+        idle && !self.is_over && !self.is_dead()
+    }
+
+    /// The same, to sleep until there is what one wants ([`has_work_for`](Self::has_work_for)).
+    pub fn arm_for(&mut self, sleep: Sleep, wants: Wants) -> bool {
+        self.wants = wants;
+        self.prepare(sleep);
+        let idle = self.party.arm_for(sleep, wants);
+        if self.is_over {
+            return !self.is_work_at_the_end(wants);
+        }
+        idle && !self.is_dead()
+    }
+
+    fn prepare(&mut self, sleep: Sleep) {
         self.on_descriptor = sleep == Sleep::Descriptor;
         self.party
             .bells
             .own()
             .set_cpu(rustix::thread::sched_getcpu());
-        let idle = self.party.arm(sleep);
-        idle && !self.is_over && !self.is_dead()
     }
 
     /// Awake again, without having waited here.
