@@ -43,14 +43,15 @@ impl Executor {
         match self.turn() {
             Turn::Ended => return Advance::Ended,
             Turn::Ready => return Advance::Ready,
-            Turn::Idle => {}
+            Turn::Idle { .. } => {}
         }
         let channel = &mut *self.channel.borrow_mut();
         if self.policy == WaitPolicy::Polling {
             channel.flush();
             return Advance::Ready;
         }
-        if !channel.arm(Sleep::Descriptor) || self.schedule.has_remote() {
+        let wants = self.port.wants();
+        if !channel.arm_for(Sleep::Descriptor, wants) || self.schedule.has_remote() {
             channel.disarm();
             return Advance::Ready;
         }
@@ -65,8 +66,9 @@ impl Executor {
         };
         let channel = &mut *self.channel.borrow_mut();
         channel.disarm();
-        let patience = self.port.patience();
-        if patience.is_some_and(|patience| since.elapsed() >= patience) && !channel.has_work() {
+        let (patience, wants) = (self.port.patience(), self.port.wants());
+        let is_over = patience.is_some_and(|patience| since.elapsed() >= patience);
+        if is_over && !channel.has_work_for(wants) {
             self.port.give_up(channel);
         }
     }

@@ -1,13 +1,14 @@
 //! What a client knows of its calls.
 
-use std::collections::VecDeque;
 use std::task::Waker;
 
 use quictun_shmq::{Channel, ChannelError, INLINE, Line, Reserved, SLOTS, Violation};
 
+use crate::executor::ROOM;
 use crate::message::{BUFFER, REPLY, is_sound, kind, senseless};
 use crate::pace::Pace;
 use crate::schedule::{Queues, Schedule, Task, Wakes};
+use crate::waiters::{Ticket, Waiters};
 
 /// Calls under way at a time: as many as answers find room for.
 pub const MAX_CALLS: usize = SLOTS;
@@ -27,8 +28,10 @@ pub(crate) struct Calls {
     /// By place.
     seldom: Vec<Seldom>,
     free: Vec<u32>,
-    /// Who found no place, or no room in the ring.
-    pub(crate) blocked: VecDeque<Wakes>,
+    /// Who found no room in the ring.
+    pub(crate) roomless: Waiters,
+    /// Who found no place.
+    pub(crate) placeless: Waiters,
     pub(crate) over: Option<ChannelError>,
     /// Calls after which the server is shown what there is: half of those under way, so that it works on the one half while
     /// we work on the other. Where it shares our processor it works on nothing meanwhile, and all are shown at once.
@@ -50,6 +53,13 @@ struct Place {
 const OTHER: Task = Task::MAX - 1;
 const NOBODY: Task = Task::MAX;
 
+/// Where a call waits that could not begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Blocked {
+    Roomless(Ticket),
+    Placeless(Ticket),
+}
+
 /// What few places need.
 #[derive(Default)]
 struct Seldom {
@@ -69,7 +79,7 @@ enum State {
 }
 
 impl Calls {
-    /// Sends a call; its number, or nothing where it has to wait for a place or for room.
+    /// Sends a call; its number, or nothing where it has to wait for a place or for room, `blocked`.
     // The message comes by reference, and is read last: what is seldom does not move it.
     #[inline(always)]
     pub(crate) fn start(
@@ -78,17 +88,18 @@ impl Calls {
         flags: u16,
         channel: &mut Channel,
         schedule: &Schedule,
+        blocked: &mut Option<Blocked>,
         wakes: impl FnOnce() -> Wakes,
     ) -> Result<Option<u32>, ChannelError> {
         if self.over.is_some() {
             return Err(self.why_over());
         }
         let Some(room) = channel.room()? else {
-            self.blocked.push_back(wakes());
+            *blocked = enter(&mut self.roomless, wakes()).map(Blocked::Roomless);
             return Ok(None);
         };
         let Some(place) = self.free_place() else {
-            self.blocked.push_back(wakes());
+            *blocked = enter(&mut self.placeless, wakes()).map(Blocked::Placeless);
             return Ok(None);
         };
         let entry = &mut self.places[place as usize];
@@ -285,7 +296,8 @@ impl Calls {
                 task => schedule.wake(Wakes::Task(task)),
             }
         }
-        self.unblock(schedule);
+        self.roomless.wake_all(schedule);
+        self.placeless.wake_all(schedule);
     }
 
     /// Calls whose answers are still to come, or to be taken.
@@ -293,11 +305,37 @@ impl Calls {
         self.places.len() - self.free.len()
     }
 
-    pub(crate) fn unblock(&mut self, schedule: &Schedule) {
-        for wakes in self.blocked.drain(..) {
-            schedule.wake(wakes);
+    /// Wakes those who waited for what there is now.
+    #[inline]
+    pub(crate) fn unblock(&mut self, channel: &mut Channel, schedule: &Schedule) {
+        if !self.roomless.is_empty() && channel.has_work_for(ROOM) {
+            self.roomless.wake_all(schedule);
+        }
+        if self.has_place_for_blocked() {
+            self.placeless.wake_all(schedule);
         }
     }
+
+    /// Whether a place is free that somebody waits for.
+    #[inline]
+    pub(crate) fn has_place_for_blocked(&self) -> bool {
+        !self.placeless.is_empty() && self.under_way() < MAX_CALLS
+    }
+
+    /// It waits no more.
+    #[cold]
+    pub(crate) fn leave(&mut self, blocked: Blocked) {
+        match blocked {
+            Blocked::Roomless(ticket) => self.roomless.leave(ticket),
+            Blocked::Placeless(ticket) => self.placeless.leave(ticket),
+        }
+    }
+}
+
+fn enter(waiters: &mut Waiters, wakes: Wakes) -> Option<Ticket> {
+    let mut ticket = None;
+    waiters.enter(&mut ticket, wakes);
+    ticket
 }
 
 #[inline(always)]

@@ -8,13 +8,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use quictun_shmq::{Channel, ChannelError, Counters, Reserved, Violation};
+use quictun_shmq::{Channel, ChannelError, Counters, Reserved, Violation, Wants};
 
-use crate::calls::Calls;
+use crate::calls::{Blocked, Calls};
 use crate::executor::{Executor, Port};
 use crate::message::{BUFFER, CALL, Message, SEND};
 use crate::schedule::Schedule;
 use crate::wait::WaitPolicy;
+use crate::waiters::Ticket;
 
 /// See the crate's documentation. Clones are the same client.
 #[derive(Clone)]
@@ -59,6 +60,7 @@ impl Client {
             message,
             flags: CALL,
             stage: Stage::New,
+            blocked: None,
             buffer: None,
         }
     }
@@ -72,6 +74,7 @@ impl Client {
             message: Message { line },
             flags: CALL | BUFFER,
             stage: Stage::New,
+            blocked: None,
             buffer: Some(buffer),
         }
     }
@@ -79,6 +82,10 @@ impl Client {
     /// Sends a message that has no answer; done once it is on its way. Dropping it sends nothing.
     pub async fn send(&self, message: Message) -> Result<(), ChannelError> {
         let line = message.line.with_call(0, SEND);
+        let mut waiting = WaitingToSend {
+            client: self,
+            ticket: None,
+        };
         poll_fn(|context| {
             let calls = &mut *self.0.calls.borrow_mut();
             if let Some(error) = calls.over {
@@ -93,9 +100,8 @@ impl Client {
                     Poll::Ready(Ok(()))
                 }
                 Ok(false) => {
-                    calls
-                        .blocked
-                        .push_back(self.0.schedule.wakes(context.waker()));
+                    let wakes = self.0.schedule.wakes(context.waker());
+                    calls.roomless.enter(&mut waiting.ticket, wakes);
                     Poll::Pending
                 }
                 Err(error) => Poll::Ready(Err(error)),
@@ -125,6 +131,23 @@ impl Client {
     }
 }
 
+/// Waits no more when it is dropped.
+struct WaitingToSend<'a> {
+    client: &'a Client,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for WaitingToSend<'_> {
+    fn drop(&mut self) {
+        // Where it is borrowed, all are being woken, and then nobody waits any more.
+        if let Some(ticket) = self.ticket
+            && let Ok(mut calls) = self.client.0.calls.try_borrow_mut()
+        {
+            calls.roomless.leave(ticket);
+        }
+    }
+}
+
 /// A call under way; ends with its answer.
 #[must_use = "nothing is called until it is polled"]
 pub struct Call<'a> {
@@ -132,6 +155,8 @@ pub struct Call<'a> {
     message: Message,
     flags: u16,
     stage: Stage,
+    /// Where it waits before it is sent.
+    blocked: Option<Blocked>,
     buffer: Option<Reserved>,
 }
 
@@ -149,6 +174,11 @@ impl Call<'_> {
     fn forget(&mut self) {
         let shared = &*self.client.0;
         let mut buffer = self.buffer.take();
+        if let Some(blocked) = self.blocked.take()
+            && let Ok(mut calls) = shared.calls.try_borrow_mut()
+        {
+            calls.leave(blocked);
+        }
         if let Stage::Sent(cid) = self.stage {
             let calls = &mut *shared.calls.borrow_mut();
             if calls.take(cid).is_none() && calls.over.is_none() {
@@ -194,9 +224,14 @@ impl Future for Call<'_> {
                 }
             }
             Stage::New => {
+                let this = &mut *self;
+                if let Some(blocked) = this.blocked.take() {
+                    calls.leave(blocked);
+                }
                 let channel = &mut *shared.channel.borrow_mut();
-                let (line, schedule) = (&self.message.line, &*shared.schedule);
-                match calls.start(line, self.flags, channel, schedule, wakes) {
+                let (line, schedule) = (&this.message.line, &*shared.schedule);
+                let blocked = &mut this.blocked;
+                match calls.start(line, this.flags, channel, schedule, blocked, wakes) {
                     Ok(Some(cid)) => {
                         self.stage = Stage::Sent(cid);
                         return Poll::Pending;
@@ -218,7 +253,7 @@ impl Future for Call<'_> {
 impl Drop for Call<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if matches!(self.stage, Stage::Sent(_)) || self.buffer.is_some() {
+        if matches!(self.stage, Stage::Sent(_)) || self.buffer.is_some() || self.blocked.is_some() {
             self.forget();
         }
     }
@@ -229,15 +264,27 @@ impl Port for Shared {
         let calls = &mut *self.calls.borrow_mut();
         calls.pace.begin();
         if calls.over.is_some() {
-            return calls.unblock(schedule);
+            return;
         }
         let channel = &mut *self.channel.borrow_mut();
         if let Err(error) = calls.pump(channel, schedule) {
             return calls.end(error, schedule);
         }
-        if !calls.blocked.is_empty() {
-            calls.unblock(schedule);
+        calls.unblock(channel, schedule);
+    }
+
+    fn wants(&self) -> Wants {
+        let calls = self.calls.borrow();
+        // At the end everybody has been told.
+        let is_on = calls.over.is_none();
+        Wants {
+            items: is_on,
+            room: is_on && !calls.roomless.is_empty(),
         }
+    }
+
+    fn can_go_on(&self) -> bool {
+        self.calls.borrow().has_place_for_blocked()
     }
 
     fn patience(&self) -> Option<Duration> {

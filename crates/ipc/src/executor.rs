@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use quictun_shmq::{Channel, Sleep, cycles};
+use quictun_shmq::{Channel, Sleep, Wants, cycles};
 
 use crate::schedule::{Schedule, Task};
 use crate::wait::{Budget, WaitPolicy, wake_cost};
@@ -25,10 +25,26 @@ const LATE: u64 = 256;
 /// Looks between two looks at the clock.
 const LOOKS: usize = 8;
 
+pub(crate) const ITEMS: Wants = Wants {
+    items: true,
+    room: false,
+};
+
+pub(crate) const ROOM: Wants = Wants {
+    items: false,
+    room: true,
+};
+
 /// What the ends of a channel do with what comes.
 pub(crate) trait Port {
     /// Takes what has come, up to a bound. Errors go to whoever waits.
     fn pump(&self, schedule: &Schedule);
+
+    /// What of the channel somebody waits for.
+    fn wants(&self) -> Wants;
+
+    /// Whether [`pump`](Self::pump) would wake somebody who waits for nothing of the channel.
+    fn can_go_on(&self) -> bool;
 
     /// How long the peer may be silent from now on.
     fn patience(&self) -> Option<Duration>;
@@ -57,7 +73,10 @@ pub(crate) enum Turn {
     /// Another one: somebody can go on.
     Ready,
     /// Waiting.
-    Idle,
+    Idle {
+        /// Somebody ran before that.
+        ran: bool,
+    },
 }
 
 type Boxed = Pin<Box<dyn Future<Output = ()>>>;
@@ -148,7 +167,7 @@ impl Executor {
             match self.turn() {
                 Turn::Ended => return,
                 Turn::Ready => {}
-                Turn::Idle => self.wait(),
+                Turn::Idle { ran } => self.wait(ran),
             }
         }
     }
@@ -158,12 +177,16 @@ impl Executor {
         if !self.spawned.queue.borrow().is_empty() {
             self.settle();
         }
+        // Whether or not anybody takes items: what has been rung for would keep it awake.
+        self.channel.borrow_mut().notice();
         self.port.pump(&self.schedule);
         self.schedule.collect();
+        let mut ran = false;
         for _ in 0..TURN {
             let Some(task) = self.schedule.next() else {
                 break;
             };
+            ran = true;
             self.poll(task);
         }
         let channel = &mut *self.channel.borrow_mut();
@@ -171,11 +194,14 @@ impl Executor {
         if self.spawned.alive.get() == 0 {
             channel.flush();
             Turn::Ended
-        } else if self.schedule.has_ready() || !self.spawned.queue.borrow().is_empty() {
+        } else if self.schedule.has_ready()
+            || !self.spawned.queue.borrow().is_empty()
+            || self.port.can_go_on()
+        {
             channel.flush();
             Turn::Ready
         } else {
-            Turn::Idle
+            Turn::Idle { ran }
         }
     }
 
@@ -212,11 +238,13 @@ impl Executor {
         }
     }
 
-    fn wait(&mut self) {
+    fn wait(&mut self, ran: bool) {
         let channel = &mut *self.channel.borrow_mut();
+        let wants = self.port.wants();
         // A peer that sends is awake: the fence that a flush takes would have this side wait for each of its own items to
-        // reach the other processor. It comes when there is nothing more, at the latest after so many items.
-        if channel.unflushed() < LATE && channel.has_work() {
+        // reach the other processor. It comes when there is nothing more, at the latest after so many items, or where what
+        // there is has nobody run.
+        if ran && channel.unflushed() < LATE && channel.has_work_for(wants) {
             return;
         }
         let looks = match self.policy {
@@ -231,6 +259,7 @@ impl Executor {
             if look(
                 channel,
                 &self.schedule,
+                wants,
                 self.budget.ticks(wake_cost()),
                 may_end,
             ) {
@@ -238,7 +267,7 @@ impl Executor {
                 return;
             }
         }
-        if !channel.arm(Sleep::Futex) || self.schedule.has_remote() {
+        if !channel.arm_for(Sleep::Futex, wants) || self.schedule.has_remote() {
             channel.disarm();
             return;
         }
@@ -255,11 +284,17 @@ impl Executor {
 }
 
 /// Looks for something to do, for `budget` ticks where it `may_end`; whether there is.
-fn look(channel: &mut Channel, schedule: &Schedule, budget: u64, may_end: bool) -> bool {
+fn look(
+    channel: &mut Channel,
+    schedule: &Schedule,
+    wants: Wants,
+    budget: u64,
+    may_end: bool,
+) -> bool {
     let (start, wake) = (cycles(), wake_cost());
     loop {
         for _ in 0..LOOKS {
-            if channel.has_work() || schedule.has_remote() {
+            if channel.has_work_for(wants) || schedule.has_remote() {
                 return true;
             }
         }

@@ -69,6 +69,7 @@ mod schedule;
 mod server;
 mod stream;
 mod wait;
+mod waiters;
 
 pub use bridge::Advance;
 pub use calls::MAX_CALLS;

@@ -7,13 +7,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use quictun_shmq::{Channel, ChannelError, Counters, Line, Received};
+use quictun_shmq::{Channel, ChannelError, Counters, Line, Received, Wants};
 
-use crate::executor::{Executor, Port};
+use crate::executor::{Executor, ITEMS, Port, ROOM};
 use crate::message::{BUFFER, CALL, LAST, Message, REPLY, SEND, is_sound, kind, senseless};
 use crate::pace::Pace;
-use crate::schedule::{Schedule, Wakes};
+use crate::schedule::Schedule;
 use crate::wait::WaitPolicy;
+use crate::waiters::{Ticket, Waiters};
 
 /// Requests taken before other coroutines have their turn, and the client is told of answers if it sleeps.
 const TURN: u32 = 256;
@@ -30,8 +31,10 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Who waits for a request, or for room for an answer.
-    waiting: Vec<Wakes>,
+    /// Who waits for a request.
+    receivers: Waiters,
+    /// Who waits for room for an answer.
+    repliers: Waiters,
     /// Requests taken in this turn.
     taken: u32,
     pace: Pace,
@@ -80,7 +83,10 @@ impl Server {
     /// The next request. Dropping it loses none.
     #[inline]
     pub fn recv(&self) -> Recv<'_> {
-        Recv(self)
+        Recv {
+            server: self,
+            ticket: None,
+        }
     }
 
     /// Answers a call; done once the answer is on its way. Requests that want no answer are fine, too. Dropping it leaves the
@@ -98,6 +104,7 @@ impl Server {
             line,
             wanted: request.is_call(),
             by_reference: request.buffer.is_some(),
+            ticket: None,
         }
     }
 
@@ -115,15 +122,19 @@ impl Server {
 /// The next request; see [`Server::recv`].
 #[must_use = "nothing is received until it is polled"]
 #[derive(Debug)]
-pub struct Recv<'a>(&'a Server);
+pub struct Recv<'a> {
+    server: &'a Server,
+    /// Where it waits.
+    ticket: Option<Ticket>,
+}
 
 impl Future for Recv<'_> {
     type Output = Result<Request, ChannelError>;
 
     // As in `Call`: the usual way by itself.
     #[inline(always)]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let shared = &*self.0.0;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let shared = &*self.server.0;
         let state = &mut *shared.state.borrow_mut();
         let channel = &mut *shared.channel.borrow_mut();
         if state.taken < TURN {
@@ -138,8 +149,21 @@ impl Future for Recv<'_> {
                 return Poll::Ready(request(line, channel));
             }
         }
-        state.waiting.push(shared.schedule.wakes(context.waker()));
+        let wakes = shared.schedule.wakes(context.waker());
+        state.receivers.enter(&mut self.ticket, wakes);
         Poll::Pending
+    }
+}
+
+impl Drop for Recv<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Where it is borrowed, all are being woken, and then nobody waits any more.
+        if let Some(ticket) = self.ticket
+            && let Ok(mut state) = self.server.0.state.try_borrow_mut()
+        {
+            state.receivers.leave(ticket);
+        }
     }
 }
 
@@ -178,13 +202,15 @@ pub struct Reply<'a> {
     wanted: bool,
     /// The call took long, and so will the next one: the client need not wait for that.
     by_reference: bool,
+    /// Where it waits.
+    ticket: Option<Ticket>,
 }
 
 impl Future for Reply<'_> {
     type Output = Result<(), ChannelError>;
 
     #[inline(always)]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if !self.wanted {
             return Poll::Ready(Ok(()));
         }
@@ -202,10 +228,23 @@ impl Future for Reply<'_> {
                 Poll::Ready(Ok(()))
             }
             Ok(false) => {
-                state.waiting.push(shared.schedule.wakes(context.waker()));
+                let wakes = shared.schedule.wakes(context.waker());
+                state.repliers.enter(&mut self.ticket, wakes);
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl Drop for Reply<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // As in `Recv`.
+        if let Some(ticket) = self.ticket
+            && let Ok(mut state) = self.server.0.state.try_borrow_mut()
+        {
+            state.repliers.leave(ticket);
         }
     }
 }
@@ -215,9 +254,25 @@ impl Port for Shared {
         let state = &mut *self.state.borrow_mut();
         state.taken = 0;
         state.pace.begin();
-        for wakes in state.waiting.drain(..) {
-            schedule.wake(wakes);
+        let channel = &mut *self.channel.borrow_mut();
+        if !state.receivers.is_empty() && channel.has_work_for(ITEMS) {
+            state.receivers.wake_all(schedule);
         }
+        if !state.repliers.is_empty() && channel.has_work_for(ROOM) {
+            state.repliers.wake_all(schedule);
+        }
+    }
+
+    fn wants(&self) -> Wants {
+        let state = self.state.borrow();
+        Wants {
+            items: !state.receivers.is_empty(),
+            room: !state.repliers.is_empty(),
+        }
+    }
+
+    fn can_go_on(&self) -> bool {
+        false
     }
 
     fn patience(&self) -> Option<Duration> {

@@ -5,4 +5,5 @@ mod calls;
 mod end;
 mod idle;
 mod pair;
+mod sleep;
 mod stream;

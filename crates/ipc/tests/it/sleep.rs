@@ -1,0 +1,293 @@
+//! When an executor sleeps, and what keeps it awake.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use quictun_ipc::{
+    Advance, Channel, ChannelError, Client, Executor, Item, MAX_CALLS, Message, Server, WaitPolicy,
+};
+
+use crate::pair::{PATIENCE, channels};
+
+/// More than an executor runs in one turn.
+const MANY: usize = 129;
+
+/// Turns after which an executor that has nothing to do sleeps at the latest.
+const TURNS: usize = 1000;
+
+/// Turns until it sleeps.
+fn fall_asleep(executor: &mut Executor) {
+    let slept = (0..TURNS).any(|_| matches!(executor.advance(), Advance::Asleep(None)));
+    assert!(slept, "it never sleeps: {:?}", executor.idle_counters());
+}
+
+/// Waits until something is set from outside.
+#[derive(Clone, Default)]
+struct Event(Rc<(Cell<bool>, RefCell<Option<Waker>>)>);
+
+impl Event {
+    fn set(&self) {
+        self.0.0.set(true);
+        self.0.1.take().into_iter().for_each(Waker::wake);
+    }
+
+    async fn wait(&self) {
+        poll_fn(|context| {
+            if self.0.0.get() {
+                return Poll::Ready(());
+            }
+            self.0.1.replace(Some(context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+fn call(cid: u32) -> Item {
+    Item {
+        cid,
+        flags: 1,
+        ..Item::default()
+    }
+}
+
+fn push(channel: &mut Channel, item: &Item) {
+    assert!(channel.push(item).expect("a peer"), "there is room");
+    channel.flush();
+}
+
+fn pop_all(channel: &mut Channel) -> Vec<Item> {
+    std::iter::from_fn(|| channel.pop().expect("a peer")).collect()
+}
+
+#[test]
+fn many_receivers_sleep_until_something_comes() {
+    let (mut here, there) = channels();
+    let (server, mut executor) = Server::new(there, WaitPolicy::Hybrid);
+    let (requests, ends) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    for _ in 0..MANY {
+        let (server, requests, ends) = (server.clone(), requests.clone(), ends.clone());
+        executor.spawner().spawn(1, async move {
+            while server.recv().await.is_ok() {
+                requests.set(requests.get() + 1);
+            }
+            ends.set(ends.get() + 1);
+        });
+    }
+    fall_asleep(&mut executor);
+    assert_eq!(executor.idle_counters().sleeps, 1);
+    push(&mut here, &call(1));
+    fall_asleep(&mut executor);
+    assert_eq!(requests.get(), 1);
+    drop(here);
+    executor.run();
+    assert_eq!(ends.get(), MANY, "everybody hears of the end");
+}
+
+#[test]
+fn many_callers_without_a_place_sleep_until_there_is_one() {
+    let (here, mut there) = channels();
+    let (client, mut executor) = Client::new(here, WaitPolicy::Hybrid);
+    let done = Rc::new(Cell::new(0));
+    for _ in 0..MAX_CALLS + MANY {
+        let (client, done) = (client.clone(), done.clone());
+        executor.spawner().spawn(1, async move {
+            client.call(Message::new(0)).await.expect("an answer");
+            done.set(done.get() + 1);
+        });
+    }
+    fall_asleep(&mut executor);
+    for calls in [MAX_CALLS, MANY] {
+        let requests = pop_all(&mut there);
+        assert_eq!(requests.len(), calls);
+        // There is room now, but all places are taken.
+        fall_asleep(&mut executor);
+        for request in requests {
+            let answer = Item {
+                flags: 2,
+                ..request
+            };
+            push(&mut there, &answer);
+        }
+        if calls == MAX_CALLS {
+            fall_asleep(&mut executor);
+        }
+    }
+    executor.run();
+    assert_eq!(done.get(), MAX_CALLS + MANY);
+}
+
+#[test]
+fn many_senders_without_room_sleep_until_there_is_some() {
+    let (here, mut there) = channels();
+    let (client, mut executor) = Client::new(here, WaitPolicy::Hybrid);
+    let sent = Rc::new(Cell::new(0));
+    for _ in 0..MAX_CALLS + MANY {
+        let (client, sent) = (client.clone(), sent.clone());
+        executor.spawner().spawn(1, async move {
+            client.send(Message::new(0)).await.expect("a server");
+            sent.set(sent.get() + 1);
+        });
+    }
+    fall_asleep(&mut executor);
+    assert_eq!(sent.get(), MAX_CALLS);
+    assert_eq!(pop_all(&mut there).len(), MAX_CALLS);
+    executor.run();
+    assert_eq!(sent.get(), MAX_CALLS + MANY);
+}
+
+/// What is waited for again and again, and given up each time, is forgotten each time.
+#[test]
+fn who_waits_no_more_keeps_nobody_awake() {
+    let (mut here, there) = channels();
+    let (server, mut executor) = Server::new(there, WaitPolicy::Hybrid);
+    let event = Event::default();
+    let set = event.clone();
+    executor.spawner().spawn(1, async move {
+        for _ in 0..10 {
+            let mut recv = Box::pin(server.recv());
+            poll_fn(|context| {
+                assert!(recv.as_mut().poll(context).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+        }
+        event.wait().await;
+        server.recv().await.expect("a request");
+    });
+    fall_asleep(&mut executor);
+    push(&mut here, &call(1));
+    fall_asleep(&mut executor);
+    fall_asleep(&mut executor);
+    set.set();
+    executor.run();
+}
+
+/// Items stay in the ring while nobody receives: who waits for something else sleeps.
+#[test]
+fn items_that_nobody_receives_keep_nobody_awake() {
+    let (mut here, there) = channels();
+    let (server, mut executor) = Server::new(there, WaitPolicy::Hybrid);
+    let event = Event::default();
+    let set = event.clone();
+    executor.spawner().spawn(1, async move {
+        server.recv().await.expect("the first");
+        event.wait().await;
+        server.recv().await.expect("the second");
+    });
+    push(&mut here, &call(1));
+    push(&mut here, &call(2));
+    fall_asleep(&mut executor);
+    push(&mut here, &call(3));
+    fall_asleep(&mut executor);
+    set.set();
+    executor.run();
+}
+
+/// An answer is told of although there is more in the ring that nobody takes.
+#[test]
+fn an_answer_is_told_of_before_waiting_for_something_else() {
+    let (mut here, there) = channels();
+    push(&mut here, &call(1));
+    push(&mut here, &call(2));
+    assert!(here.arm(quictun_shmq::Sleep::Futex), "nobody answers yet");
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let (server, mut executor) = Server::new(there, WaitPolicy::Interrupt);
+        let (answered, waits) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+        executor.spawner().spawn(1, async move {
+            let request = server.recv().await.expect("the first");
+            server
+                .reply(request, Message::new(0))
+                .await
+                .expect("a client");
+            answered.set(true);
+            poll_fn(|context| {
+                if waits.replace(true) {
+                    return Poll::Ready(());
+                }
+                tell.send(context.waker().clone()).expect("the client");
+                Poll::Pending
+            })
+            .await;
+            let request = server.recv().await.expect("the second");
+            server
+                .reply(request, Message::new(0))
+                .await
+                .expect("a client");
+        });
+        executor.run();
+    });
+    let woken = here.wait(Some(PATIENCE));
+    // Also where it failed, so that the thread ends.
+    told.recv().expect("the server").wake();
+    assert!(woken, "nobody told of the answer");
+    assert_eq!(
+        here.pop().expect("a server").map(|answer| answer.cid),
+        Some(1)
+    );
+    thread.join().expect("the server");
+}
+
+/// A channel that is over is told of once: from then on nothing wakes but the process itself.
+#[test]
+fn the_end_keeps_nobody_awake() {
+    let (here, there) = channels();
+    let (client, mut clients) = Client::new(here, WaitPolicy::Hybrid);
+    let (server, mut servers) = Server::new(there, WaitPolicy::Hybrid);
+    let event = Event::default();
+    let (waits, set) = (event.clone(), event.clone());
+    servers.spawner().spawn(1, async move {
+        server.recv().await.expect("a call");
+        waits.wait().await;
+        let end = server.recv().await.expect_err("the client is gone");
+        assert_eq!(end, ChannelError::Closed);
+    });
+    clients.spawner().spawn(1, async move {
+        client.call(Message::new(0)).await.expect("an answer");
+    });
+    fall_asleep(&mut clients);
+    fall_asleep(&mut servers);
+    drop(clients);
+    for _ in 0..3 {
+        fall_asleep(&mut servers);
+    }
+    let descriptor = servers.descriptor().expect("it is connected");
+    let is_readable = || {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut fds = [PollFd::new(&descriptor, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).expect("poll") > 0
+    };
+    assert!(!is_readable(), "nothing comes any more");
+    set.set();
+    assert!(is_readable(), "the process's own wake-ups do");
+    servers.run();
+}
+
+/// The same where the peer broke the rules, and at the client.
+#[test]
+fn a_violation_keeps_nobody_awake() {
+    let (here, mut there) = channels();
+    let (client, mut executor) = Client::new(here, WaitPolicy::Hybrid);
+    let event = Event::default();
+    let (waits, set) = (event.clone(), event.clone());
+    executor.spawner().spawn(1, async move {
+        let error = client.call(Message::new(0)).await.expect_err("no answer");
+        assert!(matches!(error, ChannelError::Violation(_)), "{error}");
+        waits.wait().await;
+    });
+    fall_asleep(&mut executor);
+    push(&mut there, &call(77));
+    for _ in 0..3 {
+        fall_asleep(&mut executor);
+    }
+    // Its death is no news.
+    drop(there);
+    for _ in 0..3 {
+        fall_asleep(&mut executor);
+    }
+    set.set();
+    executor.run();
+}
