@@ -4,6 +4,7 @@ mod bridge;
 mod calls;
 mod end;
 mod idle;
+mod killed;
 mod pair;
 mod sleep;
 mod stream;
