@@ -180,7 +180,7 @@ fn request(line: Line, channel: &mut Channel) -> Result<Request, ChannelError> {
 /// A request that is no call, has a buffer, or makes no sense.
 #[cold]
 #[inline(never)]
-fn unusual(message: Message, channel: &mut Channel) -> Result<Request, ChannelError> {
+fn unusual(mut message: Message, channel: &mut Channel) -> Result<Request, ChannelError> {
     let line = &message.line;
     if !matches!(kind(line), CALL | SEND) || !is_sound(line) {
         return Err(channel.reject(senseless(line)));
@@ -188,7 +188,10 @@ fn unusual(message: Message, channel: &mut Channel) -> Result<Request, ChannelEr
     let buffer = if line.flags() & BUFFER == 0 {
         None
     } else {
-        channel.received_at(line.off(), line.len())?
+        let buffer = channel.received_at(line.off(), line.len())?;
+        // Where it lies is said by that alone: in an answer made of this message it would be a length of its own.
+        message.line = line.with_payload(0, 0);
+        buffer
     };
     Ok(Request { message, buffer })
 }

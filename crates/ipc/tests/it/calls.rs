@@ -6,9 +6,9 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use quictun_ipc::{MAX_CALLS, Message, WaitPolicy};
+use quictun_ipc::{Client, MAX_CALLS, Message, Server, WaitPolicy};
 
-use crate::pair::{ARENA, start};
+use crate::pair::{ARENA, channels, start};
 
 const POLICIES: [WaitPolicy; 3] = [
     WaitPolicy::Interrupt,
@@ -107,6 +107,37 @@ fn a_buffer_goes_there_and_back() {
         }
     });
     executor.run();
+}
+
+/// What a request says of its buffer is no part of an answer.
+#[test]
+fn a_request_may_be_the_answer() {
+    let (here, there) = channels();
+    let server = std::thread::spawn(move || {
+        let (server, mut executor) = Server::new(there, WaitPolicy::Hybrid);
+        executor.spawner().spawn(1, async move {
+            while let Ok(request) = server.recv().await {
+                let message = *request.message();
+                if server.reply(request, message).await.is_err() {
+                    break;
+                }
+            }
+        });
+        executor.run();
+    });
+    let (client, mut executor) = Client::new(here, WaitPolicy::Hybrid);
+    executor.spawner().spawn(1, async move {
+        for len in [1, 64, 4096] {
+            let buffer = client.reserve(len).expect("the arena is free");
+            let mut call = pin!(client.call_with(Message::new(7).with_arg(8), buffer));
+            let answer = call.as_mut().await.expect("an answer");
+            assert_eq!((answer.op(), answer.arg(), answer.bytes()), (7, 8, &[][..]));
+            client.release(call.buffer().expect("it is answered"));
+        }
+    });
+    executor.run();
+    drop(executor);
+    server.join().expect("the server");
 }
 
 #[test]
