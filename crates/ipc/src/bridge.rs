@@ -65,7 +65,7 @@ impl Executor {
             return;
         };
         let channel = &mut *self.channel.borrow_mut();
-        channel.disarm();
+        channel.wake_up();
         let (patience, wants) = (self.port.patience(), self.port.wants());
         let is_over = patience.is_some_and(|patience| since.elapsed() >= patience);
         if is_over && !channel.has_work_for(wants) {

@@ -85,6 +85,11 @@ impl Doorbell {
         }
     }
 
+    /// Whether its process is said to sleep, and nobody to have rung since.
+    pub(crate) fn is_armed(&self) -> bool {
+        matches!(self.state.load(), ARMED | ARMED_FD)
+    }
+
     /// Its process will not look again.
     pub(crate) fn close(&self) {
         self.state.store(CLOSED);

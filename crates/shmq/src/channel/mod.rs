@@ -290,7 +290,8 @@ impl Channel {
     }
 
     /// Flushes and announces that this process is about to sleep. Where it says true, it may; where false, there is
-    /// something to do after all. Either way [`disarm`](Self::disarm) or [`wait`](Self::wait) comes next.
+    /// something to do after all, and [`disarm`](Self::disarm) comes next; otherwise [`wait`](Self::wait), or
+    /// [`wake_up`](Self::wake_up) after a sleep elsewhere.
     pub fn arm(&mut self, sleep: Sleep) -> bool {
         self.wants = self.party.usual_wants();
         self.prepare(sleep);
@@ -317,7 +318,16 @@ impl Channel {
             .set_cpu(rustix::thread::sched_getcpu());
     }
 
-    /// Awake again, without having waited here.
+    /// Awake again after a sleep elsewhere, on the [`descriptor`](Self::descriptor), or for as long as somebody else liked.
+    pub fn wake_up(&mut self) {
+        let rung = !self.party.bells.own().is_armed();
+        self.disarm();
+        if rung {
+            self.note_wake(Ended::Woken);
+        }
+    }
+
+    /// Awake again, without having slept.
     pub fn disarm(&mut self) {
         self.party.bells.own().disarm();
         if self.on_descriptor {
