@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use quictun_shmq::{Channel, ChannelError, INLINE, Line, Reserved, SLOTS, Violation};
+use quictun_shmq::{BATCH, Channel, ChannelError, INLINE, Line, Reserved, SLOTS, Violation};
 
 use crate::executor::ROOM;
 use crate::message::{BUFFER, REPLY, is_sound, kind, senseless};
@@ -15,6 +15,9 @@ pub const MAX_CALLS: usize = SLOTS;
 
 /// Answers taken before coroutines have their turn.
 const PUMP: usize = 256;
+
+/// From as many calls under way on, the ring shows the server enough of them while there are more.
+const TWO_BATCHES: usize = 2 * BATCH;
 
 /// The part of a call's number that says which place it has; the rest tells calls in the same place apart.
 const PLACE_BITS: u32 = 12;
@@ -33,9 +36,9 @@ pub(crate) struct Calls {
     /// Who found no place.
     pub(crate) placeless: Waiters,
     pub(crate) over: Option<ChannelError>,
-    /// Calls after which the server is shown what there is: half of those under way, so that it works on the one half while
-    /// we work on the other. Where it shares our processor it works on nothing meanwhile, and all are shown at once.
-    batch: u64,
+    /// Calls after which the server is shown what there is, so that it works on some while we work on others. The ring shows
+    /// them by eights; of fewer than two eights, half. Where the server shares our processor it works on nothing meanwhile.
+    batch: usize,
     pub(crate) pace: Pace,
 }
 
@@ -111,7 +114,7 @@ impl Calls {
             other => self.set_waiting(place, other),
         }
         room.put(line.whole().with_call(cid, flags));
-        if flags & BUFFER != 0 || channel.staged() >= self.batch || !schedule.has_ready() {
+        if flags & BUFFER != 0 || channel.staged() >= self.batch as u64 || !schedule.has_ready() {
             // What is by reference takes long, and the server can begin while the next one is written; and nothing need wait
             // for others where there are none.
             channel.publish();
@@ -207,9 +210,9 @@ impl Calls {
         schedule: &Schedule,
     ) -> Result<(), ChannelError> {
         let queues = &mut *schedule.queues();
-        self.batch = match self.under_way() as u64 {
-            calls if calls > 1 && !channel.shares_cpu() => calls / 2,
-            _ => u64::MAX,
+        self.batch = match self.under_way() {
+            calls @ 2..TWO_BATCHES if !channel.shares_cpu() => calls / 2,
+            _ => BATCH,
         };
         for _ in 0..PUMP {
             let line = match channel.arrived() {

@@ -76,4 +76,5 @@ pub use layout::{ABI_VERSION, HeaderError, MAX_ARENA, PAGE, SLOTS, Side};
 pub use line::Line;
 pub use party::Wants;
 pub use region::RegionError;
+pub use ring::BATCH;
 pub use violation::Violation;

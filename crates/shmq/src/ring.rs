@@ -45,7 +45,7 @@ pub(crate) trait Place {
 
 /// Items that are shown to the consumer together, at most; a power of two. More would have the consumer wait for them
 /// without making an item any cheaper.
-const BATCH: usize = 8;
+pub const BATCH: usize = 8;
 
 /// The end that writes.
 pub(crate) struct Producer<P> {
