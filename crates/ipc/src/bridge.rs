@@ -8,7 +8,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quictun_shmq::Sleep;
 
@@ -56,20 +56,14 @@ impl Executor {
             return Advance::Ready;
         }
         self.idle.sleeps += 1;
-        self.asleep = Some(Instant::now());
-        Advance::Asleep(self.port.patience())
+        self.asleep = true;
+        Advance::Asleep(self.port.patience(channel))
     }
 
-    fn wake_up(&mut self) {
-        let Some(since) = self.asleep.take() else {
-            return;
-        };
-        let channel = &mut *self.channel.borrow_mut();
-        channel.wake_up();
-        let (patience, wants) = (self.port.patience(), self.port.wants());
-        let is_over = patience.is_some_and(|patience| since.elapsed() >= patience);
-        if is_over && !channel.has_work_for(wants) {
-            self.port.give_up(channel);
+    /// Where it slept until now.
+    pub(crate) fn wake_up(&mut self) {
+        if std::mem::take(&mut self.asleep) {
+            self.channel.borrow_mut().wake_up();
         }
     }
 

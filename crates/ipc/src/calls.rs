@@ -7,6 +7,7 @@ use quictun_shmq::{BATCH, Channel, ChannelError, INLINE, Line, Reserved, SLOTS, 
 use crate::executor::ROOM;
 use crate::message::{BUFFER, REPLY, is_sound, kind, senseless};
 use crate::pace::Pace;
+use crate::patience::Owed;
 use crate::schedule::{Queues, Schedule, Task, Wakes};
 use crate::waiters::{Ticket, Waiters};
 
@@ -39,6 +40,8 @@ pub(crate) struct Calls {
     /// Calls after which the server is shown what there is, so that it works on some while we work on others. The ring shows
     /// them by eights; of fewer than two eights, half. Where the server shares our processor it works on nothing meanwhile.
     batch: usize,
+    /// Calls begun so far: each has one answer.
+    begun: u64,
     pub(crate) pace: Pace,
 }
 
@@ -109,6 +112,7 @@ impl Calls {
         let cid = entry.cid.wrapping_add(1 << PLACE_BITS);
         entry.cid = cid;
         entry.state = State::Waiting;
+        self.begun += 1;
         match wakes() {
             Wakes::Task(task) => entry.waiting = task,
             other => self.set_waiting(place, other),
@@ -301,6 +305,22 @@ impl Calls {
         }
         self.roomless.wake_all(schedule);
         self.placeless.wake_all(schedule);
+    }
+
+    /// Answers to come, where there have been so many.
+    pub(crate) fn owed_answers(&self, answers: u64) -> Owed {
+        Owed {
+            some: self.over.is_none() && self.begun > answers,
+            given: answers,
+        }
+    }
+
+    /// Room that somebody waits for, where so many items have found some.
+    pub(crate) fn owed_room(&self, items: u64) -> Owed {
+        Owed {
+            some: self.over.is_none() && !self.roomless.is_empty(),
+            given: items,
+        }
     }
 
     /// Calls whose answers are still to come, or to be taken.

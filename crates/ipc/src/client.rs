@@ -6,13 +6,14 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quictun_shmq::{Channel, ChannelError, Counters, Reserved, Violation, Wants};
 
 use crate::calls::{Blocked, Calls};
 use crate::executor::{Executor, Port};
 use crate::message::{BUFFER, CALL, Message, SEND};
+use crate::patience::Patience;
 use crate::schedule::Schedule;
 use crate::wait::WaitPolicy;
 use crate::waiters::Ticket;
@@ -25,7 +26,7 @@ struct Shared {
     channel: Rc<RefCell<Channel>>,
     schedule: Rc<Schedule>,
     calls: RefCell<Calls>,
-    patience: Option<Duration>,
+    patience: Option<RefCell<Patience>>,
 }
 
 impl Client {
@@ -34,7 +35,8 @@ impl Client {
         Self::with_patience(channel, policy, None)
     }
 
-    /// The same, and a server that leaves all calls without an answer for as long as `patience` ends the channel.
+    /// The same, and a server that leaves all calls without an answer for as long as `patience` ends the channel; so does one
+    /// that gives no room for what is to be sent.
     pub fn with_patience(
         channel: Channel,
         policy: WaitPolicy,
@@ -46,7 +48,7 @@ impl Client {
             channel: channel.clone(),
             schedule: schedule.clone(),
             calls: RefCell::default(),
-            patience,
+            patience: patience.map(Patience::new).map(RefCell::new),
         });
         let executor = Executor::new(channel, shared.clone(), schedule, policy);
         (Self(shared), executor)
@@ -287,13 +289,18 @@ impl Port for Shared {
         self.calls.borrow().has_place_for_blocked()
     }
 
-    fn patience(&self) -> Option<Duration> {
-        let calls = self.calls.borrow();
-        self.patience.filter(|_| calls.under_way() > 0)
+    fn patience(&self, channel: &Channel) -> Option<Duration> {
+        let mut patience = self.patience.as_ref()?.borrow_mut();
+        let (calls, counters) = (self.calls.borrow(), channel.counters());
+        let answers = calls.owed_answers(counters.popped);
+        let room = calls.owed_room(counters.pushed);
+        patience.left(answers, room, Instant::now())
     }
 
     fn give_up(&self, channel: &mut Channel) {
-        channel.reject(Violation::Silent(self.patience.unwrap_or_default()));
+        let patience = self.patience.as_ref();
+        let limit = patience.map(|patience| patience.borrow().limit());
+        channel.reject(Violation::Silent(limit.unwrap_or_default()));
     }
 }
 

@@ -46,8 +46,8 @@ pub(crate) trait Port {
     /// Whether [`pump`](Self::pump) would wake somebody who waits for nothing of the channel.
     fn can_go_on(&self) -> bool;
 
-    /// How long the peer may be silent from now on.
-    fn patience(&self) -> Option<Duration>;
+    /// How long the peer may still be silent.
+    fn patience(&self, channel: &Channel) -> Option<Duration>;
 
     /// The peer was silent for that long.
     fn give_up(&self, channel: &mut Channel);
@@ -97,8 +97,8 @@ pub struct Executor {
     pub(crate) policy: WaitPolicy,
     pub(crate) idle: IdleCounters,
     budget: Budget,
-    /// Since when it sleeps in somebody else's loop.
-    pub(crate) asleep: Option<Instant>,
+    /// It sleeps in somebody else's loop.
+    pub(crate) asleep: bool,
 }
 
 /// Coroutines that wait for their place.
@@ -144,7 +144,7 @@ impl Executor {
             policy,
             idle: IdleCounters::default(),
             budget: Budget::default(),
-            asleep: None,
+            asleep: false,
         }
     }
 
@@ -163,6 +163,7 @@ impl Executor {
         if self.policy == WaitPolicy::Hybrid {
             wake_cost();
         }
+        self.wake_up();
         loop {
             match self.turn() {
                 Turn::Ended => return,
@@ -180,6 +181,7 @@ impl Executor {
         // Whether or not anybody takes items: what has been rung for would keep it awake.
         self.channel.borrow_mut().notice();
         self.port.pump(&self.schedule);
+        self.give_up_if_silent();
         self.schedule.collect();
         let mut ran = false;
         for _ in 0..TURN {
@@ -202,6 +204,14 @@ impl Executor {
             Turn::Ready
         } else {
             Turn::Idle { ran }
+        }
+    }
+
+    /// Once what has come is taken: a peer may have answered while we had no processor to see it.
+    fn give_up_if_silent(&self) {
+        let channel = &mut *self.channel.borrow_mut();
+        if self.port.patience(channel) == Some(Duration::ZERO) {
+            self.port.give_up(channel);
         }
     }
 
@@ -255,15 +265,17 @@ impl Executor {
         if looks {
             channel.flush();
             self.idle.spins += 1;
-            let may_end = self.policy != WaitPolicy::Polling;
-            if look(
-                channel,
-                &self.schedule,
-                wants,
-                self.budget.ticks(wake_cost()),
-                may_end,
-            ) {
+            let sleeps = self.policy != WaitPolicy::Polling;
+            let look = Look {
+                budget: sleeps.then(|| self.budget.ticks(wake_cost())),
+                until: deadline(self.port.patience(channel)),
+            };
+            if look.finds(channel, &self.schedule, wants) {
                 self.idle.spins_won += 1;
+                return;
+            }
+            if !sleeps {
+                // The peer is given up in the next turn.
                 return;
             }
         }
@@ -272,10 +284,9 @@ impl Executor {
             return;
         }
         self.idle.sleeps += 1;
-        let (patience, from) = (self.port.patience(), cycles());
-        if !channel.wait(patience) && patience.is_some() {
-            self.port.give_up(channel);
-        }
+        let (patience, from) = (self.port.patience(channel), cycles());
+        // Where the time is over, the next turn sees that.
+        channel.wait(patience);
         if looks {
             let slept = cycles().wrapping_sub(from);
             self.budget.note_sleep(slept, wake_cost());
@@ -283,31 +294,42 @@ impl Executor {
     }
 }
 
-/// Looks for something to do, for `budget` ticks where it `may_end`; whether there is.
-fn look(
-    channel: &mut Channel,
-    schedule: &Schedule,
-    wants: Wants,
-    budget: u64,
-    may_end: bool,
-) -> bool {
-    let (start, wake) = (cycles(), wake_cost());
-    loop {
-        for _ in 0..LOOKS {
-            if channel.has_work_for(wants) || schedule.has_remote() {
-                return true;
+fn deadline(left: Option<Duration>) -> Option<Instant> {
+    let left = left?;
+    Instant::now().checked_add(left)
+}
+
+/// A look for something to do.
+struct Look {
+    /// For so many ticks, if it ends.
+    budget: Option<u64>,
+    /// And no longer than until then.
+    until: Option<Instant>,
+}
+
+impl Look {
+    /// Whether there is something.
+    fn finds(self, channel: &mut Channel, schedule: &Schedule, wants: Wants) -> bool {
+        let (start, wake) = (cycles(), wake_cost());
+        loop {
+            for _ in 0..LOOKS {
+                if channel.has_work_for(wants) || schedule.has_remote() {
+                    return true;
+                }
             }
-        }
-        let waited = cycles().wrapping_sub(start);
-        if waited > budget && may_end {
-            return false;
-        }
-        if waited > wake && !may_end {
-            // Whoever else wants this processor, perhaps the peer.
-            std::thread::yield_now();
-        } else if waited > wake / 4 {
-            // Not before: one such pause may be a quarter of what an answer takes.
-            std::hint::spin_loop();
+            let waited = cycles().wrapping_sub(start);
+            if self.budget.is_some_and(|budget| waited > budget)
+                || self.until.is_some_and(|until| Instant::now() >= until)
+            {
+                return false;
+            }
+            if waited > wake && self.budget.is_none() {
+                // Whoever else wants this processor, perhaps the peer.
+                std::thread::yield_now();
+            } else if waited > wake / 4 {
+                // Not before: one such pause may be a quarter of what an answer takes.
+                std::hint::spin_loop();
+            }
         }
     }
 }

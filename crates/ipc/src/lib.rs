@@ -65,6 +65,7 @@ mod handshake;
 mod message;
 mod metrics;
 mod pace;
+mod patience;
 mod schedule;
 mod server;
 mod stream;

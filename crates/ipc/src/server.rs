@@ -278,7 +278,7 @@ impl Port for Shared {
         false
     }
 
-    fn patience(&self) -> Option<Duration> {
+    fn patience(&self, _channel: &Channel) -> Option<Duration> {
         None
     }
 

@@ -6,5 +6,6 @@ mod end;
 mod idle;
 mod killed;
 mod pair;
+mod patience;
 mod sleep;
 mod stream;

@@ -1,0 +1,152 @@
+//! Servers that owe something for too long.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use quictun_ipc::{Advance, ChannelError, Client, Item, MAX_CALLS, Message, Violation, WaitPolicy};
+
+use crate::pair::channels;
+
+const PATIENCE: Duration = Duration::from_millis(20);
+
+const SILENT: ChannelError = ChannelError::Violation(Violation::Silent(PATIENCE));
+
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_hours(1);
+
+#[test]
+fn who_never_sleeps_gives_up_too() {
+    let (here, _there) = channels();
+    let (client, mut executor) = Client::with_patience(here, WaitPolicy::Polling, Some(PATIENCE));
+    executor.spawner().spawn(1, async move {
+        assert_eq!(client.call(Message::new(0)).await, Err(SILENT));
+    });
+    executor.run();
+    assert_eq!(executor.idle_counters().sleeps, 0);
+}
+
+#[test]
+fn a_server_that_takes_nothing_is_given_up() {
+    for policy in [
+        WaitPolicy::Interrupt,
+        WaitPolicy::Polling,
+        WaitPolicy::Hybrid,
+    ] {
+        let (here, _there) = channels();
+        let (client, mut executor) = Client::with_patience(here, policy, Some(PATIENCE));
+        executor.spawner().spawn(1, async move {
+            for _ in 0..MAX_CALLS {
+                client
+                    .send(Message::new(0))
+                    .await
+                    .expect("room in the ring");
+            }
+            assert_eq!(client.send(Message::new(0)).await, Err(SILENT));
+        });
+        executor.run();
+    }
+}
+
+/// What else goes on in the process does not make a server less silent.
+#[test]
+fn a_wake_up_by_others_is_no_answer() {
+    for policy in [WaitPolicy::Interrupt, WaitPolicy::Hybrid] {
+        let (here, _there) = channels();
+        let (client, mut executor) = Client::with_patience(here, policy, Some(PATIENCE));
+        let over = Arc::new(AtomicBool::new(false));
+        let (seen, ended) = (over.clone(), over.clone());
+        let (tell, told) = std::sync::mpsc::channel();
+        executor.spawner().spawn(
+            1,
+            poll_fn(move |context| {
+                if seen.load(Ordering::Acquire) {
+                    return Poll::Ready(());
+                }
+                // Whoever it is told to is gone where it is over.
+                let _told = tell.send(context.waker().clone());
+                Poll::Pending
+            }),
+        );
+        executor.spawner().spawn(1, async move {
+            assert_eq!(client.call(Message::new(0)).await, Err(SILENT));
+            over.store(true, Ordering::Release);
+        });
+        let thread = std::thread::spawn(move || {
+            while let Ok(waker) = told.recv() {
+                std::thread::park_timeout(PATIENCE / 20);
+                waker.wake();
+                if ended.load(Ordering::Acquire) {
+                    return;
+                }
+            }
+        });
+        executor.run();
+        drop(executor);
+        thread.join().expect("the thread");
+    }
+}
+
+/// The time runs from the call, not from the last sleep.
+#[test]
+fn the_time_runs_on_while_it_sleeps_and_wakes() {
+    let (here, _there) = channels();
+    let (client, mut executor) = Client::with_patience(here, WaitPolicy::Hybrid, Some(LONG));
+    executor.spawner().spawn(1, async move {
+        // It is dropped with the executor.
+        let answer = client.call(Message::new(0)).await;
+        panic!("nobody answers: {answer:?}");
+    });
+    let mut left = || loop {
+        match executor.advance() {
+            Advance::Ready => {}
+            Advance::Asleep(Some(left)) => return left,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (first, second) = (left(), left());
+    assert!(second < first, "{second:?} after {first:?}");
+}
+
+/// An answer that has come and that nobody has taken yet is none that the server owes.
+#[test]
+fn an_answer_that_waits_is_none_that_is_owed() {
+    let (here, mut there) = channels();
+    let (client, mut executor) = Client::with_patience(here, WaitPolicy::Hybrid, Some(LONG));
+    let go_on = Rc::new(Cell::new(false));
+    let may = go_on.clone();
+    executor.spawner().spawn(1, async move {
+        let mut call = Box::pin(client.call(Message::new(0)));
+        poll_fn(|context| {
+            assert!(call.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        poll_fn(|_| {
+            if may.get() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+        call.await.expect("an answer");
+    });
+    while !matches!(executor.advance(), Advance::Asleep(Some(_))) {}
+    let request = there.pop().expect("a client").expect("a call");
+    let answer = Item {
+        flags: 2,
+        ..request
+    };
+    assert!(there.push(&answer).expect("a client"));
+    there.flush();
+    let mut advance = executor.advance();
+    while advance == Advance::Ready {
+        advance = executor.advance();
+    }
+    assert_eq!(advance, Advance::Asleep(None));
+}
