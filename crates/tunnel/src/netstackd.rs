@@ -17,6 +17,8 @@ mod message;
 mod remote;
 mod remote_socket;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::os::fd::OwnedFd;

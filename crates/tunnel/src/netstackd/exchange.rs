@@ -72,7 +72,7 @@ impl RemoteStack {
         if !wanted || flow.receiving || flow.received.len() >= PIECES {
             return;
         }
-        let Some(buffer) = self.reserve(id, PIECE) else {
+        let Some(buffer) = self.reserve(id, &mut flow, PIECE) else {
             return;
         };
         flow.receiving = true;
@@ -154,7 +154,7 @@ impl RemoteStack {
                 return;
             }
             let length = u32::try_from(flow.rest.len()).unwrap_or(u32::MAX);
-            let Some(buffer) = self.reserve(id, length) else {
+            let Some(buffer) = self.reserve(id, &mut flow, length) else {
                 return;
             };
             let rest = std::mem::take(&mut flow.rest);
@@ -223,15 +223,17 @@ impl RemoteStack {
         }
     }
 
-    /// Room for a flow's bytes, at most `length`; where there is none, the flow is next.
-    pub(super) fn reserve(&self, id: FlowId, length: u32) -> Option<Reserved> {
+    /// Room for a flow's bytes, at most `length`; where there is none, the flow gets some after those that wait already.
+    pub(super) fn reserve(&self, id: FlowId, flow: &mut Flow, length: u32) -> Option<Reserved> {
         let mut wanted = length;
         loop {
             if let Some(buffer) = self.client.reserve(wanted) {
                 return Some(buffer);
             }
             if wanted <= PIECE_MIN {
-                self.starved.borrow_mut().push_back(id);
+                if !std::mem::replace(&mut flow.starved, true) {
+                    self.starved.borrow_mut().push_back(id);
+                }
                 return None;
             }
             wanted = (wanted / 2).max(PIECE_MIN);
@@ -254,13 +256,29 @@ impl RemoteStack {
             .client
             .with_channel(|channel| look(channel, (&answer, &buffer)));
         self.client.release(buffer);
-        for _ in 0..self.starved.borrow().len() {
-            let Some(next) = self.starved.borrow_mut().pop_front() else {
-                break;
+        self.feed_starved();
+        Some((answer, found))
+    }
+
+    /// There is room again: whoever waits for some goes on, until there is none.
+    fn feed_starved(self: &Rc<Self>) {
+        // Those that wait now: a flow that comes back is behind them.
+        let waiting = self.starved.borrow().len();
+        for _ in 0..waiting {
+            let next = self.starved.borrow_mut().pop_front();
+            let Some(next) = next else {
+                return;
             };
+            let Some(mut flow) = self.flow(next) else {
+                continue;
+            };
+            flow.starved = false;
+            drop(flow);
             self.fetch(next);
             self.push_on(next);
+            if self.flow(next).is_some_and(|flow| flow.starved) {
+                return;
+            }
         }
-        Some((answer, found))
     }
 }

@@ -64,7 +64,7 @@ pub(crate) struct RemoteStack {
     pub(super) flows: RefCell<BTreeMap<FlowId, Flow>>,
     pub(super) events: RefCell<VecDeque<Event>>,
     pub(super) datagrams: RefCell<VecDeque<Datagram>>,
-    /// Flows that found no room in the arena.
+    /// Flows that found no room in the arena, each once.
     pub(super) starved: RefCell<VecDeque<FlowId>>,
     /// There are new coroutines.
     pub(super) stirred: Cell<bool>,
@@ -96,6 +96,8 @@ pub(super) struct Flow {
     pub(super) rest: Bytes,
     /// The engine has more to write.
     pub(super) waiting: bool,
+    /// It waits for room in the arena.
+    pub(super) starved: bool,
     pub(super) finish: Finish,
 }
 
@@ -110,8 +112,12 @@ pub(super) enum Finish {
 impl Remote {
     /// Meets the process at the other end of the socket.
     pub(crate) fn new(socket: OwnedFd, names: bool) -> io::Result<Self> {
+        Self::with_arena(socket, names, ARENA)
+    }
+
+    pub(super) fn with_arena(socket: OwnedFd, names: bool, arena: u32) -> io::Result<Self> {
         let generation = u64::from(std::process::id());
-        let channel = quictun_ipc::connect(socket, ARENA, generation, PATIENCE);
+        let channel = quictun_ipc::connect(socket, arena, generation, PATIENCE);
         let channel = channel.map_err(io::Error::other)?;
         let (client, executor) = Client::new(channel, WaitPolicy::Hybrid);
         let shared = Rc::new(RemoteStack {
@@ -278,7 +284,7 @@ impl RemoteStack {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let length = u32::try_from(length).unwrap_or(u32::MAX).min(PIECE);
-        let Some(buffer) = self.reserve(id, length) else {
+        let Some(buffer) = self.reserve(id, &mut flow, length) else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
         let mut at = 0;

@@ -1,0 +1,166 @@
+//! The client's side against a stack that does as it is told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{ErrorKind, IoSlice};
+use std::os::fd::OwnedFd;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quictun_ipc::{Message, Received, Request, Server, WaitPolicy};
+use quictun_netstack::{Event, FlowId};
+
+use super::message::{self, LISTEN, OK, RECV, SEND};
+use super::remote::Remote;
+use crate::poller::{Key, Patience, Poller};
+
+/// Nothing here may take longer.
+const SOON: Duration = Duration::from_mins(1);
+
+/// Room for a piece or two of all the flows.
+const SMALL: u32 = 64 * 1024;
+
+const FLOWS: u32 = 40;
+
+/// Bytes that are sent to each application.
+const DOWN: usize = SMALL as usize;
+
+/// What a stack has done in its life.
+#[derive(Debug, Default)]
+struct Moved {
+    /// Bytes that it gave, and took.
+    given: usize,
+    taken: usize,
+}
+
+fn room(request: &Request) -> u32 {
+    request.buffer().map_or(0, Received::len)
+}
+
+/// Tells these events, and does whatever is asked for then: there is something to be received, once for each flow, and
+/// room for all that is sent.
+fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<Moved> {
+    std::thread::spawn(move || {
+        let channel = quictun_ipc::accept(socket, SOON).expect("a client");
+        let (server, mut executor) = Server::new(channel, WaitPolicy::Interrupt);
+        let moved = std::rc::Rc::new(std::cell::RefCell::new(Moved::default()));
+        let counted = moved.clone();
+        executor.spawner().spawn(1, async move {
+            let mut events = VecDeque::from(events);
+            let mut listening = Vec::new();
+            while let Ok(request) = server.recv().await {
+                let (op, length) = (request.message().op(), room(&request));
+                let answer = match op {
+                    LISTEN => {
+                        let Some(event) = events.pop_front() else {
+                            listening.push(request);
+                            continue;
+                        };
+                        event
+                    }
+                    RECV => {
+                        counted.borrow_mut().given += length as usize;
+                        Message::new(OK).with_arg(length.into())
+                    }
+                    SEND => {
+                        counted.borrow_mut().taken += length as usize;
+                        Message::new(OK).with_arg(length.into())
+                    }
+                    _ => Message::new(OK),
+                };
+                if server.reply(request, answer).await.is_err() {
+                    break;
+                }
+            }
+        });
+        executor.run();
+        drop(executor);
+        std::rc::Rc::into_inner(moved)
+            .expect("nobody else counts")
+            .into_inner()
+    })
+}
+
+fn id(number: u32) -> FlowId {
+    FlowId::from_bits(u64::from(number) << 32 | u64::from(number))
+}
+
+fn offered(flow: FlowId) -> Event {
+    Event::Offered {
+        flow,
+        client: ([192, 0, 2, 1], 1).into(),
+        target: ([192, 0, 2, 2], 2).into(),
+    }
+}
+
+/// Turns of the engine's loop, until `done`.
+fn turn_until(remote: &mut Remote, mut done: impl FnMut(&mut Remote) -> bool) {
+    let mut poller = Poller::new().expect("epoll");
+    poller.add_input(remote.wakes(), Key::Tun).expect("epoll");
+    let (mut ready, deadline) = (Vec::new(), Instant::now() + SOON);
+    loop {
+        let more = remote.advance().expect("the stack is there");
+        if done(remote) {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "it stands still: {:?}",
+            remote.shared()
+        );
+        // What was done may have begun something.
+        if !more && !remote.shared().stirred.get() {
+            let waited = poller.wait(Some(deadline), Patience::default(), &mut ready);
+            waited.expect("epoll");
+            remote.handle_ready();
+        }
+    }
+}
+
+/// As when hundreds of uploads and downloads begin at once.
+#[test]
+fn flows_that_find_no_room_in_shared_memory_get_their_turn() {
+    let (here, there) = quictun_ipc::sockets().expect("sockets");
+    let all = || (1..=FLOWS).map(id);
+    let offers = all().map(offered);
+    let told = offers.chain(all().map(Event::Readable));
+    let stack = stack(there, told.map(message::encode_event).collect());
+    let mut remote = Remote::with_arena(here, false, SMALL).expect("a stack");
+    // What was received, and what is still to be sent.
+    let mut flows: BTreeMap<_, _> = all().map(|id| (id, (0, DOWN))).collect();
+    turn_until(&mut remote, |remote| {
+        let shared = remote.shared().clone();
+        while let Some(event) = shared.poll_event() {
+            match event {
+                Event::Offered { flow, .. } => shared.accept(flow),
+                Event::Open(_) | Event::Ended { .. } => panic!("{event:?}"),
+                Event::Readable(_) | Event::Writable(_) => {}
+            }
+        }
+        for (id, (received, unsent)) in &mut flows {
+            match shared.take(*id, usize::MAX) {
+                Ok(bytes) => *received += bytes.len(),
+                // Not offered yet.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => continue,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            match shared.write(*id, &[IoSlice::new(&vec![0; *unsent])]) {
+                Ok(taken) => *unsent -= taken,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        flows
+            .values()
+            .all(|(received, unsent)| *received > 0 && *unsent == 0)
+    });
+    let received: usize = flows.values().map(|(received, _)| received).sum();
+    turn_until(&mut remote, |remote| {
+        let flows = remote.shared().flows.borrow();
+        !flows.values().any(|flow| flow.sending)
+    });
+    drop(remote);
+    let moved = stack.join().expect("it ended in good order");
+    assert_eq!(
+        (moved.given, moved.taken),
+        (received, FLOWS as usize * DOWN)
+    );
+}
