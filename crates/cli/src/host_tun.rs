@@ -63,13 +63,15 @@ impl Host {
         let mut restarts = Restarts::new();
         loop {
             let mut both = Both::start(&detour, self.names, &arguments)?;
-            match both.wait(&signals)? {
+            let after = both.wait(&signals)?;
+            // While there is a device: without one nothing tells their programs.
+            pair::end_flows();
+            match after {
                 After::Ended(code) => return Ok(code),
                 After::Died(what) => say(&format!(
                     "quictun: {what}: its connections are reset, and both processes started again"
                 )),
             }
-            pair::end_flows();
             let until = Instant::now() + restarts.pause(Instant::now());
             loop {
                 let left = until.saturating_duration_since(Instant::now());
@@ -176,8 +178,7 @@ impl Both {
         let came = signals.wait(within)?;
         if let Some(came) = came.filter(|came| came.signal != Signal::CHILD) {
             self.asked = true;
-            // The terminal has told it as well.
-            if !came.by_terminal && self.client.try_wait()?.is_none() {
+            if self.client.try_wait()?.is_none() {
                 self.signal_client(came.signal)?;
             }
         }

@@ -32,6 +32,9 @@ const PANICKED: u8 = 101;
 const KILLED: u8 = 128;
 
 /// Both, by process id.
+///
+/// Each is in a process group of its own: what a terminal tells its foreground, Ctrl-C for one, is for whoever started
+/// them, who passes on what there is to be passed on. The stack has to outlive the client's drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) netstackd: u32,
@@ -68,11 +71,15 @@ impl Pair {
             .arg0(netstackd::NAME)
             .args(names.then_some(netstackd::NAMES))
             .env_clear()
+            .process_group(0)
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::from(device));
         let netstackd = start(Role::Netstackd, &mut netstackd);
         let netstackd = netstackd.context("starting the process with the network stack")?;
-        client.args(["--netstack-fd", "0"]).stdin(Stdio::from(ours));
+        client
+            .args(["--netstack-fd", "0"])
+            .process_group(0)
+            .stdin(Stdio::from(ours));
         let client = start(Role::Client, &mut client).context("starting the client")?;
         Ok(Self { netstackd, client })
     }

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -202,7 +203,8 @@ impl Served<'_> {
             let mut command = self.client()?;
             let number = tun.pass_on().context("handing the device over")?;
             command.args(["--tun-fd", &number.to_string()]);
-            command.stdin(Stdio::null());
+            // What the terminal tells the command is not for it.
+            command.stdin(Stdio::null()).process_group(0);
             let client = first.start(&self.host, &mut command);
             self.by = By::One(client.context("starting the client")?);
             // The client has it now, and ends it.
@@ -293,7 +295,12 @@ impl Served<'_> {
             (pair.client, Some(Signal::TERM))
         };
         let asked = end(first, other, signal)?;
-        if is_client && !pair::has_crashed(code) {
+        let again = !is_client || pair::has_crashed(code);
+        self.network.within(|| {
+            pair::end_flows();
+            Ok(())
+        })?;
+        if !again {
             self.tun = None;
             return Ok(asked);
         }
@@ -301,10 +308,6 @@ impl Served<'_> {
         say(&format!(
             "{PROGRAM}: the process with the {what} has died: its connections are reset, and both are started again"
         ));
-        self.network.within(|| {
-            pair::end_flows();
-            Ok(())
-        })?;
         Ok(asked)
     }
 }

@@ -12,7 +12,7 @@ use quictun_e2e::application::Application;
 use quictun_e2e::environment;
 use quictun_e2e::isolation::isolated_with;
 use quictun_e2e::machine;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::detour::{Lan, end, routing};
 use crate::wrapped::HOSTS;
@@ -206,6 +206,36 @@ fn either_process_may_be_killed_under_load() -> Result<()> {
         end(client)?;
         let after = routing()?;
         ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+        Ok(())
+    })
+}
+
+/// A byte there and back.
+fn echo(stream: &mut TcpStream) -> Result<()> {
+    stream.write_all(b"y")?;
+    stream.read_exact(&mut [0; 1])?;
+    Ok(())
+}
+
+#[test]
+fn a_signal_to_the_whole_group_drains() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let mut client = lan.client(&[])?;
+        let address = SocketAddr::new(HOSTS[0].parse()?, 0);
+        let far = lan
+            .far
+            .within(|| Application::tcp_on(address, quictun_e2e::application::echo))?;
+        let address = SocketAddr::new(HOSTS[0].parse()?, far.endpoint().port()?);
+        let mut open = connect(address)?;
+        // As Ctrl-C at a terminal.
+        let group = Pid::from_raw(client.pid().cast_signed()).context("a number")?;
+        kill_process_group(group, Signal::INT)?;
+        client.wait_for("open tunnels may finish", SOON)?;
+        echo(&mut open).context("an open tunnel may finish")?;
+        open.shutdown(std::net::Shutdown::Write)?;
+        ensure!(open.read(&mut [0; 1])? == 0, "more than was sent");
+        let status = client.wait_end(SOON)?;
+        ensure!(status.success(), "{status}");
         Ok(())
     })
 }

@@ -1,6 +1,7 @@
 //! `--tun`: what a host connects to goes through the tunnel, and nothing of that is left when the client ends.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -100,6 +101,8 @@ impl Lan {
 
     fn client_of(&self, server: &str, more: &[&str]) -> Result<Program> {
         let mut command = self.command(server, &[&["--tun"], more].concat())?;
+        // As a shell starts it: a test may signal it as a terminal does.
+        command.process_group(0);
         let mut client = Program::start("client", &mut command)?;
         client.wait_for("connected to server endpoint", START)?;
         Ok(client)

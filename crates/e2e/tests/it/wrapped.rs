@@ -12,7 +12,7 @@ use quictun_e2e::connection::Connection;
 use quictun_e2e::isolation::{isolated_with, skip};
 use quictun_e2e::machine::{self, Machine};
 use quictun_e2e::payload::Payload;
-use quictun_e2e::program::{Program, output};
+use quictun_e2e::program::{Program, installed, output};
 use quictun_e2e::tunnel::{Home, START};
 
 use crate::endings;
@@ -334,5 +334,44 @@ fn neither_root_nor_its_rights_are_needed() -> Result<()> {
         let bytes = FILE.bytes.to_string();
         ensure!(words == [&bytes, "0", "65534", "1"], "{ran:?}");
         web.outcome(SOON)
+    })
+}
+
+#[test]
+fn ctrl_c_is_for_the_command_and_not_for_its_tunnel() -> Result<()> {
+    isolated_with(Far::start, |far| {
+        let script = installed("script", "bsdutils")?;
+        let application = Application::tcp_on(SocketAddr::new(HOSTS[0].parse()?, 0), serve)?;
+        let url = url(HOSTS[0], &application)?;
+        // As psql: it obeys by itself, and goes on.
+        let obeys = far.home.path().join("obeys");
+        let line = format!(
+            "trap 'told=1' INT; echo ready; until [ $told ]; do sleep 0.1; done; curl -sS {url} | wc -c; echo over"
+        );
+        std::fs::write(&obeys, line)?;
+        let quictun = binaries::path("quictun")?;
+        let line = format!(
+            "{} run {} -- sh {}",
+            quictun.display(),
+            far.flags,
+            obeys.display()
+        );
+        let mut command = Machine::here().command(script);
+        // A terminal of its own, where what comes from here is typed.
+        command.args(["-q", "-e", "-c", &line, "/dev/null"]);
+        far.home.settle(&mut command);
+        let (typed, mut keyboard) = std::io::pipe()?;
+        let mut ran = Program::start_with("terminal", &mut command, typed.into())?;
+        ran.wait_for("ready", START)?;
+        keyboard.write_all(b"\x03")?;
+        ran.wait_for("over", SOON)?;
+        let status = ran.wait_end(SOON)?;
+        ensure!(status.success(), "{status}");
+        ensure!(
+            ran.has_said(&FILE.bytes.to_string()) && !ran.has_said("quictun"),
+            "{:?}",
+            ran.lines()
+        );
+        application.outcome(SOON)
     })
 }
