@@ -79,7 +79,9 @@ impl Host {
                     break;
                 }
                 let came = signals.wait(left)?;
-                if let Some(came) = came.filter(|came| came.signal != Signal::CHILD) {
+                // Nobody has logs that could be opened again: the next client opens its own anyway.
+                let ends = |signal| !matches!(signal, Signal::CHILD | Signal::HUP);
+                if let Some(came) = came.filter(|came| ends(came.signal)) {
                     return Ok(u8::try_from(128 + came.signal.as_raw()).unwrap_or(u8::MAX));
                 }
             }
@@ -177,7 +179,8 @@ impl Both {
     fn obey(&mut self, signals: &Signals, within: Duration) -> anyhow::Result<()> {
         let came = signals.wait(within)?;
         if let Some(came) = came.filter(|came| came.signal != Signal::CHILD) {
-            self.asked = true;
+            // At a hangup it opens its logs again, and goes on.
+            self.asked |= came.signal != Signal::HUP;
             if self.client.try_wait()?.is_none() {
                 self.signal_client(came.signal)?;
             }

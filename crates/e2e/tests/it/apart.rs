@@ -239,3 +239,27 @@ fn a_signal_to_the_whole_group_drains() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn after_a_hangup_who_dies_is_replaced_still() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let mut client = lan.client(&[])?;
+        client.signal(Signal::HUP)?;
+        client.wait_for("log files are opened again", SOON)?;
+        let pid = process(CLIENT)?.context("no client")?;
+        kill_process(
+            Pid::from_raw(pid.cast_signed()).context("a number")?,
+            Signal::KILL,
+        )?;
+        client.wait_for("the client has died", SOON)?;
+        let address = SocketAddr::new(HOSTS[0].parse()?, 0);
+        let far = lan
+            .far
+            .within(|| Application::tcp_on(address, quictun_e2e::application::echo))?;
+        drop(connect(SocketAddr::new(
+            HOSTS[0].parse()?,
+            far.endpoint().port()?,
+        ))?);
+        end(client)
+    })
+}
