@@ -21,7 +21,10 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, sock_filter,
+};
 
 /// Why something could not be given up.
 #[derive(Debug, thiserror::Error)]
@@ -146,11 +149,78 @@ pub fn give_up_calls(keep: Calls) -> Result<(), ConfineError> {
         Calls::Few => (FEW, refused, SeccompAction::Allow),
         Calls::Ordinary => (POWERFUL, SeccompAction::Allow, refused),
     };
-    let rules: BTreeMap<i64, Vec<_>> = listed.iter().map(|call| (*call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<_>> = listed.iter().map(|call| (*call, Vec::new())).collect();
+    if keep == Calls::Ordinary {
+        rules.insert(libc::SYS_clone, namespaces_of_clone()?);
+    }
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let program: BpfProgram = SeccompFilter::new(rules, others, those, arch)?.try_into()?;
+    if keep == Calls::Ordinary {
+        // What one of two filters refuses is refused.
+        seccompiler::apply_filter_all_threads(&unlistable())?;
+    }
     Ok(seccompiler::apply_filter_all_threads(&program)?)
 }
+
+/// A clone that is more than a thread or a process like this one: in new namespaces, where it would have every right.
+fn namespaces_of_clone() -> Result<Vec<SeccompRule>, ConfineError> {
+    let mut rules = Vec::new();
+    for flag in NAMESPACES {
+        let flag = u64::from(flag.cast_unsigned());
+        let is_set = SeccompCondition::new(
+            0,
+            SeccompCmpArgLen::Qword,
+            SeccompCmpOp::MaskedEq(flag),
+            flag,
+        )?;
+        rules.push(SeccompRule::new(vec![is_set])?);
+    }
+    Ok(rules)
+}
+
+/// Refuses what a list of calls cannot, in instructions of the kernel's filters:
+///
+/// * numbers of another kind (x32), under which a processor of 64 bits has all calls a second time;
+/// * `clone3`, whose flags are in memory where no filter sees them. C libraries then use `clone`.
+///
+/// Numbers of other processors are the other filter's to refuse, which ends who uses them.
+fn unlistable() -> BpfProgram {
+    let step = |code: u32, jt, jf, k| sock_filter {
+        // They have 16 bits.
+        code: u16::try_from(code).unwrap_or_default(),
+        jt,
+        jf,
+        k,
+    };
+    let refuse = |error: i32| {
+        let action = libc::SECCOMP_RET_ERRNO | error.cast_unsigned();
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, action)
+    };
+    let clone3 = u32::try_from(libc::SYS_clone3).unwrap_or(u32::MAX);
+    vec![
+        // The number is the first that a filter is shown.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 2, 0, X32),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 2, 0, clone3),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        refuse(libc::EPERM),
+        refuse(libc::ENOSYS),
+    ]
+}
+
+/// `__X32_SYSCALL_BIT`: calls are numbered from here a second time.
+const X32: u32 = 0x4000_0000;
+
+/// Flags of a clone in new namespaces. `CLONE_NEWTIME` is one of `clone3` only.
+const NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWUTS,
+];
 
 /// What reading, writing and waiting take, and what the standard library, the allocator and the end of a process do.
 const FEW: &[libc::c_long] = &[

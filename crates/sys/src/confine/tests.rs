@@ -51,6 +51,38 @@ fn status(mut file: &File) -> String {
     text
 }
 
+fn outcome(returned: libc::c_long) -> io::Result<()> {
+    if returned < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// What becomes of a clone with this flag. The kernel itself would refuse this one, as `InvalidInput`: a process cannot
+/// share handlers of signals and not its memory.
+fn clone(flag: libc::c_int) -> io::Result<()> {
+    let flags = libc::c_long::from(flag | libc::CLONE_SIGHAND);
+    // SAFETY: it makes no process, as said above, and none of the pointers is followed.
+    outcome(unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) })
+}
+
+/// What a clone3 fails with that the kernel itself would refuse, as `EINVAL`: its arguments have no bytes.
+fn clone3() -> Option<i32> {
+    // SAFETY: it makes no process, as said above, and a pointer to no bytes is not followed.
+    outcome(unsafe { libc::syscall(libc::SYS_clone3, 0_usize, 0_usize) })
+        .err()
+        .and_then(|error| error.raw_os_error())
+}
+
+/// Asks for our process id under the second number of that call.
+#[cfg(target_arch = "x86_64")]
+fn x32() -> io::Result<()> {
+    let number = libc::SYS_getpid | libc::c_long::from(X32);
+    // SAFETY: the call takes nothing, and changes nothing.
+    outcome(unsafe { libc::syscall(number) })
+}
+
 #[test]
 fn with_few_calls_only_what_is_open_works() {
     if !is_inside("with_few_calls_only_what_is_open_works") {
@@ -115,6 +147,14 @@ fn with_ordinary_calls_sockets_work_and_devices_programs_and_other_files_do_not(
     // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
     let unshared = unsafe { unshare_unsafe(UnshareFlags::NEWUSER) };
     refused("namespaces", unshared.map_err(Into::into));
+    for flag in NAMESPACES {
+        refused("namespaces of a clone", clone(flag));
+    }
+    assert_eq!(clone3(), Some(libc::ENOSYS), "C libraries go on with clone");
+    let thread = std::thread::Builder::new().spawn(|| 7).expect("a thread");
+    assert_eq!(thread.join().ok(), Some(7));
+    #[cfg(target_arch = "x86_64")]
+    refused("a call of x32", x32());
     if kept == Kept::NotAtAll {
         skip();
         return;
