@@ -17,6 +17,8 @@ pub enum Exit {
     Failure = 1,
     /// The command line, an environment variable or a configuration file says something impossible.
     Usage = 2,
+    /// A fault of the program itself: as where its main thread panics.
+    Crashed = 101,
     /// A second signal cut the orderly end short (128 + SIGINT).
     Interrupted = 130,
 }
@@ -153,7 +155,9 @@ pub fn report(program: &str, outcome: Result<(), anyhow::Error>) -> Exit {
     if let Some(next) = io_kind(&error).and_then(remedy) {
         say(&format!("  try: {next}"));
     }
-    if run::blames_configuration(&error) {
+    if run::blames_the_program(&error) {
+        Exit::Crashed
+    } else if run::blames_configuration(&error) {
         Exit::Usage
     } else {
         Exit::Failure
@@ -203,6 +207,8 @@ fn remedy(kind: ErrorKind) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use quictun_tunnel::crash::Crash;
+
     use super::*;
 
     fn outcome(kind: ErrorKind) -> Result<(), anyhow::Error> {
@@ -228,5 +234,7 @@ mod tests {
             report("quictun", outcome(ErrorKind::Interrupted)),
             Exit::Interrupted
         );
+        let crashed = Err(io::Error::from(Crash::Panic)).context("a worker failed");
+        assert_eq!(report("quictun", crashed), Exit::Crashed);
     }
 }

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use quictun_sys::{Tun, end_tcp};
 use quictun_tunnel::tun_device;
 
-use crate::exit::say;
+use crate::exit::{Exit, say};
 use crate::netstackd;
 
 /// A pair that has lived for so long was in order: the next one is started at once.
@@ -24,9 +24,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// And at most: whoever waits for the tunnel notices more.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-
-/// Of panics.
-const PANICKED: u8 = 101;
 
 /// From here on exit codes are signals.
 const KILLED: u8 = 128;
@@ -87,7 +84,7 @@ impl Pair {
 
 /// Whether a process that ended so did not mean to.
 pub(crate) fn has_crashed(code: u8) -> bool {
-    code == PANICKED || code >= KILLED
+    code == Exit::Crashed as u8 || code >= KILLED
 }
 
 /// Ends what goes through the device of this network: nobody knows of it any more.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use quictun_tunnel::access::{AccessError, Policy};
+use quictun_tunnel::crash::Crash;
 use quictun_tunnel::settings::{ClientSettings, Pin, ServerIdentity, ServerSettings};
 use quictun_tunnel::{identity, psk, tls};
 
@@ -55,4 +56,9 @@ pub fn blames_configuration(error: &anyhow::Error) -> bool {
             AccessError::Secret { .. } | AccessError::Authorities(_)
         )
     })
+}
+
+/// Whether it is a fault of the program itself.
+pub fn blames_the_program(error: &anyhow::Error) -> bool {
+    Crash::of(error).is_some()
 }

@@ -13,6 +13,7 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tracing::{info, warn};
 
 use crate::control::{self, Control, Request};
+use crate::crash::Crash;
 use crate::log::LogFiles;
 use crate::mailbox::{Inbox, Mailbox, Message, mailbox};
 use crate::qlog;
@@ -178,9 +179,8 @@ impl Launch {
                     drop(built);
                     worker::run(parts)
                 };
-                let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-                    Err(io::Error::other("it panicked: please report this as a bug"))
-                });
+                let result = catch_unwind(AssertUnwindSafe(run))
+                    .unwrap_or_else(|_| Err(Crash::Panic.into()));
                 // The control plane may have gone first.
                 if ended.blocking_send((index, result)).is_err() {}
             };
@@ -242,3 +242,6 @@ fn bind_http(control: &ControlSettings) -> Result<Option<std::net::TcpListener>>
         }),
     }
 }
+
+#[cfg(test)]
+mod tests;

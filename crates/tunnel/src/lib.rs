@@ -12,6 +12,7 @@
 
 pub mod access;
 pub mod client;
+pub mod crash;
 pub mod detour;
 pub mod gather;
 pub mod identity;

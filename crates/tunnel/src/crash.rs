@@ -1,0 +1,29 @@
+//! Ends that nobody meant. Whoever started such a process may start it again: it was asked for nothing impossible, and
+//! nothing of the world stands in its way.
+
+use std::io;
+
+/// A fault of the program itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Crash {
+    /// One of its threads has panicked.
+    #[error("it panicked: please report this as a bug")]
+    Panic,
+}
+
+impl Crash {
+    /// The one that an error tells of, if it does.
+    pub fn of(error: &anyhow::Error) -> Option<Self> {
+        error.chain().find_map(|cause| {
+            let cause = cause.downcast_ref::<io::Error>()?.get_ref()?;
+            cause.downcast_ref().copied()
+        })
+    }
+}
+
+impl From<Crash> for io::Error {
+    fn from(crash: Crash) -> Self {
+        Self::other(crash)
+    }
+}

@@ -1,0 +1,40 @@
+use super::*;
+use crate::client_duty::ClientDuty;
+use crate::settings::{LogFormat, LogSettings};
+
+/// How a process with one worker ends that is made so.
+fn end_of(make: impl FnOnce() -> Result<Parts<ClientDuty>> + Send + 'static) -> anyhow::Error {
+    let (_workers, requests) = control::requests();
+    let control = ControlSettings {
+        httpd: None,
+        httpd_is_default: false,
+        compat_json: false,
+        log: LogSettings {
+            level: "info".to_owned(),
+            format: LogFormat::Text,
+            outputs: Vec::new(),
+        },
+    };
+    let launch = Launch {
+        side: Side::Client,
+        transport: TransportSettings::default(),
+        control,
+        server: None,
+        server_known: Vec::new(),
+        plugins: Vec::new(),
+        requests,
+        log_files: LogFiles::default(),
+        announce: Box::new(|| {}),
+    };
+    let mailboxes = post(1).expect("a mailbox").mailboxes;
+    let ended = launch.run(mailboxes, vec![make]);
+    ended.expect_err("there is no worker")
+}
+
+#[test]
+fn a_panic_is_told_from_what_the_world_refuses() {
+    let error = end_of(|| panic!("as a bug would"));
+    assert_eq!(Crash::of(&error), Some(Crash::Panic), "{error:#}");
+    let error = end_of(|| Err(io::Error::from(io::ErrorKind::AddrInUse).into()));
+    assert_eq!(Crash::of(&error), None, "{error:#}");
+}
