@@ -341,3 +341,6 @@ fn warn_of_unsafe(settings: &ClientSettings) {
         warn!(target: "quictun", path = %path.display(), "UNSAFE: TLS secrets are written to a file, whoever reads it reads the traffic");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -232,6 +232,10 @@ impl Duty for ClientDuty {
         self.forwards.clear();
     }
 
+    fn failure(&self) -> Option<io::Error> {
+        self.tun.as_ref().and_then(TunPort::failure)
+    }
+
     fn is_busy(&self) -> bool {
         !self.waiting.is_empty()
     }

@@ -10,6 +10,9 @@ pub enum Crash {
     /// One of its threads has panicked.
     #[error("it panicked: please report this as a bug")]
     Panic,
+    /// The two processes of a device do not understand each other, or the other one is gone.
+    #[error("the process with the network stack is of no use any more")]
+    Netstack,
 }
 
 impl Crash {

@@ -9,8 +9,8 @@
 //! a call takes: netstackd moves it between there and the stack's buffers, the client between there and the engine's. Nobody
 //! looks at memory that the other can write but to copy it.
 //!
-//! Where the client ends, netstackd resets all flows and ends as well. Where netstackd ends, the client resets all streams.
-//! Whoever started the two starts them anew.
+//! Where the client ends, netstackd resets all flows and ends as well. Where netstackd ends, or says what makes no sense, the client
+//! resets all streams and ends with [`Crash::Netstack`](crate::crash::Crash). Whoever started the two starts them anew.
 
 mod exchange;
 mod message;
@@ -18,7 +18,7 @@ mod remote;
 mod remote_socket;
 mod serve;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -16,6 +16,7 @@ use quictun_wire::target::Target;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
+use crate::crash::Crash;
 use crate::name_questions::{self, NameQuestions};
 use crate::netstackd::{Remote, RemoteSocket};
 use crate::own_stack::OwnStack;
@@ -146,6 +147,11 @@ impl TunPort {
             Place::Apart(remote) => remote.handle_ready(),
         }
         self.handle_events(io);
+    }
+
+    /// Without the other process this one is of no use, and another pair has to take over the device.
+    pub(crate) fn failure(&self) -> Option<io::Error> {
+        (self.gone && matches!(self.place, Place::Apart(_))).then(|| Crash::Netstack.into())
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {

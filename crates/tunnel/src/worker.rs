@@ -56,6 +56,10 @@ pub(crate) trait Duty {
     fn handle_timeout(&mut self, io: &mut Io<'_>);
     /// No more flows from outside.
     fn stop_accepting(&mut self, io: &mut Io<'_>);
+    /// Why it can do nothing any more, and the process had better end.
+    fn failure(&self) -> Option<io::Error> {
+        None
+    }
     /// Whether something is under way that the engine does not know of yet.
     fn is_busy(&self) -> bool;
 }
@@ -142,6 +146,13 @@ impl<D: Duty> Worker<D> {
             more = self.transmit();
             more |= self.handle_events(now);
             self.duty(now, |duty, io| more |= duty.flush(io));
+            // Who drains ends anyway, and what else it carries may end in good order.
+            if !self.draining
+                && let Some(error) = self.parts.duty.failure()
+            {
+                self.close();
+                return Err(error);
+            }
             if self.draining && !self.parts.duty.is_busy() && self.parts.engine.is_drained() {
                 self.closing = true;
             }

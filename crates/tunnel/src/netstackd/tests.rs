@@ -26,7 +26,7 @@ const DOWN: usize = SMALL as usize;
 
 /// What a stack has done in its life.
 #[derive(Debug, Default)]
-struct Moved {
+pub(crate) struct Moved {
     /// Bytes that it gave, and took.
     given: usize,
     taken: usize,
@@ -38,7 +38,7 @@ fn room(request: &Request) -> u32 {
 
 /// Tells these events, and does whatever is asked for then: there is something to be received, once for each flow, and
 /// room for all that is sent.
-fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<Moved> {
+pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<Moved> {
     std::thread::spawn(move || {
         let channel = quictun_ipc::accept(socket, SOON).expect("a client");
         let (server, mut executor) = Server::new(channel, WaitPolicy::Interrupt);
