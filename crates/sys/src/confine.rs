@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, PathBeneath, PathFd,
-    Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
+    PathFdError, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 use rustix::io::Errno;
 use rustix::thread::{
@@ -36,6 +36,9 @@ pub enum ConfineError {
     /// Landlock's.
     #[error("giving up files: {0}")]
     Files(#[from] landlock::RulesetError),
+    /// A directory that would be kept.
+    #[error("giving up files but for some: {0}")]
+    Kept(#[from] PathFdError),
     /// Seccomp's.
     #[error("giving up system calls: {0}")]
     Calls(#[from] seccompiler::Error),
@@ -118,15 +121,22 @@ pub fn give_up_files(keep: &Files) -> Result<Kept, ConfineError> {
                 .scope(Scope::Signal)?
                 .create()?;
             for directory in directories {
-                // One that does not exist cannot be written to anyway.
-                if let Ok(open) = PathFd::new(directory) {
-                    let access = if directory.is_dir() {
-                        written
-                    } else {
-                        written & AccessFs::from_file(abi)
-                    };
-                    created = created.add_rule(PathBeneath::new(open, access))?;
-                }
+                let open = match PathFd::new(directory) {
+                    Ok(open) => open,
+                    // One that does not exist cannot be written to anyway.
+                    Err(PathFdError::OpenCall { source, .. })
+                        if source.kind() == io::ErrorKind::NotFound =>
+                    {
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                let access = if directory.is_dir() {
+                    written
+                } else {
+                    written & AccessFs::from_file(abi)
+                };
+                created = created.add_rule(PathBeneath::new(open, access))?;
             }
             created
         }

@@ -1,7 +1,7 @@
 //! The client process.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::control::{self, Request};
 use crate::detour::Detour;
 use crate::launch::{self, Launch, Post};
 use crate::listener::{self, Listener};
+use crate::log;
 use crate::mailbox::{Inbox, Mailbox};
 use crate::netstackd::{self, Remote};
 use crate::psk;
@@ -252,10 +253,21 @@ fn udp_ports(settings: &ClientSettings, workers: usize) -> Result<Vec<UdpPort>> 
 
 /// Directories that the process writes to while it runs.
 fn writes(settings: &ClientSettings) -> Vec<PathBuf> {
-    let logs = settings.control.log.outputs.iter().map(PathBuf::from);
-    let files = logs.chain(settings.transport.key_log.clone());
-    let parents = files.filter_map(|file| Some(file.parent()?.to_owned()));
-    parents.chain(settings.transport.qlog_dir.clone()).collect()
+    let files = log::files(&settings.control.log.outputs);
+    let files = files.chain(settings.transport.key_log.as_deref());
+    let directories = files.map(directory_of).map(Path::to_owned);
+    directories
+        .chain(settings.transport.qlog_dir.clone())
+        .collect()
+}
+
+/// Where a file is made, and made again after somebody has moved it away.
+fn directory_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        // A bare name; a root, as which no file can be opened.
+        _ => Path::new("."),
+    }
 }
 
 /// A UDP socket that reaches IPv4 and IPv6 servers, or IPv4 ones where the host has no IPv6.

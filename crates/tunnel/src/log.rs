@@ -39,6 +39,7 @@ use output::Output;
 use writer::Queue;
 
 pub use output::LogFiles;
+pub(crate) use output::files;
 
 /// How long the end of the program, and a panic, wait for lines to be written.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);

@@ -130,6 +130,14 @@ fn with_few_calls_only_what_is_open_works() {
 }
 
 #[test]
+fn a_directory_that_cannot_be_kept_is_told() {
+    // Whoever is told has lost nothing yet.
+    let keep = Files::WriteBelow(vec!["/dev/null/below".into()]);
+    let error = give_up_files(&keep).expect_err("it is below what is no directory");
+    assert!(matches!(error, ConfineError::Kept(_)), "{error}");
+}
+
+#[test]
 fn with_ordinary_calls_sockets_work_and_devices_programs_and_other_files_do_not() {
     if !is_inside("with_ordinary_calls_sockets_work_and_devices_programs_and_other_files_do_not") {
         return;

@@ -5,7 +5,9 @@ use quictun_ipc::Message;
 
 use super::*;
 use crate::crash::Crash;
-use crate::settings::{ClientIdentity, Offer, TransportSettings};
+use crate::settings::{
+    ClientIdentity, ControlSettings, LogFormat, LogSettings, Offer, TransportSettings,
+};
 use crate::{netstackd, worker};
 
 /// Nothing here may take longer.
@@ -66,4 +68,37 @@ fn a_stack_that_says_what_makes_no_sense_ends_the_client_as_a_crash_does() {
         .expect_err("it has no device any more");
     assert_eq!(Crash::of(&error), Some(Crash::Netstack), "{error:#}");
     stack.join().expect("it ended with the client");
+}
+
+#[test]
+fn files_of_a_bare_name_are_written_where_the_process_is() {
+    let outputs = ["stdout", "bare.log", "/var/log/quictun.log", "stderr"].map(str::to_owned);
+    let mut settings = ClientSettings {
+        server: HostPort {
+            host: "server.invalid".to_owned(),
+            port: 7500,
+        },
+        server_addresses: Vec::new(),
+        forwards: Vec::new(),
+        tun: None,
+        offer: Offer::Both,
+        trust: ServerTrust::Insecure,
+        identity: ClientIdentity::default(),
+        transport: TransportSettings::default(),
+        control: ControlSettings {
+            httpd: None,
+            httpd_is_default: false,
+            compat_json: false,
+            log: LogSettings {
+                level: "info".to_owned(),
+                format: LogFormat::Text,
+                outputs: outputs.to_vec(),
+            },
+        },
+    };
+    assert_eq!(writes(&settings), [".", "/var/log"].map(PathBuf::from));
+    settings.control.log.outputs.clear();
+    settings.transport.key_log = Some("keys".into());
+    settings.transport.qlog_dir = Some("qlog".into());
+    assert_eq!(writes(&settings), [".", "qlog"].map(PathBuf::from));
 }

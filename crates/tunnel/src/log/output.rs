@@ -29,6 +29,14 @@ struct LogFile {
     opened: Mutex<Option<File>>,
 }
 
+/// The files among outputs as they are given.
+pub(crate) fn files(outputs: &[String]) -> impl Iterator<Item = &Path> {
+    let files = outputs
+        .iter()
+        .filter(|output| !matches!(output.as_str(), "stdout" | "stderr"));
+    files.map(Path::new)
+}
+
 impl Output {
     /// Opens `stdout`, `stderr` or a file, which is appended to.
     pub(super) fn open(output: &str) -> Result<Self, LogError> {
