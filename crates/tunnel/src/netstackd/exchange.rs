@@ -205,21 +205,27 @@ impl RemoteStack {
     }
 
     pub(super) async fn receive_datagrams(self: Rc<Self>) {
-        // Two thousand bytes: there is room for them at the start.
-        while let Some(buffer) = self.client.reserve(DATAGRAM_ROOM) {
-            let read = |channel: &Channel, (answer, buffer): (&Message, &Reserved)| {
-                let length = answer.arg().min(u64::from(buffer.len()));
-                let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
-                channel.read_back(buffer, 0, &mut bytes);
-                bytes
-            };
-            let answer = self.call(Message::new(RECV_DATAGRAM), buffer, read).await;
-            let Some((_, bytes)) = answer else {
+        // Two thousand bytes: there is room for them at the start, and perhaps never again.
+        let Some(mut buffer) = self.client.reserve(DATAGRAM_ROOM) else {
+            return;
+        };
+        loop {
+            let message = Message::new(RECV_DATAGRAM);
+            let mut call = self.client.call_with(message, buffer);
+            let answer = (&mut call).await;
+            let back = call.buffer();
+            drop(call);
+            let (Ok(answer), Some(back)) = (answer, back) else {
                 return;
             };
+            let length = answer.arg().min(u64::from(back.len()));
+            let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
+            self.client
+                .with_channel(|channel| channel.read_back(&back, 0, &mut bytes));
             if let Some(datagram) = message::decode_datagram(&bytes) {
                 self.datagrams.borrow_mut().push_back(datagram);
             }
+            buffer = back;
         }
     }
 

@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use quictun_ipc::{Message, Received, Request, Server, WaitPolicy};
-use quictun_netstack::{Event, FlowId};
+use quictun_netstack::{Datagram, Event, FlowId};
 
-use super::message::{self, LISTEN, OK, RECV, SEND};
-use super::remote::Remote;
+use super::message::{self, LISTEN, OK, RECV, RECV_DATAGRAM, SEND};
+use super::remote::{Flow, Remote};
 use crate::poller::{Key, Patience, Poller};
 
 /// Nothing here may take longer.
@@ -36,8 +36,16 @@ fn room(request: &Request) -> u32 {
     request.buffer().map_or(0, Received::len)
 }
 
-/// Tells these events, and does whatever is asked for then: there is something to be received, once for each flow, and
-/// room for all that is sent.
+fn datagram() -> Datagram {
+    Datagram {
+        client: ([192, 0, 2, 1], 1).into(),
+        target: ([192, 0, 2, 2], 53).into(),
+        payload: b"who is it?".to_vec(),
+    }
+}
+
+/// Tells these events, and does whatever is asked for then: there is something to be received, once for each flow, room
+/// for all that is sent, and a datagram for everybody who asks.
 pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<Moved> {
     std::thread::spawn(move || {
         let channel = quictun_ipc::accept(socket, SOON).expect("a client");
@@ -64,6 +72,13 @@ pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<Moved> 
                     SEND => {
                         counted.borrow_mut().taken += length as usize;
                         Message::new(OK).with_arg(length.into())
+                    }
+                    RECV_DATAGRAM => {
+                        let bytes = message::encode_datagram(&datagram());
+                        if let Some(buffer) = request.buffer() {
+                            server.with_channel(|channel| channel.answer(buffer, 0, &bytes));
+                        }
+                        Message::new(OK).with_arg(bytes.len() as u64)
                     }
                     _ => Message::new(OK),
                 };
@@ -163,4 +178,41 @@ fn flows_that_find_no_room_in_shared_memory_get_their_turn() {
         (moved.given, moved.taken),
         (received, FLOWS as usize * DOWN)
     );
+}
+
+/// As where names are asked for while the memory is full of what others send.
+#[test]
+fn who_waits_for_a_datagram_keeps_its_memory() {
+    let (here, there) = quictun_ipc::sockets().expect("sockets");
+    let stack = stack(there, Vec::new());
+    let mut remote = Remote::with_arena(here, true, SMALL).expect("a stack");
+    // All who wait for datagrams have begun.
+    remote.advance().expect("the stack is there");
+    let shared = remote.shared().clone();
+    let all = std::iter::from_fn(|| shared.client.reserve(64));
+    let others: Vec<_> = all.collect();
+    // More of them than datagrams are asked for at a time, and content with the memory of one of these.
+    for flow in (1..=FLOWS).map(id) {
+        let waits = Flow {
+            accepted: true,
+            room: true,
+            rest: vec![7; 2000].into(),
+            ..Flow::default()
+        };
+        shared.flows.borrow_mut().insert(flow, waits);
+        shared.push_on(flow);
+    }
+    let mut datagrams = 0;
+    turn_until(&mut remote, |remote| {
+        while let Some(came) = remote.shared().poll_datagram() {
+            assert_eq!(came, datagram());
+            datagrams += 1;
+        }
+        datagrams > FLOWS
+    });
+    for buffer in others {
+        shared.client.release(buffer);
+    }
+    drop((shared, remote));
+    stack.join().expect("it ended with the client");
 }
