@@ -56,7 +56,7 @@ impl Host {
     fn run(&self, mut arguments: Vec<OsString>) -> anyhow::Result<u8> {
         // Before there are children.
         let signals = Signals::of_parents()?;
-        let detour = Detour::new(&self.routes, &self.server)?;
+        let mut detour = Detour::new(&self.routes, &self.server)?;
         for address in detour.server() {
             arguments.extend(["--server-address".into(), address.ip().to_string().into()]);
         }
@@ -85,6 +85,8 @@ impl Host {
                     return Ok(u8::try_from(128 + came.signal.as_raw()).unwrap_or(u8::MAX));
                 }
             }
+            // Whatever ended the pair may have been done to the device.
+            detour.restore()?;
         }
     }
 }

@@ -33,7 +33,8 @@ pub struct Detour {
     tun: Tun,
     /// The server's, looked up before: its name is not asked through the tunnel that it would take to ask.
     server: Vec<SocketAddr>,
-    _routes: Installed,
+    plan: Plan,
+    routes: Installed,
 }
 
 /// Why traffic is not led into the tunnel.
@@ -59,6 +60,9 @@ pub enum DetourError {
         "a TUN device quictun0: {0}; this takes CAP_NET_ADMIN and /dev/net/tun, and no other client that has it"
     )]
     Device(#[source] io::Error),
+    /// It was there.
+    #[error("the TUN device quictun0 is gone ({0}): somebody has deleted it; start this again")]
+    Gone(#[source] io::Error),
     /// No routes.
     #[error("{0}: {1}")]
     Route(String, #[source] io::Error),
@@ -94,8 +98,21 @@ impl Detour {
         Ok(Self {
             tun,
             server,
-            _routes: installed,
+            plan,
+            routes: installed,
         })
+    }
+
+    /// Puts back what is missing of the device's addresses and of the routes, as after somebody has switched it off.
+    ///
+    /// # Errors
+    ///
+    /// Where the device is gone; the system's refusals.
+    pub fn restore(&mut self) -> Result<(), DetourError> {
+        // Not one of that name that somebody else may have made meanwhile.
+        Tun::inherit(self.descriptor()).map_err(DetourError::Gone)?;
+        tun_device::configure(&mut self.routes.network).map_err(DetourError::Device)?;
+        self.routes.add(&self.plan)
     }
 
     /// The device.
@@ -176,20 +193,20 @@ struct Installed {
 }
 
 impl Installed {
-    /// Exceptions first, rules last: at no moment does anything go where it should not.
+    /// What is not there yet. Exceptions first, rules last: at no moment does anything go where it should not.
     fn add(&mut self, plan: &Plan) -> Result<(), DetourError> {
         for table in [CHOSEN, REST] {
             for network in &plan.excepted {
-                let added = self.network.add_route(table, *network, Way::Elsewhere);
+                let added = there(self.network.add_route(table, *network, Way::Elsewhere));
                 added.map_err(|error| DetourError::Route(format!("--exclude {network}"), error))?;
             }
         }
         for (network, table) in &plan.included {
-            let added = self.network.add_route(*table, *network, Way::Device(NAME));
+            let added = there(self.network.add_route(*table, *network, Way::Device(NAME)));
             added.map_err(|error| DetourError::Route(format!("--route {network}"), error))?;
         }
         for rule in &plan.rules {
-            let added = self.network.add_rule(*rule);
+            let added = there(self.network.add_rule(*rule));
             added.map_err(|error| DetourError::Route("a rule for our routes".to_owned(), error))?;
         }
         Ok(())
@@ -219,6 +236,14 @@ impl Installed {
 impl Drop for Installed {
     fn drop(&mut self) {
         self.remove_all();
+    }
+}
+
+/// Added, now or before.
+fn there(added: io::Result<()>) -> io::Result<()> {
+    match added {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        added => added,
     }
 }
 

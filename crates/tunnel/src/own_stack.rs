@@ -10,6 +10,7 @@ use quictun_sys::Tun;
 
 use crate::name_questions;
 use crate::stack_socket::SharedStack;
+use crate::tun_device;
 
 /// Frames taken in before what they caused goes on: more, and short flows wait for bulk.
 const FRAMES: usize = 8;
@@ -71,8 +72,8 @@ impl OwnStack {
             };
             match self.tun.write(&self.frame[..length]) {
                 Ok(()) => {}
-                // TCP repeats what a device has no room for.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // TCP repeats what there was no room for.
+                Err(error) if tun_device::has_no_room(&error) => {}
                 Err(error) => return Err(error),
             }
         }

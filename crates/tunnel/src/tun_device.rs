@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use quictun_sys::{Network, Tun};
+use rustix::io::Errno;
 
 /// The device's name.
 pub const NAME: &str = "quictun0";
@@ -47,20 +48,47 @@ pub struct TunAddress {
 /// `ResourceBusy` where there is one already; `PermissionDenied` without `CAP_NET_ADMIN`; the system's.
 pub fn create(network: &mut Network) -> io::Result<Tun> {
     let tun = Tun::create(NAME, true)?;
+    configure(network)?;
+    Ok(tun)
+}
+
+/// Switches the device on, with its addresses, as far as it is not.
+pub(crate) fn configure(network: &mut Network) -> io::Result<()> {
     network.set_queue_length(NAME, QUEUE)?;
     for address in ADDRESSES {
         match network.add_address(NAME, address.own, address.prefix) {
             // A host without IPv6.
             Err(_) if address.own.is_ipv6() && !has_ipv6() => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             added => added?,
         }
     }
-    network.set_up(NAME)?;
-    Ok(tun)
+    network.set_up(NAME)
 }
 
 /// Whether devices of this network speak IPv6.
 pub fn has_ipv6() -> bool {
     let off = "/proc/sys/net/ipv6/conf/default/disable_ipv6";
     std::fs::read_to_string(off).is_ok_and(|text| text.trim() == "0")
+}
+
+/// Whether a frame could not be written for want of room: in the device, or in the kernel's memory.
+pub(crate) fn has_no_room(error: &io::Error) -> bool {
+    let raw = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(raw, Some(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn want_of_room_passes_and_a_device_that_is_gone_does_not() {
+        for errno in [Errno::AGAIN, Errno::NOBUFS, Errno::NOMEM] {
+            assert!(has_no_room(&errno.into()), "{errno}");
+        }
+        for errno in [Errno::IO, Errno::BADFD, Errno::INVAL] {
+            assert!(!has_no_room(&errno.into()), "{errno}");
+        }
+    }
 }

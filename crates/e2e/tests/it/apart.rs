@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use quictun_e2e::application::Application;
+use quictun_e2e::deadline;
 use quictun_e2e::environment;
 use quictun_e2e::isolation::isolated_with;
 use quictun_e2e::machine;
@@ -114,6 +115,13 @@ fn who_has_the_device_has_no_network_and_who_has_the_keys_no_device() -> Result<
     })
 }
 
+/// Ends a process of the pair as a crash or the lack of memory would.
+fn crash(word: &str) -> Result<()> {
+    let pid = process(word)?.with_context(|| format!("no {word}"))?;
+    let pid = Pid::from_raw(pid.cast_signed()).context("a number")?;
+    Ok(kill_process(pid, Signal::KILL)?)
+}
+
 /// A connection through the tunnel that has carried a byte both ways, as soon as there is one.
 fn connect(address: SocketAddr) -> Result<TcpStream> {
     let deadline = Instant::now() + SOON;
@@ -189,9 +197,7 @@ fn either_process_may_be_killed_under_load() -> Result<()> {
             while moved < 1 << 20 {
                 moved += reader.read(&mut [0; BLOCK])?;
             }
-            let pid = process(word)?.with_context(|| format!("no {word}"))?;
-            let pid = Pid::from_raw(pid.cast_signed()).context("a number")?;
-            kill_process(pid, Signal::KILL)?;
+            crash(word)?;
             let read = read_on(busy).with_context(|| format!("{word}, busy, {kill}"))?;
             let written = load.join().is_ok_and(|cut| cut);
             ensure!(
@@ -246,11 +252,7 @@ fn after_a_hangup_who_dies_is_replaced_still() -> Result<()> {
         let mut client = lan.client(&[])?;
         client.signal(Signal::HUP)?;
         client.wait_for("log files are opened again", SOON)?;
-        let pid = process(CLIENT)?.context("no client")?;
-        kill_process(
-            Pid::from_raw(pid.cast_signed()).context("a number")?,
-            Signal::KILL,
-        )?;
+        crash(CLIENT)?;
         client.wait_for("the client has died", SOON)?;
         let address = SocketAddr::new(HOSTS[0].parse()?, 0);
         let far = lan
@@ -261,5 +263,28 @@ fn after_a_hangup_who_dies_is_replaced_still() -> Result<()> {
             far.endpoint().port()?,
         ))?);
         end(client)
+    })
+}
+
+#[test]
+fn a_new_pair_finds_the_device_as_it_was_or_none() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let mut client = lan.client(&[])?;
+        machine::run("ip link set quictun0 down")?;
+        crash(NETSTACKD)?;
+        client.wait_for("has died", SOON)?;
+        deadline::wait("both families to go through the tunnel", SOON, || {
+            Ok(lan.check_through(&HOSTS).is_ok().then_some(()))
+        })?;
+        machine::run("ip link delete quictun0")?;
+        let status = client.wait_end(SOON)?;
+        ensure!(status.code() == Some(1), "{status}");
+        let said = client.lines();
+        let gone = said
+            .iter()
+            .filter(|line| line.contains("quictun0 is gone"))
+            .count();
+        ensure!(gone == 1, "{said:?}");
+        Ok(())
     })
 }

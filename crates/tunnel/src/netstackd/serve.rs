@@ -21,6 +21,7 @@ use super::message::{
 use crate::name_questions;
 use crate::poller::{Key, Patience, Poller};
 use crate::spin::Spin;
+use crate::tun_device;
 
 /// Frames taken in before what they caused goes on: more, and short flows wait for bulk.
 const FRAMES: usize = 8;
@@ -158,8 +159,8 @@ impl Served {
         while let Some(length) = stack.poll_transmit(now, &mut self.frame) {
             match self.tun.write(&self.frame[..length]) {
                 Ok(()) => {}
-                // TCP repeats what a device has no room for.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // TCP repeats what there was no room for.
+                Err(error) if tun_device::has_no_room(&error) => {}
                 Err(error) => return Err(error),
             }
         }
