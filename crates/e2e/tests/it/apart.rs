@@ -195,7 +195,9 @@ fn either_process_may_be_killed_under_load() -> Result<()> {
             let mut reader = busy.try_clone()?;
             let mut moved = 0;
             while moved < 1 << 20 {
-                moved += reader.read(&mut [0; BLOCK])?;
+                let read = reader.read(&mut [0; BLOCK])?;
+                ensure!(read > 0, "{word}, {kill}: the echo has ended");
+                moved += read;
             }
             crash(word)?;
             let read = read_on(busy).with_context(|| format!("{word}, busy, {kill}"))?;
