@@ -57,9 +57,9 @@ pub(crate) struct Control {
     pub(crate) requests: Receiver<Request>,
     /// Client: where the server is.
     pub(crate) server: Option<HostPort>,
-    /// Client: the token source of each forward that has one.
     /// Its addresses, where its name is not to be looked up again.
     pub(crate) server_known: Vec<SocketAddr>,
+    /// Client: the token source of each forward that has one.
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
     pub(crate) rest: Arc<RestState>,
     pub(crate) http: Option<std::net::TcpListener>,
