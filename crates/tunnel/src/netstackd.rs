@@ -88,8 +88,13 @@ pub(crate) fn confine_client(writes: Vec<std::path::PathBuf>) -> Result<(), Nets
 /// Whoever started us holds the device and its routes, and would start another pair.
 fn end_with_parent() -> io::Result<()> {
     // Where that is the first process of a namespace, all others end with it anyway.
-    if getppid().is_some_and(|parent| parent != Pid::INIT) {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
+    let Some(parent) = getppid().filter(|parent| *parent != Pid::INIT) else {
+        return Ok(());
+    };
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended just before that, and nobody would be told.
+    if getppid() != Some(parent) {
+        return Err(io::Error::other("who started this process has ended"));
     }
     Ok(())
 }
