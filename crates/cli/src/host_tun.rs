@@ -109,7 +109,7 @@ struct Both {
 
 impl Both {
     fn start(detour: &Detour, names: bool, arguments: &[OsString]) -> anyhow::Result<Self> {
-        let mut client = Command::new(std::env::current_exe().context("finding this program")?);
+        let mut client = Command::new(pair::this_program()?);
         client.args(arguments);
         let (mut first, mut second) = (None, None);
         Pair::start(detour.tun(), names, client, |role, command| {

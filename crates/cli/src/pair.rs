@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// And at most: whoever waits for the tunnel notices more.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// What this process runs, under whatever name or none.
+const SELF: &str = "/proc/self/exe";
 
 /// From here on exit codes are signals.
 const KILLED: u8 = 128;
@@ -60,7 +64,7 @@ impl Pair {
         mut client: Command,
         mut start: impl FnMut(Role, &mut Command) -> std::io::Result<u32>,
     ) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("finding this program")?;
+        let program = this_program()?;
         let (ours, theirs) = quictun_ipc::sockets().context("sockets between two processes")?;
         let device = tun.as_fd().try_clone_to_owned().context("the device")?;
         let mut netstackd = Command::new(program);
@@ -80,6 +84,13 @@ impl Pair {
         let client = start(Role::Client, &mut client).context("starting the client")?;
         Ok(Self { netstackd, client })
     }
+}
+
+/// This program once more; the very same where another one has taken its place since, which may be of another version.
+pub(crate) fn this_program() -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe().context("finding this program")?;
+    // The kernel says `(deleted)` behind it then.
+    Ok(if path.exists() { path } else { SELF.into() })
 }
 
 /// Whether a process that ended so did not mean to.

@@ -224,7 +224,7 @@ impl Served<'_> {
     /// This program once more, to be started where the server can be reached; its log goes where errors go.
     fn client(&self) -> anyhow::Result<Command> {
         let flags = &self.plan.flags;
-        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        let mut command = Command::new(pair::this_program()?);
         command.arg("client").args(flags);
         let given = |name: &str| flags.iter().any(|flag| flag.starts_with(name));
         for (name, value) in [("--log-level", "warn"), ("--http", "off")] {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use quictun_e2e::application::Application;
+use quictun_e2e::binaries;
 use quictun_e2e::deadline;
 use quictun_e2e::environment;
 use quictun_e2e::isolation::isolated_with;
@@ -288,5 +289,23 @@ fn a_new_pair_finds_the_device_as_it_was_or_none() -> Result<()> {
             .count();
         ensure!(gone == 1, "{said:?}");
         Ok(())
+    })
+}
+
+#[test]
+fn a_pair_is_replaced_after_an_upgrade_in_place() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let directory = tempfile::tempdir()?;
+        let file = directory.path().join("quictun");
+        fs::copy(binaries::path("quictun")?, &file)?;
+        let mut client = lan.client_from(&file)?;
+        fs::remove_file(&file)?;
+        fs::write(&file, "another version")?;
+        crash(CLIENT)?;
+        client.wait_for("has died", SOON)?;
+        deadline::wait("a connection through the tunnel", SOON, || {
+            Ok(lan.check_through(&HOSTS).is_ok().then_some(()))
+        })?;
+        end(client)
     })
 }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -100,7 +101,20 @@ impl Lan {
     }
 
     fn client_of(&self, server: &str, more: &[&str]) -> Result<Program> {
-        let mut command = self.command(server, &[&["--tun"], more].concat())?;
+        let command = self.command(server, &[&["--tun"], more].concat())?;
+        Self::start_client(command)
+    }
+
+    /// A client that is another file with this program in it.
+    pub(crate) fn client_from(&self, file: &Path) -> Result<Program> {
+        let mut command = Machine::here().command(file);
+        self.home.settle(&mut command);
+        command.args(["client", "--server", "10.1.0.2:7500", "--tun"]);
+        command.args(&self.flags);
+        Self::start_client(command)
+    }
+
+    fn start_client(mut command: Command) -> Result<Program> {
         // As a shell starts it: a test may signal it as a terminal does.
         command.process_group(0);
         let mut client = Program::start("client", &mut command)?;
