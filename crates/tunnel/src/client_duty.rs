@@ -237,7 +237,7 @@ impl Duty for ClientDuty {
     }
 
     fn is_busy(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || self.tun.as_ref().is_some_and(TunPort::is_busy)
     }
 }
 

@@ -154,6 +154,15 @@ impl TunPort {
         (self.gone && matches!(self.place, Place::Apart(_))).then(|| Crash::Netstack.into())
     }
 
+    /// Whether connections are left: what the tunnel has delivered, and their ends, may still be on the way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.gone
+            && match &self.place {
+                Place::Here(own) => own.shared.stack.borrow().usage().flows > 0,
+                Place::Apart(remote) => remote.shared().is_busy(),
+            }
+    }
+
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let questions = self
             .questions

@@ -197,6 +197,11 @@ impl RemoteStack {
         RefMut::filter_map(self.flows.borrow_mut(), |flows| flows.get_mut(&id)).ok()
     }
 
+    /// Whether programs have not got or acknowledged all that was sent to them.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.over.get() && !self.flows.borrow().is_empty()
+    }
+
     pub(crate) fn poll_event(&self) -> Option<Event> {
         self.events.borrow_mut().pop_front()
     }
