@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use quictun_ipc::HandshakeError;
 use quictun_netstack::ConfigError;
-use quictun_sys::Tun;
 use quictun_sys::confine::{self, Calls, ConfineError, Files};
+use quictun_sys::{Signals, Tun};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 pub(crate) use remote::Remote;
@@ -65,6 +65,8 @@ pub enum NetstackError {
 /// What kept it from beginning; the device's end.
 pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> {
     end_with_parent()?;
+    // Whoever tells a whole group to end means the client, which lets connections finish: without a stack they cannot.
+    let _held = Signals::hold(&[Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP])?;
     confine::give_up_rights()?;
     confine::give_up_files(&Files::None)?;
     let channel = quictun_ipc::accept(socket, PATIENCE)?;

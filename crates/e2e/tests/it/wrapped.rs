@@ -24,6 +24,12 @@ pub(crate) const FILE: Payload = Payload {
     bytes: 20 << 20,
 };
 
+/// What a command sends before it ends.
+const SENT: Payload = Payload {
+    seed: 94,
+    bytes: 3_000_000,
+};
+
 /// Addresses that only the server's network has.
 pub(crate) const HOSTS: [&str; 2] = ["203.0.113.9", "2001:db8::9"];
 
@@ -281,6 +287,31 @@ fn connections_end_as_they_are_ended_at_the_other_side() -> Result<()> {
         ensure!(ran.status.success() && said.contains("1 passed"), "{ran:?}");
         for application in applications {
             application.outcome(SOON)?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn what_a_command_sent_arrives_though_it_has_ended() -> Result<()> {
+    isolated_with(Far::start, |far| {
+        let path = far.home.path().join("sent");
+        SENT.write_to(&mut std::fs::File::create(&path)?)?;
+        for _ in 0..3 {
+            let address = SocketAddr::new(HOSTS[0].parse()?, 0);
+            let target = Application::tcp_on(address, |mut connection| {
+                SENT.read_to_end_of(&mut connection)
+            })?;
+            let port = target.endpoint().port()?;
+            // It does not wait for what it has handed to its kernel.
+            let line = format!(
+                "bash -c 'cat {} >/dev/tcp/{}/{port}'",
+                path.display(),
+                HOSTS[0]
+            );
+            let ran = far.run(&line)?;
+            ensure!(ran.status.success(), "{ran:?}");
+            target.outcome(SOON)?;
         }
         Ok(())
     })
