@@ -381,8 +381,9 @@ fn ctrl_c_is_for_the_command_and_not_for_its_tunnel() -> Result<()> {
         );
         std::fs::write(&obeys, line)?;
         let quictun = binaries::path("quictun")?;
+        // A shell in between would end with the signal: which one `script` takes says $SHELL.
         let line = format!(
-            "{} run {} -- sh {}",
+            "exec {} run {} -- sh {}",
             quictun.display(),
             far.flags,
             obeys.display()
