@@ -154,6 +154,12 @@ impl Auto {
             .map_or(FLOOR_UNKNOWN_S, |floor| floor.as_secs_f64())
     }
 
+    /// Whether a round trip is over before threads have had their turns, and holds enough packets for rates to differ
+    /// by some percent. A queue drains between two looks at it then, and what a cut takes is lost.
+    fn hurried(&self) -> bool {
+        self.floor_s() < ACK_LATE_S && self.bdp() > HURRIED_PACKETS * self.mtu
+    }
+
     /// The round-trip time of now.
     fn rtt_s(&self) -> f64 {
         self.floor_s() + self.rtt.excess().as_secs_f64()
@@ -307,6 +313,9 @@ const FLOOR_UNKNOWN_S: f64 = 0.1;
 
 /// Acknowledgements come about this much later than they could: they are collected, and threads take turns.
 const ACK_LATE_S: f64 = 0.003;
+
+/// Packets of which a twentieth is nearly one.
+const HURRIED_PACKETS: f64 = 16.0;
 
 /// What left longer before the newest acknowledged packet is settled (RFC 9002 section 6.1).
 const REMEMBERED: Duration = Duration::from_secs(2);

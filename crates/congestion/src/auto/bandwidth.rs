@@ -44,6 +44,14 @@ impl Bandwidth {
         self.bound = Some(rate);
     }
 
+    /// Nothing speaks for the bound at the moment: this share of it is taken back.
+    pub(crate) fn relax_bound(&mut self, share: f64) {
+        let most = self.most();
+        if let Some(bound) = &mut self.bound {
+            *bound += share * (most - *bound).max(0.0);
+        }
+    }
+
     pub(crate) fn clear_bound(&mut self) {
         self.bound = None;
     }

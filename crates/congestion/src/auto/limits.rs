@@ -58,6 +58,7 @@ impl Auto {
             Phase::Drain => DRAIN,
             // What the probe left behind is gone: the next round trip shows the rest.
             Phase::Down { .. } if self.in_flight <= self.bdp() => EASY,
+            Phase::Down { .. } if self.hurried() => DOWN_HURRIED - self.yielding(),
             Phase::Down { .. } => DOWN - self.yielding(),
             Phase::Up if self.policer.rate().is_some() => 1.0,
             Phase::Up => UP,
@@ -88,6 +89,7 @@ const WINDOW: f64 = 2.0;
 /// The rates of the phases over the bandwidth. Cruise is a little less than what was measured at its best.
 const DRAIN: f64 = 0.5;
 const DOWN: f64 = 0.9;
+const DOWN_HURRIED: f64 = 0.95;
 const EASY: f64 = 0.98;
 const CRUISE: f64 = 0.995;
 

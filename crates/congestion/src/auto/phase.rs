@@ -158,6 +158,9 @@ impl Auto {
             };
             self.bandwidth.set_bound(outcome.rate.max(least));
         }
+        if self.hurried() && outcome.limited && !outcome.queued && !excessive {
+            self.bandwidth.relax_bound(RELAX);
+        }
         // Sending less has not been enough for a while: what arrives is all there is.
         if !self.starting() && self.pressed() && outcome.rate < self.bandwidth.get() {
             self.bandwidth.reset(outcome.rate);
@@ -254,6 +257,10 @@ const LOSS_HIGH: f64 = 0.06;
 
 /// Least that one measurement with too much loss leaves of the bandwidth: CUBIC's factor.
 const CUT: f64 = 0.7;
+
+/// Share of a cut that one measurement takes back which saw no queue and few losses, where hosts that stand still make
+/// queues overflow all the time.
+const RELAX: f64 = 1.0 / 8.0;
 
 /// How long a rest lasts where the round trip is shorter: others must see it to rest, too.
 const REST_TIME: Duration = Duration::from_millis(100);
