@@ -26,8 +26,8 @@ const IDLE_BURST_PACKETS: f64 = 10.0;
 /// A burst never exceeds one segmentation-offload batch.
 const BURST_MAX: f64 = 65_536.0;
 
-/// A burst of at least so much is worth waiting for.
-const BURST_LONG: f64 = BURST_MAX / 2.0;
+/// A burst of at least so much is worth waiting for: six packets cost little more to send than one.
+const BURST_LONG: f64 = BURST_MAX / 8.0;
 
 /// Pacing of one connection.
 #[derive(Debug)]
