@@ -75,6 +75,8 @@ pub(crate) struct Connection {
     /// Losses the library has still to send again; until then packets, too, wait for the window.
     pub(crate) lost_seen: u64,
     pub(crate) resending: bool,
+    /// Packets that fit what was lost since the batch before: they go alone.
+    pub(crate) resent_alone: usize,
     /// Batches that may pass although the window is full: acknowledgements and probes.
     pub(crate) grace: u8,
     pub(crate) limit: Limit,
@@ -137,6 +139,7 @@ impl Connection {
             delivered: 0,
             unsent: 0,
             lost_seen: 0,
+            resent_alone: 0,
             resending: false,
             grace: 0,
             limit: Limit::default(),

@@ -269,6 +269,11 @@ fn payload(bytes: usize, mtu: usize) -> usize {
     }
 }
 
+/// Packets that hold so many bytes.
+fn packets(bytes: u64, mtu: u16) -> usize {
+    usize::try_from(bytes.div_ceil(u64::from(mtu))).unwrap_or(usize::MAX)
+}
+
 /// Whether to go on filling.
 enum Turn {
     Next,
@@ -313,16 +318,24 @@ impl Connection {
 
     /// How many datagrams the library may make now: `most`, unless losses are being sent again.
     fn segments_now(&mut self, now: Instant, most: usize) -> Option<usize> {
-        if self.gauge.lost() > self.lost_seen {
-            self.lost_seen = self.gauge.lost();
+        let lost = self.gauge.lost().saturating_sub(self.lost_seen);
+        if lost > 0 {
+            self.lost_seen += lost;
             self.resending = true;
+            self.resent_alone = packets(lost, self.quic.current_mtu());
         }
         if !self.resending || self.protocol.is_none() {
             return Some(most);
         }
         let mtu = self.quic.current_mtu();
         match self.pacer.allowance(now, &self.gauge, mtu) {
-            Ok(bytes) => Some((bytes / usize::from(mtu)).clamp(1, most)),
+            // All datagrams of a batch are as long as its first. One that is sent again is a few bytes shorter than
+            // others, and of many such the library would believe that nothing longer arrives any more.
+            Ok(bytes) => {
+                let alone = std::mem::take(&mut self.resent_alone);
+                let most = if alone > 0 { alone.min(most) } else { most };
+                Some((bytes / usize::from(mtu)).clamp(1, most))
+            }
             Err(_) if self.grace > 0 => Some(1),
             Err(later) => {
                 self.pace_at = later;
