@@ -35,7 +35,7 @@ impl Auto {
         let bandwidth = self.bandwidth.get();
         let rest = matches!(self.phase, Phase::Rest { .. });
         match &self.rival {
-            Some(rival) if rest => (REST * rival.window.min(self.bdp()), bandwidth),
+            Some(rival) if rest => (REST_RIVAL * rival.window.min(self.bdp()), bandwidth),
             Some(rival) if self.phase != Phase::Startup => {
                 // Late acknowledgements matter where they take longer than the path; elsewhere to make up for
                 // them would be more than CUBIC has.
@@ -94,7 +94,8 @@ const EASY: f64 = 0.98;
 const CRUISE: f64 = 0.995;
 
 /// Of the bandwidth times the round trip, in flight at rest.
-const REST: f64 = 0.5;
+const REST: f64 = 0.75;
+const REST_RIVAL: f64 = 0.5;
 
 /// Pacing over window and round trip, so that the window is the limit (RFC 9002 section 7.7).
 const RIVAL_PACING: f64 = 1.2;
