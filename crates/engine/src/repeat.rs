@@ -6,6 +6,10 @@
 //! datagram itself is sent again a little after its acknowledgement was due. To the peer that is a
 //! duplicate as networks make them, which it must put up with (RFC 9000 section 12.3); the library knows
 //! nothing of it, and its timers stay what they are.
+//!
+//! Where that turned out to be needed, the path loses packets, and the next flights of a single datagram are sent
+//! twice without waiting for anything: who types or asks one question after the other notices nothing of a loss then.
+//! Others are not: a copy is worth a packet where somebody waits for it, not where more follows anyway.
 
 use std::time::{Duration, Instant};
 
@@ -22,6 +26,17 @@ const REPEATS_MAX: u32 = 2;
 const LATE_SHARE: u32 = 8;
 const LATE_MIN: Duration = Duration::from_micros(250);
 
+/// Flights that are sent twice after a loss; twice as many each time, up to the latter, where losses go on.
+const COPIES_MIN: u32 = 64;
+const COPIES_MAX: u32 = 1024;
+
+/// Flights without loss and without copies after which what was lost before is forgotten.
+const COPIES_FORGOTTEN: u32 = 512;
+
+/// The copy follows after this part of the usual time: what is lost together is lost within some milliseconds.
+const COPY_SHARE: u32 = 8;
+const COPY_MOST: Duration = Duration::from_millis(4);
+
 /// An acknowledgement sooner than usual moves what is usual by this part of the difference.
 const SETTLE_SHARE: u32 = 8;
 
@@ -36,6 +51,9 @@ pub(crate) struct Repeat {
     /// Times it was sent again, and when the latest was.
     repeats: u32,
     repeated: Option<Instant>,
+    /// It is still to be sent for the second time without its acknowledgement being late.
+    copy: bool,
+    copies: Copies,
     /// Time from a last datagram to its acknowledgement as it was lately, rather too long than too short.
     usual: Option<Duration>,
 }
@@ -62,7 +80,13 @@ impl Repeat {
             ..batch
         });
         self.sent = Some(now);
-        self.due = Some(now + self.wait(rtt));
+        self.copy = self.copies.take() && batch.size == last.len();
+        let wait = if self.copy {
+            copy_after(self.usual(rtt))
+        } else {
+            self.wait(rtt)
+        };
+        self.due = Some(now + wait);
     }
 
     /// The flight was acknowledged. `min_rtt` tells whether that can be an answer to the repeat.
@@ -77,17 +101,25 @@ impl Repeat {
                 None => took,
             });
         }
+        if self.repeated.is_some_and(needless) {
+            self.repeats = 0;
+        }
         self.forget();
     }
 
     /// There is no last datagram to watch over: more follows, or it was given up, or the path has changed.
     pub(crate) fn forget(&mut self) {
+        // Its acknowledgement was late, and what comes now is no answer to the first one.
+        if self.repeats > 0 {
+            self.copies.on_lost();
+        }
         self.bytes.clear();
         self.datagrams = None;
         self.sent = None;
         self.due = None;
         self.repeats = 0;
         self.repeated = None;
+        self.copy = false;
     }
 
     /// When [`Repeat::poll`] wants to be called.
@@ -95,23 +127,77 @@ impl Repeat {
         self.due
     }
 
-    /// The datagram to be sent again now, put into `buffer`.
-    pub(crate) fn poll(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams> {
+    /// The datagram to be sent again now, put into `buffer`. `rtt` as in [`Repeat::handle_flight`].
+    pub(crate) fn poll(
+        &mut self,
+        now: Instant,
+        rtt: Duration,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Datagrams> {
         let due = self.due.filter(|&due| due <= now)?;
         let sent = self.sent?;
-        self.repeats += 1;
-        self.repeated = Some(now);
-        // Twice as long as before.
-        let waited = due.saturating_duration_since(sent);
-        self.due = (self.repeats < REPEATS_MAX).then(|| now + waited * 2);
+        if std::mem::take(&mut self.copy) {
+            self.due = Some(sent + self.wait(rtt));
+        } else {
+            self.repeats += 1;
+            self.repeated = Some(now);
+            // Twice as long as before.
+            let waited = due.saturating_duration_since(sent);
+            self.due = (self.repeats < REPEATS_MAX).then(|| now + waited * 2);
+        }
         buffer.clear();
         buffer.extend_from_slice(&self.bytes);
         self.datagrams
     }
 
     fn wait(&self, rtt: Duration) -> Duration {
-        let usual = self.usual.unwrap_or(rtt).max(rtt);
+        let usual = self.usual(rtt);
         usual + (usual / LATE_SHARE).max(LATE_MIN)
+    }
+
+    fn usual(&self, rtt: Duration) -> Duration {
+        self.usual.unwrap_or(rtt).max(rtt)
+    }
+}
+
+/// How long after the first the copy follows: at once where threads would take longer to wait.
+fn copy_after(usual: Duration) -> Duration {
+    let after = (usual / COPY_SHARE).min(COPY_MOST);
+    if after < LATE_MIN {
+        Duration::ZERO
+    } else {
+        after
+    }
+}
+
+/// How many of the next flights are sent twice.
+#[derive(Debug, Default)]
+struct Copies {
+    left: u32,
+    /// How many there were after the latest loss; 0: that is forgotten.
+    latest: u32,
+    /// Flights since the last copy.
+    alone: u32,
+}
+
+impl Copies {
+    /// Whether this flight is one of them.
+    fn take(&mut self) -> bool {
+        if self.left > 0 {
+            self.left -= 1;
+            self.alone = 0;
+            return true;
+        }
+        self.alone = self.alone.saturating_add(1);
+        if self.alone > COPIES_FORGOTTEN {
+            self.latest = 0;
+        }
+        false
+    }
+
+    fn on_lost(&mut self) {
+        self.latest = (self.latest * 2).clamp(COPIES_MIN, COPIES_MAX);
+        self.left = self.latest;
     }
 }
 
@@ -151,14 +237,14 @@ mod tests {
         let mut buffer = Vec::new();
         sent(&clock, &mut repeat);
         assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
-        assert_eq!(repeat.poll(clock.at(11_249), &mut buffer), None);
-        let again = repeat.poll(clock.at(11_250), &mut buffer);
+        assert_eq!(repeat.poll(clock.at(11_249), RTT, &mut buffer), None);
+        let again = repeat.poll(clock.at(11_250), RTT, &mut buffer);
         let again = again.expect("it is late");
         assert_eq!((again.size, again.segment_size), (500, None));
         assert_eq!(buffer.len(), 500);
         assert_eq!(buffer[0], (2000 % 251) as u8);
         assert_eq!(repeat.next_timeout(), Some(clock.at(33_750)));
-        assert!(repeat.poll(clock.at(33_750), &mut buffer).is_some());
+        assert!(repeat.poll(clock.at(33_750), RTT, &mut buffer).is_some());
         assert_eq!(repeat.next_timeout(), None);
     }
 
@@ -180,12 +266,12 @@ mod tests {
         let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
         let mut buffer = Vec::new();
         sent(&clock, &mut repeat);
-        assert!(repeat.poll(clock.at(11_250), &mut buffer).is_some());
+        assert!(repeat.poll(clock.at(11_250), RTT, &mut buffer).is_some());
         // Answers the repeat.
         repeat.handle_arrived(clock.at(21_250), RTT);
         sent(&clock, &mut repeat);
         assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
-        assert!(repeat.poll(clock.at(11_250), &mut buffer).is_some());
+        assert!(repeat.poll(clock.at(11_250), RTT, &mut buffer).is_some());
         // Answers the first.
         repeat.handle_arrived(clock.at(16_000), RTT);
         sent(&clock, &mut repeat);
@@ -194,5 +280,69 @@ mod tests {
         repeat.handle_arrived(clock.at(10_000), RTT);
         sent(&clock, &mut repeat);
         assert!(repeat.next_timeout() < Some(clock.at(18_000)));
+    }
+
+    /// A flight of one datagram at time 0.
+    fn single(clock: &Clock, repeat: &mut Repeat) {
+        repeat.handle_flight(clock.at(0), batch(900), &[7; 900], RTT);
+    }
+
+    /// The flight is lost, and what was sent again arrives.
+    fn lose(clock: &Clock, repeat: &mut Repeat) {
+        let mut buffer = Vec::new();
+        let due = repeat.next_timeout().expect("it is watched over");
+        assert!(repeat.poll(due, RTT, &mut buffer).is_some());
+        repeat.handle_arrived(due + RTT, RTT);
+        single(clock, repeat);
+    }
+
+    /// How many flights are sent twice until one is not.
+    fn copied(clock: &Clock, repeat: &mut Repeat) -> u32 {
+        let mut count = 0;
+        while repeat.next_timeout() == Some(clock.at(1250)) {
+            count += 1;
+            repeat.handle_arrived(clock.at(10_000), RTT);
+            single(clock, repeat);
+        }
+        count
+    }
+
+    #[test]
+    fn after_a_loss_single_datagrams_are_sent_twice_at_once_and_longer_each_time() {
+        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        single(&clock, &mut repeat);
+        assert_eq!(copied(&clock, &mut repeat), 0, "nothing was lost yet");
+        for expected in [64, 128, 256, 512, 1024, 1024] {
+            lose(&clock, &mut repeat);
+            assert_eq!(copied(&clock, &mut repeat), expected);
+        }
+        for _ in 0..=512 {
+            repeat.handle_arrived(clock.at(10_000), RTT);
+            single(&clock, &mut repeat);
+        }
+        lose(&clock, &mut repeat);
+        assert_eq!(copied(&clock, &mut repeat), 64);
+    }
+
+    #[test]
+    fn a_copy_that_is_lost_too_is_followed_by_another_when_that_is_late() {
+        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        let mut buffer = Vec::new();
+        single(&clock, &mut repeat);
+        lose(&clock, &mut repeat);
+        assert!(repeat.poll(clock.at(1250), RTT, &mut buffer).is_some());
+        assert_eq!(buffer.len(), 900);
+        assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
+        assert!(repeat.poll(clock.at(11_250), RTT, &mut buffer).is_some());
+        assert_eq!(repeat.next_timeout(), Some(clock.at(33_750)));
+    }
+
+    #[test]
+    fn the_end_of_a_longer_flight_is_not_copied() {
+        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        single(&clock, &mut repeat);
+        lose(&clock, &mut repeat);
+        sent(&clock, &mut repeat);
+        assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
     }
 }

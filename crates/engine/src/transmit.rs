@@ -293,7 +293,8 @@ impl Connection {
 
     /// The last datagram again, where its acknowledgement is late.
     fn repeat_late(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams> {
-        let datagrams = self.repeat.poll(now, buffer)?;
+        let rtt = self.quic.rtt();
+        let datagrams = self.repeat.poll(now, rtt, buffer)?;
         self.pacer.on_sent(datagrams.size, self.gauge.limits().rate);
         self.batches_sent += 1;
         self.datagrams_sent += 1;
