@@ -58,6 +58,23 @@ impl Endpoint {
         Connection::new(socket)
     }
 
+    /// Connects to it, and tells how the other end ends what nothing is sent on.
+    ///
+    /// # Errors
+    ///
+    /// The system's answer, unless it is a reset: one that comes at once may be noticed before the connection is.
+    pub fn ending(&self) -> Result<Ending> {
+        match self.connect() {
+            Ok(mut connection) => Ok(connection.ending()),
+            Err(error) => match error.downcast_ref::<io::Error>() {
+                Some(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    Ok(Ending::Reset { bytes: 0 })
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
     /// Connects to it from this address of the loopback device: token files tell applications apart by it.
     ///
     /// # Errors

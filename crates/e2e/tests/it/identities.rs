@@ -60,7 +60,7 @@ fn text(path: PathBuf) -> Result<String> {
 fn is_refused(mut client: Client, cause: &str) -> Result<()> {
     let said = client.program.wait_for(REFUSES, SOON)?;
     ensure!(said.contains(cause), "{said}");
-    let ending = client.forward.connect()?.ending();
+    let ending = client.forward.ending()?;
     ensure!(
         ending.is_reset(),
         "a refused client's flow ended as {ending:?}"

@@ -85,7 +85,7 @@ fn b1_the_originals_client_survives_a_refused_target_of_ours() -> Result<()> {
     let Some(mut client) = originals_client(&server, &refusing.target(), &[])? else {
         return Ok(());
     };
-    let ending = client.forward()?.connect()?.ending();
+    let ending = client.forward()?.ending()?;
     ensure!(
         !matches!(ending, quictun_e2e::connection::Ending::Other(_)),
         "{ending:?}"

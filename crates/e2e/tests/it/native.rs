@@ -107,7 +107,7 @@ fn a_target_that_is_not_allowed_is_refused() -> Result<()> {
         &mut server,
         &format!("127.0.0.1:0={}", bare(&other.target())),
     )?;
-    let ending = client.forward.connect()?.ending();
+    let ending = client.forward.ending()?;
     ensure!(ending.is_reset(), "a denied target ended as {ending:?}");
     server.program.wait_for("a tunnel was refused", SOON)?;
     ensure!(
@@ -181,7 +181,7 @@ fn a_client_without_the_secret_is_refused() -> Result<()> {
     ]);
     command.args(["--http", "off", "-L", &format!("127.0.0.1:0={target}")]);
     let client = Client::from_command(home, &mut command)?;
-    let ending = client.forward.connect()?.ending();
+    let ending = client.forward.ending()?;
     ensure!(ending.is_reset(), "a wrong secret ended as {ending:?}");
     ensure!(
         application.outcome(Duration::ZERO).is_err(),
