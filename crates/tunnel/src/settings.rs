@@ -311,6 +311,23 @@ pub struct ControlSettings {
     pub log: LogSettings,
 }
 
+#[cfg(test)]
+impl ControlSettings {
+    /// Without the HTTP interface, with logs to `outputs`.
+    pub(crate) fn for_tests(outputs: &[String]) -> Self {
+        Self {
+            httpd: None,
+            httpd_is_default: false,
+            compat_json: false,
+            log: LogSettings {
+                level: "info".to_owned(),
+                format: LogFormat::Text,
+                outputs: outputs.to_vec(),
+            },
+        }
+    }
+}
+
 /// Logs.
 #[derive(Clone, Debug)]
 pub struct LogSettings {

@@ -5,9 +5,7 @@ use quictun_ipc::Message;
 
 use super::*;
 use crate::crash::Crash;
-use crate::settings::{
-    ClientIdentity, ControlSettings, LogFormat, LogSettings, Offer, TransportSettings,
-};
+use crate::settings::{ClientIdentity, ControlSettings, Offer, TransportSettings};
 use crate::{netstackd, worker};
 
 /// Nothing here may take longer.
@@ -85,16 +83,7 @@ fn files_of_a_bare_name_are_written_where_the_process_is() {
         trust: ServerTrust::Insecure,
         identity: ClientIdentity::default(),
         transport: TransportSettings::default(),
-        control: ControlSettings {
-            httpd: None,
-            httpd_is_default: false,
-            compat_json: false,
-            log: LogSettings {
-                level: "info".to_owned(),
-                format: LogFormat::Text,
-                outputs: outputs.to_vec(),
-            },
-        },
+        control: ControlSettings::for_tests(&outputs),
     };
     assert_eq!(writes(&settings), [".", "/var/log"].map(PathBuf::from));
     settings.control.log.outputs.clear();

@@ -1,24 +1,13 @@
 use super::*;
 use crate::client_duty::ClientDuty;
-use crate::settings::{LogFormat, LogSettings};
 
 /// How a process with one worker ends that is made so.
 fn end_of(make: impl FnOnce() -> Result<Parts<ClientDuty>> + Send + 'static) -> anyhow::Error {
     let (_workers, requests) = control::requests();
-    let control = ControlSettings {
-        httpd: None,
-        httpd_is_default: false,
-        compat_json: false,
-        log: LogSettings {
-            level: "info".to_owned(),
-            format: LogFormat::Text,
-            outputs: Vec::new(),
-        },
-    };
     let launch = Launch {
         side: Side::Client,
         transport: TransportSettings::default(),
-        control,
+        control: ControlSettings::for_tests(&[]),
         server: None,
         server_known: Vec::new(),
         plugins: Vec::new(),
