@@ -33,7 +33,8 @@ const COPIES_MAX: u32 = 1024;
 /// Flights without loss and without copies after which what was lost before is forgotten.
 const COPIES_FORGOTTEN: u32 = 512;
 
-/// The copy follows after this part of the usual time: what is lost together is lost within some milliseconds.
+/// The copy follows after this part of the usual time: what is lost together is lost within some milliseconds. Where
+/// that is less than [`LATE_MIN`] there is none: it would cost every answer more than it saves the few that are lost.
 const COPY_SHARE: u32 = 8;
 const COPY_MOST: Duration = Duration::from_millis(4);
 
@@ -80,12 +81,9 @@ impl Repeat {
             ..batch
         });
         self.sent = Some(now);
-        self.copy = self.copies.take() && batch.size == last.len();
-        let wait = if self.copy {
-            copy_after(self.usual(rtt))
-        } else {
-            self.wait(rtt)
-        };
+        let early = (self.usual(rtt) / COPY_SHARE).min(COPY_MOST);
+        self.copy = batch.size == last.len() && early >= LATE_MIN && self.copies.take();
+        let wait = if self.copy { early } else { self.wait(rtt) };
         self.due = Some(now + wait);
     }
 
@@ -157,16 +155,6 @@ impl Repeat {
 
     fn usual(&self, rtt: Duration) -> Duration {
         self.usual.unwrap_or(rtt).max(rtt)
-    }
-}
-
-/// How long after the first the copy follows: at once where threads would take longer to wait.
-fn copy_after(usual: Duration) -> Duration {
-    let after = (usual / COPY_SHARE).min(COPY_MOST);
-    if after < LATE_MIN {
-        Duration::ZERO
-    } else {
-        after
     }
 }
 
@@ -342,7 +330,23 @@ mod tests {
         let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
         single(&clock, &mut repeat);
         lose(&clock, &mut repeat);
-        sent(&clock, &mut repeat);
-        assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
+        for _ in 0..64 {
+            sent(&clock, &mut repeat);
+            assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
+        }
+        single(&clock, &mut repeat);
+        assert_eq!(copied(&clock, &mut repeat), 63, "none was used up");
+    }
+
+    #[test]
+    fn on_a_short_path_nothing_is_copied() {
+        let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
+        let (short, mut buffer) = (RTT / 10, Vec::new());
+        for _ in 0..2 {
+            repeat.handle_flight(clock.at(0), batch(900), &[7; 900], short);
+            assert_eq!(repeat.next_timeout(), Some(clock.at(1250)));
+            assert!(repeat.poll(clock.at(1250), short, &mut buffer).is_some());
+            repeat.handle_arrived(clock.at(2250), short);
+        }
     }
 }

@@ -74,11 +74,11 @@ fn echoes(round_trip: Duration, loss: f64, seeds: std::ops::Range<u64>) -> Echoe
 #[expect(clippy::print_stdout, reason = "for those who run it to see the times")]
 fn a_lost_packet_costs_little_more_than_a_round_trip() {
     let limits = [
-        (MS, 0.01, 1300 * MS),
-        (25 * MS, 0.02, 26_500 * MS),
-        (100 * MS, 0.02, 106_000 * MS),
+        (MS, 0.01, 1300 * MS, 5 * MS / 2),
+        (25 * MS, 0.02, 26_500 * MS, 30 * MS),
+        (100 * MS, 0.02, 106_000 * MS, 110 * MS),
     ];
-    for (round_trip, loss, most) in limits {
+    for (round_trip, loss, most, latest) in limits {
         let echoes = echoes(round_trip, loss, 1..4);
         let (total, late) = (echoes.total(), echoes.quantile(990));
         println!(
@@ -89,7 +89,7 @@ fn a_lost_packet_costs_little_more_than_a_round_trip() {
             echoes.sent,
         );
         assert!(total <= most, "{round_trip:?}: {total:?}");
-        assert!(late <= round_trip * 5 / 4, "{round_trip:?}: {late:?}");
+        assert!(late <= latest, "{round_trip:?}: {late:?}");
     }
 }
 
