@@ -57,7 +57,7 @@ impl Auto {
         match self.phase {
             Phase::Drain => DRAIN,
             // What the probe left behind is gone: the next round trip shows the rest.
-            Phase::Down { .. } if self.in_flight <= self.bdp() => EASY,
+            Phase::Down { .. } if self.has_room() => EASY,
             Phase::Down { .. } if self.hurried() => DOWN_HURRIED - self.yielding(),
             Phase::Down { .. } => DOWN - self.yielding(),
             Phase::Up if self.policer.rate().is_some() => 1.0,
@@ -74,12 +74,26 @@ impl Auto {
         ACK_LATE_S + (together.min(TOGETHER_MOST) - 1.0) * apart.min(ACK_LATE_S)
     }
 
+    /// Whether less is in flight than fills the path, that which will be lost included. Where threads are slower than
+    /// the path, less is sure.
+    fn has_room(&self) -> bool {
+        let short = self.floor_s() <= ACK_LATE_S;
+        let surplus = if short { 1.0 } else { self.surplus() };
+        self.in_flight <= self.bdp() * surplus
+    }
+
+    /// What is sent for what arrives, where nothing waits.
+    fn surplus(&self) -> f64 {
+        (1.0 / (1.0 - self.loss.certain(2.0))).min(COMPENSATION_MOST)
+    }
+
     /// What is lost on the way has to be sent on top of what the path delivers.
     fn compensation(&self) -> f64 {
-        if self.queued() {
+        let gone = self.floor_s() > LONG_S && self.has_room();
+        if self.queued() && !gone {
             return 1.0;
         }
-        (1.0 / (1.0 - self.loss.certain(2.0))).min(COMPENSATION_MOST)
+        self.surplus()
     }
 }
 
@@ -111,6 +125,10 @@ const ACK_EVERY: f64 = 10.0;
 
 /// Acknowledgements lost in a row that are made up for.
 const TOGETHER_MOST: f64 = 16.0;
+
+/// Round trips so long that a queue may have gone since it was heard of. What is in flight tells that sooner, but less
+/// surely: of losses that come together many are known of at once.
+const LONG_S: f64 = 0.03;
 
 /// Packets in a round trip, or in 10 ms where that is longer.
 const RATE_LEAST: f64 = 4.0;
