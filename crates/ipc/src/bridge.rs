@@ -36,6 +36,22 @@ impl Executor {
         }
     }
 
+    /// Does what can be done now, up to a bound, and never waits; nothing where there was nothing to do. The peer still takes
+    /// this side for awake, so that what it sends rings nowhere. Who has other things to look at, too, looks at all of them
+    /// for a while, and calls [`advance`](Self::advance) before it waits.
+    pub fn try_advance(&mut self) -> Option<Advance> {
+        self.wake_up();
+        let ran = match self.turn() {
+            Turn::Ended => return Some(Advance::Ended),
+            Turn::Ready => return Some(Advance::Ready),
+            Turn::Idle { ran } => ran,
+        };
+        if self.is_last(ran) {
+            self.channel.borrow_mut().flush();
+        }
+        ran.then_some(Advance::Ready)
+    }
+
     /// Does what can be done now, up to a bound, and never waits, whatever the policy: with one that polls it is never
     /// asleep.
     pub fn advance(&mut self) -> Advance {

@@ -248,15 +248,23 @@ impl Executor {
         }
     }
 
-    fn wait(&mut self, ran: bool) {
+    /// Whether there is nothing more for now, after a turn in which somebody `ran`.
+    ///
+    /// A peer that sends is awake: the fence that a flush takes would have this side wait for each of its own items to
+    /// reach the other processor. It comes when there is nothing more, at the latest after so many items, or where what
+    /// there is has nobody run.
+    pub(crate) fn is_last(&self, ran: bool) -> bool {
         let channel = &mut *self.channel.borrow_mut();
-        let wants = self.port.wants();
-        // A peer that sends is awake: the fence that a flush takes would have this side wait for each of its own items to
-        // reach the other processor. It comes when there is nothing more, at the latest after so many items, or where what
-        // there is has nobody run.
-        if ran && channel.unflushed() < LATE && channel.has_work_for(wants) {
+        let more = channel.unflushed() < LATE && channel.has_work_for(self.port.wants());
+        !(ran && more)
+    }
+
+    fn wait(&mut self, ran: bool) {
+        if !self.is_last(ran) {
             return;
         }
+        let channel = &mut *self.channel.borrow_mut();
+        let wants = self.port.wants();
         let looks = match self.policy {
             WaitPolicy::Interrupt => false,
             WaitPolicy::Polling => true,
@@ -323,12 +331,10 @@ impl Look {
             {
                 return false;
             }
-            if waited > wake && self.budget.is_none() {
-                // Whoever else wants this processor, perhaps the peer.
+            if waited > wake {
+                // Whoever else wants this processor: perhaps the peer, or who the peer waits for. Not before: who has something
+                // to do on it may keep it for a thousand times as long as an answer takes.
                 std::thread::yield_now();
-            } else if waited > wake / 4 {
-                // Not before: one such pause may be a quarter of what an answer takes.
-                std::hint::spin_loop();
             }
         }
     }

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use quictun_ipc::{Advance, ChannelError, Client, Executor, Message, Violation, WaitPolicy};
+use quictun_ipc::{
+    Advance, ChannelError, Client, Executor, Message, Server, Violation, WaitPolicy,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::pair::{channels, start};
@@ -143,4 +145,40 @@ fn a_loop_that_polls_hears_that_the_server_is_gone() {
     assert_eq!(executor.advance(), Advance::Asleep(None));
     drop(there);
     poll_loop(&mut executor);
+}
+
+#[test]
+fn nobody_rings_for_who_still_looks() {
+    let (here, there) = channels();
+    let (client, mut calling) = Client::new(here, WaitPolicy::Hybrid);
+    let (server, mut answering) = Server::new(there, WaitPolicy::Hybrid);
+    let serving = server.clone();
+    answering.spawner().spawn(1, async move {
+        while let Ok(request) = serving.recv().await {
+            let answer = Message::new(0).with_arg(request.message().arg() + 1);
+            if serving.reply(request, answer).await.is_err() {
+                break;
+            }
+        }
+    });
+    let done = callers(&client, &calling, 3, 100);
+    while done.get() < 300 {
+        calling.try_advance();
+        answering.try_advance();
+    }
+    assert_eq!(answering.try_advance(), None, "there is nothing to do");
+    let rung = || {
+        (
+            client.counters().notifications,
+            server.counters().notifications,
+        )
+    };
+    assert_eq!(rung(), (0, 0));
+    assert_eq!(answering.advance(), Advance::Asleep(None));
+    let done = callers(&client, &calling, 1, 1);
+    while done.get() < 1 {
+        calling.try_advance();
+        answering.try_advance();
+    }
+    assert_eq!(rung(), (1, 0), "it had to be woken");
 }
