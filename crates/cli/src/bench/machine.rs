@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use quictun_ipc::cycles;
@@ -102,6 +102,13 @@ impl Machine {
         self.line = self.line.min(line_round_trip(first, second)?);
         Ok(())
     }
+}
+
+/// Lets the others work.
+pub(super) fn pause(time: Duration) -> Result<()> {
+    let time = rustix::event::Timespec::try_from(time).context("a pause")?;
+    rustix::event::poll(&mut [], Some(&time)).context("a pause")?;
+    Ok(())
 }
 
 /// Binds the calling thread, and those that it will start.

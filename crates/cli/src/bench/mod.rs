@@ -21,6 +21,7 @@ mod machine;
 pub mod netstack;
 mod payload;
 mod peer;
+mod plot;
 mod published;
 mod report;
 mod run;
@@ -35,7 +36,7 @@ pub enum Action {
     /// Everything.
     Ipc(Options),
     /// The network stack.
-    Netstack(netstack::Options),
+    Netstack(netstack::Action),
     /// The server of a measurement.
     Peer(peer::Part),
 }
@@ -188,7 +189,7 @@ pub fn parse(matches: &ArgMatches) -> Result<Action, Fault> {
         .subcommand()
         .expect("invariant: clap requires a command");
     if name == "netstack" {
-        return Ok(Action::Netstack(netstack::parse(matches)));
+        return netstack::parse(matches).map(Action::Netstack);
     }
     if let Some(words) = matches.get_many::<String>(peer::FLAG) {
         let words: Vec<&str> = words.map(String::as_str).collect();
@@ -225,8 +226,8 @@ pub fn parse(matches: &ArgMatches) -> Result<Action, Fault> {
 pub fn main(action: Action) -> ExitCode {
     let outcome = match action {
         Action::Ipc(options) => measure(&options),
-        Action::Netstack(options) => {
-            return exit::report("quictun bench netstack", netstack::measure(&options)).into();
+        Action::Netstack(action) => {
+            return exit::report("quictun bench netstack", netstack::run(&action)).into();
         }
         Action::Peer(part) => peer::run(&part),
     };

@@ -113,6 +113,11 @@ impl Peer {
         Ok((Self { child }, here))
     }
 
+    /// One that was started otherwise.
+    pub(super) fn of(child: Child) -> Self {
+        Self { child }
+    }
+
     /// Waits for its end, which comes once its socket is closed.
     pub(super) fn end(mut self) -> Result<()> {
         let status = self.child.wait().context("waiting for the server")?;

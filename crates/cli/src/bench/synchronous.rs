@@ -9,7 +9,7 @@ use quictun_ipc::{Channel, Item, WaitPolicy, connect, cycles};
 use quictun_shmq::Sleep;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::machine::bind;
+use super::machine::{bind, pause};
 use super::peer::{Kind, PATIENCE, Peer};
 use super::run::{Cell, Sample};
 
@@ -94,6 +94,7 @@ fn once(ways: &mut [Way], core: usize, run: Duration) -> Result<Sample> {
     let callers = ways.len();
     let ready = std::sync::Barrier::new(callers + 1);
     let (mut from, mut elapsed, mut ticks) = (Instant::now(), Duration::ZERO, 0);
+    let mut slept = Ok(());
     std::thread::scope(|scope| {
         for way in ways {
             scope.spawn(|| {
@@ -111,12 +112,12 @@ fn once(ways: &mut [Way], core: usize, run: Duration) -> Result<Sample> {
         ready.wait();
         from = Instant::now();
         let start = cycles();
-        // Sleeps: the core is the callers'.
-        std::thread::park_timeout(run);
+        slept = pause(run);
         stop.store(true, Ordering::Relaxed);
         ticks = cycles() - start;
         elapsed = from.elapsed();
     });
+    slept?;
     ensure!(
         !failed.load(Ordering::Relaxed),
         "a server stopped answering"

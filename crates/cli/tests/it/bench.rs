@@ -1,5 +1,6 @@
 //! `quictun bench`: what its flags come to.
 
+use quictun_cli::bench::netstack::{self, Mode, Polling, WireKind};
 use quictun_cli::bench::{Action as BenchAction, Options, Section};
 use quictun_cli::native::Action;
 use quictun_ipc::WaitPolicy;
@@ -47,7 +48,41 @@ fn what_makes_no_sense_is_refused() {
         "bench ipc --idle-s 0",
         "bench ipc --json --csv",
         "bench ipc --peer async x hybrid",
+        "bench netstack --only nothing",
+        "bench netstack --connections 0",
+        "bench netstack --bytes 65",
+        "bench netstack --wire air",
+        "bench netstack --serve 1 read async here tun batch 1 1",
     ] {
         assert!(World::default().native(line).is_err(), "{line}");
     }
+}
+
+fn netstack_options(line: &str) -> netstack::Options {
+    match World::default().native(line) {
+        Ok(Action::Bench(BenchAction::Netstack(netstack::Action::Measure(options)))) => options,
+        other => panic!("{line}: not a measurement: {other:?}"),
+    }
+}
+
+#[test]
+fn the_defaults_are_the_published_connections_both_ways() {
+    let options = netstack_options("bench netstack");
+    assert!(options.bulk && options.svg.is_none());
+    assert_eq!(options.modes, [Mode::Read, Mode::Write, Mode::Call]);
+    assert_eq!(options.connections, [1, 2, 4, 8, 16, 32]);
+    assert_eq!(options.wires, [WireKind::Memory, WireKind::Tun]);
+    assert_eq!(options.pollings, [Polling::EachSend, Polling::Batch]);
+    assert_eq!((options.bytes, options.flows), (vec![1], vec![1, 8]));
+}
+
+#[test]
+fn a_part_of_it_is_measured_where_that_is_asked_for() {
+    let line = "bench netstack --only call --wire tun --poll batch --connections 3 --bytes 1,64";
+    let options = netstack_options(line);
+    assert!(!options.bulk);
+    assert_eq!(options.modes, [Mode::Call]);
+    assert_eq!((options.connections, options.bytes), (vec![3], vec![1, 64]));
+    assert_eq!(options.wires, [WireKind::Tun]);
+    assert_eq!(options.pollings, [Polling::Batch]);
 }

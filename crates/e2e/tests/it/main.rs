@@ -5,6 +5,7 @@
 mod apart;
 mod applications;
 mod bad_input;
+mod bench;
 mod closes;
 mod detour;
 mod doctor;

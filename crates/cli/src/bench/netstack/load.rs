@@ -113,7 +113,8 @@ pub(super) fn ping_pong(
     Ok(times)
 }
 
-fn connect(network: &NetNamespace, to: SocketAddr) -> Result<TcpStream> {
+/// A connection to there.
+pub(super) fn connect(network: &NetNamespace, to: SocketAddr) -> Result<TcpStream> {
     let connected = network.within(|| TcpStream::connect_timeout(&to, PATIENCE));
     connected.with_context(|| format!("connecting to {to}"))
 }

@@ -1,78 +1,75 @@
-//! `quictun bench netstack`: how fast the user-space stack serves ordinary programs through a TUN device.
+//! `quictun bench netstack`: how fast the user-space stack serves ordinary programs, and applications that reach it through
+//! calls.
 //!
-//! Everything happens in a network of its own: kernel sockets on one core, the stack on another, and for comparison
-//! the kernel's own loopback in the same run.
+//! Everything happens in a network of its own: kernel sockets on one core, the stack on another, and for comparison the
+//! kernel's own loopback in the same run ([`bulk`]); or the stack in a process of its own, as in the published system
+//! ([`calls`]).
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use clap::{Arg, ArgAction, ArgMatches, Command};
-use quictun_netstack::Config;
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use quictun_sys::{ContainError, NetNamespace, Network, Tun, set_sysctl};
 use serde_json::json;
 
-use self::device::{Duty, Shared};
-use self::load::{Bulk, Server};
-use super::machine::{Machine, bind};
-use crate::exit;
+use self::calls::Grid;
+pub use self::calls::{Mode, Polling, Setup, WireKind};
+use super::machine::Machine;
+use super::plot;
+use crate::exit::{self, Fault};
 use crate::link::privilege;
 
+mod bulk;
+mod calls;
 mod device;
 mod load;
+
+/// What to do, or what to be for who does it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Measure.
+    Measure(Options),
+    /// Be the process with the stack, on a core.
+    Serve(Setup, usize),
+}
 
 /// How to measure and to show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
+    /// Bulk flows and echoes.
+    pub bulk: bool,
+    /// What an application does through calls.
+    pub modes: Vec<Mode>,
     /// Bulk flows at a time.
     pub flows: Vec<usize>,
+    /// Connections of an application at a time.
+    pub connections: Vec<usize>,
+    /// What is behind the stack.
+    pub wires: Vec<WireKind>,
+    /// When its packets go out.
+    pub pollings: Vec<Polling>,
+    /// Bytes of an application's messages.
+    pub bytes: Vec<usize>,
     /// Runs of each, of which the median counts.
     pub repeats: usize,
     /// Time of each run.
     pub run: Duration,
     /// Print JSON.
     pub json: bool,
+    /// Where to draw the figure.
+    pub svg: Option<PathBuf>,
     /// Also on a machine that is busy.
     pub force: bool,
 }
 
-/// Who answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    /// The kernel, on its loopback device.
-    Loopback,
-    /// The stack, with or without the device's offload.
-    Stack { offload: bool },
-}
+/// The word for bulk flows and echoes.
+const BULK: &str = "bulk";
 
-/// One measurement.
-#[derive(Clone, Copy, Debug)]
-struct Cell {
-    side: Side,
-    duty: Duty,
-    v6: bool,
-    flows: usize,
-}
-
-/// One run of it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sample {
-    gbit_per_s: f64,
-    cpu_s_per_gb: f64,
-    p50_us: f64,
-    p99_us: f64,
-}
-
-/// What came of the runs: medians, and the rates from least to most.
-struct Row {
-    cell: Cell,
-    median: Sample,
-    range: [f64; 2],
-}
+/// For who starts the process with the stack.
+const SERVE: &str = "serve";
 
 /// The command line.
 pub(super) fn command() -> Command {
@@ -82,6 +79,17 @@ pub(super) fn command() -> Command {
             .action(ArgAction::SetTrue)
             .help(help)
     };
+    let list = |name: &'static str, default: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("LIST")
+            .value_delimiter(',')
+            .default_value(default)
+            .help(help)
+    };
+    let numbers = |name: &'static str, default: &'static str, help: &'static str| {
+        list(name, default, help).value_parser(clap::value_parser!(u64).range(1..=64))
+    };
     let number = |name: &'static str, default: &'static str, most: u64, help: &'static str| {
         Arg::new(name)
             .long(name)
@@ -90,26 +98,47 @@ pub(super) fn command() -> Command {
             .default_value(default)
             .help(help)
     };
+    let modes = Mode::ALL.map(Mode::word);
     Command::new("netstack")
-        .about("Measure the user-space TCP stack behind a TUN device: throughput, CPU time, delay")
+        .about("Measure the user-space TCP stack: bulk and delay through a TUN device, and applications that reach it through calls")
         .after_help(include_str!("../netstack_help.txt"))
         .arg(
-            Arg::new("flows")
-                .long("flows")
-                .value_name("LIST")
-                .value_delimiter(',')
-                .value_parser(clap::value_parser!(u64).range(1..=64))
-                .default_value("1,8")
-                .help("Bulk flows at a time"),
+            list("only", "bulk,read,write,call", "Measure only these")
+                .value_parser([&[BULK][..], &modes].concat()),
         )
+        .arg(numbers("flows", "1,8", "Bulk flows at a time"))
+        .arg(numbers("connections", "1,2,4,8,16,32", "Connections of an application at a time"))
+        .arg(
+            list("wire", "memory,tun", "What is behind the stack of an application")
+                .value_parser(WireKind::ALL.map(WireKind::word)),
+        )
+        .arg(
+            list("poll", "each-send,batch", "When packets of an application go out")
+                .value_parser(Polling::ALL.map(Polling::word)),
+        )
+        .arg(numbers("bytes", "1", "Bytes of an application's messages"))
+        .arg(number("repeats", "3", 99, "Runs of each, of which the median counts"))
         .arg(number(
-            "repeats",
-            "3",
-            99,
-            "Runs of each, of which the median counts",
+            "run-ms",
+            "1000",
+            60_000,
+            "Milliseconds of each run; a quarter of it where there are many",
         ))
-        .arg(number("run-ms", "1000", 60_000, "Milliseconds of each run"))
         .arg(flag("json", "Print one JSON object"))
+        .arg(
+            Arg::new("svg")
+                .long("svg")
+                .value_name("FILE")
+                .value_hint(ValueHint::FilePath)
+                .help("Draw what applications reach into this file"),
+        )
+        .arg(
+            Arg::new(SERVE)
+                .long(SERVE)
+                .num_args(8)
+                .hide(true)
+                .help("Be the process with the stack, as `quictun bench netstack` itself asks for"),
+        )
         .arg(flag(
             "force",
             "Measure although the machine is busy, and say so in the result",
@@ -117,25 +146,62 @@ pub(super) fn command() -> Command {
 }
 
 /// Reads what follows `quictun bench netstack`.
-pub(super) fn parse(matches: &ArgMatches) -> Options {
+pub(super) fn parse(matches: &ArgMatches) -> Result<Action, Fault> {
+    if let Some(words) = matches.get_many::<String>(SERVE) {
+        let words: Vec<&str> = words.map(String::as_str).collect();
+        let part = words.split_first().and_then(|(core, setup)| {
+            Some(Action::Serve(Setup::parse(setup)?, core.parse().ok()?))
+        });
+        return part.ok_or_else(|| {
+            Fault::usage(
+                "--serve",
+                "it is for `quictun bench netstack` itself: run that without it",
+            )
+        });
+    }
     let number = |name| {
         *matches
             .get_one::<u64>(name)
             .expect("invariant: it has a default")
     };
     let small = |number: u64| usize::try_from(number).expect("invariant: clap has bounded it");
-    let flows = matches.get_many::<u64>("flows").into_iter().flatten();
-    Options {
-        flows: flows.copied().map(small).collect(),
+    let numbers = |name| -> Vec<usize> {
+        let all = matches.get_many::<u64>(name).into_iter().flatten();
+        all.copied().map(small).collect()
+    };
+    let says = |name: &str, word: &str| {
+        let mut words = matches.get_many::<String>(name).into_iter().flatten();
+        words.any(|said| said == word)
+    };
+    Ok(Action::Measure(Options {
+        bulk: says("only", BULK),
+        modes: wanted(Mode::ALL, |mode| says("only", mode.word())),
+        flows: numbers("flows"),
+        connections: numbers("connections"),
+        wires: wanted(WireKind::ALL, |wire| says("wire", wire.word())),
+        pollings: wanted(Polling::ALL, |polling| says("poll", polling.word())),
+        bytes: numbers("bytes"),
         repeats: small(number("repeats")),
         run: Duration::from_millis(number("run-ms")),
         json: matches.get_flag("json"),
+        svg: matches.get_one::<String>("svg").map(PathBuf::from),
         force: matches.get_flag("force"),
+    }))
+}
+
+fn wanted<T: Copy, const N: usize>(all: [T; N], is_wanted: impl Fn(T) -> bool) -> Vec<T> {
+    all.into_iter().filter(|one| is_wanted(*one)).collect()
+}
+
+/// Does it.
+pub(super) fn run(action: &Action) -> Result<()> {
+    match action {
+        Action::Measure(options) => measure(options),
+        Action::Serve(setup, core) => calls::serve(setup, *core),
     }
 }
 
-/// Measures everything and prints it.
-pub(super) fn measure(options: &Options) -> Result<()> {
+fn measure(options: &Options) -> Result<()> {
     let mut machine = Machine::examine()?;
     if let Some(noise) = machine.noise().filter(|_| !options.force) {
         return Err(anyhow!("{noise}: wait, or say --force"));
@@ -145,176 +211,68 @@ pub(super) fn measure(options: &Options) -> Result<()> {
     network
         .within(|| Network::open()?.set_up("lo"))
         .context("a loopback device")?;
-    let mut rows = Vec::new();
-    let cells = cells(options);
-    for (number, cell) in cells.iter().enumerate() {
+    let grid = Grid {
+        modes: &options.modes,
+        wires: &options.wires,
+        pollings: &options.pollings,
+        connections: &options.connections,
+        bytes: &options.bytes,
+    };
+    let cells = if options.bulk {
+        bulk::cells(options)
+    } else {
+        Vec::new()
+    };
+    let setups = grid.setups();
+    let (mut number, count) = (0, cells.len() + setups.len());
+    let mut say = |name: &str| {
+        number += 1;
         if !options.json {
-            exit::say(&format!("{}/{}: {}", number + 1, cells.len(), cell.name()));
+            exit::say(&format!("{number}/{count}: {name}"));
         }
-        rows.push(repeat(cell, options, &machine, &network)?);
+    };
+    let mut rows = Vec::new();
+    for cell in &cells {
+        say(&cell.name());
+        rows.push(bulk::repeat(cell, options, &machine, &network)?);
+    }
+    let mut answers = Vec::new();
+    if !setups.is_empty() {
+        // Once in a process, and not beside what is measured.
+        quictun_ipc::wake_cost();
+    }
+    for setup in &setups {
+        say(&setup.name());
+        let (repeats, run) = (options.repeats, options.run / 4);
+        let row = calls::measure(setup, repeats, run, &machine, &network);
+        answers.push(row.with_context(|| setup.name())?);
     }
     machine.note_steal()?;
     let noise = machine.noise();
-    exit::print(&if options.json {
-        as_json(&rows, &machine, noise.as_deref())
-    } else {
-        as_table(&rows, &machine, noise.as_deref())
-    })
-}
-
-fn cells(options: &Options) -> Vec<Cell> {
-    let sides = [
-        Side::Loopback,
-        Side::Stack { offload: true },
-        Side::Stack { offload: false },
-    ];
-    let mut all = Vec::new();
-    for v6 in [false, true] {
-        for duty in [Duty::Sink, Duty::Source] {
-            for flows in options.flows.iter().copied() {
-                for side in sides {
-                    // The comparison is about one core against one; more flows do not change it.
-                    if side != Side::Loopback || flows == 1 {
-                        all.push(Cell {
-                            side,
-                            duty,
-                            v6,
-                            flows,
-                        });
-                    }
-                }
-            }
-        }
-        for side in sides {
-            let (duty, flows) = (Duty::Echo, 1);
-            all.push(Cell {
-                side,
-                duty,
-                v6,
-                flows,
-            });
-        }
+    let name = format!("{}, Linux {}", machine.cpu, machine.kernel);
+    if let Some(path) = &options.svg {
+        let warning = noise.as_ref().map(|_| "NOT TO BE PUBLISHED: noisy machine");
+        let panels = calls::report::panels(&grid, &answers);
+        std::fs::write(path, plot::draw(&name, warning, &panels))
+            .with_context(|| format!("writing {}", path.display()))?;
     }
-    all
-}
-
-fn repeat(
-    cell: &Cell,
-    options: &Options,
-    machine: &Machine,
-    network: &NetNamespace,
-) -> Result<Row> {
-    let mut samples = Vec::new();
-    for _ in 0..options.repeats {
-        let sample = once(cell, options.run, machine.cores, network);
-        samples.push(sample.with_context(|| cell.name())?);
+    if options.json {
+        let all = json!({
+            "cpu": machine.cpu,
+            "kernel": machine.kernel,
+            "load": machine.load,
+            "steal": machine.steal,
+            "noise": noise,
+            "rows": bulk::to_json(&rows),
+            "calls": calls::report::to_json(&answers),
+        });
+        return exit::print(&format!("{all}\n"));
     }
-    let order = |sample: &Sample| match cell.duty {
-        Duty::Echo => sample.p50_us,
-        _ => sample.gbit_per_s,
-    };
-    samples.sort_by(|a, b| order(a).total_cmp(&order(b)));
-    Ok(Row {
-        cell: *cell,
-        median: samples[samples.len() / 2],
-        range: [order(&samples[0]), order(&samples[samples.len() - 1])],
-    })
-}
-
-/// One run: the answering side on the second core, the asking one here.
-fn once(cell: &Cell, run: Duration, cores: [usize; 2], network: &NetNamespace) -> Result<Sample> {
-    let shared = Arc::new(Shared::default());
-    let (duty, seen) = (cell.duty, shared.clone());
-    let host = if cell.v6 { "fd77::1" } else { "10.77.0.1" };
-    let (target, answering) = match cell.side {
-        Side::Stack { offload } => {
-            let tun = network.within(|| device(offload)).context("a TUN device")?;
-            let target = SocketAddr::new(host.parse::<IpAddr>()?, 5201);
-            let config = Config {
-                offload,
-                ..Config::default()
-            };
-            let serve = move || {
-                bind(cores[1])?;
-                device::serve(&tun, config, duty, &seen)
-            };
-            (target, thread::Builder::new().spawn(serve)?)
-        }
-        Side::Loopback => {
-            let host = if cell.v6 { "::1" } else { "127.0.0.1" };
-            let address = SocketAddr::new(host.parse::<IpAddr>()?, 0);
-            let server = network.within(|| Server::bind(address))?;
-            let target = server.address()?;
-            let serve = move || {
-                bind(cores[1])?;
-                server.serve(duty, &seen).context("serving")
-            };
-            (target, thread::Builder::new().spawn(serve)?)
-        }
-    };
-    let sample = match duty {
-        Duty::Echo => echo(network, target, run),
-        _ => bulk(network, target, cell, run, &shared),
-    };
-    shared.stop.store(true, Ordering::Relaxed);
-    let served = answering
-        .join()
-        .map_err(|_| anyhow!("the other side failed"))?;
-    let sample = sample?;
-    served?;
-    Ok(sample)
-}
-
-fn echo(network: &NetNamespace, target: SocketAddr, run: Duration) -> Result<Sample> {
-    let mut times = load::ping_pong(network, target, run)?;
-    times.sort_unstable();
-    let at = |share: usize| micros(times[(times.len() - 1) * share / 100]);
-    Ok(Sample {
-        p50_us: at(50),
-        p99_us: at(99),
-        ..Sample::default()
-    })
-}
-
-fn bulk(
-    network: &NetNamespace,
-    target: SocketAddr,
-    cell: &Cell,
-    run: Duration,
-    shared: &Shared,
-) -> Result<Sample> {
-    let flows: Result<Vec<Bulk>> = (0..cell.flows)
-        .map(|_| Bulk::start(network, target, cell.duty))
-        .collect();
-    let read = || {
-        let bytes = shared.bytes.load(Ordering::Relaxed);
-        (
-            Instant::now(),
-            bytes,
-            shared.busy_ns.load(Ordering::Relaxed),
-        )
-    };
-    pause(WARM_UP)?;
-    let (began, bytes, busy) = read();
-    pause(run)?;
-    let (ended, bytes_then, busy_then) = read();
-    shared.stop.store(true, Ordering::Relaxed);
-    for flow in flows? {
-        flow.stop();
+    let mut text = format!("{name}\n");
+    if let Some(noise) = noise {
+        let _infallible = writeln!(text, "Not to be believed: {noise}.");
     }
-    let moved = float(bytes_then - bytes);
-    Ok(Sample {
-        gbit_per_s: moved * 8.0 / float(nanos(ended - began)),
-        cpu_s_per_gb: float(busy_then - busy) / moved,
-        ..Sample::default()
-    })
-}
-
-/// Lets the others work.
-fn pause(time: Duration) -> Result<()> {
-    let time = rustix::event::Timespec::try_from(time).context("a pause")?;
-    rustix::event::poll(&mut [], Some(&time)).context("a pause")?;
-    Ok(())
+    exit::print(&(text + &bulk::table(&rows) + &calls::report::tables(&grid, &answers)))
 }
 
 /// A device with addresses of both families; what it leads to is the stack.
@@ -327,98 +285,6 @@ fn device(offload: bool) -> std::io::Result<Tun> {
     network.set_up(NAME)?;
     set_sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
     Ok(tun)
-}
-
-impl Cell {
-    fn name(&self) -> String {
-        let side = match self.side {
-            Side::Loopback => "kernel loopback",
-            Side::Stack { offload: true } => "stack, offload on",
-            Side::Stack { offload: false } => "stack, offload off",
-        };
-        let family = if self.v6 { "IPv6" } else { "IPv4" };
-        let duty = match self.duty {
-            Duty::Sink => "in",
-            Duty::Source => "out",
-            Duty::Echo => "1-byte echo",
-        };
-        format!("{duty}, {family}, {} flows, {side}", self.flows)
-    }
-}
-
-fn as_table(rows: &[Row], machine: &Machine, noise: Option<&str>) -> String {
-    let mut text = format!("{}, Linux {}\n", machine.cpu, machine.kernel);
-    if let Some(noise) = noise {
-        let _infallible = writeln!(text, "Not to be believed: {noise}.");
-    }
-    for Row {
-        cell,
-        median,
-        range,
-    } in rows
-    {
-        let _infallible = match cell.duty {
-            Duty::Echo => writeln!(
-                text,
-                "{:<46} p50 {:.1} us ({:.1} to {:.1}), p99 {:.1} us",
-                cell.name(),
-                median.p50_us,
-                range[0],
-                range[1],
-                median.p99_us
-            ),
-            _ => writeln!(
-                text,
-                "{:<46} {:.1} Gbit/s ({:.1} to {:.1}), {}",
-                cell.name(),
-                median.gbit_per_s,
-                range[0],
-                range[1],
-                match cell.side {
-                    Side::Loopback => "in the kernel".to_owned(),
-                    Side::Stack { .. } => format!("{:.2} CPU-s/GB", median.cpu_s_per_gb),
-                }
-            ),
-        };
-    }
-    text
-}
-
-fn as_json(rows: &[Row], machine: &Machine, noise: Option<&str>) -> String {
-    let rows: Vec<_> = rows
-        .iter()
-        .map(
-            |Row {
-                 cell,
-                 median,
-                 range,
-             }| {
-                json!({
-                    "name": cell.name(),
-                    "family": if cell.v6 { 6 } else { 4 },
-                    "flows": cell.flows,
-                    "gbit_per_s": median.gbit_per_s,
-                    "cpu_s_per_gb": median.cpu_s_per_gb,
-                    "p50_us": median.p50_us,
-                    "p99_us": median.p99_us,
-                    "range": range,
-                })
-            },
-        )
-        .collect();
-    let all = json!({
-        "cpu": machine.cpu,
-        "kernel": machine.kernel,
-        "load": machine.load,
-        "steal": machine.steal,
-        "noise": noise,
-        "rows": rows,
-    });
-    format!("{all}\n")
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
@@ -434,5 +300,3 @@ fn micros(nanos: u64) -> f64 {
 const NAME: &str = "bench0";
 /// Packets that may wait for the stack: with the kernel's 500, bursts of several flows would be dropped.
 const QUEUE: u32 = 10_000;
-/// Until flows are at full speed.
-const WARM_UP: Duration = Duration::from_millis(300);

@@ -1,12 +1,10 @@
 //! The figure: cycles and notifications per call, against calls under way and against the server's load, the published
 //! curves dashed.
 
-mod plot;
-
 use super::peer::Kind;
+use super::plot::{self, Panel, Scale, Series};
 use super::published;
 use super::run::{Cell, LOADED, Placement, Results, Row};
-use plot::{Panel, Scale, Series};
 use quictun_ipc::WaitPolicy;
 
 const PLACEMENTS: [Placement; 2] = [Placement::OneCore, Placement::TwoCores];
@@ -60,7 +58,7 @@ fn cycles(results: &Results) -> Panel {
         }));
     }
     Panel {
-        title: "Cycles per call, by calls under way",
+        title: "Cycles per call, by calls under way".to_owned(),
         x: Scale::Doublings,
         y: Scale::Powers,
         series,
@@ -91,7 +89,7 @@ fn notifications(results: &Results) -> Panel {
         ));
     }
     Panel {
-        title: "Notifications per call, by calls under way",
+        title: "Notifications per call, by calls under way".to_owned(),
         x: Scale::Doublings,
         y: Scale::Even,
         series,
@@ -141,7 +139,7 @@ fn loads(results: &Results) -> Panel {
         ));
     }
     Panel {
-        title: "Notifications per call at 32 calls, by the server's load",
+        title: "Notifications per call at 32 calls, by the server's load".to_owned(),
         x: Scale::Places,
         y: Scale::Even,
         series,

@@ -72,7 +72,7 @@ impl Series {
 /// Lines over the same axes.
 #[derive(Debug)]
 pub(super) struct Panel {
-    pub(super) title: &'static str,
+    pub(super) title: String,
     pub(super) x: Scale,
     pub(super) y: Scale,
     pub(super) series: Vec<Series>,
@@ -111,7 +111,7 @@ fn one(body: &mut String, panel: &Panel, series: &[&Series], top: f64) -> f64 {
     let (above, below) = (top + TITLE, top + TITLE + PLOT);
     let x = |value: f64| LEFT + (WIDTH - LEFT - RIGHT) * across.share(value);
     let y = |value: f64| below - PLOT * up.share(value);
-    put(body, &label(MARGIN, top + 18.0, "b", "start", panel.title));
+    put(body, &label(MARGIN, top + 18.0, "b", "start", &panel.title));
     for (value, name) in up.marks() {
         let at = y(value);
         put(
@@ -262,7 +262,7 @@ mod tests {
     fn panel(x: Scale, y: Scale, points: &[(f64, f64)]) -> Panel {
         let series = Series::new("a <b>".to_owned(), 0, true, points.iter().copied());
         Panel {
-            title: "one",
+            title: "one".to_owned(),
             x,
             y,
             series: vec![series],
