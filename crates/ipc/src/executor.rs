@@ -255,8 +255,7 @@ impl Executor {
     /// there is has nobody run.
     pub(crate) fn is_last(&self, ran: bool) -> bool {
         let channel = &mut *self.channel.borrow_mut();
-        let more = channel.unflushed() < LATE && channel.has_work_for(self.port.wants());
-        !(ran && more)
+        !(ran && channel.unflushed() < LATE && channel.has_work_for(self.port.wants()))
     }
 
     fn wait(&mut self, ran: bool) {

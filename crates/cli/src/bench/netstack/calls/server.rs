@@ -30,7 +30,7 @@ use crate::bench::peer::{Kind, PATIENCE, cpu_ns};
 use crate::bench::run::Placement;
 
 /// Before it sleeps, a process that has a core for itself looks for so long, as the product's does where messages are short.
-const LOOK: Duration = Duration::from_micros(50);
+const LOOK: Duration = Duration::from_micros(60);
 
 /// Rounds between two looks whether everybody has gone: a system call each.
 const ROUNDS: u32 = 4096;
