@@ -136,6 +136,7 @@ impl<D: Duty> Worker<D> {
             let now = Instant::now();
             self.spin.note_wait(now.saturating_duration_since(before));
             self.handle_all(now, &ready);
+            let now = Instant::now();
             if self.next_timeout().is_some_and(|at| at <= now) {
                 self.parts.engine.handle_timeout(now);
                 self.with_duty(now, |duty, io| {
@@ -176,8 +177,8 @@ impl<D: Duty> Worker<D> {
     fn handle_all(&mut self, now: Instant, ready: &[Ready]) {
         for event in ready {
             match event.key {
-                Key::Udp => self.handle_udp(now, *event),
-                Key::Wake => self.handle_messages(now),
+                Key::Udp => self.handle_udp(*event),
+                Key::Wake => self.handle_messages(),
                 Key::Flow(flow) => {
                     let Ready {
                         readable,
@@ -196,7 +197,7 @@ impl<D: Duty> Worker<D> {
         }
     }
 
-    fn handle_udp(&mut self, now: Instant, ready: Ready) {
+    fn handle_udp(&mut self, ready: Ready) {
         if ready.writable {
             self.flush_blocked();
         }
@@ -207,7 +208,10 @@ impl<D: Duty> Worker<D> {
         let engine = &mut self.parts.engine;
         let moved = &mut self.moved;
         for _ in 0..RECEIVE_ROUNDS {
+            // No earlier than they came: a round trip that seems shorter than the path would be believed for long.
+            let mut read = None;
             let received = self.parts.udp.receive(&mut |datagram| {
+                let now = *read.get_or_insert_with(Instant::now);
                 *moved += datagram.data.len();
                 match other_worker(&datagram.data, me, siblings.len()) {
                     None => engine.handle_datagram(
@@ -238,9 +242,10 @@ impl<D: Duty> Worker<D> {
         }
     }
 
-    fn handle_messages(&mut self, now: Instant) {
+    fn handle_messages(&mut self) {
         self.parts.inbox.acknowledge();
         while let Some(message) = self.parts.inbox.receive() {
+            let now = Instant::now();
             match message {
                 Message::Datagram {
                     remote,
