@@ -45,7 +45,7 @@ impl Auto {
                 (rival.window + late, rate)
             }
             _ if rest => (REST * self.bdp(), bandwidth),
-            _ if self.phase == Phase::Startup => self.startup.limits(self.floor_s()),
+            _ if self.phase == Phase::Startup => self.startup.limits(self.floor_s(), self.long()),
             _ => {
                 let window = WINDOW * self.bdp() + self.silence_s() * bandwidth;
                 (window, self.gain() * bandwidth * self.compensation())
@@ -55,6 +55,7 @@ impl Auto {
 
     fn gain(&self) -> f64 {
         match self.phase {
+            Phase::Drain if self.long() && self.has_room() => EASY,
             Phase::Drain => DRAIN,
             // What the probe left behind is gone: the next round trip shows the rest.
             Phase::Down { .. } if self.has_room() => EASY,
@@ -82,6 +83,13 @@ impl Auto {
         self.in_flight <= self.bdp() * surplus
     }
 
+    /// Whether the round trip is known, and long enough to look at what it shows.
+    fn long(&self) -> bool {
+        self.rtt
+            .floor()
+            .is_some_and(|floor| floor.as_secs_f64() > LONG_S)
+    }
+
     /// What is sent for what arrives, where nothing waits.
     fn surplus(&self) -> f64 {
         (1.0 / (1.0 - self.loss.certain(2.0))).min(COMPENSATION_MOST)
@@ -89,7 +97,7 @@ impl Auto {
 
     /// What is lost on the way has to be sent on top of what the path delivers.
     fn compensation(&self) -> f64 {
-        let gone = self.floor_s() > LONG_S && self.has_room();
+        let gone = self.long() && self.has_room();
         if self.queued() && !gone {
             return 1.0;
         }
@@ -105,7 +113,7 @@ const DRAIN: f64 = 0.5;
 const DOWN: f64 = 0.9;
 const DOWN_HURRIED: f64 = 0.95;
 const EASY: f64 = 0.98;
-const CRUISE: f64 = 0.995;
+const CRUISE: f64 = 0.999;
 
 /// Of the bandwidth times the round trip, in flight at rest.
 const REST: f64 = 0.75;

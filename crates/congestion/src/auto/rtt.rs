@@ -11,7 +11,7 @@ const SAMPLES: usize = 8;
 
 /// Samples that tell that one begins, if they came over so much of a round trip.
 const BEGIN_SAMPLES: usize = 3;
-const BEGIN_SHARE: u32 = 16;
+const BEGIN_SHARE: u32 = 32;
 
 /// So long packets have to wait, all of them, before it is a queue that stays: a quarter of the floor within these
 /// limits. Hosts and radio links stand still for milliseconds, and then deliver at once what has gathered.

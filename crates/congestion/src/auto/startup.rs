@@ -59,13 +59,14 @@ impl Startup {
         (elapsed > 0.0005).then(|| crate::bytes::to_f64(last - first) / elapsed)
     }
 
-    /// Window and rate.
-    pub(super) fn limits(&self, floor_s: f64) -> (f64, f64) {
+    /// Window and rate, on a `long` path or a short one.
+    pub(super) fn limits(&self, floor_s: f64, long: bool) -> (f64, f64) {
         let rate = self.window / floor_s;
         if self.held {
             (self.window, HELD * self.rate().unwrap_or(rate))
         } else {
-            (self.window, PACING * rate)
+            let pacing = if long { PACING_LONG } else { PACING };
+            (self.window, pacing * rate)
         }
     }
 
@@ -148,8 +149,10 @@ const FIRST_FLIGHT: f64 = 32.0;
 /// is sent before the queue is seen.
 const GROWTH: f64 = 2.5;
 
-/// Pacing over window and round trip, so that the pacer is not what limits growth.
+/// Pacing over window and round trip. Growth of 2.5 takes 1.53; less makes it 2.2 on short paths, where the queue would
+/// have overflown before it is seen.
 const PACING: f64 = 1.15;
+const PACING_LONG: f64 = 1.6;
 
 /// Of the rate that arrives, while a queue may have begun: it drains, and shows whether it was one.
 const HELD: f64 = 0.75;
