@@ -37,6 +37,12 @@ impl Share {
     fn deviation(self) -> f64 {
         deviation(self.share(), self.packets)
     }
+
+    /// The share that may be behind it, beyond much doubt: where few were lost, chance alone may have kept them few.
+    fn most(self) -> f64 {
+        let lost = self.lost + 1.0;
+        (lost + 2.0 * lost.sqrt()) / self.packets.max(1.0)
+    }
 }
 
 /// Standard deviation of the share of lost packets among `packets`.
@@ -86,9 +92,11 @@ impl Overflow {
     /// known, the least doubt is enough.
     pub(crate) fn take(&mut self, medium: Option<f64>, rival: bool) -> bool {
         let packets = self.queued.packets;
-        let free = self.free.share();
+        let free = self.free.most();
         // What is not known to be the medium's may be: nobody has seen the path without our queue yet.
-        let known = medium.map_or((free + 0.01).min(CAP), |medium| medium.min(free));
+        let known = medium.map_or((self.free.share() + 0.01).min(CAP), |medium| {
+            medium.min(free)
+        });
         let expected = known * packets;
         let variance = expected * (1.0 - known);
         let most = if rival {
@@ -156,7 +164,7 @@ impl LossFloor {
     /// The floor with what chance may add to it, if anything is known.
     pub(crate) fn known(&self) -> Option<f64> {
         let enough = self.easy.packets >= LEAST;
-        enough.then(|| (self.easy.share() + 2.0 * self.easy.deviation()).min(CAP))
+        enough.then(|| self.easy.most().min(CAP))
     }
 
     /// How far loss is believed to come from the medium: how much of it is left when sending less.

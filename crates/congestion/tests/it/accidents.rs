@@ -63,6 +63,34 @@ fn jitter_of_two_milliseconds_is_no_queue() {
     assert!(share >= 0.95, "{share}");
 }
 
+/// What is lost of few packets tells little of how much a path loses: chance is not taken for somebody who fills the
+/// queue.
+#[test]
+fn packets_lost_now_and_then_are_no_rival() {
+    for (every_ms, lasts_us, loss, seed) in [
+        (23, 1500, 0.0002, 10),
+        (23, 1500, 0.0003, 18),
+        (40, 2000, 0.0003, 10),
+        (40, 2000, 0.0005, 20),
+    ] {
+        let lossy = Sender {
+            loss_after: loss,
+            loss_back: loss,
+            ..sender(auto, 20.0, 0.0)
+        };
+        let mut world = World::new(link(600, 20.0, 1.0), seed, vec![lossy]);
+        world.standstills = Some((
+            Duration::from_millis(every_ms),
+            Duration::from_micros(lasts_us),
+        ));
+        for now in (100..3000).step_by(100) {
+            world.run_until(Duration::from_millis(now));
+            let phase = world.flows[0].model.view().phase;
+            assert_ne!(phase, "rival", "loss {loss}, seed {seed}, after {now} ms");
+        }
+    }
+}
+
 #[test]
 fn a_host_that_stands_still_at_times_costs_little() {
     for loss in [0.0, 0.001, 0.01] {
