@@ -135,7 +135,7 @@ impl<D: Duty> Worker<D> {
             self.poller.wait(until, patience, &mut ready)?;
             let now = Instant::now();
             self.spin.note_wait(now.saturating_duration_since(before));
-            self.handle_all(now, &ready);
+            self.handle_all(&ready);
             let now = Instant::now();
             if self.next_timeout().is_some_and(|at| at <= now) {
                 self.parts.engine.handle_timeout(now);
@@ -174,8 +174,9 @@ impl<D: Duty> Worker<D> {
             .min()
     }
 
-    fn handle_all(&mut self, now: Instant, ready: &[Ready]) {
+    fn handle_all(&mut self, ready: &[Ready]) {
         for event in ready {
+            let now = Instant::now();
             match event.key {
                 Key::Udp => self.handle_udp(*event),
                 Key::Wake => self.handle_messages(),

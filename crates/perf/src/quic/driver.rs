@@ -108,7 +108,8 @@ impl<'s, 'a> Driver<'s, 'a> {
         }
         let now = Instant::now();
         self.spin.note_wait(now.saturating_duration_since(before));
-        self.receive(now);
+        self.receive();
+        let now = Instant::now();
         if self.engine.next_timeout().is_some_and(|at| at <= now) {
             self.engine.handle_timeout(now);
         }
@@ -152,11 +153,14 @@ impl<'s, 'a> Driver<'s, 'a> {
         self.stop.wait_for(&self.port, flags, deadline)
     }
 
-    fn receive(&mut self, now: Instant) {
+    fn receive(&mut self) {
         let engine = &mut self.engine;
         let moved = &mut self.moved;
         for _ in 0..RECEIVE_ROUNDS {
+            // No earlier than they came: a round trip that seems shorter than the path would be believed for long.
+            let mut read = None;
             let received = self.port.receive(&mut |datagram| {
+                let now = *read.get_or_insert_with(Instant::now);
                 *moved += datagram.data.len();
                 engine.handle_datagram(
                     now,
