@@ -196,12 +196,12 @@ impl Model for Auto {
         self.limited = limited;
         let own = self.rival.is_none();
         let pushed = own && matches!(self.phase, Phase::Up | Phase::Startup);
-        let easy = own
-            && (self.policer.holds()
-                || matches!(
-                    self.phase,
-                    Phase::Drain | Phase::Down { .. } | Phase::Rest { .. }
-                ));
+        let easy = match self.phase {
+            Phase::Down { .. } | Phase::Rest { .. } => true,
+            Phase::Drain => !self.gone(),
+            _ => self.policer.holds(),
+        };
+        let easy = own && easy;
         self.sampler.on_sent(now, limited, easy, pushed);
     }
 

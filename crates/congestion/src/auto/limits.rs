@@ -55,7 +55,7 @@ impl Auto {
 
     fn gain(&self) -> f64 {
         match self.phase {
-            Phase::Drain if self.long() && self.has_room() => EASY,
+            Phase::Drain if self.gone() => EASY - self.yielding(),
             Phase::Drain => DRAIN,
             // What the probe left behind is gone: the next round trip shows the rest.
             Phase::Down { .. } if self.has_room() => EASY,
@@ -83,7 +83,12 @@ impl Auto {
         self.in_flight <= self.bdp() * surplus
     }
 
-    /// Whether the round trip is known, and long enough to look at what it shows.
+    /// Whether a queue that was heard of may have gone since.
+    pub(super) fn gone(&self) -> bool {
+        self.long() && self.has_room()
+    }
+
+    /// Whether the round trip is known, and long.
     fn long(&self) -> bool {
         self.rtt
             .floor()
@@ -97,11 +102,11 @@ impl Auto {
 
     /// What is lost on the way has to be sent on top of what the path delivers.
     fn compensation(&self) -> f64 {
-        let gone = self.long() && self.has_room();
-        if self.queued() && !gone {
-            return 1.0;
+        if self.queued() && !self.gone() {
+            1.0
+        } else {
+            self.surplus()
         }
-        self.surplus()
     }
 }
 
@@ -134,8 +139,8 @@ const ACK_EVERY: f64 = 10.0;
 /// Acknowledgements lost in a row that are made up for.
 const TOGETHER_MOST: f64 = 16.0;
 
-/// Round trips so long that a queue may have gone since it was heard of. What is in flight tells that sooner, but less
-/// surely: of losses that come together many are known of at once.
+/// Round trips so long that timers space packets well, and that a queue may have gone since it was heard of. What is in
+/// flight tells that sooner, but less surely: of losses that come together many are known of at once.
 const LONG_S: f64 = 0.03;
 
 /// Packets in a round trip, or in 10 ms where that is longer.

@@ -88,28 +88,29 @@ impl Overflow {
         }
     }
 
-    /// Whether a queue certainly overflowed; the next verdict is independent of this one. Where a `rival` is
-    /// known, the least doubt is enough.
-    pub(crate) fn take(&mut self, medium: Option<f64>, rival: bool) -> bool {
-        let packets = self.queued.packets;
-        let free = self.free.most();
-        // What is not known to be the medium's may be: nobody has seen the path without our queue yet.
-        let known = medium.map_or((self.free.share() + 0.01).min(CAP), |medium| {
-            medium.min(free)
-        });
-        let expected = known * packets;
-        let variance = expected * (1.0 - known);
-        let most = if rival {
-            expected + variance.sqrt() + 0.5
-        } else {
-            let clump = self.clump();
-            MARGIN * expected + 4.0 * (MARGIN * variance * clump).sqrt() + 2.0 * clump
-        };
+    /// Whether a queue certainly overflowed, and it was not the medium of `floor` that lost; the next verdict is
+    /// independent of this one. Beside a `rival` one loss is enough, as it is for CUBIC: who waits for more has more.
+    pub(crate) fn take(&mut self, floor: &LossFloor, rival: bool) -> bool {
+        let most = if rival { 0.0 } else { self.most(floor) };
         let overflowed = self.queued.lost > most;
         if overflowed {
             self.queued = Share::default();
         }
         overflowed
+    }
+
+    /// The most packets of those that waited that chance and the medium may have taken.
+    fn most(&self, floor: &LossFloor) -> f64 {
+        let free = self.free.most();
+        // What is not known to be the medium's may be: nobody has seen the path without our queue yet.
+        let unknown = free.max(self.free.share() + 0.01);
+        let known = floor
+            .known()
+            .map_or(unknown, |known| known.min(free))
+            .min(CAP);
+        let expected = MARGIN * known * self.queued.packets;
+        let clump = self.clump();
+        expected + 4.0 * (expected * (1.0 - known) * clump).sqrt() + 2.0 * clump
     }
 }
 
@@ -161,10 +162,9 @@ impl LossFloor {
         (self.floor() - deviations * self.easy.deviation()).max(0.0)
     }
 
-    /// The floor with what chance may add to it, if anything is known.
-    pub(crate) fn known(&self) -> Option<f64> {
-        let enough = self.easy.packets >= LEAST;
-        enough.then(|| self.easy.most().min(CAP))
+    /// What the medium loses with what chance may add to it, if anything is known.
+    fn known(&self) -> Option<f64> {
+        (self.easy.packets >= LEAST).then(|| self.easy.most())
     }
 
     /// How far loss is believed to come from the medium: how much of it is left when sending less.
@@ -177,5 +177,36 @@ impl LossFloor {
         } else {
             (self.floor() / all.min(CAP)).min(1.0)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A verdict on 1000 packets that waited, `lost` of them one by one, after 250 that were sent easily and 2000 that
+    /// did not wait, of which none was lost.
+    fn overflowed(lost: u32, rival: bool) -> bool {
+        let mut floor = LossFloor::default();
+        let mut overflow = Overflow::default();
+        floor.add(250.0, 0.0, true);
+        overflow.add(2000.0, 0.0, false);
+        overflow.add(1000.0 - f64::from(lost), 0.0, true);
+        for _ in 0..lost {
+            overflow.add(0.0, 1.0, true);
+        }
+        overflow.take(&floor, rival)
+    }
+
+    #[test]
+    fn chance_is_no_overflow() {
+        assert!(!overflowed(4, false));
+        assert!(overflowed(60, false));
+    }
+
+    #[test]
+    fn one_loss_is_enough_beside_a_rival() {
+        assert!(!overflowed(0, true));
+        assert!(overflowed(1, true));
     }
 }

@@ -21,7 +21,7 @@ pub(super) enum Phase {
     Cruise { left: u32 },
     /// Sends more, to see whether more arrives.
     Up,
-    /// Sends half, to see the round-trip time without queue: until then, the least so far.
+    /// Sends three quarters, to see the round-trip time without queue: until then, the least so far.
     Rest {
         until: Option<Instant>,
         least: Duration,
@@ -126,7 +126,7 @@ impl Auto {
         let floor = self.rtt.floor().unwrap_or(least);
         self.rtt.renew(now, least);
         if least <= floor.mul_f64(17.0 / 16.0).max(floor + self.noise()) {
-            self.part_from_rival();
+            self.rest_beside_rival(now);
         }
         self.epoch = self.new_epoch(now);
         let careful = self.cruise == CRUISE_EPOCHS_MAX;

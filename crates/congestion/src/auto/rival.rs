@@ -13,7 +13,11 @@ pub(super) struct Rival {
     curve: Curve,
     /// The latest overflow, and the latest time that packets waited long.
     overflowed: Instant,
-    waited: Instant,
+    waited: Option<Instant>,
+    /// Rests that saw no queue.
+    rests: u32,
+    /// The bandwidth before it was met.
+    before: f64,
 }
 
 /// How long packets have waited although less is sent.
@@ -101,7 +105,7 @@ impl Auto {
             self.loss.add(arrived, lost, easy);
             self.overflow.add(arrived, lost, waited);
             let judging = lost > 0.0 && waited && !self.starting();
-            if judging && self.overflow.take(self.loss.known(), rival) {
+            if judging && self.overflow.take(&self.loss, rival) {
                 self.on_overflow(now, record.sent, record.pushed);
             }
         }
@@ -196,11 +200,26 @@ impl Auto {
             window: window.max(WINDOW_LEAST * self.mtu),
             curve: Curve::default(),
             overflowed: now,
-            waited: now,
+            waited: None,
+            rests: 0,
+            before: self.bandwidth.most(),
         });
     }
 
-    pub(super) fn part_from_rival(&mut self) {
+    /// A rest saw no queue: nobody else is there, or the queue is so short that it drained for once.
+    pub(super) fn rest_beside_rival(&mut self, now: Instant) {
+        let Some(rival) = &mut self.rival else { return };
+        rival.rests += 1;
+        let waited = rival
+            .waited
+            .is_some_and(|at| now.saturating_duration_since(at).as_secs_f64() < QUIET_S);
+        let shared = self.bandwidth.most() < SHARED * rival.before;
+        if !waited || !shared || rival.rests >= RESTS {
+            self.part_from_rival();
+        }
+    }
+
+    fn part_from_rival(&mut self) {
         if self.rival.take().is_some() {
             // One more overflow soon, and it is back.
             self.overflows = OVERFLOWS - 1;
@@ -215,9 +234,12 @@ impl Auto {
         let (floor, rtt) = (self.floor_s(), self.rtt_s());
         let Some(rival) = &mut self.rival else { return };
         if waits {
-            rival.waited = now;
+            rival.waited = Some(now);
         }
-        let latest = rival.overflowed.max(rival.waited);
+        let latest = rival
+            .waited
+            .unwrap_or(rival.overflowed)
+            .max(rival.overflowed);
         let quiet = now.saturating_duration_since(latest).as_secs_f64();
         if quiet > QUIET_S + QUIET_ROUNDS * floor {
             self.part_from_rival();
@@ -295,6 +317,13 @@ const OVERFLOW_CUT: f64 = 0.85;
 /// Without overflow and long waits for this long, the rival has gone: CUBIC's own cycle is shorter.
 const QUIET_S: f64 = 8.0;
 const QUIET_ROUNDS: f64 = 20.0;
+
+/// Less than this of the bandwidth before is left to who shares a link.
+const SHARED: f64 = 0.9;
+
+/// Rests without a queue after which a rival has gone, though packets waited long between them: a minute, in which shares
+/// become equal.
+const RESTS: u32 = 6;
 
 /// Packets, the least that keeps acknowledgements coming.
 const WINDOW_LEAST: f64 = 4.0;

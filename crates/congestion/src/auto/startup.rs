@@ -1,4 +1,4 @@
-//! Start: 2.5 times as much in every round trip, until a queue, loss or no further growth shows the limit.
+//! Start: up to 2.5 times as much in every round trip, until a queue, loss or no further growth shows the limit.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -149,8 +149,8 @@ const FIRST_FLIGHT: f64 = 32.0;
 /// is sent before the queue is seen.
 const GROWTH: f64 = 2.5;
 
-/// Pacing over window and round trip. Growth of 2.5 takes 1.53; less makes it 2.2 on short paths, where the queue would
-/// have overflown before it is seen.
+/// Pacing over window and round trip. Growth of 2.5 takes 1.53. On short paths less makes it 2.2: with more the queue
+/// would have overflown before it is seen.
 const PACING: f64 = 1.15;
 const PACING_LONG: f64 = 1.6;
 

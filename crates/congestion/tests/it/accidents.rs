@@ -118,15 +118,17 @@ fn a_policer_is_kept_below() {
         }),
         ..LinkConfig::default()
     };
-    for seed in 1..=3 {
-        let senders = vec![sender(auto, 20.0, 0.0)];
-        let mut world = World::new(config.clone(), seed, senders);
-        let end = Duration::from_secs(20);
-        world.run_until(end);
-        let flow = &world.flows[0];
-        let share = flow.rate(world.slot, Duration::ZERO, end) / rate as f64;
-        let lost = flow.lost as f64 / flow.sent as f64;
-        assert!(share >= 0.9, "seed {seed}: {share}");
-        assert!(lost <= 0.03, "seed {seed}: {lost}");
+    for (rtt_ms, most) in [(20.0, 0.03), (100.0, 0.065)] {
+        for seed in 1..=3 {
+            let senders = vec![sender(auto, rtt_ms, 0.0)];
+            let mut world = World::new(config.clone(), seed, senders);
+            let end = Duration::from_secs(20);
+            world.run_until(end);
+            let flow = &world.flows[0];
+            let share = flow.rate(world.slot, Duration::ZERO, end) / rate as f64;
+            let lost = flow.lost as f64 / flow.sent as f64;
+            assert!(share >= 0.9, "{rtt_ms} ms, seed {seed}: {share}");
+            assert!(lost <= most, "{rtt_ms} ms, seed {seed}: {lost}");
+        }
     }
 }
