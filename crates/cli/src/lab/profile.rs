@@ -99,7 +99,7 @@ impl Profiler {
                 .map_or(&[][..], Vec::as_slice);
             let (unnamed, stacks) = by_role.entry(role).or_default();
             let folded = names.folded(one, mappings);
-            *unnamed += if folded.is_named { 0 } else { *count };
+            *unnamed += if folded.is_innermost_named { 0 } else { *count };
             *stacks.entry(folded.stack).or_default() += count;
         }
         let profile = |(role, (unnamed, stacks)): (&str, (u64, BTreeMap<String, u64>))| {
@@ -125,8 +125,8 @@ impl Profiler {
 /// A stack in words.
 struct Folded {
     stack: String,
-    /// All of its functions have names.
-    is_named: bool,
+    /// What was called on the way there has no share in lists of functions.
+    is_innermost_named: bool,
 }
 
 /// Symbol tables, read when they are needed.
@@ -145,9 +145,9 @@ impl Names {
 
     /// The outermost first.
     fn folded(&mut self, one: &Seen, mappings: &[Mapping]) -> Folded {
-        let mut is_named = true;
+        let mut is_innermost_named = true;
         let mut named = |name: Result<String, String>| {
-            is_named &= name.is_ok();
+            is_innermost_named = name.is_ok();
             name.unwrap_or_else(|place| place)
         };
         let program = one.program.map(|address| self.program(address, mappings));
@@ -158,7 +158,7 @@ impl Names {
         }
         Folded {
             stack: all.join(";"),
-            is_named,
+            is_innermost_named,
         }
     }
 
@@ -214,6 +214,31 @@ mod tests {
             .map(|profile| (&*profile.role, profile.samples, profile.unnamed))
             .collect();
         assert_eq!(told, [("client", 5, 3), ("server", 1, 0)]);
+    }
+
+    #[test]
+    fn a_caller_without_a_name_is_not_counted() {
+        let lent = Mapping::read("0-10 r-xp 0 00:00 0 [vdso]").expect("a mapping");
+        for (program, kernel, is_innermost_named) in [
+            (7, &[][..], true),
+            (99, &[], false),
+            (7, &[0], false),
+            (99, &[200], true),
+        ] {
+            let one = Seen {
+                process: 1,
+                program: Some(program),
+                kernel: kernel.to_vec(),
+            };
+            let mut names = Names::new();
+            names.kernel = Symbols::sorted(vec![(100, "a_call".to_owned())]);
+            let folded = names.folded(&one, std::slice::from_ref(&lent));
+            assert_eq!(
+                folded.is_innermost_named, is_innermost_named,
+                "{}",
+                folded.stack
+            );
+        }
     }
 
     /// Calls nothing, so that whoever looks sees this function and none of the standard library.

@@ -41,7 +41,7 @@ impl Symbols {
         Self::sorted(functions(&bytes.unwrap_or_default()).unwrap_or_default())
     }
 
-    fn sorted(mut all: Vec<(u64, String)>) -> Self {
+    pub(super) fn sorted(mut all: Vec<(u64, String)>) -> Self {
         all.sort_by_key(|(address, _)| *address);
         Self(all)
     }
