@@ -157,31 +157,33 @@ impl<'a> Findings<'a> {
         if found.is_empty() {
             return None;
         }
-        let mut words: Vec<(&str, usize)> = Vec::new();
-        for paired in &found {
-            let word = word(metric.better, paired.verdict);
+        let mut words: Vec<(&str, Vec<&str>)> = Vec::new();
+        for one in pairs.iter().filter(|one| one.paired.is_some()) {
+            let (word, case) = (one.word(), self.scenario.case_label(&one.case));
             match words.iter_mut().find(|(known, _)| *known == word) {
-                Some((_, count)) => *count += 1,
-                None => words.push((word, 1)),
+                Some((_, cases)) => cases.push(case),
+                None => words.push((word, vec![case])),
             }
         }
         let all = pairs.len();
-        let words = words.iter().map(|(word, count)| match all {
-            1 => (*word).to_owned(),
-            _ => format!("{word} in {count} of {all} cases"),
+        let words = words.iter().map(|(word, cases)| match &cases[..] {
+            _ if all == 1 => (*word).to_owned(),
+            [case] => format!("{word} at {case}"),
+            cases => format!("{word} in {} of {all} cases", cases.len()),
         });
         let ratios = found.iter().map(|paired| paired.ratio);
         let least = ratios.clone().fold(f64::INFINITY, f64::min);
         let most = ratios.fold(0.0, f64::max);
-        let range = if all == 1 {
-            format!("x{}", shown(least))
+        let [least, most] = [least, most].map(shown);
+        let range = if least == most {
+            format!("x{least}")
         } else {
-            format!("x{} to x{}", shown(least), shown(most))
+            format!("x{least} to x{most}")
         };
         Some(format!(
             "{a} against {b}, {}: {} ({range})",
             metric.label,
-            words.collect::<Vec<_>>().join(", ")
+            words.collect::<Vec<_>>().join("; ")
         ))
     }
 }
@@ -213,18 +215,16 @@ pub(crate) fn word(better: Better, verdict: Verdict) -> &'static str {
     }
 }
 
+/// From where on a number needs no decimals, one, two and so on.
+const DECIMALS: [f64; 6] = [99.95, 9.995, 0.9995, 0.099_95, 0.009_995, 0.000_999_5];
+
 /// Three digits that mean something; whole numbers stay whole.
 pub(crate) fn shown(value: f64) -> String {
-    let magnitude = value.abs();
-    if magnitude >= 99.95 || value == 0.0 {
-        format!("{value:.0}")
-    } else if magnitude >= 9.995 {
-        format!("{value:.1}")
-    } else if magnitude >= 0.0995 {
-        format!("{value:.2}")
-    } else {
-        format!("{value:.4}")
+    if value == 0.0 {
+        return "0".to_owned();
     }
+    let needed = DECIMALS.iter().position(|from| value.abs() >= *from);
+    format!("{value:.*}", needed.unwrap_or(DECIMALS.len()))
 }
 
 fn figure(values: &[f64]) -> Option<Figure> {
@@ -376,7 +376,7 @@ fn asserted(run: &Run, scenario: &Scenario, assertion: &Assertion) -> Vec<Assert
                 || format!(">= {}", shown(least)),
                 |Room { quic, tcp }| {
                     format!(
-                        ">= {least:.3} ({} less headers: {quic} of a packet's bytes are payload, TCP's are {tcp})",
+                        ">= {least:.3} (not {}: QUIC's headers leave {quic} bytes of a packet for payload, TCP's leave {tcp})",
                         shown(whole)
                     )
                 },
@@ -435,17 +435,17 @@ mod tests {
         for (factor, word, holds) in [
             (
                 2.0,
-                "second against first, receiver: faster in 2 of 2 cases (x2.00 to x2.00)",
+                "second against first, receiver: faster in 2 of 2 cases (x2.00)",
                 true,
             ),
             (
                 0.9,
-                "second against first, receiver: slower in 2 of 2 cases (x0.90 to x0.90)",
+                "second against first, receiver: slower in 2 of 2 cases (x0.900)",
                 false,
             ),
             (
                 1.0,
-                "second against first, receiver: no detectable difference in 2 of 2 cases (x1.00 to x1.00)",
+                "second against first, receiver: no detectable difference in 2 of 2 cases (x1.00)",
                 true,
             ),
         ] {
@@ -455,6 +455,21 @@ mod tests {
             assert_eq!(findings.all_hold(), holds, "{factor}");
             assert_eq!(findings.asserted.len(), 2, "one for each case");
         }
+    }
+
+    #[test]
+    fn a_verdict_of_one_case_names_it_and_two_ends_that_look_alike_are_one() {
+        let scenario = Scenario::parse(TEXT).expect("a scenario");
+        let mut run = run(2.0);
+        for cell in run.cells.iter_mut().filter(|cell| cell.case == "loss=1%") {
+            let rate = cell.metrics.get_mut("receiver_mbit_per_s").expect("a rate");
+            *rate *= if cell.arm == "second" { 0.25 } else { 1.0 };
+        }
+        let said = Findings::new(&run, &scenario).verdicts();
+        assert_eq!(
+            said,
+            ["second against first, receiver: faster at 0%; slower at 1% (x0.500 to x2.00)"]
+        );
     }
 
     #[test]
@@ -468,11 +483,13 @@ mod tests {
             assert!(findings.asserted.iter().all(|one| one.allowed));
             let what = &findings.asserted[0].what;
             assert!(
-                what.contains(">= 0.983 (1.00 less headers: 1424 of a packet's bytes are payload, TCP's are 1448)"),
+                what.contains(
+                    ">= 0.983 (not 1.00: QUIC's headers leave 1424 bytes of a packet for payload, TCP's leave 1448)"
+                ),
                 "{what}"
             );
             let report = crate::markdown(&findings);
-            assert!(report.contains("less headers"), "{report}");
+            assert!(report.contains("QUIC's headers leave"), "{report}");
         }
     }
 
@@ -505,7 +522,11 @@ mod tests {
             (80.2, "80.2"),
             (9.999, "10.0"),
             (2.7, "2.70"),
+            (0.9996, "1.00"),
+            (0.9994, "0.999"),
+            (0.11, "0.110"),
             (0.05, "0.0500"),
+            (0.0017, "0.00170"),
             (0.0, "0"),
         ] {
             assert_eq!(shown(value), text);

@@ -58,7 +58,7 @@ pub struct Profile {
     pub lost: u64,
     /// Whether the kernel let itself be seen.
     pub with_kernel: bool,
-    /// Samples in functions without a name: who asked could not read the symbols.
+    /// Samples of which the innermost function has no name: who asked could not read it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unnamed: u64,
     /// Functions from the outermost on, separated by `;`, with the number of samples: the most frequent stacks.
@@ -279,6 +279,15 @@ impl Profile {
         samples as f64 / self.samples.max(1) as f64
     }
 
+    /// Samples whose innermost function is shown as the file it is in.
+    pub(crate) fn nameless(&self) -> u64 {
+        let innermost = |stack: &str| stack.rsplit(';').next().is_some_and(is_file);
+        let nameless = self.stacks.iter().filter(|(stack, _)| innermost(stack));
+        // Older runs count those whose callers have no name, too.
+        let counted = nameless.map(|(_, count)| count).sum();
+        self.unnamed.min(counted)
+    }
+
     /// The innermost functions with the largest shares of the samples, and these.
     pub fn hottest(&self, most: usize) -> Vec<(&str, f64)> {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
@@ -292,6 +301,11 @@ impl Profile {
         let shares = sums.into_iter().map(|(name, sum)| (name, self.of_all(sum)));
         shares.collect()
     }
+}
+
+/// What the kernel lends to every program is a name, though it looks like a file.
+fn is_file(function: &str) -> bool {
+    function.starts_with('[') && function != "[vdso]"
 }
 
 impl Asked {

@@ -58,7 +58,7 @@ fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
             .map_or(String::new(), |found| format!("; found {found:.3}"));
         lines.push((
             Tone::Plain,
-            format!("with an allowance: {}{found}", one.what),
+            format!("allowing for headers: {}{found}", one.what),
         ));
     }
     let (valid, invalid) = findings.validity();
@@ -68,12 +68,19 @@ fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
     } else {
         Tone::Bad
     };
-    lines.push((tone, format!("{valid} of {cells} cells count")));
+    let spoilt = match invalid {
+        0 => "",
+        _ => "; the others failed, or link or machine did not do what was asked",
+    };
+    lines.push((
+        tone,
+        format!("{valid} of {cells} measurements count{spoilt}"),
+    ));
     if let Some(why) = &findings.run.ended_early {
         let planned = findings.run.planned;
         lines.push((
             Tone::Bad,
-            format!("partial: {cells} of {planned} cells, {why}"),
+            format!("partial: {cells} of {planned} measurements, {why}"),
         ));
     }
     for warning in &findings.run.warnings {
@@ -104,6 +111,15 @@ fn with_interval(figure: &Figure) -> String {
     }
     let (low, high) = (shown(figure.interval.low), shown(figure.interval.high));
     format!("{middle} [{low}, {high}]")
+}
+
+/// A ratio: near 1 the third decimal is what people look for.
+fn ratio(value: f64) -> String {
+    if value < 9.9995 {
+        format!("{value:.3}")
+    } else {
+        shown(value)
+    }
 }
 
 /// `562, x1.07`: what was published, and ours as a multiple of it.
@@ -190,6 +206,9 @@ fn profiles(findings: &Findings<'_>) -> Vec<Vec<String>> {
     rows
 }
 
+/// Of so many samples one without a name is worth a note.
+const WORTH_A_NOTE: u64 = 100;
+
 /// How profiles are to be read.
 fn profile_note(findings: &Findings<'_>) -> String {
     let profiles = &findings.run.profiles;
@@ -206,14 +225,15 @@ fn profile_note(findings: &Findings<'_>) -> String {
     if profiles.iter().any(|profile| !profile.with_kernel) {
         note += " The kernel may not be looked into here (kernel.perf_event_paranoid).";
     }
-    let unnamed: u64 = profiles.iter().map(|profile| profile.unnamed).sum();
-    if unnamed > 0 {
-        let all: u64 = profiles.iter().map(|profile| profile.samples).sum();
+    let unnamed: u64 = profiles.iter().map(Profile::nameless).sum();
+    let all: u64 = profiles.iter().map(|profile| profile.samples).sum();
+    if unnamed > 0 && unnamed >= all / WORTH_A_NOTE {
         put(
             &mut note,
             format_args!(
-                " {unnamed} of {all} samples are in functions without a name, because /proc/PID/maps, /proc/kallsyms or \
-                 a program's symbol table could not be read: shares of functions are too small."
+                " {unnamed} of {all} samples are in functions without a name (shown as their file, in brackets), because \
+                 /proc/PID/maps, /proc/kallsyms or a program's symbol table could not be read or does not hold it: \
+                 the share of a function may be too small by these."
             ),
         );
     }

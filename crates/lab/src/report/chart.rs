@@ -33,11 +33,11 @@ pub(super) struct Trace {
 pub(super) const STYLES: usize = 6;
 
 const WIDTH: f64 = 380.0;
-const HEIGHT: f64 = 240.0;
+const HEIGHT: f64 = 256.0;
 const LEFT: f64 = 48.0;
 const RIGHT: f64 = 10.0;
 const TOP: f64 = 10.0;
-const BOTTOM: f64 = 26.0;
+const BOTTOM: f64 = 42.0;
 
 /// Largest over smallest from which an axis is logarithmic.
 const LOGARITHMIC: f64 = 15.0;
@@ -45,11 +45,18 @@ const LOGARITHMIC: f64 = 15.0;
 /// Letters of an x label that fit, by how many labels there are.
 const LETTERS: usize = 48;
 
+/// What a plot is of, and along what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Words<'a> {
+    pub(super) title: &'a str,
+    pub(super) along: &'a str,
+}
+
 /// Values against named places, with whiskers.
-pub(super) fn places(names: &[&str], series: &[Series]) -> String {
+pub(super) fn places(words: Words<'_>, names: &[&str], series: &[Series]) -> String {
     let all = series.iter().flat_map(|one| one.points.iter().flatten());
     let axis = Axis::of(all.flat_map(|point| [point.value, point.low, point.high]));
-    let mut svg = opened(&axis);
+    let mut svg = opened(words, &axis);
     let slot = (WIDTH - LEFT - RIGHT) / count(names.len().max(1));
     let x = |at: usize| LEFT + slot * (count(at) + 0.5);
     for (at, name) in names.iter().enumerate() {
@@ -60,7 +67,7 @@ pub(super) fn places(names: &[&str], series: &[Series]) -> String {
             format_args!(
                 r#"<text x="{:.1}" y="{:.1}" class="x">{text}</text>"#,
                 x(at),
-                HEIGHT - 9.0
+                HEIGHT - 25.0
             ),
         );
     }
@@ -104,22 +111,25 @@ pub(super) fn places(names: &[&str], series: &[Series]) -> String {
     svg + "</svg>"
 }
 
-/// Values over time, in seconds.
-pub(super) fn times(traces: &[Trace]) -> String {
+/// Values over time, in seconds, on an axis that has room for `most`.
+pub(super) fn times(words: Words<'_>, traces: &[Trace], most: f64) -> String {
     let all = traces.iter().flat_map(|trace| &trace.points);
     let until = all.clone().map(|(at, _)| *at).fold(0.1, f64::max);
-    let axis = Axis::of(all.map(|(_, value)| *value).chain([0.0]));
-    let mut svg = opened(&axis);
+    let axis = Axis::of(all.map(|(_, value)| *value).chain([0.0, most]));
+    let mut svg = opened(words, &axis);
     let x = |at: f64| LEFT + (WIDTH - LEFT - RIGHT) * (at / until).clamp(0.0, 1.0);
-    for part in [0.0, 0.25, 0.5, 0.75, 1.0] {
-        let seconds = shown(until * part);
-        let anchor = if part >= 1.0 { "end" } else { "middle" };
+    let step = nice(until / 7.0);
+    let ticks = (0_u32..).map(|at| f64::from(at) * step);
+    for tick in ticks.take_while(|tick| *tick <= until * 1.0001) {
+        // The last one would leave the picture.
+        let anchor = if tick > 0.96 * until { "end" } else { "middle" };
         put(
             &mut svg,
             format_args!(
-                r#"<text x="{:.1}" y="{:.1}" class="x" style="text-anchor:{anchor}">{seconds} s</text>"#,
-                x(until * part),
-                HEIGHT - 9.0
+                r#"<text x="{:.1}" y="{:.1}" class="x" style="text-anchor:{anchor}">{} s</text>"#,
+                x(tick),
+                HEIGHT - 25.0,
+                trimmed(tick)
             ),
         );
     }
@@ -195,7 +205,8 @@ impl Axis {
             .iter()
             .copied()
             .filter(|tick| *tick <= low)
-            .fold(low, f64::max);
+            .reduce(f64::max)
+            .unwrap_or(low);
         let above = ticks
             .iter()
             .copied()
@@ -239,9 +250,14 @@ fn nice(step: f64) -> f64 {
         .unwrap_or(step)
 }
 
-/// The frame, and the y axis.
-fn opened(axis: &Axis) -> String {
-    let mut svg = format!(r#"<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">"#);
+/// The frame, the y axis, and the name of the other.
+fn opened(words: Words<'_>, axis: &Axis) -> String {
+    let [title, along] = [words.title, words.along].map(super::html::escaped);
+    let mut svg = format!(
+        r#"<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}"><text x="{:.1}" y="{:.1}" class="x">{along}</text>"#,
+        (LEFT + WIDTH - RIGHT) / 2.0,
+        HEIGHT - 7.0
+    );
     for tick in &axis.ticks {
         let y = axis.y(*tick);
         put(
@@ -305,7 +321,7 @@ mod tests {
             (
                 &[12.8, 601.0],
                 true,
-                &[20.0, 50.0, 100.0, 200.0, 500.0, 1000.0],
+                &[10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0],
             ),
             (&[], false, &[0.0, 1.0]),
             (&[0.0], false, &[0.0, 1.0]),
@@ -342,13 +358,27 @@ mod tests {
                 points: vec![None, point(6.0), None],
             },
         ];
-        let svg = places(&["a", "<b>", "c"], &series);
+        let words = Words {
+            title: "x \"quoted\"",
+            along: "packet loss rate",
+        };
+        let svg = places(words, &["a", "<b>", "c"], &series);
+        assert!(
+            svg.contains(r#"aria-label="x &quot;quoted&quot;""#),
+            "{svg}"
+        );
+        assert!(svg.contains(">packet loss rate</text>"), "{svg}");
         assert_eq!(svg.matches("<title>").count(), 3);
         assert!(svg.contains("&lt;b&gt;") && svg.contains("m s1"), "{svg}");
-        let svg = times(&[Trace {
+        let trace = |until| Trace {
             style: 2,
-            points: vec![(0.5, 1e6), (1.0, 2e6)],
-        }]);
-        assert!(svg.contains("t s2") && svg.contains("1.00 s"), "{svg}");
+            points: vec![(0.5, 1e6), (until, 2e6)],
+        };
+        let svg = times(words, &[trace(12.03)], 0.0);
+        for part in ["t s2", ">0 s<", ">2 s<", ">12 s<"] {
+            assert!(svg.contains(part), "{part}\n{svg}");
+        }
+        let higher = times(words, &[trace(12.03)], 8e6);
+        assert!(!svg.contains(">8000k<") && higher.contains(">8000k<"));
     }
 }

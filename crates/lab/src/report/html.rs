@@ -1,9 +1,10 @@
 //! One page that needs nothing else: no script, no font, no request.
 
-use super::chart::{self, Point, Series, Trace};
-use super::{Tone, beside, flame, legend, ours, put, validity, verdict};
+use super::chart::{self, Point, Series, Trace, Words};
+use super::{Tone, beside, flame, legend, ours, put, ratio, validity, verdict};
 use crate::Metric;
 use crate::findings::{Findings, Table, shown};
+use crate::scenario::Shape;
 
 /// Percentiles of the ladder, and their metrics.
 const LADDER: [(&str, &str); 6] = [
@@ -86,6 +87,24 @@ pub(super) fn escaped(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
+/// Units that stand behind a number and a space.
+const UNITS: [&str; 6] = ["%", "us", "ms", "s", "Mbit/s", "s/GB"];
+
+/// Text as HTML, in which no line breaks between a number and its unit.
+fn joined(text: &str) -> String {
+    let mut all = String::new();
+    for word in text.split(' ') {
+        if !all.is_empty() {
+            let unit = word.trim_end_matches([',', '.', ';', ':', ')']);
+            let is_unit =
+                UNITS.contains(&unit) && all.ends_with(|last: char| last.is_ascii_digit());
+            all.push(if is_unit { '\u{a0}' } else { ' ' });
+        }
+        all += word;
+    }
+    escaped(&all)
+}
+
 fn verdict_box(findings: &Findings<'_>) -> String {
     let mut text = String::from("<section class=\"verdict\">\n<h2>Verdict</h2>\n<ul>\n");
     for (tone, line) in verdict(findings) {
@@ -96,7 +115,7 @@ fn verdict_box(findings: &Findings<'_>) -> String {
         };
         put(
             &mut text,
-            format_args!("<li class=\"{class}\">{}</li>\n", escaped(&line)),
+            format_args!("<li class=\"{class}\">{}</li>\n", joined(&line)),
         );
     }
     text + "</ul>\n</section>\n"
@@ -147,23 +166,32 @@ fn comparisons(findings: &Findings<'_>) -> String {
     if findings.compared.is_empty() {
         return String::new();
     }
-    let head = ["case", "comparison", "ratio", "verdict", "would have seen"];
+    let head = [
+        "case",
+        "comparison",
+        "ratio [interval]",
+        "pairs",
+        "verdict",
+        "smallest visible difference",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for one in &findings.compared {
-        let (ratio, detectable) = match one.paired {
-            None => ("-".to_owned(), "-".to_owned()),
+        let [ratio, pairs, detectable] = match one.paired {
+            None => ["-", "0", "-"].map(str::to_owned),
             Some(paired) => {
-                let (low, high) = (paired.interval.low, paired.interval.high);
-                (
-                    format!("{:.3} [{low:.3}, {high:.3}]", paired.ratio),
+                let [low, high] = [paired.interval.low, paired.interval.high].map(ratio);
+                [
+                    format!("{} [{low}, {high}]", ratio(paired.ratio)),
+                    paired.pairs.to_string(),
                     format!("{} %", shown(100.0 * paired.detectable)),
-                )
+                ]
             }
         };
         rows.push(vec![
             findings.scenario.case_label(&one.case).to_owned(),
             format!("{} / {}, {}", one.a, one.b, one.metric.label),
             ratio,
+            pairs,
             one.word().to_owned(),
             detectable,
         ]);
@@ -177,23 +205,29 @@ fn comparisons(findings: &Findings<'_>) -> String {
 
 fn plots(findings: &Findings<'_>) -> String {
     let mut figures = String::new();
-    let mut metrics: Vec<&Metric> = Vec::new();
-    for metric in findings
-        .scenario
-        .tables
-        .iter()
-        .flat_map(|table| &table.columns)
-    {
-        if !metrics.contains(metric) && !metric.id.starts_with("sender") {
-            metrics.push(metric);
+    let mut metrics: Vec<(&Metric, &str)> = Vec::new();
+    for table in &findings.scenario.tables {
+        for metric in &table.columns {
+            let is_known = metrics.iter().any(|(known, _)| known == metric);
+            if !is_known && !metric.id.starts_with("sender") {
+                // A row for each run says nothing of what cases are.
+                let along = if matches!(table.shape, Shape::Runs) {
+                    ""
+                } else {
+                    &*table.row
+                };
+                metrics.push((metric, along));
+            }
         }
     }
-    for metric in metrics {
-        figures += &against_cases(findings, metric);
+    for (metric, along) in metrics {
+        figures += &against_cases(findings, metric, along);
     }
+    // One scale for all: cases are there to be compared.
+    let most = most_received(findings);
     for case in &findings.scenario.cases {
         figures += &ladder(findings, &case.id, &case.label);
-        figures += &course(findings, &case.id, &case.label);
+        figures += &course(findings, &case.id, &case.label, most);
     }
     if figures.is_empty() {
         return figures;
@@ -240,7 +274,7 @@ fn flames(findings: &Findings<'_>) -> String {
             format_args!(
                 "<figure class=\"flames\"><figcaption>{}</figcaption>\
                  <div class=\"wide\">{}</div></figure>\n",
-                escaped(&caption),
+                joined(&caption),
                 flame::graph(&profile.stacks, &functions)
             ),
         );
@@ -256,7 +290,7 @@ fn figure(title: &str, svg: &str) -> String {
 }
 
 /// A metric of all arms against the cases; nothing where there is but one case.
-fn against_cases(findings: &Findings<'_>, metric: &Metric) -> String {
+fn against_cases(findings: &Findings<'_>, metric: &Metric, along: &str) -> String {
     let cases = &findings.scenario.cases;
     let series = series(findings, |arm| {
         cases
@@ -268,7 +302,12 @@ fn against_cases(findings: &Findings<'_>, metric: &Metric) -> String {
         return String::new();
     }
     let names: Vec<&str> = cases.iter().map(|case| &*case.label).collect();
-    figure(&metric.title(), &chart::places(&names, &series))
+    let title = metric.title();
+    let words = Words {
+        title: &title,
+        along,
+    };
+    figure(&title, &chart::places(words, &names, &series))
 }
 
 /// Latency by percentile.
@@ -283,38 +322,53 @@ fn ladder(findings: &Findings<'_>, case: &str, label: &str) -> String {
         return String::new();
     }
     let title = format!("latency by percentile (us): {label}");
-    figure(
-        &title,
-        &chart::places(&LADDER.map(|(name, _)| name), &series),
-    )
+    let words = Words {
+        title: &title,
+        along: "percentile",
+    };
+    let names = LADDER.map(|(name, _)| name);
+    figure(&title, &chart::places(words, &names, &series))
 }
 
 /// What arrived over time.
-fn course(findings: &Findings<'_>, case: &str, label: &str) -> String {
-    let arms = findings.scenario.arms.iter().enumerate();
-    let traces: Vec<Trace> = arms
-        .flat_map(|(style, arm)| {
-            let runs = findings
-                .run
-                .valid(case, &arm.id)
-                .filter(|cell| cell.series.len() > 1);
-            runs.take(TRACES).map(move |cell| Trace {
-                style,
-                points: cell
-                    .series
-                    .iter()
-                    .map(|(at, rate)| (*at, rate / 1e6))
-                    .collect(),
-            })
-        })
-        .collect();
+fn course(findings: &Findings<'_>, case: &str, label: &str, most: f64) -> String {
+    let traces = traces(findings, case);
     if traces.is_empty() {
         return String::new();
     }
-    figure(
-        &format!("receiver over time (Mbit/s): {label}"),
-        &chart::times(&traces),
-    )
+    let title = format!("receiver over time (Mbit/s): {label}");
+    let words = Words {
+        title: &title,
+        along: "time",
+    };
+    figure(&title, &chart::times(words, &traces, most))
+}
+
+/// The most that any course shows.
+fn most_received(findings: &Findings<'_>) -> f64 {
+    let cases = findings.scenario.cases.iter();
+    let traces = cases.flat_map(|case| traces(findings, &case.id));
+    let values = traces.flat_map(|trace| trace.points);
+    values.map(|(_, value)| value).fold(0.0, f64::max)
+}
+
+fn traces(findings: &Findings<'_>, case: &str) -> Vec<Trace> {
+    let arms = findings.scenario.arms.iter().enumerate();
+    arms.flat_map(|(style, arm)| {
+        let runs = findings
+            .run
+            .valid(case, &arm.id)
+            .filter(|cell| cell.series.len() > 1);
+        runs.take(TRACES).map(move |cell| Trace {
+            style,
+            points: cell
+                .series
+                .iter()
+                .map(|(at, rate)| (*at, rate / 1e6))
+                .collect(),
+        })
+    })
+    .collect()
 }
 
 /// One for each arm that has any point.
@@ -343,7 +397,7 @@ fn grid(rows: &[Vec<String>]) -> String {
         let mut text = String::from("<tr>");
         for (at, cell) in row.iter().enumerate() {
             let tag = if at == 0 { "th" } else { all };
-            put(&mut text, format_args!("<{tag}>{}</{tag}>", escaped(cell)));
+            put(&mut text, format_args!("<{tag}>{}</{tag}>", joined(cell)));
         }
         text + "</tr>\n"
     };
@@ -358,7 +412,7 @@ fn grid(rows: &[Vec<String>]) -> String {
 fn list(lines: impl Iterator<Item = String>) -> String {
     let mut text = String::from("<ul>\n");
     for line in lines {
-        put(&mut text, format_args!("<li>{}</li>\n", escaped(&line)));
+        put(&mut text, format_args!("<li>{}</li>\n", joined(&line)));
     }
     text + "</ul>\n"
 }
@@ -411,16 +465,53 @@ mod tests {
     }
 
     #[test]
+    fn a_number_is_never_parted_from_its_unit() {
+        for (text, html) in [
+            ("0.43 % by > 500 us", "0.43\u{a0}% by &gt; 500\u{a0}us"),
+            ("less than 5 %: these", "less than 5\u{a0}%: these"),
+            ("case 5 says", "case 5 says"),
+            ("share %", "share %"),
+        ] {
+            assert_eq!(joined(text), html);
+        }
+    }
+
+    #[test]
+    fn functions_without_a_name_are_told_from_one_in_a_hundred_on() {
+        let scenario = Scenario::parse(TEXT).expect("a scenario");
+        for (unnamed, inside, told) in [
+            (900, 9, None),
+            (900, 10, Some("10 of 1000")),
+            (0, 500, None),
+        ] {
+            let mut run = run(2.0);
+            let profile = &mut run.profiles[0];
+            (profile.samples, profile.unnamed) = (1000, unnamed);
+            profile.stacks = vec![
+                ("[libc.so.6]".to_owned(), inside),
+                ("[libc.so.6];futex".to_owned(), 999 - inside),
+                ("[vdso]".to_owned(), 1),
+            ];
+            let page = html(&Findings::new(&run, &scenario));
+            let note = page.contains("samples are in functions without a name");
+            assert_eq!(note, told.is_some());
+            assert!(told.is_none_or(|told| page.contains(told)), "{page}");
+        }
+    }
+
+    #[test]
     fn every_part_is_there_and_what_was_measured_cannot_break_it() {
         let page = page();
         for part in [
             "<h2>Verdict</h2>",
             "second, 1%: tunnel client, 10 samples",
             "run&lt;T&gt;: 10 of 10 samples",
-            "published 60.3, x0.83",
+            "published 60.3, x0.833",
             "second against first, receiver: faster in 2 of 2 cases",
             "odd &amp; &lt;strange&gt;",
             "latency by percentile (us): 1%",
+            "<th>pairs</th><th>verdict</th><th>smallest visible difference</th>",
+            "aria-label=\"receiver (Mbit/s)\"",
             "receiver over time (Mbit/s): 0%",
             "<dt>kernel</dt><dd>6.1 &lt;x&gt;</dd>",
             "<pre>quictun lab run small --seed 1</pre>",

@@ -1,6 +1,6 @@
 //! Markdown, which is also what the terminal shows.
 
-use super::{Tone, beside, legend, ours, put, validity, verdict};
+use super::{Tone, beside, legend, ours, put, ratio, validity, verdict};
 use crate::findings::{Compared, Findings, Table, shown};
 
 /// `report.md`.
@@ -98,7 +98,7 @@ fn comparisons(findings: &Findings<'_>) -> String {
         "ratio [interval]",
         "pairs",
         "verdict",
-        "would have seen",
+        "smallest visible difference",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for one in &findings.compared {
@@ -117,8 +117,8 @@ fn comparisons(findings: &Findings<'_>) -> String {
             None => row.extend(["-", "0", one.word(), "-"].map(str::to_owned)),
             Some(paired) => {
                 let interval = paired.interval;
-                let [low, high] = [interval.low, interval.high].map(|end| format!("{end:.3}"));
-                row.push(format!("{:.3} [{low}, {high}]", paired.ratio));
+                let [low, high] = [interval.low, interval.high].map(ratio);
+                row.push(format!("{} [{low}, {high}]", ratio(paired.ratio)));
                 row.push(paired.pairs.to_string());
                 row.push(one.word().to_owned());
                 row.push(format!("{} %", shown(100.0 * paired.detectable)));
@@ -189,10 +189,10 @@ mod tests {
         let (run, scenario) = (run(2.0), Scenario::parse(TEXT).expect("a scenario"));
         let text = markdown(&Findings::new(&run, &scenario));
         for part in [
-            "* second against first, receiver: faster in 2 of 2 cases (x2.00 to x2.00)",
+            "* second against first, receiver: faster in 2 of 2 cases (x2.00)",
             "* 2 of 2 assertions hold",
-            "* 28 of 28 cells count",
-            "| 1%   | 50.2 [50.0, 50.3] (60.3, x0.83) | 2.00 [2.00, 2.00]",
+            "* 28 of 28 measurements count",
+            "| 1%   | 50.2 [50.0, 50.3] (60.3, x0.833) | 2.00 [2.00, 2.00]",
             "| 0%   | second / first, receiver | 2.000 [2.000, 2.000] | 7     | faster",
             "$ quictun lab run small --seed 1",
             "| kernel | 6.1 &lt;x> |",
@@ -212,8 +212,8 @@ mod tests {
         let text = text(&Findings::new(&run, &scenario));
         for part in [
             "! 0 of 2 assertions hold",
-            "! does not hold: second / first, receiver at 0%: >= 0.97; found 0.50",
-            "! partial: 4 of 28 cells, interrupted",
+            "! does not hold: second / first, receiver at 0%: >= 0.970; found 0.500",
+            "! partial: 4 of 28 measurements, interrupted",
             "! the machine was busy",
             "  second against first, receiver: too few runs for a verdict in 2 of 2 cases",
         ] {

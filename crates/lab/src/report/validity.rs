@@ -8,15 +8,15 @@ use crate::stats::median;
 pub(super) fn table(findings: &Findings<'_>) -> Vec<Vec<String>> {
     let head = [
         "case",
-        "cells that count",
+        "measurements that count",
         "loss asked",
         "loss found",
-        "late by p99, most",
-        "late enough to matter, most",
-        "emulator busy, most",
-        "dropped by accident",
-        "stolen, most",
-        "idle, least",
+        "p99 delay beyond schedule, worst run",
+        "frames too late, worst run",
+        "emulator busy, worst run",
+        "packets dropped by accident, worst run",
+        "processor time stolen, worst run",
+        "processors idle, worst run",
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for case in &findings.scenario.cases {
@@ -73,7 +73,7 @@ fn row(label: &str, cells: &[&Cell], [valid, all]: [usize; 2]) -> Vec<String> {
     let limit = most(|way| way.late_limit_us);
     let late_share = match or_none(most(|way| way.late_share), " %", 100.0) {
         share if limit.is_nan() => share,
-        share => format!("{share} > {} us", shown(limit)),
+        share => format!("{share} by > {} us", shown(limit)),
     };
     vec![
         label.to_owned(),
@@ -106,7 +106,7 @@ pub(super) fn notes(findings: &Findings<'_>) -> Vec<String> {
         .count();
     if starved > 0 {
         notes.push(format!(
-            "In {starved} of {} cells the processors were idle for less than {:.0} %: these say how much work there \
+            "In {starved} of {} measurements the processors were idle for less than {:.0} %: these say how much work there \
              is in a byte, and little of the link.",
             cells.len(),
             IDLE * 100.0
@@ -115,7 +115,7 @@ pub(super) fn notes(findings: &Findings<'_>) -> Vec<String> {
     let again = cells.len() - findings.run.outcomes().len();
     if again > 0 {
         notes.push(format!(
-            "{again} cells were measured again because the machine had spoilt them (see below); their link and their \
+            "{again} measurements were made again because the machine had spoilt them (see below); their link and their \
              machine decided that, not their result. The table is of those that count."
         ));
     }
