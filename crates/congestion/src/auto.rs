@@ -198,6 +198,7 @@ impl Model for Auto {
         let pushed = own && matches!(self.phase, Phase::Up | Phase::Startup);
         let easy = match self.phase {
             Phase::Down { .. } | Phase::Rest { .. } => true,
+            // Where a policer's bucket has shown the bandwidth, 0.98 of it is not easy for long.
             Phase::Drain => !self.gone(),
             _ => self.policer.holds(),
         };

@@ -227,7 +227,7 @@ fn profile_note(findings: &Findings<'_>) -> String {
     }
     let unnamed: u64 = profiles.iter().map(Profile::nameless).sum();
     let all: u64 = profiles.iter().map(|profile| profile.samples).sum();
-    if unnamed > 0 && unnamed >= all / WORTH_A_NOTE {
+    if unnamed > 0 && unnamed * WORTH_A_NOTE >= all {
         put(
             &mut note,
             format_args!(

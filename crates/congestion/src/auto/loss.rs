@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn chance_is_no_overflow() {
-        assert!(!overflowed(4, false));
-        assert!(overflowed(60, false));
+        assert!(!overflowed(9, false));
+        assert!(overflowed(10, false));
     }
 
     #[test]

@@ -125,9 +125,8 @@ impl Auto {
         }
         let floor = self.rtt.floor().unwrap_or(least);
         self.rtt.renew(now, least);
-        if least <= floor.mul_f64(17.0 / 16.0).max(floor + self.noise()) {
-            self.rest_beside_rival(now);
-        }
+        let queued = least > floor.mul_f64(17.0 / 16.0).max(floor + self.noise());
+        self.rest_beside_rival(now, queued);
         self.epoch = self.new_epoch(now);
         let careful = self.cruise == CRUISE_EPOCHS_MAX;
         let left = if careful { self.cruise } else { 1 };

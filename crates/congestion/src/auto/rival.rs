@@ -14,7 +14,7 @@ pub(super) struct Rival {
     /// The latest overflow, and the latest time that packets waited long.
     overflowed: Instant,
     waited: Option<Instant>,
-    /// Rests that saw no queue.
+    /// Rests in a row that saw no queue.
     rests: u32,
     /// The bandwidth before it was met.
     before: f64,
@@ -171,7 +171,7 @@ impl Auto {
         let lasting = self.overflowing.map_or(0.0, |first| {
             now.saturating_duration_since(first).as_secs_f64()
         });
-        if self.overflows >= OVERFLOWS && lasting >= OVERFLOWING_S {
+        if self.overflows >= OVERFLOWS && lasting >= OVERFLOWING_S && !self.background {
             self.meet_rival(now, BETA * self.in_flight);
             return;
         }
@@ -206,23 +206,28 @@ impl Auto {
         });
     }
 
-    /// A rest saw no queue: nobody else is there, or the queue is so short that it drained for once.
-    pub(super) fn rest_beside_rival(&mut self, now: Instant) {
+    /// Where a rest sees no queue nobody else is there, or the queue is so short that it has drained for once.
+    pub(super) fn rest_beside_rival(&mut self, now: Instant, queued: bool) {
         let Some(rival) = &mut self.rival else { return };
+        if queued {
+            rival.rests = 0;
+            return;
+        }
         rival.rests += 1;
         let waited = rival
             .waited
             .is_some_and(|at| now.saturating_duration_since(at).as_secs_f64() < QUIET_S);
         let shared = self.bandwidth.most() < SHARED * rival.before;
         if !waited || !shared || rival.rests >= RESTS {
-            self.part_from_rival();
+            self.part_from_rival(now);
         }
     }
 
-    fn part_from_rival(&mut self) {
+    fn part_from_rival(&mut self, now: Instant) {
         if self.rival.take().is_some() {
             // One more overflow soon, and it is back.
             self.overflows = OVERFLOWS - 1;
+            self.overflowed = Some(now);
             self.pressure.seconds = 0.0;
             self.pressure.in_flight = 0.0;
             self.cruise = CRUISE_EPOCHS_MAX;
@@ -236,13 +241,10 @@ impl Auto {
         if waits {
             rival.waited = Some(now);
         }
-        let latest = rival
-            .waited
-            .unwrap_or(rival.overflowed)
-            .max(rival.overflowed);
+        let latest = rival.waited.max(Some(rival.overflowed)).unwrap_or(now);
         let quiet = now.saturating_duration_since(latest).as_secs_f64();
         if quiet > QUIET_S + QUIET_ROUNDS * floor {
-            self.part_from_rival();
+            self.part_from_rival(now);
             self.enter(now, Phase::Cruise { left: self.cruise });
             return;
         }
@@ -327,3 +329,23 @@ const RESTS: u32 = 6;
 
 /// Packets, the least that keeps acknowledgements coming.
 const WINDOW_LEAST: f64 = 4.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Loss, Model as _};
+
+    #[test]
+    fn a_path_that_was_gone_is_tried_from_the_beginning() {
+        let now = Instant::now();
+        let mut auto = Auto::new(now, 1250);
+        auto.meet_rival(now, 10_000.0);
+        assert_eq!(auto.view().phase, "rival");
+        let loss = Loss {
+            bytes: 1250,
+            persistent: true,
+        };
+        auto.on_lost(now, now, loss);
+        assert_eq!(auto.view().phase, "startup");
+    }
+}

@@ -136,6 +136,7 @@ impl Auto {
     /// The path has become faster, or its bandwidth is not known any more.
     pub(super) fn restart(&mut self, now: Instant) {
         self.growth = 0;
+        self.rival = None;
         let window = RESTART * self.bdp().max(4.0 * self.mtu);
         self.startup = Startup::from(window, self.bandwidth.get());
         self.enter(now, Phase::Startup);

@@ -71,7 +71,6 @@ pub(crate) struct Flow {
     pub(crate) lost: u64,
     /// Bytes received in every slot of [`World::slot`].
     pub(crate) series: Vec<u64>,
-    start: Instant,
 }
 
 pub(crate) struct World {
@@ -142,7 +141,6 @@ impl World {
                 sent: 0,
                 lost: 0,
                 series: Vec::new(),
-                start,
             });
             world.at(
                 start,
@@ -299,7 +297,7 @@ impl World {
     }
 
     fn arrive(&mut self, index: usize, number: u64) {
-        let slot = (self.now - self.flows[index].start).as_nanos() / self.slot.as_nanos();
+        let slot = (self.now - self.origin).as_nanos() / self.slot.as_nanos();
         let flow = &mut self.flows[index];
         let slot = slot as usize;
         if flow.series.len() <= slot {
@@ -412,7 +410,7 @@ impl World {
 }
 
 impl Flow {
-    /// Bytes per second received between two times after the flow's start.
+    /// Bytes per second received between two times.
     pub(crate) fn rate(&self, slot: Duration, from: Duration, to: Duration) -> f64 {
         let place = |time: Duration| (time.as_nanos() / slot.as_nanos()) as usize;
         let bytes: u64 = self.series.iter().take(place(to)).skip(place(from)).sum();
