@@ -175,3 +175,75 @@ impl Server<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::hello::{Done, Outcome};
+    use crate::pattern::Pattern;
+    use crate::plan::{Amount, Mode};
+
+    const LENGTH: usize = 10;
+
+    /// Ends the server however the test ends: a scope waits for its threads in a panic too.
+    struct Ending<'a>(&'a Stop);
+
+    impl Drop for Ending<'_> {
+        fn drop(&mut self) {
+            self.0.raise();
+        }
+    }
+
+    /// Asks once and says that it is done, while the end of the data connection is still to come.
+    fn ask_once(address: SocketAddr, plan: &Plan) -> Outcome {
+        let mut control = TcpStream::connect(address).expect("a control connection");
+        let opening = hello::opening(Purpose::Control);
+        control.write_all(&opening).expect("an opening");
+        hello::send(&mut control, plan).expect("a plan");
+        let ready = match hello::receive(&mut control).expect("an answer") {
+            Answer::Ready(ready) => ready,
+            Answer::Refused(why) => panic!("refused: {why}"),
+        };
+        let mut data = TcpStream::connect(address).expect("a data connection");
+        let preamble = hello::preamble(ready.cookie, 0);
+        let mut pattern = Pattern::new(ready.cookie);
+        let request = pattern.at(0, LENGTH);
+        data.write_all(&preamble).expect("a preamble");
+        data.write_all(request).expect("a request");
+        data.read_exact(&mut [0; LENGTH]).expect("an answer");
+        hello::send(&mut control, &Done).expect("an end");
+        hello::receive(&mut control).expect("an outcome")
+    }
+
+    #[test]
+    fn who_is_done_may_end_its_connection_later() {
+        let options = ServerOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            only: None,
+            event_loop: None,
+        };
+        let end = Stop::new().expect("an event");
+        std::thread::scope(|scope| {
+            let _ending = Ending(&end);
+            let (ready, address) = channel();
+            scope.spawn(|| {
+                let mut ready = move |address| ready.send(address).expect("a client");
+                run(&options, &end, &mut ready, &mut |_| {})
+            });
+            let address = address.recv().expect("an address");
+            for (count, cut) in [(1, false), (2, true)] {
+                let plan = Plan {
+                    amount: Amount::Count(count),
+                    request: LENGTH as u64,
+                    response: LENGTH as u64,
+                    ..Plan::new(Transport::Tcp, Mode::Rr)
+                };
+                let measured = ask_once(address, &plan).measured.expect("an outcome");
+                assert_eq!(measured.cut, cut, "1 of {count}");
+            }
+        });
+    }
+}

@@ -243,7 +243,9 @@ impl<'a> Session<'a> {
                 bulk::receive(&mut channel, cookie, clock, share, Instant::now())
             }
             (Mode::Rr | Mode::Crr, _) => {
-                exchange::answer(&mut channel, plan, dialogue, requests)?;
+                let each = plan.mode == Mode::Crr;
+                let left = share.map(|share| if each { 1 } else { share });
+                exchange::answer(&mut channel, plan, left, dialogue, requests)?;
                 Ok(Measured::default())
             }
         }

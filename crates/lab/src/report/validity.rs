@@ -115,8 +115,8 @@ pub(super) fn notes(findings: &Findings<'_>) -> Vec<String> {
     let again = cells.len() - findings.run.outcomes().len();
     if again > 0 {
         notes.push(format!(
-            "{again} measurements were made again because the machine had spoilt them (see below); their link and their \
-             machine decided that, not their result. The table is of those that count."
+            "Made again because the machine had spoilt it (see below): {again}. Link and machine decided that, not the \
+             result. The table is of those that count."
         ));
     }
     for cell in cells.iter().filter(|cell| !cell.flags.is_empty()) {
