@@ -245,7 +245,16 @@ impl Work {
 
 /// Nanoseconds of processor that this process has used.
 pub(super) fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    nanos(ClockId::ProcessCPUTime)
+}
+
+/// Nanoseconds of the clock that all processes share: that of [`std::time::Instant`].
+pub(super) fn clock_ns() -> u64 {
+    nanos(ClockId::Monotonic)
+}
+
+fn nanos(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
     seconds.unwrap_or_default() * 1_000_000_000 + nanos.unwrap_or_default()
 }

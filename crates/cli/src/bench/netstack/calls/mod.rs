@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use self::application::{Application, Done, Plan};
 use self::clients::Clients;
 use crate::bench::machine::Machine;
-use crate::bench::peer::{Kind, Peer};
+use crate::bench::peer::{Kind, Peer, clock_ns};
 use crate::bench::run::Placement;
 
 mod application;
@@ -284,7 +284,9 @@ pub(super) fn measure(
     let times = clients.map(Clients::stop).unwrap_or_default();
     let done = done?;
     let counted = u64::try_from(done.counted.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    rustix::net::send(&control, &counted.to_le_bytes(), SendFlags::NOSIGNAL)?;
+    // A time and not how long ago: the other process may look at it much later.
+    let since = clock_ns().saturating_sub(counted);
+    rustix::net::send(&control, &since.to_le_bytes(), SendFlags::NOSIGNAL)?;
     let (length, _) = rustix::net::recv(&control, &mut said, RecvFlags::empty())?;
     let said: Value = serde_json::from_slice(&said[..length])
         .context("what the process with the stack has used")?;

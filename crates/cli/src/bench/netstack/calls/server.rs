@@ -26,7 +26,7 @@ use super::host::Host;
 use super::wire::{Programs, Wire};
 use super::{BYTES_MAX, Latency, Polling, RECV, SEND, Setup, WireKind};
 use crate::bench::machine::bind;
-use crate::bench::peer::{Kind, PATIENCE, cpu_ns};
+use crate::bench::peer::{Kind, PATIENCE, clock_ns, cpu_ns};
 use crate::bench::run::Placement;
 
 /// Before it sleeps, a process that has a core for itself looks for so long, as the product's does where messages are short.
@@ -65,10 +65,11 @@ pub(in super::super) fn run(setup: &Setup, cpu: usize) -> Result<()> {
         )?
     };
     let (cpu, elapsed) = (cpu_ns() - cpu, from.elapsed());
-    // For how long times have counted until now.
-    let mut counted = [0; 8];
-    rustix::net::recv(&control, &mut counted, RecvFlags::empty())?;
-    let first = Instant::now().checked_sub(Duration::from_nanos(u64::from_le_bytes(counted)));
+    // Since when times count.
+    let mut since = [0; 8];
+    rustix::net::recv(&control, &mut since, RecvFlags::empty())?;
+    let counted = clock_ns().saturating_sub(u64::from_le_bytes(since));
+    let first = Instant::now().checked_sub(Duration::from_nanos(counted));
     let latency = match host.wire {
         Wire::Memory(programs) => {
             let counts = |(asked, _): &&(Instant, u64)| first.is_some_and(|first| *asked >= first);
