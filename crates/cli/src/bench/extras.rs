@@ -16,8 +16,15 @@ pub(super) fn table(results: &Results) -> String {
     if !results.payloads.is_empty() {
         line("\nCalls that carry something on two cores: both sides touch every byte, nobody copies it".to_owned());
         line(format!(
-            "{:>8} {:>10} {:>19} {:>9} {:>20} {:>9}",
-            "bytes", "cycles", "least..most", "Gbyte/s", "a copy's cycles", "ratio"
+            "{:>8} {:>10} {:>19} {:>9} {:>13} {:>9} {:>16} {:>9}",
+            "bytes",
+            "cycles",
+            "least..most",
+            "Gbyte/s",
+            "plain copy",
+            "ratio",
+            "write and copy",
+            "ratio"
         ));
     }
     for row in &results.payloads {
@@ -25,13 +32,16 @@ pub(super) fn table(results: &Results) -> String {
         let or_none = |value: Option<f64>, digits| {
             value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
         };
+        let shares = row.shares();
         line(format!(
-            "{:>8} {median:>10.0} {:>19} {:>9.3} {:>20} {:>9}",
+            "{:>8} {median:>10.0} {:>19} {:>9.3} {:>13} {:>9} {:>16} {:>9}",
             row.bytes,
             format!("{least:.0}..{most:.0}"),
             row.rate(results.machine.cycles_per_ns),
-            or_none(row.copy, 0),
-            or_none(row.share(), 2),
+            or_none(row.plain.map(|plain| plain.copy), 0),
+            or_none(shares.map(|shares| shares[0]), 2),
+            or_none(row.plain.map(|plain| plain.both), 0),
+            or_none(shares.map(|shares| shares[1]), 2),
         ));
     }
     match &results.syscalls {
@@ -91,18 +101,22 @@ pub(super) fn csv(results: &Results) -> String {
     };
     if !results.payloads.is_empty() {
         line(format_args!(
-            "\npayload_bytes,cycles_median,cycles_min,cycles_max,gbyte_per_s,copy_cycles,share_of_copy"
+            "\npayload_bytes,cycles_median,cycles_min,cycles_max,gbyte_per_s,copy_cycles,share_of_copy,\
+             write_and_copy_cycles,share_of_write_and_copy"
         ));
     }
     for row in &results.payloads {
         let [median, least, most] = row.cycles;
-        let copy = row.copy.map_or(String::new(), |copy| format!("{copy:.1}"));
-        let share = row
-            .share()
-            .map_or(String::new(), |share| format!("{share:.3}"));
+        let or_empty = |value: Option<f64>, digits| {
+            value.map_or(String::new(), |value| format!("{value:.digits$}"))
+        };
+        let copy = or_empty(row.plain.map(|plain| plain.copy), 1);
+        let both = or_empty(row.plain.map(|plain| plain.both), 1);
+        let [of_copy, of_both] =
+            [0, 1].map(|at| or_empty(row.shares().map(|shares| shares[at]), 3));
         let rate = row.rate(results.machine.cycles_per_ns);
         line(format_args!(
-            "{},{median:.1},{least:.1},{most:.1},{rate:.4},{copy},{share}",
+            "{},{median:.1},{least:.1},{most:.1},{rate:.4},{copy},{of_copy},{both},{of_both}",
             row.bytes
         ));
     }
@@ -149,8 +163,10 @@ pub(super) fn json(results: &Results) -> [Value; 3] {
                 "bytes": row.bytes,
                 "cycles": cycles(row.cycles),
                 "gbyte_per_s": row.rate(results.machine.cycles_per_ns),
-                "copy_cycles": row.copy,
-                "share_of_copy": row.share(),
+                "copy_cycles": row.plain.map(|plain| plain.copy),
+                "share_of_copy": row.shares().map(|shares| shares[0]),
+                "write_and_copy_cycles": row.plain.map(|plain| plain.both),
+                "share_of_write_and_copy": row.shares().map(|shares| shares[1]),
             })
         })
         .collect();

@@ -1,11 +1,12 @@
 //! Calls that carry something: both sides touch every byte of it, and nobody copies it.
 //!
 //! The client writes words into a buffer of its arena, the server reads them where they lie and answers with their sum. To be
-//! compared with what it costs to copy bytes that the other core has just written, which is what the hardware makes of it.
+//! compared with what two threads make of plain memory, one of which writes it and one copies it: how long such a copy takes,
+//! and how long both together, which is more where lines go to the reader faster than they come back to who writes next.
 
 use std::cell::{Cell as Shared, RefCell};
 use std::rc::Rc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -30,9 +31,9 @@ const INLINE: u32 = 32;
 /// The arena, for all buffers.
 const ARENA: u32 = 1 << 20;
 
-/// Buffers of the copies, and copies of a run.
+/// Buffers of the two threads, and copies of a run.
 const BUFFERS: usize = 4;
-const COPIES: usize = 400;
+const COPIES: usize = 640;
 
 /// What came of one size.
 #[derive(Clone, Debug)]
@@ -40,9 +41,17 @@ pub(super) struct Row {
     pub(super) bytes: u32,
     /// Per call, by the median window: median, least, most of the runs.
     pub(super) cycles: [f64; 3],
-    /// Median of the cycles for a copy of as many bytes that the other core has just written; none where that is too
-    /// short to be measured.
-    pub(super) copy: Option<f64>,
+    /// Medians of the same for memory of two threads; none where that is too short to be measured.
+    pub(super) plain: Option<Plain>,
+}
+
+/// Cycles that two threads take for as many bytes, of which one has just written them and the other copies them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plain {
+    /// For the copy by itself.
+    pub(super) copy: f64,
+    /// From one copy to the next, neither of them ever asleep.
+    pub(super) both: f64,
 }
 
 impl Row {
@@ -51,9 +60,10 @@ impl Row {
         f64::from(self.bytes) * cycles_per_ns / self.cycles[0]
     }
 
-    /// How it compares with the copy, which is 1.
-    pub(super) fn share(&self) -> Option<f64> {
-        self.copy.map(|copy| copy / self.cycles[0])
+    /// How it compares with a copy, and with writing and copying, each of which is 1.
+    pub(super) fn shares(&self) -> Option<[f64; 2]> {
+        let plain = self.plain?;
+        Some([plain.copy, plain.both].map(|cycles| cycles / self.cycles[0]))
     }
 }
 
@@ -76,20 +86,26 @@ pub(super) fn measure(
             once(&client, &mut executor, bytes, calls)?;
         }
         let mut runs = Vec::new();
-        let mut copies = Vec::new();
+        let (mut copies, mut both) = (Vec::new(), Vec::new());
         for _ in 0..repeats {
             runs.push(once(&client, &mut executor, bytes, calls)?);
             if bytes > 64 {
-                copies.push(copy(cores, bytes as usize)?);
+                let plain = plain(cores, bytes as usize)?;
+                copies.push(plain.copy);
+                both.push(plain.both);
             }
         }
-        runs.sort_by(f64::total_cmp);
-        copies.sort_by(f64::total_cmp);
+        for all in [&mut runs, &mut copies, &mut both] {
+            all.sort_by(f64::total_cmp);
+        }
+        let middle = |all: &[f64]| all.get(all.len() / 2).copied();
         let at = |index: usize| runs.get(index).copied().unwrap_or_default();
         rows.push(Row {
             bytes,
             cycles: [at(runs.len() / 2), at(0), at(runs.len().saturating_sub(1))],
-            copy: copies.get(copies.len() / 2).copied(),
+            plain: middle(&copies)
+                .zip(middle(&both))
+                .map(|(copy, both)| Plain { copy, both }),
         });
     }
     drop((client, executor));
@@ -129,14 +145,18 @@ fn once(client: &Client, executor: &mut Executor, bytes: u32, calls: u64) -> Res
         "{} of {calls} calls with {bytes} bytes were answered rightly",
         answered.get()
     );
+    window(&marks.borrow()).context("too few calls")
+}
+
+/// Ticks of one, by the median of the windows between marks.
+fn window(marks: &[u64]) -> Option<f64> {
     let mut windows: Vec<u64> = marks
-        .borrow()
         .windows(2)
         .map(|marks| marks[1].saturating_sub(marks[0]))
         .collect();
     windows.sort_unstable();
-    let median = windows.get(windows.len() / 2);
-    Ok(ratio(median.copied().context("too few calls")?, WINDOW))
+    let median = windows.get(windows.len() / 2)?;
+    Some(ratio(*median, WINDOW))
 }
 
 /// In the item: bytes from `seed` on; the sum that the server found.
@@ -172,16 +192,16 @@ fn expected(bytes: u32, seed: u64) -> u64 {
         .wrapping_add(words * (words - 1) / 2)
 }
 
-/// Ticks that a copy of bytes takes which a thread on the other core has just written: the median of many.
-fn copy(cores: [usize; 2], bytes: usize) -> Result<f64> {
+/// What two threads make of it, the one on the other core writing; medians of many copies.
+fn plain(cores: [usize; 2], bytes: usize) -> Result<Plain> {
     let (give, given) = sync_channel::<Vec<u8>>(BUFFERS);
     let (back, again) = sync_channel::<Vec<u8>>(BUFFERS);
     let writer = std::thread::spawn(move || -> Result<()> {
         bind(cores[1])?;
-        while let Ok(mut buffer) = again.recv() {
-            for byte in &mut buffer {
-                *byte = byte.wrapping_add(1);
-            }
+        let mut value = 0_u8;
+        while let Some(mut buffer) = look(&again) {
+            value = value.wrapping_add(1);
+            buffer.fill(value);
             if give.send(buffer).is_err() {
                 break;
             }
@@ -193,18 +213,36 @@ fn copy(cores: [usize; 2], bytes: usize) -> Result<f64> {
     }
     let mut target = vec![0; bytes];
     let mut times = Vec::with_capacity(COPIES);
-    for _ in 0..COPIES {
-        let buffer = given.recv().context("the other core's thread")?;
+    let mut marks = Vec::new();
+    for at in 0..COPIES {
+        let buffer = look(&given).context("the other core's thread")?;
         let start = cycles();
         target.copy_from_slice(&buffer);
         times.push(cycles() - start);
         std::hint::black_box(&target);
         back.send(buffer)?;
+        if (at as u64).is_multiple_of(WINDOW) {
+            marks.push(start);
+        }
     }
     drop((given, back));
     writer
         .join()
         .map_err(|_| anyhow::anyhow!("the thread on core {} failed", cores[1]))??;
     times.sort_unstable();
-    Ok(ratio(times.get(COPIES / 2).copied().unwrap_or(1), 1))
+    Ok(Plain {
+        copy: ratio(times.get(COPIES / 2).copied().unwrap_or(1), 1),
+        both: window(&marks).context("too few copies")?,
+    })
+}
+
+/// The next one, if there are any more. Nobody sleeps: what a core that sleeps has written may be taken out of its cache.
+fn look<T>(from: &Receiver<T>) -> Option<T> {
+    loop {
+        match from.try_recv() {
+            Ok(one) => return Some(one),
+            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+            Err(TryRecvError::Disconnected) => return None,
+        }
+    }
 }
