@@ -1,7 +1,9 @@
-//! A server whose process is killed.
+//! A server or a client whose process is killed.
 
-use std::os::fd::AsFd;
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 
 use quictun_ipc::{
     Channel, ChannelError, Client, Message, Server, WaitPolicy, accept, connect, sockets,
@@ -9,8 +11,14 @@ use quictun_ipc::{
 
 use crate::pair::PATIENCE;
 
-/// Says to the new process that it is the server; the test that plays it plays nothing without.
-const PART: &str = "QUICTUN_IPC_SERVER";
+/// Says to the new process that it plays a part; the test that is that part plays nothing without.
+const PART: &str = "QUICTUN_IPC_PART";
+
+/// How often each side is killed. More with `QUICTUN_IPC_KILLS`.
+const KILLS: u64 = 20;
+
+/// Calls under way.
+const UNDER_WAY: u64 = 32;
 
 /// Takes calls and answers none, until it is killed.
 #[test]
@@ -18,11 +26,7 @@ fn silent_server() {
     if std::env::var_os(PART).is_none() {
         return;
     }
-    let socket = std::io::stdin()
-        .as_fd()
-        .try_clone_to_owned()
-        .expect("a descriptor");
-    let channel = accept(socket, PATIENCE).expect("a client");
+    let channel = accept(given(), PATIENCE).expect("a client");
     let (server, mut executor) = Server::new(channel, WaitPolicy::Interrupt);
     executor
         .spawner()
@@ -30,17 +34,139 @@ fn silent_server() {
     executor.run();
 }
 
-/// This program once more, with [`silent_server`].
-fn start() -> (Channel, Child) {
+/// Answers calls, until it is killed.
+#[test]
+fn willing_server() {
+    if std::env::var_os(PART).is_some() {
+        let channel = accept(given(), PATIENCE).expect("a client");
+        serve(channel, |_| ());
+    }
+}
+
+/// Makes calls, until it is killed.
+#[test]
+fn eager_client() {
+    if std::env::var_os(PART).is_some() {
+        let channel = connect(given(), 0, 1, PATIENCE).expect("a server");
+        call(channel, |_| ());
+    }
+}
+
+/// Answers all that it is asked; tells `each` how many it has answered.
+fn serve(channel: Channel, each: impl Fn(u64) + 'static) -> Vec<ChannelError> {
+    let (server, mut executor) = Server::new(channel, WaitPolicy::Hybrid);
+    let errors = Rc::new(RefCell::default());
+    let kept = Rc::clone(&errors);
+    executor.spawner().spawn(1, async move {
+        let mut answered = 0;
+        let why = loop {
+            let request = match server.recv().await {
+                Ok(request) => request,
+                Err(why) => break why,
+            };
+            answered += 1;
+            each(answered);
+            let answer = Message::new(0).with_arg(request.message().arg() + 1);
+            if let Err(why) = server.reply(request, answer).await {
+                break why;
+            }
+        };
+        kept.replace(vec![why]);
+    });
+    executor.run();
+    errors.take()
+}
+
+/// Calls, many at a time; tells `each` how many answers there were. How each of them ended.
+fn call(channel: Channel, each: impl Fn(u64) + 'static) -> Vec<ChannelError> {
+    let (client, mut executor) = Client::new(channel, WaitPolicy::Hybrid);
+    let errors = Rc::new(RefCell::new(Vec::new()));
+    let each = Rc::new(each);
+    let answered = Rc::new(Cell::new(0));
+    for number in 0..UNDER_WAY {
+        let (client, errors) = (client.clone(), Rc::clone(&errors));
+        let (each, answered) = (Rc::clone(&each), Rc::clone(&answered));
+        executor.spawner().spawn(1, async move {
+            let why = loop {
+                match client.call(Message::new(0).with_arg(number)).await {
+                    Ok(answer) => assert_eq!(answer.arg(), number + 1),
+                    Err(why) => break why,
+                }
+                answered.set(answered.get() + 1);
+                each(answered.get());
+            };
+            errors.borrow_mut().push(why);
+        });
+    }
+    drop(client);
+    executor.run();
+    errors.take()
+}
+
+/// The socket that `start` gave this process.
+fn given() -> OwnedFd {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned();
+    socket.expect("a descriptor")
+}
+
+/// This program once more, as `part`.
+fn start(part: &str) -> (OwnedFd, Child) {
     let (here, there) = sockets().expect("sockets");
     let child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "killed::silent_server", "--test-threads=1"])
-        .env(PART, "")
+        .args(["--exact", part, "--test-threads=1"])
+        .env(PART, part)
         .stdin(Stdio::from(there))
         .stdout(Stdio::null())
         .spawn()
         .expect("this program once more");
-    (connect(here, 0, 1, PATIENCE).expect("a server"), child)
+    (here, child)
+}
+
+fn descriptors() -> usize {
+    let all = std::fs::read_dir("/proc/self/fd");
+    all.expect("descriptors").count()
+}
+
+/// Every call ends with the error, wherever the other stopped, and so does a server's wait; nothing stays behind.
+#[test]
+fn whoever_is_killed_the_other_hears_of_it() {
+    let kills = std::env::var("QUICTUN_IPC_KILLS").ok();
+    let kills = kills.and_then(|n| n.parse().ok()).unwrap_or(KILLS);
+    let mut most = 0;
+    for round in 0..kills {
+        for part in ["killed::willing_server", "killed::eager_client"] {
+            let (socket, child) = start(part);
+            let child = Rc::new(RefCell::new(child));
+            let victim = Rc::clone(&child);
+            // Some 40 000 answers, spread by a prime.
+            let until = 1 + round * 7919 % 40_009;
+            let each = move |done| {
+                if done == until {
+                    victim.borrow_mut().kill().expect("to kill it");
+                }
+            };
+            let errors = if part.ends_with("server") {
+                let channel = connect(socket, 0, 1, PATIENCE).expect("a server");
+                let errors = call(channel, each);
+                assert_eq!(errors.len() as u64, UNDER_WAY, "round {round}");
+                errors
+            } else {
+                let channel = accept(socket, PATIENCE).expect("a client");
+                serve(channel, each)
+            };
+            let died = errors.iter().all(|why| *why == ChannelError::Died);
+            assert!(
+                !errors.is_empty() && died,
+                "round {round}, {part}: {errors:?}"
+            );
+            child.borrow_mut().wait().expect("it is dead");
+        }
+        // Other tests have some open meanwhile.
+        if round == 3 {
+            most = descriptors() + 60;
+        }
+    }
+    assert!(kills < 100 || descriptors() <= most, "descriptors leak");
 }
 
 /// Without a patience: the kernel tells of the end, and who sleeps in tokio's loop hears of it.
@@ -52,7 +178,8 @@ fn a_call_in_tokio_hears_that_the_server_is_killed() {
         .build()
         .expect("a runtime");
     for round in 0..10 {
-        let (channel, mut child) = start();
+        let (socket, mut child) = start("killed::silent_server");
+        let channel = connect(socket, 0, 1, PATIENCE).expect("a server");
         let (client, mut executor) = Client::new(channel, WaitPolicy::Hybrid);
         executor.spawner().spawn(1, async move {
             let answer = client.call(Message::new(0)).await;
