@@ -9,7 +9,7 @@ use quictun_netstack::{Ending, Event, FlowId};
 use super::message::{
     self, DATAGRAM_ROOM, END, FINISH, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAM, SEND,
 };
-use super::remote::{AHEAD, CALLS, Finish, Flow, PIECE, PIECE_MIN, PIECES, RemoteStack};
+use super::remote::{AHEAD, CALLS, FEW, Finish, Flow, PIECE, PIECE_MIN, PIECES, RemoteStack};
 
 impl RemoteStack {
     pub(super) async fn listen(self: Rc<Self>) {
@@ -65,6 +65,7 @@ impl RemoteStack {
 
     /// Receives more of a flow, where there is some and it can be kept.
     pub(super) fn fetch(self: &Rc<Self>, id: FlowId) {
+        let few = self.flows.borrow().len() <= FEW;
         let Some(mut flow) = self.flow(id) else {
             return;
         };
@@ -72,7 +73,8 @@ impl RemoteStack {
         if !wanted || flow.receiving || flow.received.len() >= PIECES {
             return;
         }
-        let Some(buffer) = self.reserve(id, &mut flow, PIECE) else {
+        let length = if few { flow.piece() } else { PIECE };
+        let Some(buffer) = self.reserve(id, &mut flow, length) else {
             return;
         };
         flow.receiving = true;
@@ -83,6 +85,7 @@ impl RemoteStack {
     }
 
     async fn receive(self: Rc<Self>, id: FlowId, buffer: Reserved) {
+        let asked = buffer.len();
         let answer = self
             .call(
                 message::about(RECV, id),
@@ -106,6 +109,7 @@ impl RemoteStack {
         flow.receiving = false;
         flow.more |= answer.arg() & MORE != 0;
         flow.end |= answer.arg() & END != 0;
+        flow.note_received(asked, u32::try_from(bytes.len()).unwrap_or(u32::MAX));
         let news = flow.end || !bytes.is_empty();
         if !bytes.is_empty() {
             flow.received.push_back(bytes);

@@ -29,6 +29,13 @@ const ARENA: u32 = 16 << 20;
 /// Most of a flow's bytes in one call: what the stack takes from a super-packet or two.
 pub(super) const PIECE: u32 = 128 * 1024;
 
+/// Most that is received in one call, where calls have come back full: as much as the stack has of a flow. Who calls
+/// seldom leaves the other process time to gather, and wakes it seldom.
+pub(super) const RECEIVED_MOST: u32 = 4 * PIECE;
+
+/// Flows of which as much is received: of more, the arena has no room for so much, nor should memory be kept for it.
+pub(super) const FEW: usize = (ARENA / RECEIVED_MOST) as usize;
+
 /// Where the arena has no room for more, a piece is still worth a call.
 pub(super) const PIECE_MIN: u32 = 4 * 1024;
 
@@ -47,6 +54,22 @@ const TURNS: usize = 8;
 /// Priorities of coroutines.
 const EVENTS: usize = 0;
 pub(super) const CALLS: usize = 1;
+
+impl Flow {
+    /// Bytes to ask for.
+    pub(super) fn piece(&self) -> u32 {
+        (PIECE << self.full).min(RECEIVED_MOST)
+    }
+
+    /// A call for so many bytes has brought so many.
+    pub(super) fn note_received(&mut self, asked: u32, came: u32) {
+        if came >= asked / 2 {
+            self.full = (self.full + 1).min((RECEIVED_MOST / PIECE).ilog2());
+        } else if came < asked / 4 {
+            self.full = self.full.saturating_sub(1);
+        }
+    }
+}
 
 /// The other process. See the module documentation.
 pub(crate) struct Remote {
@@ -88,6 +111,8 @@ pub(super) struct Flow {
     /// The application has finished behind what was received.
     pub(super) end: bool,
     pub(super) received: VecDeque<Bytes>,
+    /// How often calls have come back half full or more rather than nearly empty, as far as that matters.
+    pub(super) full: u32,
     /// ACCEPT, SEND or FINISH is under way.
     pub(super) sending: bool,
     /// The stack has room, as far as is known.

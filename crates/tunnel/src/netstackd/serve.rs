@@ -24,7 +24,7 @@ use crate::spin::Spin;
 use crate::tun_device;
 
 /// Frames taken in before what they caused goes on: more, and short flows wait for bulk.
-const FRAMES: usize = 8;
+const FRAMES: usize = 32;
 
 /// Flows reset before their resets are sent: the stack keeps no more than a few thousand of these.
 const RESETS: usize = 1000;

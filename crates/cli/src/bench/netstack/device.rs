@@ -32,7 +32,7 @@ pub(super) struct Shared {
 }
 
 /// Frames that are taken in before what they caused goes out: more, and short flows wait for bulk.
-const TURN: usize = 8;
+const TURN: usize = 32;
 
 /// How often the thread says what it has used.
 const REPORT: Duration = Duration::from_millis(1);
