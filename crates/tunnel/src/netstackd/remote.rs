@@ -55,22 +55,6 @@ const TURNS: usize = 8;
 const EVENTS: usize = 0;
 pub(super) const CALLS: usize = 1;
 
-impl Flow {
-    /// Bytes to ask for.
-    pub(super) fn piece(&self) -> u32 {
-        (PIECE << self.full).min(RECEIVED_MOST)
-    }
-
-    /// A call for so many bytes has brought so many.
-    pub(super) fn note_received(&mut self, asked: u32, came: u32) {
-        if came >= asked / 2 {
-            self.full = (self.full + 1).min((RECEIVED_MOST / PIECE).ilog2());
-        } else if came < asked / 4 {
-            self.full = self.full.saturating_sub(1);
-        }
-    }
-}
-
 /// The other process. See the module documentation.
 pub(crate) struct Remote {
     executor: Executor,
@@ -132,6 +116,22 @@ pub(super) enum Finish {
     No,
     Wanted,
     Done,
+}
+
+impl Flow {
+    /// Bytes to ask for.
+    pub(super) fn piece(&self) -> u32 {
+        (PIECE << self.full).min(RECEIVED_MOST)
+    }
+
+    /// A call for so many bytes has brought so many.
+    pub(super) fn note_received(&mut self, asked: u32, came: u32) {
+        if came >= asked / 2 {
+            self.full = (self.full + 1).min((RECEIVED_MOST / PIECE).ilog2());
+        } else if came < asked / 4 {
+            self.full = self.full.saturating_sub(1);
+        }
+    }
 }
 
 impl Remote {
