@@ -10,6 +10,7 @@
 //! | [`confine`] | what a process gives up before it looks at what strangers send |
 //! | [`contain`] | a process, and all that it starts, in namespaces that end with it |
 //! | [`end_tcp`] | connections of others, ended |
+//! | [`epoll_wait`] | waiting to the microsecond |
 //! | [`Ethtool`] | what a network device does itself: segmentation, merging, checksums |
 //! | [`FrameCounter`] | how many frames beyond some length arrive at a device |
 //! | [`inherit_socket`] | a socket that somebody left open for us |
@@ -35,6 +36,7 @@ pub mod confine;
 mod contain;
 mod drops;
 mod end_tcp;
+mod epoll_wait;
 mod ethtool;
 mod frame_counter;
 mod inherit_socket;
@@ -62,6 +64,7 @@ pub use cidr::{Cidr, CidrError};
 pub use contain::{ContainError, Contained, Inside, Reaped, Rights, Side, contain, exit_code};
 pub use drops::socket_drops;
 pub use end_tcp::end_tcp;
+pub use epoll_wait::epoll_wait;
 pub use ethtool::Ethtool;
 pub use frame_counter::FrameCounter;
 pub use inherit_socket::inherit_socket;

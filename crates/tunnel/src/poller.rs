@@ -5,17 +5,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use quictun_engine::FlowId;
-use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::app_socket::AppSocket;
 
 /// Events taken in one wait.
 const EVENTS: usize = 256;
-
-/// From here on a millisecond more or less does not matter, and one system call is saved.
-const COARSE: Duration = Duration::from_millis(20);
 
 /// Below this there is nothing to wait for.
 const MICROSECOND: Duration = Duration::from_micros(1);
@@ -159,7 +155,7 @@ impl Poller {
         let at_most = |time: Duration| left(start).map_or(time, |left| left.min(time));
         self.events.clear();
         if !patience.asleep.is_zero() {
-            pause(&mut [], at_most(patience.asleep))?;
+            pause(at_most(patience.asleep))?;
             return self.look(left(Instant::now()), ready);
         }
         let polling = at_most(patience.polling);
@@ -189,29 +185,21 @@ impl Poller {
         Ok(())
     }
 
-    fn wait_for(&mut self, mut timeout: Option<Duration>) -> io::Result<()> {
-        if let Some(precise) = timeout.filter(|timeout| (MICROSECOND..COARSE).contains(timeout)) {
-            self.sleep(precise)?;
-            timeout = Some(Duration::ZERO);
-        }
-        let timeout = timeout.map(timespec);
-        let events = spare_capacity(&mut self.events);
-        match epoll::wait(&self.epoll, events, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Sleeps until the set has something, or for this long. `epoll_wait` counts in milliseconds, and a
-    /// sender paced at 600 Mbit/s has fifty packets due by the next one.
-    fn sleep(&self, timeout: Duration) -> io::Result<()> {
-        pause(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout)
+    fn wait_for(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout = timeout.map(|timeout| match timeout {
+            short if short < MICROSECOND => Duration::ZERO,
+            timeout => timeout,
+        });
+        quictun_sys::epoll_wait(&self.epoll, timeout, &mut self.events)
     }
 }
 
-/// Sleeps until one of these has something, or for this long.
-fn pause(set: &mut [PollFd<'_>], timeout: Duration) -> io::Result<()> {
-    match rustix::event::poll(set, Some(&timespec(timeout))) {
+fn pause(time: Duration) -> io::Result<()> {
+    let time = Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    };
+    match rustix::event::poll(&mut [], Some(&time)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -221,32 +209,9 @@ fn data(key: Key) -> EventData {
     EventData::new_u64(key.to_u64())
 }
 
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn waits_are_not_rounded_to_milliseconds() {
-        let mut poller = Poller::new().expect("an epoll set");
-        let mut ready = Vec::new();
-        let wait = Duration::from_micros(300);
-        let mut precise = || {
-            let start = Instant::now();
-            poller
-                .wait(Some(start + wait), Patience::default(), &mut ready)
-                .expect("a wait");
-            (wait..Duration::from_millis(1)).contains(&start.elapsed())
-        };
-        // One that is precise shows it; the machine may be busy during others.
-        assert!((0..500).any(|_| precise()));
-    }
 
     #[test]
     fn keys_survive_the_kernel() {
