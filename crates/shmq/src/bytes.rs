@@ -79,6 +79,24 @@ impl Shared {
         }
     }
 
+    /// Copies it out, behind what is there already: memory that is new need not be written twice.
+    pub(crate) fn append_to(self, onto: &mut Vec<u8>) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if self.len >= LONG {
+            onto.reserve(self.len);
+            let end = onto.spare_capacity_mut().as_mut_ptr().cast();
+            // SAFETY: the bytes are mapped (`new`), and as many are reserved behind those of `onto`, which is ours and not
+            // part of them.
+            unsafe { move_bytes(self.base.as_ptr(), end, self.len) };
+            // SAFETY: reserved and written, both just now.
+            unsafe { onto.set_len(onto.len() + self.len) };
+            return;
+        }
+        let before = onto.len();
+        onto.resize(before + self.len, 0);
+        self.read(&mut onto[before..]);
+    }
+
     /// Copies `from` into it; both have the same length.
     #[inline]
     pub(crate) fn write(self, from: &[u8]) {
@@ -360,6 +378,10 @@ mod tests {
                 let mut back = vec![0xff; len];
                 whole.part(at, len).read(&mut back);
                 assert_eq!(back, pattern[..len], "{len} bytes at {at}");
+                let mut behind = vec![9, 8, 7];
+                whole.part(at, len).append_to(&mut behind);
+                assert_eq!(behind[..3], [9, 8, 7], "before {len} bytes at {at}");
+                assert_eq!(behind[3..], pattern[..len], "{len} bytes at {at}, appended");
             }
         }
         whole.write(&[0; 640]);

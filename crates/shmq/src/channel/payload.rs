@@ -70,6 +70,16 @@ impl Channel {
         self.ours.part(at, into.len()).read(into);
     }
 
+    /// The same for `len` bytes, behind those that are in `onto` already.
+    pub fn append_back(&self, reserved: &Reserved, at: u32, len: u32, onto: &mut Vec<u8>) {
+        assert!(
+            at <= reserved.len() && len <= reserved.len() - at,
+            "beyond the payload"
+        );
+        let at = (reserved.off() + at) as usize;
+        self.ours.part(at, len as usize).append_to(onto);
+    }
+
     /// The payload of an item that the peer sent, if it has one outside the item. An error where it is not in the peer's
     /// arena, which tears the channel down.
     pub fn received(&mut self, item: &Item) -> Result<Option<Received>, ChannelError> {

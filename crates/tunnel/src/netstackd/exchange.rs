@@ -93,8 +93,8 @@ impl RemoteStack {
                 |channel, (answer, buffer)| {
                     let length =
                         u32::try_from(answer.arg() & u64::from(u32::MAX)).unwrap_or_default();
-                    let mut bytes = vec![0; length.min(buffer.len()) as usize];
-                    channel.read_back(buffer, 0, &mut bytes);
+                    let mut bytes = Vec::new();
+                    channel.append_back(buffer, 0, length.min(buffer.len()), &mut bytes);
                     Bytes::from(bytes)
                 },
             )
@@ -129,8 +129,8 @@ impl RemoteStack {
                 |channel, (answer, buffer)| {
                     let taken = u32::try_from(answer.arg()).unwrap_or_default();
                     let taken = taken.min(buffer.len());
-                    let mut rest = vec![0; (buffer.len() - taken) as usize];
-                    channel.read_back(buffer, taken, &mut rest);
+                    let mut rest = Vec::new();
+                    channel.append_back(buffer, taken, buffer.len() - taken, &mut rest);
                     Bytes::from(rest)
                 },
             )
