@@ -114,7 +114,7 @@ struct Spawned {
 pub struct Spawner(Rc<Spawned>);
 
 impl Spawner {
-    /// Starts a coroutine; false where there are [`MAX_COROUTINES`]. Of several that can go on, those with the lowest
+    /// Starts a coroutine; false where there are [`MAX_COROUTINES`], or the executor is gone. Of several that can go on, those with the lowest
     /// number of `priority` (below [`crate::PRIORITIES`]) do.
     pub fn spawn(&self, priority: usize, future: impl Future<Output = ()> + 'static) -> bool {
         let alive = self.0.alive.get();
@@ -298,6 +298,15 @@ impl Executor {
             let slept = cycles().wrapping_sub(from);
             self.budget.note_sleep(slept, wake_cost());
         }
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        // Nobody starts any more, and those that have not begun are let go: they may hold a spawner, as those that have
+        // begun may, and with it the channel.
+        self.spawned.alive.set(MAX_COROUTINES);
+        drop(self.spawned.queue.take());
     }
 }
 

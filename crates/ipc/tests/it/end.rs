@@ -9,7 +9,7 @@ use quictun_ipc::{
     accept, connect, sockets,
 };
 
-use crate::pair::{PATIENCE, channels};
+use crate::pair::{PATIENCE, channels, start};
 
 /// Calls of ten coroutines on a channel whose other end does `act` after the first of them; how they end.
 fn ends(
@@ -140,4 +140,21 @@ fn who_is_no_peer_gets_no_channel() {
         Err(HandshakeError::Timeout(_))
     ));
     drop(silent);
+}
+
+#[test]
+fn who_has_not_begun_does_not_keep_the_channel() {
+    let (client, executor, server) = start(WaitPolicy::Hybrid);
+    let spawner = executor.spawner();
+    let (later, held) = (executor.spawner(), Rc::new(client.clone()));
+    let left = Rc::downgrade(&held);
+    assert!(spawner.spawn(1, async move {
+        // As a coroutine does that starts others.
+        drop((held, later));
+    }));
+    drop((client, executor));
+    assert!(left.upgrade().is_none(), "it was let go");
+    // The server hears of it, and ends.
+    server.join().expect("the server");
+    assert!(!spawner.spawn(1, async {}), "nobody would run it");
 }
