@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use smoltcp::socket::tcp::State;
 
+use crate::config::Config;
 use crate::craft::{Bare, Short};
 use crate::event::FlowId;
 use crate::seat::{Seat, Size};
@@ -183,6 +184,12 @@ impl Line {
 }
 
 impl Flow {
+    /// From when on it does without buffers, should nothing happen before.
+    pub(crate) fn idle_at(&self, config: &Config) -> Instant {
+        let silent = self.taken == 0;
+        self.used + config.idle_after / if silent { 4 } else { 1 }
+    }
+
     /// A segment to the application without payload.
     pub(crate) fn bare(&self, flags: u8, window: usize) -> Short {
         self.says(flags, window).frame()

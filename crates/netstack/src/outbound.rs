@@ -74,7 +74,7 @@ impl Stack {
             self.conclude(now, index, state == State::TimeWait);
             return;
         }
-        let idle = now >= flow.used + self.config.idle_after;
+        let idle = now >= flow.idle_at(&self.config);
         if seat.is_quiet() && idle {
             self.sleep(index);
             return;
@@ -143,9 +143,7 @@ impl Stack {
         } else {
             None
         };
-        let idle = seat
-            .is_quiet()
-            .then_some(flow.used + self.config.idle_after);
+        let idle = seat.is_quiet().then_some(flow.idle_at(&self.config));
         let deadline = [timer, patience, idle].into_iter().flatten().min();
         self.timers.set(index, &mut flow.alarm, deadline);
     }

@@ -57,6 +57,22 @@ fn a_thousand_idle_flows_have_no_buffers_and_work_when_woken() {
 }
 
 #[test]
+fn who_connects_and_says_nothing_gives_its_buffers_back_sooner() {
+    for (bytes, idle_after) in [(0, SECOND / 4), (200, SECOND)] {
+        let mut world = World::new(Config::default(), wire(), 1);
+        let index = world.connect(v4(), bytes);
+        world.peer.connections[index].stays = true;
+        let start = world.now;
+        assert!(world.run(SECOND * 9, |world| world.stack.counters().slept == 1));
+        let took = world.now.saturating_duration_since(start);
+        assert!(
+            (idle_after..idle_after + SECOND / 10).contains(&took),
+            "with {bytes} bytes after {took:?}"
+        );
+    }
+}
+
+#[test]
 fn what_the_service_writes_wakes_a_flow() {
     let mut world = World::new(Config::default(), wire(), 1);
     let index = world.connect(v6(), 0);
