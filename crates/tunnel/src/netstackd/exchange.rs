@@ -9,7 +9,7 @@ use quictun_netstack::{Ending, Event, FlowId};
 use super::message::{
     self, DATAGRAM_ROOM, END, FINISH, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAM, SEND,
 };
-use super::remote::{AHEAD, CALLS, FEW, Finish, Flow, PIECE, PIECE_MIN, PIECES, RemoteStack};
+use super::remote::{AHEAD, CALLS, Finish, Flow, PIECE_MIN, PIECES, RemoteStack};
 
 impl RemoteStack {
     pub(super) async fn listen(self: Rc<Self>) {
@@ -65,7 +65,7 @@ impl RemoteStack {
 
     /// Receives more of a flow, where there is some and it can be kept.
     pub(super) fn fetch(self: &Rc<Self>, id: FlowId) {
-        let few = self.flows.borrow().len() <= FEW;
+        let most = self.most();
         let Some(mut flow) = self.flow(id) else {
             return;
         };
@@ -73,7 +73,7 @@ impl RemoteStack {
         if !wanted || flow.receiving || flow.received.len() >= PIECES {
             return;
         }
-        let length = if few { flow.piece() } else { PIECE };
+        let length = flow.piece().min(most);
         let Some(buffer) = self.reserve(id, &mut flow, length) else {
             return;
         };

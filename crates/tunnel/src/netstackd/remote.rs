@@ -26,15 +26,16 @@ use super::message::{self, ACCEPT, DATAGRAM_MAX, OK, RESET, SEND_DATAGRAM};
 /// Shared memory for payload under way: enough for many times what two processors can move between two turns.
 const ARENA: u32 = 16 << 20;
 
-/// Most of a flow's bytes in one call: what the stack takes from a super-packet or two.
+/// What is received in one call at first, and the most that is moved in one where there are many flows: what the stack takes
+/// from a super-packet or two.
 pub(super) const PIECE: u32 = 128 * 1024;
 
-/// Most that is received in one call, where calls have come back full: as much as the stack has of a flow. Who calls
-/// seldom leaves the other process time to gather, and wakes it seldom.
-pub(super) const RECEIVED_MOST: u32 = 4 * PIECE;
+/// Most of a flow's bytes in one call: as much as the stack has of it. Of each kind only one is under way for a flow, so that
+/// nobody moves anything while a process is woken; and who calls seldom leaves the other time to gather.
+pub(super) const PIECE_MOST: u32 = 4 * PIECE;
 
-/// Flows of which as much is received: of more, the arena has no room for so much, nor should memory be kept for it.
-pub(super) const FEW: usize = (ARENA / RECEIVED_MOST) as usize;
+/// Flows of which as much is moved: of more, the arena has no room for so much, nor should memory be kept for it.
+pub(super) const FEW: usize = (ARENA / PIECE_MOST) as usize;
 
 /// Where the arena has no room for more, a piece is still worth a call.
 pub(super) const PIECE_MIN: u32 = 4 * 1024;
@@ -121,13 +122,13 @@ pub(super) enum Finish {
 impl Flow {
     /// Bytes to ask for.
     pub(super) fn piece(&self) -> u32 {
-        (PIECE << self.full).min(RECEIVED_MOST)
+        (PIECE << self.full).min(PIECE_MOST)
     }
 
     /// A call for so many bytes has brought so many.
     pub(super) fn note_received(&mut self, asked: u32, came: u32) {
         if came >= asked / 2 {
-            self.full = (self.full + 1).min((RECEIVED_MOST / PIECE).ilog2());
+            self.full = (self.full + 1).min((PIECE_MOST / PIECE).ilog2());
         } else if came < asked / 4 {
             self.full = self.full.saturating_sub(1);
         }
@@ -218,6 +219,15 @@ impl RemoteStack {
         self.stirred.set(true);
     }
 
+    /// Most of a flow's bytes in one call.
+    pub(super) fn most(&self) -> u32 {
+        if self.flows.borrow().len() <= FEW {
+            PIECE_MOST
+        } else {
+            PIECE
+        }
+    }
+
     pub(super) fn flow(&self, id: FlowId) -> Option<RefMut<'_, Flow>> {
         RefMut::filter_map(self.flows.borrow_mut(), |flows| flows.get_mut(&id)).ok()
     }
@@ -298,6 +308,7 @@ impl RemoteStack {
 
     /// Sends to the application; how many bytes were taken.
     pub(crate) fn write(self: &Rc<Self>, id: FlowId, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
+        let most = self.most();
         let mut flow = self.flow(id).ok_or(io::ErrorKind::ConnectionReset)?;
         if flow.failed {
             return Err(io::ErrorKind::ConnectionReset.into());
@@ -313,7 +324,7 @@ impl RemoteStack {
         if !flow.accepted || flow.sending || !flow.rest.is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let length = u32::try_from(length).unwrap_or(u32::MAX).min(PIECE);
+        let length = u32::try_from(length).unwrap_or(u32::MAX).min(most);
         let Some(buffer) = self.reserve(id, &mut flow, length) else {
             return Err(io::ErrorKind::WouldBlock.into());
         };

@@ -10,7 +10,7 @@ use quictun_ipc::{Message, Received, Request, Server, WaitPolicy};
 use quictun_netstack::{Datagram, Event, FlowId};
 
 use super::message::{self, LISTEN, OK, RECV, RECV_DATAGRAM, SEND};
-use super::remote::{Flow, PIECE, PIECE_MIN, RECEIVED_MOST, Remote};
+use super::remote::{Flow, PIECE, PIECE_MIN, PIECE_MOST, Remote};
 use crate::poller::{Key, Patience, Poller};
 
 /// Nothing here may take longer.
@@ -222,12 +222,12 @@ fn more_is_asked_for_where_calls_come_back_full() {
     let mut flow = Flow::default();
     assert_eq!(flow.piece(), PIECE);
     // A little less than a power of two is all that a stack has of a flow.
-    for wanted in [2 * PIECE, RECEIVED_MOST, RECEIVED_MOST] {
+    for wanted in [2 * PIECE, PIECE_MOST, PIECE_MOST] {
         flow.note_received(flow.piece(), flow.piece() - 1);
         assert_eq!(flow.piece(), wanted);
     }
     flow.note_received(flow.piece(), flow.piece() / 3);
-    assert_eq!(flow.piece(), RECEIVED_MOST, "neither full nor empty");
+    assert_eq!(flow.piece(), PIECE_MOST, "neither full nor empty");
     for wanted in [2 * PIECE, PIECE, PIECE] {
         flow.note_received(flow.piece(), 100);
         assert_eq!(flow.piece(), wanted);
