@@ -12,6 +12,7 @@
 //! Where the client ends, netstackd resets all flows and ends as well. Where netstackd ends, or says what makes no sense, the client
 //! resets all streams and ends with [`Crash::Netstack`](crate::crash::Crash). Whoever started the two starts them anew.
 
+mod answering;
 mod exchange;
 mod message;
 mod remote;
@@ -30,6 +31,7 @@ use quictun_sys::confine::{self, Calls, ConfineError, Files};
 use quictun_sys::{Signals, Tun};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
+pub use answering::{Duty, answer};
 pub(crate) use remote::Remote;
 pub(crate) use remote_socket::RemoteSocket;
 

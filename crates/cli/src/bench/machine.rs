@@ -113,9 +113,16 @@ pub(super) fn pause(time: Duration) -> Result<()> {
 
 /// Binds the calling thread, and those that it will start.
 pub(super) fn bind(cpu: usize) -> Result<()> {
+    bind_to(&[cpu])
+}
+
+/// The same to several, on any of which it may run.
+pub(super) fn bind_to(wanted: &[usize]) -> Result<()> {
     let mut cpus = CpuSet::new();
-    cpus.set(cpu);
-    sched_setaffinity(None, &cpus).with_context(|| format!("binding to core {cpu}"))
+    for cpu in wanted {
+        cpus.set(*cpu);
+    }
+    sched_setaffinity(None, &cpus).with_context(|| format!("binding to cores {wanted:?}"))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]

@@ -12,27 +12,80 @@ use serde_json::Value;
 /// writes in both policies.
 const CELLS: usize = (3 + 2) * 3 * 2 * 2;
 
+/// Both families: in, out, echoes alone and beside a flow; the kernel, the stack with and without offload and behind calls.
+const BULK_CELLS: usize = 2 * 4 * 4;
+
+/// What a short run says; nothing where there can be no device.
+fn netstack(test: &str, arguments: &[&str]) -> Result<Option<Value>> {
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
+    if let Err(why) = device {
+        skip(test, &format!("/dev/net/tun: {why}"));
+        return Ok(None);
+    }
+    let mut command = program::command(binaries::path("quictun")?);
+    command.args(["bench", "netstack", "--force", "--json", "--repeats", "1"]);
+    let output = command.args(arguments).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{arguments:?}: {said}");
+    Ok(Some(serde_json::from_slice(&output.stdout)?))
+}
+
+fn is_positive(value: &Value) -> bool {
+    value.as_f64().is_some_and(|value| value > 0.0)
+}
+
+#[test]
+fn bulk_and_a_crowd_are_served_on_every_side() -> Result<()> {
+    isolated(|| {
+        let test = "bench::bulk_and_a_crowd_are_served_on_every_side";
+        let arguments = ["--only", "bulk,crowd", "--flows", "1", "--run-ms", "100"];
+        let all = netstack(test, &[&arguments[..], &["--crowd", "200"]].concat())?;
+        let Some(all) = all else {
+            return Ok(());
+        };
+        let rows = all["rows"].as_array().context("rows")?;
+        ensure!(rows.len() == BULK_CELLS, "{} rows", rows.len());
+        for row in rows {
+            let name = row["name"].as_str().context("a name")?;
+            let bulk = name.starts_with("in") || name.starts_with("out");
+            let moved = is_positive(&row["gbit_per_s"]) && bulk;
+            ensure!(
+                moved || is_positive(&row["p50_us"]),
+                "nothing happened: {row}"
+            );
+            let kernel = name.ends_with("kernel loopback") || !bulk;
+            ensure!(
+                kernel || is_positive(&row["cpu_s_per_gb"]),
+                "it took no time: {row}"
+            );
+        }
+        let crowds = all["crowds"].as_array().context("crowds")?;
+        ensure!(crowds.len() == 2, "{} crowds", crowds.len());
+        for crowd in crowds {
+            for what in ["connections_per_s", "echo_us", "echo_of_all_us"] {
+                ensure!(is_positive(&crowd[what]), "no {what}: {crowd}");
+            }
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn an_application_is_served_by_calls_of_each_kind() -> Result<()> {
     isolated(|| {
-        let device = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open("/dev/net/tun");
-        if let Err(why) = device {
-            let test = "bench::an_application_is_served_by_calls_of_each_kind";
-            skip(test, &format!("/dev/net/tun: {why}"));
-            return Ok(());
-        }
         for bytes in ["1", "64"] {
-            let mut command = program::command(binaries::path("quictun")?);
-            command.args(["bench", "netstack", "--force", "--json"]);
-            command.args(["--only", "read,write,call", "--connections", "3"]);
-            command.args(["--repeats", "1", "--run-ms", "200", "--bytes", bytes]);
-            let output = command.output()?;
-            let said = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "{bytes} B: {said}");
-            let all: Value = serde_json::from_slice(&output.stdout)?;
+            let test = "bench::an_application_is_served_by_calls_of_each_kind";
+            let only = ["--only", "read,write,call", "--connections", "3"];
+            let all = netstack(
+                test,
+                &[&only[..], &["--run-ms", "200", "--bytes", bytes]].concat(),
+            )?;
+            let Some(all) = all else {
+                return Ok(());
+            };
             let rows = all["calls"].as_array().context("rows")?;
             ensure!(rows.len() == CELLS, "{} rows", rows.len());
             for row in rows {

@@ -1,30 +1,20 @@
 //! Bulk flows and echoes of one byte (B10): the stack on its device, and the kernel's loopback in the same run.
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use quictun_netstack::Config;
 use quictun_sys::NetNamespace;
+use quictun_tunnel::netstackd::Duty;
 use serde_json::{Value, json};
 
-use super::device::{self, Duty, Shared};
-use super::load::{self, Bulk, Server};
+use super::answering::{Answering, Side};
+use super::load::{self, Bulk};
 use super::{Options, float, micros};
-use crate::bench::machine::{Machine, bind, pause};
-
-/// Who answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    /// The kernel, on its loopback device.
-    Loopback,
-    /// The stack, with or without the device's offload.
-    Stack { offload: bool },
-}
+use crate::bench::machine::{Machine, pause};
 
 /// One measurement.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +22,7 @@ pub(super) struct Cell {
     side: Side,
     duty: Duty,
     v6: bool,
+    /// Bulk flows; beside echoes, those that come in meanwhile.
     flows: usize,
 }
 
@@ -56,32 +47,25 @@ pub(super) fn cells(options: &Options) -> Vec<Cell> {
         Side::Loopback,
         Side::Stack { offload: true },
         Side::Stack { offload: false },
+        Side::Apart,
     ];
     let mut all = Vec::new();
     for v6 in [false, true] {
-        for duty in [Duty::Sink, Duty::Source] {
-            for flows in options.flows.iter().copied() {
-                for side in sides {
-                    // The comparison is about one core against one; more flows do not change it.
-                    if side != Side::Loopback || flows == 1 {
-                        all.push(Cell {
-                            side,
-                            duty,
-                            v6,
-                            flows,
-                        });
-                    }
+        let echoes = [(Duty::Echo, 0), (Duty::Echo, 1)];
+        let bulk = [Duty::Discard, Duty::Generate].into_iter();
+        let bulk = bulk.flat_map(|duty| options.flows.iter().map(move |flows| (duty, *flows)));
+        for (duty, flows) in bulk.chain(echoes) {
+            for side in sides {
+                // The comparison is about one core against one; more flows do not change it.
+                if side != Side::Loopback || flows <= 1 {
+                    all.push(Cell {
+                        side,
+                        duty,
+                        v6,
+                        flows,
+                    });
                 }
             }
-        }
-        for side in sides {
-            let (duty, flows) = (Duty::Echo, 1);
-            all.push(Cell {
-                side,
-                duty,
-                v6,
-                flows,
-            });
         }
     }
     all
@@ -112,52 +96,44 @@ pub(super) fn repeat(
 
 /// One run: the answering side on the second core, the asking one here.
 fn once(cell: &Cell, run: Duration, cores: [usize; 2], network: &NetNamespace) -> Result<Sample> {
-    let shared = Arc::new(Shared::default());
-    let (duty, seen) = (cell.duty, shared.clone());
-    let host = if cell.v6 { "fd77::1" } else { "10.77.0.1" };
-    let (target, answering) = match cell.side {
-        Side::Stack { offload } => {
-            let tun = network
-                .within(|| super::device(offload))
-                .context("a TUN device")?;
-            let target = SocketAddr::new(host.parse::<IpAddr>()?, 5201);
-            let config = Config {
-                offload,
-                ..Config::default()
-            };
-            let serve = move || {
-                bind(cores[1])?;
-                device::serve(&tun, config, duty, &seen)
-            };
-            (target, thread::Builder::new().spawn(serve)?)
-        }
-        Side::Loopback => {
-            let host = if cell.v6 { "::1" } else { "127.0.0.1" };
-            let address = SocketAddr::new(host.parse::<IpAddr>()?, 0);
-            let server = network.within(|| Server::bind(address))?;
-            let target = server.address()?;
-            let serve = move || {
-                bind(cores[1])?;
-                server.serve(duty, &seen).context("serving")
-            };
-            (target, thread::Builder::new().spawn(serve)?)
-        }
+    let bulk = match cell.duty {
+        Duty::Echo => Duty::Discard,
+        duty => duty,
     };
-    let sample = match duty {
-        Duty::Echo => echo(network, target, run),
-        _ => bulk(network, target, cell, run, &shared),
+    let duties = [Duty::Echo, bulk];
+    let needed = match (cell.duty, cell.flows) {
+        (Duty::Echo, 0) => &duties[..1],
+        (Duty::Echo, _) => &duties[..],
+        _ => &duties[1..],
     };
-    shared.stop.store(true, Ordering::Relaxed);
-    let served = answering
-        .join()
-        .map_err(|_| anyhow!("the other side failed"))?;
+    let answering = cell.side.start(needed, cell.v6, cores, network)?;
+    let flows: Result<Vec<Bulk>> = (0..cell.flows)
+        .map(|_| Bulk::start(network, answering.address(bulk)?, bulk))
+        .collect();
+    let flows = flows?;
+    if !flows.is_empty() {
+        pause(WARM_UP)?;
+    }
+    let sample = match cell.duty {
+        Duty::Echo => echo(network, answering.address(Duty::Echo)?, run),
+        _ => throughput(&answering, run),
+    };
+    answering.shared.stop.store(true, Ordering::Relaxed);
+    for flow in flows {
+        flow.stop();
+    }
     let sample = sample?;
-    served?;
+    answering.stop()?;
     Ok(sample)
 }
 
 fn echo(network: &NetNamespace, target: SocketAddr, run: Duration) -> Result<Sample> {
-    let mut times = load::ping_pong(network, target, run)?;
+    // In a thread of its own: it does not stay prompt.
+    let times = thread::scope(|scope| {
+        let asking = scope.spawn(|| load::ping_pong(network, target, run));
+        asking.join().map_err(|_| anyhow!("who asks failed"))
+    });
+    let mut times = times??;
     times.sort_unstable();
     let at = |share: usize| micros(times[(times.len() - 1) * share / 100]);
     Ok(Sample {
@@ -167,32 +143,14 @@ fn echo(network: &NetNamespace, target: SocketAddr, run: Duration) -> Result<Sam
     })
 }
 
-fn bulk(
-    network: &NetNamespace,
-    target: SocketAddr,
-    cell: &Cell,
-    run: Duration,
-    shared: &Shared,
-) -> Result<Sample> {
-    let flows: Result<Vec<Bulk>> = (0..cell.flows)
-        .map(|_| Bulk::start(network, target, cell.duty))
-        .collect();
-    let read = || {
-        let bytes = shared.bytes.load(Ordering::Relaxed);
-        (
-            Instant::now(),
-            bytes,
-            shared.busy_ns.load(Ordering::Relaxed),
-        )
+fn throughput(answering: &Answering, run: Duration) -> Result<Sample> {
+    let read = || -> Result<(Instant, u64, u64)> {
+        let bytes = answering.shared.bytes.load(Ordering::Relaxed);
+        Ok((Instant::now(), bytes, answering.busy()?))
     };
-    pause(WARM_UP)?;
-    let (began, bytes, busy) = read();
+    let (began, bytes, busy) = read()?;
     pause(run)?;
-    let (ended, bytes_then, busy_then) = read();
-    shared.stop.store(true, Ordering::Relaxed);
-    for flow in flows? {
-        flow.stop();
-    }
+    let (ended, bytes_then, busy_then) = read()?;
     let moved = float(bytes_then - bytes);
     Ok(Sample {
         gbit_per_s: moved * 8.0 / float(nanos(ended - began)),
@@ -203,18 +161,14 @@ fn bulk(
 
 impl Cell {
     pub(super) fn name(&self) -> String {
-        let side = match self.side {
-            Side::Loopback => "kernel loopback",
-            Side::Stack { offload: true } => "stack, offload on",
-            Side::Stack { offload: false } => "stack, offload off",
-        };
         let family = if self.v6 { "IPv6" } else { "IPv4" };
-        let duty = match self.duty {
-            Duty::Sink => "in",
-            Duty::Source => "out",
-            Duty::Echo => "1-byte echo",
+        let what = match (self.duty, self.flows) {
+            (Duty::Discard, flows) => format!("in, {family}, {flows} flows"),
+            (Duty::Generate, flows) => format!("out, {family}, {flows} flows"),
+            (Duty::Echo, 0) => format!("1-byte echo, {family}"),
+            (Duty::Echo, flows) => format!("1-byte echo, {family}, beside {flows} flow in"),
         };
-        format!("{duty}, {family}, {} flows, {side}", self.flows)
+        format!("{what}, {}", self.side.name())
     }
 }
 
@@ -230,7 +184,7 @@ pub(super) fn table(rows: &[Row]) -> String {
         let _infallible = match cell.duty {
             Duty::Echo => writeln!(
                 text,
-                "{:<46} p50 {:.1} us ({:.1} to {:.1}), p99 {:.1} us",
+                "{:<54} p50 {:.1} us ({:.1} to {:.1}), p99 {:.1} us",
                 cell.name(),
                 median.p50_us,
                 range[0],
@@ -239,14 +193,14 @@ pub(super) fn table(rows: &[Row]) -> String {
             ),
             _ => writeln!(
                 text,
-                "{:<46} {:.1} Gbit/s ({:.1} to {:.1}), {}",
+                "{:<54} {:.1} Gbit/s ({:.1} to {:.1}), {}",
                 cell.name(),
                 median.gbit_per_s,
                 range[0],
                 range[1],
                 match cell.side {
                     Side::Loopback => "in the kernel".to_owned(),
-                    Side::Stack { .. } => format!("{:.2} CPU-s/GB", median.cpu_s_per_gb),
+                    _ => format!("{:.2} CPU-s/GB", median.cpu_s_per_gb),
                 }
             ),
         };

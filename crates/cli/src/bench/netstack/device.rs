@@ -8,18 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use quictun_netstack::{Config, Event, FRAME_MAX, FlowError, FlowId, Read, Stack};
 use quictun_sys::Tun;
+use quictun_tunnel::netstackd::Duty;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-/// What the stack's side does with flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Duty {
-    /// Reads, and throws away.
-    Sink,
-    /// Writes as much as there is room for.
-    Source,
-    /// Writes what it reads.
-    Echo,
-}
 
 /// What both threads see.
 #[derive(Debug, Default)]
@@ -44,8 +34,7 @@ const NAP: Duration = Duration::from_millis(50);
 struct Machine<'a> {
     tun: &'a Tun,
     stack: Stack,
-    duty: Duty,
-    flows: Vec<FlowId>,
+    flows: BTreeMap<FlowId, Duty>,
     /// Echoes that found no room: a flow takes nothing while it changes its buffers.
     owed: BTreeMap<FlowId, Vec<u8>>,
     source: Vec<u8>,
@@ -54,14 +43,13 @@ struct Machine<'a> {
 }
 
 /// Serves the device until it is told to stop; then resets all flows.
-pub(super) fn serve(tun: &Tun, config: Config, duty: Duty, shared: &Shared) -> Result<()> {
+pub(super) fn serve(tun: &Tun, config: Config, shared: &Shared) -> Result<()> {
     let seed = u64::from(std::process::id());
     let stack = Stack::new(config, seed, Instant::now())?;
     let mut machine = Machine {
         tun,
         stack,
-        duty,
-        flows: Vec::new(),
+        flows: BTreeMap::new(),
         owed: BTreeMap::new(),
         source: vec![7; 64 * 1024],
         sink: vec![0; 64 * 1024],
@@ -81,7 +69,7 @@ pub(super) fn serve(tun: &Tun, config: Config, duty: Duty, shared: &Shared) -> R
             machine.wait(now)?;
         }
     }
-    for flow in std::mem::take(&mut machine.flows) {
+    for flow in std::mem::take(&mut machine.flows).into_keys() {
         if machine.stack.reset(flow).is_err() {
             // It is gone already.
         }
@@ -131,20 +119,19 @@ impl Machine<'_> {
         while let Some(event) = self.stack.poll_event() {
             any = true;
             match event {
-                Event::Offered { flow, .. } => {
+                Event::Offered { flow, target, .. } => {
                     self.stack.accept(now, flow)?;
-                    self.flows.push(flow);
+                    self.flows.insert(flow, Duty::of(target.port()));
                 }
-                Event::Open(flow) | Event::Writable(flow) if self.duty == Duty::Source => {
-                    self.fill(now, flow)?;
-                }
-                Event::Writable(flow) => self.repay(now, flow)?,
+                Event::Open(flow) | Event::Writable(flow) => match self.flows.get(&flow) {
+                    Some(Duty::Generate) => self.fill(now, flow)?,
+                    _ => self.repay(now, flow)?,
+                },
                 Event::Readable(flow) => self.drain(now, flow)?,
                 Event::Ended { flow, .. } => {
-                    self.flows.retain(|known| *known != flow);
+                    self.flows.remove(&flow);
                     self.owed.remove(&flow);
                 }
-                Event::Open(_) => {}
             }
         }
         Ok(any)
@@ -161,6 +148,7 @@ impl Machine<'_> {
     }
 
     fn drain(&mut self, now: Instant, flow: FlowId) -> Result<()> {
+        let echoes = self.flows.get(&flow) == Some(&Duty::Echo);
         loop {
             let sink = &mut self.sink;
             let read = self.stack.read(now, flow, |bytes| {
@@ -171,7 +159,7 @@ impl Machine<'_> {
             match read {
                 Ok(Read::Data(length)) => {
                     self.moved += length as u64;
-                    if self.duty == Duty::Echo {
+                    if echoes {
                         let owed = self.owed.entry(flow).or_default();
                         owed.extend_from_slice(&self.sink[..length]);
                         self.repay(now, flow)?;
@@ -261,9 +249,9 @@ mod tests {
         };
         let shared = Shared::default();
         std::thread::scope(|scope| {
-            let serving = scope.spawn(|| serve(&tun, Config::default(), Duty::Echo, &shared));
+            let serving = scope.spawn(|| serve(&tun, Config::default(), &shared));
             let mut stream = network
-                .within(|| TcpStream::connect("10.77.0.1:5201"))
+                .within(|| TcpStream::connect(("10.77.0.1", Duty::Echo.port())))
                 .expect("a connection");
             stream.set_nodelay(true).expect("an option");
             let patience = Some(Duration::from_secs(30));

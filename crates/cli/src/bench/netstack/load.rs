@@ -7,12 +7,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use quictun_sys::NetNamespace;
+use quictun_sys::{NetNamespace, be_prompt};
+use quictun_tunnel::netstackd::Duty;
 
-use super::device::{Duty, Shared};
+use super::device::Shared;
 
 /// How long anything may take that should take no time.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Bytes of a read or a write of a bulk flow, as of iperf3.
 const CHUNK: usize = 128 * 1024;
@@ -39,7 +40,7 @@ impl Server {
         let mut buffer = vec![7; CHUNK];
         loop {
             let moved = match duty {
-                Duty::Source => stream.write(&buffer),
+                Duty::Generate => stream.write(&buffer),
                 _ => stream.read(&mut buffer),
             };
             match moved {
@@ -70,7 +71,7 @@ impl Bulk {
             let mut buffer = vec![7; CHUNK];
             loop {
                 let moved = match duty {
-                    Duty::Source => other.read(&mut buffer),
+                    Duty::Generate => other.read(&mut buffer),
                     _ => other.write(&buffer),
                 };
                 // It ends by being shut down, or reset.
@@ -90,12 +91,14 @@ impl Bulk {
     }
 }
 
-/// Sends one byte and waits for it, for so long. Returns the times in nanoseconds.
+/// Sends one byte and waits for it, for so long. Returns the times in nanoseconds: those of the answering side, since this
+/// thread runs as soon as there is an echo, whatever else its core has to do.
 pub(super) fn ping_pong(
     network: &NetNamespace,
     to: SocketAddr,
     time: Duration,
 ) -> Result<Vec<u64>> {
+    be_prompt();
     let mut stream = connect(network, to)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -2,7 +2,7 @@
 //! calls.
 //!
 //! Everything happens in a network of its own: kernel sockets on one core, the stack on another, and for comparison the
-//! kernel's own loopback in the same run ([`bulk`]); or the stack in a process of its own, as in the published system
+//! kernel's own loopback in the same run ([`bulk`], and of thousands of flows [`crowd`]); or the stack in a process of its own, as in the published system
 //! ([`calls`]).
 
 use std::fmt::Write as _;
@@ -22,8 +22,10 @@ use super::plot;
 use crate::exit::{self, Fault};
 use crate::link::privilege;
 
+mod answering;
 mod bulk;
 mod calls;
+mod crowd;
 mod device;
 mod load;
 
@@ -43,6 +45,8 @@ pub struct Options {
     pub bulk: bool,
     /// What an application does through calls.
     pub modes: Vec<Mode>,
+    /// Many flows.
+    pub crowd: usize,
     /// Bulk flows at a time.
     pub flows: Vec<usize>,
     /// Connections of an application at a time.
@@ -67,6 +71,12 @@ pub struct Options {
 
 /// The word for bulk flows and echoes.
 const BULK: &str = "bulk";
+
+/// The word for many flows, and the name of how many.
+const CROWD: &str = "crowd";
+
+/// More, and their addresses would have no more ports.
+const CROWD_MAX: u64 = 20_000;
 
 /// For who starts the process with the stack.
 const SERVE: &str = "serve";
@@ -103,9 +113,10 @@ pub(super) fn command() -> Command {
         .about("Measure the user-space TCP stack: bulk and delay through a TUN device, and applications that reach it through calls")
         .after_help(include_str!("../netstack_help.txt"))
         .arg(
-            list("only", "bulk,read,write,call", "Measure only these")
-                .value_parser([&[BULK][..], &modes].concat()),
+            list("only", "bulk,crowd,read,write,call", "Measure only these")
+                .value_parser([&[BULK, CROWD][..], &modes].concat()),
         )
+        .arg(number(CROWD, "10000", CROWD_MAX, "Flows at a time, of which most are idle"))
         .arg(numbers("flows", "1,8", "Bulk flows at a time"))
         .arg(numbers("connections", "1,2,4,8,16,32", "Connections of an application at a time"))
         .arg(
@@ -175,6 +186,11 @@ pub(super) fn parse(matches: &ArgMatches) -> Result<Action, Fault> {
     };
     Ok(Action::Measure(Options {
         bulk: says("only", BULK),
+        crowd: if says("only", CROWD) {
+            small(number(CROWD))
+        } else {
+            0
+        },
         modes: wanted(Mode::ALL, |mode| says("only", mode.word())),
         flows: numbers("flows"),
         connections: numbers("connections"),
@@ -224,7 +240,12 @@ fn measure(options: &Options) -> Result<()> {
         Vec::new()
     };
     let setups = grid.setups();
-    let (mut number, count) = (0, cells.len() + setups.len());
+    let crowds = if options.crowd > 0 {
+        crowd::SIDES.len()
+    } else {
+        0
+    };
+    let (mut number, count) = (0, cells.len() + crowds + setups.len());
     let mut say = |name: &str| {
         number += 1;
         if !options.json {
@@ -236,6 +257,11 @@ fn measure(options: &Options) -> Result<()> {
         say(&cell.name());
         rows.push(bulk::repeat(cell, options, &machine, &network)?);
     }
+    let crowds = if options.crowd > 0 {
+        crowd::measure(options, &machine, &network, &mut say)?
+    } else {
+        Vec::new()
+    };
     let mut answers = Vec::new();
     if !setups.is_empty() {
         // Once in a process, and not beside what is measured.
@@ -264,6 +290,7 @@ fn measure(options: &Options) -> Result<()> {
             "steal": machine.steal,
             "noise": noise,
             "rows": bulk::to_json(&rows),
+            "crowds": crowd::to_json(&crowds),
             "calls": calls::report::to_json(&answers),
         });
         return exit::print(&format!("{all}\n"));
@@ -272,7 +299,12 @@ fn measure(options: &Options) -> Result<()> {
     if let Some(noise) = noise {
         let _infallible = writeln!(text, "Not to be believed: {noise}.");
     }
-    exit::print(&(text + &bulk::table(&rows) + &calls::report::tables(&grid, &answers)))
+    exit::print(
+        &(text
+            + &bulk::table(&rows)
+            + &crowd::table(&crowds)
+            + &calls::report::tables(&grid, &answers)),
+    )
 }
 
 /// A device with addresses of both families; what it leads to is the stack.
