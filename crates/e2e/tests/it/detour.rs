@@ -1,12 +1,14 @@
 //! `--tun`: what a host connects to goes through the tunnel, and nothing of that is left when the client ends.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use quictun_e2e::application::Application;
 use quictun_e2e::isolation::{isolated_with, skip};
 use quictun_e2e::machine::{self, Machine};
@@ -14,7 +16,9 @@ use quictun_e2e::program::{Program, installed, output};
 use quictun_e2e::tunnel::{Home, START};
 use rustix::process::Signal;
 
-use crate::wrapped::{FILE, HOSTS, serve, url};
+use crate::applications::Database;
+use crate::wrapped::{FILE, HOSTS, is_root, serve, url};
+use crate::wrapped_programs::{psql_copies_all, ssh_carries_all};
 use crate::{endings, iperf3};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -335,6 +339,62 @@ fn programs_use_the_tunnel_as_they_are() -> Result<()> {
         for application in applications {
             application.outcome(SOON)?;
         }
+        end(client)
+    })
+}
+
+/// A line of a shell of this machine.
+fn shell(line: &str) -> Result<Output> {
+    output(Machine::here().command("sh").args(["-c", line]))
+}
+
+#[test]
+fn ssh_uses_the_tunnel_as_it_is() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        if !is_root()? {
+            let test = "detour::ssh_uses_the_tunnel_as_it_is";
+            skip(test, "sshd wants to be another user than root");
+            return Ok(());
+        }
+        let client = lan.client(&[])?;
+        ssh_carries_all(
+            &|address, keys| lan.far.within(|| keys.sshd(address)),
+            &shell,
+        )?;
+        end(client)
+    })
+}
+
+#[test]
+fn psql_uses_the_tunnel_as_it_is() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        if !is_root()? {
+            let test = "detour::psql_uses_the_tunnel_as_it_is";
+            skip(test, "postgres wants to be another user than root");
+            return Ok(());
+        }
+        let client = lan.client(&[])?;
+        let (ready, is_ready) = channel();
+        let (done, is_done) = channel::<Infallible>();
+        let (far, home) = (&lan.far, lan.home.path());
+        std::thread::scope(|scope| {
+            // The database ends with the thread that has started it.
+            let served = scope.spawn(move || {
+                far.within(move || {
+                    let database = Database::start(&HOSTS.join(","))?;
+                    ready.send(())?;
+                    let Err(_) = is_done.recv();
+                    database.stop()
+                })
+            });
+            let asked = is_ready.recv().context("there is no database");
+            let copied = asked.and_then(|()| psql_copies_all(home, &shell));
+            drop(done);
+            served
+                .join()
+                .map_err(|_| anyhow!("the database's thread"))??;
+            copied
+        })?;
         end(client)
     })
 }

@@ -1,9 +1,12 @@
 //! `quictun run` with programs that people run behind tunnels: iperf3, ssh, psql.
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use quictun_e2e::application::Application;
 use quictun_e2e::isolation::{isolated_with, skip};
 use quictun_e2e::machine::Machine;
 use quictun_e2e::program::installed;
@@ -33,24 +36,7 @@ fn ssh_runs_commands_and_carries_what_they_read_and_write() -> Result<()> {
             skip(&far.test, "sshd wants to be another user than root");
             return Ok(());
         }
-        let keys = Keys::new()?;
-        for host in HOSTS {
-            let sshd = keys.sshd(SocketAddr::new(host.parse()?, 0))?;
-            let line = format!(
-                "seq 1000000 | exec ssh {} -p {} {} 'md5sum; exit 7'",
-                keys.options().join(" "),
-                sshd.endpoint().port()?,
-                keys.user_at(host)
-            );
-            let said = far.run(&line)?;
-            ensure!(
-                said.status.code() == Some(7)
-                    && said.stdout == b"8a7095c1c23bfadc311fe6b16d950582  -\n",
-                "{said:?}"
-            );
-            sshd.outcome(SOON)?;
-        }
-        Ok(())
+        ssh_carries_all(&|address, keys| keys.sshd(address), &|line| far.run(line))
     })
 }
 
@@ -61,30 +47,62 @@ fn psql_copies_a_table_out_and_in() -> Result<()> {
             skip(&far.test, "postgres wants to be another user than root");
             return Ok(());
         }
-        let psql = installed("psql", "postgresql-client")?;
         let database = Database::start(&HOSTS.join(","))?;
-        let run = |host: &str, sql: &str| {
-            let line = format!(
-                "exec {} --no-psqlrc -qtA --set=ON_ERROR_STOP=1 --host={host} --username=e2e --dbname=postgres -c \"{sql}\"",
-                psql.display()
-            );
-            let ran = far.run(&line)?;
-            ensure!(ran.status.success(), "{sql}: {ran:?}");
-            Ok(String::from_utf8(ran.stdout)?)
-        };
-        let [v4, v6] = HOSTS;
-        run(
-            v4,
-            "create table t as select i, md5(i::text) word from generate_series(1, 100000) i",
-        )?;
-        let sum = "select count(*), md5(string_agg(word, ',' order by i)) from t";
-        let before = run(v6, sum)?;
-        ensure!(before.starts_with("100000|"), "{before}");
-        let file = far.home.path().join("t.csv");
-        run(v6, &format!("\\copy t to '{}'", file.display()))?;
-        run(v4, "truncate t")?;
-        run(v4, &format!("\\copy t from '{}'", file.display()))?;
-        ensure!(run(v6, sum)? == before, "the table came back another");
+        psql_copies_all(far.home.path(), &|line| far.run(line))?;
         database.stop()
     })
+}
+
+/// Commands by ssh, what they read and write, and how they end. `serve` starts an sshd at an address, and `run` a line of a
+/// shell that is to reach it.
+pub(crate) fn ssh_carries_all(
+    serve: &dyn Fn(SocketAddr, &Keys) -> Result<Application>,
+    run: &dyn Fn(&str) -> Result<Output>,
+) -> Result<()> {
+    let keys = Keys::new()?;
+    for host in HOSTS {
+        let sshd = serve(SocketAddr::new(host.parse()?, 0), &keys)?;
+        let line = format!(
+            "seq 1000000 | exec ssh {} -p {} {} 'md5sum; exit 7'",
+            keys.options().join(" "),
+            sshd.endpoint().port()?,
+            keys.user_at(host)
+        );
+        let said = run(&line)?;
+        ensure!(
+            said.status.code() == Some(7)
+                && said.stdout == b"8a7095c1c23bfadc311fe6b16d950582  -\n",
+            "{said:?}"
+        );
+        sshd.outcome(SOON)?;
+    }
+    Ok(())
+}
+
+/// A table of the database at [`HOSTS`], there and back by psql; `run` runs a line of a shell that is to reach it.
+pub(crate) fn psql_copies_all(home: &Path, run: &dyn Fn(&str) -> Result<Output>) -> Result<()> {
+    let psql = installed("psql", "postgresql-client")?;
+    let run = |host: &str, sql: &str| {
+        let line = format!(
+            "exec {} --no-psqlrc -qtA --set=ON_ERROR_STOP=1 --host={host} --username=e2e --dbname=postgres -c \"{sql}\"",
+            psql.display()
+        );
+        let ran = run(&line)?;
+        ensure!(ran.status.success(), "{sql}: {ran:?}");
+        Ok(String::from_utf8(ran.stdout)?)
+    };
+    let [v4, v6] = HOSTS;
+    run(
+        v4,
+        "create table t as select i, md5(i::text) word from generate_series(1, 100000) i",
+    )?;
+    let sum = "select count(*), md5(string_agg(word, ',' order by i)) from t";
+    let before = run(v6, sum)?;
+    ensure!(before.starts_with("100000|"), "{before}");
+    let file = home.join("t.csv");
+    run(v6, &format!("\\copy t to '{}'", file.display()))?;
+    run(v4, "truncate t")?;
+    run(v4, &format!("\\copy t from '{}'", file.display()))?;
+    ensure!(run(v6, sum)? == before, "the table came back another");
+    Ok(())
 }
