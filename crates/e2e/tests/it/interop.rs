@@ -106,9 +106,10 @@ fn b2_a_black_holed_target_delays_nobody() -> Result<()> {
         return Ok(());
     };
     through_echo_held_open(&client.forward, SMALL)?;
-    let _hanging = hang(&client.forward)?;
-    // The original dials one target after the other: only an answer that is late shows that one hangs.
-    deadline::wait("a spare connection", SOON, || {
+    let _hanging = hang(&client)?;
+    // The original dials one target after the other: only an answer that is late shows that one hangs, and each of those
+    // that do may take one connection more.
+    deadline::wait("a spare connection", 3 * SOON, || {
         let mut connection = client.forward.connect()?;
         connection.set_patience(Duration::from_millis(500))?;
         Ok(there_and_back(&mut connection, SMALL, false).ok())
@@ -123,12 +124,25 @@ fn b2_a_black_holed_target_delays_nobody_between_our_own() -> Result<()> {
     let server = Server::start(&[])?;
     let client = Client::start(&server.address.to_string(), &tokens.arguments())?;
     through_echo_held_open(&client.forward, SMALL)?;
-    let _hanging = hang(&client.forward)?;
+    let _hanging = hang(&client)?;
     nobody_waits(&client.forward, Duration::from_secs(1))
 }
 
-fn hang(forward: &Endpoint) -> Result<Vec<Connection>> {
-    (0..4).map(|_| forward.connect_from(BAD)).collect()
+/// Connections that lead into the hole, all of them begun: whoever comes now is behind them.
+fn hang(client: &Client) -> Result<Vec<Connection>> {
+    const HANGING: usize = 4;
+    let all: Result<Vec<_>> = (0..HANGING)
+        .map(|_| client.forward.connect_from(BAD))
+        .collect();
+    let from = BAD.to_string();
+    deadline::wait("connections on their way into the hole", SOON, || {
+        let lines = client.program.lines();
+        let begun = lines.iter().filter(|line| {
+            line.contains("Starting handshake with server endpoint") && line.contains(&from)
+        });
+        Ok((begun.count() >= HANGING).then_some(()))
+    })?;
+    all
 }
 
 /// While connections hang in the hole, good ones are served within `patience` each.
