@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 
+use crate::control::{ControlError, Frame, MAX_BODY, MAX_FRAME};
 use crate::dns::{Answer, Query};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck, OpenError};
 use crate::spice::{self, Channel, Spice};
@@ -33,6 +34,29 @@ pub fn varint(bytes: &[u8]) {
     assert_eq!(varint::decode(&again), Some((value, &[][..])));
     for cut in 0..consumed {
         assert_eq!(varint::decode(&bytes[..cut]), None);
+    }
+}
+
+/// A control frame survives its own encoding, nothing is asked for beyond the limit, and a prefix of a
+/// frame is never another frame.
+pub fn control(bytes: &[u8]) {
+    match Frame::decode(bytes) {
+        Ok(Decoded::Need) => assert!(bytes.len() < MAX_FRAME),
+        Ok(Decoded::Done { frame, consumed }) => {
+            assert!(consumed <= bytes.len() && consumed <= MAX_FRAME);
+            assert!(!matches!(
+                Frame::decode(&bytes[..consumed - 1]),
+                Ok(Decoded::Done { .. })
+            ));
+            let mut again = Vec::new();
+            frame.encode(&mut again);
+            if !matches!(frame, Frame::Unknown { .. }) {
+                let consumed = again.len();
+                assert_eq!(Frame::decode(&again), Ok(Decoded::Done { frame, consumed }));
+            }
+        }
+        Err(ControlError::TooLong { len }) => assert!(len > MAX_BODY as u64),
+        Err(_) => {}
     }
 }
 

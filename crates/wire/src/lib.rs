@@ -10,6 +10,7 @@
 //! | [`target`] | where a flow leads: `tcp:host:port`, `unix:/path` | 3 |
 //! | [`token`], [`ack`] | the `quic-tun` handshake: 512 bytes there, one byte back | 4 |
 //! | [`varint`], [`open`] | the `quictun/1` frames OPEN and `OPEN_ACK` | 5 |
+//! | [`control`] | the `quictun/1` frames of the control stream | 5.6 |
 //! | [`code`] | error codes of streams and connections | 6 |
 //! | [`dns`] | questions to name servers, which a client carries over streams (not a protocol of ours) | - |
 //! | [`spice`] | recognising SPICE in the first bytes of a flow (a report, not a protocol of ours) | 9 |
@@ -26,6 +27,7 @@ pub mod alpn;
 #[doc(hidden)]
 pub mod check;
 pub mod code;
+pub mod control;
 pub mod dns;
 pub mod open;
 pub mod spice;

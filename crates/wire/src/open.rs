@@ -36,7 +36,7 @@ pub const PROOF_LEN: usize = 32;
 
 const TYPE_OPEN: u64 = 0x01;
 const TYPE_OPEN_ACK: u64 = 0x02;
-const OPTION_PROOF: u64 = 0x02;
+pub(crate) const OPTION_PROOF: u64 = 0x02;
 
 /// The client's request: connect this stream to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,8 +168,7 @@ impl Open {
         let mut body = Vec::with_capacity(self.target.len() + PROOF_LEN + 4);
         put_bytes(self.target.as_bytes(), &mut body);
         if let Some(proof) = &self.proof {
-            put(OPTION_PROOF, &mut body);
-            put_bytes(proof, &mut body);
+            put_option(OPTION_PROOF, proof, &mut body);
         }
         put(TYPE_OPEN, out);
         put_bytes(&body, out);
@@ -192,22 +191,7 @@ impl Open {
         let target = std::str::from_utf8(target)
             .map_err(|_| OpenError::TargetNotUtf8)?
             .to_owned();
-        let mut proof = None;
-        for option in Options(options) {
-            match option? {
-                (OPTION_PROOF, value) => {
-                    let value = value
-                        .try_into()
-                        .map_err(|_| OpenError::ProofLength { len: value.len() })?;
-                    if proof.replace(value).is_some() {
-                        return Err(OpenError::DuplicateOption {
-                            option: OPTION_PROOF,
-                        });
-                    }
-                }
-                (unknown, _) => skip(unknown)?,
-            }
-        }
+        let proof = proof_of(options)?;
         Ok(Decoded::Done {
             frame: Self { target, proof },
             consumed,
@@ -259,8 +243,29 @@ impl std::fmt::Display for Field {
     }
 }
 
+/// The PROOF among the options in the rest of a body of OPEN or HELLO.
+pub(crate) fn proof_of(options: &[u8]) -> Result<Option<[u8; PROOF_LEN]>, OpenError> {
+    let mut proof = None;
+    for option in Options(options) {
+        match option? {
+            (OPTION_PROOF, value) => {
+                let value = value
+                    .try_into()
+                    .map_err(|_| OpenError::ProofLength { len: value.len() })?;
+                if proof.replace(value).is_some() {
+                    return Err(OpenError::DuplicateOption {
+                        option: OPTION_PROOF,
+                    });
+                }
+            }
+            (unknown, _) => skip(unknown)?,
+        }
+    }
+    Ok(proof)
+}
+
 /// The options in the rest of a body. Ends after the first error.
-struct Options<'a>(&'a [u8]);
+pub(crate) struct Options<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Iterator for Options<'a> {
     type Item = Result<(u64, &'a [u8]), OpenError>;
@@ -285,7 +290,7 @@ fn split_option(bytes: &[u8]) -> Result<(u64, &[u8], &[u8]), OpenError> {
 }
 
 /// Options with the lowest bit set must be understood; others may be ignored.
-fn skip(option: u64) -> Result<(), OpenError> {
+pub(crate) fn skip(option: u64) -> Result<(), OpenError> {
     if option & 1 == 1 {
         Err(OpenError::UnknownCriticalOption { option })
     } else {
@@ -331,11 +336,17 @@ fn take(bytes: &[u8], len: u64, field: Field) -> Result<(&[u8], &[u8]), OpenErro
     split.ok_or(OpenError::Truncated { field })
 }
 
-fn put(value: u64, out: &mut Vec<u8>) {
-    varint::encode(value, out).expect("invariant: types and lengths here are below 2^13");
+/// Writes a number that fits; of a larger one, the largest that does.
+pub(crate) fn put(value: u64, out: &mut Vec<u8>) {
+    varint::encode(value.min(varint::MAX), out).expect("invariant: no larger than the largest");
 }
 
-fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn put_option(option: u64, value: &[u8], out: &mut Vec<u8>) {
+    put(option, out);
+    put_bytes(value, out);
+}
+
+pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     put(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }

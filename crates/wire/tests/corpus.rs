@@ -53,6 +53,11 @@ fn open_ack_decode() {
 }
 
 #[test]
+fn control() {
+    replay("control", check::control);
+}
+
+#[test]
 fn dns() {
     replay("dns", check::dns);
 }
@@ -82,6 +87,7 @@ fn every_corpus_is_replayed() {
         .collect();
     names.sort();
     let replayed = [
+        "control",
         "dns",
         "open_ack_decode",
         "open_decode",
