@@ -33,8 +33,8 @@ use rand_core::RngCore;
 
 use crate::ConnectionId;
 use crate::client::spares::SPARE_IDLE;
-use crate::config::ClientRole;
-use crate::connection::Connection;
+use crate::config::{ClientRole, Prover};
+use crate::connection::{Connection, First};
 use crate::engine::{Engine, Role, close_code};
 use crate::event::{Event, LossReason};
 use crate::memory::Peer;
@@ -106,6 +106,10 @@ impl Client {
             waiting: VecDeque::new(),
             sweep_at: None,
         })
+    }
+
+    pub(crate) fn prover(&self) -> Option<Prover> {
+        self.role.prover.clone()
     }
 
     /// No more connections are made.
@@ -281,6 +285,8 @@ impl<S: Socket> Engine<S> {
         };
         let gauge = Gauge::new();
         let known = self.transport.memory.recall(now, Peer::Server(address));
+        let window = self.lease.first_window(known.receive_window, 0, true);
+        let first = First { window, flows: 0 };
         let mut config = ClientConfig::new(client.crypto.clone());
         let (transport, trace) = Connection::transport_config(
             &self.transport,
@@ -288,6 +294,7 @@ impl<S: Socket> Engine<S> {
             address,
             Side::Client,
             known,
+            first,
             now,
         );
         config.transport_config(transport);
@@ -296,7 +303,7 @@ impl<S: Socket> Engine<S> {
             .connect(now, config, address, &client.role.server_name)
             .map_err(|error| LossReason::Local(error.to_string()))?;
         let id = ConnectionId(self.next_id(handle));
-        let connection = Connection::new(id, quic, gauge, &self.transport, known, trace, now);
+        let connection = Connection::new(id, quic, gauge, &self.transport, first, trace, now);
         self.adopt(handle, connection);
         Ok(handle)
     }
@@ -351,6 +358,7 @@ impl<S: Socket> Engine<S> {
                 self.abandon_attempt(now, other);
             }
         }
+        self.begin_control(now, handle);
         self.place_waiting(now);
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use quictun_congestion::Algorithm;
 
+use crate::account::Account;
 use crate::memory::PathMemory;
 use crate::trace::Tracer;
 
@@ -39,6 +40,9 @@ pub struct ServerRole {
     pub retry_above: usize,
     /// Ask every client to prove its address, as the original server does.
     pub always_retry: bool,
+    /// Clients have to show who they are, within [`Transport::handshake_timeout`]: until then they are strangers, get
+    /// little, and hold one of the places for handshakes. See [`crate::Engine::admit`].
+    pub identify: bool,
     /// Time for a client to say what a stream is for.
     pub open_timeout: Duration,
 }
@@ -82,8 +86,8 @@ pub struct Transport {
     pub max_flows: u32,
     /// Most bytes a peer may send on one stream ahead of the application.
     pub stream_window: u32,
-    /// Memory for received and unacknowledged data in this engine.
-    pub memory_budget: u64,
+    /// The memory of the process; engines with clones of it share that.
+    pub account: Account,
     /// Upper bound of path MTU discovery.
     pub path_mtu: PathMtu,
     /// Datagrams in one batch: the segments of one send call.
@@ -114,7 +118,7 @@ impl Transport {
             handshake_timeout: Duration::from_secs(10),
             max_flows: 16_384,
             stream_window: STREAM_WINDOW,
-            memory_budget: 1 << 30,
+            account: Account::new(1 << 30),
             path_mtu,
             max_segments: 64,
             memory: PathMemory::default(),
@@ -132,7 +136,7 @@ impl fmt::Debug for Transport {
             .field("keep_alive", &self.keep_alive)
             .field("max_flows", &self.max_flows)
             .field("stream_window", &self.stream_window)
-            .field("memory_budget", &self.memory_budget)
+            .field("account", &self.account)
             .finish_non_exhaustive()
     }
 }

@@ -13,6 +13,7 @@ use quinn_proto::{
 
 use crate::ConnectionId;
 use crate::config::Transport;
+use crate::control::Control;
 use crate::event::Event;
 use crate::liveness::Liveness;
 use crate::memory::{Known, NOTE_EVERY, PathMemory, Peer};
@@ -20,6 +21,7 @@ use crate::news::News;
 use crate::pacer::Pacer;
 use crate::repeat::Repeat;
 use crate::report::{ConnectionReport, Limit, Protocol, Side};
+use crate::strangers::Source;
 use crate::trace::Trace;
 use crate::window::{self, ReceiveWindow};
 
@@ -35,6 +37,41 @@ const ACK_WITHIN: Duration = Duration::from_millis(1);
 /// Flows a peer may open before the connection has shown that it needs more: every permitted stream
 /// costs memory.
 pub(crate) const FLOWS_INITIAL: u32 = 128;
+
+/// What a connection takes besides what its peer may send: state of QUIC and TLS. An estimate:
+/// a connection that says nothing was seen to take about 40 KiB, its permitted streams and first packets included.
+const CONNECTION_COST: u64 = 28 * 1024;
+
+/// What a stream takes that the peer may open.
+const STREAM_COST: u64 = 64;
+
+/// What a connection begins with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct First {
+    /// The receive window, bytes.
+    pub(crate) window: u64,
+    /// Flows that the peer may open.
+    pub(crate) flows: u32,
+}
+
+impl First {
+    /// What a stranger gets where `window` is what others begin with.
+    pub(crate) fn stranger(window: u64) -> Self {
+        Self {
+            window: STRANGER_WINDOW.min(window.max(window::FLOOR)),
+            flows: STRANGER_FLOWS,
+        }
+    }
+
+    /// What it may make us hold, bytes.
+    pub(crate) fn debt(self) -> u64 {
+        CONNECTION_COST + u64::from(self.flows) * STREAM_COST + window::debt(self.window)
+    }
+}
+
+/// What a peer may use before it has shown who it is, where that is asked for (PROTOCOL AUTH-4).
+const STRANGER_FLOWS: u32 = 16;
+const STRANGER_WINDOW: u64 = 64 * 1024;
 
 /// No network carries packets as large as this: they stay in the machine.
 const MTU_LOCAL: u16 = 16 * 1024;
@@ -54,8 +91,21 @@ pub(crate) struct Connection {
     pub(crate) pacer: Pacer,
     pub(crate) repeat: Repeat,
     pub(crate) receive_window: ReceiveWindow,
+    /// The window that the library has been told.
+    announced: u64,
+    /// Credit that the peer has beyond it: the library has still to take it back.
+    owed: u64,
+    /// What the engine has charged for it.
+    pub(crate) memory: u64,
     pub(crate) liveness: Liveness,
     pub(crate) protocol: Option<Protocol>,
+    pub(crate) control: Control,
+    /// Server: the peer is known, or nobody need be. Client: the server has said so.
+    pub(crate) admitted: bool,
+    /// Until when it must be.
+    pub(crate) prove_by: Option<Instant>,
+    /// Server: where it takes a stranger's place.
+    pub(crate) stranger: Option<Source>,
     pub(crate) peer: Option<String>,
     pub(crate) opened: Instant,
     pub(crate) remote: SocketAddr,
@@ -66,9 +116,13 @@ pub(crate) struct Connection {
     pub(crate) outbound: VecDeque<usize>,
     /// Flows with something to receive.
     pub(crate) inbound: Vec<usize>,
-    /// Flows whose application does not read.
-    pub(crate) parked: u32,
-    /// Stream bytes delivered to flows, for the receive window.
+    /// What flows hold of received data, bytes.
+    pub(crate) held: usize,
+    /// The part of it that does not count against the window: their applications do not read, and have a share each.
+    pub(crate) parked: usize,
+    /// Longest packet that the peer has sent.
+    pub(crate) packet_max: usize,
+    /// Stream bytes that applications have taken, for the receive window.
     pub(crate) delivered: u64,
     /// Written to streams and not yet in packets, roughly.
     pub(crate) unsent: usize,
@@ -113,12 +167,12 @@ impl Connection {
         quic: quinn_proto::Connection,
         gauge: Gauge,
         transport: &Transport,
-        known: Known,
+        first: First,
         trace: Option<Trace>,
         now: Instant,
     ) -> Self {
         let remote = quic.remote_address();
-        let window = ReceiveWindow::first(known.receive_window, transport.memory_budget);
+        let window = first.window;
         Self {
             id,
             quic,
@@ -126,8 +180,15 @@ impl Connection {
             pacer: Pacer::new(now),
             repeat: Repeat::default(),
             receive_window: ReceiveWindow::new(now, window),
+            announced: window,
+            owed: 0,
+            memory: 0,
             liveness: Liveness::new(now, transport.keep_alive),
             protocol: None,
+            control: Control::default(),
+            admitted: false,
+            prove_by: None,
+            stranger: None,
             peer: None,
             opened: now,
             remote,
@@ -135,7 +196,9 @@ impl Connection {
             streams: FxHashMap::default(),
             outbound: VecDeque::new(),
             inbound: Vec::new(),
+            held: 0,
             parked: 0,
+            packet_max: 0,
             delivered: 0,
             unsent: 0,
             lost_seen: 0,
@@ -152,7 +215,7 @@ impl Connection {
             deadline: None,
             dirty: false,
             sending: false,
-            flow_limit: FLOWS_INITIAL.min(transport.max_flows),
+            flow_limit: first.flows,
             batches_sent: 0,
             datagrams_sent: 0,
             datagrams_repeated: 0,
@@ -171,6 +234,7 @@ impl Connection {
         remote: SocketAddr,
         side: Side,
         known: Known,
+        first: First,
         now: Instant,
     ) -> (Arc<TransportConfig>, Option<Trace>) {
         let mut config = TransportConfig::default();
@@ -187,9 +251,7 @@ impl Connection {
         let mut acks = AckFrequencyConfig::default();
         acks.ack_eliciting_threshold(VarInt::from_u32(transport.ack_every))
             .max_ack_delay(Some(ACK_WITHIN));
-        let first = FLOWS_INITIAL.min(transport.max_flows);
-        let flows = if side == Side::Server { first } else { 0 };
-        let window = ReceiveWindow::first(known.receive_window, transport.memory_budget);
+        let flows = if side == Side::Server { first.flows } else { 0 };
         let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
         config
             .congestion_controller_factory(QuinnController::factory(
@@ -201,8 +263,8 @@ impl Connection {
             .max_concurrent_uni_streams(VarInt::from_u32(0))
             .datagram_receive_buffer_size(None)
             .stream_receive_window(VarInt::from_u32(transport.stream_window))
-            .receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX))
-            .send_window(window::send_window(0, transport.memory_budget))
+            .receive_window(VarInt::from_u64(first.window).unwrap_or(VarInt::MAX))
+            .send_window(window::send_window(0, 0))
             .max_idle_timeout(idle)
             .keep_alive_interval(None)
             .mtu_discovery_config(Some(mtu))
@@ -210,9 +272,30 @@ impl Connection {
         (Arc::new(config), trace)
     }
 
+    /// The peer is no stranger: it may use what any may at first.
+    pub(crate) fn grant_first(&mut self, window: u64) {
+        self.receive_window.restart(window);
+        self.announce();
+        self.quic
+            .set_max_concurrent_streams(quinn_proto::Dir::Bi, VarInt::from_u32(self.flow_limit));
+    }
+
+    /// What the peer may make us hold, bytes.
+    pub(crate) fn debt(&self) -> u64 {
+        let window = window::debt(self.receive_window.size())
+            .max(self.announced + self.owed + self.held as u64);
+        CONNECTION_COST + u64::from(self.flow_limit) * STREAM_COST + window + self.parked as u64
+    }
+
+    /// Whether the peer makes us hold more than its credit can account for: it sends tiny pieces.
+    pub(crate) fn hoards(&self) -> bool {
+        self.held as u64 > window::debt(self.receive_window.size()) + self.parked as u64
+    }
+
     /// A datagram of this connection arrived.
-    pub(crate) fn handle_datagram(&mut self, event: quinn_proto::ConnectionEvent) {
+    pub(crate) fn handle_datagram(&mut self, event: quinn_proto::ConnectionEvent, length: usize) {
         self.quic.handle_event(event);
+        self.packet_max = self.packet_max.max(length);
         self.datagrams_received += 1;
         self.grace = self.grace.max(1);
     }
@@ -264,20 +347,52 @@ impl Connection {
     }
 
     /// Follows what the path has shown with the windows of both directions.
-    pub(crate) fn update_windows(&mut self, now: Instant, transport: &Transport) {
+    pub(crate) fn update_windows(&mut self, now: Instant, free: u64, plenty: bool) {
         // Not the smoothed time: that grows with the queue that a larger window would only lengthen.
         let rtt = self.quic.min_rtt();
-        let parked = u64::from(self.parked) * u64::from(transport.stream_window);
-        let budget = transport.memory_budget;
-        if let Some(size) = self
-            .receive_window
-            .update(now, rtt, self.delivered, parked, budget)
-        {
-            self.quic
-                .set_receive_window(VarInt::from_u64(size).unwrap_or(VarInt::MAX));
+        if self.receive_window.update(now, rtt, self.delivered, free) && plenty {
+            self.forgive();
         }
+        self.announce();
+        let kept = window::send_window(self.gauge.window(), free / 2);
+        self.quic.set_send_window(kept);
+    }
+
+    /// Tells the library the window: what flows hold takes up a part of it, but for their shares.
+    ///
+    /// The library gives at once what a window grows by, and takes back what it shrinks by only as bytes are read. What
+    /// the peer may send is therefore the window and all that is still to be taken back; a window grows by no more
+    /// than that allows.
+    pub(crate) fn announce(&mut self) {
+        let size = self.receive_window.size();
+        let held = (self.held - self.parked.min(self.held)) as u64;
+        let wanted = size.saturating_sub(held);
+        let step = (size / 8).max(1);
+        let to = if wanted < self.announced {
+            wanted
+        } else {
+            wanted.saturating_sub(self.owed).max(self.announced)
+        };
+        // Only a larger one costs a frame.
+        let little = to >= self.announced && to - self.announced < step;
+        if to == self.announced || (little && to < size) {
+            return;
+        }
+        self.owed += self.announced.saturating_sub(to);
+        self.announced = to;
         self.quic
-            .set_send_window(window::send_window(self.gauge.window(), budget));
+            .set_receive_window(VarInt::from_u64(to).unwrap_or(VarInt::MAX));
+    }
+
+    /// So many bytes were read from streams.
+    pub(crate) fn note_taken(&mut self, bytes: u64) {
+        self.owed = self.owed.saturating_sub(bytes);
+    }
+
+    /// Where there is plenty of memory, forgets some of what is still to be taken back: the library takes it from
+    /// streams that end early, too, and does not say so.
+    fn forgive(&mut self) {
+        self.owed -= (self.owed / 8).max(self.owed.min(1024));
     }
 
     /// Puts a stream's frames before those of others in a packet, or no longer.
@@ -296,6 +411,9 @@ impl Connection {
 
     /// Lets the peer open more flows once it uses half of what it may.
     pub(crate) fn update_flow_limit(&mut self, most: u32) {
+        if !self.admitted {
+            return;
+        }
         let open = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
         if open > self.flow_limit / 2 && self.flow_limit < most {
             self.flow_limit = (self.flow_limit * 2).min(most);
@@ -315,11 +433,19 @@ impl Connection {
             self.pace_at,
             self.repeat.next_timeout(),
             self.handshake_by,
+            self.prove_by,
             liveness,
         ]
         .into_iter()
         .flatten()
         .min()
+    }
+
+    /// Whether nothing of a flow is on its way to the peer.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        let control = self.control.streams();
+        self.quic.is_closed()
+            || (self.quic.streams().send_streams() <= control && self.control.unconfirmed() == 0)
     }
 
     /// Whether new flows may be opened on it.
@@ -330,7 +456,7 @@ impl Connection {
             && !self.liveness.unresponsive()
     }
 
-    pub(crate) fn report(&self, budget: u64) -> ConnectionReport {
+    pub(crate) fn report(&self) -> ConnectionReport {
         let stats = self.quic.stats();
         let rtt = self.quic.rtt();
         let rate = self.gauge.limits().rate;
@@ -339,6 +465,7 @@ impl Connection {
             remote: self.quic.remote_address(),
             protocol: self.protocol,
             peer: self.peer.clone(),
+            admitted: self.admitted,
             opened: self.opened,
             flows: self.streams.len(),
             rtt,
@@ -362,7 +489,7 @@ impl Connection {
             datagrams_sent: self.datagrams_sent,
             datagrams_repeated: self.datagrams_repeated,
             datagrams_received: self.datagrams_received,
-            receive_window: self.receive_window.total(budget),
+            receive_window: self.receive_window.size(),
             unresponsive: self.liveness.unresponsive(),
             migrations: self.migrations,
         }

@@ -18,6 +18,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use slab::Slab;
 
+use crate::account::Lease;
 use crate::cid::WorkerCids;
 use crate::client::Client;
 use crate::config::{ClientRole, EngineConfig, ServerRole, Transport};
@@ -56,6 +57,9 @@ pub struct Engine<S> {
     pub(crate) responses: VecDeque<(Datagrams, Vec<u8>)>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) totals: Totals,
+    pub(crate) lease: Lease,
+    /// What is kept for sending, as charged.
+    pub(crate) kept: u64,
     pub(crate) rng: ChaCha20Rng,
     pub(crate) generation: u64,
     pub(crate) draining: bool,
@@ -115,7 +119,10 @@ impl<S: Socket> Engine<S> {
             Role::Server(server) => Some(server.config()),
             Role::Client(_) => None,
         };
+        let lease = Lease::new(transport.account.clone());
         Self {
+            lease,
+            kept: 0,
             endpoint: Endpoint::new(Arc::new(endpoint_config), server_config, true, None),
             transport,
             role,
@@ -155,6 +162,7 @@ impl<S: Socket> Engine<S> {
         self.totals.datagrams_received += 1;
         let ecn = ecn.and_then(EcnCodepoint::from_bits);
         let mut response = Vec::new();
+        let length = data.len();
         let event = self
             .endpoint
             .handle(now, remote, local_ip, ecn, data, &mut response);
@@ -162,7 +170,7 @@ impl<S: Socket> Engine<S> {
             None => {}
             Some(DatagramEvent::ConnectionEvent(ConnectionHandle(handle), event)) => {
                 if let Some(Some(connection)) = self.connections.get_mut(handle) {
-                    connection.handle_datagram(event);
+                    connection.handle_datagram(event, length);
                     if connection.liveness.handle_heard(now) {
                         self.events.push_back(Event::Responsive {
                             connection: connection.id,
@@ -195,6 +203,9 @@ impl<S: Socket> Engine<S> {
                         .close(now, close_code(CloseCode::Done), Bytes::new());
                     self.forget(now, handle, LossReason::TimedOut);
                     continue;
+                }
+                if connection.prove_by.is_some_and(|at| at <= now) {
+                    self.handle_unproven(now, handle);
                 }
                 self.check_liveness(now, handle);
                 self.mark(handle);
@@ -261,12 +272,23 @@ impl<S: Socket> Engine<S> {
         self.draining = true;
     }
 
-    /// Whether no flow is left and all they sent has been acknowledged.
+    /// Whether no flow is left and all they sent has been acknowledged, and confirmed by peers that can.
     pub fn is_drained(&mut self) -> bool {
         self.flows.is_empty()
-            && self.connections.iter_mut().flatten().all(|connection| {
-                connection.quic.is_closed() || connection.quic.streams().send_streams() == 0
-            })
+            && self
+                .connections
+                .iter_mut()
+                .flatten()
+                .all(|connection| connection.is_settled())
+    }
+
+    /// Flows that have ended here and that their peers have not confirmed: something of them may be lost if this
+    /// process, or the peer's, ends now.
+    pub fn unconfirmed(&self) -> usize {
+        let connections = self.connections.iter().flatten();
+        connections
+            .map(|connection| connection.control.unconfirmed())
+            .sum()
     }
 
     /// Ends everything: open flows are reset, peers told. Poll for the last transmits afterwards.
@@ -281,15 +303,16 @@ impl<S: Socket> Engine<S> {
                 self.close_connection(now, id, CloseCode::Shutdown);
             }
         }
+        self.abandon_salvaged(now);
         self.refuse_waiting(now, FlowCode::ShuttingDown);
     }
 
-    /// Whether at least one connection can take flows.
+    /// Whether at least one connection can take flows, and its server knows this client.
     pub fn is_connected(&self) -> bool {
         self.connections
             .iter()
             .flatten()
-            .any(|connection| connection.usable())
+            .any(|connection| connection.usable() && connection.admitted)
     }
 
     /// The least round-trip time that any connection has seen, of those that can take flows.
@@ -314,11 +337,10 @@ impl<S: Socket> Engine<S> {
 
     /// All connections, as they are now.
     pub fn connection_reports(&self) -> Vec<ConnectionReport> {
-        let budget = self.transport.memory_budget;
         self.connections
             .iter()
             .flatten()
-            .map(|connection| connection.report(budget))
+            .map(|connection| connection.report())
             .collect()
     }
 
@@ -330,8 +352,10 @@ impl<S: Socket> Engine<S> {
             .collect()
     }
 
-    /// Does the work that inputs have made necessary. [`Engine::poll_transmit`] calls it.
-    pub(crate) fn drive(&mut self, now: Instant) {
+    /// Does the work that inputs and commands have made necessary: takes what has arrived to the
+    /// applications, answers, opens connections. Needs no room in the UDP socket.
+    pub fn drive(&mut self, now: Instant) {
+        self.charge_kept();
         while let Some(handle) = self.dirty.pop() {
             self.drive_connection(now, handle);
         }
@@ -361,12 +385,18 @@ impl<S: Socket> Engine<S> {
             return;
         }
         self.pump_inbound(now, handle);
+        let client = matches!(self.role, Role::Client(_));
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
         };
-        if !connection.quic.is_closed() {
-            connection.update_windows(now, &self.transport);
+        // A stranger gets no more than it had at first.
+        if !connection.quic.is_closed() && (client || connection.admitted) {
+            let free = self.lease.free() + connection.memory;
+            let plenty = self.lease.is_plenty();
+            connection.update_windows(now, free, plenty);
         }
+        let debt = connection.debt();
+        self.lease.adjust(&mut connection.memory, debt);
         connection.watch_flight(now);
         self.events.extend(connection.news(now));
         connection.note_path(now, &self.transport.memory, false);
@@ -438,7 +468,7 @@ impl<S: Socket> Engine<S> {
         });
         match &self.role {
             Role::Client(_) => self.client_connected(now, handle),
-            Role::Server(_) => self.server_connected(handle),
+            Role::Server(_) => self.server_connected(now, handle),
         }
     }
 
@@ -480,9 +510,13 @@ impl<S: Socket> Engine<S> {
         connection.handshake_by = None;
         let mut keys: Vec<usize> = connection.streams.drain().map(|(_, key)| key).collect();
         keys.sort_unstable();
-        let flows = keys.len();
+        let (mut flows, mut salvaged) = (0, 0);
         for key in keys {
-            self.lose_flow(now, key);
+            if self.lose_flow(now, key) {
+                salvaged += 1;
+            } else {
+                flows += 1;
+            }
         }
         if established {
             if reason != LossReason::ClosedLocally {
@@ -493,6 +527,7 @@ impl<S: Socket> Engine<S> {
                 remote,
                 reason: reason.clone(),
                 flows,
+                salvaged,
             });
         } else if reason != LossReason::ClosedLocally {
             self.totals.handshakes_failed += 1;
@@ -510,6 +545,7 @@ impl<S: Socket> Engine<S> {
             && let Some(mut connection) = slot.take()
         {
             self.timers.set(handle, &mut connection.deadline, None);
+            self.lease.adjust(&mut connection.memory, 0);
             self.totals.connections_closed += 1;
             if !connection.quic.is_drained() {
                 let drained = quinn_proto::EndpointEvent::drained();
@@ -522,7 +558,9 @@ impl<S: Socket> Engine<S> {
     }
 
     /// Adds a connection of the library's.
-    pub(crate) fn adopt(&mut self, handle: usize, connection: Connection) {
+    pub(crate) fn adopt(&mut self, handle: usize, mut connection: Connection) {
+        let debt = connection.debt();
+        self.lease.adjust(&mut connection.memory, debt);
         if self.connections.len() <= handle {
             self.connections.resize_with(handle + 1, || None);
         }
@@ -543,7 +581,7 @@ impl<S: Socket> Engine<S> {
         (self.flows.get(key)?.id == id).then_some(key)
     }
 
-    fn handle_of(&self, id: ConnectionId) -> Option<usize> {
+    pub(crate) fn handle_of(&self, id: ConnectionId) -> Option<usize> {
         let handle = usize::try_from(id.0 & 0xffff_ffff).ok()?;
         let connection = self.connections.get(handle)?.as_ref()?;
         (connection.id == id).then_some(handle)

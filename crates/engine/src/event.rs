@@ -28,6 +28,32 @@ pub enum Event {
         /// The peer's certificate chain, where it showed one.
         certificates: Option<Vec<CertificateDer<'static>>>,
     },
+    /// Server: a client that nobody knows yet says who it is; answer with [`crate::Engine::admit`], or close the
+    /// connection.
+    Hello {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer.
+        remote: SocketAddr,
+        /// Proof of a pre-shared secret, as sent.
+        proof: Option<[u8; 32]>,
+    },
+    /// Server: a client did not say who it is in time; its connection was closed.
+    Unproven {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer.
+        remote: SocketAddr,
+    },
+    /// Client: the server knows this client, or is too old to say so.
+    Welcome {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer.
+        remote: SocketAddr,
+        /// What both sides speak.
+        protocol: Protocol,
+    },
     /// Client: no connection came about; the next attempt follows after `retry_in`.
     ConnectFailed {
         /// The last address tried, where there was one.
@@ -54,6 +80,8 @@ pub enum Event {
         reason: LossReason,
         /// Flows that were reset with it.
         flows: usize,
+        /// Flows whose bytes had arrived whole: they end once their applications have read them.
+        salvaged: usize,
     },
     /// The peer has stopped answering; new flows go elsewhere, open ones wait for it.
     Unresponsive {
@@ -170,6 +198,9 @@ pub enum LossReason {
     /// The peer has lost the connection's state: it was restarted.
     #[error("the peer has restarted (stateless reset)")]
     Reset,
+    /// The peer broke the protocol.
+    #[error("the peer broke the protocol: {0}")]
+    Violation(&'static str),
     /// TLS or QUIC failed.
     #[error("{0}")]
     Protocol(String),

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
-use quictun_flow::{Ending, Flow, Socket};
+use quictun_flow::{Ending, Flow, Inlet, Socket};
 use quinn_proto::StreamId;
 
 use crate::FlowId;
+use crate::charges::Pace;
+use crate::salvage::Salvage;
 
 /// Application bytes sent before the server has answered. They wait in its receive window, which all
 /// flows share, for as long as the dial takes: a few targets that never answer must not fill it.
@@ -21,6 +22,10 @@ const REOPENS_MAX: u8 = 3;
 
 /// One flow.
 #[derive(Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent marks: what was told, and where it stands in queues"
+)]
 pub(crate) struct FlowEntry<S> {
     pub(crate) id: FlowId,
     /// The connection's handle and the stream, once there is one.
@@ -35,8 +40,28 @@ pub(crate) struct FlowEntry<S> {
     pub(crate) deadline: Option<Instant>,
     /// It stands in its connection's queue of flows with something to send.
     pub(crate) queued: bool,
-    /// Its application does not read; counted in its connection.
-    pub(crate) parked: bool,
+    /// Bytes taken off its stream, as noted in its connection.
+    pub(crate) noted: u64,
+    /// What it holds of received data, as counted in its connection.
+    pub(crate) charged: usize,
+    /// The part of it that does not count against the connection's window: its application does not read.
+    pub(crate) parked: usize,
+    /// The first number of it that the peer has not confirmed (PROTOCOL CONTROL-5).
+    pub(crate) seen: u64,
+    /// The peer was told that everything has arrived.
+    pub(crate) end_told: bool,
+    /// The peer's application does not read: nothing is sent for now.
+    pub(crate) resting: bool,
+    /// Ours does not, and the peer was told.
+    pub(crate) told_to_rest: bool,
+    /// Since when it has held more than it should.
+    pub(crate) over_since: Option<Instant>,
+    /// How fast it reads.
+    pub(crate) pace: Pace,
+    /// Its connection is gone, and what has arrived is still being delivered.
+    pub(crate) salvage: Option<Salvage>,
+    /// Until when its socket must have sent what is left to it.
+    pub(crate) part_by: Option<Instant>,
     /// How often it was taken off a connection on which nothing answered it.
     pub(crate) reopened: u8,
 }
@@ -54,22 +79,15 @@ pub(crate) enum Phase<S> {
     /// Client: it waits for a connection.
     Waiting(S),
     /// Server: the request is being read.
-    Reading(Vec<u8>),
-    /// Server: the target is being dialled; these bytes came with the request.
-    Dialing {
-        /// Bytes after the request.
-        rest: Bytes,
-        /// Bytes of the stream read so far.
-        offset: u64,
-        /// The stream's FIN was read with them.
-        fin: bool,
-    },
-    /// Bytes move. Client: `answer` is `Some` until the server has accepted.
+    Reading(Inlet),
+    /// Server: the target is being dialled; what follows the request waits.
+    Dialing(Inlet),
+    /// Bytes move. Client: `answered` once the server has accepted.
     Bridged {
         /// The bridge.
         flow: Flow<S>,
-        /// What has been read of the answer.
-        answer: Option<Vec<u8>>,
+        /// The server has accepted.
+        answered: bool,
     },
 }
 
@@ -86,7 +104,17 @@ impl<S: Socket> FlowEntry<S> {
             established: false,
             deadline: None,
             queued: false,
-            parked: false,
+            noted: 0,
+            charged: 0,
+            parked: 0,
+            seen: 0,
+            end_told: false,
+            resting: false,
+            told_to_rest: false,
+            over_since: None,
+            pace: Pace::new(now),
+            salvage: None,
+            part_by: None,
             reopened: 0,
         }
     }
@@ -94,14 +122,14 @@ impl<S: Socket> FlowEntry<S> {
     pub(crate) fn flow(&self) -> Option<&Flow<S>> {
         match &self.phase {
             Phase::Bridged { flow, .. } => Some(flow),
-            Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing { .. } => None,
+            Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing(_) => None,
         }
     }
 
     pub(crate) fn flow_mut(&mut self) -> Option<&mut Flow<S>> {
         match &mut self.phase {
             Phase::Bridged { flow, .. } => Some(flow),
-            Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing { .. } => None,
+            Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing(_) => None,
         }
     }
 
@@ -109,7 +137,7 @@ impl<S: Socket> FlowEntry<S> {
     pub(crate) fn early_left(&self, compat: bool) -> usize {
         let Phase::Bridged {
             flow,
-            answer: Some(_),
+            answered: false,
         } = &self.phase
         else {
             return usize::MAX;
@@ -123,12 +151,48 @@ impl<S: Socket> FlowEntry<S> {
     pub(crate) fn may_reopen(&self) -> bool {
         let Phase::Bridged {
             flow,
-            answer: Some(answer),
+            answered: false,
         } = &self.phase
         else {
             return false;
         };
-        answer.is_empty() && self.reopened < REOPENS_MAX && flow.is_untouched()
+        self.reopened < REOPENS_MAX && flow.is_untouched()
+    }
+
+    /// Where the stream's bytes arrive.
+    pub(crate) fn inlet_mut(&mut self) -> Option<&mut Inlet> {
+        match &mut self.phase {
+            Phase::Reading(inlet) | Phase::Dialing(inlet) => Some(inlet),
+            Phase::Bridged { flow, .. } => Some(flow.inlet()),
+            Phase::Waiting(_) => None,
+        }
+    }
+
+    /// What it holds in memory of what it has received, bytes.
+    pub(crate) fn held(&self) -> usize {
+        match &self.phase {
+            Phase::Reading(inlet) | Phase::Dialing(inlet) => inlet.held(),
+            Phase::Bridged { flow, .. } => flow.held(),
+            Phase::Waiting(_) => 0,
+        }
+    }
+
+    /// Bytes taken off its stream in all.
+    pub(crate) fn taken(&self) -> u64 {
+        match &self.phase {
+            Phase::Reading(inlet) | Phase::Dialing(inlet) => inlet.taken(),
+            Phase::Bridged { flow, .. } => flow.taken(),
+            Phase::Waiting(_) => self.noted,
+        }
+    }
+
+    /// Bytes of it.
+    pub(crate) fn buffered(&self) -> usize {
+        match &self.phase {
+            Phase::Reading(inlet) | Phase::Dialing(inlet) => inlet.buffered(),
+            Phase::Bridged { flow, .. } => flow.buffered(),
+            Phase::Waiting(_) => 0,
+        }
     }
 
     pub(crate) fn ending(&self) -> Option<Ending> {

@@ -3,11 +3,13 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use quictun_flow::{Drained, Ending, Flow, ReadEnd, Socket, Stream, WriteEnd};
+use quictun_flow::{Ending, Flow, Inlet, ReadEnd, Socket, Stream, WriteEnd};
 use quictun_wire::ack::Ack;
 use quictun_wire::code::FlowCode;
+use quictun_wire::control;
 use quinn_proto::{Dir, StreamId};
 
+use crate::charges::FLOW_COST;
 use crate::engine::{Engine, Role};
 use crate::event::{Event, FlowSummary, Opened};
 use crate::flow_entry::{FlowEntry, Phase, Place};
@@ -30,6 +32,9 @@ impl<S: Socket> Engine<S> {
         failed: bool,
     ) {
         let Some(key) = self.key_of(id) else { return };
+        if self.flows[key].salvage.is_some() {
+            return self.handle_salvaged_socket(now, key, writable, failed);
+        }
         let Some(place) = self.flows[key].place else {
             return;
         };
@@ -59,7 +64,7 @@ impl<S: Socket> Engine<S> {
         match &self.flows[self.key_of(id)?].phase {
             Phase::Waiting(socket) => Some(socket),
             Phase::Bridged { flow, .. } => Some(flow.socket()),
-            Phase::Reading(_) | Phase::Dialing { .. } => None,
+            Phase::Reading(_) | Phase::Dialing(_) => None,
         }
     }
 
@@ -96,17 +101,21 @@ impl<S: Socket> Engine<S> {
         };
         let protocol = connection.protocol.unwrap_or(Protocol::Native);
         let entry = &mut self.flows[key];
-        let mut flow = Flow::new(socket, hold_max(&self.transport));
+        let phase = std::mem::replace(&mut entry.phase, Phase::Reading(Inlet::new()));
+        let inlet = match phase {
+            Phase::Dialing(inlet) => inlet,
+            _ => Inlet::new(),
+        };
+        let is_spice = inlet.header(SPICE_MAGIC.len()) == SPICE_MAGIC;
+        let mut flow = Flow::new(socket, inlet);
         flow.send_first(opening::acceptance(protocol));
-        let phase = std::mem::replace(&mut entry.phase, Phase::Reading(Vec::new()));
-        if let Phase::Dialing { rest, offset, fin } = phase {
-            let before = offset - rest.len() as u64;
-            if rest.starts_with(SPICE_MAGIC) {
-                flow.keep_heads();
-            }
-            flow.preload(rest, before, fin);
+        if is_spice {
+            flow.keep_heads();
         }
-        entry.phase = Phase::Bridged { flow, answer: None };
+        entry.phase = Phase::Bridged {
+            flow,
+            answered: true,
+        };
         entry.established = true;
         self.flow_timers
             .set(key, &mut self.flows[key].deadline, None);
@@ -157,8 +166,12 @@ impl<S: Socket> Engine<S> {
                 self.remove_flow(now, key, Ending::Abandoned(FlowCode::ConnectionLost));
             }
             Phase::Reading(_) => self.refuse_flow(now, key, FlowCode::BadOpen),
-            Phase::Dialing { .. } => self.refuse_flow(now, key, FlowCode::DialTimeout),
-            Phase::Bridged { .. } => self.answer_is_late(now, key),
+            Phase::Dialing(_) => self.refuse_flow(now, key, FlowCode::DialTimeout),
+            Phase::Bridged { .. } => {
+                if !self.look_again(now, key) {
+                    self.answer_is_late(now, key);
+                }
+            }
         }
         if let Some(handle) = handle {
             self.want_transmit(handle);
@@ -171,6 +184,8 @@ impl<S: Socket> Engine<S> {
             return;
         };
         let deadline = now + server.open_timeout();
+        // A flow that may be opened is one that memory should be there for.
+        let free_streams = self.lease.free() / FLOW_COST;
         loop {
             let Some(Some(connection)) = self.connections.get_mut(handle) else {
                 return;
@@ -178,19 +193,23 @@ impl<S: Socket> Engine<S> {
             let Some(stream) = connection.quic.streams().accept(Dir::Bi) else {
                 return;
             };
+            if !self.lease.try_charge(FLOW_COST) {
+                self.refuse_stream(handle, stream);
+                continue;
+            }
             let slot = self.flows.vacant_key();
             let id = FlowId(self.next_id(slot));
-            let mut entry = FlowEntry::new(id, Phase::Reading(Vec::new()), now);
+            let mut entry = FlowEntry::new(id, Phase::Reading(Inlet::new()), now);
             entry.place = Some(Place { handle, stream });
             let key = self.flows.insert(entry);
             self.flow_timers
                 .set(key, &mut self.flows[key].deadline, Some(deadline));
-            self.totals.flows_opened += 1;
             if let Some(Some(connection)) = self.connections.get_mut(handle) {
                 connection.streams.insert(stream, key);
                 connection.inbound.push(key);
                 connection.idle_since = None;
-                connection.update_flow_limit(max_flows);
+                let most = max_flows.min(u32::try_from(free_streams).unwrap_or(u32::MAX));
+                connection.update_flow_limit(most);
             }
         }
     }
@@ -200,14 +219,19 @@ impl<S: Socket> Engine<S> {
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
         };
+        if connection.control.stream == Some(stream) {
+            connection.control.news = true;
+            return;
+        }
         let Some(&key) = connection.streams.get(&stream) else {
             return;
         };
         if connection.inbound.last() != Some(&key) {
             connection.inbound.push(key);
         }
-        if let Some(flow) = self.flows[key].flow_mut() {
-            flow.handle_stream_readable();
+        let packet_max = connection.packet_max;
+        if let Some(inlet) = self.flows[key].inlet_mut() {
+            inlet.handle_readable(packet_max);
         }
     }
 
@@ -224,6 +248,9 @@ impl<S: Socket> Engine<S> {
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
         };
+        if connection.control.stream == Some(id) {
+            return self.lose_control(handle);
+        }
         let Some(&key) = connection.streams.get(&id) else {
             return;
         };
@@ -243,6 +270,11 @@ impl<S: Socket> Engine<S> {
 
     /// Serves all flows for which something has arrived.
     pub(crate) fn pump_inbound(&mut self, now: Instant, handle: usize) {
+        let news = |connection: &mut Box<Connection>| connection.control.news;
+        let slot = self.connections.get_mut(handle).and_then(Option::as_mut);
+        if slot.is_some_and(news) {
+            self.read_control(now, handle);
+        }
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
         };
@@ -266,11 +298,11 @@ impl<S: Socket> Engine<S> {
         match &self.flows[key].phase {
             Phase::Waiting(_) => {}
             Phase::Reading(_) => self.read_request(now, key),
-            Phase::Dialing { .. } => self.check_given_up(now, key),
+            Phase::Dialing(_) => self.wait_for_dial(now, key),
             Phase::Bridged {
-                answer: Some(_), ..
+                answered: false, ..
             } => self.read_answer(now, key),
-            Phase::Bridged { answer: None, .. } => {
+            Phase::Bridged { answered: true, .. } => {
                 self.pump_to_app(now, key);
                 self.settle_flow(now, key);
             }
@@ -282,7 +314,7 @@ impl<S: Socket> Engine<S> {
         let Some((entry, connection)) = self.entry_and_connection(key) else {
             return;
         };
-        let (Phase::Reading(read), Some(place)) = (&mut entry.phase, entry.place) else {
+        let (Phase::Reading(inlet), Some(place)) = (&mut entry.phase, entry.place) else {
             return;
         };
         let protocol = connection.protocol.unwrap_or(Protocol::Native);
@@ -290,20 +322,30 @@ impl<S: Socket> Engine<S> {
             quic: &mut connection.quic,
             id: place.stream,
         };
-        let room = opening::request_max(protocol).saturating_sub(read.len());
-        let end = stream.read(true, room, &mut |_, chunk| read.extend_from_slice(&chunk));
-        let asked = match opening::read_request(protocol, read) {
-            Asked::Need if end != ReadEnd::Blocked => Asked::Refuse(FlowCode::BadOpen),
+        let end = inlet.take_in(&mut stream, usize::MAX);
+        inlet.compact();
+        let read = inlet.header(opening::request_max(protocol));
+        if protocol == Protocol::Native && control::begins(&read) == Some(true) {
+            let inlet = std::mem::take(inlet);
+            self.drop_entry(key);
+            return self.adopt_control(now, place.handle, place.stream, inlet);
+        }
+        let complete = end != ReadEnd::Blocked || read.len() == opening::request_max(protocol);
+        let asked = match opening::read_request(protocol, &read) {
+            Asked::Need if complete => Asked::Refuse(FlowCode::BadOpen),
+            // What is cut is worth nothing, whatever came before.
+            Asked::Done(..) if matches!(end, ReadEnd::Reset(_)) => {
+                Asked::Refuse(FlowCode::AppReset)
+            }
             asked => asked,
         };
         match asked {
-            Asked::Need => {}
+            Asked::Need => self.charge_flow(now, key),
             Asked::Refuse(code) => self.refuse_flow(now, key, code),
             Asked::Done(open, consumed) => {
-                let offset = read.len() as u64;
-                let rest = Bytes::copy_from_slice(&read[consumed..]);
-                let fin = end == ReadEnd::Finished;
-                entry.phase = Phase::Dialing { rest, offset, fin };
+                let mut inlet = std::mem::take(inlet);
+                inlet.skip_header(consumed);
+                entry.phase = Phase::Dialing(inlet);
                 entry.token.clone_from(&open.target);
                 let opened = Opened {
                     flow: entry.id,
@@ -314,9 +356,11 @@ impl<S: Socket> Engine<S> {
                     proof: open.proof,
                     protocol,
                 };
+                self.charge_flow(now, key);
                 // From here on the dial has its own deadline, kept by the caller.
                 self.flow_timers
                     .set(key, &mut self.flows[key].deadline, None);
+                self.totals.flows_opened += 1;
                 if self.draining {
                     self.refuse_flow(now, key, FlowCode::ShuttingDown);
                 } else {
@@ -326,66 +370,82 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Server: a client may give up while its target is being dialled.
-    fn check_given_up(&mut self, now: Instant, key: usize) {
+    /// Server: takes over what arrives while the target is being dialled. The client may give up meanwhile.
+    fn wait_for_dial(&mut self, now: Instant, key: usize) {
         let Some((entry, connection)) = self.entry_and_connection(key) else {
             return;
         };
-        let Some(place) = entry.place else { return };
-        if matches!(entry.phase, Phase::Dialing { fin: true, .. }) {
+        let (Phase::Dialing(inlet), Some(place)) = (&mut entry.phase, entry.place) else {
             return;
-        }
-        if let Ok(Some(_)) | Err(_) = connection.quic.recv_stream(place.stream).received_reset() {
+        };
+        let mut stream = QuicStream {
+            quic: &mut connection.quic,
+            id: place.stream,
+        };
+        let end = inlet.take_in(&mut stream, usize::MAX);
+        inlet.compact();
+        self.charge_flow(now, key);
+        if matches!(end, ReadEnd::Reset(_) | ReadEnd::Gone) {
             self.refuse_flow(now, key, FlowCode::AppReset);
         }
     }
 
     /// Client: reads the server's answer, then the first bytes after it.
-    fn read_answer(&mut self, now: Instant, key: usize) {
+    pub(crate) fn read_answer(&mut self, now: Instant, key: usize) {
         let Some((entry, connection)) = self.entry_and_connection(key) else {
             return;
         };
         let Some(place) = entry.place else { return };
-        let Phase::Bridged { flow, answer } = &mut entry.phase else {
+        let Phase::Bridged { flow, answered } = &mut entry.phase else {
             return;
         };
-        let Some(read) = answer else { return };
         let protocol = connection.protocol.unwrap_or(Protocol::Native);
         let mut stream = QuicStream {
             quic: &mut connection.quic,
             id: place.stream,
         };
-        let room = opening::answer_max(protocol).saturating_sub(read.len());
-        let end = stream.read(true, room, &mut |_, chunk| read.extend_from_slice(&chunk));
-        let answered = match (opening::read_answer(protocol, read), end) {
+        let inlet = flow.inlet();
+        let end = inlet.take_in(&mut stream, usize::MAX);
+        inlet.compact();
+        let read = inlet.header(opening::answer_max(protocol));
+        let answer = match (opening::read_answer(protocol, &read), end) {
             (Answered::Need, ReadEnd::Reset(code)) => {
                 Answered::No(FlowCode::from_u64(code).unwrap_or(FlowCode::Unreachable))
             }
             (Answered::Need, ReadEnd::Finished | ReadEnd::Gone | ReadEnd::More) => {
                 Answered::No(FlowCode::Internal)
             }
-            (answered, _) => answered,
+            (Answered::Need, ReadEnd::Blocked) if read.len() == opening::answer_max(protocol) => {
+                Answered::No(FlowCode::Internal)
+            }
+            (answer, _) => answer,
         };
-        if answered != Answered::Need {
+        if answer != Answered::Need {
             connection.prefer(place.stream, false);
             connection.answered = connection.answered.max(Some(place.stream.index()));
         }
-        let mut stream = QuicStream {
-            quic: &mut connection.quic,
-            id: place.stream,
-        };
-        match answered {
-            Answered::Need => {}
+        match answer {
+            Answered::Need => self.charge_flow(now, key),
             Answered::No(code) => {
+                let mut stream = QuicStream {
+                    quic: &mut connection.quic,
+                    id: place.stream,
+                };
                 // STOP_SENDING frees the original server, which answers with 0x02 or 0x03 for ever.
                 flow.abandon(&mut stream, code);
                 self.settle_flow(now, key);
             }
             Answered::Yes(consumed) => {
-                let rest = Bytes::copy_from_slice(&read[consumed..]);
-                flow.preload(rest, consumed as u64, end == ReadEnd::Finished);
-                *answer = None;
+                flow.inlet().skip_header(consumed);
+                *answered = true;
                 entry.established = true;
+                if let ReadEnd::Reset(code) = end {
+                    let mut stream = QuicStream {
+                        quic: &mut connection.quic,
+                        id: place.stream,
+                    };
+                    flow.handle_reset(&mut stream, code);
+                }
                 let (id, stream_id) = (entry.id, stream_number(place.stream));
                 self.want_outbound(key);
                 self.flow_timers
@@ -401,14 +461,18 @@ impl<S: Socket> Engine<S> {
     }
 
     /// Moves what has arrived to the application.
-    fn pump_to_app(&mut self, _now: Instant, key: usize) {
+    fn pump_to_app(&mut self, now: Instant, key: usize) {
         let Some((entry, connection)) = self.entry_and_connection(key) else {
             return;
         };
-        let (Some(place), parked) = (entry.place, entry.parked) else {
+        let Some(place) = entry.place else {
             return;
         };
-        let Phase::Bridged { flow, answer: None } = &mut entry.phase else {
+        let Phase::Bridged {
+            flow,
+            answered: true,
+        } = &mut entry.phase
+        else {
             return;
         };
         let before = flow.bytes_to_app() + flow.buffered() as u64;
@@ -416,15 +480,16 @@ impl<S: Socket> Engine<S> {
             quic: &mut connection.quic,
             id: place.stream,
         };
-        let drained = flow.pump_to_app(&mut stream);
+        flow.pump_to_app(&mut stream);
         let after = flow.bytes_to_app() + flow.buffered() as u64;
         connection.delivered += after.saturating_sub(before);
-        entry.parked = drained == Drained::AppBlocked;
-        match (parked, entry.parked) {
-            (false, true) => connection.parked += 1,
-            (true, false) => connection.parked -= 1,
-            _ => {}
+        if let Some(next) = flow.end_taken()
+            && !std::mem::replace(&mut entry.end_told, true)
+            && connection.protocol == Some(Protocol::Native)
+        {
+            connection.control.see(place.stream, next);
         }
+        self.charge_flow(now, key);
     }
 
     /// Puts a flow into its connection's queue of flows with something to send.
@@ -439,20 +504,22 @@ impl<S: Socket> Engine<S> {
 
     /// Removes a flow that has ended.
     pub(crate) fn settle_flow(&mut self, now: Instant, key: usize) {
-        if let Some(ending) = self.flows.get(key).and_then(FlowEntry::ending) {
-            self.remove_flow(now, key, ending);
+        match self.flows.get(key).and_then(FlowEntry::ending) {
+            Some(ending) => self.remove_flow(now, key, ending),
+            None => self.watch_parting(now, key),
         }
     }
 
-    /// The flow's connection is gone.
-    pub(crate) fn lose_flow(&mut self, now: Instant, key: usize) {
-        if let Some(flow) = self.flows[key].flow_mut() {
-            flow.handle_connection_lost(FlowCode::ConnectionLost);
-        }
-        if self.flows[key].ending().is_some() {
-            self.settle_flow(now, key);
-        } else {
-            self.remove_flow(now, key, Ending::Abandoned(FlowCode::ConnectionLost));
+    /// Forgets a stream that is no flow's.
+    fn drop_entry(&mut self, key: usize) {
+        self.flow_timers
+            .set(key, &mut self.flows[key].deadline, None);
+        let entry = self.flows.remove(key);
+        self.lease.release(FLOW_COST);
+        if let Some(place) = entry.place
+            && let Some(Some(connection)) = self.connections.get_mut(place.handle)
+        {
+            connection.streams.remove(&place.stream);
         }
     }
 
@@ -461,6 +528,11 @@ impl<S: Socket> Engine<S> {
         self.flow_timers
             .set(key, &mut self.flows[key].deadline, None);
         let entry = self.flows.remove(key);
+        self.lease.release(FLOW_COST);
+        if matches!(entry.phase, Phase::Reading(_)) {
+            // It never said what it is for; until then it might have been the control stream.
+            self.totals.flows_opened += 1;
+        }
         match ending {
             Ending::Finished => self.totals.flows_finished += 1,
             Ending::Abandoned(_) if !entry.established => self.totals.flows_refused += 1,
@@ -468,6 +540,7 @@ impl<S: Socket> Engine<S> {
                 self.totals.flows_reset += 1;
             }
         }
+        let end_sent = entry.flow().and_then(Flow::end_sent);
         let mut summary = FlowSummary {
             flow: entry.id,
             connection: None,
@@ -488,13 +561,28 @@ impl<S: Socket> Engine<S> {
             && let Some(Some(connection)) = self.connections.get_mut(place.handle)
         {
             connection.streams.remove(&place.stream);
-            connection.parked -= u32::from(entry.parked);
+            if connection.protocol == Some(Protocol::Native) {
+                let confirmed = |&next: &u64| entry.seen >= next;
+                if let Some(next) = end_sent.filter(|next| !confirmed(next)) {
+                    connection.control.await_seen(place.stream, next);
+                }
+                if !entry.end_told {
+                    connection.control.gone(place.stream, code_of(ending));
+                }
+            }
+            connection.held -= entry.charged;
+            connection.parked -= entry.parked;
             if connection.streams.is_empty() {
                 connection.idle_since = Some(now);
             }
             summary.connection = Some(connection.id);
             summary.stream_id = Some(stream_number(place.stream));
             summary.remote = Some(connection.remote);
+        } else if let Some(mut salvage) = entry.salvage {
+            self.lease.adjust(&mut salvage.charged, 0);
+            summary.connection = Some(salvage.carried.connection);
+            summary.stream_id = Some(salvage.carried.stream_id);
+            summary.remote = Some(salvage.carried.remote);
         }
         self.events.push_back(Event::FlowClosed(summary));
     }
@@ -531,11 +619,12 @@ impl<S: Socket> Engine<S> {
     }
 }
 
-/// Most bytes one flow may hold beyond gaps: what the peer may have under way, twice, within a share
-/// of the budget.
-pub(crate) fn hold_max(transport: &crate::Transport) -> usize {
-    let most = (u64::from(transport.stream_window) * 2).min(transport.memory_budget / 4);
-    usize::try_from(most).unwrap_or(usize::MAX)
+/// Why a flow ended, as the peer is told.
+fn code_of(ending: Ending) -> FlowCode {
+    match ending {
+        Ending::Finished | Ending::AppReset | Ending::PeerReset(None) => FlowCode::AppReset,
+        Ending::PeerReset(Some(code)) | Ending::Abandoned(code) => code,
+    }
 }
 
 /// The stream id as on the wire (RFC 9000 section 2.1).

@@ -13,9 +13,10 @@
 //!   [`Engine::handle_dialed`], [`Engine::handle_resolved`],
 //! * commands: [`Engine::open_flow`], [`Engine::close_connection`], [`Engine::drain`],
 //!
-//! the caller drains the outputs: [`Engine::poll_transmit`] until `None` (it also does the work that the
-//! inputs made necessary, so it comes first), [`Engine::poll_event`] until `None`, then sleeps until
-//! [`Engine::next_timeout`] or the next input.
+//! the caller has the engine do the work that they made necessary, [`Engine::drive`], and drains the
+//! outputs: [`Engine::poll_transmit`] until `None` or the UDP socket is full, [`Engine::poll_event`] until
+//! `None`. Then it sleeps until [`Engine::next_timeout`] or the next input. What has arrived never waits for
+//! room in the UDP socket: `drive` comes first, whether or not anything can be sent.
 //!
 //! # A flow's life
 //!
@@ -29,10 +30,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod account;
+mod charges;
 mod cid;
 mod client;
 mod config;
 mod connection;
+mod control;
 mod deadlines;
 mod engine;
 mod event;
@@ -46,13 +50,16 @@ mod pacer;
 mod quic_stream;
 mod repeat;
 mod residue;
+mod salvage;
 mod server;
+mod strangers;
 mod trace;
 mod transmit;
 mod window;
 
 pub mod report;
 
+pub use account::Account;
 pub use cid::worker_of;
 pub use client::Resolved;
 pub use config::{ClientRole, EngineConfig, PathMtu, Prover, ServerRole, Transport};

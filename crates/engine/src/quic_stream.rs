@@ -61,11 +61,6 @@ impl Stream for QuicStream<'_> {
         end
     }
 
-    fn received_reset(&mut self) -> Option<u64> {
-        let code = self.quic.recv_stream(self.id).received_reset();
-        code.ok().flatten().map(VarInt::into_inner)
-    }
-
     fn stop(&mut self, code: FlowCode) {
         // An error means that the stream is over already.
         if self.quic.recv_stream(self.id).stop(var_int(code)).is_err() {}

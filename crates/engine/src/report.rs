@@ -95,6 +95,8 @@ pub struct ConnectionReport {
     pub protocol: Option<Protocol>,
     /// Name of the authenticated peer, where there is one.
     pub peer: Option<String>,
+    /// The client is known to the server, or need not be.
+    pub admitted: bool,
     /// When it was begun.
     pub opened: Instant,
     /// Flows open on it.

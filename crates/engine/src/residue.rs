@@ -22,6 +22,8 @@ pub struct Residue {
     pub buffered: usize,
     /// Streams with bytes, or an end, that the peer has not acknowledged.
     pub unacknowledged: usize,
+    /// Ended flows that peers have not confirmed.
+    pub unconfirmed: usize,
     /// Streams that peers have opened and that have not ended in both directions.
     pub peer_streams: usize,
 }
@@ -39,13 +41,17 @@ impl<S: Socket> Engine<S> {
         }
         for connection in self.connections.iter_mut().flatten() {
             residue.streams += connection.streams.len();
-            residue.parked += connection.parked as usize;
+            residue.parked += connection.parked;
             residue.queued += connection.outbound.len() + connection.inbound.len();
             if !connection.quic.is_closed() {
+                let control = connection.control.streams();
+                let server = connection.quic.side().is_server();
                 let streams = connection.quic.streams();
-                residue.unacknowledged += streams.send_streams();
+                residue.unacknowledged += streams.send_streams().saturating_sub(control);
                 let open = streams.remote_open_streams(Dir::Bi);
-                residue.peer_streams += usize::try_from(open).unwrap_or(usize::MAX);
+                let open = usize::try_from(open).unwrap_or(usize::MAX);
+                residue.peer_streams += open.saturating_sub(if server { control } else { 0 });
+                residue.unconfirmed += connection.control.unconfirmed();
             }
         }
         residue

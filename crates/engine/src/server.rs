@@ -1,30 +1,37 @@
 //! The server's part: who is let in.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use quictun_congestion::Gauge;
 use quictun_flow::Socket;
+use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{ConnectionHandle, Incoming, ServerConfig};
 
 use crate::ConnectionId;
 use crate::config::ServerRole;
-use crate::connection::Connection;
-use crate::engine::{Engine, Role};
+use crate::connection::{Connection, First};
+use crate::engine::{Engine, Role, close_code};
 use crate::event::{Event, LossReason};
 use crate::memory::Peer;
 use crate::report::Side;
+use crate::strangers::{Source, Strangers};
+
+/// However few places there are, the connections of one client find theirs.
+const OF_ONE_MIN: usize = 8;
 
 /// State of the server side.
 pub(crate) struct Server {
     role: ServerRole,
     /// Cloned for every connection, which gets its own transport parameters.
     base: ServerConfig,
-    /// Handles of handshakes in progress, oldest first.
-    handshakes: VecDeque<(usize, ConnectionId)>,
+    /// Handshakes in progress, and connections whose clients are not known yet where they have to be.
+    strangers: Strangers,
+    /// Connections that are served in full.
     established: usize,
 }
 
@@ -36,7 +43,7 @@ impl Server {
         Ok(Self {
             role,
             base: ServerConfig::with_crypto(Arc::new(crypto)),
-            handshakes: VecDeque::new(),
+            strangers: Strangers::default(),
             established: 0,
         })
     }
@@ -50,12 +57,38 @@ impl Server {
         self.role.open_timeout
     }
 
-    /// Handshakes that may be in progress: whoever completes one has been let in, so those that are
-    /// established leave less room. A handshake that nobody means to complete must not take the place
-    /// of one that will be.
-    fn handshakes_max(&self) -> usize {
+    /// Places for strangers. Where a handshake is all that is asked for, a stranger that completes it is let
+    /// in, so those that are established leave less room.
+    fn strangers_max(&self) -> usize {
         let room = self.role.max_connections.saturating_sub(self.established);
-        self.role.max_handshakes.min(room)
+        if self.role.identify {
+            self.role.max_handshakes
+        } else {
+            self.role.max_handshakes.min(room)
+        }
+    }
+
+    /// Places that one source may have of them: half leaves room for others before any gives way. Many clients may be
+    /// behind one address, and each has several connections.
+    fn strangers_of_one_max(&self) -> usize {
+        if self.role.identify {
+            (self.role.max_handshakes / 2).max(OF_ONE_MIN)
+        } else {
+            usize::MAX
+        }
+    }
+
+    /// Whether as many connections are served as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.established >= self.role.max_connections
+    }
+
+    /// A stranger is one no more.
+    pub(crate) fn admitted(&mut self, connection: &mut Connection, handle: usize) {
+        if let Some(source) = connection.stranger.take() {
+            self.strangers.remove(source, handle);
+        }
+        self.established += 1;
     }
 }
 
@@ -67,15 +100,16 @@ impl<S: Socket> Engine<S> {
             return;
         };
         let mut response = Vec::new();
-        let full = server.established >= server.role.max_connections;
-        if full || self.draining {
+        // Where there is no memory for one more, those that are here go on.
+        let no_memory = First::stranger(0).debt() > self.lease.free();
+        if server.is_full() || self.draining || no_memory {
             let transmit = self.endpoint.refuse(incoming, &mut response);
             self.totals.handshakes_failed += 1;
             self.respond(&transmit, response);
             return;
         }
         let validate = server.role.always_retry
-            || server.handshakes.len() >= server.role.retry_above.min(server.handshakes_max());
+            || server.strangers.len() >= server.role.retry_above.min(server.strangers_max());
         if validate && !incoming.remote_address_validated() {
             match self.endpoint.retry(incoming, &mut response) {
                 Ok(transmit) => self.respond(&transmit, response),
@@ -87,18 +121,32 @@ impl<S: Socket> Engine<S> {
     }
 
     fn accept(&mut self, now: Instant, incoming: Incoming) {
+        let flows = self.first_flows();
         let Role::Server(server) = &mut self.role else {
             return;
         };
-        let evicted = (server.handshakes.len() >= server.handshakes_max())
-            .then(|| server.handshakes.pop_front())
-            .flatten();
         let remote = incoming.remote_address();
+        let source = Source::of(remote.ip());
+        let (most, most_of_one) = (server.strangers_max(), server.strangers_of_one_max());
+        let gives_way = server.strangers.make_room(source, most, most_of_one);
         let gauge = Gauge::new();
         let known = self.transport.memory.recall(now, Peer::Client(remote.ip()));
+        let window = self.lease.first_window(known.receive_window, 0, false);
+        let first = if server.role.identify {
+            First::stranger(window)
+        } else {
+            First { window, flows }
+        };
         let mut config = server.base.clone();
-        let (transport, trace) =
-            Connection::transport_config(&self.transport, &gauge, remote, Side::Server, known, now);
+        let (transport, trace) = Connection::transport_config(
+            &self.transport,
+            &gauge,
+            remote,
+            Side::Server,
+            known,
+            first,
+            now,
+        );
         config.transport_config(transport);
         let mut response = Vec::new();
         let accepted = self
@@ -107,11 +155,12 @@ impl<S: Socket> Engine<S> {
         match accepted {
             Ok((ConnectionHandle(handle), quic)) => {
                 let id = ConnectionId(self.next_id(handle));
-                let connection =
-                    Connection::new(id, quic, gauge, &self.transport, known, trace, now);
+                let mut connection =
+                    Connection::new(id, quic, gauge, &self.transport, first, trace, now);
+                connection.stranger = Some(source);
                 self.adopt(handle, connection);
                 if let Role::Server(server) = &mut self.role {
-                    server.handshakes.push_back((handle, id));
+                    server.strangers.insert(source, (handle, id));
                 }
             }
             Err(error) => {
@@ -121,20 +170,62 @@ impl<S: Socket> Engine<S> {
                 }
             }
         }
-        if let Some((handle, id)) = evicted {
-            let still = self.connections.get(handle).and_then(Option::as_ref);
-            if still.is_some_and(|connection| connection.id == id && connection.protocol.is_none())
-            {
-                self.forget(now, handle, LossReason::TimedOut);
-            }
+        if let Some((handle, id)) = gives_way {
+            self.give_way(now, handle, id);
         }
     }
 
-    pub(crate) fn server_connected(&mut self, handle: usize) {
-        if let Role::Server(server) = &mut self.role {
-            server.handshakes.retain(|&(other, _)| other != handle);
-            server.established += 1;
+    /// A stranger gives its place to a newcomer.
+    fn give_way(&mut self, now: Instant, handle: usize, id: ConnectionId) {
+        let Some(Some(connection)) = self.connections.get_mut(handle) else {
+            return;
+        };
+        if connection.id != id {
+            return;
         }
+        connection.stranger = None;
+        if connection.protocol.is_none() {
+            self.forget(now, handle, LossReason::TimedOut);
+        } else {
+            // It may be an honest one that is slow: it will come again.
+            self.close_connection(now, id, CloseCode::TooManyConnections);
+        }
+    }
+
+    pub(crate) fn server_connected(&mut self, now: Instant, handle: usize) {
+        let (Role::Server(server), Some(Some(connection))) =
+            (&mut self.role, self.connections.get_mut(handle))
+        else {
+            return;
+        };
+        if server.role.identify {
+            connection.prove_by = Some(now + self.transport.handshake_timeout);
+        } else {
+            connection.admitted = true;
+            server.admitted(connection, handle);
+        }
+    }
+
+    /// The time to show who it is has passed.
+    pub(crate) fn handle_unproven(&mut self, now: Instant, handle: usize) {
+        if matches!(self.role, Role::Client(_)) {
+            // A server that says nothing to our HELLO is taken for an older one.
+            return self.welcome(handle);
+        }
+        let Some(Some(connection)) = self.connections.get_mut(handle) else {
+            return;
+        };
+        connection.prove_by = None;
+        let id = connection.id;
+        let code = close_code(CloseCode::NotAuthorized);
+        let reason = Bytes::from_static(b"no identity was shown in time");
+        connection.quic.close(now, code, reason);
+        self.events.push_back(Event::Unproven {
+            connection: id,
+            remote: connection.remote,
+        });
+        self.mark(handle);
+        self.lose(now, handle, LossReason::ClosedLocally);
     }
 
     pub(crate) fn server_lost(
@@ -144,16 +235,19 @@ impl<S: Socket> Engine<S> {
         established: bool,
         reason: LossReason,
     ) {
-        let Role::Server(server) = &mut self.role else {
+        let (Role::Server(server), Some(Some(connection))) =
+            (&mut self.role, self.connections.get_mut(handle))
+        else {
             return;
         };
-        if established {
+        if connection.admitted {
             server.established = server.established.saturating_sub(1);
-            return;
         }
-        let before = server.handshakes.len();
-        server.handshakes.retain(|&(other, _)| other != handle);
-        if server.handshakes.len() < before && reason != LossReason::ClosedLocally {
+        let had_place = match connection.stranger.take() {
+            Some(source) => server.strangers.remove(source, handle),
+            None => false,
+        };
+        if !established && had_place && reason != LossReason::ClosedLocally {
             self.events
                 .push_back(Event::HandshakeFailed { remote, reason });
         }

@@ -23,6 +23,9 @@ const BATCH_MAX: usize = 65_000;
 const OVERHEAD: usize = 36;
 const LENGTH: usize = 8;
 
+/// Where there is no memory for more to send, it is looked for again after so long.
+const NO_MEMORY_PAUSE: Duration = Duration::from_millis(10);
+
 /// Most one flow sends before the next has its turn.
 const TURN: usize = 64 * 1024;
 
@@ -60,10 +63,9 @@ impl Datagrams {
 }
 
 impl<S: Socket> Engine<S> {
-    /// Does pending work and gives the next batch to send, its bytes in `buffer` (cleared first).
+    /// Gives the next batch to send, its bytes in `buffer` (cleared first).
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams> {
         buffer.clear();
-        self.drive(now);
         if let Some((datagrams, bytes)) = self.responses.pop_front() {
             *buffer = bytes;
             self.count_batch(&datagrams);
@@ -123,6 +125,7 @@ impl<S: Socket> Engine<S> {
         handle: usize,
         buffer: &mut Vec<u8>,
     ) -> Option<Datagrams> {
+        self.flush_control(now, handle);
         self.fill(now, handle);
         let connection = self.connections.get_mut(handle)?.as_mut()?;
         let mtu = connection.quic.current_mtu();
@@ -169,6 +172,11 @@ impl<S: Socket> Engine<S> {
                 connection.limit = Limit::Application;
             }
             connection.gauge.set_limited(resending);
+            return;
+        }
+        if self.lease.free() == 0 {
+            // Nothing more is kept for sending until something is acknowledged, or given back elsewhere.
+            connection.pace_at = Some(now + NO_MEMORY_PAUSE);
             return;
         }
         let Some(room) = connection.allowance(now) else {
@@ -218,6 +226,9 @@ impl<S: Socket> Engine<S> {
             return Turn::Next;
         };
         entry.queued = false;
+        if entry.resting {
+            return Turn::Next;
+        }
         let early = entry.early_left(compat);
         let Some(flow) = entry.flow_mut() else {
             return Turn::Next;

@@ -4,9 +4,24 @@ use std::time::{Duration, Instant};
 
 use crate::pacer::as_f64;
 
-/// Where every connection starts: enough for 1 Gbit/s at 8 ms, little enough for ten thousand strangers.
-/// It doubles every round trip of 10 ms or more if need be, as fast as slow start does.
+/// Where a connection of a known peer starts: enough for 1 Gbit/s at 8 ms. It grows every round trip of 10 ms or more
+/// if need be, as fast as slow start does.
 pub(crate) const INITIAL: u64 = 2 << 20;
+
+/// The least that a connection has, however little memory there is: a few packets.
+pub(crate) const FLOOR: u64 = 4 * 1024;
+
+/// What a window of `size` bytes can make us hold. Reading from a stream gives credit back before it is known that the
+/// application takes nothing: so the window may come twice. Pieces cost more than their bytes: a quarter covers all but
+/// tiny ones, and of those a peer is not allowed so many.
+pub(crate) fn debt(size: u64) -> u64 {
+    size * 5 / 2
+}
+
+/// Parts of the free memory that newcomers start with, as far as [`INITIAL`] allows. Once a quarter of the budget is
+/// taken, unknown ones get so little that thousands leave room for thousands more.
+const PLENTY_PART: u64 = 256;
+const SCARCE_PART: u64 = 16_384;
 
 /// Shortest measuring interval. Threads that share cores take turns of milliseconds, and within a turn
 /// a receiver finds far more than the path brings on average.
@@ -17,23 +32,27 @@ const RTT_MIN: Duration = Duration::from_millis(1);
 
 /// The receive window of one connection.
 ///
-/// It doubles whenever more than a sixth of it was used up in one round trip: a peer at its start sends
-/// 2.5 times as much in each, and what it sends meets the window announced a round trip before.
+/// It doubles whenever more than a sixth of it was used up in one round trip, and doubles twice where more than a third
+/// was: a peer at its start sends 2.5 times as much in each, and what it sends meets the window announced a round trip
+/// before. It never takes more than half of what is free, so that the next one finds something, too; where memory runs
+/// low, what has been used is not renewed.
 #[derive(Debug)]
 pub(crate) struct ReceiveWindow {
     size: u64,
     /// The most that use has made it; 0: it is as it was at first.
     needed: u64,
-    /// Extra credit for flows whose application does not read: they keep theirs without starving others.
-    parked: u64,
     epoch: Instant,
     delivered: u64,
 }
 
 impl ReceiveWindow {
-    /// What to begin with where an earlier connection to the same peer `needed` so much.
-    pub(crate) fn first(needed: u64, budget: u64) -> u64 {
-        needed.min(budget).max(INITIAL)
+    /// What to begin with where so much of a budget is `free`, and an earlier connection to the same peer `needed` so
+    /// much.
+    pub(crate) fn first(needed: u64, free: u64, budget: u64, known: bool) -> u64 {
+        let plenty = known || free > budget / 4 * 3;
+        let part = if plenty { PLENTY_PART } else { SCARCE_PART };
+        let first = INITIAL.min(free / part);
+        needed.min(most(free)).max(first).max(FLOOR)
     }
 
     /// Begins with `size` bytes.
@@ -41,36 +60,51 @@ impl ReceiveWindow {
         Self {
             size,
             needed: 0,
-            parked: 0,
             epoch: now,
             delivered: 0,
         }
     }
 
-    /// Notes how much was delivered in total so far; `Some` is the new window to announce.
+    /// Begins again with `size` bytes.
+    pub(crate) fn restart(&mut self, size: u64) {
+        self.size = size;
+    }
+
+    /// Notes how much was delivered in total so far. `free` is the memory that there is for it, its own included. Whether
+    /// a round trip has passed since the last time.
     pub(crate) fn update(
         &mut self,
         now: Instant,
         rtt: Duration,
         delivered: u64,
-        parked: u64,
-        budget: u64,
-    ) -> Option<u64> {
-        let before = self.total(budget);
-        self.parked = parked;
+        free: u64,
+    ) -> bool {
         let interval = rtt.max(INTERVAL_MIN);
         let elapsed = now.saturating_duration_since(self.epoch);
-        if elapsed >= interval {
-            let share = rtt.max(RTT_MIN).as_secs_f64() / elapsed.as_secs_f64();
-            if as_f64(delivered - self.delivered) * share > as_f64(self.size / 6) {
-                self.size = (self.size * 2).min(budget.max(INITIAL));
-                self.needed = self.size;
-            }
-            self.epoch = now;
-            self.delivered = delivered;
+        if elapsed < interval {
+            return false;
         }
-        let after = self.total(budget);
-        (after != before).then_some(after)
+        let most = most(free).max(FLOOR);
+        let taken = delivered.saturating_sub(self.delivered);
+        let share = rtt.max(RTT_MIN).as_secs_f64() / elapsed.as_secs_f64();
+        let used = as_f64(taken) * share;
+        let factor = if used > as_f64(self.size / 3) {
+            4
+        } else if used > as_f64(self.size / 6) {
+            2
+        } else {
+            1
+        };
+        let wanted = (self.size * factor).min(most);
+        if wanted > self.size {
+            self.size = wanted;
+            self.needed = wanted;
+        } else if self.size > 2 * most {
+            self.size = most;
+        }
+        self.epoch = now;
+        self.delivered = delivered;
+        true
     }
 
     /// What the next connection to the same peer should begin with; 0: like any.
@@ -78,14 +112,62 @@ impl ReceiveWindow {
         self.needed
     }
 
-    /// The window announced to the peer.
-    pub(crate) fn total(&self, budget: u64) -> u64 {
-        (self.size + self.parked).min(budget.max(self.size))
+    /// The window, bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
+}
+
+/// The largest window where so much is free: its debt is half of that.
+fn most(free: u64) -> u64 {
+    free / 5
 }
 
 /// The send window: unacknowledged data kept for retransmission. The library frees only the contiguous
 /// acknowledged prefix, so with losses it has to span several congestion windows.
-pub(crate) fn send_window(congestion_window: u64, budget: u64) -> u64 {
-    (congestion_window.saturating_mul(5) + (1 << 20)).min(budget)
+pub(crate) fn send_window(congestion_window: u64, free: u64) -> u64 {
+    (congestion_window.saturating_mul(5) + (1 << 20)).min(free.max(SEND_FLOOR))
+}
+
+/// What a connection may always have under way: a full window of packets at the start.
+const SEND_FLOOR: u64 = 32 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_first_window_leaves_room_for_thousands() {
+        let first = |needed, free, known| ReceiveWindow::first(needed, free, 1024 * MIB, known);
+        assert_eq!(first(0, 1024 * MIB, false), INITIAL);
+        assert_eq!(first(0, 768 * MIB, true), INITIAL);
+        assert_eq!(first(0, 768 * MIB, false), 48 * 1024);
+        assert_eq!(first(0, 0, false), FLOOR);
+        // What was needed before is there at once, as far as there is memory.
+        assert_eq!(first(16 * MIB, 1024 * MIB, false), 16 * MIB);
+        assert_eq!(first(16 * MIB, 20 * MIB, false), 4 * MIB);
+    }
+
+    #[test]
+    fn windows_follow_use_and_shrink_where_memory_runs_low() {
+        let start = Instant::now();
+        let rtt = Duration::from_millis(100);
+        let mut window = ReceiveWindow::new(start, MIB);
+        window.update(start + rtt, rtt, MIB / 5, 1024 * MIB);
+        assert_eq!(window.size(), 2 * MIB);
+        window.update(start + 2 * rtt, rtt, MIB, 1024 * MIB);
+        assert_eq!(window.size(), 8 * MIB);
+        window.update(start + 3 * rtt, rtt, 2 * MIB, 30 * MIB);
+        assert_eq!(
+            window.size(),
+            8 * MIB,
+            "there is enough not to take anything back"
+        );
+        window.update(start + 4 * rtt, rtt, 3 * MIB, 15 * MIB);
+        assert_eq!(window.size(), 3 * MIB);
+        window.update(start + 5 * rtt, rtt, 4 * MIB, 0);
+        assert_eq!(window.size(), FLOOR);
+    }
 }

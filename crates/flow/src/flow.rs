@@ -6,7 +6,7 @@ use quictun_wire::code::FlowCode;
 use crate::close::{Direction, Ending};
 use crate::to_app::ToApp;
 use crate::to_tunnel::ToTunnel;
-use crate::{Socket, Stream};
+use crate::{Inlet, Socket, Stream};
 
 /// Bytes of each direction kept for a protocol classifier, where it asked for them.
 pub const HEAD_LEN: usize = 1024;
@@ -28,18 +28,24 @@ pub struct Flow<S> {
     pub(crate) to_app: ToApp,
     /// The peer stopped us: once the reverse direction ends the application is reset, not finished.
     pub(crate) stopped: bool,
+    /// The connection is gone, and all that the application is to receive is here.
+    pub(crate) lost: Option<FlowCode>,
+    /// Everything is written to the socket. Once it is sent the application is reset, and the flow ends so.
+    parting: Option<Ending>,
     pub(crate) ending: Option<Ending>,
     pub(crate) heads: Option<Box<Heads>>,
 }
 
 impl<S: Socket> Flow<S> {
-    /// Bridges `socket`; holds at most about `hold_max` bytes that arrived beyond a gap.
-    pub fn new(socket: S, hold_max: usize) -> Self {
+    /// Bridges `socket` to a stream whose bytes arrive in `inlet`.
+    pub fn new(socket: S, inlet: Inlet) -> Self {
         Self {
             socket,
             to_tunnel: ToTunnel::new(),
-            to_app: ToApp::new(hold_max),
+            to_app: ToApp::new(inlet),
             stopped: false,
+            lost: None,
+            parting: None,
             ending: None,
             heads: None,
         }
@@ -55,10 +61,9 @@ impl<S: Socket> Flow<S> {
         self.to_tunnel.prefix_left()
     }
 
-    /// Bytes of the stream that were read while it was being opened, in order, and whether its FIN was
-    /// read with them.
-    pub fn preload(&mut self, rest: Bytes, stream_offset: u64, fin: bool) {
-        self.to_app.preload(rest, stream_offset, fin);
+    /// Where the stream's bytes arrive: its header is taken off before they are pumped to the application.
+    pub fn inlet(&mut self) -> &mut Inlet {
+        &mut self.to_app.inlet
     }
 
     /// Keeps the first [`HEAD_LEN`] bytes of both directions from now on.
@@ -77,9 +82,9 @@ impl<S: Socket> Flow<S> {
         self.to_app.writable |= writable;
     }
 
-    /// A STREAM frame arrived.
-    pub fn handle_stream_readable(&mut self) {
-        self.to_app.news = self.to_app.news.saturating_add(1);
+    /// A STREAM frame arrived; the peer's packets have at most so many bytes.
+    pub fn handle_stream_readable(&mut self, packet_max: usize) {
+        self.to_app.inlet.handle_readable(packet_max);
     }
 
     /// The socket failed while nothing was being read or written.
@@ -98,18 +103,55 @@ impl<S: Socket> Flow<S> {
         self.to_tunnel.close();
         self.stopped = true;
         if self.to_app.direction == Direction::Finished {
-            self.socket.abort();
+            self.part(Ending::PeerReset(FlowCode::from_u64(code)));
         }
-        self.settle(Ending::PeerReset(FlowCode::from_u64(code)));
     }
 
-    /// The connection is gone: the application is reset.
-    pub fn handle_connection_lost(&mut self, code: FlowCode) {
+    /// The connection is gone. What has arrived whole, up to the FIN, goes on to the application
+    /// (PROTOCOL CLOSE-12); where a byte is missing the application is reset at once.
+    ///
+    /// A flow that has no [`Flow::ending`] after this goes on without its stream: calls get a stream that
+    /// is gone.
+    pub fn handle_connection_lost<T: Stream>(&mut self, stream: &mut T, code: FlowCode) {
+        if self.ending.is_some() || self.parting.is_some() {
+            return;
+        }
+        let cut = self.to_tunnel.direction == Direction::Open;
+        self.to_tunnel.close();
+        self.stopped |= cut;
+        if self.to_app.direction == Direction::Finished {
+            self.part(Ending::Abandoned(code));
+        } else if self.to_app.direction == Direction::Open && self.to_app.take_all(stream) {
+            self.lost = Some(code);
+        } else {
+            self.cut(code);
+        }
+    }
+
+    /// Resets the application, whatever has arrived.
+    pub fn cut(&mut self, code: FlowCode) {
         if self.ending.is_none() {
             self.socket.abort();
             self.to_tunnel.close();
             self.to_app.close();
             self.settle(Ending::Abandoned(code));
+        }
+    }
+
+    /// Whether the flow only waits for the socket to send what was written: see [`Flow::poll_parting`].
+    pub fn is_parting(&self) -> bool {
+        self.parting.is_some() && self.ending.is_none()
+    }
+
+    /// Resets the application where the socket has sent everything by now. No event tells when it has:
+    /// call this now and then while [`Flow::is_parting`].
+    pub fn poll_parting(&mut self) {
+        if let Some(how) = self.parting
+            && self.ending.is_none()
+            && self.socket.is_sent()
+        {
+            self.socket.abort();
+            self.ending = Some(how);
         }
     }
 
@@ -131,7 +173,7 @@ impl<S: Socket> Flow<S> {
             && self.to_tunnel.is_untouched()
             && to_app.direction == Direction::Open
             && to_app.bytes == 0
-            && to_app.buffered() == 0
+            && to_app.inlet.buffered() == 0
     }
 
     /// Gives the socket back, to begin again.
@@ -156,12 +198,54 @@ impl<S: Socket> Flow<S> {
 
     /// Bytes received and not yet written to the application, those beyond a gap included.
     pub fn buffered(&self) -> usize {
-        self.to_app.buffered()
+        self.to_app.inlet.buffered()
+    }
+
+    /// Bytes taken off the stream in all, header included.
+    pub fn taken(&self) -> u64 {
+        self.to_app.inlet.taken()
+    }
+
+    /// What the flow holds in memory of what it has received, bytes.
+    pub fn held(&self) -> usize {
+        self.to_app.inlet.held()
+    }
+
+    /// Whether the application does not take what is there for it.
+    pub fn is_parked(&self) -> bool {
+        !self.to_app.writable && self.to_app.inlet.ready() > 0
+    }
+
+    /// Once everything has been taken off the stream, up to the FIN: the number after the FIN's, where the
+    /// application's first byte has number 0 (PROTOCOL CONTROL-5).
+    pub fn end_taken(&self) -> Option<u64> {
+        self.to_app.inlet.end()
+    }
+
+    /// Once the application has finished and the stream has taken that: the number after the FIN's.
+    pub fn end_sent(&self) -> Option<u64> {
+        let finished = self.to_tunnel.direction == Direction::Finished;
+        finished.then(|| self.to_tunnel.app_bytes() + 1)
+    }
+
+    /// Ends a flow that has waited for its socket for too long.
+    pub fn end_parting(&mut self) {
+        if self.is_parting() {
+            self.socket.abort();
+            self.ending = self.parting;
+        }
     }
 
     /// The application's end of the flow.
     pub fn socket(&self) -> &S {
         &self.socket
+    }
+
+    /// A `RESET_STREAM` was found where the stream was read by others than the flow.
+    pub fn handle_reset<T: Stream>(&mut self, stream: &mut T, code: u64) {
+        if self.ending.is_none() {
+            self.end_by_peer_reset(stream, code);
+        }
     }
 
     /// The application reset its connection, or its socket failed.
@@ -195,11 +279,21 @@ impl<S: Socket> Flow<S> {
         }
     }
 
+    /// The application has been sent everything and no longer reaches anything: it is reset as soon as
+    /// nothing of what it is to receive can be lost by that.
+    pub(crate) fn part(&mut self, how: Ending) {
+        self.parting.get_or_insert(how);
+        self.poll_parting();
+    }
+
     /// Notes how the flow ended, if both directions have.
     pub(crate) fn settle(&mut self, how: Ending) {
         let over = |direction| direction != Direction::Open;
         if self.ending.is_none() && over(self.to_tunnel.direction) && over(self.to_app.direction) {
             self.ending = Some(how);
+            if how == Ending::Finished {
+                self.socket.close();
+            }
         }
     }
 }

@@ -6,13 +6,15 @@
 //!
 //! # Order of use
 //!
-//! 1. [`Flow::new`] around a connected socket; [`Flow::preload`] with bytes that arrived with the open.
+//! 1. [`Inlet::new`] for the stream, whose header is read from it; [`Flow::new`] around it and a connected socket.
 //! 2. Whenever the socket may have become readable or writable: [`Flow::handle_socket_ready`].
 //!    Whenever the stream may have: [`Flow::handle_stream_readable`].
 //! 3. [`Flow::pump_to_tunnel`] while there is budget, [`Flow::pump_to_app`] while there is data; each
 //!    says what it waits for.
-//! 4. [`Flow::handle_stopped`] for `STOP_SENDING`, [`Flow::handle_connection_lost`] for the end of it all.
-//! 5. When [`Flow::ending`] is no longer `None` the flow is over: drop it, the socket closes with it.
+//! 4. [`Flow::handle_stopped`] for `STOP_SENDING`. [`Flow::handle_connection_lost`] for the end of the
+//!    connection: a flow whose bytes have arrived whole goes on without it, with a [`LostStream`].
+//! 5. While [`Flow::is_parting`], [`Flow::poll_parting`] now and then.
+//! 6. When [`Flow::ending`] is no longer `None` the flow is over: drop it, the socket closes with it.
 //!
 //! # How one direction ends
 //!
@@ -28,6 +30,7 @@
 
 mod close;
 mod flow;
+mod inlet;
 mod read_buffer;
 mod reassembly;
 mod socket;
@@ -40,9 +43,10 @@ mod tests;
 
 pub use close::Ending;
 pub use flow::{Flow, HEAD_LEN, Heads};
+pub use inlet::Inlet;
 pub use read_buffer::ReadBuffer;
 pub use reassembly::Reassembly;
 pub use socket::Socket;
-pub use stream::{ReadEnd, Stream, WriteEnd};
+pub use stream::{LostStream, ReadEnd, Stream, WriteEnd};
 pub use to_app::Drained;
 pub use to_tunnel::Pumped;

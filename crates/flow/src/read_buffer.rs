@@ -1,6 +1,8 @@
 //! Where reads from applications land before they become stream chunks.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
@@ -13,10 +15,34 @@ const READ_MAX: usize = 64 * 1024;
 /// is acknowledged. Above it the copy would cost more than the memory.
 const COPY_BELOW: usize = 16 * 1024;
 
-/// One buffer shared by all flows of a worker.
+/// What a chunk costs besides its bytes.
+const CHUNK_COST: usize = 96;
+
+/// One buffer shared by all flows of a worker. It knows how much of what was read is still kept by anyone.
 #[derive(Debug, Default)]
 pub struct ReadBuffer {
     buffer: Vec<u8>,
+    kept: Arc<AtomicUsize>,
+}
+
+/// A chunk that says when it is gone.
+struct Kept {
+    bytes: Bytes,
+    size: usize,
+    sum: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // Only a sum: no other memory hangs on it. The same below.
+        self.sum.fetch_sub(self.size, Ordering::Relaxed);
+    }
 }
 
 impl ReadBuffer {
@@ -24,7 +50,9 @@ impl ReadBuffer {
     pub fn read_from<S: Socket>(&mut self, socket: &mut S, max: usize) -> io::Result<Bytes> {
         let max = max.clamp(1, READ_MAX);
         if let Some(lent) = socket.lend(max) {
-            return lent;
+            let bytes = lent?;
+            let size = bytes.len();
+            return Ok(self.keep(bytes, size));
         }
         if self.buffer.capacity() < max {
             self.buffer = Vec::with_capacity(READ_MAX);
@@ -33,14 +61,32 @@ impl ReadBuffer {
         if max < self.buffer.capacity() && max < COPY_BELOW {
             let mut small = Vec::with_capacity(max);
             socket.read(&mut small)?;
-            return Ok(Bytes::from(small));
+            return Ok(self.keep(Bytes::from(small), max));
         }
         let length = socket.read(&mut self.buffer)?;
         if length < COPY_BELOW {
             let chunk = Bytes::copy_from_slice(&self.buffer);
             self.buffer.clear();
-            return Ok(chunk);
+            return Ok(self.keep(chunk, length));
         }
-        Ok(Bytes::from(std::mem::take(&mut self.buffer)))
+        let size = self.buffer.capacity();
+        let chunk = Bytes::from(std::mem::take(&mut self.buffer));
+        Ok(self.keep(chunk, size))
+    }
+
+    /// Memory behind chunks that are still kept, bytes: whole allocations, however small the part that is needed.
+    pub fn kept(&self) -> usize {
+        self.kept.load(Ordering::Relaxed)
+    }
+
+    /// Counts a chunk, of `size` bytes in memory, until its last part is gone.
+    fn keep(&self, bytes: Bytes, size: usize) -> Bytes {
+        if bytes.is_empty() {
+            return bytes;
+        }
+        let size = size + CHUNK_COST;
+        self.kept.fetch_add(size, Ordering::Relaxed);
+        let sum = self.kept.clone();
+        Bytes::from_owner(Kept { bytes, size, sum })
     }
 }

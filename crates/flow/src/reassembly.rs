@@ -7,9 +7,6 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, Bytes};
 
-/// Chunks smaller than this are copied when held: a slice keeps its whole receive buffer alive.
-const COPY_BELOW: usize = 1024;
-
 /// Holds chunks beyond a gap until the gap is filled.
 #[derive(Debug, Default)]
 pub struct Reassembly {
@@ -32,7 +29,8 @@ impl Reassembly {
 
     /// Takes a chunk at `offset`; gives to `ready` all that became contiguous, in order.
     ///
-    /// Bytes that were seen before are dropped, so duplicates and overlaps are harmless.
+    /// Bytes that were seen before are dropped, so duplicates and overlaps are harmless. What has to wait is
+    /// copied: a slice keeps the whole buffer alive that its packet came in, and those of many others.
     pub fn insert(&mut self, offset: u64, chunk: Bytes, ready: &mut impl FnMut(Bytes)) {
         if offset == self.next && self.early.is_empty() {
             self.pass(chunk, ready);
@@ -117,11 +115,7 @@ impl Reassembly {
             if room > 0 {
                 let part = chunk.split_to(room);
                 self.held += room;
-                let part = if room < COPY_BELOW {
-                    Bytes::copy_from_slice(&part)
-                } else {
-                    part
-                };
+                let part = Bytes::copy_from_slice(&part);
                 self.early.insert(offset, part);
                 offset += room as u64;
             }

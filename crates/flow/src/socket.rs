@@ -23,6 +23,16 @@ pub trait Socket {
     /// Ends the writing direction (FIN); reading goes on.
     fn finish(&mut self) -> io::Result<()>;
 
+    /// Whether the other end's system has everything that was written, the FIN included. Until then an
+    /// abort would take some of it back.
+    fn is_sent(&self) -> bool {
+        true
+    }
+
     /// Makes the close that follows on drop a reset (RST), so that the application sees a cut.
     fn abort(&mut self);
+
+    /// Makes the close that follows on drop an orderly end: both directions have finished, and what is still held for the
+    /// application is delivered. Without it a drop, and the death of the process, may be a reset.
+    fn close(&mut self);
 }

@@ -20,11 +20,28 @@ pub trait Stream {
     /// read ordered again.
     fn read(&mut self, ordered: bool, max: usize, sink: &mut dyn FnMut(u64, Bytes)) -> ReadEnd;
 
-    /// The code of a `RESET_STREAM` that has arrived, without reading what came before it. It is told once.
-    fn received_reset(&mut self) -> Option<u64>;
-
     /// Refuses the rest of the receiving part (`STOP_SENDING`).
     fn stop(&mut self, code: FlowCode);
+}
+
+/// The stream of a connection that is gone: nothing can be written to it or read from it.
+#[derive(Clone, Copy, Debug)]
+pub struct LostStream;
+
+impl Stream for LostStream {
+    fn write(&mut self, _: &mut Bytes) -> WriteEnd {
+        WriteEnd::Gone
+    }
+
+    fn finish(&mut self) {}
+
+    fn reset(&mut self, _: FlowCode) {}
+
+    fn read(&mut self, _: bool, _: usize, _: &mut dyn FnMut(u64, Bytes)) -> ReadEnd {
+        ReadEnd::Gone
+    }
+
+    fn stop(&mut self, _: FlowCode) {}
 }
 
 /// Why a write took what it took.

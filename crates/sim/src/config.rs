@@ -13,6 +13,9 @@ use crate::tls;
 /// Largest UDP payload that engines look for: Ethernet less the headers of IPv6 and UDP.
 pub const PATH_MTU: u16 = 1452;
 
+/// The proof of the only client that simulated servers know, where they ask: see [`ServerRole::identify`].
+pub const PROOF: [u8; 32] = [7; 32];
+
 /// Protocols in the order of preference that programs use.
 pub const BOTH: &[&[u8]] = &[alpn::NATIVE, alpn::COMPAT];
 
@@ -30,6 +33,7 @@ pub fn server(seed: u64) -> EngineConfig<ServerRole> {
         max_handshakes: 256,
         retry_above: 64,
         always_retry: false,
+        identify: false,
         open_timeout: Duration::from_secs(10),
     };
     engine(role, seed, 1)

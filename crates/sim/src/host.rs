@@ -10,9 +10,10 @@ use bytes::BytesMut;
 use quictun_engine::{
     ClientRole, Engine, EngineConfig, Event, FlowId, Opened, Resolved, ServerRole,
 };
-use quictun_wire::code::FlowCode;
+use quictun_wire::code::{CloseCode, FlowCode};
 
 use crate::app::App;
+use crate::config;
 use crate::packet::Departure;
 use crate::script::Script;
 use crate::socket::{self, Board, MemSocket};
@@ -80,6 +81,8 @@ pub struct Host {
     /// Lines for the transcript.
     notes: Vec<String>,
     buffer: Vec<u8>,
+    /// Its UDP socket takes no datagrams.
+    udp_full: bool,
     busy: (Option<Instant>, usize),
 }
 
@@ -134,6 +137,7 @@ impl Host {
             events: Vec::new(),
             notes: Vec::new(),
             buffer: Vec::new(),
+            udp_full: false,
             busy: (None, 0),
         }
     }
@@ -166,6 +170,11 @@ impl Host {
     pub fn set_resolver(&mut self, resolved: Resolved, after: Duration) {
         self.resolved = resolved;
         self.resolve_after = after;
+    }
+
+    /// Its UDP socket takes no datagrams while this is set; the engine is not asked for any.
+    pub fn set_udp_full(&mut self, full: bool) {
+        self.udp_full = full;
     }
 
     /// Everything the engine has said so far.
@@ -256,7 +265,7 @@ impl Host {
             worked |= self.tell_engine(now);
             worked |= self.transmit(now, out);
             worked |= self.take_events(now);
-            // The engine does its work when it is asked for datagrams, whether it has any or not.
+            // Driving an engine may wake applications, whether or not it has datagrams.
             let board = self.board.borrow();
             if !worked && board.for_apps.is_empty() && board.for_engine.is_empty() {
                 return;
@@ -342,6 +351,10 @@ impl Host {
 
     fn transmit(&mut self, now: Instant, out: &mut Vec<Departure>) -> bool {
         let mut worked = false;
+        self.engine.drive(now);
+        if self.udp_full {
+            return false;
+        }
         while let Some(batch) = self.engine.poll_transmit(now, &mut self.buffer) {
             worked = true;
             // One copy for the batch, of which the datagrams are parts.
@@ -362,7 +375,22 @@ impl Host {
             self.notes.extend(describe(&event));
             match &event {
                 Event::Resolve => self.schedule(now + self.resolve_after, Task::Resolved),
-                Event::Open(opened) => self.dial(now, &opened.clone()),
+                Event::Hello {
+                    connection, proof, ..
+                } => {
+                    if *proof == Some(config::PROOF) {
+                        self.engine.admit(now, *connection);
+                    } else {
+                        let code = CloseCode::NotAuthorized;
+                        self.engine.close_connection(now, *connection, code);
+                    }
+                }
+                Event::Open(opened) => {
+                    if opened.proof == Some(config::PROOF) {
+                        self.engine.admit(now, opened.connection);
+                    }
+                    self.dial(now, &opened.clone());
+                }
                 Event::FlowClosed(summary) => {
                     if let Some(index) = self.app_of.remove(&summary.flow) {
                         self.flow_of[index] = None;

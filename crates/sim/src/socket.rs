@@ -38,6 +38,8 @@ struct Wire {
 struct Pipe {
     data: VecDeque<u8>,
     fin: bool,
+    /// Its reader has seen the FIN.
+    fin_read: bool,
 }
 
 /// How an end of a connection stands.
@@ -62,7 +64,8 @@ pub(crate) struct News {
 #[derive(Debug)]
 pub struct MemSocket {
     wire: Rc<RefCell<Wire>>,
-    aborting: bool,
+    /// Both directions have ended: dropping it is no reset.
+    closed: bool,
 }
 
 /// The application's end.
@@ -103,7 +106,7 @@ pub(crate) fn pair(
     }));
     let socket = MemSocket {
         wire: wire.clone(),
-        aborting: false,
+        closed: false,
     };
     (socket, AppSocket { wire })
 }
@@ -218,8 +221,19 @@ impl Socket for MemSocket {
         Ok(())
     }
 
+    fn is_sent(&self) -> bool {
+        // Here a reset takes back whatever the application has not read.
+        let wire = self.wire.borrow();
+        let to_app = &wire.to_app;
+        wire.app != End::Open || to_app.data.is_empty() && (to_app.fin_read || !to_app.fin)
+    }
+
     fn abort(&mut self) {
-        self.aborting = true;
+        self.closed = false;
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
     }
 }
 
@@ -227,7 +241,7 @@ impl Drop for MemSocket {
     fn drop(&mut self) {
         let mut wire = self.wire.borrow_mut();
         // A kernel resets, too, where bytes are left unread.
-        if self.aborting || !wire.to_engine.data.is_empty() {
+        if !self.closed || !wire.to_engine.data.is_empty() {
             wire.engine = End::Reset;
             wire.clear();
         } else {
@@ -269,6 +283,7 @@ impl AppSocket {
             return AppRead::Bytes(taken);
         }
         if wire.to_app.fin && most > 0 {
+            wire.to_app.fin_read = true;
             AppRead::Fin
         } else {
             AppRead::Blocked
@@ -347,12 +362,16 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_is_seen_as_a_reset_and_a_plain_drop_as_a_fin() {
+    fn an_end_in_order_is_seen_as_a_fin_and_any_other_drop_as_a_reset() {
         let (mut socket, app, _board) = ends(4);
         socket.abort();
         drop(socket);
         assert_eq!(app.read(None, 1), AppRead::Reset);
         let (socket, app, _board) = ends(4);
+        drop(socket);
+        assert_eq!(app.read(None, 1), AppRead::Reset);
+        let (mut socket, app, _board) = ends(4);
+        socket.close();
         drop(socket);
         assert_eq!(app.read(None, 1), AppRead::Fin);
         assert_eq!(app.write(b"x"), None);

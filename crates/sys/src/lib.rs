@@ -27,6 +27,7 @@
 //! | [`socket_drops`] | datagrams the kernel threw away before we read them |
 //! | [`StackSampler`] | where processor time goes: stacks of threads |
 //! | [`tcp_info`] | round-trip time, losses and path of a TCP connection |
+//! | [`tcp_unsent`] | what a TCP socket has not yet brought to the other end |
 //! | [`Tun`] | IP packets of this host, super-packets whole |
 
 mod batch;
@@ -57,6 +58,7 @@ mod stack_sampler;
 mod tcp_info;
 mod tun;
 mod udp_gro;
+mod unsent;
 
 pub use batch::{BatchError, Batches, Operation};
 pub use buffer_pool::BufferPool;
@@ -83,3 +85,4 @@ pub use stack_sampler::{SAMPLES_PER_S, Stack, StackSampler};
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use tun::Tun;
 pub use udp_gro::set_udp_gro;
+pub use unsent::tcp_unsent;

@@ -50,7 +50,7 @@ pub enum Peer {
 /// A client the server knows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Client {
-    name: String,
+    name: Arc<str>,
     rules: Vec<Rule>,
 }
 
@@ -87,6 +87,18 @@ pub enum Denied {
     /// No rule names the target.
     #[error("the client {client:?} has no rule for {target}: {rule:?} would allow it")]
     NoRule {
+        /// Who asked.
+        client: String,
+        /// For what.
+        target: Target,
+        /// The rule that would allow it.
+        rule: String,
+    },
+    /// A name, where all rules are addresses, networks and Unix sockets.
+    #[error(
+        "the client {client:?} has rules for addresses only, and {target} is not looked up for it: {rule:?} would allow it"
+    )]
+    NoNames {
         /// Who asked.
         client: String,
         /// For what.
@@ -187,6 +199,11 @@ impl Policy {
         matches!(&self.mode, Mode::Named(register) if !register.by_secret.is_empty())
     }
 
+    /// Whether clients have to show who they are before they are served.
+    pub fn asks_who(&self) -> bool {
+        matches!(&self.mode, Mode::Named(_))
+    }
+
     /// Says whose secret made this proof over the connection's exported bytes.
     pub fn identify_by_proof(&self, exporter: &[u8; 32], proof: &[u8; 32]) -> Option<Arc<Client>> {
         let Mode::Named(register) = &self.mode else {
@@ -257,17 +274,33 @@ impl Client {
         &self.name
     }
 
+    /// The same, to be kept by others.
+    pub(crate) fn shared_name(&self) -> Arc<str> {
+        self.name.clone()
+    }
+
+    /// PROTOCOL AUTH-3: a name that no rule can name is not looked up.
     fn may_reach(&self, target: &Target) -> Result<(), Denied> {
-        let mut crooked = false;
+        // Where a TCP target is an address it does not come here.
+        let looked_up = matches!(target, Target::Tcp { .. });
+        let closed = looked_up && !self.rules.iter().any(Rule::names_hosts);
+        let (mut reached, mut crooked) = (false, false);
         for rule in &self.rules {
             match rule.reach(target) {
+                Reach::Yes if closed => reached = true,
                 Reach::Yes => return Ok(()),
                 Reach::CrookedPath => crooked = true,
                 Reach::No => {}
             }
         }
-        let (client, target, rule) = (self.name.clone(), target.clone(), rule::naming(target));
-        Err(if crooked {
+        let (client, target, rule) = (self.name.to_string(), target.clone(), rule::naming(target));
+        Err(if reached {
+            Denied::NoNames {
+                client,
+                target,
+                rule,
+            }
+        } else if crooked {
             Denied::CrookedPath {
                 client,
                 target,
@@ -296,7 +329,7 @@ impl Client {
         if named && !is_link_local(addr) {
             return Ok(());
         }
-        let client = self.name.clone();
+        let client = self.name.to_string();
         let rule = rule::naming_addr(addr, port);
         Err(match target.ip_literal() {
             _ if named => Denied::LinkLocalByName {

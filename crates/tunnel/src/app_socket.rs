@@ -19,7 +19,8 @@ use crate::stack_socket::StackSocket;
 /// delay for what follows; 128 KiB still lasts a local reader for several scheduler ticks.
 const NOTSENT_LOWAT: u32 = 128 * 1024;
 
-/// A connected, non-blocking application socket.
+/// A connected, non-blocking application socket. Where nobody has said that its end is an orderly one, dropping it is a
+/// reset, and so is the death of the process (PROTOCOL CLOSE-11).
 #[derive(Debug)]
 pub(crate) enum AppSocket {
     Tcp(TcpStream),
@@ -36,6 +37,8 @@ pub(crate) enum AppSocket {
 impl AppSocket {
     /// Takes over a TCP connection.
     pub(crate) fn tcp(stream: TcpStream) -> io::Result<Self> {
+        // One that a listener of systemd's has accepted has not inherited it.
+        reset_on_close(&stream)?;
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         SockRef::from(&stream).set_tcp_notsent_lowat(NOTSENT_LOWAT)?;
@@ -134,18 +137,38 @@ impl Socket for AppSocket {
         }
     }
 
-    fn abort(&mut self) {
+    fn is_sent(&self) -> bool {
         match self {
-            Self::Stack(socket) => socket.abort(),
-            Self::Remote(socket) => socket.abort(),
-            Self::Tcp(_) | Self::Unix(_) | Self::Question(_) => {}
-        }
-        if let Self::Tcp(stream) = self {
-            // An error means that the socket has failed already: then there is nothing to reset.
-            if SockRef::from(&*stream)
-                .set_linger(Some(Duration::ZERO))
-                .is_err()
-            {}
+            // A socket that cannot tell has failed: it will send nothing more.
+            Self::Tcp(stream) => quictun_sys::tcp_unsent(stream).unwrap_or_default() == 0,
+            Self::Stack(socket) => socket.is_sent(),
+            Self::Unix(_) | Self::Remote(_) | Self::Question(_) => true,
         }
     }
+
+    fn abort(&mut self) {
+        match self {
+            // An error means that the socket has failed already: then there is nothing to reset.
+            Self::Tcp(stream) => if reset_on_close(stream).is_err() {},
+            Self::Stack(socket) => socket.abort(),
+            Self::Remote(socket) => socket.abort(),
+            Self::Unix(_) | Self::Question(_) => {}
+        }
+    }
+
+    fn close(&mut self) {
+        match self {
+            // An error means that the socket has failed already: then there is nothing to deliver.
+            Self::Tcp(stream) => if SockRef::from(&*stream).set_linger(None).is_err() {},
+            Self::Stack(socket) => socket.close(),
+            Self::Remote(socket) => socket.close(),
+            Self::Unix(_) | Self::Question(_) => {}
+        }
+    }
+}
+
+/// Makes closing a TCP socket a reset, whoever closes it: this process, or the kernel when this process dies. Before it
+/// listens or connects, so that there is no moment without; connections that a listener accepts inherit it.
+pub(crate) fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
+    SockRef::from(socket).set_linger(Some(Duration::ZERO))
 }

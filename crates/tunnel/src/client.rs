@@ -87,7 +87,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         wait_timeout: WAIT_TIMEOUT,
         compat_streams: COMPAT_STREAMS,
     };
-    let transport = launch::transport(&settings.transport, workers)?;
+    let transport = launch::transport(&settings.transport)?;
     let (request_sender, requests) = control::requests();
     let Post { mailboxes, inboxes } = launch::post(workers)?;
     let refused = Arc::<Refused>::default();

@@ -26,7 +26,7 @@ use crate::worker::{Duty, Io};
 const ACCEPT_BURST: usize = 64;
 
 /// Connections that may wait for a token.
-const WAITING_MAX: usize = 4096;
+pub(crate) const WAITING_MAX: usize = 4096;
 
 /// Pause after descriptors ran out: long enough for some to be closed, short enough not to be felt.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
@@ -87,7 +87,7 @@ impl Duty for ClientDuty {
                     io.engine.handle_resolved(io.now, &busy);
                 }
             }
-            Event::Connected {
+            Event::Welcome {
                 remote, protocol, ..
             } => {
                 let protocol = protocol_name(protocol);
@@ -112,8 +112,14 @@ impl Duty for ClientDuty {
                 remote,
                 reason,
                 flows,
+                salvaged,
                 ..
-            } => self.handle_disconnected(remote, &reason, flows),
+            } => {
+                if salvaged > 0 {
+                    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = salvaged }, "connection gone: what its flows had received whole is still delivered");
+                }
+                self.handle_disconnected(remote, &reason, flows);
+            }
             Event::Unresponsive { remote, .. } => {
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint does not answer: trying a new connection");
             }

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quictun_engine::FlowId;
 use quictun_wire::code::FlowCode;
 use quictun_wire::target::Family;
 use tokio::net::TcpListener;
@@ -17,15 +18,17 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::log::LogFiles;
+use crate::lookups::Wanted;
 use crate::mailbox::{Mailbox, Message};
 use crate::resolve::Resolver;
 use crate::rest::{self, RestState};
 use crate::settings::HostPort;
+use crate::shares::Holder;
 use crate::systemd;
 use crate::token_source::{AppAddr, TokenPlugin};
 
 /// Requests that may wait, and that may be under way.
-const REQUESTS: usize = 4096;
+pub(crate) const REQUESTS: usize = 4096;
 
 /// What workers ask of the control plane.
 #[derive(Debug)]
@@ -35,8 +38,11 @@ pub(crate) enum Request {
     /// The addresses of a target.
     ResolveTarget {
         worker: usize,
-        dial: usize,
-        ticket: u64,
+        flow: FlowId,
+        /// For whom it takes a place.
+        holder: Holder,
+        /// Closed once nobody waits for the answer, which is sent all the same.
+        wanted: Wanted,
         host: String,
         port: u16,
         family: Family,
@@ -146,6 +152,10 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
         };
         if signalled {
             signals += 1;
+            if signals > 2 {
+                // Each message has its place in a mailbox: more of the same would take others'.
+                continue;
+            }
             if signals == 2 {
                 let cut = io::Error::new(
                     io::ErrorKind::Interrupted,
@@ -211,7 +221,7 @@ async fn answer(request: Request, helpers: Arc<Helpers>, mailboxes: Vec<Mailbox>
                 Some(_) if !helpers.server_known.is_empty() => Ok(helpers.server_known.clone()),
                 Some(server) => helpers
                     .servers
-                    .resolve(&server.host, server.port, Family::Any)
+                    .resolve(&Holder::Own, &server.host, server.port, Family::Any)
                     .await
                     .map_err(|error| error.to_string()),
                 None => Err("no server is configured".to_owned()),
@@ -220,25 +230,23 @@ async fn answer(request: Request, helpers: Arc<Helpers>, mailboxes: Vec<Mailbox>
         }
         Request::ResolveTarget {
             worker,
-            dial,
-            ticket,
+            flow,
+            holder,
+            mut wanted,
             host,
             port,
             family,
         } => {
-            let resolved = helpers.targets.resolve(&host, port, family).await;
-            let result = resolved.map_err(|error| {
-                warn!(target: "quictun", %error, "a target's name does not resolve");
-                FlowCode::NameNotFound
-            });
-            (
-                worker,
-                Message::TargetResolved {
-                    dial,
-                    ticket,
-                    result,
-                },
-            )
+            let result = tokio::select! {
+                resolved = helpers.targets.resolve(&holder, &host, port, family) => {
+                    resolved.map_err(|error| {
+                        warn!(target: "quictun", %error, "a target's name does not resolve");
+                        FlowCode::NameNotFound
+                    })
+                }
+                () = wanted.closed() => Err(FlowCode::AppReset),
+            };
+            (worker, Message::TargetResolved { flow, result })
         }
         Request::Token {
             worker,

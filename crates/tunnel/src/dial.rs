@@ -1,41 +1,44 @@
 //! Dials to targets, many at once, none of which holds up another.
 //!
 //! A dial tries the addresses of its target one after the other, each with a share of the time that is
-//! left, until one connects or the deadline has come.
+//! left, until one connects, the deadline has come, or its flow has ended. Clients share the places for dials:
+//! `crate::shares`.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use quictun_engine::FlowId;
+use quictun_engine::{FlowId, Socket as _};
 use quictun_wire::code::FlowCode;
 use rustix::io::Errno;
 use slab::Slab;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use crate::app_socket::AppSocket;
+use crate::app_socket::{AppSocket, reset_on_close};
 use crate::poller::{Key, Poller};
+use crate::shares::{Holder, Shares};
 
-/// Dials under way in one worker. Each holds a descriptor.
-const MAX: usize = 8192;
+/// Dials under way in one worker, of which one client alone may have half: a crowd that comes at once.
+const MAX: usize = 16384;
 
 /// Where several addresses are to be tried, none gets less than this.
 const SHARE_MIN: Duration = Duration::from_secs(1);
 
 /// All dials of a worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Dials {
     pending: Slab<Dial>,
+    by_flow: HashMap<FlowId, usize>,
+    shares: Shares,
     timeouts: BTreeSet<(Instant, usize)>,
-    tickets: u64,
 }
 
 #[derive(Debug)]
 struct Dial {
     flow: FlowId,
-    ticket: u64,
+    holder: Holder,
     state: State,
     deadline: Instant,
     /// As entered in `timeouts`.
@@ -61,35 +64,54 @@ pub(crate) struct Dialed {
 }
 
 impl Dials {
-    /// Begins a dial whose addresses are being looked up; its key and ticket go with the look-up.
-    pub(crate) fn resolve(&mut self, flow: FlowId, deadline: Instant) -> Option<(usize, u64)> {
-        if self.pending.len() >= MAX {
-            return None;
+    /// None under way.
+    pub(crate) fn new() -> Self {
+        Self {
+            pending: Slab::new(),
+            by_flow: HashMap::new(),
+            shares: Shares::new(MAX, 1),
+            timeouts: BTreeSet::new(),
         }
-        self.tickets += 1;
+    }
+
+    /// Begins a dial whose addresses are being looked up; `false`: its client has as many as it may.
+    pub(crate) fn resolve(&mut self, flow: FlowId, holder: &Holder, deadline: Instant) -> bool {
+        if !self.shares.take(holder) {
+            return false;
+        }
         let dial = Dial {
             flow,
-            ticket: self.tickets,
+            holder: holder.clone(),
             state: State::Resolving,
             deadline,
             timeout: deadline,
         };
         let key = self.pending.insert(dial);
+        self.by_flow.insert(flow, key);
         self.timeouts.insert((deadline, key));
-        Some((key, self.tickets))
+        true
     }
 
-    /// The look-up's answer, already judged by the policy.
+    /// The flow has ended, so that nobody wants its dial, if it has one (PROTOCOL OPEN-12).
+    pub(crate) fn cancel(&mut self, flow: FlowId) {
+        let Some(&key) = self.by_flow.get(&flow) else {
+            return;
+        };
+        if let State::Connecting { mut socket, .. } = self.remove(key).state {
+            // A target that has just accepted sees a reset. Where none has, nothing is sent.
+            socket.abort();
+        }
+    }
+
+    /// The look-up's answer, already judged by the policy. One that comes too late finds nobody.
     pub(crate) fn handle_resolved(
         &mut self,
         now: Instant,
         poller: &Poller,
-        key: usize,
-        ticket: u64,
+        flow: FlowId,
         result: Result<Vec<SocketAddr>, FlowCode>,
     ) -> Option<Dialed> {
-        let dial = self.pending.get(key).filter(|dial| dial.ticket == ticket)?;
-        let flow = dial.flow;
+        let key = *self.by_flow.get(&flow)?;
         match result {
             Ok(addresses) => {
                 self.connect_next(now, poller, key, addresses.into(), FlowCode::NameNotFound)
@@ -218,7 +240,9 @@ impl Dials {
 
     fn remove(&mut self, key: usize) -> Dial {
         let dial = self.pending.remove(key);
+        self.by_flow.remove(&dial.flow);
         self.timeouts.remove(&(dial.timeout, key));
+        self.shares.give_back(&dial.holder);
         dial
     }
 }
@@ -237,6 +261,7 @@ pub(crate) fn dial_unix(path: &str) -> Result<AppSocket, FlowCode> {
 fn start_tcp(address: SocketAddr) -> io::Result<AppSocket> {
     let domain = Domain::for_address(address);
     let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    reset_on_close(&socket)?;
     match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => Err(error),
         Ok(()) | Err(_) => AppSocket::tcp(socket.into()),
@@ -253,5 +278,70 @@ fn code_of(error: &io::Error) -> FlowCode {
         }
         Some(Errno::ACCESS | Errno::PERM) => FlowCode::Denied,
         _ => FlowCode::Unreachable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(10);
+
+    fn client(number: u8) -> Holder {
+        Holder::at([192, 0, 2, number].into())
+    }
+
+    fn is_idle(dials: &Dials) -> bool {
+        dials.pending.is_empty()
+            && dials.by_flow.is_empty()
+            && dials.timeouts.is_empty()
+            && dials.next_timeout().is_none()
+    }
+
+    #[test]
+    fn a_dial_that_is_cancelled_leaves_nothing_and_its_answer_finds_nobody() {
+        let (mut dials, poller) = (Dials::new(), Poller::new().expect("a poller"));
+        let now = Instant::now();
+        assert!(dials.resolve(FlowId(1), &client(1), now + DEADLINE));
+        dials.cancel(FlowId(1));
+        assert!(is_idle(&dials));
+        dials.cancel(FlowId(1));
+        assert!(dials.resolve(FlowId(2), &client(1), now + DEADLINE));
+        let late = dials.handle_resolved(now, &poller, FlowId(1), Err(FlowCode::NameNotFound));
+        assert!(late.is_none() && !is_idle(&dials));
+    }
+
+    #[test]
+    fn a_target_whose_dial_is_cancelled_sees_a_reset() {
+        let (mut dials, poller) = (Dials::new(), Poller::new().expect("a poller"));
+        let target = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = target.local_addr().expect("bound");
+        let now = Instant::now();
+        assert!(dials.resolve(FlowId(1), &client(1), now + DEADLINE));
+        let dialed = dials.handle_resolved(now, &poller, FlowId(1), Ok(vec![address]));
+        assert!(dialed.is_none(), "{dialed:?}");
+        let (mut accepted, _) = target.accept().expect("it connects");
+        dials.cancel(FlowId(1));
+        assert!(is_idle(&dials));
+        let end = io::Read::read(&mut accepted, &mut [0]).expect_err("no ordinary end");
+        assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    // PROTOCOL LIMIT-2.
+    #[test]
+    fn one_client_has_half_of_the_places_and_others_find_some() {
+        let mut dials = Dials::new();
+        let deadline = Instant::now() + DEADLINE;
+        let begun = (0..MAX as u64)
+            .filter(|&flow| dials.resolve(FlowId(flow), &client(1), deadline))
+            .count();
+        assert_eq!(begun, MAX / 2);
+        let other = FlowId(1 << 32);
+        assert!(dials.resolve(other, &client(2), deadline));
+        dials.cancel(other);
+        dials.cancel(FlowId(0));
+        assert!(dials.resolve(FlowId(0), &client(1), deadline));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{Algorithm, Transport};
+use quictun_engine::{Account, Algorithm, Transport};
 use quictun_sys::raise_nofile_limit;
 use tokio::sync::mpsc::{Receiver, channel};
 use tracing::{info, warn};
@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use crate::control::{self, Control, Request};
 use crate::crash::Crash;
 use crate::log::LogFiles;
-use crate::mailbox::{Inbox, Mailbox, Message, mailbox};
+use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::qlog;
 use crate::rest::{ProcessClock, RestState};
 use crate::settings::{Congestion, ControlSettings, HostPort, TransportSettings};
@@ -57,6 +57,12 @@ pub(crate) fn prepare(control: &ControlSettings) -> Result<crate::log::Guard> {
     Ok(guard)
 }
 
+/// How many descriptors the process may have.
+pub(crate) fn descriptor_limit() -> u64 {
+    // What systems commonly grant, where this one does not let it be raised: that was said above.
+    raise_nofile_limit().map_or(1024, |limit| limit.now)
+}
+
 /// Mailboxes for `count` workers.
 pub(crate) fn post(count: usize) -> io::Result<Post> {
     let mut post = Post {
@@ -71,8 +77,8 @@ pub(crate) fn post(count: usize) -> io::Result<Post> {
     Ok(post)
 }
 
-/// The engines' view of the data path, a clone for each worker; the memory budget is shared by all.
-pub(crate) fn transport(settings: &TransportSettings, workers: usize) -> Result<Transport> {
+/// The engines' view of the data path, a clone for each worker; the account of memory is one for all.
+pub(crate) fn transport(settings: &TransportSettings) -> Result<Transport> {
     let mut transport = Transport::new(udp_port::path_mtu(settings.max_udp_payload));
     transport.congestion = match settings.congestion {
         Congestion::Auto => Algorithm::Auto,
@@ -84,7 +90,7 @@ pub(crate) fn transport(settings: &TransportSettings, workers: usize) -> Result<
     transport.idle_timeout = settings.idle_timeout;
     transport.keep_alive = settings.keep_alive;
     transport.max_flows = settings.max_flows;
-    transport.memory_budget = settings.memory_budget / workers.max(1) as u64;
+    transport.account = Account::new(settings.memory_budget);
     transport.tracer = settings.qlog_dir.as_deref().map(qlog::tracer).transpose()?;
     Ok(transport)
 }
@@ -219,7 +225,7 @@ impl Launch {
 
 fn ask(mailbox: &Mailbox) -> Ask {
     let mailbox = mailbox.clone();
-    Box::new(move |request: SnapshotRequest| mailbox.send(Message::Snapshot(request)))
+    Box::new(move |request: SnapshotRequest| mailbox.ask(request))
 }
 
 fn bind_http(control: &ControlSettings) -> Result<Option<std::net::TcpListener>> {

@@ -25,6 +25,7 @@ pub mod resolve;
 pub mod rest;
 pub mod server;
 pub mod settings;
+pub mod shares;
 pub mod snapshot;
 pub mod spin;
 pub mod systemd;
@@ -37,10 +38,12 @@ mod app_socket;
 mod client_duty;
 mod congestion_log;
 mod control;
+mod descriptors;
 mod dial;
 mod flow_log;
 mod launch;
 mod listener;
+mod lookups;
 mod mailbox;
 mod name_questions;
 mod own_stack;
@@ -50,6 +53,7 @@ mod refusal;
 mod server_duty;
 mod stack_socket;
 mod tun_port;
+mod turns;
 mod worker;
 
 /// An error and its causes in one line.

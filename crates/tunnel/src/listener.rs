@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::app_socket::AppSocket;
+use crate::app_socket::{AppSocket, reset_on_close};
 use crate::settings::ListenOn;
 use crate::token_source::AppAddr;
 
@@ -43,6 +43,7 @@ pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
             let domain = Domain::for_address(*address);
             let socket = Socket::new(domain, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
             socket.set_reuse_address(true)?;
+            reset_on_close(&socket)?;
             socket.bind(&(*address).into())?;
             socket.listen(BACKLOG)?;
             Ok(Listener::Tcp(socket.into()))
@@ -120,5 +121,50 @@ impl AsFd for Listener {
             Self::Tcp(listener) => listener.as_fd(),
             Self::Unix(listener) => listener.as_fd(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpStream};
+    use std::time::Duration;
+
+    use socket2::SockRef;
+
+    use super::*;
+
+    fn linger(socket: &impl AsFd) -> Option<Duration> {
+        SockRef::from(socket).linger().expect("it can be asked")
+    }
+
+    // PROTOCOL CLOSE-11.
+    #[test]
+    fn what_is_accepted_is_reset_when_the_process_dies_whoever_made_the_listener() {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let bound = bind(&ListenOn::Tcp(any)).expect("a free port");
+        assert_eq!(linger(&bound), Some(Duration::ZERO));
+        let inherited = TcpListener::bind(any).expect("a free port");
+        let address = inherited.local_addr().expect("it is bound");
+        let _queued = TcpStream::connect(address).expect("it listens");
+        let inherited = Listener::Tcp(inherited);
+        let Accepted::Connection(AppSocket::Tcp(accepted), _) = inherited.accept() else {
+            panic!("one waits");
+        };
+        assert_eq!(linger(&accepted), Some(Duration::ZERO));
+        assert_eq!(linger(&inherited), None, "it stays as systemd made it");
+    }
+
+    // Linux: what a listener accepts begins with its options. There is no moment in between.
+    #[test]
+    fn an_accepted_socket_inherits_what_closing_means() {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let Listener::Tcp(bound) = bind(&ListenOn::Tcp(any)).expect("a free port") else {
+            panic!("TCP was asked for");
+        };
+        bound.set_nonblocking(false).expect("an option");
+        let address = bound.local_addr().expect("it is bound");
+        let _queued = TcpStream::connect(address).expect("it listens");
+        let (accepted, _) = bound.accept().expect("one waits");
+        assert_eq!(linger(&accepted), Some(Duration::ZERO));
     }
 }

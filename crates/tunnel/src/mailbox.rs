@@ -1,21 +1,49 @@
-//! How other threads reach a worker: a bounded queue and an eventfd that wakes its loop.
+//! How other threads reach a worker: three bounded lanes, and an eventfd that wakes its loop.
+//!
+//! | lane | what is in it | when it is full |
+//! | --- | --- | --- |
+//! | messages | answers that the worker waits for, drain, close | never: each has its place, see [`MESSAGES`] |
+//! | snapshots | requests of the HTTP interface | who asks is told, and reports a silent worker |
+//! | datagrams | those that the kernel gave to a sibling | one is lost, as a full socket buffer would lose it |
+//!
+//! The worker takes them in this order, and no more than [`TURN`] of them before it looks at its other
+//! descriptors: neither does a flood of datagrams lose or delay a message, nor do siblings that keep sending keep
+//! the worker.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use bytes::BytesMut;
-use quictun_engine::Resolved;
+use quictun_engine::{FlowId, Resolved};
 use quictun_wire::code::FlowCode;
 use rustix::event::{EventfdFlags, eventfd};
+use tracing::error;
 
+use crate::client_duty::WAITING_MAX;
+use crate::control::REQUESTS;
 use crate::snapshot::SnapshotRequest;
+use crate::udp_port::Received;
 
-/// Messages that may wait for one worker. A loop iteration takes all of them, so that many only wait
-/// when the worker is stuck; senders then treat it as such.
-const CAPACITY: usize = 4096;
+/// Messages that may wait for one worker: as many as can ever be under way. A server's workers count their look-ups
+/// until they have taken the answers, [`REQUESTS`] at most. A client's has one token under way for each connection
+/// that waits for one, [`WAITING_MAX`] at most, and one look-up of its server. Drains and closes come
+/// from the first two signals, the end of the drain, and the failure of another worker, of which there are 256.
+const MESSAGES: usize = if REQUESTS > WAITING_MAX {
+    REQUESTS
+} else {
+    WAITING_MAX
+} + 512;
+
+/// Requests for a snapshot that may wait: the HTTP interface asks one at a time, and gives each up after half a second.
+const SNAPSHOTS: usize = 16;
+
+/// Datagrams that may wait: what 1 Gbit/s brings in 50 ms, longer than a worker's turn.
+const DATAGRAMS: usize = 4096;
+
+/// Taken in one turn of the worker's loop: four GRO batches, less than a round of its own receive buffers.
+const TURN: usize = 256;
 
 /// What a worker can be told.
 #[derive(Debug)]
@@ -24,10 +52,8 @@ pub(crate) enum Message {
     ServerResolved(Resolved),
     /// Server: the addresses of a target.
     TargetResolved {
-        /// The dial that asked.
-        dial: usize,
-        /// Its ticket, so that an answer that comes too late finds nobody.
-        ticket: u64,
+        /// The flow that is dialled; it may have ended.
+        flow: FlowId,
         /// What was found.
         result: Result<Vec<SocketAddr>, FlowCode>,
     },
@@ -40,78 +66,245 @@ pub(crate) enum Message {
         /// The token.
         token: Option<String>,
     },
-    /// Tell how things stand.
-    Snapshot(SnapshotRequest),
-    /// A datagram that the kernel gave to another worker.
-    Datagram {
-        /// Its sender.
-        remote: SocketAddr,
-        /// The address it was sent to.
-        local_ip: Option<IpAddr>,
-        /// Its two ECN bits.
-        ecn: Option<u8>,
-        /// Its payload.
-        data: BytesMut,
-    },
     /// Take no more flows; end once the open ones are done.
     Drain,
     /// End now.
     Close,
 }
 
+/// What a worker finds in its mailbox.
+#[derive(Debug)]
+pub(crate) enum Mail {
+    Message(Message),
+    /// Tell how things stand.
+    Snapshot(SnapshotRequest),
+    /// A datagram that the kernel gave to another worker.
+    Datagram(Received),
+}
+
 /// The sending end; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Mailbox {
-    sender: SyncSender<Message>,
-    wake: Arc<OwnedFd>,
+    messages: SyncSender<Message>,
+    snapshots: SyncSender<SnapshotRequest>,
+    datagrams: SyncSender<Received>,
+    bell: Bell,
 }
 
 /// The worker's end.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    receiver: Receiver<Message>,
-    wake: Arc<OwnedFd>,
+    messages: Receiver<Message>,
+    snapshots: Receiver<SnapshotRequest>,
+    datagrams: Receiver<Received>,
+    bell: Bell,
+    /// May still be taken in this turn.
+    left: usize,
 }
 
 /// Makes both ends.
 pub(crate) fn mailbox() -> io::Result<(Mailbox, Inbox)> {
-    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    let (sender, receiver) = sync_channel(CAPACITY);
+    let bell = Bell::new()?;
+    let (message_sender, messages) = sync_channel(MESSAGES);
+    let (snapshot_sender, snapshots) = sync_channel(SNAPSHOTS);
+    let (datagram_sender, datagrams) = sync_channel(DATAGRAMS);
     let mailbox = Mailbox {
-        sender,
-        wake: wake.clone(),
+        messages: message_sender,
+        snapshots: snapshot_sender,
+        datagrams: datagram_sender,
+        bell: bell.clone(),
     };
-    Ok((mailbox, Inbox { receiver, wake }))
+    let inbox = Inbox {
+        messages,
+        snapshots,
+        datagrams,
+        bell,
+        left: TURN,
+    };
+    Ok((mailbox, inbox))
 }
 
 impl Mailbox {
-    /// Leaves a message and wakes the worker; `false`: it has ended, or is stuck.
-    pub(crate) fn send(&self, message: Message) -> bool {
-        if self.sender.try_send(message).is_err() {
-            return false;
+    /// Leaves a message and wakes the worker. Nothing is lost unless the worker has ended.
+    pub(crate) fn send(&self, message: Message) {
+        match self.messages.try_send(message) {
+            Ok(()) => self.bell.ring(),
+            Err(TrySendError::Full(message)) => {
+                error!(target: "quictun", ?message, "a worker takes no messages: it is stuck, or more are sent than can be under way");
+            }
+            // Nobody is left who waits for it.
+            Err(TrySendError::Disconnected(_)) => {}
         }
-        // It fails only when the counter is about to overflow, and then the worker is awake.
-        let _full = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
-        true
+    }
+
+    /// Asks for a snapshot; `false`: the worker has ended, or is stuck.
+    pub(crate) fn ask(&self, request: SnapshotRequest) -> bool {
+        let asked = self.snapshots.try_send(request).is_ok();
+        if asked {
+            self.bell.ring();
+        }
+        asked
+    }
+
+    /// Hands over a datagram; `false`: it is lost.
+    pub(crate) fn hand_over(&self, datagram: Received) -> bool {
+        let taken = self.datagrams.try_send(datagram).is_ok();
+        if taken {
+            self.bell.ring();
+        }
+        taken
     }
 }
 
 impl Inbox {
-    /// Takes the next message.
-    pub(crate) fn receive(&self) -> Option<Message> {
-        self.receiver.try_recv().ok()
+    /// Begins a turn and lets the loop sleep again after it. To be called before [`Inbox::receive`].
+    pub(crate) fn begin_turn(&mut self) {
+        self.bell.hush();
+        self.left = TURN;
     }
 
-    /// Lets the loop sleep again. To be called before the messages are taken.
-    pub(crate) fn acknowledge(&self) {
-        let mut counter = [0; 8];
-        // Would-block means that there was nothing to acknowledge.
-        let _empty = rustix::io::read(&*self.wake, &mut counter);
+    /// Takes what comes next; `None`: nothing is left, or this turn is over and the loop will be woken again.
+    pub(crate) fn receive(&mut self) -> Option<Mail> {
+        if self.left == 0 {
+            self.bell.ring();
+            return None;
+        }
+        self.left -= 1;
+        let message = self.messages.try_recv().map(Mail::Message);
+        message
+            .or_else(|_| self.snapshots.try_recv().map(Mail::Snapshot))
+            .or_else(|_| self.datagrams.try_recv().map(Mail::Datagram))
+            .ok()
     }
 }
 
 impl AsFd for Inbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+        self.bell.0.as_fd()
+    }
+}
+
+/// What wakes the loop.
+#[derive(Clone, Debug)]
+struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(Arc::new(eventfd(0, flags)?)))
+    }
+
+    fn ring(&self) {
+        // It fails only when the counter is about to overflow, and then the worker is awake.
+        let _full = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    fn hush(&self) {
+        let mut counter = [0; 8];
+        // Would-block means that it did not ring.
+        let _empty = rustix::io::read(&*self.0, &mut counter);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+
+    fn datagram() -> Received {
+        Received {
+            remote: ([192, 0, 2, 1], 7500).into(),
+            local_ip: None,
+            ecn: None,
+            data: BytesMut::from(&b"x"[..]),
+        }
+    }
+
+    /// A turn's mail, by the names of its variants.
+    fn turn(inbox: &mut Inbox) -> Vec<String> {
+        inbox.begin_turn();
+        let mut taken = Vec::new();
+        while let Some(mail) = inbox.receive() {
+            taken.push(match mail {
+                Mail::Message(message) => format!("{message:?}"),
+                Mail::Snapshot(_) => "Snapshot".to_owned(),
+                Mail::Datagram(_) => "Datagram".to_owned(),
+            });
+        }
+        taken
+    }
+
+    fn rings(inbox: &Inbox) -> bool {
+        let mut fds = [PollFd::new(inbox, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).expect("poll") > 0
+    }
+
+    #[test]
+    fn a_flood_of_datagrams_neither_loses_nor_delays_a_drain() {
+        let (mailbox, mut inbox) = mailbox().expect("a mailbox");
+        let taken = (0..10_000)
+            .filter(|_| mailbox.hand_over(datagram()))
+            .count();
+        assert_eq!(taken, DATAGRAMS, "the rest is lost");
+        mailbox.send(Message::Drain);
+        assert_eq!(turn(&mut inbox)[0], "Drain");
+    }
+
+    #[test]
+    fn a_turn_is_bounded_and_the_next_one_follows_by_itself() {
+        let (mailbox, mut inbox) = mailbox().expect("a mailbox");
+        assert!(!rings(&inbox));
+        for _ in 0..=TURN {
+            assert!(mailbox.hand_over(datagram()));
+        }
+        assert!(rings(&inbox));
+        assert_eq!(turn(&mut inbox).len(), TURN);
+        assert!(rings(&inbox), "one is left");
+        assert_eq!(turn(&mut inbox).len(), 1);
+        assert!(!rings(&inbox));
+    }
+
+    #[test]
+    fn every_message_that_can_be_under_way_has_its_place() {
+        let (mailbox, mut inbox) = mailbox().expect("a mailbox");
+        for _ in 1..MESSAGES {
+            mailbox.send(Message::Close);
+        }
+        mailbox.send(Message::Drain);
+        // One above what can be: an error in the log, and nothing else is lost by it.
+        mailbox.send(Message::Close);
+        let mut messages = Vec::new();
+        while rings(&inbox) {
+            messages.extend(turn(&mut inbox));
+        }
+        assert_eq!(messages.len(), MESSAGES);
+        assert_eq!(messages.last().map(String::as_str), Some("Drain"));
+    }
+
+    #[test]
+    fn snapshots_wait_in_a_lane_of_their_own_and_are_refused_above_it() {
+        let (mailbox, mut inbox) = mailbox().expect("a mailbox");
+        let ask = || {
+            let (reply, _answer) = tokio::sync::oneshot::channel();
+            let detail = crate::snapshot::Detail::Counters;
+            mailbox.ask(SnapshotRequest { detail, reply })
+        };
+        assert!(mailbox.hand_over(datagram()));
+        assert!((0..SNAPSHOTS).all(|_| ask()));
+        assert!(!ask());
+        mailbox.send(Message::Close);
+        let taken = turn(&mut inbox);
+        assert_eq!(taken[..2], ["Close", "Snapshot"]);
+        assert_eq!(taken.last().map(String::as_str), Some("Datagram"));
+    }
+
+    #[test]
+    fn a_worker_that_has_ended_takes_nothing() {
+        let (mailbox, inbox) = mailbox().expect("a mailbox");
+        drop(inbox);
+        mailbox.send(Message::Close);
+        assert!(!mailbox.hand_over(datagram()));
     }
 }

@@ -217,6 +217,8 @@ impl Socket for QuestionSocket {
     }
 
     fn abort(&mut self) {}
+
+    fn close(&mut self) {}
 }
 
 impl Drop for QuestionSocket {

@@ -37,7 +37,7 @@ impl Refused {
 pub(crate) fn cause(reason: &LossReason) -> Option<&'static str> {
     match reason {
         LossReason::NotAuthorized => Some(
-            "the server knows neither this client's key nor the name in its certificate: it needs a [[client]] table there",
+            "the server does not know this client: its secret (--psk-file) or certificate is missing, or not the one that a [[client]] table there names",
         ),
         LossReason::Protocol(text) => of_alert(text.strip_prefix(ALERT)?.split(':').next()?),
         _ => None,

@@ -13,12 +13,15 @@ use tracing::{info, warn};
 
 use crate::access::Policy;
 use crate::control::{self, Request};
+use crate::descriptors::{self, Descriptors};
 use crate::dial::Dials;
 use crate::identity::{self, Identity};
 use crate::launch::{self, Launch, Post};
+use crate::lookups::{self, Lookups};
 use crate::mailbox::{Inbox, Mailbox};
 use crate::server_duty::ServerDuty;
 use crate::settings::{Access, ClientProof, ServerIdentity, ServerSettings};
+use crate::shares::CommonShares;
 use crate::systemd::{self, Activated};
 use crate::tls::{self, ClientCertPolicy};
 use crate::worker::Parts;
@@ -27,6 +30,12 @@ use crate::worker::Parts;
 /// clients must prove their address first. A handshake holds about 50 KiB.
 const HANDSHAKES_MAX: usize = 2048;
 const RETRY_ABOVE: usize = 256;
+
+/// What a stranger may make us hold: a connection, and 64 KiB of credit, which may come twice.
+const STRANGER_COST: u64 = 192 * 1024;
+
+/// However little memory there is, a few newcomers are looked at.
+const STRANGERS_MIN: usize = 16;
 
 /// Time for a client to say what a stream is for.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,22 +53,30 @@ pub fn run(settings: ServerSettings) -> Result<()> {
     let identity = server_identity(&settings)?;
     let key_log = settings.transport.key_log.as_deref();
     let crypto = tls::server_config(&identity, &ClientCertPolicy::of(&settings.access), key_log)?;
+    let mut crypto = Arc::unwrap_or_clone(crypto);
+    let protocols = tls::server_protocols(&settings.access).iter();
+    crypto.alpn_protocols = protocols.map(|name| name.to_vec()).collect();
     warn_of_unsafe(&settings);
     let sockets = sockets(&settings)?;
     let workers = sockets.len();
     let address = sockets[0].local_addr().context("UDP socket")?;
     let role = ServerRole {
-        crypto,
+        crypto: Arc::new(crypto),
         max_connections: settings.transport.max_connections.div_ceil(workers),
-        max_handshakes: HANDSHAKES_MAX.div_ceil(workers),
-        retry_above: RETRY_ABOVE.div_ceil(workers),
+        max_handshakes: strangers_max(settings.transport.memory_budget).div_ceil(workers),
+        retry_above: RETRY_ABOVE
+            .min(strangers_max(settings.transport.memory_budget) / 2)
+            .div_ceil(workers),
         always_retry: false,
+        identify: policy.asks_who(),
         open_timeout: OPEN_TIMEOUT,
     };
-    let transport = launch::transport(&settings.transport, workers)?;
+    let transport = launch::transport(&settings.transport)?;
     let (request_sender, requests) = control::requests();
     let Post { mailboxes, inboxes } = launch::post(workers)?;
     let reset_key = reset_key(&identity);
+    let lookups = lookups::places();
+    let descriptors = descriptors::places(launch::descriptor_limit());
     let mut makers = Vec::new();
     for (index, (socket, inbox)) in sockets.into_iter().zip(inboxes).enumerate() {
         let plan = Plan {
@@ -73,6 +90,8 @@ pub fn run(settings: ServerSettings) -> Result<()> {
             settings: settings.clone(),
             policy: policy.clone(),
             requests: request_sender.clone(),
+            lookups: lookups.clone(),
+            descriptors: descriptors.clone(),
         };
         makers.push(move || plan.build());
     }
@@ -107,6 +126,8 @@ struct Plan {
     settings: ServerSettings,
     policy: Arc<Policy>,
     requests: tokio::sync::mpsc::Sender<Request>,
+    lookups: CommonShares,
+    descriptors: CommonShares,
 }
 
 impl Plan {
@@ -131,12 +152,20 @@ impl Plan {
                 token_parser: self.settings.token_parser,
                 dial_timeout: self.settings.dial_timeout,
                 control: self.requests,
-                dials: Dials::default(),
+                dials: Dials::new(),
                 peers: HashMap::new(),
-                lookups: HashMap::new(),
+                lookups: Lookups::new(self.lookups),
+                descriptors: Descriptors::new(self.descriptors),
             },
         })
     }
+}
+
+/// Handshakes, and clients that are not known yet, in all workers: at most so many, and no more than a quarter of the
+/// memory has room for.
+fn strangers_max(budget: u64) -> usize {
+    let room = usize::try_from(budget / 4 / STRANGER_COST).unwrap_or(usize::MAX);
+    room.clamp(STRANGERS_MIN, HANDSHAKES_MAX)
 }
 
 /// The sockets of all workers: inherited from systemd, or bound.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quictun_engine::report::Protocol;
 use quictun_engine::{ConnectionId, Event, Opened};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::target::Target;
@@ -16,11 +17,14 @@ use tracing::{debug, info, warn};
 use crate::access::{Denied, Peer, Policy};
 use crate::congestion_log::log_congestion;
 use crate::control::Request;
+use crate::descriptors::Descriptors;
 use crate::dial::{Dialed, Dials, dial_unix};
 use crate::flow_log::log_closed;
+use crate::lookups::Lookups;
 use crate::mailbox::Message;
 use crate::poller::{Key, Ready};
 use crate::settings::TokenParser;
+use crate::shares::Holder;
 use crate::token_source::parse_token;
 use crate::worker::{Duty, Io};
 
@@ -35,8 +39,8 @@ pub(crate) struct ServerDuty {
     pub(crate) dials: Dials,
     /// Who is at the other end of each connection.
     pub(crate) peers: HashMap<ConnectionId, Peer>,
-    /// For whom and for what a name is being looked up, by the dial's ticket.
-    pub(crate) lookups: HashMap<u64, (Peer, Target)>,
+    pub(crate) lookups: Lookups,
+    pub(crate) descriptors: Descriptors,
 }
 
 impl Duty for ServerDuty {
@@ -49,10 +53,20 @@ impl Duty for ServerDuty {
             Event::Connected {
                 connection,
                 remote,
+                protocol,
                 certificates,
-                ..
             } => {
-                self.handle_connected(io, connection, remote, certificates.as_deref());
+                let shown = certificates.as_deref();
+                self.handle_connected(io, connection, remote, protocol, shown);
+            }
+            Event::Hello {
+                connection,
+                remote,
+                proof,
+            } => self.handle_hello(io, connection, remote, proof),
+            Event::Unproven { remote, .. } => {
+                // A flood of strangers must not fill the log.
+                debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote }, "client endpoint refused: it did not say who it is in time");
             }
             Event::Open(opened) => self.handle_open(io, &opened),
             Event::Established { flow, stream_id } => {
@@ -65,7 +79,12 @@ impl Duty for ServerDuty {
                 controller,
                 limit,
             } => log_congestion(connection.0, remote, controller, limit),
-            Event::FlowClosed(summary) => log_closed(&summary),
+            Event::FlowClosed(summary) => {
+                log_closed(&summary);
+                self.descriptors.close(summary.flow);
+                self.dials.cancel(summary.flow);
+                self.lookups.forget(summary.flow);
+            }
             Event::HandshakeFailed { remote, reason } => {
                 debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason }, "a client's handshake failed");
             }
@@ -74,8 +93,12 @@ impl Duty for ServerDuty {
                 remote,
                 reason,
                 flows,
+                salvaged,
             } => {
                 self.peers.remove(&connection);
+                if salvaged > 0 {
+                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, flows = salvaged }, "client endpoint gone: what its flows had received whole is still delivered");
+                }
                 if flows == 0 {
                     info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason }, "client endpoint gone");
                 } else {
@@ -103,20 +126,13 @@ impl Duty for ServerDuty {
     }
 
     fn handle_message(&mut self, io: &mut Io<'_>, message: Message) {
-        if let Message::TargetResolved {
-            dial,
-            ticket,
-            result,
-        } = message
-        {
-            let asked = self.lookups.remove(&ticket);
+        if let Message::TargetResolved { flow, result } = message {
+            let asked = self.lookups.answered(flow);
             let result = result.and_then(|addresses| {
                 let (peer, target) = asked.ok_or(FlowCode::Internal)?;
                 self.permitted(&peer, &target, addresses)
             });
-            let dialed = self
-                .dials
-                .handle_resolved(io.now, io.poller, dial, ticket, result);
+            let dialed = self.dials.handle_resolved(io.now, io.poller, flow, result);
             answer(io, dialed);
         }
     }
@@ -144,20 +160,66 @@ impl ServerDuty {
         io: &mut Io<'_>,
         connection: ConnectionId,
         remote: SocketAddr,
+        protocol: Protocol,
         certificates: Option<&[CertificateDer<'static>]>,
     ) {
         let peer = self.policy.identify(certificates);
-        info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name_of(&peer) }, "A new client endpoint connect request accepted.");
-        if peer == Peer::Unknown && !self.policy.accepts_proofs() {
-            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote }, "client endpoint refused: it has none of the keys in the configuration");
-            io.engine
-                .close_connection(io.now, connection, CloseCode::NotAuthorized);
+        if peer == Peer::Unknown {
+            // It may prove to know a secret, in the protocol that has a place for that.
+            let may_prove = self.policy.accepts_proofs() && protocol == Protocol::Native;
+            if !may_prove {
+                warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote }, "client endpoint refused: it has none of the keys in the configuration");
+                io.engine
+                    .close_connection(io.now, connection, CloseCode::NotAuthorized);
+            }
             return;
         }
+        self.welcome(io, connection, remote, peer);
+    }
+
+    /// The client on a connection is known, or need not be.
+    fn welcome(
+        &mut self,
+        io: &mut Io<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        peer: Peer,
+    ) {
+        info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name_of(&peer) }, "A new client endpoint connect request accepted.");
         if let Peer::Named(client) = &peer {
             io.engine.name_peer(connection, client.name().to_owned());
         }
         self.peers.insert(connection, peer);
+        io.engine.admit(io.now, connection);
+    }
+
+    /// An unknown client says who it is (PROTOCOL AUTH-4).
+    fn handle_hello(
+        &mut self,
+        io: &mut Io<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        proof: Option<[u8; 32]>,
+    ) {
+        if !io.engine.awaits_identity(connection) {
+            // Its certificate has told, in the same turn.
+            return;
+        }
+        let exporter = io.engine.exporter(connection);
+        let known = exporter
+            .zip(proof)
+            .and_then(|(exporter, proof)| self.policy.identify_by_proof(&exporter, &proof));
+        if let Some(client) = known {
+            return self.welcome(io, connection, remote, Peer::Named(client));
+        }
+        let cause = if proof.is_some() {
+            "its secret is none of those in the configuration"
+        } else {
+            "it has neither a key nor a secret of the configuration"
+        };
+        warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, cause }, "client endpoint refused");
+        io.engine
+            .close_connection(io.now, connection, CloseCode::NotAuthorized);
     }
 
     fn handle_open(&mut self, io: &mut Io<'_>, opened: &Opened) {
@@ -174,11 +236,23 @@ impl ServerDuty {
             warn!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, client = name_of(&peer), %denied }, "a tunnel was refused");
             return refuse(io, opened, code_of(&denied));
         }
+        let holder = holder_of(&peer, opened.remote);
+        if !self.descriptors.open(opened.flow, &holder) {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, client = name_of(&peer) }, "a tunnel was refused: its client has its share of the descriptors; raise the limit (ulimit -n, LimitNOFILE=)");
+            return refuse(io, opened, FlowCode::Limit);
+        }
         info!(target: "quictun", { "Server-App-Addr" = %target }, "starting connect to server app");
-        self.dial(io, opened, peer, target);
+        self.dial(io, opened, peer, &holder, target);
     }
 
-    fn dial(&mut self, io: &mut Io<'_>, opened: &Opened, peer: Peer, target: Target) {
+    fn dial(
+        &mut self,
+        io: &mut Io<'_>,
+        opened: &Opened,
+        peer: Peer,
+        holder: &Holder,
+        target: Target,
+    ) {
         let (host, port, family) = match &target {
             Target::Unix { path } => {
                 let result = dial_unix(path).and_then(|socket| {
@@ -197,35 +271,38 @@ impl ServerDuty {
             }
             Target::Tcp { family, host, port } => (host.clone(), *port, *family),
         };
-        let Some((dial, ticket)) = self.dials.resolve(opened.flow, io.now + self.dial_timeout)
-        else {
+        let deadline = io.now + self.dial_timeout;
+        if !self.dials.resolve(opened.flow, holder, deadline) {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, client = name_of(&peer) }, "a tunnel was refused: too many targets are being dialled for its client");
             return refuse(io, opened, FlowCode::Limit);
-        };
+        }
         if let Some(ip) = target.ip_literal() {
             // Judged by `may_reach` already.
             let addresses = Ok(vec![SocketAddr::new(ip, port)]);
             let dialed = self
                 .dials
-                .handle_resolved(io.now, io.poller, dial, ticket, addresses);
+                .handle_resolved(io.now, io.poller, opened.flow, addresses);
             return answer(io, dialed);
         }
-        self.lookups.insert(ticket, (peer, target));
-        let worker = self.index;
+        let name = name_of(&peer).to_owned();
+        let Some(wanted) = self.lookups.ask(opened.flow, holder, peer, target) else {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, client = name }, "a tunnel was refused: too many names are being looked up for its client");
+            // The dial ends with the flow.
+            return refuse(io, opened, FlowCode::Limit);
+        };
         let request = Request::ResolveTarget {
-            worker,
-            dial,
-            ticket,
+            worker: self.index,
+            flow: opened.flow,
+            holder: holder.clone(),
+            wanted,
             host,
             port,
             family,
         };
         if self.control.try_send(request).is_err() {
-            self.lookups.remove(&ticket);
-            let refused = Err(FlowCode::Limit);
-            let dialed = self
-                .dials
-                .handle_resolved(io.now, io.poller, dial, ticket, refused);
-            answer(io, dialed);
+            // The queue has room for all look-ups that have a place: the control plane is gone.
+            self.lookups.answered(opened.flow);
+            refuse(io, opened, FlowCode::Limit);
         }
     }
 
@@ -244,10 +321,8 @@ impl ServerDuty {
         };
         match self.policy.identify_by_proof(&exporter, proof) {
             Some(client) => {
-                io.engine
-                    .name_peer(opened.connection, client.name().to_owned());
                 let peer = Peer::Named(client);
-                self.peers.insert(opened.connection, peer.clone());
+                self.welcome(io, opened.connection, opened.remote, peer.clone());
                 peer
             }
             None => known,
@@ -302,6 +377,14 @@ fn answer(io: &mut Io<'_>, dialed: Option<Dialed>) {
 
 fn refuse(io: &mut Io<'_>, opened: &Opened, code: FlowCode) {
     io.engine.handle_dialed(io.now, opened.flow, Err(code));
+}
+
+/// For whom a flow takes its places.
+fn holder_of(peer: &Peer, remote: SocketAddr) -> Holder {
+    match peer {
+        Peer::Named(client) => Holder::Client(client.shared_name()),
+        Peer::Anyone | Peer::Unknown => Holder::at(remote.ip()),
+    }
 }
 
 fn name_of(peer: &Peer) -> &str {

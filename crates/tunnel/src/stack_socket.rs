@@ -25,9 +25,8 @@ pub(crate) struct StackSocket {
     shared: Rc<SharedStack>,
     flow: FlowId,
     client: SocketAddr,
-    read_end: bool,
-    finished: bool,
-    aborted: bool,
+    /// Both directions have ended.
+    closed: bool,
 }
 
 impl StackSocket {
@@ -36,9 +35,7 @@ impl StackSocket {
             shared,
             flow,
             client,
-            read_end: false,
-            finished: false,
-            aborted: false,
+            closed: false,
         }
     }
 
@@ -62,10 +59,7 @@ impl Socket for StackSocket {
         match read {
             Ok(Read::Data(length)) => Ok(length),
             Ok(Read::Empty) | Err(FlowError::NotAccepted) => Err(io::ErrorKind::WouldBlock.into()),
-            Ok(Read::Finished) => {
-                self.read_end = true;
-                Ok(0)
-            }
+            Ok(Read::Finished) => Ok(0),
             Err(_) => Err(io::ErrorKind::ConnectionReset.into()),
         }
     }
@@ -102,20 +96,27 @@ impl Socket for StackSocket {
             Err(FlowError::NoMemory) => self.shared.unfinished.borrow_mut().push(self.flow),
             Err(_) => return Err(io::ErrorKind::ConnectionReset.into()),
         }
-        self.finished = true;
         Ok(())
     }
 
+    fn is_sent(&self) -> bool {
+        let queued = self.shared.stack.borrow().queued(self.flow);
+        // A flow that is gone sends nothing more.
+        !queued.is_ok_and(|(unsent, _)| unsent > 0)
+    }
+
     fn abort(&mut self) {
-        self.aborted = true;
+        self.closed = false;
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
     }
 }
 
 impl Drop for StackSocket {
     fn drop(&mut self) {
-        if (self.aborted || !self.read_end || !self.finished)
-            && self.shared.stack.borrow_mut().reset(self.flow).is_err()
-        {
+        if !self.closed && self.shared.stack.borrow_mut().reset(self.flow).is_err() {
             // It is gone already: there is nothing left to reset.
         }
     }

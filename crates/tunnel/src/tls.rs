@@ -110,13 +110,32 @@ pub fn client_config(
         }
     };
     config.alpn_protocols = match offer {
-        Offer::Both => protocols(&[alpn::NATIVE, alpn::COMPAT]),
-        Offer::Native => protocols(&[alpn::NATIVE]),
-        Offer::Compat => protocols(&[alpn::COMPAT]),
+        Offer::Both => alpn_names(&[alpn::NATIVE, alpn::COMPAT]),
+        Offer::Native => alpn_names(&[alpn::NATIVE]),
+        Offer::Compat => alpn_names(&[alpn::COMPAT]),
     };
     config.enable_early_data = false;
     config.key_log = open_key_log(key_log)?;
     Ok(Arc::new(config))
+}
+
+/// The protocols that a server with this access policy speaks, best first.
+///
+/// `quic-tun` carries no proof of a secret: where secrets are all that clients have, nobody could be known
+/// by it (PROTOCOL AUTH-5).
+pub fn server_protocols(access: &Access) -> &'static [&'static [u8]] {
+    let by_secret_only = match access {
+        Access::Open { .. } => false,
+        Access::Named { clients, .. } => {
+            let mut proofs = clients.iter().flat_map(|client| &client.proofs);
+            proofs.all(|proof| matches!(proof, ClientProof::PskFile(_)))
+        }
+    };
+    if by_secret_only {
+        &[alpn::NATIVE]
+    } else {
+        &[alpn::NATIVE, alpn::COMPAT]
+    }
 }
 
 /// Makes the server's configuration: both protocols, `quictun/1` preferred; SNI is not looked at.
@@ -132,7 +151,7 @@ pub fn server_config(
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(client_verifier(clients, &provider)?)
         .with_single_cert(identity.chain.clone(), identity.key.clone_key())?;
-    config.alpn_protocols = protocols(&[alpn::NATIVE, alpn::COMPAT]);
+    config.alpn_protocols = alpn_names(&[alpn::NATIVE, alpn::COMPAT]);
     config.max_early_data_size = 0;
     config.key_log = open_key_log(key_log)?;
     Ok(Arc::new(config))
@@ -237,7 +256,7 @@ fn client_verifier(
     })
 }
 
-fn protocols(names: &[&[u8]]) -> Vec<Vec<u8>> {
+fn alpn_names(names: &[&[u8]]) -> Vec<Vec<u8>> {
     names.iter().map(|name| name.to_vec()).collect()
 }
 

@@ -28,8 +28,8 @@ const SLOTS_FULL: usize = 8;
 /// One GRO batch: the largest UDP payload there is.
 const SLOT_SIZE: usize = 65_536;
 
-/// Buffers lent to readers that are waited for, 2 MiB.
-const POOLED: usize = 32;
+/// Buffers lent to readers that are waited for, 1 MiB.
+const POOLED: usize = 16;
 
 /// Batches below this are copied out of their slot, so that a small datagram does not pin 64 KiB.
 const COPY_BELOW: usize = 8 * 1024;

@@ -9,11 +9,11 @@ use std::io;
 use std::time::Instant;
 
 use quictun_engine::{Datagrams, Engine, Event};
-use tracing::{debug, error, info};
+use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
 use crate::gather::Gather;
-use crate::mailbox::{Inbox, Mailbox, Message};
+use crate::mailbox::{Inbox, Mail, Mailbox, Message};
 use crate::poller::{Key, Patience, Poller, Ready};
 use crate::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
 use crate::spin::Spin;
@@ -22,7 +22,7 @@ use crate::udp_port::{Sent, UdpPort, other_worker};
 /// Batches sent before arrivals are looked at again: acknowledgements must not wait behind a megabyte.
 const SEND_ROUNDS: usize = 16;
 
-/// Rounds of receive buffers taken before something is sent.
+/// Rounds of receive buffers taken before something is sent: a flood has the kernel drop, not the loop wait.
 const RECEIVE_ROUNDS: usize = 4;
 
 /// What a worker is made of.
@@ -225,13 +225,7 @@ impl<D: Duty> Worker<D> {
                     // The kernel chose by address; the connection id knows better. A full mailbox
                     // loses a datagram, as a full socket buffer would.
                     Some(other) => {
-                        let message = Message::Datagram {
-                            remote: datagram.remote,
-                            local_ip: datagram.local_ip,
-                            ecn: datagram.ecn,
-                            data: datagram.data,
-                        };
-                        siblings[other].send(message);
+                        let _lost = siblings[other].hand_over(datagram);
                     }
                 }
             });
@@ -244,38 +238,42 @@ impl<D: Duty> Worker<D> {
     }
 
     fn handle_messages(&mut self) {
-        self.parts.inbox.acknowledge();
-        while let Some(message) = self.parts.inbox.receive() {
+        self.parts.inbox.begin_turn();
+        while let Some(mail) = self.parts.inbox.receive() {
             let now = Instant::now();
-            match message {
-                Message::Datagram {
-                    remote,
-                    local_ip,
-                    ecn,
-                    data,
-                } => {
-                    self.parts
-                        .engine
-                        .handle_datagram(now, remote, local_ip, ecn, data);
+            match mail {
+                Mail::Datagram(datagram) => {
+                    self.parts.engine.handle_datagram(
+                        now,
+                        datagram.remote,
+                        datagram.local_ip,
+                        datagram.ecn,
+                        datagram.data,
+                    );
                 }
-                Message::Snapshot(request) => self.answer(request),
-                Message::Drain => {
+                Mail::Snapshot(request) => self.answer(request),
+                Mail::Message(Message::Drain) => {
                     self.draining = true;
                     self.parts.engine.drain();
                     self.duty(now, Duty::stop_accepting);
                 }
-                Message::Close => self.closing = true,
-                message @ (Message::ServerResolved(_)
-                | Message::TargetResolved { .. }
-                | Message::Token { .. }) => {
+                Mail::Message(Message::Close) => self.closing = true,
+                Mail::Message(
+                    message @ (Message::ServerResolved(_)
+                    | Message::TargetResolved { .. }
+                    | Message::Token { .. }),
+                ) => {
                     self.duty(now, |duty, io| duty.handle_message(io, message));
                 }
             }
         }
     }
 
-    /// Sends what the engine has; `true`: there is more.
+    /// Has the engine do its work, then sends what it has; `true`: there is more.
+    ///
+    /// A full UDP socket holds up datagrams only, never what has arrived for applications.
     fn transmit(&mut self) -> bool {
+        self.parts.engine.drive(Instant::now());
         if self.blocked.is_some() {
             return false;
         }
@@ -367,6 +365,11 @@ impl<D: Duty> Worker<D> {
     /// Tells the peers and ends.
     fn close(&mut self) {
         let now = Instant::now();
+        let flows = self.parts.engine.unconfirmed();
+        if flows > 0 {
+            // PROTOCOL CLOSE-13.
+            warn!(target: "quictun", flows, "the other side has not confirmed that everything of these flows has arrived, although they had ended here");
+        }
         self.parts.engine.close(now);
         self.blocked = None;
         while self.transmit() {}

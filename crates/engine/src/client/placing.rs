@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_flow::{Ending, Flow, Socket};
+use quictun_flow::{Ending, Flow, Inlet, Socket};
 use quictun_wire::code::FlowCode;
 use quinn_proto::Dir;
 
 use crate::FlowId;
+use crate::charges::FLOW_COST;
 use crate::client::Client;
 use crate::client::spares::ANSWER_LATE;
 use crate::engine::{Engine, Role, export};
 use crate::flow_entry::{FlowEntry, Phase, Place};
-use crate::flows::hold_max;
 use crate::opening;
 use crate::quic_stream::QuicStream;
 use crate::report::Protocol;
@@ -45,7 +45,7 @@ impl<S: Socket> Engine<S> {
             socket.abort();
             return None;
         };
-        if draining || client.waiting.len() >= WAITING_MAX {
+        if draining || client.waiting.len() >= WAITING_MAX || !self.lease.try_charge(FLOW_COST) {
             socket.abort();
             self.totals.flows_refused += 1;
             return None;
@@ -150,7 +150,7 @@ impl<S: Socket> Engine<S> {
         let proof = prover.zip(exporter).map(|(prove, value)| prove(&value));
         let entry = &mut self.flows[key];
         let request = opening::request(protocol, &entry.token, proof);
-        let phase = std::mem::replace(&mut entry.phase, Phase::Reading(Vec::new()));
+        let phase = std::mem::replace(&mut entry.phase, Phase::Reading(Inlet::new()));
         let Phase::Waiting(socket) = phase else {
             return;
         };
@@ -160,7 +160,7 @@ impl<S: Socket> Engine<S> {
             connection.prefer(place.stream, true);
         }
         entry.place = Some(place);
-        let mut flow = Flow::new(socket, hold_max(&self.transport));
+        let mut flow = Flow::new(socket, Inlet::new());
         let refused = request.is_err();
         flow.send_first(request.unwrap_or_default());
         // Without an answer to wait for it is agreed on from the start.
@@ -171,7 +171,7 @@ impl<S: Socket> Engine<S> {
         entry.established = raw;
         entry.phase = Phase::Bridged {
             flow,
-            answer: (!raw).then(Vec::new),
+            answered: raw,
         };
         let late = (protocol == Protocol::Compat).then(|| now + ANSWER_LATE);
         self.flow_timers

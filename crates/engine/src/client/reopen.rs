@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Socket, Stream};
+use quictun_flow::{Inlet, Socket, Stream};
 use quictun_wire::code::FlowCode;
 
 use crate::engine::{Engine, Role};
@@ -64,6 +64,7 @@ impl<S: Socket> Engine<S> {
             left.reset(FlowCode::AppReset);
             left.stop(FlowCode::AppReset);
             connection.streams.remove(&stream);
+            connection.control.gone(stream, FlowCode::AppReset);
             if connection.streams.is_empty() {
                 connection.idle_since = Some(now);
             }
@@ -71,7 +72,7 @@ impl<S: Socket> Engine<S> {
         // Its place in the old connection's queue is void.
         entry.queued = false;
         entry.reopened += 1;
-        let phase = std::mem::replace(&mut entry.phase, Phase::Reading(Vec::new()));
+        let phase = std::mem::replace(&mut entry.phase, Phase::Reading(Inlet::new()));
         if let Phase::Bridged { flow, .. } = phase {
             entry.phase = Phase::Waiting(flow.into_socket());
         }

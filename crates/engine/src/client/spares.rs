@@ -81,7 +81,8 @@ impl<S: Socket> Engine<S> {
             if spare && !connection.quic.is_closed() {
                 again = true;
                 let idle = connection.idle_since;
-                if idle.is_some_and(|since| now >= since + SPARE_IDLE) {
+                let confirmed = connection.control.unconfirmed() == 0;
+                if confirmed && idle.is_some_and(|since| now >= since + SPARE_IDLE) {
                     close.push(connection.id);
                 }
             }

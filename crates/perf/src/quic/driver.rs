@@ -181,6 +181,7 @@ impl<'s, 'a> Driver<'s, 'a> {
 
     /// `true`: there is more.
     fn transmit(&mut self) -> bool {
+        self.engine.drive(Instant::now());
         if self.blocked.is_some() {
             return false;
         }

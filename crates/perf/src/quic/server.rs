@@ -44,6 +44,7 @@ impl Answering<'_> {
                 max_handshakes: CONNECTIONS_MAX,
                 retry_above: CONNECTIONS_MAX,
                 always_retry: false,
+                identify: false,
                 open_timeout: OPEN_TIMEOUT,
             },
             transport: transport(self.plan)?,

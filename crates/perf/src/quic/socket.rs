@@ -256,4 +256,6 @@ impl Socket for MemorySocket<'_> {
     }
 
     fn abort(&mut self) {}
+
+    fn close(&mut self) {}
 }

@@ -197,7 +197,7 @@ fn row_4_a_received_reset_never_looks_like_an_end_even_after_the_last_byte() {
 #[test]
 fn row_4_a_received_reset_overtakes_bytes_that_the_application_has_not_read() {
     each(|protocols, origin| {
-        let acts = [Write::Send(2_000_000), Write::Abort];
+        let acts = [Write::Send(120_000), Write::Wait(SECOND), Write::Abort];
         let mut row = Row::new(
             protocols,
             origin,

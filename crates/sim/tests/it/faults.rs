@@ -112,6 +112,24 @@ fn flows_outlive_thirty_seconds_without_a_link() {
 }
 
 #[test]
+fn what_has_arrived_is_delivered_while_the_udp_socket_is_full() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let down = world
+        .network
+        .open(world.client, "bulk", Script::client(1).write([]));
+    world.network.run_for(2 * SECOND);
+    let client = world.client;
+    world.network.host(client).set_udp_full(true);
+    let before = world.received(down);
+    // What is under way still comes; it needs nothing to be sent.
+    world.network.run_for(40 * MS);
+    let after = world.received(down);
+    assert!(after > before + 10_000, "{before} bytes, then {after}");
+    world.network.host(client).set_udp_full(false);
+    world.echoes_within(SECOND);
+}
+
+#[test]
 fn silence_is_told_once_and_only_its_end_is_told_after_it() {
     let mut link = limited(RATE, 20 * MS);
     link.outages.push(Outage {

@@ -7,6 +7,7 @@
 mod capture;
 mod close_table;
 mod codes;
+mod control;
 mod cross_traffic;
 mod determinism;
 mod echoes;
@@ -22,5 +23,6 @@ mod reconnect;
 mod reopen;
 mod reports;
 mod resume;
+mod salvage;
 mod throughput;
 mod world;

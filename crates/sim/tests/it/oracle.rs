@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Ending, Engine, Event, FlowSummary, LossReason, Residue};
+use quictun_sim::engine::{Account, Ending, Engine, Event, FlowSummary, LossReason, Residue};
 use quictun_sim::{
     AppId, Dial, HostId, Incoming, LinkConfig, Network, Outage, Outcome, Outgoing, Queue, Random,
     Read, Reorder, Script, Seed, Write, config,
@@ -219,7 +219,7 @@ fn random_world(seed: Seed, random: &mut Random, temper: Temper) -> (World, bool
         transport.stream_window =
             u32::try_from(random.magnitude(16 << 10, 16 << 20)).expect("fits");
         transport.max_segments = random.pick(&[1, 2, 10, 64]);
-        transport.memory_budget = random.pick(&[1 << 20, 16 << 20, 1 << 30]);
+        transport.account = Account::new(random.pick(&[1 << 20, 16 << 20, 1 << 30]));
         if temper == Temper::Patient {
             (transport.keep_alive, transport.idle_timeout) = (KEEP_ALIVE, IDLE_TIMEOUT);
         }

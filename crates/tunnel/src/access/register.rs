@@ -108,7 +108,7 @@ impl Register {
             })?);
         }
         let client = Arc::new(Client {
-            name: name.clone(),
+            name: name.as_str().into(),
             rules,
         });
         for proof in &settings.proofs {
@@ -121,11 +121,11 @@ impl Register {
     }
 
     fn add_proof(&mut self, proof: &ClientProof, client: &Arc<Client>) -> Result<(), AccessError> {
-        let name = client.name.clone();
+        let name = client.name.to_string();
         match proof {
             ClientProof::Pin(pin) => match self.by_pin.insert(*pin, client.clone()) {
-                Some(other) if other.name != name => Err(AccessError::DuplicateKey {
-                    first: other.name.clone(),
+                Some(other) if other.name != client.name => Err(AccessError::DuplicateKey {
+                    first: other.name.to_string(),
                     second: name,
                     pin: *pin,
                 }),
@@ -137,10 +137,10 @@ impl Register {
                     source,
                 })?;
                 if let Some((_, other)) = self.by_secret.iter().find(|(known, _)| *known == secret)
-                    && other.name != name
+                    && other.name != client.name
                 {
                     return Err(AccessError::DuplicateSecret {
-                        first: other.name.clone(),
+                        first: other.name.to_string(),
                         second: name,
                     });
                 }

@@ -10,6 +10,9 @@
 //! | `*` | everything, Unix sockets and link-local addresses included |
 //!
 //! A name and `*` as a host do not lead to link-local addresses; an address or a network does.
+//!
+//! Where at least one rule of a client names hosts (a name or `*`), its other names are looked up as well, to see
+//! whether they lead to an address that a rule names. Addresses and networks alone look up nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -169,6 +172,15 @@ impl Rule {
                 port: ports,
             } => ports.names(port) && net.contains(addr),
             Self::Tcp { .. } | Self::UnixPath(_) | Self::UnixBelow(_) => false,
+        }
+    }
+
+    /// Whether this rule names hosts rather than addresses or Unix sockets.
+    pub(super) fn names_hosts(&self) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Tcp { host, .. } => !matches!(host, HostPattern::Network(_)),
+            Self::UnixPath(_) | Self::UnixBelow(_) => false,
         }
     }
 

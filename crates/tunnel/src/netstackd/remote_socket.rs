@@ -17,9 +17,8 @@ pub(crate) struct RemoteSocket {
     shared: Rc<RemoteStack>,
     flow: FlowId,
     client: SocketAddr,
-    read_end: bool,
-    finished: bool,
-    aborted: bool,
+    /// Both directions have ended.
+    closed: bool,
 }
 
 impl RemoteSocket {
@@ -28,9 +27,7 @@ impl RemoteSocket {
             shared,
             flow,
             client,
-            read_end: false,
-            finished: false,
-            aborted: false,
+            closed: false,
         }
     }
 
@@ -39,9 +36,7 @@ impl RemoteSocket {
     }
 
     fn take(&mut self, max: usize) -> io::Result<Bytes> {
-        let piece = self.shared.take(self.flow, max)?;
-        self.read_end |= piece.is_empty() && max > 0;
-        Ok(piece)
+        self.shared.take(self.flow, max)
     }
 }
 
@@ -61,19 +56,20 @@ impl Socket for RemoteSocket {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.shared.finish(self.flow)?;
-        self.finished = true;
-        Ok(())
+        self.shared.finish(self.flow)
     }
 
     fn abort(&mut self) {
-        self.aborted = true;
+        self.closed = false;
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
     }
 }
 
 impl Drop for RemoteSocket {
     fn drop(&mut self) {
-        let in_order = !self.aborted && self.read_end && self.finished;
-        self.shared.leave(self.flow, in_order);
+        self.shared.leave(self.flow, self.closed);
     }
 }

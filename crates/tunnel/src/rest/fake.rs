@@ -75,6 +75,7 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
         id: ConnectionId(id),
         remote: "[2001:db8::1]:7500".parse().expect("an address"),
         protocol,
+        admitted: true,
         peer: (protocol == Some(Protocol::Native)).then(|| "alice".to_owned()),
         opened: *START + Duration::from_secs(id),
         flows: 3,

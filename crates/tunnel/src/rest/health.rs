@@ -91,12 +91,14 @@ fn silence(sample: &Sample) -> Option<String> {
     })
 }
 
-/// Usable: the handshake is done and the server answers.
+/// Usable: the handshake is done, and the server knows this client and answers.
 fn usable_connection(sample: &Sample) -> bool {
     let snapshots = sample.collected.snapshots.iter();
     snapshots
         .flat_map(|snapshot| &snapshot.connections)
-        .any(|connection| connection.protocol.is_some() && !connection.unresponsive)
+        .any(|connection| {
+            connection.protocol.is_some() && connection.admitted && !connection.unresponsive
+        })
 }
 
 fn status(reason: Option<String>) -> Response {

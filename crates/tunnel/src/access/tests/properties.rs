@@ -176,7 +176,8 @@ proptest! {
         let rules: Vec<_> = parts.iter().map(text).collect();
         let (policy, peer) = policy(&rules);
         let allowed = dialled(&policy, &peer, &flow.target, flow.leads_to);
-        let expected = parts.iter().any(|part| names(part, &flow));
+        let names_hosts = parts.iter().any(|part| matches!(part, Part::Everything | Part::Host(..)));
+        let expected = parts.iter().any(|part| names(part, &flow)) && (flow.leads_to.is_none() || names_hosts);
         prop_assert_eq!(allowed.is_ok(), expected, "{:?} of {:?}: {:?}", rules, flow, allowed);
         // Whom nobody knows reaches nothing.
         prop_assert!(dialled(&policy, &Peer::Unknown, &flow.target, flow.leads_to).is_err());
@@ -197,6 +198,7 @@ proptest! {
             };
             let rule = match refused {
                 Denied::NoRule { rule, .. }
+                | Denied::NoNames { rule, .. }
                 | Denied::NoRuleForAddr { rule, .. }
                 | Denied::LinkLocalByName { rule, .. }
                 | Denied::CrookedPath { rule, .. } => rule,

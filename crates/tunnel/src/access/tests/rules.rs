@@ -192,23 +192,22 @@ fn one_address() {
             "tcp:10.0.0.1:22",
             "tcp4:10.0.0.1:22",
             "tcp:[::ffff:10.0.0.1]:22",
-            "vm@10.0.0.1:22",
         ],
         &[
             "tcp:10.0.0.10:22",
             "tcp:10.0.0.1:2222",
-            "vm@10.0.0.2:22",
+            "vm@10.0.0.1:22",
             "tcp:[::10.0.0.1]:22",
         ],
     );
     check(
         "[2001:db8::1]:22",
+        &["tcp:[2001:db8::1]:22", "tcp:[2001:DB8:0::1]:22"],
         &[
-            "tcp:[2001:db8::1]:22",
-            "tcp:[2001:DB8:0::1]:22",
+            "tcp:[2001:db8::10]:22",
+            "tcp:[::1]:22",
             "vm@[2001:db8::1]:22",
         ],
-        &["tcp:[2001:db8::10]:22", "tcp:[::1]:22"],
     );
     check(
         "[::ffff:10.0.0.1]:22",
@@ -217,8 +216,8 @@ fn one_address() {
     );
     check(
         "169.254.169.254:80",
-        &["tcp:169.254.169.254:80", "meta@169.254.169.254:80"],
-        &["tcp:169.254.0.1:80"],
+        &["tcp:169.254.169.254:80"],
+        &["tcp:169.254.0.1:80", "meta@169.254.169.254:80"],
     );
 }
 
@@ -226,15 +225,11 @@ fn one_address() {
 fn networks() {
     check(
         "10.0.0.0/8:5432",
-        &[
-            "tcp:10.255.0.1:5432",
-            "tcp:[::ffff:10.0.0.1]:5432",
-            "db@10.1.2.3:5432",
-        ],
+        &["tcp:10.255.0.1:5432", "tcp:[::ffff:10.0.0.1]:5432"],
         &[
             "tcp:11.0.0.1:5432",
             "tcp:10.0.0.1:22",
-            "db@192.0.2.1:5432",
+            "db@10.1.2.3:5432",
             "db@[::1]:5432",
             "unix:/10.0.0.0",
         ],
@@ -246,8 +241,8 @@ fn networks() {
     );
     check(
         "[fd00::/8]:*",
-        &["tcp:[fdff::1]:1", "vm@[fd12::1]:65535"],
-        &["tcp:[fe00::1]:1", "tcp:10.0.0.1:1"],
+        &["tcp:[fdff::1]:1", "tcp:[fd12::1]:65535"],
+        &["tcp:[fe00::1]:1", "tcp:10.0.0.1:1", "vm@[fd12::1]:65535"],
     );
     check(
         "[::/0]:22",
@@ -267,9 +262,44 @@ fn networks() {
     check("10.0.0.1/32:22", &["tcp:10.0.0.1:22"], &["tcp:10.0.0.0:22"]);
     check(
         "[fe80::/10]:22",
-        &["tcp:[fe80::1]:22", "vm@[fe80::1]:22"],
-        &["tcp:[fec0::1]:22"],
+        &["tcp:[fe80::1]:22"],
+        &["tcp:[fec0::1]:22", "vm@[fe80::1]:22"],
     );
+}
+
+// PROTOCOL AUTH-3.
+#[test]
+fn a_client_whose_rules_name_no_hosts_has_no_name_looked_up() {
+    let asked = target("tcp:db.example:5432");
+    for rules in [
+        &["10.0.0.0/8:5432"][..],
+        &["10.0.0.1:5432", "[fd00::/8]:*"],
+        &["0.0.0.0/0:*", "unix:/run/*"],
+    ] {
+        let (policy, peer) = named(rules);
+        let denied = policy.may_reach(&peer, &asked).expect_err("not looked up");
+        assert_eq!(
+            denied.to_string(),
+            "the client \"laptop\" has rules for addresses only, and tcp:db.example:5432 is not looked up for it: \"db.example:5432\" would allow it"
+        );
+    }
+    // A rule for another port, or for nothing like it, is no reason.
+    for rules in [&["10.0.0.0/8:22"][..], &["unix:/run/*"], &[]] {
+        let (policy, peer) = named(rules);
+        let denied = policy.may_reach(&peer, &asked).expect_err("not allowed");
+        assert!(matches!(denied, Denied::NoRule { .. }), "{denied}");
+    }
+}
+
+#[test]
+fn beside_a_rule_that_names_hosts_other_names_are_judged_by_where_they_lead() {
+    for naming in ["db:22", "*:22", "*"] {
+        let (policy, peer) = named(&[naming, "10.0.0.0/8:5432"]);
+        let asked = target("tcp:vm:5432");
+        let leads_to = |ip| dialled(&policy, &peer, &asked, Some(addr(ip)));
+        assert_eq!(leads_to("10.1.2.3"), Ok(()), "{naming}");
+        assert_eq!(leads_to("192.0.2.1").is_ok(), naming == "*", "{naming}");
+    }
 }
 
 #[test]
@@ -383,7 +413,7 @@ fn nothing_without_a_rule() {
 // PROTOCOL AUTH-1, AUTH-2.
 #[test]
 fn name_under_a_network_rule_waits_for_its_address() {
-    let (policy, peer) = named(&["10.0.0.0/8:5432"]);
+    let (policy, peer) = named(&["10.0.0.0/8:5432", "web:80"]);
     let name = target("tcp:db:5432");
     assert_eq!(policy.may_reach(&peer, &name), Ok(()));
     let refused = policy.may_reach_addr(&peer, &name, addr("192.0.2.1"));

@@ -1,0 +1,186 @@
+//! What flows hold, and what follows from that: their connection's window, a rest for flows whose applications do not
+//! read, and the end of those that send tiny pieces to make us hold much.
+
+use std::time::{Duration, Instant};
+
+use quictun_flow::{Flow, Socket, Stream};
+use quictun_wire::code::FlowCode;
+
+use crate::connection::FLOWS_INITIAL;
+use crate::engine::Engine;
+use crate::flow_entry::{FlowEntry, Phase};
+use crate::quic_stream::QuicStream;
+
+/// What a flow takes besides the bytes that it carries: `quictun-scale idle` shows
+/// 2.4 to 2.6 KiB for an idle one.
+pub(crate) const FLOW_COST: u64 = 2560;
+
+/// What a flow whose application does not read may hold without taking it from the others' window: as long as there is
+/// memory, and less the less there is.
+const SHARE_MAX: u64 = 256 * 1024;
+const SHARE_PART: u64 = 1024;
+
+/// What flows of a connection may hold behind gaps without taking it from its window: where much is lost that is many
+/// times what is under way. No more than this part of what is free, so that others find something, too.
+const GAPS_PART: u64 = 4;
+
+/// A peer may open at first what this part of the free memory has room for, but not too few.
+const FLOWS_PART: u64 = 1024;
+const FLOWS_MIN: u32 = 16;
+
+/// Whatever the share, a flow is not stopped for less.
+const HOLD_MIN: usize = 4 * 1024;
+
+/// Shortest time over which it is measured how fast an application reads.
+const PACE_MIN: Duration = Duration::from_millis(2);
+
+/// How fast an application reads.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    since: Instant,
+    bytes: u64,
+    /// Bytes in the round trip before.
+    per_round_trip: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            bytes: 0,
+            per_round_trip: 0,
+        }
+    }
+
+    /// Bytes that the application takes in a round trip, as far as is known when it has taken `bytes` in all.
+    fn update(&mut self, now: Instant, rtt: Duration, bytes: u64) -> usize {
+        let elapsed = now.saturating_duration_since(self.since);
+        let interval = rtt.max(PACE_MIN);
+        let taken = bytes - self.bytes;
+        if elapsed >= interval {
+            let share = interval.as_nanos() * u128::from(taken) / elapsed.as_nanos().max(1);
+            self.per_round_trip = u64::try_from(share).unwrap_or(u64::MAX);
+            (self.since, self.bytes) = (now, bytes);
+        }
+        usize::try_from(self.per_round_trip.max(taken)).unwrap_or(usize::MAX)
+    }
+}
+
+impl<S: Socket> Engine<S> {
+    /// What a flow whose application does not read may hold beside its connection's window, bytes.
+    fn share(&self) -> usize {
+        let share = SHARE_MAX.min(self.lease.free() / SHARE_PART);
+        usize::try_from(share).unwrap_or(usize::MAX)
+    }
+
+    /// Notes what a flow holds, and acts on it.
+    pub(crate) fn charge_flow(&mut self, now: Instant, key: usize) {
+        let share = self.share();
+        let gaps = usize::try_from(self.lease.free() / GAPS_PART).unwrap_or(usize::MAX);
+        let Some((entry, connection)) = self.entry_and_connection(key) else {
+            return;
+        };
+        // A target that is being dialled reads nothing either.
+        let dialing = matches!(entry.phase, Phase::Dialing(_));
+        let parked = dialing || entry.flow().is_some_and(Flow::is_parked);
+        let held = entry.held();
+        let others = connection.parked - entry.parked;
+        let most = if !connection.admitted {
+            0
+        } else if parked {
+            share
+        } else {
+            gaps.saturating_sub(others)
+        };
+        // What it has been given it keeps until it is consumed. Taken back and given again it would be credit for
+        // nothing: the library grants what a window grows by, and cannot take it back.
+        let part = held.min(most.max(entry.parked));
+        connection.held = connection.held - entry.charged + held;
+        connection.parked = connection.parked - entry.parked + part;
+        (entry.charged, entry.parked) = (held, part);
+        let came = entry.taken();
+        connection.note_taken(came.saturating_sub(entry.noted));
+        entry.noted = came;
+        connection.announce();
+        if entry.holds_tiny_pieces() && connection.hoards() {
+            return self.cut_off(now, key);
+        }
+        if !connection.control.open {
+            return;
+        }
+        let rtt = connection.quic.min_rtt();
+        let taken = entry.flow().map_or(0, Flow::bytes_to_app);
+        let pace = entry.pace.update(now, rtt, taken);
+        // One that reads steadily, however slowly, needs more of it: what comes in the round trip after GO is late.
+        let hold_at = (share / 2).max(HOLD_MIN).max(pace.saturating_mul(4));
+        let go_at = (hold_at / 4).max(pace.saturating_mul(2));
+        // What came at once behind a gap is a lot for a moment, and says nothing of the application.
+        entry.over_since = (held >= hold_at).then(|| entry.over_since.unwrap_or(now));
+        let lasts = |since: Instant| now.saturating_duration_since(since) >= rtt.max(PACE_MIN);
+        let hold = if entry.told_to_rest {
+            held > go_at
+        } else {
+            parked && entry.over_since.is_some_and(lasts)
+        };
+        if hold != std::mem::replace(&mut entry.told_to_rest, hold)
+            && let Some(place) = entry.place
+        {
+            connection.control.hold(place.stream, hold);
+            self.want_transmit(place.handle);
+        }
+    }
+
+    /// The peer makes us hold more than its credit accounts for, in pieces that cost more than they carry.
+    fn cut_off(&mut self, now: Instant, key: usize) {
+        let Some((entry, connection)) = self.entry_and_connection(key) else {
+            return;
+        };
+        let Some(place) = entry.place else { return };
+        let mut stream = QuicStream {
+            quic: &mut connection.quic,
+            id: place.stream,
+        };
+        match &mut entry.phase {
+            Phase::Bridged { flow, .. } => {
+                flow.abandon(&mut stream, FlowCode::Limit);
+                self.settle_flow(now, key);
+            }
+            Phase::Reading(_) | Phase::Dialing(_) => self.refuse_flow(now, key, FlowCode::Limit),
+            Phase::Waiting(_) => {}
+        }
+    }
+
+    /// Refuses a stream for which there is no memory.
+    pub(crate) fn refuse_stream(&mut self, handle: usize, id: quinn_proto::StreamId) {
+        if let Some(Some(connection)) = self.connections.get_mut(handle) {
+            let mut stream = QuicStream {
+                quic: &mut connection.quic,
+                id,
+            };
+            stream.reset(FlowCode::Limit);
+            stream.stop(FlowCode::Limit);
+        }
+        self.totals.flows_opened += 1;
+        self.totals.flows_refused += 1;
+    }
+
+    /// Flows that a peer may open at first.
+    pub(crate) fn first_flows(&self) -> u32 {
+        let room = self.lease.free() / (FLOW_COST * FLOWS_PART);
+        let room = u32::try_from(room).unwrap_or(u32::MAX).max(FLOWS_MIN);
+        FLOWS_INITIAL.min(room).min(self.transport.max_flows)
+    }
+
+    /// What is kept for sending is charged as it is.
+    pub(crate) fn charge_kept(&mut self) {
+        let kept = self.read_buffer.kept() as u64;
+        self.lease.adjust(&mut self.kept, kept);
+    }
+}
+
+impl<S: Socket> FlowEntry<S> {
+    /// Whether what it holds is more cost than bytes.
+    fn holds_tiny_pieces(&self) -> bool {
+        self.held() > 2 * self.buffered()
+    }
+}

@@ -1,0 +1,158 @@
+//! Places for peers that have not yet shown who they are: few in all, few for one source, and the newcomer always gets
+//! one.
+//!
+//! Where all places are taken, the source with the most of them gives one up, its oldest. A flood therefore
+//! pushes itself out, and a client that proves itself at once is gone from here long before its turn comes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+use crate::ConnectionId;
+
+/// Where peers come from, as far as one of them can choose it: an IPv4 address or an IPv6 network of 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    V4([u8; 4]),
+    V6([u8; 8]),
+}
+
+impl Source {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(v4) => Self::V4(v4.octets()),
+            IpAddr::V6(v6) => {
+                let network = v6.octets().first_chunk().copied();
+                Self::V6(network.unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// A connection of a stranger.
+pub(crate) type Stranger = (usize, ConnectionId);
+
+/// All strangers of one server.
+#[derive(Debug, Default)]
+pub(crate) struct Strangers {
+    /// By source, oldest first.
+    sources: BTreeMap<Source, VecDeque<Stranger>>,
+    /// Sources by how many places they have.
+    by_count: BTreeSet<(usize, Source)>,
+    total: usize,
+}
+
+impl Strangers {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.total
+    }
+
+    /// Gives a newcomer its place.
+    pub(crate) fn insert(&mut self, source: Source, stranger: Stranger) {
+        let places = self.sources.entry(source).or_default();
+        self.by_count.remove(&(places.len(), source));
+        places.push_back(stranger);
+        self.by_count.insert((places.len(), source));
+        self.total += 1;
+    }
+
+    /// Takes a place back; whether there was one.
+    pub(crate) fn remove(&mut self, source: Source, handle: usize) -> bool {
+        let Some(places) = self.sources.get_mut(&source) else {
+            return false;
+        };
+        let Some(at) = places.iter().position(|&(other, _)| other == handle) else {
+            return false;
+        };
+        self.by_count.remove(&(places.len(), source));
+        places.remove(at);
+        self.total -= 1;
+        if places.is_empty() {
+            self.sources.remove(&source);
+        } else {
+            self.by_count.insert((places.len(), source));
+        }
+        true
+    }
+
+    /// The stranger that gives way to a newcomer from `source`, taken out: where there are `most` in all, or
+    /// `most_of_one` of that source.
+    pub(crate) fn make_room(
+        &mut self,
+        source: Source,
+        most: usize,
+        most_of_one: usize,
+    ) -> Option<Stranger> {
+        let own = self.sources.get(&source).map_or(0, VecDeque::len);
+        let from = if own >= most_of_one.max(1) {
+            source
+        } else if self.total >= most.max(1) {
+            self.by_count.last()?.1
+        } else {
+            return None;
+        };
+        let oldest = self.sources.get(&from)?.front().copied()?;
+        self.remove(from, oldest.0);
+        Some(oldest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(number: u8) -> Source {
+        Source::of(IpAddr::from([192, 0, 2, number]))
+    }
+
+    fn stranger(handle: usize) -> Stranger {
+        (handle, ConnectionId(handle as u64))
+    }
+
+    #[test]
+    fn an_ipv6_host_has_one_source_whatever_address_it_takes() {
+        let of = |text: &str| Source::of(text.parse().expect("an address"));
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+    }
+
+    // PROTOCOL AUTH-6.
+    #[test]
+    fn a_flood_pushes_itself_out() {
+        let mut strangers = Strangers::default();
+        strangers.insert(source(1), stranger(1));
+        for handle in 10..20 {
+            let gives_way = strangers.make_room(source(2), 5, 5);
+            if let Some((handle, _)) = gives_way {
+                assert_ne!(handle, 1, "the only one of its source stays");
+            }
+            strangers.insert(source(2), stranger(handle));
+            assert!(strangers.len() <= 5);
+        }
+        // A newcomer from elsewhere always finds a place, and the largest source pays for it.
+        assert_eq!(strangers.make_room(source(3), 5, 5), Some(stranger(16)));
+    }
+
+    #[test]
+    fn one_source_has_only_its_share_of_free_places() {
+        let mut strangers = Strangers::default();
+        for handle in 0..3 {
+            assert_eq!(strangers.make_room(source(1), 100, 3), None);
+            strangers.insert(source(1), stranger(handle));
+        }
+        assert_eq!(strangers.make_room(source(1), 100, 3), Some(stranger(0)));
+        assert_eq!(strangers.make_room(source(2), 100, 3), None);
+    }
+
+    #[test]
+    fn places_are_given_back_once() {
+        let mut strangers = Strangers::default();
+        strangers.insert(source(1), stranger(1));
+        assert!(!strangers.remove(source(2), 1));
+        assert!(strangers.remove(source(1), 1));
+        assert!(!strangers.remove(source(1), 1));
+        assert_eq!(strangers.len(), 0);
+        assert_eq!(strangers.make_room(source(1), 0, 0), None);
+    }
+}

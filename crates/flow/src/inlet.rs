@@ -1,0 +1,224 @@
+//! Where a stream's bytes go as soon as they have arrived: in order for the application, or behind a gap.
+//!
+//! Nothing is left in the QUIC library. What it holds pins whole packets, and of gaps it bears only so many; here
+//! small pieces are copied, and every byte and every piece counts ([`Inlet::held`]). An `Inlet` begins with the stream:
+//! first the header is taken off its front ([`Inlet::header`], [`Inlet::skip_header`]), then a flow owns it.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes};
+
+use crate::stream::ReadEnd;
+use crate::{Reassembly, Stream};
+
+/// Pieces in one gathering write (`IOV_MAX` is 1024; past 64 the call no longer gets cheaper).
+pub(crate) const WRITE_CHUNKS: usize = 64;
+
+/// Smaller pieces are copied where they have to wait: a slice keeps the whole packet alive that it came in.
+const COPY_BELOW: usize = 1024;
+
+/// What a piece costs besides its bytes: its place in a queue, or in the tree of those behind a gap.
+const READY_COST: usize = 64;
+const EARLY_COST: usize = 160;
+
+/// The receiving part of one stream.
+#[derive(Debug)]
+pub struct Inlet {
+    /// In order, to be consumed.
+    ready: VecDeque<Bytes>,
+    ready_bytes: usize,
+    /// Pieces at the front of `ready` that are known to be no slices of much larger packets.
+    compact: usize,
+    /// Bytes read from the stream in order so far; the offset at which reassembly takes over.
+    received: u64,
+    /// `Some` from the first gap on: from then on the stream is read unordered.
+    reassembly: Option<Reassembly>,
+    /// STREAM frames have been announced since the stream was last read to its end.
+    news: bool,
+    /// Length of the stream, once everything up to the FIN is here.
+    end: Option<u64>,
+    /// Bytes taken off the stream.
+    taken: u64,
+    /// Bytes of the header.
+    header: u64,
+    /// Longest packet that the peer has sent.
+    packet_max: usize,
+}
+
+impl Default for Inlet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Inlet {
+    /// Of a stream of which something may have arrived.
+    pub fn new() -> Self {
+        Self {
+            ready: VecDeque::new(),
+            ready_bytes: 0,
+            compact: 0,
+            received: 0,
+            reassembly: None,
+            news: true,
+            end: None,
+            taken: 0,
+            header: 0,
+            packet_max: 0,
+        }
+    }
+
+    /// A STREAM frame arrived; packets have at most so many bytes.
+    pub fn handle_readable(&mut self, packet_max: usize) {
+        self.news = true;
+        self.packet_max = packet_max;
+    }
+
+    /// Takes at most about `max` bytes off the stream.
+    pub fn take_in<T: Stream>(&mut self, stream: &mut T, max: usize) -> ReadEnd {
+        if self.end.is_some() {
+            return ReadEnd::Finished;
+        }
+        loop {
+            let mut taken = 0;
+            let (ready, ready_bytes) = (&mut self.ready, &mut self.ready_bytes);
+            let mut push = |chunk: Bytes| {
+                *ready_bytes += chunk.len();
+                ready.push_back(chunk);
+            };
+            let reassembly = &mut self.reassembly;
+            let end = stream.read(reassembly.is_none(), max, &mut |offset, chunk| {
+                taken += chunk.len();
+                match reassembly {
+                    Some(reassembly) => reassembly.insert(offset, chunk, &mut push),
+                    None => push(chunk),
+                }
+            });
+            self.taken += taken as u64;
+            match &self.reassembly {
+                Some(reassembly) => self.received = reassembly.next(),
+                None => self.received += taken as u64,
+            }
+            if end == ReadEnd::Blocked && taken == 0 && self.news && self.reassembly.is_none() {
+                // Something has arrived, and it is not the next byte.
+                self.reassembly = Some(Reassembly::starting_at(self.received));
+                continue;
+            }
+            match end {
+                ReadEnd::Finished => self.end = Some(self.received),
+                ReadEnd::More => return end,
+                ReadEnd::Blocked | ReadEnd::Reset(_) | ReadEnd::Gone => {}
+            }
+            self.news = false;
+            return end;
+        }
+    }
+
+    /// The first bytes, at most so many, for a parser of the header.
+    pub fn header(&self, max: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(max.min(self.ready_bytes));
+        for chunk in &self.ready {
+            let part = chunk.len().min(max - bytes.len());
+            bytes.extend_from_slice(&chunk[..part]);
+            if bytes.len() == max {
+                break;
+            }
+        }
+        bytes
+    }
+
+    /// The header has so many bytes; what follows is the application's.
+    pub fn skip_header(&mut self, bytes: usize) {
+        self.header += bytes as u64;
+        self.advance(bytes);
+    }
+
+    /// Bytes taken off the stream in all, once each.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Bytes that are here in order.
+    pub fn ready(&self) -> usize {
+        self.ready_bytes
+    }
+
+    /// What this holds in memory, bytes: what is in order, what is behind a gap, and what keeping it costs.
+    pub fn held(&self) -> usize {
+        let early = self.reassembly.as_ref();
+        let early = early.map_or(0, |early| early.held() + early.pieces() * EARLY_COST);
+        self.ready_bytes + self.ready.len() * READY_COST + early
+    }
+
+    /// Bytes that the peer has been given back the credit for, once they are consumed.
+    pub fn buffered(&self) -> usize {
+        self.ready_bytes + self.reassembly.as_ref().map_or(0, Reassembly::held)
+    }
+
+    /// Whether everything up to the FIN is here, or was.
+    pub fn is_whole(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// The number after the FIN's, once everything is here (PROTOCOL CONTROL-5).
+    pub fn end(&self) -> Option<u64> {
+        self.end.map(|end| end - self.header + 1)
+    }
+
+    /// What is to be written next.
+    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; WRITE_CHUNKS]) -> usize {
+        let mut count = 0;
+        for (slot, chunk) in slices.iter_mut().zip(&self.ready) {
+            *slot = IoSlice::new(chunk);
+            count += 1;
+        }
+        count
+    }
+
+    /// The pieces that are to be written next.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = &Bytes> {
+        self.ready.iter()
+    }
+
+    /// So many bytes were consumed.
+    pub(crate) fn advance(&mut self, mut bytes: usize) {
+        self.ready_bytes -= bytes;
+        while bytes > 0 {
+            let Some(front) = self.ready.front_mut() else {
+                break;
+            };
+            if bytes < front.len() {
+                front.advance(bytes);
+                break;
+            }
+            bytes -= front.len();
+            self.ready.pop_front();
+            self.compact = self.compact.saturating_sub(1);
+        }
+    }
+
+    /// Lets go of packets behind small pieces that have to wait.
+    pub fn compact(&mut self) {
+        let copy_below = copy_below(self.packet_max);
+        let done = self.compact.min(self.ready.len());
+        for chunk in self.ready.range_mut(done..) {
+            if chunk.len() < copy_below {
+                *chunk = Bytes::copy_from_slice(chunk);
+            }
+        }
+        self.compact = self.ready.len();
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.ready = VecDeque::new();
+        (self.ready_bytes, self.compact) = (0, 0);
+        self.reassembly = None;
+    }
+}
+
+/// A piece that fills less than half of the longest packet is not worth the packet.
+fn copy_below(packet_max: usize) -> usize {
+    COPY_BELOW.max(packet_max / 2)
+}

@@ -1,0 +1,334 @@
+//! The control stream: who a client is, and what has arrived (PROTOCOL sections 5.4 and 5.6).
+
+use quictun_sim::engine::Event;
+use quictun_sim::{AppId, Dial, HostId, Read, Script, Seed, Write, config};
+use quictun_wire::control::{Frame, Seen};
+use quinn_proto::{Dir, WriteError};
+
+use crate::world::{MS, SECOND, World, request, wire};
+
+/// A server that asks its clients who they are, and a client that knows the secret or another one.
+fn world(known: bool) -> World {
+    let mut server = config::server(1);
+    server.role.identify = true;
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    let proof = if known { config::PROOF } else { [0; 32] };
+    client.role.prover = Some(std::sync::Arc::new(move |_| proof));
+    let mut world = World::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
+    let host = world.network.host(world.server);
+    host.serve("echo", Dial::connects(), Script::echo());
+    world
+}
+
+fn stranger(world: &mut World) -> HostId {
+    let bare = world
+        .network
+        .add_bare("stranger", config::NATIVE, world.server);
+    world
+        .network
+        .link(bare, world.server, wire(20 * MS), wire(20 * MS));
+    world.network.run_for(SECOND);
+    assert!(world.network.bare(bare).is_connected());
+    bare
+}
+
+fn hello(proof: Option<[u8; 32]>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Frame::Hello { proof }.encode(&mut bytes);
+    bytes
+}
+
+fn echo(world: &mut World) -> AppId {
+    let script = Script::echoed(1).write([Write::Send(100_000), Write::Finish]);
+    world.network.open(world.client, "echo", script)
+}
+
+// PROTOCOL AUTH-4.
+#[test]
+fn a_known_client_is_served_in_full_from_its_first_round_trip() {
+    let mut world = world(true);
+    let app = echo(&mut world);
+    world.network.run_for(SECOND);
+    assert!(world.network.outcome(app).is_clean());
+    let (client, server) = (world.client, world.server);
+    assert_eq!(
+        world.count(client, |e| matches!(e, Event::Welcome { .. })),
+        1
+    );
+    let reports = world.network.host(server).engine().connection_reports();
+    assert!(
+        reports[0].admitted && reports[0].receive_window >= 1 << 20,
+        "{reports:?}"
+    );
+    world.network.run_for(30 * SECOND);
+    assert!(world.network.host(client).engine().is_connected());
+}
+
+// PROTOCOL AUTH-4.
+#[test]
+fn a_client_with_a_wrong_secret_learns_it_at_once() {
+    let mut world = world(false);
+    let client = world.client;
+    world.network.run_for(SECOND / 10);
+    let refused = |event: &Event| {
+        matches!(event, Event::Disconnected { reason, .. }
+            if *reason == quictun_sim::engine::LossReason::NotAuthorized)
+    };
+    assert_eq!(world.count(client, refused), 1);
+    assert_eq!(
+        world.count(client, |e| matches!(e, Event::Welcome { .. })),
+        0
+    );
+    assert!(!world.network.host(client).engine().is_connected());
+}
+
+// PROTOCOL AUTH-4, LIMIT-3: at the limit, and one above.
+#[test]
+fn a_stranger_has_little_and_is_sent_away_after_ten_seconds() {
+    let mut world = world(true);
+    let bare = stranger(&mut world);
+    let connection = world.network.bare(bare).connection();
+    let streams: Vec<_> = std::iter::from_fn(|| connection.streams().open(Dir::Bi)).collect();
+    assert_eq!(streams.len(), 16);
+    // An OPEN that announces 4096 bytes and never ends.
+    let open = [&[1, 0x50, 0][..], &[b'x'; 64]].concat();
+    let mut taken = 0;
+    for stream in streams {
+        let mut send = connection.send_stream(stream);
+        loop {
+            match send.write(&open) {
+                Ok(bytes) => taken += bytes,
+                Err(WriteError::Blocked) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert_eq!(taken, 64 * 1024);
+    world.network.run_for(8 * SECOND);
+    assert_eq!(world.network.bare(bare).lost(), None);
+    world.network.run_for(2 * SECOND);
+    let lost = world.network.bare(bare).lost().unwrap_or_default();
+    assert!(lost.contains("no identity"), "{lost:?}");
+    let server = world.server;
+    assert_eq!(
+        world.count(server, |e| matches!(e, Event::Unproven { .. })),
+        1
+    );
+    world.check_nothing_left();
+}
+
+// PROTOCOL AUTH-4: older clients prove it with their first flow.
+#[test]
+fn a_client_without_a_control_stream_may_prove_itself_with_a_flow() {
+    let mut world = world(true);
+    let bare = stranger(&mut world);
+    let open = quictun_wire::open::Open {
+        target: "echo".to_owned(),
+        proof: Some(config::PROOF),
+    };
+    let mut bytes = Vec::new();
+    open.encode(&mut bytes).expect("a short target");
+    let stream = world.network.bare(bare).open();
+    world.network.bare(bare).write(stream, &bytes);
+    world.network.run_for(30 * SECOND);
+    assert_eq!(world.network.bare(bare).lost(), None);
+    assert_eq!(world.network.bare(bare).read(stream).0, [2, 0], "OPEN_ACK");
+    let streams = world.network.bare(bare).connection().streams();
+    let mut streams = streams;
+    let granted = std::iter::from_fn(|| streams.open(Dir::Bi)).count();
+    assert!(granted > 100, "{granted} streams");
+}
+
+// PROTOCOL AUTH-6.
+#[test]
+fn four_strangers_do_not_keep_the_only_client_out() {
+    let mut server = config::server(1);
+    server.role.identify = true;
+    server.role.max_connections = 4;
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    client.role.prover = Some(std::sync::Arc::new(|_| config::PROOF));
+    let mut world = World::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
+    let host = world.network.host(world.server);
+    host.serve("echo", Dial::connects(), Script::echo());
+    let client = world.client;
+    world.connect();
+    world.network.command(client, |engine, now| {
+        let id = engine.connection_reports()[0].id;
+        engine.close_connection(now, id, quictun_wire::code::CloseCode::Done);
+    });
+    for _ in 0..6 {
+        let bare = world
+            .network
+            .add_bare("stranger", config::NATIVE, world.server);
+        let link = wire(2 * MS);
+        world.network.link(bare, world.server, link.clone(), link);
+    }
+    world.network.run_for(SECOND);
+    let app = echo(&mut world);
+    world.network.run_for(SECOND);
+    assert!(world.network.outcome(app).is_clean());
+}
+
+// PROTOCOL CONTROL-2.
+#[test]
+fn frames_out_of_turn_end_the_connection_and_nothing_else() {
+    let second: fn() -> Vec<Vec<u8>> = || vec![hello(None), hello(None)];
+    let twice: fn() -> Vec<Vec<u8>> = || vec![[hello(None), hello(None)].concat()];
+    let answer: fn() -> Vec<Vec<u8>> = || {
+        let mut bytes = hello(None);
+        Frame::HelloAck.encode(&mut bytes);
+        vec![bytes]
+    };
+    let malformed: fn() -> Vec<Vec<u8>> = || vec![[hello(None), vec![0x10, 0]].concat()];
+    for streams in [second, twice, answer, malformed] {
+        let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+        let bare = stranger(&mut world);
+        for bytes in streams() {
+            let stream = world.network.bare(bare).open();
+            world.network.bare(bare).write(stream, &bytes);
+            world.network.run_for(SECOND);
+        }
+        let lost = world.network.bare(bare).lost().unwrap_or_default();
+        assert!(lost.contains("control"), "{lost:?}");
+        let client = world.client;
+        assert!(world.network.host(client).engine().is_connected());
+        world.check_nothing_left();
+    }
+}
+
+// PROTOCOL CONTROL-3, CONTROL-6.
+#[test]
+fn a_control_stream_that_ends_leaves_the_flows_alone() {
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let host = world.network.host(world.server);
+    host.serve("echo", Dial::connects(), Script::echo());
+    let bare = stranger(&mut world);
+    let control = world.network.bare(bare).open();
+    // A frame from the future, then the end.
+    let bytes = [hello(None), vec![0x21, 2, 7, 7]].concat();
+    world.network.bare(bare).write(control, &bytes);
+    world.network.run_for(SECOND);
+    assert_eq!(
+        world.network.bare(bare).read(control).0,
+        [8, 0],
+        "HELLO_ACK"
+    );
+    let connection = world.network.bare(bare).connection();
+    connection.send_stream(control).finish().expect("open");
+    let flow = world.network.bare(bare).open();
+    let bytes = [request(config::NATIVE, "echo"), b"still here".to_vec()].concat();
+    world.network.bare(bare).write(flow, &bytes);
+    world.network.run_for(SECOND);
+    assert_eq!(world.network.bare(bare).lost(), None);
+    let (echoed, _) = world.network.bare(bare).read(flow);
+    assert_eq!(echoed, [&[2, 0][..], b"still here"].concat());
+}
+
+// PROTOCOL CLOSE-13.
+#[test]
+fn a_drain_waits_until_the_peer_has_everything() {
+    for speaks in [true, false] {
+        let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+        let server = world.server;
+        let sends = Script::server(1).write([Write::Send(1000), Write::Finish]);
+        let host = world.network.host(server);
+        host.serve("sends", Dial::connects(), sends);
+        let bare = stranger(&mut world);
+        let control = speaks.then(|| world.network.bare(bare).open());
+        if let Some(control) = control {
+            world.network.bare(bare).write(control, &hello(None));
+        }
+        let flow = world.network.bare(bare).open();
+        let bytes = request(config::NATIVE, "sends");
+        world.network.bare(bare).write(flow, &bytes);
+        let connection = world.network.bare(bare).connection();
+        connection.send_stream(flow).finish().expect("open");
+        world.network.run_for(SECOND);
+        // Both directions have ended and everything is acknowledged.
+        world.network.command(server, |engine, _| engine.drain());
+        assert!(
+            world
+                .network
+                .host(server)
+                .engine()
+                .flow_reports()
+                .is_empty()
+        );
+        let drained = world.network.host(server).engine().is_drained();
+        assert_eq!(
+            drained, !speaks,
+            "an older peer cannot say that it has everything"
+        );
+        if let Some(control) = control {
+            // What it says of others, or of less, does not count.
+            let number = flow.index() << 2;
+            for (flow, next) in [(number + 4, 1001), (number, 1000)] {
+                let mut bytes = Vec::new();
+                Frame::Seen(vec![Seen { flow, next }]).encode(&mut bytes);
+                world.network.bare(bare).write(control, &bytes);
+            }
+            world.network.run_for(SECOND);
+            assert_eq!(world.network.host(server).engine().unconfirmed(), 1);
+            let mut bytes = Vec::new();
+            let seen = Seen {
+                flow: number,
+                next: 1001,
+            };
+            Frame::Seen(vec![seen]).encode(&mut bytes);
+            world.network.bare(bare).write(control, &bytes);
+            world.network.run_for(SECOND);
+            assert!(world.network.host(server).engine().is_drained());
+        }
+    }
+}
+
+// PROTOCOL CONTROL-7.
+#[test]
+fn a_flow_whose_application_does_not_read_rests_and_goes_on() {
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let server = world.server;
+    let host = world.network.host(server);
+    host.serve(
+        "bulk",
+        Dial::connects(),
+        Script::server(1).write([Write::Send(20_000_000), Write::Finish]),
+    );
+    let script = Script::client(1)
+        .write([Write::Finish])
+        .read([Read::Bytes(1000), Read::Pause(5 * SECOND)]);
+    let app = world.network.open(world.client, "bulk", script);
+    world.network.run_for(4 * SECOND);
+    let sent = world.network.dialled(server, "bulk").expect("dialled").sent;
+    assert!(
+        sent < 2_000_000,
+        "{sent} bytes for an application that reads nothing"
+    );
+    world.network.run_for(10 * SECOND);
+    assert!(world.network.outcome(app).is_clean());
+    world.check_nothing_left();
+}
+
+// PROTOCOL MEMORY-1: reading ahead of the application gives no credit away.
+#[test]
+fn a_peer_sends_no_more_than_its_window_and_its_share_while_nothing_is_consumed() {
+    let mut world = world(true);
+    let server = world.server;
+    world
+        .network
+        .host(server)
+        .serve("never", Dial::Never, Script::default());
+    let bare = stranger(&mut world);
+    let flow = world.network.bare(bare).open();
+    let bytes = request(config::NATIVE, "never");
+    world.network.bare(bare).write(flow, &bytes);
+    let mut taken = 0;
+    for _ in 0..500 {
+        let connection = world.network.bare(bare).connection();
+        while let Ok(bytes) = connection.send_stream(flow).write(&[0; 1000]) {
+            taken += bytes;
+        }
+        world.network.run_for(10 * MS);
+    }
+    // The window of a stranger may come twice.
+    assert!(taken <= 2 * 64 * 1024, "{taken} bytes");
+}

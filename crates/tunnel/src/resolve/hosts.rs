@@ -1,0 +1,99 @@
+//! Names that the machine knows by itself: those in its hosts file.
+//!
+//! The file tells only which names need no DNS server; their addresses are the system resolver's to find, as
+//! nsswitch.conf says.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+/// hosts(5).
+const FILE: &str = "/etc/hosts";
+
+/// The hosts file, read again when it has changed.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    path: PathBuf,
+    read: Mutex<Read>,
+}
+
+#[derive(Debug, Default)]
+struct Read {
+    /// When the file was changed, and how long it is; `None`: there is none.
+    version: Option<(SystemTime, u64)>,
+    /// In lower case.
+    names: HashSet<String>,
+}
+
+impl Hosts {
+    /// This machine's.
+    pub(super) fn of_system() -> Self {
+        Self::at(FILE.into())
+    }
+
+    pub(super) fn at(path: PathBuf) -> Self {
+        Self {
+            path,
+            read: Mutex::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn none() -> Self {
+        Self::at(PathBuf::new())
+    }
+
+    /// Whether the file has this name, as it is written and in any case: `localhost.` is asked of DNS.
+    pub(super) fn know(&self, name: &str) -> bool {
+        // A file that cannot be read has no version and names nothing: harmless, DNS is asked.
+        let version = std::fs::metadata(&self.path)
+            .and_then(|file| Ok((file.modified()?, file.len())))
+            .ok();
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if read.version != version {
+            // One that cannot be read names nothing: DNS is asked, in its own places.
+            let text = std::fs::read(&self.path).unwrap_or_default();
+            read.names = names(&String::from_utf8_lossy(&text));
+            read.version = version;
+        }
+        read.names.contains(&name.to_ascii_lowercase())
+    }
+}
+
+/// All names in a hosts file.
+fn names(text: &str) -> HashSet<String> {
+    text.lines()
+        .filter_map(|line| line.split('#').next())
+        .flat_map(|line| line.split_whitespace().skip(1))
+        .map(str::to_ascii_lowercase)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_all_words_after_an_address() {
+        let text = "127.0.0.1\tlocalhost Local # not this\n#127.0.0.1 nor.this\n\n::1 ip6-localhost\n10.0.0.1\n";
+        let expected = ["localhost", "local", "ip6-localhost"].map(str::to_owned);
+        assert_eq!(names(text), HashSet::from(expected));
+    }
+
+    #[test]
+    fn a_changed_file_is_read_again() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let hosts = Hosts::at(file.path().to_owned());
+        assert!(!hosts.know("db"));
+        std::fs::write(file.path(), "10.0.0.1 db\n").expect("written");
+        assert!(hosts.know("db") && hosts.know("DB") && !hosts.know("db."));
+        std::fs::write(file.path(), "10.0.0.1 another\n").expect("written");
+        assert!(!hosts.know("db") && hosts.know("another"));
+    }
+
+    #[test]
+    fn without_a_file_no_name_is_known() {
+        assert!(!Hosts::none().know("localhost"));
+    }
+}

@@ -1,0 +1,118 @@
+//! Places for look-ups, and waiting for one.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::shares::{Holder, Shares};
+use crate::turns::Turns;
+
+/// Places that are shared between holders; cheap to clone.
+#[derive(Clone)]
+pub(super) struct Places(Arc<Mutex<Turns<oneshot::Sender<Place>>>>);
+
+/// One place. It is free again when this is dropped, on whatever thread.
+pub(super) struct Place {
+    places: Places,
+    holder: Holder,
+}
+
+/// Somebody in a queue, who is taken out of it when this is dropped.
+struct Waiting<'a> {
+    places: &'a Places,
+    holder: &'a Holder,
+    ticket: u64,
+}
+
+impl Places {
+    /// So many.
+    pub(super) fn new(count: usize) -> Self {
+        Self(Arc::new(Mutex::new(Turns::new(Shares::new(count, WEIGHT)))))
+    }
+
+    /// Waits for a place; `None` does not happen while somebody waits.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the queue goes on without it.
+    pub(super) async fn place(&self, holder: &Holder) -> Option<Place> {
+        let (who, turn) = oneshot::channel();
+        let ticket = self.turns().enter(holder, who);
+        // Dropped before `turn` is: nobody gets a place that waits no more.
+        let _waiting = Waiting {
+            places: self,
+            holder,
+            ticket,
+        };
+        self.serve();
+        turn.await.ok()
+    }
+
+    fn serve(&self) {
+        loop {
+            // The lock is free again before a place is handed over, or dropped.
+            let next = self.turns().next();
+            let Some((holder, who)) = next else {
+                return;
+            };
+            let place = Place {
+                places: self.clone(),
+                holder,
+            };
+            // A place that nobody took goes to the next by being dropped.
+            drop(who.send(place));
+        }
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns<oneshot::Sender<Place>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.turns().give_back(&self.holder);
+        self.places.serve();
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.places.turns().leave(self.holder, self.ticket);
+    }
+}
+
+/// See `crate::shares`: one holder alone has half of the places.
+const WEIGHT: usize = 1;
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[test]
+    fn who_gives_up_waiting_is_in_no_queue() {
+        let places = Places::new(1);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut first = pin!(places.place(&Holder::Own));
+        let Poll::Ready(Some(place)) = first.as_mut().poll(&mut context) else {
+            panic!("the first one waits");
+        };
+        {
+            let mut second = pin!(places.place(&Holder::Own));
+            assert!(second.as_mut().poll(&mut context).is_pending());
+            assert_eq!(places.turns().waiting(), 1);
+        }
+        assert_eq!(places.turns().waiting(), 0);
+        // A place that was handed over and not taken is free for the next.
+        {
+            let mut third = pin!(places.place(&Holder::Own));
+            assert!(third.as_mut().poll(&mut context).is_pending());
+            drop(place);
+        }
+        let mut fourth = pin!(places.place(&Holder::Own));
+        assert!(fourth.as_mut().poll(&mut context).is_ready());
+    }
+}

@@ -1,0 +1,159 @@
+//! Who is next, where clients wait for places that they share.
+//!
+//! Each holder has a queue of its own, and the queues take turns: [`Turns::enter`], then [`Turns::next`] for as long
+//! as it gives somebody a place; the same after [`Turns::give_back`]. Who gives up waiting calls [`Turns::leave`]. How
+//! many wait is bounded by the caller.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use crate::shares::{Holder, Shares};
+
+/// Places, and those that wait for one, each known by a `T`.
+#[derive(Debug)]
+pub(crate) struct Turns<T> {
+    shares: Shares,
+    /// By ticket, which is the order of arrival. No queue is empty.
+    waiting: HashMap<Holder, BTreeMap<u64, T>>,
+    /// Those with a queue, the next one first. Others may be among them, and are passed over.
+    order: VecDeque<Holder>,
+    tickets: u64,
+}
+
+impl<T> Turns<T> {
+    pub(crate) fn new(shares: Shares) -> Self {
+        Self {
+            shares,
+            waiting: HashMap::new(),
+            order: VecDeque::new(),
+            tickets: 0,
+        }
+    }
+
+    /// Waits, at the end of the holder's queue; the ticket is for [`Turns::leave`].
+    pub(crate) fn enter(&mut self, holder: &Holder, who: T) -> u64 {
+        self.tickets += 1;
+        let queue = self.waiting.entry(holder.clone()).or_default();
+        if queue.is_empty() && !self.order.contains(holder) {
+            self.order.push_back(holder.clone());
+        }
+        queue.insert(self.tickets, who);
+        self.tickets
+    }
+
+    /// Waits no more; nothing happens where the turn has come already.
+    pub(crate) fn leave(&mut self, holder: &Holder, ticket: u64) {
+        if let Some(queue) = self.waiting.get_mut(holder) {
+            queue.remove(&ticket);
+            if queue.is_empty() {
+                self.waiting.remove(holder);
+            }
+        }
+    }
+
+    /// Gives a place to the next that may have one.
+    pub(crate) fn next(&mut self) -> Option<(Holder, T)> {
+        for _ in 0..self.order.len() {
+            let holder = self.order.pop_front()?;
+            let Some(queue) = self.waiting.get_mut(&holder) else {
+                // All of them have left.
+                continue;
+            };
+            if !self.shares.take(&holder) {
+                self.order.push_back(holder);
+                continue;
+            }
+            let first = queue.pop_first();
+            if queue.is_empty() {
+                self.waiting.remove(&holder);
+            } else {
+                self.order.push_back(holder.clone());
+            }
+            return first.map(|(_, who)| (holder, who));
+        }
+        None
+    }
+
+    /// How many wait.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.values().map(BTreeMap::len).sum()
+    }
+
+    /// Gives back a place that [`Turns::next`] gave.
+    pub(crate) fn give_back(&mut self, holder: &Holder) {
+        self.shares.give_back(holder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(number: u8) -> Holder {
+        Holder::at([192, 0, 2, number].into())
+    }
+
+    /// `count` of each of these holders wait, one holder after the other.
+    fn crowd(places: usize, counts: &[(u8, usize)]) -> Turns<usize> {
+        let mut turns = Turns::new(Shares::new(places, 1));
+        for &(number, count) in counts {
+            for who in 0..count {
+                turns.enter(&holder(number), who);
+            }
+        }
+        turns
+    }
+
+    fn served(turns: &mut Turns<usize>) -> Vec<(Holder, usize)> {
+        std::iter::from_fn(|| turns.next()).collect()
+    }
+
+    #[test]
+    fn holders_take_turns_and_each_is_served_in_order() {
+        let mut turns = crowd(16, &[(1, 3), (2, 2), (3, 1)]);
+        let order: Vec<_> = [(1, 0), (2, 0), (3, 0), (1, 1), (2, 1), (1, 2)]
+            .map(|(number, who)| (holder(number), who))
+            .into();
+        assert_eq!(served(&mut turns), order);
+        assert!(turns.order.is_empty() && turns.waiting.is_empty());
+    }
+
+    #[test]
+    fn who_has_many_waiting_does_not_keep_others_from_a_place() {
+        let mut turns = crowd(64, &[(1, 1000)]);
+        assert_eq!(served(&mut turns).len(), 32);
+        turns.enter(&holder(2), 7);
+        assert_eq!(served(&mut turns), [(holder(2), 7)]);
+    }
+
+    #[test]
+    fn a_place_that_is_given_back_goes_to_whose_turn_it_is() {
+        let mut turns = crowd(2, &[(1, 5)]);
+        assert_eq!(served(&mut turns), [(holder(1), 0)]);
+        turns.enter(&holder(2), 0);
+        assert_eq!(served(&mut turns), [(holder(2), 0)]);
+        turns.enter(&holder(3), 0);
+        assert_eq!(served(&mut turns), []);
+        turns.give_back(&holder(1));
+        assert_eq!(served(&mut turns), [(holder(1), 1)]);
+        turns.give_back(&holder(2));
+        assert_eq!(served(&mut turns), [(holder(3), 0)]);
+    }
+
+    #[test]
+    fn who_leaves_is_passed_over_and_forgotten() {
+        let mut turns = crowd(4, &[]);
+        let first = turns.enter(&holder(1), 0);
+        let second = turns.enter(&holder(2), 0);
+        turns.leave(&holder(1), first);
+        assert_eq!(served(&mut turns), [(holder(2), 0)]);
+        turns.leave(&holder(2), second);
+        assert!(turns.order.is_empty() && turns.waiting.is_empty());
+        // Who comes and goes is in the order once.
+        for _ in 0..10 {
+            let ticket = turns.enter(&holder(1), 0);
+            turns.leave(&holder(1), ticket);
+        }
+        assert!(turns.order.len() <= 1, "{:?}", turns.order);
+    }
+}
