@@ -31,6 +31,15 @@ pub fn path(program: &str) -> Result<PathBuf> {
     Ok(directory()?.join(program))
 }
 
+/// The directory of this build, where tests may keep what they have made.
+///
+/// # Errors
+///
+/// Where this program is not in a target directory.
+pub fn own_directory() -> Result<PathBuf> {
+    profile_directory(&std::env::current_exe()?)
+}
+
 fn find_or_build() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os(DIRECTORY) {
         return Ok(given.into());

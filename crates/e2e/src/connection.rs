@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -55,6 +56,23 @@ impl Endpoint {
             )
             .into(),
         };
+        Connection::new(socket)
+    }
+
+    /// Connects to it with a receive buffer of about so many bytes, where it is TCP.
+    ///
+    /// # Errors
+    ///
+    /// The system's answer.
+    pub fn connect_with(&self, receive_buffer: usize) -> Result<Connection> {
+        let Self::Tcp(address) = self else {
+            return self.connect();
+        };
+        let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
+        socket.set_recv_buffer_size(receive_buffer)?;
+        socket
+            .connect_timeout(&(*address).into(), PATIENCE)
+            .with_context(|| format!("connecting to {self}"))?;
         Connection::new(socket)
     }
 
@@ -167,6 +185,22 @@ impl Connection {
     pub fn reset(self) -> Result<()> {
         SockRef::from(&self.0).set_linger(Some(Duration::ZERO))?;
         Ok(())
+    }
+
+    /// How many bytes there are to be read, one at most; `None`: neither any nor the end.
+    ///
+    /// # Errors
+    ///
+    /// How the connection has ended.
+    pub fn peek(&self) -> io::Result<Option<usize>> {
+        self.0.set_nonblocking(true)?;
+        let peeked = self.0.peek(&mut [MaybeUninit::uninit()]);
+        self.0.set_nonblocking(false)?;
+        match peeked {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// How the other end ends, once all that it sent has been thrown away.

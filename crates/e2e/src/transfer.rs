@@ -100,7 +100,7 @@ impl Transfer {
         deadline::until("the transfer to go on", within, || {
             self.progress() >= from + bytes
         })
-        .with_context(|| format!("it is at {from}"))?;
+        .with_context(|| format!("it was at {from} and is at {}", self.progress()))?;
         Ok(start.elapsed())
     }
 

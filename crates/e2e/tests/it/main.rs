@@ -4,13 +4,19 @@
 
 mod apart;
 mod applications;
+mod attack;
+mod attack_limits;
 mod bad_input;
 mod bench;
 mod closes;
+mod deaths;
 mod detour;
 mod doctor;
 mod endings;
 mod faults;
+mod foreign;
+mod foreign_limits;
+mod greedy;
 mod identities;
 mod interop;
 mod iperf3;

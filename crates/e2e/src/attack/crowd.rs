@@ -1,0 +1,393 @@
+//! Thousands of hostile connections, from many addresses, on one thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytes::BytesMut;
+use quinn_proto::congestion::CubicConfig;
+use quinn_proto::{
+    ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, TransportConfig,
+    VarInt,
+};
+use quinn_udp::UdpSocketState;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+use super::peer::{Counts, Peer, Phase};
+use super::session::{self, Tamper};
+
+/// Batches that one connection may send before others have their turn.
+const BATCHES: usize = 8;
+
+/// Datagrams read from one socket before others have their turn.
+const READS: usize = 256;
+
+/// Bytes that a connection may have unacknowledged: so many connections have little of the attacker's memory each.
+const SEND_WINDOW: u64 = 512 * 1024;
+
+/// Largest datagram sent: what Ethernet carries.
+const MTU: u16 = 1452;
+
+/// Datagrams in one send call: together they must fit into an IP packet.
+const SEGMENTS: usize = 65_000 / MTU as usize;
+
+/// Packets of the server that the attacker receives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hears {
+    /// Everything.
+    #[default]
+    All,
+    /// Retry packets.
+    Retry,
+    /// Nothing.
+    Nothing,
+}
+
+/// How a crowd behaves.
+#[derive(Clone, Debug)]
+pub struct Manner {
+    /// Protocol that is offered (ALPN).
+    pub protocol: &'static [u8],
+    /// Addresses to come from.
+    pub sources: usize,
+    /// Changes made to packets before they are sent.
+    pub tamper: Tamper,
+    /// Packets of the server that are received.
+    pub hears: Hears,
+    /// Whether answers are read, beyond the first byte of each stream.
+    pub reads: bool,
+    /// Bytes that the server may send on a connection, ahead of what is read.
+    pub credit: u64,
+    /// Bytes that it may send on each stream.
+    pub stream_credit: u64,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self {
+            protocol: NATIVE,
+            sources: 1,
+            tamper: Tamper::default(),
+            hears: Hears::All,
+            reads: true,
+            credit: 1 << 20,
+            stream_credit: 1 << 20,
+        }
+    }
+}
+
+/// `quictun/1`.
+pub const NATIVE: &[u8] = b"quictun/1";
+
+/// Connections to one server.
+#[derive(Debug)]
+pub struct Crowd {
+    server: SocketAddr,
+    manner: Manner,
+    /// Bytes of all streams of a connection that the server takes at first.
+    granted: Arc<AtomicU64>,
+    endpoint: Endpoint,
+    config: ClientConfig,
+    sources: Vec<Source>,
+    epoll: OwnedFd,
+    peers: Vec<Peer>,
+    by_handle: BTreeMap<usize, usize>,
+    timers: BTreeSet<(Instant, usize)>,
+    dirty: Vec<usize>,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Source {
+    socket: UdpSocket,
+    state: UdpSocketState,
+}
+
+impl Crowd {
+    /// Opens the sockets. Connections are made later.
+    ///
+    /// # Errors
+    ///
+    /// Where the system gives none.
+    pub fn new(server: SocketAddr, manner: Manner) -> Result<Self> {
+        let granted = Arc::<AtomicU64>::default();
+        let tamper = manner.tamper.clone();
+        let crypto = session::client_config(manner.protocol, tamper, granted.clone())?;
+        let mut transport = TransportConfig::default();
+        let credit = VarInt::from_u64(manner.credit)?;
+        let mut congestion = CubicConfig::default();
+        // A hostile client does not begin slowly.
+        congestion.initial_window(SEND_WINDOW);
+        transport
+            .initial_mtu(MTU)
+            .mtu_discovery_config(None)
+            .send_window(SEND_WINDOW)
+            .stream_receive_window(VarInt::from_u64(manner.stream_credit)?)
+            .receive_window(credit)
+            .max_concurrent_bidi_streams(VarInt::from_u32(0))
+            .max_concurrent_uni_streams(VarInt::from_u32(0))
+            .max_idle_timeout(None)
+            .congestion_controller_factory(Arc::new(congestion));
+        let mut config = ClientConfig::new(crypto);
+        config.transport_config(Arc::new(transport));
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let mut sources = Vec::new();
+        for number in 0..manner.sources {
+            let source = Source::new(source_address(number))?;
+            let data = EventData::new_u64(number as u64);
+            epoll::add(&epoll, &source.socket, data, EventFlags::IN)?;
+            sources.push(source);
+        }
+        Ok(Self {
+            server,
+            manner,
+            granted,
+            endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), None, false, None),
+            config,
+            sources,
+            epoll,
+            peers: Vec::new(),
+            by_handle: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            dirty: Vec::new(),
+            buffer: vec![0; 64 * 1024],
+        })
+    }
+
+    /// Begins one more connection, from the next source; returns its number.
+    ///
+    /// # Errors
+    ///
+    /// Where the library refuses.
+    pub fn connect(&mut self) -> Result<usize> {
+        let number = self.peers.len();
+        let config = self.config.clone();
+        let (handle, connection) =
+            self.endpoint
+                .connect(Instant::now(), config, self.server, "attacked.test")?;
+        let source = number % self.sources.len();
+        self.peers
+            .push(Peer::new(connection, handle, source, self.manner.reads));
+        self.by_handle.insert(handle.0, number);
+        self.dirty.push(number);
+        Ok(number)
+    }
+
+    /// A connection, to be served in the next turn.
+    pub fn peer(&mut self, number: usize) -> &mut Peer {
+        mark(&mut self.peers[number], number, &mut self.dirty);
+        &mut self.peers[number]
+    }
+
+    /// All connections.
+    pub fn peers(&self) -> &[Peer] {
+        &self.peers
+    }
+
+    /// Bytes that the server takes at first on a connection, all its streams together; 0: the server has not announced it yet.
+    pub fn granted(&self) -> u64 {
+        self.granted.load(Ordering::Relaxed)
+    }
+
+    /// How many connections are established.
+    pub fn connected(&self) -> usize {
+        let connected = |peer: &&Peer| *peer.phase() == Phase::Connected;
+        self.peers.iter().filter(connected).count()
+    }
+
+    /// Reasons for which connections are gone, with how many each.
+    pub fn losses(&self) -> BTreeMap<&str, usize> {
+        let mut losses = BTreeMap::new();
+        for peer in &self.peers {
+            if let Phase::Lost(reason) = peer.phase() {
+                *losses.entry(reason.as_str()).or_default() += 1;
+            }
+        }
+        losses
+    }
+
+    /// The sums of all connections.
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for counts in self.peers.iter().map(Peer::counts) {
+            sum.answered += counts.answered;
+            sum.refused += counts.refused;
+            sum.poured += counts.poured;
+            sum.received += counts.received;
+        }
+        sum
+    }
+
+    /// Does what there is to do, and waits no longer than this for datagrams.
+    ///
+    /// # Errors
+    ///
+    /// The system's answers.
+    pub fn turn(&mut self, patience: Duration) -> Result<()> {
+        let now = Instant::now();
+        while let Some(&(at, number)) = self.timers.first() {
+            if at > now {
+                break;
+            }
+            self.timers.pop_first();
+            self.peers[number].timer = None;
+            self.peers[number].connection.handle_timeout(now);
+            mark(&mut self.peers[number], number, &mut self.dirty);
+        }
+        for number in std::mem::take(&mut self.dirty) {
+            self.peers[number].dirty = false;
+            self.serve(number, now)?;
+        }
+        let next = self.timers.first().map(|(at, _)| *at);
+        let until = next.map_or(patience, |at| at.saturating_duration_since(now));
+        let wait = if self.dirty.is_empty() {
+            until.min(patience)
+        } else {
+            Duration::ZERO
+        };
+        self.receive(wait)
+    }
+
+    /// Lets one connection follow its events, write, and send.
+    fn serve(&mut self, number: usize, now: Instant) -> Result<()> {
+        let peer = &mut self.peers[number];
+        while let Some(event) = peer.connection.poll_endpoint_events() {
+            if let Some(answer) = self.endpoint.handle_event(peer.handle, event) {
+                peer.connection.handle_event(answer);
+            }
+        }
+        peer.handle_events();
+        let mut more = peer.pour_ready();
+        let source = &self.sources[peer.source];
+        let segments = source.state.max_gso_segments().min(SEGMENTS);
+        let mut buffer = Vec::new();
+        for batch in 0..=BATCHES {
+            if batch == BATCHES {
+                more = true;
+                break;
+            }
+            buffer.clear();
+            let Some(transmit) = peer.connection.poll_transmit(now, segments, &mut buffer) else {
+                break;
+            };
+            source.send(&transmit, &buffer[..transmit.size])?;
+        }
+        if let Some(at) = peer.timer.take() {
+            self.timers.remove(&(at, number));
+        }
+        peer.timer = peer.connection.poll_timeout();
+        if let Some(at) = peer.timer {
+            self.timers.insert((at, number));
+        }
+        if more {
+            mark(peer, number, &mut self.dirty);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, wait: Duration) -> Result<()> {
+        let mut events = Vec::with_capacity(256);
+        let wait = Timespec::try_from(wait)?;
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in events {
+            let number = usize::try_from(event.data.u64())?;
+            for _ in 0..READS {
+                let (read, from) = match self.sources[number].socket.recv_from(&mut self.buffer) {
+                    Ok(found) => found,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // The server may have ended: whoever watches it says so.
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => break,
+                    Err(error) => return Err(error).context("receiving"),
+                };
+                if self.manner.hears.takes(self.buffer[0]) {
+                    self.handle(from, BytesMut::from(&self.buffer[..read]));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, from: SocketAddr, datagram: BytesMut) {
+        let mut response = Vec::new();
+        let now = Instant::now();
+        let event = self
+            .endpoint
+            .handle(now, from, None, None, datagram, &mut response);
+        match event {
+            Some(DatagramEvent::ConnectionEvent(ConnectionHandle(handle), event)) => {
+                if let Some(&number) = self.by_handle.get(&handle) {
+                    self.peers[number].connection.handle_event(event);
+                    mark(&mut self.peers[number], number, &mut self.dirty);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.endpoint.ignore(incoming),
+            // A reset of a connection that is gone changes nothing.
+            Some(DatagramEvent::Response(_)) | None => {}
+        }
+    }
+}
+
+fn mark(peer: &mut Peer, number: usize, dirty: &mut Vec<usize>) {
+    if !std::mem::replace(&mut peer.dirty, true) {
+        dirty.push(number);
+    }
+}
+
+impl Hears {
+    /// Whether a datagram with this first byte arrives.
+    fn takes(self, first: u8) -> bool {
+        match self {
+            Self::All => true,
+            // Long header, type 3 (RFC 9000 section 17.2.5).
+            Self::Retry => first & 0xb0 == 0xb0,
+            Self::Nothing => false,
+        }
+    }
+}
+
+impl Source {
+    fn new(address: Ipv4Addr) -> Result<Self> {
+        let socket = UdpSocket::bind((address, 0)).with_context(|| format!("binding {address}"))?;
+        socket.set_nonblocking(true)?;
+        let state = UdpSocketState::new((&socket).into())?;
+        Ok(Self { socket, state })
+    }
+
+    /// Sends, or loses what the system has no room for.
+    fn send(&self, transmit: &quinn_proto::Transmit, contents: &[u8]) -> Result<()> {
+        let transmit = quinn_udp::Transmit {
+            destination: transmit.destination,
+            ecn: None,
+            contents,
+            segment_size: transmit.segment_size,
+            src_ip: None::<IpAddr>,
+        };
+        match self.state.try_send((&self.socket).into(), &transmit) {
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionRefused
+                ) =>
+            {
+                Err(error).context("sending")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An address of the loopback device of its own for each of the first 8 million sources; 127.0.0.0/16 is left to others.
+fn source_address(number: usize) -> Ipv4Addr {
+    let number = u32::try_from(number).unwrap_or(0) % (1 << 23);
+    Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 1).to_bits() + number)
+}

@@ -1,0 +1,52 @@
+//! Flows that are given up before their target answers.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::crowd::Manner;
+use super::ground::Trust;
+use super::outcome::Outcome;
+use super::process;
+use super::stage::{self, Terms};
+use super::targets::open_frame;
+use crate::application::BlackHole;
+
+/// Dials have begun after this, or never will.
+const BEGINS: Duration = Duration::from_millis(500);
+
+/// What is left of a flow is looked at so long after its reset.
+const AFTER: Duration = Duration::from_secs(1);
+
+/// Opens flows to a target that answers no SYN, and resets them.
+///
+/// # Errors
+///
+/// See [`stage::attack`].
+pub fn open_reset(terms: &Terms, flows: u64) -> Result<Outcome> {
+    let hole = BlackHole::new()?;
+    let open = open_frame(&hole.target())?;
+    let manner = Manner::default();
+    stage::attack("open-reset", Trust::Open, terms, manner, flows, |stage| {
+        stage.connect(1)?;
+        while stage.opened < flows && stage.goes_on() {
+            let mut wave = Vec::new();
+            while stage.opened < flows
+                && let Some(stream) = stage.open(0)
+            {
+                stage.crowd.peer(0).write(stream, &open);
+                wave.push(stream);
+            }
+            let (before, begun) = (process::syn_sent()?, Instant::now());
+            while begun.elapsed() < BEGINS && process::syn_sent()? < before + wave.len() {
+                stage.flush()?;
+            }
+            for stream in wave {
+                stage.crowd.peer(0).reset(stream);
+            }
+            stage.flush()?;
+        }
+        stage.hold(AFTER)?;
+        stage.note_left()
+    })
+}

@@ -1,0 +1,157 @@
+//! A server under attack, and its honest clients.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::application::{Application, through_echo};
+use crate::connection::Endpoint;
+use crate::machine::Machine;
+use crate::payload::Payload;
+use crate::program::Program;
+use crate::tunnel::{Client, Home, START, listen_address};
+
+/// Data of the flow that warms the server up: pools and windows have their working size then.
+const WARM: Payload = Payload {
+    seed: 7,
+    bytes: 8 << 20,
+};
+
+/// Where in the output the server says that it is up.
+const UP: &str = "Server endpoint start up successful";
+
+/// Who may use the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Anyone: `quictun-server`.
+    Open,
+    /// Whoever proves a secret: `quictun server`.
+    Secret,
+}
+
+/// A server with a memory budget, and an honest client that has been served.
+#[derive(Debug)]
+pub struct Ground {
+    /// The server's process.
+    pub server: Program,
+    /// Its UDP address.
+    pub address: SocketAddr,
+    /// The target of honest flows: an echo, which lives as long as this process.
+    echo: String,
+    client: Client,
+    trust: Trust,
+    home: Home,
+    pin: Option<String>,
+}
+
+impl Ground {
+    /// Starts the server with this budget (as `4MiB`) and more arguments, and its honest client; has the client
+    /// served once.
+    ///
+    /// # Errors
+    ///
+    /// Where anything does not start, or the client is not served.
+    pub fn new(trust: Trust, budget: Option<u64>, more: &[String]) -> Result<Self> {
+        let home = Home::new()?;
+        let echo = Application::echo()?.target();
+        let mut command = match trust {
+            Trust::Open => {
+                let mut command = home.command(&Machine::here(), "quictun-server")?;
+                command.args(["--listen-on", "127.0.0.1:0", "--httpd-listen-on", "off"]);
+                command
+            }
+            Trust::Secret => {
+                let mut command = home.command(&Machine::here(), "quictun")?;
+                command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
+                command.args(["--allow", "*"]);
+                command
+            }
+        };
+        if let Some(budget) = budget {
+            command.args(["--memory-budget", &format!("{budget}B")]);
+        }
+        command.args(more);
+        let mut server = Program::start("server", &mut command)?;
+        let address = listen_address(&server.wait_for(UP, START)?)?.parse()?;
+        let pin = match trust {
+            Trust::Open => None,
+            Trust::Secret => Some(pin(&server.wait_for("--pin ", START)?)?),
+        };
+        let client = start_client(trust, address, &home, pin.as_deref(), &echo)?;
+        through_echo(&client.forward, WARM).context("the honest client, before the attack")?;
+        Ok(Self {
+            server,
+            address,
+            echo,
+            client,
+            trust,
+            home,
+            pin,
+        })
+    }
+
+    /// Where applications reach the echo through the honest client.
+    pub fn forward(&self) -> &Endpoint {
+        &self.client.forward
+    }
+
+    /// Another honest client that leads to `target`, known to the server as the first is. It ends with the calling
+    /// thread.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not start.
+    pub fn client_to(&self, target: &str) -> Result<Client> {
+        let pin = self.pin.as_deref();
+        start_client(self.trust, self.address, &self.home, pin, target)
+    }
+
+    /// The target that honest flows lead to.
+    pub fn echo(&self) -> &str {
+        &self.echo
+    }
+
+    /// The file with the secret that a server with [`Trust::Secret`] has made.
+    pub fn secret_file(&self) -> PathBuf {
+        secret_file(&self.home)
+    }
+
+    /// Ends it without the programs' lines being printed.
+    pub fn hush(&mut self) {
+        self.server.hush();
+        self.client.program.hush();
+    }
+}
+
+/// The value after `--pin` in the line that the server prints for its clients.
+fn pin(line: &str) -> Result<String> {
+    let (_, rest) = line.split_once("--pin ").context("no pin")?;
+    let pin = rest.split_whitespace().next().context("no pin")?;
+    Ok(pin.to_owned())
+}
+
+fn secret_file(home: &Home) -> PathBuf {
+    home.path().join("state/client.psk")
+}
+
+fn start_client(
+    trust: Trust,
+    server: SocketAddr,
+    at: &Home,
+    pin: Option<&str>,
+    target: &str,
+) -> Result<Client> {
+    let server = server.to_string();
+    let (Trust::Secret, Some(pin)) = (trust, pin) else {
+        return Client::start(&server, &["--token-source", target]);
+    };
+    let home = Home::new()?;
+    let forward = format!("127.0.0.1:0={}", target.trim_start_matches("tcp:"));
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command
+        .args(["client", "--server", &server, "--pin", pin, "--http", "off"])
+        .args(["--forward", &forward, "--psk-file"])
+        .arg(secret_file(at));
+    Client::from_command(home, &mut command)
+}

@@ -1,0 +1,261 @@
+//! All attacks, by name, and each of them on servers with different budgets.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use super::held::Missing;
+use super::outcome::Outcome;
+use super::stage::Terms;
+use super::unread::Way;
+use super::{crowding, dials, fragments, held, unread};
+
+/// How far a server with the default budget may grow under ten thousand strangers.
+pub const STRANGERS_LIMIT: u64 = 512 << 20;
+
+/// An attack, and how much of it.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Attack {
+    /// One client whose flows lack their first byte, and have all the rest.
+    FirstByteMissing {
+        /// Flows.
+        #[arg(long, default_value_t = 60)]
+        flows: u64,
+        /// Which byte; both, one after the other, where it is not said.
+        #[arg(long, value_enum)]
+        missing: Option<Missing>,
+    },
+    /// Strangers that begin OPEN on every stream and never finish it.
+    UnfinishedOpens {
+        /// Strangers.
+        #[arg(long, default_value_t = 15)]
+        strangers: usize,
+    },
+    /// One stranger with as many streams as it gets, one byte on each.
+    TinyStreams {
+        /// Streams to ask for.
+        #[arg(long, default_value_t = 4000)]
+        streams: u64,
+    },
+    /// Strangers that finish their handshakes and say nothing.
+    Strangers {
+        /// Connections.
+        #[arg(long, default_value_t = 10_000)]
+        connections: usize,
+        /// Addresses that they come from.
+        #[arg(long, default_value_t = 1000)]
+        sources: usize,
+        /// Seconds that they stay.
+        #[arg(long, default_value_t = 12)]
+        stay: u64,
+    },
+    /// Flows whose data stays with the server.
+    Stalled {
+        /// Connections.
+        #[arg(long, default_value_t = 1000)]
+        connections: usize,
+        /// Flows on each.
+        #[arg(long, default_value_t = 100)]
+        flows: u64,
+        /// Who does not take the data; each, one after the other, where it is not said.
+        #[arg(long, value_enum)]
+        way: Option<Way>,
+    },
+    /// Downloads of which one early packet is never acknowledged.
+    NoAcks {
+        /// Connections.
+        #[arg(long, default_value_t = 50)]
+        connections: usize,
+        /// Flows on each.
+        #[arg(long, default_value_t = 4)]
+        flows: u64,
+    },
+    /// Flows to a target that answers no SYN, opened and reset.
+    OpenReset {
+        /// Flows.
+        #[arg(long, default_value_t = 600)]
+        flows: u64,
+    },
+    /// First packets of connections that go no further.
+    Initials {
+        /// Connections.
+        #[arg(long, default_value_t = 20_000)]
+        connections: usize,
+        /// Addresses that they come from.
+        #[arg(long, default_value_t = 1000)]
+        sources: usize,
+    },
+    /// The same, after an answer to Retry.
+    RetryFlood {
+        /// Connections.
+        #[arg(long, default_value_t = 20_000)]
+        connections: usize,
+        /// Addresses that they come from.
+        #[arg(long, default_value_t = 1000)]
+        sources: usize,
+    },
+    /// Streams with one byte at every other offset.
+    TinyGaps {
+        /// Connections.
+        #[arg(long, default_value_t = 8)]
+        connections: usize,
+        /// Streams on each.
+        #[arg(long, default_value_t = 60)]
+        streams: u64,
+    },
+    /// Batches of datagrams of which one carries a byte, and the others PING.
+    PinnedBatches {
+        /// Connections.
+        #[arg(long, default_value_t = 8)]
+        connections: usize,
+        /// Streams on each.
+        #[arg(long, default_value_t = 60)]
+        streams: u64,
+    },
+}
+
+impl Attack {
+    /// Every attack in its usual size.
+    pub fn all() -> Vec<Self> {
+        vec![
+            Self::FirstByteMissing {
+                flows: 60,
+                missing: None,
+            },
+            Self::UnfinishedOpens { strangers: 15 },
+            Self::TinyStreams { streams: 4000 },
+            Self::Strangers {
+                connections: 10_000,
+                sources: 1000,
+                stay: 12,
+            },
+            Self::Stalled {
+                connections: 1000,
+                flows: 100,
+                way: None,
+            },
+            Self::NoAcks {
+                connections: 50,
+                flows: 4,
+            },
+            Self::OpenReset { flows: 600 },
+            Self::Initials {
+                connections: 20_000,
+                sources: 1000,
+            },
+            Self::RetryFlood {
+                connections: 20_000,
+                sources: 1000,
+            },
+            Self::TinyGaps {
+                connections: 8,
+                streams: 60,
+            },
+            Self::PinnedBatches {
+                connections: 8,
+                streams: 60,
+            },
+        ]
+    }
+
+    /// Runs it, each of its kinds on a server of its own, and tells each outcome as soon as it is there.
+    ///
+    /// # Errors
+    ///
+    /// Where a server does not start or an attack cannot be made.
+    pub fn run(&self, terms: &Terms, tell: &mut dyn FnMut(&Outcome)) -> Result<Vec<Outcome>> {
+        let mut outcomes = Vec::new();
+        let mut add = |outcome: Outcome| {
+            tell(&outcome);
+            outcomes.push(outcome);
+        };
+        match *self {
+            Self::FirstByteMissing { flows, missing } => {
+                let both = [Missing::OfStream, Missing::AfterOpen];
+                for missing in chosen(missing, &both) {
+                    add(held::first_byte_missing(terms, flows, missing)?);
+                }
+            }
+            Self::Stalled {
+                connections,
+                flows,
+                way,
+            } => {
+                for way in chosen(way, &[Way::Upload, Way::Unread, Way::Unacknowledged]) {
+                    add(unread::stalled(terms, connections, flows, way)?);
+                }
+            }
+            _ => add(self.run_one(terms)?),
+        }
+        Ok(outcomes)
+    }
+
+    /// One that has a single kind.
+    fn run_one(&self, terms: &Terms) -> Result<Outcome> {
+        match *self {
+            Self::UnfinishedOpens { strangers } => held::unfinished_opens(terms, strangers),
+            Self::TinyStreams { streams } => held::tiny_streams(terms, streams),
+            Self::Strangers {
+                connections,
+                sources,
+                stay,
+            } => crowding::strangers(terms, connections, sources, Duration::from_secs(stay)),
+            Self::NoAcks { connections, flows } => unread::no_acks(terms, connections, flows),
+            Self::OpenReset { flows } => dials::open_reset(terms, flows),
+            Self::Initials {
+                connections,
+                sources,
+            } => crowding::initials(terms, connections, sources, false),
+            Self::RetryFlood {
+                connections,
+                sources,
+            } => crowding::initials(terms, connections, sources, true),
+            Self::TinyGaps {
+                connections,
+                streams,
+            } => fragments::tiny_gaps(terms, connections, streams),
+            Self::PinnedBatches {
+                connections,
+                streams,
+            } => fragments::pinned_batches(terms, connections, streams),
+            Self::FirstByteMissing { .. } | Self::Stalled { .. } => {
+                anyhow::bail!("invariant: it has several kinds")
+            }
+        }
+    }
+}
+
+/// Runs every attack for every budget, and strangers against the default one.
+///
+/// # Errors
+///
+/// Where a server does not start or an attack cannot be made.
+pub fn all(terms: &Terms, budgets: &[u64], tell: &mut dyn FnMut(&Outcome)) -> Result<Vec<Outcome>> {
+    let mut outcomes = Vec::new();
+    for &budget in budgets {
+        let terms = Terms {
+            budget: Some(budget),
+            ..terms.clone()
+        };
+        for attack in Attack::all() {
+            outcomes.extend(attack.run(&terms, tell)?);
+        }
+    }
+    let terms = Terms {
+        budget: None,
+        limit: Some(STRANGERS_LIMIT),
+        ..terms.clone()
+    };
+    let strangers = Attack::Strangers {
+        connections: 10_000,
+        sources: 1000,
+        stay: 12,
+    };
+    outcomes.extend(strangers.run(&terms, tell)?);
+    Ok(outcomes)
+}
+
+fn chosen<T: Copy>(one: Option<T>, all: &[T]) -> Vec<T> {
+    one.map_or_else(|| all.to_vec(), |one| vec![one])
+}

@@ -1,0 +1,386 @@
+//! TLS sessions that tamper with packets: between the library, which keeps the connection lawful, and the cipher.
+//!
+//! The library writes a packet and hands its plaintext to the key; here some frames are replaced before they are
+//! encrypted. It believes that they left. On the way in, a packet that is to be missed is reported as one that
+//! cannot be decrypted: it is never acknowledged, and neither is any repetition of it.
+//!
+//! Arbitrary frames travel as content of DATAGRAM frames (RFC 9221), which the library is made to believe that the
+//! server takes. The frame's header becomes PADDING, so that its content is read as frames.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use bytes::{Bytes, BytesMut};
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use quinn_proto::crypto::{
+    ClientConfig, CryptoError, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey,
+    Session,
+};
+use quinn_proto::transport_parameters::TransportParameters;
+use quinn_proto::{ConnectError, ConnectionId, Side, TransportError};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::version::TLS13;
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+
+use super::frame;
+
+/// What becomes of packets.
+#[derive(Clone, Debug, Default)]
+pub struct Tamper {
+    /// A STREAM frame with one of these bytes never leaves, on no stream. The library must be made to send them in
+    /// frames of their own.
+    pub withhold: Range<u64>,
+    /// A packet with a STREAM frame that has one of these bytes never arrives.
+    pub miss: Range<u64>,
+    /// Packets are searched for content made by [`disguised`].
+    pub frames: bool,
+}
+
+/// The TLS side of hostile clients that offer this protocol (ALPN) and trust any server. What a server grants first,
+/// in bytes of all streams of a connection, is noted in `granted`.
+///
+/// # Errors
+///
+/// Where the TLS library lacks what QUIC needs.
+pub fn client_config(
+    protocol: &[u8],
+    tamper: Tamper,
+    granted: Arc<AtomicU64>,
+) -> Result<Arc<dyn ClientConfig>> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    config.resumption = rustls::client::Resumption::disabled();
+    let inner = Arc::new(QuicClientConfig::try_from(config)?);
+    Ok(Arc::new(Hostile {
+        inner,
+        tamper: Arc::new(tamper),
+        granted,
+    }))
+}
+
+/// Content of a DATAGRAM frame that arrives as these frames instead.
+pub fn disguised(frames: &[u8]) -> Bytes {
+    let mut content = BytesMut::with_capacity(MARK.len() + frames.len());
+    content.extend_from_slice(MARK);
+    content.extend_from_slice(frames);
+    // From 64 bytes on the frame's length takes two bytes: its header has one size.
+    content.resize(content.len().max(LEAST), 0);
+    content.freeze()
+}
+
+/// What [`disguised`] adds.
+pub const DISGUISE: usize = MARK.len();
+
+/// Marks the content of a DATAGRAM frame. It occurs nowhere else: attackers send zeros and targets.
+const MARK: &[u8; 16] = b"\xf1frames-inside\xf1\xf2";
+
+/// Shortest content with a length of two bytes.
+const LEAST: usize = 64;
+
+/// Type and length of a DATAGRAM frame with at least [`LEAST`] bytes.
+const HEADER: usize = 3;
+
+/// The transport parameter `initial_max_data` (RFC 9000 section 18.2).
+const INITIAL_MAX_DATA: u64 = 0x04;
+
+/// The transport parameter `max_datagram_frame_size` with 65535 as its value.
+const TAKES_DATAGRAMS: [u8; 6] = [0x20, 0x04, 0x80, 0x00, 0xff, 0xff];
+
+struct Hostile {
+    inner: Arc<QuicClientConfig>,
+    tamper: Arc<Tamper>,
+    granted: Arc<AtomicU64>,
+}
+
+impl ClientConfig for Hostile {
+    fn start_session(
+        self: Arc<Self>,
+        version: u32,
+        server_name: &str,
+        params: &TransportParameters,
+    ) -> Result<Box<dyn Session>, ConnectError> {
+        let inner = self
+            .inner
+            .clone()
+            .start_session(version, server_name, params)?;
+        Ok(Box::new(Tampering {
+            inner,
+            tamper: self.tamper.clone(),
+            granted: self.granted.clone(),
+        }))
+    }
+}
+
+struct Tampering {
+    inner: Box<dyn Session>,
+    tamper: Arc<Tamper>,
+    granted: Arc<AtomicU64>,
+}
+
+impl Tampering {
+    fn pair(&self, keys: KeyPair<Box<dyn PacketKey>>) -> KeyPair<Box<dyn PacketKey>> {
+        let wrap = |inner| -> Box<dyn PacketKey> {
+            Box::new(TamperingKey {
+                inner,
+                tamper: self.tamper.clone(),
+            })
+        };
+        KeyPair {
+            local: wrap(keys.local),
+            remote: wrap(keys.remote),
+        }
+    }
+}
+
+impl Session for Tampering {
+    fn initial_keys(&self, dst_cid: &ConnectionId, side: Side) -> Keys {
+        self.inner.initial_keys(dst_cid, side)
+    }
+
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        self.inner.handshake_data()
+    }
+
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        self.inner.peer_identity()
+    }
+
+    fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
+        self.inner.early_crypto()
+    }
+
+    fn early_data_accepted(&self) -> Option<bool> {
+        self.inner.early_data_accepted()
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.inner.is_handshaking()
+    }
+
+    fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
+        self.inner.read_handshake(buf)
+    }
+
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        let Some(said) = self.inner.transport_parameters()? else {
+            return Ok(None);
+        };
+        let mut text = Vec::new();
+        said.write(&mut text);
+        if let Some(most) = parameter(&text, INITIAL_MAX_DATA) {
+            self.granted.store(most, Ordering::Relaxed);
+        }
+        text.extend_from_slice(&TAKES_DATAGRAMS);
+        // An error means that the server does take DATAGRAM frames: then nothing has to be added.
+        let amended = TransportParameters::read(Side::Client, &mut &text[..]);
+        Ok(Some(amended.unwrap_or(said)))
+    }
+
+    fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
+        let keys = self.inner.write_handshake(buf)?;
+        Some(Keys {
+            header: keys.header,
+            packet: self.pair(keys.packet),
+        })
+    }
+
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
+        let keys = self.inner.next_1rtt_keys()?;
+        Some(self.pair(keys))
+    }
+
+    fn is_valid_retry(&self, orig_dst_cid: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
+        self.inner.is_valid_retry(orig_dst_cid, header, payload)
+    }
+
+    fn export_keying_material(
+        &self,
+        output: &mut [u8],
+        label: &[u8],
+        context: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
+        self.inner.export_keying_material(output, label, context)
+    }
+}
+
+struct TamperingKey {
+    inner: Box<dyn PacketKey>,
+    tamper: Arc<Tamper>,
+}
+
+/// Whether a packet is one of an established connection, by its first byte (RFC 9000 section 17.3).
+fn is_short(header: &[u8]) -> bool {
+    header.first().is_some_and(|first| first & 0x80 == 0)
+}
+
+impl PacketKey for TamperingKey {
+    fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
+        if is_short(buf) {
+            let end = buf.len() - self.inner.tag_len();
+            let payload = &mut buf[header_len..end];
+            if self.tamper.frames {
+                undisguise(payload);
+            }
+            withhold(payload, &self.tamper.withhold);
+        }
+        self.inner.encrypt(packet, buf, header_len);
+    }
+
+    fn decrypt(
+        &self,
+        packet: u64,
+        header: &[u8],
+        payload: &mut BytesMut,
+    ) -> Result<(), CryptoError> {
+        self.inner.decrypt(packet, header, payload)?;
+        let miss = &self.tamper.miss;
+        let missed = !miss.is_empty()
+            && is_short(header)
+            && frame::stream_frames(payload)
+                .iter()
+                .any(|frame| frame.touches(miss));
+        if missed { Err(CryptoError) } else { Ok(()) }
+    }
+
+    fn tag_len(&self) -> usize {
+        self.inner.tag_len()
+    }
+
+    fn confidentiality_limit(&self) -> u64 {
+        self.inner.confidentiality_limit()
+    }
+
+    fn integrity_limit(&self) -> u64 {
+        self.inner.integrity_limit()
+    }
+}
+
+/// Turns the header and mark of each disguised DATAGRAM frame into PADDING.
+fn undisguise(payload: &mut [u8]) {
+    let mut from = 0;
+    while let Some(at) = payload[from..]
+        .windows(MARK.len())
+        .position(|window| window == MARK)
+    {
+        let mark = from + at;
+        from = mark + MARK.len();
+        payload[mark.saturating_sub(HEADER)..from].fill(0);
+    }
+}
+
+/// Turns each STREAM frame with one of these bytes into PADDING, and a PING: so it is acknowledged, and the
+/// library does not send it again.
+fn withhold(payload: &mut [u8], bytes: &Range<u64>) {
+    if bytes.is_empty() {
+        return;
+    }
+    for frame in frame::stream_frames(payload) {
+        if frame.touches(bytes) {
+            payload[frame.at.clone()].fill(0);
+            payload[frame.at.start] = frame::PING;
+        }
+    }
+}
+
+/// The value of a transport parameter that is an integer.
+fn parameter(mut text: &[u8], wanted: u64) -> Option<u64> {
+    loop {
+        let name = frame::take_varint(&mut text)?;
+        let length = usize::try_from(frame::take_varint(&mut text)?).ok()?;
+        let (mut value, rest) = text.split_at_checked(length)?;
+        if name == wanted {
+            return frame::take_varint(&mut value);
+        }
+        text = rest;
+    }
+}
+
+/// Trusts any server, unread: what the server is does not matter here.
+#[derive(Debug)]
+struct AnyServer;
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("QUIC uses TLS 1.3".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let provider = aws_lc_rs::default_provider();
+        provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disguised_frames_arrive_as_they_are() {
+        let mut frames = Vec::new();
+        frame::put_stream(&mut frames, 8, 5, b"x", false);
+        let content = disguised(&frames);
+        // A PING, then DATAGRAM with its length in two bytes.
+        let mut payload = vec![frame::PING, 0x31, 0x40];
+        payload.push(u8::try_from(content.len()).expect("small"));
+        payload.extend_from_slice(&content);
+        undisguise(&mut payload);
+        let found = frame::stream_frames(&payload);
+        assert_eq!((found.len(), found[0].offset, found[0].len), (1, 5, 1));
+        assert!(!payload.contains(&0x31), "{payload:?}");
+    }
+
+    #[test]
+    fn a_parameter_is_found_behind_others() {
+        let text = [0x01, 0x02, 0x40, 0x01, 0x04, 0x04, 0x80, 0x20, 0x00, 0x00];
+        assert_eq!(parameter(&text, INITIAL_MAX_DATA), Some(2 << 20));
+        assert_eq!(parameter(&text, 0x05), None);
+    }
+
+    #[test]
+    fn a_withheld_frame_becomes_a_ping() {
+        let mut payload = Vec::new();
+        frame::put_stream(&mut payload, 0, 0, b"a", false);
+        frame::put_stream(&mut payload, 0, 1, b"bc", false);
+        withhold(&mut payload, &(0..1));
+        assert_eq!(payload[0], frame::PING);
+        let found = frame::stream_frames(&payload);
+        assert_eq!((found.len(), found[0].offset), (1, 1));
+    }
+}

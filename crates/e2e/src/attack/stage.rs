@@ -1,0 +1,307 @@
+//! One attack, from a server that works to what has become of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Resource, getrlimit};
+
+use super::crowd::{Crowd, Manner};
+use super::ground::{Ground, Trust};
+use super::honest::Honest;
+use super::outcome::{ALLOWANCE, Left, Outcome};
+use super::peer::Phase;
+use super::process::{self, Watch};
+use crate::load::site::allow_files;
+use crate::program;
+
+/// Handshakes under way at once: more would only wait for each other.
+const HANDSHAKES: usize = 256;
+
+/// Without any progress for so long an attack has all that it can have.
+const STANDSTILL: Duration = Duration::from_millis(1500);
+
+/// The longest that a turn waits for datagrams.
+const TURN: Duration = Duration::from_millis(5);
+
+/// Past the limit by so much, an attack has shown its point. The machine's memory is finite.
+const BREAK_OFF: u64 = 64 << 20;
+
+/// Lines of a server that has ended.
+const LAST_WORDS: usize = 10;
+
+/// Descriptors for everything that is no flow.
+const RESERVE: u64 = 4096;
+
+/// What the server is given, and the attack.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// `--memory-budget`, bytes; `None`: the default.
+    pub budget: Option<u64>,
+    /// How far the server may grow, bytes; `None`: the budget and [`ALLOWANCE`].
+    pub limit: Option<u64>,
+    /// The longest an attack may take.
+    pub most: Duration,
+    /// How long honest clients are looked at when the attack has all that it can have.
+    pub hold: Duration,
+    /// More arguments for the server.
+    pub server: Vec<String>,
+}
+
+/// `--memory-budget` where nothing is said.
+const DEFAULT_BUDGET: u64 = 1 << 30;
+
+impl Terms {
+    fn limit(&self) -> u64 {
+        let of_budget = self.budget.unwrap_or(DEFAULT_BUDGET) + ALLOWANCE;
+        self.limit.unwrap_or(of_budget)
+    }
+}
+
+/// A server under attack.
+#[derive(Debug)]
+pub struct Stage<'a> {
+    /// Server and honest client.
+    pub ground: &'a Ground,
+    /// The attackers.
+    pub crowd: Crowd,
+    /// Streams opened.
+    pub opened: u64,
+    /// What is left of flows that were reset.
+    pub left: Option<Left>,
+    watch: &'a Watch,
+    break_off: u64,
+    until: Instant,
+    descriptors: usize,
+}
+
+/// Starts a server and an honest client, lets `attack` act, and measures.
+///
+/// # Errors
+///
+/// Where the programs do not start, or the attack cannot be made.
+pub fn attack(
+    name: &str,
+    trust: Trust,
+    terms: &Terms,
+    manner: Manner,
+    flows: u64,
+    attack: impl FnOnce(&mut Stage<'_>) -> Result<()>,
+) -> Result<Outcome> {
+    allow_most_files(2 * flows + manner.sources as u64 + RESERVE)?;
+    let mut ground = Ground::new(trust, terms.budget, &terms.server)?;
+    let pid = ground.server.pid();
+    process::forget_peak(pid)?;
+    let resident = program::resident_bytes(pid)?;
+    let descriptors = program::descriptors(pid)?;
+    let limit = terms.limit();
+    let (watch, honest) = (Watch::new(pid), Honest::default());
+    let started = Instant::now();
+    let mut stage = Stage {
+        crowd: Crowd::new(ground.address, manner)?,
+        ground: &ground,
+        opened: 0,
+        left: None,
+        watch: &watch,
+        break_off: resident + limit + limit / 4 + BREAK_OFF,
+        until: started + terms.most,
+        descriptors,
+    };
+    let served = std::thread::scope(|scope| {
+        let serving = scope.spawn(|| honest.run(&ground));
+        let acted = attack(&mut stage).and_then(|()| stage.hold(terms.hold));
+        honest.stop();
+        // Attackers stay while the last honest flow is waiting for its answer.
+        while acted.is_ok() && !serving.is_finished() && !watch.has_ended() {
+            stage.crowd.turn(TURN)?;
+        }
+        let served = serving
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        acted.map(|()| served)
+    });
+    let outcome = {
+        let counts = stage.crowd.counts();
+        let losses = stage.crowd.losses();
+        Outcome {
+            attack: name.to_owned(),
+            budget: terms.budget,
+            limit,
+            growth: watch.peak().saturating_sub(resident),
+            growth_at_end: watch.resident().saturating_sub(resident),
+            connections: [stage.crowd.peers().len(), stage.crowd.connected()],
+            losses: losses
+                .into_iter()
+                .map(|(reason, count)| (reason.to_owned(), count))
+                .collect(),
+            flows: [stage.opened, counts.answered, counts.refused],
+            bytes: [counts.poured, counts.received],
+            open: trust == Trust::Open,
+            honest: [honest.known(), honest.newcomers()],
+            descriptors: watch.descriptors().saturating_sub(descriptors as u64),
+            left: stage.left,
+            broken_off: stage.is_broken_off(),
+            server_ended: watch.has_ended(),
+            last_words: last_words(&ground, watch.has_ended()),
+            seconds: started.elapsed().as_secs_f64(),
+        }
+    };
+    drop(stage);
+    // A server under attack says much, and what it came to is in the outcome.
+    ground.hush();
+    let served = served.with_context(|| format!("{name}: the attack itself"))?;
+    if !outcome.server_ended {
+        served.with_context(|| format!("{name}: the honest client"))?;
+    }
+    Ok(outcome)
+}
+
+/// What a server that has ended said last.
+fn last_words(ground: &Ground, ended: bool) -> Vec<String> {
+    let mut lines = if ended {
+        ground.server.lines()
+    } else {
+        Vec::new()
+    };
+    lines.split_off(lines.len().saturating_sub(LAST_WORDS))
+}
+
+/// Makes room for so many descriptors here and, by inheritance, in the server; or for as many as are allowed: a server
+/// that runs out of them refuses flows, which is its right.
+fn allow_most_files(wanted: u64) -> Result<()> {
+    if allow_files(wanted).is_ok() {
+        return Ok(());
+    }
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    allow_files(maximum.unwrap_or(wanted).min(wanted))
+}
+
+impl Stage<'_> {
+    /// Lets everyone act once; tells whether the attack goes on.
+    ///
+    /// # Errors
+    ///
+    /// The system's answers.
+    pub fn turn(&mut self) -> Result<bool> {
+        self.crowd.turn(TURN)?;
+        Ok(self.goes_on())
+    }
+
+    /// Whether there is time, a server, and something left to show.
+    pub fn goes_on(&self) -> bool {
+        Instant::now() < self.until && !self.is_broken_off() && !self.watch.has_ended()
+    }
+
+    /// Establishes so many connections, or as many as the server takes.
+    ///
+    /// # Errors
+    ///
+    /// The system's answers.
+    pub fn connect(&mut self, connections: usize) -> Result<()> {
+        let mut moved = Instant::now();
+        let mut done = 0;
+        loop {
+            let peers = self.crowd.peers();
+            let settled = peers
+                .iter()
+                .filter(|peer| *peer.phase() != Phase::Connecting)
+                .count();
+            if settled == connections {
+                return Ok(());
+            }
+            if settled > done {
+                (done, moved) = (settled, Instant::now());
+            }
+            let stands = moved.elapsed() > STANDSTILL;
+            if stands && peers.len() == connections {
+                return Ok(());
+            }
+            let under_way = peers.len() - settled;
+            let room = if stands {
+                moved = Instant::now();
+                HANDSHAKES
+            } else {
+                HANDSHAKES.saturating_sub(under_way)
+            };
+            for _ in 0..room.min(connections - peers.len()) {
+                self.crowd.connect()?;
+            }
+            if !self.turn()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Opens a stream on a connection.
+    pub fn open(&mut self, peer: usize) -> Option<quinn_proto::StreamId> {
+        let stream = self.crowd.peer(peer).open()?;
+        self.opened += 1;
+        Some(stream)
+    }
+
+    /// Goes on until nothing moves any more.
+    ///
+    /// # Errors
+    ///
+    /// The system's answers.
+    pub fn until_quiet(&mut self) -> Result<()> {
+        let progress = |stage: &Self| {
+            let counts = stage.crowd.counts();
+            (
+                counts.poured,
+                counts.answered + counts.refused,
+                counts.received,
+            )
+        };
+        let (mut last, mut moved) = (progress(self), Instant::now());
+        while moved.elapsed() < STANDSTILL && self.turn()? {
+            let now = progress(self);
+            if now != last {
+                (last, moved) = (now, Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all that was written leave.
+    ///
+    /// # Errors
+    ///
+    /// The system's answers.
+    pub fn flush(&mut self) -> Result<()> {
+        const LEAVES: Duration = Duration::from_millis(50);
+        let started = Instant::now();
+        while started.elapsed() < LEAVES && self.turn()? {}
+        Ok(())
+    }
+
+    /// Goes on for so long, even past the time of the attack.
+    ///
+    /// # Errors
+    ///
+    /// The system's answers.
+    pub fn hold(&mut self, time: Duration) -> Result<()> {
+        let started = Instant::now();
+        while started.elapsed() < time && !self.watch.has_ended() {
+            self.crowd.turn(TURN)?;
+        }
+        Ok(())
+    }
+
+    /// Notes what is left of flows now.
+    ///
+    /// # Errors
+    ///
+    /// Where the server has ended.
+    pub fn note_left(&mut self) -> Result<()> {
+        let now = program::descriptors(self.ground.server.pid())?;
+        self.left = Some(Left {
+            syn_sent: process::syn_sent()?,
+            descriptors: now.saturating_sub(self.descriptors),
+        });
+        Ok(())
+    }
+
+    fn is_broken_off(&self) -> bool {
+        self.watch.resident() > self.break_off
+    }
+}

@@ -1,0 +1,282 @@
+//! Many cells: which there are, what each came to, and what must not be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use super::cell::{Cell, Fault, Phase, Process, Sockets};
+use super::run::{Plan, run};
+use super::seen::{Outcome, Seen};
+
+/// Of each dimension, what is wanted.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Processes.
+    pub processes: Vec<Process>,
+    /// What happens to them.
+    pub faults: Vec<Fault>,
+    /// What the connection is doing.
+    pub phases: Vec<Phase>,
+    /// Kinds of sockets.
+    pub sockets: Vec<Sockets>,
+}
+
+/// A cell and what it came to.
+#[derive(Debug)]
+pub struct Row {
+    /// What happened.
+    pub cell: Cell,
+    /// What the application and the target saw; or why it could not be shown.
+    pub outcomes: Result<[Outcome; 2], String>,
+}
+
+/// All rows.
+#[derive(Debug)]
+pub struct Matrix {
+    rows: Vec<Row>,
+}
+
+impl Choice {
+    /// Its cells, of which there is none twice: without a fault it does not matter to whom nothing happens, and the server is
+    /// the same with a device as without.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for &sockets in &self.sockets {
+            for &fault in &self.faults {
+                for &process in &self.processes {
+                    let makes_sense = match (fault, process, sockets) {
+                        (Fault::None, process, _) => process == self.processes[0],
+                        (_, Process::Server, Sockets::Tun) => false,
+                        (_, Process::Netstackd | Process::Supervisor, sockets) => {
+                            sockets == Sockets::Tun
+                        }
+                        _ => true,
+                    };
+                    if makes_sense {
+                        cells.extend(self.phases.iter().map(|&phase| Cell {
+                            process,
+                            fault,
+                            phase,
+                            sockets,
+                        }));
+                    }
+                }
+            }
+        }
+        cells
+    }
+}
+
+impl Matrix {
+    /// Runs all cells, so many at a time, and tells `done` of each.
+    pub fn run(cells: &[Cell], plan: &Plan, parallel: usize, done: impl Fn(&Row) + Sync) -> Self {
+        let next = AtomicUsize::new(0);
+        let rows = Mutex::new(BTreeMap::new());
+        std::thread::scope(|scope| {
+            for _ in 0..parallel.clamp(1, cells.len().max(1)) {
+                scope.spawn(|| {
+                    while let Some(&cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let outcomes = run(cell, plan).map_err(|error| format!("{error:#}"));
+                        let row = Row { cell, outcomes };
+                        done(&row);
+                        let mut rows = rows.lock().unwrap_or_else(PoisonError::into_inner);
+                        rows.insert((cell.sockets, cell.process, cell.fault, cell.phase), row);
+                    }
+                });
+            }
+        });
+        let rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Self {
+            rows: rows.into_values().collect(),
+        }
+    }
+
+    /// Cells that must not be, each with what is wrong.
+    pub fn findings(&self) -> Vec<String> {
+        let found = self.rows.iter().flat_map(|row| {
+            let of = move |what| format!("{}: {what}", row.cell);
+            row.findings().into_iter().map(of)
+        });
+        found.collect()
+    }
+
+    /// As one JSON object.
+    pub fn json(&self) -> Value {
+        let rows = self.rows.iter().map(|row| {
+            let seen = |end: usize| match &row.outcomes {
+                Ok(outcomes) => json!(outcomes[end].to_string()),
+                Err(_) => Value::Null,
+            };
+            json!({
+                "process": name(&row.cell.process), "fault": name(&row.cell.fault),
+                "phase": name(&row.cell.phase), "sockets": name(&row.cell.sockets),
+                "application": seen(0), "target": seen(1),
+                "error": row.outcomes.as_ref().err(), "findings": row.findings(),
+            })
+        });
+        json!({ "kept": self.findings().is_empty(), "cells": rows.collect::<Vec<_>>() })
+    }
+
+    /// As Markdown: a table for each kind of sockets.
+    pub fn markdown(&self) -> String {
+        let mut text = String::new();
+        for sockets in Sockets::value_variants() {
+            let rows = self.rows.iter().filter(|row| row.cell.sockets == *sockets);
+            let mut rows = rows.map(Row::markdown).peekable();
+            if rows.peek().is_some() {
+                let head = [
+                    "",
+                    title(*sockets),
+                    "",
+                    "| process | fault | connection | application | target |",
+                    "|---|---|---|---|---|",
+                ];
+                text.extend(head.map(|line| format!("{line}\n")));
+                text.extend(rows);
+            }
+        }
+        text
+    }
+}
+
+impl Row {
+    /// What is wrong with it, if anything is.
+    pub fn findings(&self) -> Vec<String> {
+        let outcomes = match &self.outcomes {
+            Ok(outcomes) => outcomes,
+            Err(error) => return vec![format!("it could not be shown: {error}")],
+        };
+        let ends = ["the application", "the target"].into_iter().zip(outcomes);
+        let wrong = ends.filter(|(_, outcome)| self.is_wrong(outcome));
+        wrong
+            .map(|(end, saw)| format!("{end} saw: {saw}"))
+            .collect()
+    }
+
+    /// A cut that looks like an end is, where the sockets know another; so is anything that is lost though the process was
+    /// given the time to drain, or though nothing happened at all.
+    fn is_wrong(&self, outcome: &Outcome) -> bool {
+        match &outcome.seen {
+            Seen::Wrong(_) => true,
+            Seen::Ended { .. } if self.cell.sockets != Sockets::Unix => true,
+            _ => matches!(self.cell.fault, Fault::None | Fault::Term) && !outcome.is_whole(),
+        }
+    }
+
+    /// A line of a table.
+    fn markdown(&self) -> String {
+        let [application, target] = self.shown();
+        let process = match self.cell.fault {
+            Fault::None => "none".to_owned(),
+            _ => name(&self.cell.process),
+        };
+        let (fault, phase) = (name(&self.cell.fault), name(&self.cell.phase));
+        format!("| {process} | {fault} | {phase} | {application} | {target} |\n")
+    }
+
+    fn shown(&self) -> [String; 2] {
+        let outcomes = match &self.outcomes {
+            Ok(outcomes) => outcomes,
+            Err(error) => return [format!("**not shown**: {error}"), String::new()],
+        };
+        outcomes.each_ref().map(|outcome| match &outcome.seen {
+            _ if self.is_wrong(outcome) => format!("**FORBIDDEN**: {outcome}"),
+            Seen::Ended { bytes } => format!(
+                "cut after {bytes} of {} bytes: a Unix socket cannot tell",
+                outcome.expected
+            ),
+            _ => outcome.to_string(),
+        })
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (process, fault) = (name(&self.process), name(&self.fault));
+        let (phase, sockets) = (name(&self.phase), name(&self.sockets));
+        write!(f, "{process}, {fault}, {phase}, {sockets}")
+    }
+}
+
+fn name(of: &impl ValueEnum) -> String {
+    let value = of.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+fn title(sockets: Sockets) -> &'static str {
+    match sockets {
+        Sockets::Tcp => "## TCP at both ends",
+        Sockets::Unix => "## Unix sockets at both ends",
+        Sockets::Tun => "## TCP through a device (`quictun client --tun`)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(fault: Fault, sockets: Sockets, seen: Seen) -> usize {
+        let outcome = |seen| Outcome {
+            seen,
+            expected: 10,
+            sending_failed: false,
+        };
+        let row = Row {
+            cell: Cell {
+                process: Process::Client,
+                fault,
+                phase: Phase::Up,
+                sockets,
+            },
+            outcomes: Ok([outcome(Seen::Whole), outcome(seen)]),
+        };
+        row.findings().len()
+    }
+
+    #[test]
+    fn a_cut_that_looks_like_an_end_is_found_where_the_sockets_know_better() {
+        let cut = Seen::Ended { bytes: 9 };
+        for (sockets, found) in [(Sockets::Tcp, 1), (Sockets::Tun, 1), (Sockets::Unix, 0)] {
+            assert_eq!(findings(Fault::Kill, sockets, cut.clone()), found);
+        }
+        assert_eq!(
+            findings(Fault::Kill, Sockets::Tcp, Seen::Reset { bytes: 9 }),
+            0
+        );
+    }
+
+    #[test]
+    fn nothing_may_be_lost_where_there_is_time_to_drain() {
+        for fault in [Fault::Term, Fault::None] {
+            for seen in [
+                Seen::Ended { bytes: 9 },
+                Seen::Reset { bytes: 10 },
+                Seen::Refused,
+            ] {
+                assert_eq!(findings(fault, Sockets::Unix, seen), 1);
+            }
+            assert_eq!(findings(fault, Sockets::Unix, Seen::Whole), 0);
+        }
+    }
+
+    #[test]
+    fn no_cell_is_there_twice() {
+        let choice = Choice {
+            processes: Process::value_variants().to_vec(),
+            faults: Fault::value_variants().to_vec(),
+            phases: Phase::value_variants().to_vec(),
+            sockets: Sockets::value_variants().to_vec(),
+        };
+        // Nothing, once, and four faults of each process: two, two, or the three of a device; in six phases.
+        let cells = choice.cells();
+        assert_eq!(cells.len(), (3 + 4 * (2 + 2 + 3)) * 6);
+        let mut sorted = cells.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), cells.len());
+    }
+}

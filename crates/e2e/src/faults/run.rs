@@ -1,0 +1,152 @@
+//! One cell of the fault matrix: a tunnel of its own, two applications, and what happens to one process.
+
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::cell::{Cell, Fault, Phase, Process, Sockets};
+use super::door::Door;
+use super::oom;
+use super::script::{End, Hold, Step};
+use super::seen::Outcome;
+pub use super::site::Plan;
+use super::site::{Site, wait_gone};
+use crate::deadline;
+
+/// The connection is where the fault is to come within this.
+const SOON: Duration = Duration::from_secs(30);
+
+/// What takes longer than its deadline, on a busy machine too.
+const SLACK: Duration = Duration::from_secs(15);
+
+/// What the application at the near end saw, and what the target saw.
+///
+/// # Errors
+///
+/// Where the connection does not come to where the fault is to happen.
+pub fn run(cell: Cell, plan: &Plan) -> Result<[Outcome; 2]> {
+    let (mut site, door) = Site::start(cell.sockets, cell.phase == Phase::Opening, plan)?;
+    let outcomes = under(cell, plan, door, &site);
+    if outcomes.is_ok() {
+        site.client.hush();
+        site.server.hush();
+    }
+    outcomes
+}
+
+fn under(cell: Cell, plan: &Plan, door: Door, site: &Site) -> Result<[Outcome; 2]> {
+    let [asks, gets] = cell.phase.scripts();
+    let patience = patience(cell.fault, plan);
+    let (reached, arrivals) = channel();
+    std::thread::scope(|scope| {
+        let (target_goes_on, released) = channel();
+        let hold = Hold {
+            reached: reached.clone(),
+            released,
+        };
+        let target = scope.spawn(move || far(door, &gets, &hold, patience));
+        let (app_goes_on, released) = channel();
+        let hold = Hold { reached, released };
+        let app = scope.spawn(move || near(site, cell, asks, &hold, patience));
+        let happened = arrivals
+            .recv_timeout(SOON)
+            .context("the connection has ended before the fault")
+            .and_then(|()| strike(cell, plan, site, [app_goes_on, target_goes_on]));
+        let outcomes = [app, target].map(|end| {
+            end.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        happened?;
+        let [app, target] = outcomes;
+        Ok([
+            app.context("the application")?,
+            target.context("the target")?,
+        ])
+    })
+}
+
+/// How long an end may hear nothing.
+fn patience(fault: Fault, plan: &Plan) -> Duration {
+    let stopped = if fault == Fault::Stop {
+        plan.stop
+    } else {
+        Duration::ZERO
+    };
+    plan.idle_timeout.max(plan.drain) + stopped + SLACK
+}
+
+fn near(
+    site: &Site,
+    cell: Cell,
+    mut script: Vec<Step>,
+    hold: &Hold,
+    patience: Duration,
+) -> Result<Outcome> {
+    // Through a device nobody is connected until the target is.
+    if cell.sockets == Sockets::Tun && cell.phase == Phase::Opening {
+        script.retain(|step| *step != Step::Hold);
+        hold.reached.send(())?;
+    }
+    match site.connect() {
+        Ok(connection) => {
+            connection.set_patience(patience)?;
+            End::new(connection, true).follow(&script, hold)
+        }
+        Err(error) => Ok(Outcome::not_connected(&script, &error)),
+    }
+}
+
+fn far(door: Door, script: &[Step], hold: &Hold, patience: Duration) -> Result<Outcome> {
+    match door.open(hold)? {
+        Some(connection) => {
+            connection.set_patience(patience)?;
+            End::new(connection, false).follow(script, hold)
+        }
+        None => Ok(Outcome::unreached(script)),
+    }
+}
+
+/// Lets it happen, and the applications go on.
+fn strike(cell: Cell, plan: &Plan, site: &Site, ends: [Sender<()>; 2]) -> Result<()> {
+    if cell.phase == Phase::Opening {
+        let dials = "starting connect to server app";
+        deadline::until(dials, SOON, || site.server.has_said(dials))?;
+    }
+    let victim = site.victim(cell.process, cell.sockets)?;
+    match cell.fault {
+        Fault::None => {}
+        Fault::Term => terminate(cell, site, victim)?,
+        Fault::Kill => {
+            kill_process(victim, Signal::KILL)?;
+            wait_gone(victim, SOON)?;
+        }
+        Fault::Oom => oom::kill(victim)?,
+        Fault::Stop => kill_process(victim, Signal::STOP)?,
+    }
+    for end in ends {
+        // It may have ended without any hold.
+        if end.send(()).is_err() {}
+    }
+    if cell.fault == Fault::Stop {
+        let until = Instant::now() + plan.stop;
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            std::thread::park_timeout(left);
+        }
+        kill_process(victim, Signal::CONT)?;
+    }
+    Ok(())
+}
+
+fn terminate(cell: Cell, site: &Site, victim: Pid) -> Result<()> {
+    kill_process(victim, Signal::TERM)?;
+    let program = match cell.process {
+        Process::Server => &site.server,
+        Process::Client | Process::Supervisor => &site.client,
+        // It leaves the signal to the client, and says nothing.
+        Process::Netstackd => return Ok(()),
+    };
+    let what = "the process to say that it drains";
+    deadline::until(what, SOON, || program.has_said("ending:"))
+}

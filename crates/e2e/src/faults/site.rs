@@ -1,0 +1,186 @@
+//! The tunnel of one cell, on this host or, with a device, on two of its own.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::Pid;
+
+use super::cell::{Process, Sockets};
+use super::door::{Door, RECEIVE_BUFFER};
+use crate::connection::{Connection, Endpoint};
+use crate::deadline;
+use crate::machine::Machine;
+use crate::program::Program;
+use crate::tunnel::{Client, Home, START, Server, Tunnel};
+
+/// What all cells have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Of both programs, `--idle-timeout`: a peer silent for so long is dead.
+    pub idle_timeout: Duration,
+    /// Of both programs, `--drain`.
+    pub drain: Duration,
+    /// How long [`Fault::Stop`](super::cell::Fault::Stop) lasts.
+    pub stop: Duration,
+}
+
+/// An address that only the far host of a device has.
+const TARGET: &str = "203.0.113.9";
+const NEAR: &str = "10.40.0.1";
+const FAR: &str = "10.40.0.2";
+
+/// Both programs, and where the application connects.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) server: Program,
+    pub(crate) client: Program,
+    near: Endpoint,
+    host: Machine,
+    _far: Option<Machine>,
+    _homes: Vec<Home>,
+}
+
+impl Site {
+    /// Starts both, and the listener of the target.
+    pub(crate) fn start(sockets: Sockets, late: bool, plan: &Plan) -> Result<(Self, Door)> {
+        let home = Home::new()?;
+        let common = [
+            format!("--idle-timeout={}ms", plan.idle_timeout.as_millis()),
+            format!("--drain={}ms", plan.drain.as_millis()),
+            "--workers=1".to_owned(),
+        ];
+        let common = common.each_ref().map(String::as_str);
+        match sockets {
+            Sockets::Tun => Self::with_device(home, late, &common),
+            Sockets::Tcp => {
+                let door = Door::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), late)?;
+                Self::on_this_host(home, door, &common, &[], &[])
+            }
+            Sockets::Unix => {
+                let door = Door::unix(&home.path().join("far"), late)?;
+                let near = format!("--listen-on=unix:{}", home.path().join("near").display());
+                Self::on_this_host(home, door, &common, &["--allow-unix"], &[&near])
+            }
+        }
+    }
+
+    fn on_this_host(
+        home: Home,
+        door: Door,
+        common: &[&str],
+        server: &[&str],
+        client: &[&str],
+    ) -> Result<(Self, Door)> {
+        let tunnel = Tunnel::with(
+            &door.endpoint().to_string(),
+            &[common, server].concat(),
+            &[common, client].concat(),
+        )?;
+        let Tunnel { client, server } = tunnel;
+        let Client {
+            program: client,
+            forward: near,
+            home: its,
+        } = client;
+        let Server {
+            program: server,
+            home: his,
+            ..
+        } = server;
+        let site = Self {
+            server,
+            client,
+            near,
+            host: Machine::here(),
+            _far: None,
+            _homes: vec![home, its, his],
+        };
+        Ok((site, door))
+    }
+
+    fn with_device(home: Home, late: bool, common: &[&str]) -> Result<(Self, Door)> {
+        let (host, far) = (Machine::new("near")?, Machine::new("far")?);
+        host.join(&far, "lan0", &format!("{NEAR}/24"), &format!("{FAR}/24"))?;
+        far.run(&format!("ip address add {TARGET} dev lo"))?;
+        let door = far.within(|| Door::tcp(SocketAddr::new(TARGET.parse()?, 0), late))?;
+        let endpoint = format!("{FAR}:7500");
+        let mut command = home.command(&far, "quictun")?;
+        command.args(["server", "--listen", &endpoint, "--http", "off"]);
+        command
+            .args(["--allow", &format!("{TARGET}:*")])
+            .args(common);
+        let mut server = Program::start("server", &mut command)?;
+        let line = server.wait_for(": quictun client ", START)?;
+        let (_, rest) = line.split_once("--pin ").context("no pin")?;
+        let pin = rest.split(' ').next().unwrap_or_default();
+        let secret = home.path().join("state/client.psk");
+        let mut command = home.command(&host, "quictun")?;
+        command.args(["client", "--tun", "--server", &endpoint, "--http", "off"]);
+        command.args(["--pin", pin, "--psk-file"]).arg(secret);
+        command.args(common);
+        let mut client = Program::start("client", &mut command)?;
+        client.wait_for("connected to server endpoint", START)?;
+        let site = Self {
+            server,
+            client,
+            near: door.endpoint().clone(),
+            host,
+            _far: Some(far),
+            _homes: vec![home],
+        };
+        Ok((site, door))
+    }
+
+    /// Connects the application.
+    pub(crate) fn connect(&self) -> Result<Connection> {
+        self.host.within(|| self.near.connect_with(RECEIVE_BUFFER))
+    }
+
+    /// The process that something happens to.
+    pub(crate) fn victim(&self, process: Process, sockets: Sockets) -> Result<Pid> {
+        let pid = match (process, sockets) {
+            (Process::Server, _) => self.server.pid(),
+            (Process::Supervisor, _) | (_, Sockets::Tcp | Sockets::Unix) => self.client.pid(),
+            (Process::Client, Sockets::Tun) => child(self.client.pid(), "--netstack-fd")?,
+            (Process::Netstackd, Sockets::Tun) => child(self.client.pid(), "quictun-netstackd")?,
+        };
+        Pid::from_raw(pid.cast_signed()).context("invariant: a number of a process")
+    }
+}
+
+/// The child of a process that has that word in its command line.
+fn child(of: u32, word: &str) -> Result<u32> {
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else {
+            continue;
+        };
+        // It may have ended just now.
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let named = line
+            .split(|byte| *byte == 0)
+            .any(|it| it == word.as_bytes());
+        if named && parent(pid) == Some(of) {
+            return Ok(pid);
+        }
+    }
+    anyhow::bail!("process {of} has no child {word}")
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    line.trim().parse().ok()
+}
+
+/// Waits until there is no such process, or it waits for its parent to notice.
+pub(crate) fn wait_gone(pid: Pid, within: Duration) -> Result<()> {
+    let status = format!("/proc/{}/status", pid.as_raw_nonzero());
+    deadline::until("the process to die", within, || {
+        let status = fs::read_to_string(Path::new(&status)).unwrap_or_default();
+        !status.contains("State:") || status.contains("State:\tZ")
+    })
+}

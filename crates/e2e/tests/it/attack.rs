@@ -1,0 +1,81 @@
+//! `quictun-attack` in small: what an attacker can do, and that the tool says so.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::binaries;
+use serde_json::Value;
+
+/// Runs an attack on a server with this budget; its outcomes, and whether all limits were kept.
+pub(crate) fn attack(budget: &str, arguments: &[&str]) -> Result<(Vec<Value>, bool)> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quictun-attack"));
+    command
+        .args(arguments)
+        .args(["--json", "--memory-budget", budget, "--hold", "1"])
+        .env(binaries::DIRECTORY, binaries::directory()?);
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let outcomes: serde_json::Result<Vec<Value>> = text.lines().map(serde_json::from_str).collect();
+    let outcomes = outcomes.with_context(|| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        format!("{arguments:?}: {text}{errors}")
+    })?;
+    ensure!(!outcomes.is_empty(), "{arguments:?} came to nothing");
+    Ok((outcomes, output.status.success()))
+}
+
+/// How long clients wait depends on what else the machine does: the tool says it, and tests do not look at it.
+const WAITS: [&str; 2] = ["honest client", "new honest client"];
+
+/// Runs an attack and requires that the server keeps all limits but those of time, and serves its honest client.
+pub(crate) fn is_withstood(budget: &str, arguments: &[&str]) -> Result<Vec<Value>> {
+    let (outcomes, _) = attack(budget, arguments)?;
+    for outcome in &outcomes {
+        let exceeded = outcome["exceeded"].as_array().context("a list")?;
+        let waits = |what: &&Value| !WAITS.iter().any(|wait| *what == wait);
+        let exceeded: Vec<_> = exceeded.iter().filter(waits).collect();
+        ensure!(exceeded.is_empty(), "{exceeded:?}: {outcome:#}");
+        let served = outcome["honest"]["served"].as_u64();
+        ensure!(served.is_some_and(|served| served > 0), "{outcome:#}");
+    }
+    Ok(outcomes)
+}
+
+#[test]
+fn a_few_strangers_cost_little() -> Result<()> {
+    let arguments = ["strangers", "--connections", "60", "--stay", "1"];
+    let outcomes = is_withstood("64M", &arguments)?;
+    ensure!(outcomes[0]["connected"] == 60, "{outcomes:?}");
+    Ok(())
+}
+
+#[test]
+fn what_is_withheld_is_withheld_and_the_rest_arrives() -> Result<()> {
+    let arguments = [
+        "first-byte-missing",
+        "--flows",
+        "2",
+        "--missing",
+        "after-open",
+    ];
+    let (outcomes, _) = attack("64M", &arguments)?;
+    let [answered, sent] = ["answered", "sent_bytes"].map(|key| outcomes[0][key].as_u64());
+    // How much the server grants, and holds, is its affair.
+    ensure!(
+        answered == Some(2) && sent > Some(64 << 10),
+        "{:#}",
+        outcomes[0]
+    );
+    Ok(())
+}
+
+#[test]
+fn an_exceeded_limit_of_an_attack_is_a_failure() -> Result<()> {
+    let arguments = ["tiny-streams", "--streams", "100", "--limit", "0"];
+    let (outcomes, kept) = attack("64M", &arguments)?;
+    ensure!(
+        !kept && outcomes[0]["exceeded"][0] == "memory",
+        "{outcomes:?}"
+    );
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! The memory budget is a ceiling for the whole server, whatever a hostile client does; and honest clients are served.
+
+use anyhow::{Result, ensure};
+
+use crate::attack::is_withstood;
+
+/// The budget of the audit that found that nothing summed it.
+const BUDGET: &str = "4M";
+
+#[test]
+fn flows_without_their_first_byte_stay_within_the_budget() -> Result<()> {
+    is_withstood(BUDGET, &["first-byte-missing"]).map(drop)
+}
+
+#[test]
+fn unfinished_opens_stay_within_the_budget() -> Result<()> {
+    is_withstood(BUDGET, &["unfinished-opens"]).map(drop)
+}
+
+#[test]
+fn streams_of_one_byte_stay_within_the_budget() -> Result<()> {
+    is_withstood(BUDGET, &["tiny-streams"]).map(drop)
+}
+
+#[test]
+fn uploads_into_stalled_targets_stay_within_the_budget() -> Result<()> {
+    let arguments = ["--connections", "50", "--flows", "20", "--way", "upload"];
+    is_withstood(BUDGET, &[&["stalled"], &arguments[..]].concat()).map(drop)
+}
+
+#[test]
+fn downloads_without_credit_stay_within_the_budget() -> Result<()> {
+    let arguments = ["--connections", "50", "--flows", "20", "--way", "unread"];
+    is_withstood(BUDGET, &[&["stalled"], &arguments[..]].concat()).map(drop)
+}
+
+#[test]
+fn downloads_without_acknowledgements_stay_within_the_budget() -> Result<()> {
+    let arguments = [
+        "--connections",
+        "50",
+        "--flows",
+        "20",
+        "--way",
+        "unacknowledged",
+    ];
+    is_withstood(BUDGET, &[&["stalled"], &arguments[..]].concat()).map(drop)
+}
+
+#[test]
+fn downloads_with_one_packet_unacknowledged_stay_within_the_budget() -> Result<()> {
+    is_withstood(BUDGET, &["no-acks"]).map(drop)
+}
+
+#[test]
+fn single_bytes_between_gaps_stay_within_the_budget() -> Result<()> {
+    is_withstood(BUDGET, &["tiny-gaps"]).map(drop)
+}
+
+#[test]
+fn batches_with_a_single_byte_stay_within_the_budget() -> Result<()> {
+    is_withstood(BUDGET, &["pinned-batches"]).map(drop)
+}
+
+#[test]
+fn handshakes_that_go_no_further_stay_within_the_budget() -> Result<()> {
+    for attack in ["initials", "retry-flood"] {
+        is_withstood(BUDGET, &[attack, "--connections", "4000"])?;
+    }
+    Ok(())
+}
+
+// PROTOCOL OPEN-6.
+#[test]
+fn of_dials_that_are_given_up_nothing_is_left() -> Result<()> {
+    is_withstood("64M", &["open-reset"]).map(drop)
+}
+
+#[test]
+fn strangers_do_not_keep_out_a_client_that_proves_itself() -> Result<()> {
+    let arguments = [
+        "strangers",
+        "--connections",
+        "20",
+        "--server-arg=--max-connections=8",
+    ];
+    let outcomes = is_withstood("64M", &arguments)?;
+    let served = outcomes[0]["newcomers"]["served"].as_u64();
+    ensure!(served.is_some_and(|served| served > 0), "{:#}", outcomes[0]);
+    Ok(())
+}
+
+#[test]
+fn strangers_are_gone_when_they_have_not_proven_themselves() -> Result<()> {
+    let arguments = ["strangers", "--connections", "20", "--stay", "12"];
+    let outcomes = is_withstood("64M", &arguments)?;
+    ensure!(outcomes[0]["connected"] == 0, "{:#}", outcomes[0]);
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! How connections end when a process of the tunnel dies: PROTOCOL CLOSE-11. And a few cells of the fault matrix.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::binaries;
+use quictun_e2e::faults::cell::{Cell, Fault, Phase, Process, Sockets};
+use quictun_e2e::faults::run::{Plan, run};
+use quictun_e2e::faults::seen::Seen;
+use quictun_e2e::isolation::{isolated_with, skip};
+use serde_json::Value;
+
+const PLAN: Plan = Plan {
+    idle_timeout: Duration::from_secs(3),
+    drain: Duration::from_secs(10),
+    stop: Duration::from_secs(1),
+};
+
+/// Kills that process in that phase of a connection. The application next to it must see a reset; the one at the other end
+/// as well, unless everything had reached it before.
+fn killed(process: Process, phase: Phase, sockets: Sockets) -> Result<()> {
+    let cell = Cell {
+        process,
+        fault: Fault::Kill,
+        phase,
+        sockets,
+    };
+    let [app, target] = run(cell, &PLAN).with_context(|| cell.to_string())?;
+    let cut = |seen: &Seen| matches!(seen, Seen::Reset { .. });
+    let (beside, beyond) = match process {
+        Process::Server => (&target, &app),
+        Process::Client | Process::Netstackd | Process::Supervisor => (&app, &target),
+    };
+    ensure!(
+        cut(&beside.seen) && (cut(&beyond.seen) || beyond.is_whole()),
+        "{cell}: the application saw: {app}; the target saw: {target}"
+    );
+    Ok(())
+}
+
+#[test]
+fn close_11_a_killed_client_is_a_reset_to_an_upload() -> Result<()> {
+    killed(Process::Client, Phase::Up, Sockets::Tcp)
+}
+
+#[test]
+fn close_11_a_killed_client_is_a_reset_to_a_download() -> Result<()> {
+    killed(Process::Client, Phase::Down, Sockets::Tcp)
+}
+
+#[test]
+fn close_11_a_killed_server_is_a_reset_to_an_upload() -> Result<()> {
+    killed(Process::Server, Phase::Up, Sockets::Tcp)
+}
+
+#[test]
+fn close_11_a_killed_server_is_a_reset_to_a_download() -> Result<()> {
+    killed(Process::Server, Phase::Down, Sockets::Tcp)
+}
+
+#[test]
+fn close_11_a_connection_that_says_nothing_is_reset_as_well() -> Result<()> {
+    killed(Process::Client, Phase::Idle, Sockets::Tcp)?;
+    killed(Process::Server, Phase::Idle, Sockets::Tcp)
+}
+
+#[test]
+fn close_11_a_killed_process_of_a_device_is_a_reset_whichever_it_was() -> Result<()> {
+    let has_devices = |test: &str| {
+        if let Err(why) = std::fs::File::open("/dev/net/tun") {
+            skip(test, &format!("/dev/net/tun: {why}"));
+            return Ok(None);
+        }
+        Ok(Some(()))
+    };
+    isolated_with(has_devices, |()| {
+        for process in [Process::Client, Process::Netstackd] {
+            for phase in [Phase::Idle, Phase::Up, Phase::Down] {
+                killed(process, phase, Sockets::Tun)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+// What the kernel holds when an orderly end closes a socket is delivered: nothing there is reset.
+#[test]
+fn close_2_a_slow_reader_gets_everything_after_both_ends_have_finished() -> Result<()> {
+    for phase in [Phase::HalfClosed, Phase::TargetHalfClosed] {
+        let cell = Cell {
+            process: Process::Client,
+            fault: Fault::None,
+            phase,
+            sockets: Sockets::Tcp,
+        };
+        let [app, target] = run(cell, &PLAN)?;
+        ensure!(
+            app.is_whole() && target.is_whole(),
+            "{cell}: the application saw: {app}; the target saw: {target}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn the_fault_matrix_in_small_has_no_forbidden_cell() -> Result<()> {
+    let mut faults = Command::new(env!("CARGO_BIN_EXE_quictun-faults"));
+    faults
+        .args(["--quick", "--json", "--parallel", "24"])
+        .env(binaries::DIRECTORY, binaries::directory()?);
+    let output = faults.output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}\n{errors}", output.status);
+    let matrix: Value = serde_json::from_slice(&output.stdout)?;
+    let cells = matrix["cells"].as_array().context("no cells")?;
+    // Two processes, three faults, two phases, two kinds of sockets.
+    ensure!(cells.len() == 24, "{} cells", cells.len());
+    Ok(())
+}

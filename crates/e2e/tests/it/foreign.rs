@@ -1,0 +1,84 @@
+//! A client of ours by name only: another QUIC implementation, written from PROTOCOL.md.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use quictun_e2e::attack::ground::{Ground, Trust};
+use quictun_e2e::foreign::Python;
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_mins(1);
+
+/// `Unauthenticated` (PROTOCOL section 6.1).
+const UNAUTHENTICATED: u64 = 0x05;
+
+/// A megabyte came back, in order, and the end after it and not before.
+fn is_echoed(told: &Value, protocol: &str) -> Result<()> {
+    let right = told["alpn"] == protocol
+        && told["answer"] == true
+        && told["equal"] == true
+        && told["finished"] == true
+        && told["early_end"] == false;
+    ensure!(right, "{protocol}: {told}");
+    Ok(())
+}
+
+fn echo(python: &Python, ground: &Ground, arguments: &[&str]) -> Result<Value> {
+    let arguments = [&["--target", ground.echo()], arguments].concat();
+    python
+        .start("echo", ground.address, &arguments)?
+        .tells(SOON)
+}
+
+// PROTOCOL ALPN-1, OPEN-1, OPEN-2, TOKEN-2, ACK-3, CLOSE-1, CLOSE-2.
+#[test]
+fn a_foreign_client_is_served_in_both_protocols() -> Result<()> {
+    let Some(python) = Python::find("a_foreign_client_is_served_in_both_protocols")? else {
+        return Ok(());
+    };
+    let mut ground = Ground::new(Trust::Open, None, &[])?;
+    for protocol in ["quictun/1", "quic-tun"] {
+        is_echoed(&echo(&python, &ground, &["--alpn", protocol])?, protocol)?;
+    }
+    ground.hush();
+    Ok(())
+}
+
+// PROTOCOL section 5.5, PROOF-2, AUTH-1.
+#[test]
+fn a_foreign_client_proves_its_secret() -> Result<()> {
+    let Some(python) = Python::find("a_foreign_client_proves_its_secret")? else {
+        return Ok(());
+    };
+    let mut ground = Ground::new(Trust::Secret, None, &[])?;
+    let secret = ground.secret_file().display().to_string();
+    is_echoed(
+        &echo(&python, &ground, &["--psk-file", &secret])?,
+        "quictun/1",
+    )?;
+    let other = ground.secret_file().with_extension("other");
+    std::fs::write(&other, "another secret, long enough\n")?;
+    let other = other.display().to_string();
+    for arguments in [&["--psk-file", other.as_str()][..], &[]] {
+        let told = echo(&python, &ground, arguments)?;
+        ensure!(told["reset"] == UNAUTHENTICATED, "{arguments:?}: {told}");
+    }
+    ground.hush();
+    Ok(())
+}
+
+#[test]
+fn a_foreign_client_that_speaks_our_protocol_alone_is_accepted() -> Result<()> {
+    let Some(python) = Python::find("a_foreign_client_that_speaks_our_protocol_alone_is_accepted")?
+    else {
+        return Ok(());
+    };
+    let mut ground = Ground::new(Trust::Secret, None, &[])?;
+    let told = python.start("offer", ground.address, &[])?.tells(SOON)?;
+    ensure!(
+        told["established"] == true && told["closed"] == false,
+        "{told}"
+    );
+    ground.hush();
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! What a hostile client on another QUIC implementation costs a server, and what it costs others.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::application::{BlackHole, served_within};
+use quictun_e2e::attack::ground::{Ground, Trust};
+use quictun_e2e::attack::outcome::{ALLOWANCE, DESCRIPTORS_LEFT};
+use quictun_e2e::attack::process;
+use quictun_e2e::connection::Endpoint;
+use quictun_e2e::deadline;
+use quictun_e2e::foreign::Python;
+use quictun_e2e::isolation::isolated;
+use quictun_e2e::machine;
+use quictun_e2e::payload::Payload;
+use quictun_e2e::program;
+use quictun_e2e::tunnel::Home;
+
+const BUDGET: u64 = 4 << 20;
+const SOON: Duration = Duration::from_mins(1);
+const LITTLE: Payload = Payload {
+    seed: 111,
+    bytes: 1,
+};
+
+/// The longest an honest client waits for its first byte.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// An unknown client has proven itself after this, or is closed; and some time for the closing.
+const PROVEN: f64 = 10.0 + 2.0;
+
+/// The TLS alert `no_application_protocol` as a QUIC error (RFC 9001 section 4.8).
+const NO_APPLICATION_PROTOCOL: u64 = 0x0100 + 120;
+
+fn python(test: &str) -> Result<Option<Python>> {
+    Python::find(test)
+}
+
+/// Has an honest flow of this client served soon.
+fn is_served(forward: &Endpoint) -> Result<()> {
+    let waited = served_within(forward, LITTLE, WAIT)?;
+    ensure!(waited < WAIT, "an honest client waited {waited:?}");
+    Ok(())
+}
+
+/// Runs a case against a server with a small budget: the server may grow by the budget and what every process
+/// needs, and serves its honest client meanwhile.
+fn stays_within_the_budget(
+    test: &str,
+    trust: Trust,
+    case: &str,
+    arguments: impl FnOnce(&Ground) -> Vec<String>,
+) -> Result<()> {
+    let Some(python) = python(test)? else {
+        return Ok(());
+    };
+    let mut ground = Ground::new(trust, Some(BUDGET), &[])?;
+    let pid = ground.server.pid();
+    process::forget_peak(pid)?;
+    let before = program::resident_bytes(pid)?;
+    let arguments = arguments(&ground);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut attack = python.start(case, ground.address, &arguments)?;
+    let told = attack.tells(2 * SOON)?;
+    is_served(ground.forward()).with_context(|| told.to_string())?;
+    let growth = process::peak_bytes(pid)?.saturating_sub(before);
+    let limit = BUDGET + ALLOWANCE;
+    ensure!(
+        growth <= limit,
+        "the server grew by {growth} bytes, {limit} are allowed; the client: {told}"
+    );
+    ground.hush();
+    Ok(())
+}
+
+#[test]
+fn flows_of_a_foreign_client_without_their_first_byte_stay_within_the_budget() -> Result<()> {
+    stays_within_the_budget(
+        "flows_of_a_foreign_client_without_their_first_byte_stay_within_the_budget",
+        Trust::Open,
+        "first-byte-missing",
+        |ground| vec!["--target".to_owned(), ground.echo().to_owned()],
+    )
+}
+
+#[test]
+fn streams_of_a_foreign_client_without_any_beginning_stay_within_the_budget() -> Result<()> {
+    stays_within_the_budget(
+        "streams_of_a_foreign_client_without_any_beginning_stay_within_the_budget",
+        Trust::Open,
+        "first-byte-missing",
+        |_| Vec::new(),
+    )
+}
+
+#[test]
+fn unfinished_opens_of_foreign_strangers_stay_within_the_budget() -> Result<()> {
+    stays_within_the_budget(
+        "unfinished_opens_of_foreign_strangers_stay_within_the_budget",
+        Trust::Secret,
+        "unfinished-opens",
+        |_| Vec::new(),
+    )
+}
+
+#[test]
+fn streams_of_one_byte_of_a_foreign_stranger_stay_within_the_budget() -> Result<()> {
+    stays_within_the_budget(
+        "streams_of_one_byte_of_a_foreign_stranger_stay_within_the_budget",
+        Trust::Secret,
+        "tiny-streams",
+        |_| Vec::new(),
+    )
+}
+
+// PROTOCOL OPEN-6.
+#[test]
+fn of_a_foreign_clients_dials_that_it_gives_up_nothing_is_left() -> Result<()> {
+    let test = "of_a_foreign_clients_dials_that_it_gives_up_nothing_is_left";
+    let Some(python) = python(test)? else {
+        return Ok(());
+    };
+    isolated(|| {
+        let hole = BlackHole::new()?;
+        let mut ground = Ground::new(Trust::Open, Some(BUDGET), &[])?;
+        let before = ground.server.descriptors()?;
+        let arguments = ["--target", &hole.target()];
+        let mut attack = python.start("open-reset", ground.address, &arguments)?;
+        let told = attack.tells(SOON)?;
+        ensure!(told["opened"] == 600, "{told}");
+        deadline::wait("the dials to be given up", Duration::from_secs(1), || {
+            let descriptors = ground.server.descriptors()?;
+            let left = (process::syn_sent()?, descriptors.saturating_sub(before));
+            Ok((left.0 == 0 && left.1 <= DESCRIPTORS_LEFT).then_some(()))
+        })
+        .with_context(|| format!("SYN-SENT: {:?}", process::syn_sent()))?;
+        is_served(ground.forward())?;
+        ground.hush();
+        Ok(())
+    })
+}
+
+#[test]
+fn a_foreign_stranger_is_closed_when_it_has_not_proven_itself_in_time() -> Result<()> {
+    let test = "a_foreign_stranger_is_closed_when_it_has_not_proven_itself_in_time";
+    let Some(python) = python(test)? else {
+        return Ok(());
+    };
+    let mut ground = Ground::new(Trust::Secret, Some(BUDGET), &[])?;
+    let mut attack = python.start("stranger", ground.address, &["--seconds", "15"])?;
+    attack.tells(SOON)?;
+    let told = attack.tells(SOON)?;
+    ensure!(
+        told["closed"] == true && told["by_application"] == true,
+        "{told}"
+    );
+    let after = told["after"].as_f64().context("no time")?;
+    ensure!(after < PROVEN, "{told}");
+    is_served(ground.forward())?;
+    ground.hush();
+    Ok(())
+}
+
+// PROTOCOL ALPN-2: a proof cannot be sent in `quic-tun`, and nobody is known otherwise here.
+#[test]
+fn a_protocol_without_proofs_is_refused_where_only_secrets_count() -> Result<()> {
+    let test = "a_protocol_without_proofs_is_refused_where_only_secrets_count";
+    let Some(python) = python(test)? else {
+        return Ok(());
+    };
+    let mut ground = Ground::new(Trust::Secret, Some(BUDGET), &[])?;
+    let arguments = ["--alpn", "quic-tun"];
+    let told = python
+        .start("offer", ground.address, &arguments)?
+        .tells(SOON)?;
+    ensure!(
+        told["closed"] == true && told["code"] == NO_APPLICATION_PROTOCOL,
+        "{told}"
+    );
+    ground.hush();
+    Ok(())
+}
+
+#[test]
+fn names_that_nobody_resolves_do_not_delay_another_clients_localhost() -> Result<()> {
+    let test = "names_that_nobody_resolves_do_not_delay_another_clients_localhost";
+    let Some(python) = python(test)? else {
+        return Ok(());
+    };
+    isolated(|| {
+        let home = Home::new()?;
+        let list = home.path().join("resolv.conf");
+        std::fs::write(&list, "nameserver 127.0.0.1\n")?;
+        machine::run(&format!("mount --bind {} /etc/resolv.conf", list.display()))?;
+        // It takes every question and answers none.
+        let _silent = UdpSocket::bind("127.0.0.1:53")?;
+        let mut ground = Ground::new(Trust::Open, None, &[])?;
+        let target = ground.echo().replace("127.0.0.1", "localhost");
+        let mut client = ground.client_to(&target)?;
+        is_served(&client.forward).context("before")?;
+        let mut attack = python.start("names", ground.address, &[])?;
+        let told = attack.tells(SOON)?;
+        let begun = Instant::now();
+        // Look-ups are given up after 5 s: before that they hold whatever they hold.
+        while begun.elapsed() < Duration::from_secs(3) {
+            is_served(&client.forward).with_context(|| told.to_string())?;
+        }
+        client.program.hush();
+        ground.hush();
+        Ok(())
+    })
+}

@@ -1,0 +1,268 @@
+//! A client that wants everything: what it leaves behind, and what others get beside it.
+
+use std::io::{ErrorKind, Write as _};
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::application::{Application, BlackHole, served_within, through_echo};
+use quictun_e2e::binaries;
+use quictun_e2e::connection::Connection;
+use quictun_e2e::deadline;
+use quictun_e2e::isolation::isolated;
+use quictun_e2e::machine::{self, Machine};
+use quictun_e2e::payload::Payload;
+use quictun_e2e::program::{Program, run};
+use quictun_e2e::tunnel::{Client, Home, START, Server, listen_address};
+
+/// Less than what a dial or a look-up waits by itself.
+const SOON: Duration = Duration::from_secs(4);
+/// For what has no time of its own, on a busy machine too.
+const LATER: Duration = Duration::from_secs(20);
+const SOME: Payload = Payload {
+    seed: 121,
+    bytes: 10_000,
+};
+
+/// A client that the server knows, with the files of its certificate and key.
+struct Known {
+    name: &'static str,
+    files: [String; 2],
+}
+
+/// `quictun server` that knows these clients.
+struct Knowing {
+    program: Program,
+    address: String,
+    pin: String,
+    known: Vec<Known>,
+    _home: Home,
+}
+
+impl Knowing {
+    /// `wrapper` is put before the command.
+    fn start(rules: &[(&'static str, String)], wrapper: &[&str]) -> Result<Self> {
+        let home = Home::new()?;
+        let mut known = Vec::new();
+        let mut file = String::new();
+        for (name, rule) in rules {
+            let (pin, files) = keygen(&home, name)?;
+            let table = format!("[[client]]\nname = '{name}'\nkey = '{pin}'\nallow = ['{rule}']\n");
+            file.push_str(&table);
+            known.push(Known { name, files });
+        }
+        std::fs::write(home.path().join("server.toml"), file)?;
+        let program = binaries::path("quictun")?.into_os_string();
+        let mut words: Vec<_> = wrapper.iter().map(std::ffi::OsString::from).collect();
+        words.push(program);
+        let mut command = Machine::here().command(&words[0]);
+        command.args(&words[1..]);
+        home.settle(&mut command);
+        command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
+        command.args(["-c", "server.toml"]);
+        let mut program = Program::start("server", &mut command)?;
+        let line = program.wait_for("Server endpoint start up successful", START)?;
+        let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
+        Ok(Self {
+            address: listen_address(&line)?,
+            pin: pin.split('"').next().unwrap_or_default().to_owned(),
+            program,
+            known,
+            _home: home,
+        })
+    }
+
+    /// The client of that name, which leads to `target`.
+    fn client(&self, name: &str, target: &str) -> Result<Client> {
+        let known = self.known.iter().find(|known| known.name == name);
+        let known = known.context("no such client")?;
+        let home = Home::new()?;
+        let mut command: Command = home.command(&Machine::here(), "quictun")?;
+        let forward = format!("127.0.0.1:0={}", target.trim_start_matches("tcp:"));
+        command.args(["client", "--server", &self.address, "--pin", &self.pin]);
+        command.args(["--cert", &known.files[0], "--key", &known.files[1]]);
+        command.args(["--http", "off", "-L", &forward]);
+        Client::from_command(home, &mut command)
+    }
+}
+
+/// What `quictun keygen` makes: pin, certificate and key.
+fn keygen(home: &Home, name: &str) -> Result<(String, [String; 2])> {
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    let printed = run(command.args(["keygen", "--out", name]))?;
+    let [key, certificate, pin] = &printed.lines().collect::<Vec<_>>()[..] else {
+        anyhow::bail!("keygen printed {printed:?}");
+    };
+    let path = |name: &str| {
+        let path = home.path().join(name).into_os_string();
+        path.into_string().ok().context("a path that is no text")
+    };
+    Ok(((*pin).to_owned(), [path(certificate)?, path(key)?]))
+}
+
+/// A name server that never answers, and the only one that this world knows.
+/// Each of `attempts` is waited for so long.
+fn silent_name_server(home: &Home, timeout_s: u32, attempts: u32) -> Result<UdpSocket> {
+    let list = home.path().join("resolv.conf");
+    let options = format!("options timeout:{timeout_s} attempts:{attempts}");
+    std::fs::write(&list, format!("nameserver 127.0.0.1\n{options}\n"))?;
+    machine::run(&format!("mount --bind {} /etc/resolv.conf", list.display()))?;
+    let socket = UdpSocket::bind("127.0.0.1:53")?;
+    socket.set_read_timeout(Some(LATER))?;
+    Ok(socket)
+}
+
+fn crowd(client: &Client, count: usize) -> Result<Vec<Connection>> {
+    (0..count).map(|_| client.forward.connect()).collect()
+}
+
+/// TCP sockets of this world that wait for an answer to their SYN.
+fn syn_sent() -> Result<usize> {
+    const SYN_SENT: &str = "02";
+    let table = std::fs::read_to_string("/proc/net/tcp")?;
+    let states = table.lines().skip(1);
+    Ok(states
+        .filter(|line| line.split_whitespace().nth(3) == Some(SYN_SENT))
+        .count())
+}
+
+// PROTOCOL OPEN-12.
+#[test]
+fn dials_end_with_their_flows() -> Result<()> {
+    isolated(|| {
+        let hole = BlackHole::new()?;
+        let server = Server::start(&["--dial-timeout", "60s"])?;
+        let target = ["--token-source", &hole.target()];
+        let client = Client::start(&server.address.to_string(), &target)?;
+        let before = server.program.descriptors()?;
+        let crowd = crowd(&client, 600)?;
+        deadline::wait(
+            "600 dials",
+            LATER,
+            || Ok((syn_sent()? >= 600).then_some(())),
+        )?;
+        for connection in crowd {
+            connection.reset()?;
+        }
+        deadline::wait("the dials to end with their flows", SOON, || {
+            let left = (syn_sent()?, server.program.descriptors()?);
+            Ok((left.0 == 0 && left.1 <= before).then_some(()))
+        })
+    })
+}
+
+// PROTOCOL OPEN-12.
+#[test]
+fn look_ups_that_wait_end_with_their_flows() -> Result<()> {
+    isolated(|| {
+        // What is under way for one client alone; each asks for both families, once.
+        const QUESTIONS: usize = 2 * 32;
+        let home = Home::new()?;
+        let name_server = silent_name_server(&home, 4, 1)?;
+        let server = Server::start(&[])?;
+        let [slow, last] = ["tcp:slow.example:80", "tcp:last.example:80"]
+            .map(|target| Client::start(&server.address.to_string(), &["--token-source", target]));
+        let (slow, last) = (slow?, last?);
+        let crowd = crowd(&slow, 64)?;
+        deadline::until("64 look-ups", SOON, || {
+            server.program.count("starting connect to server app") >= 64
+        })?;
+        for connection in crowd {
+            connection.reset()?;
+        }
+        deadline::until("their end", SOON, || {
+            server.program.count("handshake error!") >= 64
+        })?;
+        // Its turn would come after theirs.
+        let _last = last.forward.connect()?;
+        let mut asked = 0;
+        let mut question = [0; 512];
+        loop {
+            let size = name_server.recv(&mut question).context("a question")?;
+            if question[..size].windows(4).any(|part| part == b"last") {
+                break;
+            }
+            asked += 1;
+        }
+        ensure!(
+            asked <= QUESTIONS,
+            "{asked} questions that nobody asks any more"
+        );
+        Ok(())
+    })
+}
+
+// PROTOCOL LIMIT-2.
+#[test]
+fn names_that_hang_leave_places_for_the_names_of_other_clients() -> Result<()> {
+    isolated(|| {
+        let home = Home::new()?;
+        let name_server = silent_name_server(&home, 30, 5)?;
+        let application = Application::echo()?;
+        let near = format!("localhost:{}", application.endpoint().port()?);
+        let rules = [("greedy", "*:*".to_owned()), ("modest", near.clone())];
+        let server = Knowing::start(&rules, &[])?;
+        let greedy = server.client("greedy", "slow.example:80")?;
+        let modest = server.client("modest", &near)?;
+        let _crowd = crowd(&greedy, 200)?;
+        deadline::until("200 look-ups", LATER, || {
+            server.program.count("starting connect to server app") >= 200
+        })?;
+        name_server
+            .recv(&mut [0; 512])
+            .context("the name server is asked")?;
+        let start = Instant::now();
+        through_echo(&modest.forward, SOME).context("beside names that hang")?;
+        let took = start.elapsed();
+        ensure!(took < SOON, "{near} took {took:?}");
+        Ok(())
+    })
+}
+
+// PROTOCOL AUTH-3.
+#[test]
+fn no_name_is_looked_up_for_a_client_whose_rules_name_no_hosts() -> Result<()> {
+    isolated(|| {
+        let home = Home::new()?;
+        let name_server = silent_name_server(&home, 30, 5)?;
+        let rules = [("networks", "0.0.0.0/0:*".to_owned())];
+        let mut server = Knowing::start(&rules, &[])?;
+        let client = server.client("networks", "db.example:5432")?;
+        let ending = client.forward.ending()?;
+        ensure!(ending.is_reset(), "it ended as {ending:?}");
+        name_server.set_nonblocking(true)?;
+        match name_server.recv(&mut [0; 512]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            asked => anyhow::bail!("the name server was asked: {asked:?}"),
+        }
+        let line = server.program.wait_for("a tunnel was refused", LATER)?;
+        ensure!(line.contains("db.example:5432"), "no rule to add: {line}");
+        Ok(())
+    })
+}
+
+// PROTOCOL LIMIT-2.
+#[test]
+fn a_client_that_holds_most_descriptors_leaves_some_for_others() -> Result<()> {
+    let application = Application::echo()?;
+    let target = application.target();
+    let rule = target.trim_start_matches("tcp:").to_owned();
+    let rules = [("greedy", rule.clone()), ("modest", rule)];
+    // Nobody may raise it: the hard limit is the same.
+    let mut server = Knowing::start(&rules, &["prlimit", "--nofile=160:160", "--"])?;
+    let mut greedy = server.client("greedy", &target)?;
+    let modest = server.client("modest", &target)?;
+    let mut crowd = crowd(&greedy, 300)?;
+    for connection in &mut crowd {
+        // A reset may come before the byte is written.
+        if connection.write_all(b"x").is_err() {}
+    }
+    greedy.program.wait_for("has reached a limit", LATER)?;
+    through_echo(&modest.forward, SOME).context("beside one that holds most descriptors")?;
+    let said = "its client has its share of the descriptors";
+    server.program.wait_for(said, LATER)?;
+    drop(crowd);
+    served_within(&greedy.forward, SOME, LATER).context("after the crowd had gone")?;
+    Ok(())
+}
