@@ -1,7 +1,7 @@
 //! A host: an engine, the applications around it, and what the world answers to it.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -20,6 +20,9 @@ use crate::socket::{self, Board, MemSocket};
 
 /// Bytes that each direction of an application's connection holds, where its script does not say.
 const BUFFER: usize = 64 * 1024;
+
+/// Datagrams that wait in the UDP socket of a stopped host; later ones are lost.
+const INBOX_MAX: usize = 2000;
 
 /// Rounds of work at one instant beyond which something turns in circles.
 const ROUNDS_MAX: usize = 20_000;
@@ -83,6 +86,9 @@ pub struct Host {
     buffer: Vec<u8>,
     /// Its UDP socket takes no datagrams.
     udp_full: bool,
+    /// It does nothing until then; datagrams wait in `inbox`.
+    stopped_until: Option<Instant>,
+    inbox: VecDeque<(SocketAddr, Option<u8>, BytesMut)>,
     busy: (Option<Instant>, usize),
 }
 
@@ -138,6 +144,8 @@ impl Host {
             notes: Vec::new(),
             buffer: Vec::new(),
             udp_full: false,
+            stopped_until: None,
+            inbox: VecDeque::new(),
             busy: (None, 0),
         }
     }
@@ -175,6 +183,19 @@ impl Host {
     /// Its UDP socket takes no datagrams while this is set; the engine is not asked for any.
     pub fn set_udp_full(&mut self, full: bool) {
         self.udp_full = full;
+    }
+
+    /// The host stands still for a while, as a stopped process does with its applications.
+    pub(crate) fn stop_until(&mut self, until: Instant) {
+        self.stopped_until = self.stopped_until.max(Some(until));
+    }
+
+    /// The process dies and another begins, which knows nothing of the flows of the first.
+    pub(crate) fn restart(&mut self, engine: Engine<MemSocket>) {
+        self.engine = engine;
+        self.flow_of.fill(None);
+        self.app_of.clear();
+        self.agenda.retain(|_, task| matches!(task, Task::Wake(_)));
     }
 
     /// Everything the engine has said so far.
@@ -239,11 +260,20 @@ impl Host {
         ecn: Option<u8>,
         bytes: BytesMut,
     ) {
+        if self.stopped_until.is_some_and(|until| now < until) {
+            if self.inbox.len() < INBOX_MAX {
+                self.inbox.push_back((from, ecn, bytes));
+            }
+            return;
+        }
         let local = Some(self.address.ip());
         self.engine.handle_datagram(now, from, local, ecn, bytes);
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        if self.stopped_until.is_some() {
+            return self.stopped_until;
+        }
         let task = self.agenda.keys().next().map(|&(at, _)| at);
         [task, self.engine.next_timeout()]
             .into_iter()
@@ -253,6 +283,13 @@ impl Host {
 
     /// Does all there is to do at `now`; datagrams go to `out`.
     pub(crate) fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
+        if self.stopped_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.stopped_until = None;
+        while let Some((from, ecn, bytes)) = self.inbox.pop_front() {
+            self.handle_datagram(now, from, ecn, bytes);
+        }
         loop {
             self.count_round(now);
             let mut worked = false;

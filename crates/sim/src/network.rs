@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use quictun_engine::{ClientRole, EngineConfig, ServerRole};
+use quictun_engine::{ClientRole, Engine, EngineConfig, ServerRole};
 use quictun_link::{Counters, Link, LinkConfig};
 
 use crate::addresses::Addresses;
@@ -108,13 +108,17 @@ impl Network {
         mut config: EngineConfig<ClientRole>,
         server: HostId,
     ) -> HostId {
-        let mut crypto = rustls::ClientConfig::clone(&config.role.crypto);
-        crypto.key_log = self.secrets.clone();
-        config.role.crypto = Arc::new(crypto);
+        self.log_keys(&mut config);
         let servers = vec![self.address(server)];
         let address = self.addresses.next();
         let host = Host::client(name, address, config, servers, self.now);
         self.add(Machine::Engine(Box::new(host)))
+    }
+
+    fn log_keys(&self, config: &mut EngineConfig<ClientRole>) {
+        let mut crypto = rustls::ClientConfig::clone(&config.role.crypto);
+        crypto.key_log = self.secrets.clone();
+        config.role.crypto = Arc::new(crypto);
     }
 
     /// Adds a server that behaves as the original does.
@@ -156,6 +160,30 @@ impl Network {
         let (name, address) = (self.name(id).to_owned(), self.address(id));
         self.hosts[id.0] = Machine::Engine(Box::new(Host::server(&name, address, config)));
         self.note(id.0, "is restarted".to_owned());
+    }
+
+    /// The process of a server dies, with all its sockets; the next one begins with `config`. The
+    /// applications live on.
+    pub fn kill_server(&mut self, id: HostId, config: EngineConfig<ServerRole>) {
+        let engine = Engine::server(config).expect("invariant: the simulation's TLS suits QUIC");
+        self.host(id).restart(engine);
+        self.note(id.0, "dies and begins anew".to_owned());
+    }
+
+    /// The same for a client.
+    pub fn kill_client(&mut self, id: HostId, mut config: EngineConfig<ClientRole>) {
+        self.log_keys(&mut config);
+        let engine =
+            Engine::client(config, self.now).expect("invariant: the simulation's TLS suits QUIC");
+        self.host(id).restart(engine);
+        self.note(id.0, "dies and begins anew".to_owned());
+    }
+
+    /// A host does nothing for a while; what comes for it waits.
+    pub fn stop(&mut self, id: HostId, time: Duration) {
+        let until = self.now + time;
+        self.host(id).stop_until(until);
+        self.note(id.0, format!("stands still for {time:?}"));
     }
 
     /// Joins two hosts or routers: `there` from `a` to `b`, `back` from `b` to `a`. Lengths that a link
@@ -307,7 +335,7 @@ impl Network {
     pub fn command<R>(
         &mut self,
         id: HostId,
-        command: impl FnOnce(&mut quictun_engine::Engine<crate::MemSocket>, Instant) -> R,
+        command: impl FnOnce(&mut Engine<crate::MemSocket>, Instant) -> R,
     ) -> R {
         let now = self.now;
         command(self.host(id).engine(), now)

@@ -11,6 +11,7 @@ mod control;
 mod cross_traffic;
 mod determinism;
 mod echoes;
+mod endings;
 mod faults;
 mod flood;
 mod hostile;

@@ -63,13 +63,21 @@ fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>, temper: Temper) {
 }
 
 /// One flow: what its applications were told to do, and how its dial goes.
-struct Flow {
-    token: String,
-    client: Script,
-    server: Script,
-    dial: Dial,
-    opens_at: Duration,
-    app: Option<AppId>,
+pub(crate) struct Flow {
+    pub(crate) token: String,
+    pub(crate) client: Script,
+    pub(crate) server: Script,
+    pub(crate) dial: Dial,
+    pub(crate) opens_at: Duration,
+    pub(crate) app: Option<AppId>,
+}
+
+impl Flow {
+    /// Whether one of its applications cuts it.
+    pub(crate) fn is_cut(&self) -> bool {
+        let mut writes = self.client.write.iter().chain(&self.server.write);
+        writes.any(|write| matches!(write, Write::Abort | Write::Close))
+    }
 }
 
 fn run(seed: Seed, temper: Temper) {
@@ -233,7 +241,7 @@ fn random_world(seed: Seed, random: &mut Random, temper: Temper) -> (World, bool
     (World::with(seed, client, server, up, down), one)
 }
 
-fn random_link(random: &mut Random) -> LinkConfig {
+pub(crate) fn random_link(random: &mut Random) -> LinkConfig {
     let share = |random: &mut Random, percent: u64| {
         let tenths = u32::try_from(random.within(0, percent * 10 + 1)).expect("small");
         if random.chance(1, 3) {
@@ -271,7 +279,7 @@ fn random_link(random: &mut Random) -> LinkConfig {
     link
 }
 
-fn random_flows(random: &mut Random) -> Vec<Flow> {
+pub(crate) fn random_flows(random: &mut Random) -> Vec<Flow> {
     let count = random.within(1, 9);
     let most = 1_500_000 / count;
     let mut flows: Vec<Flow> = (0..count)
@@ -378,13 +386,7 @@ fn check(world: &World, flow: &Flow, kept: bool) {
     };
     check_direction(flow, "to the server", client, server, &flow.client);
     check_direction(flow, "to the client", server, client, &flow.server);
-    let cuts = |script: &Script| {
-        script
-            .write
-            .iter()
-            .any(|write| matches!(write, Write::Abort | Write::Close))
-    };
-    if kept && !cuts(&flow.client) && !cuts(&flow.server) {
+    if kept && !flow.is_cut() {
         assert!(
             client.is_clean() && server.is_clean(),
             "{}: {client:?} {server:?}",
@@ -394,7 +396,13 @@ fn check(world: &World, flow: &Flow, kept: bool) {
 }
 
 /// What `to` received is a beginning of what `from` sent, and an orderly end means that it is all of it.
-fn check_direction(flow: &Flow, way: &str, from: &Outcome, to: &Outcome, script: &Script) {
+pub(crate) fn check_direction(
+    flow: &Flow,
+    way: &str,
+    from: &Outcome,
+    to: &Outcome,
+    script: &Script,
+) {
     let context = || format!("{} {way}: {from:?} {to:?}", flow.token);
     assert!(to.received <= from.sent, "{}", context());
     match to.incoming {

@@ -1,0 +1,326 @@
+//! Random flows on random links, and at random moments drains, closes, deaths, stalls and outages: no byte is lost that
+//! was promised, none comes twice, and no cut looks like an end.
+
+use std::time::Duration;
+
+use quictun_sim::engine::{Ending, Engine};
+use quictun_sim::{HostId, Incoming, LinkConfig, Outcome, Outgoing, Random, Seed, Write, config};
+
+use crate::oracle::{Flow, check_direction, random_flows, random_link};
+use crate::world::{MS, SECOND, World};
+
+/// Longest run, in virtual time.
+const RUN_MAX: Duration = Duration::from_mins(20);
+
+/// How often it is looked whether a drain is done.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A drain that is to be waited for to its end.
+const PATIENT: Duration = Duration::from_mins(15);
+
+/// One of the two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Client,
+    Server,
+}
+
+/// What befalls a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blow {
+    /// A process is asked to end, and is given this long.
+    Drain(Side, Duration),
+    /// A process ends at once, and says so.
+    Close(Side),
+    /// A process dies; the next one takes its place.
+    Death(Side),
+    /// A host stands still.
+    Stall(Side, Duration),
+    /// Nothing passes the link.
+    Outage(Duration),
+}
+
+/// A run under way.
+struct Run {
+    world: World,
+    flows: Vec<Flow>,
+    /// Drains under way, and when they are given up.
+    drains: Vec<(Side, Duration)>,
+    /// Sides whose drain came to its end.
+    drained: Vec<Side>,
+    /// Something has happened after which nothing is promised but that cuts are seen as cuts.
+    broken: bool,
+    links: [LinkConfig; 2],
+    outage_until: Option<Duration>,
+}
+
+#[test]
+fn endings_0() {
+    run_seeds("endings_0", 0..500);
+}
+
+#[test]
+fn endings_1() {
+    run_seeds("endings_1", 500..1000);
+}
+
+fn run_seeds(test: &'static str, seeds: std::ops::Range<u64>) {
+    let mut promises = 0;
+    let wanted = Seed::wanted(seeds);
+    let runs = wanted.end - wanted.start;
+    for seed in wanted {
+        promises += run(Seed::of_test(test, seed));
+    }
+    // A test of promises that none was made in would show nothing.
+    assert!(
+        runs < 100 || promises > runs / 4,
+        "{promises} promises in {runs} runs"
+    );
+}
+
+/// Returns how many flows had to be whole.
+fn run(seed: Seed) -> u64 {
+    let mut random = seed.random(300);
+    let flows = random_flows(&mut random);
+    let links = [random_link(&mut random), random_link(&mut random)];
+    let mut run = Run {
+        world: random_world(seed, &mut random, &links),
+        flows,
+        drains: Vec::new(),
+        drained: Vec::new(),
+        broken: false,
+        links,
+        outage_until: None,
+    };
+    for flow in &run.flows {
+        let host = run.world.network.host(run.world.server);
+        host.serve(&flow.token, flow.dial, flow.server.clone());
+    }
+    let mut blows = random_blows(&mut random);
+    let mut opened = 0;
+    loop {
+        let elapsed = run.world.network.elapsed();
+        while run
+            .flows
+            .get(opened)
+            .is_some_and(|flow| flow.opens_at <= elapsed)
+        {
+            run.open(opened);
+            opened += 1;
+        }
+        while blows.first().is_some_and(|&(at, _)| at <= elapsed) {
+            let (_, blow) = blows.remove(0);
+            run.strike(blow, &mut random);
+        }
+        run.go_on();
+        if opened == run.flows.len() && blows.is_empty() && run.is_over() {
+            break;
+        }
+        assert!(elapsed < RUN_MAX, "flows are left: {:?}", run.left());
+        run.world.network.run_for(LOOK);
+    }
+    run.check()
+}
+
+impl Run {
+    fn open(&mut self, index: usize) {
+        let flow = &mut self.flows[index];
+        let network = &mut self.world.network;
+        flow.app = Some(network.open(self.world.client, &flow.token, flow.client.clone()));
+    }
+
+    fn host(&self, side: Side) -> HostId {
+        match side {
+            Side::Client => self.world.client,
+            Side::Server => self.world.server,
+        }
+    }
+
+    fn strike(&mut self, blow: Blow, random: &mut Random) {
+        let elapsed = self.world.network.elapsed();
+        match blow {
+            Blow::Drain(side, patience) => {
+                let host = self.host(side);
+                self.world.network.command(host, |engine, _| engine.drain());
+                self.drains.push((side, elapsed + patience));
+            }
+            Blow::Close(side) => self.close(side),
+            Blow::Death(side) => {
+                self.broken = true;
+                let seed = random.any();
+                let network = &mut self.world.network;
+                match side {
+                    Side::Client => network.kill_client(self.world.client, config::client(seed)),
+                    Side::Server => network.kill_server(self.world.server, config::server(seed)),
+                }
+                // A process that was asked to end is not started again, but that is all the same here.
+                self.drains.retain(|&(drains, _)| drains != side);
+            }
+            Blow::Stall(side, time) => {
+                let host = self.host(side);
+                self.world.network.stop(host, time);
+            }
+            Blow::Outage(time) => {
+                self.outage_until = self.outage_until.max(Some(elapsed + time));
+                self.set_loss(|_| 1.0);
+            }
+        }
+    }
+
+    fn close(&mut self, side: Side) {
+        self.broken = true;
+        let host = self.host(side);
+        self.world.network.command(host, Engine::close);
+    }
+
+    fn set_loss(&mut self, loss: impl Fn(&LinkConfig) -> f64) {
+        let (client, server) = (self.world.client, self.world.server);
+        for (index, (from, to)) in [(client, server), (server, client)].into_iter().enumerate() {
+            let share = loss(&self.links[index]);
+            let network = &mut self.world.network;
+            network.set_link(from, to, |link| link.loss = share);
+        }
+    }
+
+    /// Ends what has come to its end.
+    fn go_on(&mut self) {
+        let elapsed = self.world.network.elapsed();
+        if self.outage_until.is_some_and(|until| until <= elapsed) {
+            self.outage_until = None;
+            self.set_loss(|link| link.loss);
+        }
+        for (side, until) in std::mem::take(&mut self.drains) {
+            let host = self.host(side);
+            if self.world.network.host(host).engine().is_drained() {
+                self.drained.push(side);
+                self.world.network.command(host, Engine::close);
+            } else if until <= elapsed {
+                self.close(side);
+            } else {
+                self.drains.push((side, until));
+            }
+        }
+    }
+
+    fn outcomes<'a>(&'a mut self, flow: &'a Flow) -> Vec<Outcome> {
+        let host = self.world.network.host(self.world.server);
+        host.apps_of(&flow.token)
+            .map(|app| app.outcome().clone())
+            .collect()
+    }
+
+    fn left(&mut self) -> Vec<String> {
+        let flows = std::mem::take(&mut self.flows);
+        let mut left = Vec::new();
+        for flow in &flows {
+            let client = flow.app.map(|app| self.world.network.outcome(app).clone());
+            let open = |outcome: &Outcome| outcome.over.is_none();
+            let servers = self.outcomes(flow);
+            if client.as_ref().is_none_or(open) || servers.iter().any(open) {
+                left.push(format!("{}: {client:?} {servers:?}", flow.token));
+            }
+        }
+        self.flows = flows;
+        left
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.left().is_empty()
+    }
+
+    /// The oracle. Returns how many flows had to be whole.
+    fn check(mut self) -> u64 {
+        // A flow waits half a minute for a connection, and a connection whose last words are lost for its idle timeout.
+        self.world.network.run_for(120 * SECOND);
+        self.world.check_nothing_left();
+        let flows = std::mem::take(&mut self.flows);
+        let sides = std::mem::take(&mut self.drained);
+        let mut finished = Vec::new();
+        for side in sides {
+            let summaries = self.world.closed(self.host(side));
+            let ended = summaries
+                .into_iter()
+                .filter(|summary| summary.ending == Ending::Finished);
+            finished.extend(ended.map(|summary| summary.token));
+        }
+        let mut promises = 0;
+        for flow in &flows {
+            let client = self
+                .world
+                .network
+                .outcome(flow.app.expect("opened"))
+                .clone();
+            let servers = self.outcomes(flow);
+            check_flow(flow, &client, &servers);
+            if !self.broken && !flow.is_cut() && finished.contains(&flow.token) {
+                promises += 1;
+                let whole = servers.iter().any(Outcome::is_clean);
+                assert!(
+                    client.is_clean() && whole,
+                    "{}: {client:?} {servers:?}",
+                    flow.token
+                );
+            }
+        }
+        promises
+    }
+}
+
+/// Ends are ends of everything, and what was carried was carried once.
+fn check_flow(flow: &Flow, client: &Outcome, servers: &[Outcome]) {
+    let context = || format!("{}: {client:?} {servers:?}", flow.token);
+    let carriers = servers.iter().filter(|server| server.received > 0);
+    assert!(carriers.count() <= 1, "bytes came twice: {}", context());
+    let Some(last) = servers.last() else {
+        assert_ne!(client.incoming, Incoming::Fin, "{}", context());
+        assert_eq!(client.received, 0);
+        return;
+    };
+    let server = servers
+        .iter()
+        .find(|server| server.received > 0)
+        .unwrap_or(last);
+    check_direction(flow, "to the server", client, server, &flow.client);
+    // Of several targets the last is the one that answers.
+    check_direction(flow, "to the client", last, client, &flow.server);
+    for other in servers {
+        let cut = other.incoming != Incoming::Fin || other.received == client.sent;
+        assert!(cut, "a cut looks like an end: {}", context());
+    }
+    let aborts = flow.client.write.contains(&Write::Abort);
+    if client.outgoing == Outgoing::Reset && !aborts {
+        assert_ne!(server.incoming, Incoming::Fin, "{}", context());
+    }
+}
+
+fn random_world(seed: Seed, random: &mut Random, links: &[LinkConfig; 2]) -> World {
+    let protocols = random.pick(&[config::NATIVE, config::NATIVE, config::COMPAT]);
+    let mut client = config::client_speaking(protocols, seed.value());
+    let mut server = config::server(seed.value());
+    for transport in [&mut client.transport, &mut server.transport] {
+        transport.stream_window =
+            u32::try_from(random.magnitude(16 << 10, 16 << 20)).expect("fits");
+    }
+    client.role.connections = usize::try_from(random.pick(&[1, 1, 3])).expect("small");
+    server.role.always_retry = random.chance(1, 4);
+    let [up, down] = links.clone();
+    World::with(seed, client, server, up, down)
+}
+
+fn random_blows(random: &mut Random) -> Vec<(Duration, Blow)> {
+    let mut blows = Vec::new();
+    for _ in 0..random.within(1, 4) {
+        let side = random.pick(&[Side::Client, Side::Server]);
+        let blow = match random.within(0, 10) {
+            0..=3 => Blow::Drain(side, PATIENT),
+            4 => Blow::Drain(side, random.time(MS, 5 * SECOND)),
+            5 => Blow::Close(side),
+            6 => Blow::Death(side),
+            7 | 8 => Blow::Stall(side, random.time(MS, 20 * SECOND)),
+            _ => Blow::Outage(random.time(MS, 20 * SECOND)),
+        };
+        blows.push((random.time(Duration::ZERO, 6 * SECOND), blow));
+    }
+    blows.sort_by_key(|&(at, _)| at);
+    blows
+}
