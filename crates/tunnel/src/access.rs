@@ -7,20 +7,32 @@
 //!
 //! Open mode is quic-tun's: anyone, anywhere, but for what the guard closes. Named mode denies by
 //! default: nothing is reached that no rule of the client names.
+//!
+//! In both modes some addresses are closed ([`Closed`]) in every spelling: link-local ones, metadata services of
+//! clouds, and the server's own HTTP interface. A rule opens them if it names the address itself; in open mode,
+//! `--allow-link-local` opens link-local ones and nothing the others.
 
+mod address;
+mod closed;
+mod denied;
+mod own_http;
 mod register;
 mod rule;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use quictun_wire::target::Target;
 use rustls::pki_types::CertificateDer;
-use thiserror::Error;
 
+use address::is_internal;
+pub use closed::Closed;
+pub use denied::Denied;
+pub use own_http::OwnHttp;
 pub use register::AccessError;
 pub use rule::RuleError;
 
@@ -34,6 +46,7 @@ use rule::{Reach, Rule};
 #[derive(Debug)]
 pub struct Policy {
     mode: Mode,
+    own_http: Option<OwnHttp>,
 }
 
 /// Who is at the other end of a connection.
@@ -52,98 +65,6 @@ pub enum Peer {
 pub struct Client {
     name: Arc<str>,
     rules: Vec<Rule>,
-}
-
-/// Why a flow is refused. Each message says what would allow it.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Denied {
-    /// Open mode, Unix socket.
-    #[error(
-        "Unix sockets are closed to clients without a name: start the server with --allow-unix, or name the client and give it the rule {rule:?}"
-    )]
-    Unix {
-        /// The rule that would allow it to a named client.
-        rule: String,
-    },
-    /// Open mode, link-local address.
-    #[error(
-        "link-local addresses such as {addr} are closed to clients without a name: start the server with --allow-link-local, or name the client and give it the rule {rule:?}"
-    )]
-    LinkLocal {
-        /// The address that was to be dialled.
-        addr: IpAddr,
-        /// The rule that would allow it to a named client.
-        rule: String,
-    },
-    /// The client has not proven to be anyone.
-    #[error(
-        "the client is none that the server knows: give it the key or secret of a named client that has the rule {rule:?}"
-    )]
-    UnknownClient {
-        /// The rule that the client would need.
-        rule: String,
-    },
-    /// No rule names the target.
-    #[error("the client {client:?} has no rule for {target}: {rule:?} would allow it")]
-    NoRule {
-        /// Who asked.
-        client: String,
-        /// For what.
-        target: Target,
-        /// The rule that would allow it.
-        rule: String,
-    },
-    /// A name, where all rules are addresses, networks and Unix sockets.
-    #[error(
-        "the client {client:?} has rules for addresses only, and {target} is not looked up for it: {rule:?} would allow it"
-    )]
-    NoNames {
-        /// Who asked.
-        client: String,
-        /// For what.
-        target: Target,
-        /// The rule that would allow it.
-        rule: String,
-    },
-    /// No rule names the address behind the target's name.
-    #[error("the client {client:?} has no rule for {target} at {addr}: {rule:?} would allow it")]
-    NoRuleForAddr {
-        /// Who asked.
-        client: String,
-        /// For what.
-        target: Target,
-        /// Where the name leads.
-        addr: IpAddr,
-        /// The rule that would allow it.
-        rule: String,
-    },
-    /// A name or a wildcard leads to a link-local address.
-    #[error(
-        "{target} leads to {addr}, and link-local addresses are not reached by name or wildcard: {rule:?} would allow it to the client {client:?}"
-    )]
-    LinkLocalByName {
-        /// Who asked.
-        client: String,
-        /// For what.
-        target: Target,
-        /// Where the name leads.
-        addr: IpAddr,
-        /// The rule that would allow it.
-        rule: String,
-    },
-    /// A path that could climb out of the directory that a rule opens.
-    #[error(
-        "{target} holds '.', '..' or a doubled slash and so is matched by no directory rule: {rule:?} would allow it to the client {client:?}"
-    )]
-    CrookedPath {
-        /// Who asked.
-        client: String,
-        /// For what.
-        target: Target,
-        /// The rule that would allow it.
-        rule: String,
-    },
 }
 
 impl Policy {
@@ -171,7 +92,16 @@ impl Policy {
                 Mode::Named(register)
             }
         };
-        Ok(Self { mode })
+        Ok(Self {
+            mode,
+            own_http: None,
+        })
+    }
+
+    /// The same policy in a process whose HTTP interface is there.
+    #[must_use]
+    pub fn with_own_http(self, own_http: Option<OwnHttp>) -> Self {
+        Self { own_http, ..self }
     }
 
     /// Says who showed these certificates, the own one first; `None`: none were shown.
@@ -231,40 +161,71 @@ impl Policy {
                 Target::Unix { .. } if !guard.allow_unix => Err(Denied::Unix {
                     rule: rule::naming(target),
                 }),
+                Target::Unix { path } if self.is_own_path(path) => Err(Denied::ClosedPath {
+                    path: path.clone(),
+                    rule: rule::naming(target),
+                }),
                 Target::Unix { .. } | Target::Tcp { .. } => Ok(()),
             },
-            (Mode::Named(_), Peer::Named(client)) => client.may_reach(target),
+            (Mode::Named(_), Peer::Named(client)) => {
+                client.may_reach(target)?;
+                match target {
+                    Target::Unix { path } if self.is_own_path(path) => {
+                        client.may_reach_own_path(target, path)
+                    }
+                    Target::Unix { .. } | Target::Tcp { .. } => Ok(()),
+                }
+            }
             _ => Err(Denied::UnknownClient {
                 rule: rule::naming(target),
             }),
         }
     }
 
-    /// Decides on one address that is about to be dialled for a TCP target.
+    /// Decides on one address that is about to be dialled for a TCP target (PROTOCOL AUTH-7, AUTH-8).
     ///
-    /// IPv4 addresses in IPv6 clothes (`::ffff:0:0/96`) are judged as IPv4.
+    /// IPv4 addresses in IPv6 clothes (`::ffff:0:0/96`) are judged as IPv4, and [dialled](dialled_as) so.
     pub fn may_reach_addr(&self, peer: &Peer, target: &Target, addr: IpAddr) -> Result<(), Denied> {
         let Target::Tcp { host, port, .. } = target else {
             return self.may_reach(peer, target);
         };
         let addr = addr.to_canonical();
+        let closed = Closed::of(addr, *port, self.own_http.as_ref());
         match (&self.mode, peer) {
             (Mode::Open { guard, .. }, Peer::Anyone) => {
-                if is_link_local(addr) && !guard.allow_link_local {
-                    return Err(Denied::LinkLocal {
+                let rule = || rule::naming_addr(addr, *port);
+                match closed {
+                    Some(Closed::LinkLocal) if guard.allow_link_local => Ok(()),
+                    Some(Closed::LinkLocal) => Err(Denied::LinkLocal { addr, rule: rule() }),
+                    Some(closed) => Err(Denied::Closed {
                         addr,
-                        rule: rule::naming_addr(addr, *port),
-                    });
+                        closed,
+                        rule: rule(),
+                    }),
+                    None => Ok(()),
                 }
-                Ok(())
             }
             (Mode::Named(_), Peer::Named(client)) => {
-                client.may_reach_addr(target, host, *port, addr)
+                client.may_reach_addr(target, host, SocketAddr::new(addr, *port), closed)
             }
             _ => Err(Denied::UnknownClient {
                 rule: rule::naming(target),
             }),
         }
+    }
+
+    fn is_own_path(&self, path: &str) -> bool {
+        let own = self.own_http.as_ref();
+        own.is_some_and(|own| own.is_path(Path::new(path)))
+    }
+}
+
+/// The address that is dialled for one that was judged: IPv4-mapped addresses become IPv4.
+pub(crate) fn dialled_as(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        v4 @ IpAddr::V4(_) => SocketAddr::new(v4, address.port()),
+        // With its zone.
+        IpAddr::V6(_) => address,
     }
 }
 
@@ -315,56 +276,68 @@ impl Client {
         })
     }
 
+    /// For the Unix socket of the server's HTTP interface.
+    fn may_reach_own_path(&self, target: &Target, path: &str) -> Result<(), Denied> {
+        if self.rules.iter().any(|rule| rule.names_path(path)) {
+            return Ok(());
+        }
+        Err(Denied::ClosedPathByWildcard {
+            client: self.name.to_string(),
+            target: target.clone(),
+            rule: rule::naming(target),
+        })
+    }
+
     fn may_reach_addr(
         &self,
         target: &Target,
         host: &str,
-        port: u16,
-        addr: IpAddr,
+        address: SocketAddr,
+        closed: Option<Closed>,
     ) -> Result<(), Denied> {
-        if self.rules.iter().any(|rule| rule.names_address(port, addr)) {
-            return Ok(());
-        }
-        let named = self.rules.iter().any(|rule| rule.names_host(host, port));
-        if named && !is_link_local(addr) {
-            return Ok(());
-        }
-        let client = self.name.to_string();
+        let (addr, port) = (address.ip(), address.port());
+        let any = |test: &dyn Fn(&Rule) -> bool| self.rules.iter().any(test);
+        let by_address = any(&|rule| rule.names_address(port, addr));
+        let by_name = any(&|rule| rule.names_host(host, port));
+        let by_wildcard = any(&|rule| rule.is_wildcard_for(port));
+        let named = by_address || by_name || by_wildcard;
+        let is_literal = target.ip_literal().is_some();
+        let client = || self.name.to_string();
+        let target = || target.clone();
         let rule = rule::naming_addr(addr, port);
-        Err(match target.ip_literal() {
-            _ if named => Denied::LinkLocalByName {
-                client,
-                target: target.clone(),
+        match closed {
+            Some(closed) if any(&|rule| rule.opens(port, addr, closed)) => Ok(()),
+            Some(closed) if named => Err(Denied::ClosedByName {
+                client: client(),
+                target: target(),
+                addr,
+                closed,
+                rule,
+            }),
+            None if by_address || by_name => Ok(()),
+            // A name server outside must not choose an address inside; who writes the address means it.
+            None if by_wildcard && !is_literal && is_internal(addr) => {
+                Err(Denied::InternalByWildcard {
+                    client: client(),
+                    rule: rule::naming(&target()),
+                    target: target(),
+                    addr,
+                })
+            }
+            None if by_wildcard => Ok(()),
+            _ if is_literal => Err(Denied::NoRule {
+                client: client(),
+                target: target(),
+                rule,
+            }),
+            _ => Err(Denied::NoRuleForAddr {
+                client: client(),
+                target: target(),
                 addr,
                 rule,
-            },
-            Some(_) => Denied::NoRule {
-                client,
-                target: target.clone(),
-                rule,
-            },
-            None => Denied::NoRuleForAddr {
-                client,
-                target: target.clone(),
-                addr,
-                rule,
-            },
-        })
+            }),
+        }
     }
-}
-
-/// Whether an address, in canonical form, is valid on its link only. Cloud metadata services live there.
-///
-/// 169.254.0.0/16 (RFC 3927), `fe80::/10` (RFC 4291), and the former as a NAT64 gateway sees it (RFC 6052).
-fn is_link_local(addr: IpAddr) -> bool {
-    match addr {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local() || is_link_local_behind_nat64(v6),
-    }
-}
-
-fn is_link_local_behind_nat64(addr: Ipv6Addr) -> bool {
-    matches!(addr.segments(), [0x64, 0xff9b, 0, 0, 0, 0, 0xa9fe, _])
 }
 
 enum Mode {

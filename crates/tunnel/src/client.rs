@@ -138,6 +138,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
     };
     let launch = Launch {
         side: Side::Client,
+        http: launch::bind_http(&settings.control)?,
         transport: settings.transport,
         control: settings.control,
         server: Some(settings.server),

@@ -1,7 +1,7 @@
 //! What both sides do to start: sockets, threads, control plane.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -38,6 +38,8 @@ pub(crate) struct Launch {
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
     pub(crate) requests: Receiver<Request>,
     pub(crate) log_files: LogFiles,
+    /// Where the HTTP interface listens, if it does.
+    pub(crate) http: Option<TcpListener>,
     /// Says that the process has started, once that is true.
     pub(crate) announce: Box<dyn FnOnce()>,
 }
@@ -165,7 +167,6 @@ impl Launch {
         D: Duty,
         F: FnOnce() -> Result<Parts<D>> + Send + 'static,
     {
-        let http = bind_http(&self.control)?;
         let count = makers.len();
         let (built_sender, built) = std::sync::mpsc::channel();
         let (ended_sender, ended) = channel(count.max(1));
@@ -205,7 +206,7 @@ impl Launch {
             server_known: self.server_known,
             plugins: self.plugins,
             rest: Arc::new(rest),
-            http,
+            http: self.http,
             drain: self.transport.drain,
             ended,
             log_files: self.log_files,
@@ -228,11 +229,12 @@ fn ask(mailbox: &Mailbox) -> Ask {
     Box::new(move |request: SnapshotRequest| mailbox.ask(request))
 }
 
-fn bind_http(control: &ControlSettings) -> Result<Option<std::net::TcpListener>> {
+/// Binds the HTTP interface; `None`: there is to be none, or its default address is taken.
+pub(crate) fn bind_http(control: &ControlSettings) -> Result<Option<TcpListener>> {
     let Some(address) = control.httpd else {
         return Ok(None);
     };
-    match std::net::TcpListener::bind(address) {
+    match TcpListener::bind(address) {
         Ok(listener) => {
             listener.set_nonblocking(true).context("HTTP listener")?;
             let address = listener.local_addr().context("HTTP listener")?;

@@ -1,7 +1,7 @@
 //! The server process.
 
 use std::collections::HashMap;
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use quictun_engine::report::Side;
 use quictun_engine::{Engine, EngineConfig, ServerRole, Transport};
 use tracing::{info, warn};
 
-use crate::access::Policy;
+use crate::access::{OwnHttp, Policy};
 use crate::control::{self, Request};
 use crate::descriptors::{self, Descriptors};
 use crate::dial::Dials;
@@ -48,7 +48,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// that make no sense; later only the failure of a worker.
 pub fn run(settings: ServerSettings) -> Result<()> {
     // Rules, secrets and authorities are judged before anything is made on disk.
-    let policy = Arc::new(Policy::new(&settings.access)?);
+    let policy = Policy::new(&settings.access)?;
     let log = launch::prepare(&settings.control)?;
     let identity = server_identity(&settings)?;
     let key_log = settings.transport.key_log.as_deref();
@@ -60,6 +60,9 @@ pub fn run(settings: ServerSettings) -> Result<()> {
     let sockets = sockets(&settings)?;
     let workers = sockets.len();
     let address = sockets[0].local_addr().context("UDP socket")?;
+    // The policy has to know where it is before anyone can ask for it.
+    let http = launch::bind_http(&settings.control)?;
+    let policy = Arc::new(policy.with_own_http(own_http(http.as_ref())?));
     let role = ServerRole {
         crypto: Arc::new(crypto),
         max_connections: settings.transport.max_connections.div_ceil(workers),
@@ -109,6 +112,7 @@ pub fn run(settings: ServerSettings) -> Result<()> {
         plugins: Vec::new(),
         requests,
         log_files: log.files().clone(),
+        http,
         announce: Box::new(announce),
     };
     launch.run(mailboxes, makers)
@@ -166,6 +170,12 @@ impl Plan {
 fn strangers_max(budget: u64) -> usize {
     let room = usize::try_from(budget / 4 / STRANGER_COST).unwrap_or(usize::MAX);
     room.clamp(STRANGERS_MIN, HANDSHAKES_MAX)
+}
+
+/// Where the HTTP interface is, as a target of flows.
+fn own_http(listener: Option<&TcpListener>) -> Result<Option<OwnHttp>> {
+    let address = listener.map(TcpListener::local_addr).transpose();
+    Ok(address.context("HTTP listener")?.map(OwnHttp::Tcp))
 }
 
 /// The sockets of all workers: inherited from systemd, or bound.

@@ -14,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
-use crate::access::{Denied, Peer, Policy};
+use crate::access::{Denied, Peer, Policy, dialled_as};
 use crate::congestion_log::log_congestion;
 use crate::control::Request;
 use crate::descriptors::Descriptors;
@@ -278,7 +278,7 @@ impl ServerDuty {
         }
         if let Some(ip) = target.ip_literal() {
             // Judged by `may_reach` already.
-            let addresses = Ok(vec![SocketAddr::new(ip, port)]);
+            let addresses = Ok(vec![dialled_as(SocketAddr::new(ip, port))]);
             let dialed = self
                 .dials
                 .handle_resolved(io.now, io.poller, opened.flow, addresses);
@@ -329,7 +329,7 @@ impl ServerDuty {
         }
     }
 
-    /// The addresses of a name that the peer may be connected to.
+    /// Those of a name's addresses that the peer may be connected to, as they are dialled.
     fn permitted(
         &self,
         peer: &Peer,
@@ -339,6 +339,7 @@ impl ServerDuty {
         let mut denied = None;
         let permitted: Vec<SocketAddr> = addresses
             .into_iter()
+            .map(dialled_as)
             .filter(
                 |address| match self.policy.may_reach_addr(peer, target, address.ip()) {
                     Ok(()) => true,

@@ -28,6 +28,7 @@ mod native;
 mod outage;
 mod perf;
 mod published;
+mod reach;
 mod records;
 mod rest;
 mod scale;

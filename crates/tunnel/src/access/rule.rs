@@ -7,9 +7,14 @@
 //! | `*:PORT`, `HOST:*`, `*:*` | any host, any port |
 //! | `unix:/path` | that path, byte for byte |
 //! | `unix:/dir/*` | any path below that directory, at any depth |
-//! | `*` | everything, Unix sockets and link-local addresses included |
+//! | `*` | any host, any port, any Unix socket |
 //!
-//! A name and `*` as a host do not lead to link-local addresses; an address or a network does.
+//! Some addresses are closed (see `super::closed`): link-local ones, metadata services, this server's own HTTP
+//! interface. A name, `*` and a network around them do not open them; only a rule for the address itself does, or one
+//! for a network inside a link-local range.
+//!
+//! A name that leads to a loopback, unspecified or private address is reached by a rule that has this very name, or by
+//! one that has the address; not by `*`.
 //!
 //! Where at least one rule of a client names hosts (a name or `*`), its other names are looked up as well, to see
 //! whether they lead to an address that a rule names. Addresses and networks alone look up nothing.
@@ -18,6 +23,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use quictun_wire::target::{Target, TargetError};
 use thiserror::Error;
+
+use super::closed::Closed;
 
 /// A pattern of targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +142,7 @@ impl Rule {
 
     /// Whether this rule names a Unix socket, or a host by its name as far as can be told unresolved.
     ///
-    /// Hosts written as addresses are for [`Rule::names_address`] and [`Rule::names_host`].
+    /// Hosts written as addresses are for [`Rule::names_address`] and [`Rule::is_wildcard_for`].
     pub(super) fn reach(&self, target: &Target) -> Reach {
         match (self, target) {
             (Self::Everything, _) => Reach::Yes,
@@ -154,24 +161,44 @@ impl Rule {
                 },
                 Target::Tcp { port: asked, .. },
             ) if port.names(*asked) => Reach::Yes,
-            (Self::Tcp { .. }, Target::Tcp { host, port, .. }) if self.names_host(host, *port) => {
+            (Self::Tcp { .. }, Target::Tcp { host, port, .. })
+                if self.names_host(host, *port) || self.is_wildcard_for(*port) =>
+            {
                 Reach::Yes
             }
             _ => Reach::No,
         }
     }
 
-    /// Whether this rule names an address itself, not by way of a name or a wildcard.
+    /// Whether this rule names an address, alone or in a network, rather than a name or a wildcard.
     ///
     /// `addr` is in canonical form, as everything a rule holds.
     pub(super) fn names_address(&self, port: u16, addr: IpAddr) -> bool {
+        self.network_for(port).is_some_and(|net| net.contains(addr))
+    }
+
+    /// Whether this rule names an address that is closed to other rules: the address itself, or, of link-local
+    /// addresses, a network of which all are link-local.
+    pub(super) fn opens(&self, port: u16, addr: IpAddr, closed: Closed) -> bool {
+        self.network_for(port).is_some_and(|net| {
+            let narrow = net.is_one() || (closed == Closed::LinkLocal && net.is_link_local());
+            narrow && net.contains(addr)
+        })
+    }
+
+    /// Whether this rule names a Unix socket by exactly this path.
+    pub(super) fn names_path(&self, path: &str) -> bool {
+        matches!(self, Self::UnixPath(named) if named == path)
+    }
+
+    /// The addresses that this rule names at a port.
+    fn network_for(&self, port: u16) -> Option<Network> {
         match self {
-            Self::Everything => true,
             Self::Tcp {
                 host: HostPattern::Network(net),
                 port: ports,
-            } => ports.names(port) && net.contains(addr),
-            Self::Tcp { .. } | Self::UnixPath(_) | Self::UnixBelow(_) => false,
+            } if ports.names(port) => Some(*net),
+            _ => None,
         }
     }
 
@@ -184,21 +211,25 @@ impl Rule {
         }
     }
 
-    /// Whether this rule names a host as the target writes it.
+    /// Whether this rule has exactly the name that the target has, in any case, with or without the final dot.
     pub(super) fn names_host(&self, host: &str, port: u16) -> bool {
-        let Self::Tcp {
-            host: pattern,
-            port: ports,
-        } = self
-        else {
-            return false;
-        };
-        let named = match pattern {
-            HostPattern::Any => true,
-            HostPattern::Name(name) => name.eq_ignore_ascii_case(without_root(host)),
-            HostPattern::Network(_) => false,
-        };
-        named && ports.names(port)
+        matches!(
+            self,
+            Self::Tcp { host: HostPattern::Name(name), port: ports }
+                if name.eq_ignore_ascii_case(without_root(host)) && ports.names(port)
+        )
+    }
+
+    /// Whether this rule names any host at a port.
+    pub(super) fn is_wildcard_for(&self, port: u16) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Tcp {
+                host: HostPattern::Any,
+                port: ports,
+            } => ports.names(port),
+            _ => false,
+        }
     }
 }
 
@@ -225,6 +256,22 @@ impl PortPattern {
     }
 }
 
+/// RFC 3927, and the same behind NAT64 (RFC 6052); RFC 4291.
+const LINK_LOCAL: [Network; 3] = [
+    Network {
+        base: IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)),
+        len: 16,
+    },
+    Network {
+        base: IpAddr::V6(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0xa9fe, 0)),
+        len: 112,
+    },
+    Network {
+        base: IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)),
+        len: 10,
+    },
+];
+
 impl Network {
     fn just(addr: IpAddr) -> Self {
         let base = addr.to_canonical();
@@ -232,6 +279,18 @@ impl Network {
             base,
             len: if base.is_ipv4() { 32 } else { 128 },
         }
+    }
+
+    /// Whether it is a single address.
+    fn is_one(self) -> bool {
+        self.len == if self.base.is_ipv4() { 32 } else { 128 }
+    }
+
+    /// Whether it lies inside one of the link-local ranges.
+    fn is_link_local(self) -> bool {
+        LINK_LOCAL
+            .iter()
+            .any(|range| range.len <= self.len && range.contains(self.base))
     }
 
     fn contains(self, addr: IpAddr) -> bool {

@@ -1,5 +1,6 @@
 //! Who is who, and who may go where.
 
+mod closed_addresses;
 mod identities;
 mod properties;
 mod rules;

@@ -12,6 +12,7 @@ fn end_of(make: impl FnOnce() -> Result<Parts<ClientDuty>> + Send + 'static) -> 
         server_known: Vec::new(),
         plugins: Vec::new(),
         requests,
+        http: None,
         log_files: LogFiles::default(),
         announce: Box::new(|| {}),
     };

@@ -1,6 +1,6 @@
 //! Rules and targets at random, against a model that knows them by their parts and not by their text.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -8,7 +8,7 @@ use proptest::sample::select;
 use super::*;
 
 const NAMES: [&str; 3] = ["db", "db.example", "web"];
-const ADDRS: [&str; 10] = [
+const ADDRS: [&str; 16] = [
     "10.0.0.1",
     "10.0.0.129",
     "10.9.0.1",
@@ -19,7 +19,15 @@ const ADDRS: [&str; 10] = [
     "fd00::1",
     "fd00::8000:0:0:1",
     "fe80::1",
+    "127.0.0.1",
+    "::",
+    "100.100.100.200",
+    "64:ff9b::169.254.169.254",
+    "64:ff9b::192.0.2.1",
+    "198.51.100.7",
 ];
+/// Where the server's own HTTP interface is: behind every address of the host, at port 80.
+const OWN_HTTP: &str = "198.51.100.7:80";
 const PORTS: [u16; 2] = [22, 80];
 const PATHS: [&str; 7] = [
     "/run/a",
@@ -101,7 +109,7 @@ fn network_text(ip: IpAddr, len: u8) -> String {
     match ip {
         IpAddr::V4(_) => {
             let base = u32::from_str_radix(&format!("{all:0<32}"), 2).expect("bits");
-            format!("{}/{len}", std::net::Ipv4Addr::from_bits(base))
+            format!("{}/{len}", Ipv4Addr::from_bits(base))
         }
         IpAddr::V6(_) => {
             let base = u128::from_str_radix(&format!("{all:0<128}"), 2).expect("bits");
@@ -121,48 +129,87 @@ fn text(part: &Part) -> String {
     }
 }
 
+/// Whether an address and port is closed to all but a rule for itself: told by its text. The second: whether a
+/// link-local network opens it too.
+fn closed(ip: IpAddr, port: u16) -> Option<bool> {
+    let text = ip.to_string();
+    let own = port == 80 && ["127.0.0.1", "::", "198.51.100.7"].contains(&text.as_str());
+    let link_local =
+        text.starts_with("169.254.") || text.starts_with("fe80:") || text.ends_with(":a9fe:a9fe");
+    match (own, link_local, text.as_str()) {
+        (true, ..) => Some(false),
+        (_, true, _) => Some(true),
+        (.., "100.100.100.200") => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether an address is inside: no wildcard opens it to a name. Told by its text.
+fn is_internal(ip: IpAddr) -> bool {
+    let text = ip.to_string();
+    text == "::"
+        || ["10.", "127.", "fd00:"]
+            .iter()
+            .any(|start| text.starts_with(start))
+}
+
 /// Whether a rule names a flow, by the book.
 fn names(part: &Part, flow: &Flow) -> bool {
     let any_or = |pattern: Option<u16>, port: u16| pattern.is_none_or(|just| just == port);
-    match (&flow.target, part) {
-        (_, Part::Everything) => true,
-        (Target::Unix { path }, Part::Path(named)) => path == named,
-        (Target::Unix { path }, Part::Below(dir)) => {
+    let ip = flow.leads_to.or(flow.target.ip_literal());
+    let ip = ip.map(|ip| ip.to_canonical());
+    match (&flow.target, ip, part) {
+        (Target::Unix { path }, _, Part::Path(named)) => path == named,
+        (Target::Unix { path }, _, Part::Below(dir)) => {
             let plain = path
                 .split('/')
                 .skip(1)
                 .all(|name| !name.is_empty() && name != ".." && name != ".");
             plain
-                && std::path::Path::new(path)
+                && Path::new(path)
                     .parent()
                     .is_some_and(|parent| parent.starts_with(dir))
         }
-        (Target::Tcp { host, port, .. }, Part::Host(named, ports)) => {
-            let ip = flow
-                .leads_to
-                .or(flow.target.ip_literal())
-                .expect("an address")
-                .to_canonical();
-            let local =
-                ip.to_string().starts_with("169.254.") || ip.to_string().starts_with("fe80:");
-            any_or(*ports, *port) && named.is_none_or(|named| named == host) && !local
+        (Target::Unix { .. }, _, Part::Everything) => true,
+        (Target::Tcp { port, .. }, Some(ip), Part::Everything | Part::Host(None, _)) => {
+            let ports = match part {
+                Part::Host(_, ports) => *ports,
+                _ => None,
+            };
+            let by_name = flow.leads_to.is_some();
+            any_or(ports, *port) && closed(ip, *port).is_none() && !(by_name && is_internal(ip))
         }
-        (Target::Tcp { port, .. }, Part::Network(net, len, ports)) => {
-            let ip = flow
-                .leads_to
-                .or(flow.target.ip_literal())
-                .expect("an address")
-                .to_canonical();
+        (Target::Tcp { host, port, .. }, Some(ip), Part::Host(Some(named), ports)) => {
+            any_or(*ports, *port) && named == host && closed(ip, *port).is_none()
+        }
+        (Target::Tcp { port, .. }, Some(ip), Part::Network(net, len, ports)) => {
+            let one = *len == if net.is_ipv4() { 32 } else { 128 };
+            let inside = [
+                ("169.254.0.0", 16),
+                ("fe80::", 10),
+                ("64:ff9b::a9fe:0", 112),
+            ]
+            .iter()
+            .any(|(range, shortest)| {
+                let range = addr(range);
+                range.is_ipv4() == net.is_ipv4()
+                    && len >= shortest
+                    && bits(range, *shortest) == bits(*net, *shortest)
+            });
+            let wide = closed(ip, *port).is_some_and(|link_local| !(one || link_local && inside));
             any_or(*ports, *port)
                 && ip.is_ipv4() == net.is_ipv4()
                 && bits(ip, *len) == bits(*net, *len)
+                && !wide
         }
         _ => false,
     }
 }
 
 fn policy(rules: &[String]) -> (Policy, Peer) {
-    named(&rules.iter().map(String::as_str).collect::<Vec<_>>())
+    let (policy, peer) = named(&rules.iter().map(String::as_str).collect::<Vec<_>>());
+    let own = OwnHttp::Tcp(OWN_HTTP.parse().expect("an address"));
+    (policy.with_own_http(Some(own)), peer)
 }
 
 proptest! {
@@ -200,7 +247,8 @@ proptest! {
                 Denied::NoRule { rule, .. }
                 | Denied::NoNames { rule, .. }
                 | Denied::NoRuleForAddr { rule, .. }
-                | Denied::LinkLocalByName { rule, .. }
+                | Denied::ClosedByName { rule, .. }
+                | Denied::InternalByWildcard { rule, .. }
                 | Denied::CrookedPath { rule, .. } => rule,
                 other => return Err(TestCaseError::fail(format!("{other:?}"))),
             };

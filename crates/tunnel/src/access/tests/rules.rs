@@ -118,7 +118,7 @@ fn refusals_say_what_would_allow_it() {
     );
     assert_eq!(
         refusal("tcp:db:5432", Some("fe80::1")),
-        "tcp:db:5432 leads to fe80::1, and link-local addresses are not reached by name or wildcard: \"[fe80::1]:5432\" would allow it to the client \"laptop\""
+        "tcp:db:5432 leads to fe80::1, which is a link-local address and not reached by a name, a wildcard or a wide network: \"[fe80::1]:5432\" would allow it to the client \"laptop\""
     );
     assert_eq!(
         refusal("unix:/run/db/../docker.sock", None),
@@ -140,7 +140,7 @@ fn check(rule: &str, allowed: &[&str], refused: &[&str]) {
     let flow = |text: &str| match text.split_once('@') {
         None => dialled(&policy, &peer, &target(text), None),
         Some((name, leads_to)) => {
-            let leads_to: std::net::SocketAddr = leads_to.parse().expect("an address and port");
+            let leads_to: SocketAddr = leads_to.parse().expect("an address and port");
             let name = target(&format!("tcp:{name}:{}", leads_to.port()));
             dialled(&policy, &peer, &name, Some(leads_to.ip()))
         }
@@ -236,8 +236,8 @@ fn networks() {
     );
     check(
         "0.0.0.0/0:22",
-        &["tcp:127.0.0.1:22", "tcp:169.254.0.1:22"],
-        &["tcp:[::1]:22"],
+        &["tcp:127.0.0.1:22", "tcp:169.253.0.1:22"],
+        &["tcp:[::1]:22", "tcp:169.254.0.1:22"],
     );
     check(
         "[fd00::/8]:*",
@@ -246,8 +246,12 @@ fn networks() {
     );
     check(
         "[::/0]:22",
-        &["tcp:[::1]:22", "tcp:[fe80::1]:22"],
-        &["tcp:127.0.0.1:22", "tcp:[::ffff:127.0.0.1]:22"],
+        &["tcp:[::1]:22", "tcp:[fec0::1]:22"],
+        &[
+            "tcp:127.0.0.1:22",
+            "tcp:[::ffff:127.0.0.1]:22",
+            "tcp:[fe80::1]:22",
+        ],
     );
     check(
         "[::ffff:10.0.0.0/104]:22",
@@ -299,6 +303,7 @@ fn beside_a_rule_that_names_hosts_other_names_are_judged_by_where_they_lead() {
         let leads_to = |ip| dialled(&policy, &peer, &asked, Some(addr(ip)));
         assert_eq!(leads_to("10.1.2.3"), Ok(()), "{naming}");
         assert_eq!(leads_to("192.0.2.1").is_ok(), naming == "*", "{naming}");
+        assert!(leads_to("192.168.0.1").is_err(), "{naming}");
     }
 }
 
@@ -336,10 +341,15 @@ fn wildcards() {
             "tcp:db:1",
             "unix:/x",
             "unix:/a/../x",
-            "tcp:169.254.169.254:80",
-            "db@[fe80::1]:80",
+            "tcp:127.0.0.1:80",
+            "db@192.0.2.1:80",
         ],
-        &[],
+        &[
+            "tcp:169.254.169.254:80",
+            "tcp:100.100.100.200:80",
+            "db@[fe80::1]:80",
+            "db@127.0.0.1:80",
+        ],
     );
 }
 
