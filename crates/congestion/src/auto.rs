@@ -84,6 +84,8 @@ pub struct Auto {
     newest: Option<Instant>,
     arrived: Option<Instant>,
     batch: f64,
+    /// The latest batch that arrived was sent as fast as it was allowed to be.
+    pressing: bool,
 }
 
 impl Auto {
@@ -125,6 +127,7 @@ impl Auto {
             newest: None,
             arrived: None,
             batch: 0.0,
+            pressing: false,
         }
     }
 
@@ -207,10 +210,14 @@ impl Model for Auto {
     }
 
     fn on_acked(&mut self, _now: Instant, sent: Instant, bytes: u64) {
+        let latest = self.newest <= Some(sent);
         self.newest = self.newest.max(Some(sent));
         let Some(record) = self.sampler.on_acked(sent, bytes) else {
             return;
         };
+        if latest {
+            self.pressing = record.limited;
+        }
         let bytes = bytes::to_f64(bytes);
         self.epoch.on_acked(record.delivered, record.limited);
         if record.delivered >= self.phase_delivered && record.sent >= self.phase_start {

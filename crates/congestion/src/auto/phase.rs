@@ -160,8 +160,9 @@ impl Auto {
         if self.hurried() && outcome.limited && !outcome.queued && !excessive {
             self.bandwidth.relax_bound(RELAX);
         }
-        // Sending less has not been enough for a while: what arrives is all there is.
-        if !self.starting() && self.pressed() && outcome.rate < self.bandwidth.get() {
+        // Sending less has not been enough for a while: what arrives is all there is, unless there was no more to send.
+        let less = outcome.limited && outcome.rate < self.bandwidth.get();
+        if !self.starting() && self.pressed() && less {
             self.bandwidth.reset(outcome.rate);
         }
         match &mut self.phase {

@@ -86,13 +86,18 @@ impl Auto {
     pub(super) fn on_startup_ack(&mut self, now: Instant) {
         let span = Duration::from_secs_f64(self.floor_s() / 4.0).max(TRAIL_LEAST);
         self.startup.note(now, self.sampler.delivered(), span);
+        // A queue that we did not fill is not the path's limit: where little is sent, the round-trip time shows
+        // the queue of the other direction.
+        let pressing = self.pressing;
         // A first sign of a queue is enough to stop growing: what is known of now was sent a round trip
         // ago, and more than twice as much is sent by now. It may be noise, and then growth goes on.
-        self.startup.held = self
+        let begins = self
             .rtt
             .queue_begins(1.0 / 50.0, Duration::from_micros(500));
+        self.startup.held = pressing && begins;
         self.resume_path();
-        let full = self.rtt.queued_now(1.0 / 8.0, Duration::from_millis(1));
+        let queued = self.rtt.queued_now(1.0 / 8.0, Duration::from_millis(1));
+        let full = pressing && queued;
         let since = *self.startup.full.get_or_insert(now);
         if !full {
             self.startup.full = None;

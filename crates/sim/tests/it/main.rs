@@ -10,6 +10,7 @@ mod codes;
 mod control;
 mod cross_traffic;
 mod determinism;
+mod directions;
 mod echoes;
 mod endings;
 mod faults;
