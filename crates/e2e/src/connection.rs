@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, SockRef, Socket, Type};
 
 /// No application of a test is silent for longer unless the test is at an end.
@@ -201,6 +202,17 @@ impl Connection {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Waits until the other end has ended the connection, and leaves what it has sent unread.
+    ///
+    /// # Errors
+    ///
+    /// How the connection has ended.
+    pub fn wait_for_end(&self) -> Result<()> {
+        let mut events = [PollFd::new(&self.0, PollFlags::RDHUP)];
+        rustix::event::poll(&mut events, None)?;
+        bail!("the other end has ended the connection");
     }
 
     /// How the other end ends, once all that it sent has been thrown away.

@@ -5,7 +5,10 @@
 
 pub mod churn;
 pub mod idle;
+pub mod measured;
+pub mod pairs;
 pub mod report;
 pub mod rr;
 pub mod site;
+pub mod stalled;
 pub mod verify;

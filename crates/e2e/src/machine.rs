@@ -4,12 +4,12 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::program::{self, Program};
@@ -18,8 +18,18 @@ use crate::program::{self, Program};
 #[derive(Debug)]
 pub struct Machine {
     namespace: PathBuf,
-    /// Keeps the namespace alive. `None`: it is the test's own.
-    holder: Option<Program>,
+    holder: Holder,
+}
+
+/// Keeps a host's namespace alive.
+#[derive(Debug)]
+enum Holder {
+    /// The namespace of the test itself.
+    Test,
+    /// A process inside, which cables can be named after.
+    Process(Program),
+    /// A descriptor of this process, which [`Machine::namespace`] names.
+    Descriptor(#[expect(dead_code, reason = "held open, never read")] OwnedFd),
 }
 
 impl Machine {
@@ -27,7 +37,17 @@ impl Machine {
     pub fn here() -> Self {
         Self {
             namespace: "/proc/self/ns/net".into(),
-            holder: None,
+            holder: Holder::Test,
+        }
+    }
+
+    /// The host of an existing network namespace.
+    pub fn of(namespace: OwnedFd) -> Self {
+        let descriptor = namespace.as_raw_fd();
+        let path = format!("/proc/{}/fd/{descriptor}", std::process::id());
+        Self {
+            namespace: path.into(),
+            holder: Holder::Descriptor(namespace),
         }
     }
 
@@ -52,13 +72,13 @@ impl Machine {
         let namespace = format!("/proc/{}/ns/net", holder.pid()).into();
         Ok(Self {
             namespace,
-            holder: Some(holder),
+            holder: Holder::Process(holder),
         })
     }
 
     /// A command that runs on this host and dies with the calling thread.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        if self.holder.is_none() {
+        if self.is_test() {
             return program::command(program);
         }
         let mut net = std::ffi::OsString::from("--net=");
@@ -84,6 +104,10 @@ impl Machine {
         })
     }
 
+    fn is_test(&self) -> bool {
+        matches!(self.holder, Holder::Test)
+    }
+
     /// Runs `act` on a thread that is on this host: sockets made there stay there.
     ///
     /// # Errors
@@ -93,7 +117,7 @@ impl Machine {
         let namespace = File::open(&self.namespace)?;
         std::thread::scope(|scope| {
             let entered = scope.spawn(move || {
-                if self.holder.is_some() {
+                if !self.is_test() {
                     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
                 }
                 act()
@@ -116,11 +140,10 @@ impl Machine {
         address: &str,
         other_address: &str,
     ) -> Result<()> {
-        let peer = other
-            .holder
-            .as_ref()
-            .context("the other end must be another host")?
-            .pid();
+        let Holder::Process(peer) = &other.holder else {
+            bail!("a cable needs a host made by Machine::new at its other end");
+        };
+        let peer = peer.pid();
         self.run(&format!(
             "ip link add {device} type veth peer name {device} netns {peer}"
         ))?;

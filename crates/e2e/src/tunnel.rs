@@ -1,6 +1,7 @@
 //! The pair under test: `quictun-server` and `quictun-client` as anyone would start them.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,7 +21,11 @@ const CLIENT_UP: &str = "Client endpoint start up successful";
 
 /// A home of its own for a program: nothing of the user's configuration is read, nothing is left behind.
 #[derive(Debug)]
-pub struct Home(TempDir);
+pub struct Home {
+    directory: TempDir,
+    /// The directory of the programs; `None`: the ones under test.
+    programs: Option<PathBuf>,
+}
 
 impl Home {
     /// An empty one.
@@ -29,14 +34,22 @@ impl Home {
     ///
     /// The system's answer.
     pub fn new() -> Result<Self> {
-        Ok(Self(
-            tempfile::Builder::new().prefix("quictun-e2e-").tempdir()?,
-        ))
+        Ok(Self {
+            directory: tempfile::Builder::new().prefix("quictun-e2e-").tempdir()?,
+            programs: None,
+        })
+    }
+
+    /// Takes `quictun`, `quictun-server` and `quictun-client` from this directory instead of the ones under test.
+    #[must_use]
+    pub fn with_programs(mut self, directory: Option<&Path>) -> Self {
+        self.programs = directory.map(Path::to_owned);
+        self
     }
 
     /// Its path.
-    pub fn path(&self) -> &std::path::Path {
-        self.0.path()
+    pub fn path(&self) -> &Path {
+        self.directory.path()
     }
 
     /// One of our programs, at home here, on that host.
@@ -45,7 +58,11 @@ impl Home {
     ///
     /// Where it does not build.
     pub fn command(&self, machine: &Machine, program: &str) -> Result<Command> {
-        let mut command = machine.command(binaries::path(program)?);
+        let path = match &self.programs {
+            Some(directory) => directory.join(program),
+            None => binaries::path(program)?,
+        };
+        let mut command = machine.command(path);
         self.settle(&mut command);
         Ok(command)
     }

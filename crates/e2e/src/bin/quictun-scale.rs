@@ -3,14 +3,20 @@
 #![expect(clippy::print_stdout, reason = "its report")]
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use quictun_e2e::isolation;
 use quictun_e2e::load::churn::{self, Churn};
-use quictun_e2e::load::site::{Link, Plan};
+use quictun_e2e::load::pairs::{self, Measure, Pairs};
+use quictun_e2e::load::report::Report;
+use quictun_e2e::load::site::{Link, Path, Plan};
+use quictun_e2e::load::stalled::{self, Direction, Stalled};
 use quictun_e2e::load::{idle, rr, verify};
+use quictun_link::units::{Delay, Rate, Share};
 
 /// Starts quictun-server, quictun-client and an application, puts load on them, and prints a table.
 /// Ends with 1 where a limit is exceeded.
@@ -24,9 +30,18 @@ struct Args {
     /// One JSON object instead of a table.
     #[arg(long, global = true)]
     json: bool,
-    /// Where the programs run: on loopback, or in two network namespaces joined by a veth pair.
+    /// Where the programs run: on loopback, in two network namespaces joined by a veth pair, or behind an emulated link.
     #[arg(long, global = true, value_enum, default_value = "loopback")]
     link: LinkName,
+    /// Rate of the emulated link.
+    #[arg(long, global = true, default_value = "600mbit")]
+    rate: Rate,
+    /// Round-trip time of the emulated link.
+    #[arg(long, global = true, default_value = "20ms")]
+    rtt: Delay,
+    /// Share of packets that the emulated link loses.
+    #[arg(long, global = true, default_value = "0%")]
+    loss: Share,
     /// One more argument for quictun-server, as --server-arg=--workers=1. Repeatable.
     #[arg(
         long,
@@ -49,6 +64,7 @@ struct Args {
 enum LinkName {
     Loopback,
     Veth,
+    Emulated,
 }
 
 #[derive(Subcommand)]
@@ -86,6 +102,48 @@ enum Load {
         #[arg(long, default_value_t = 1_000_000)]
         bytes: u64,
     },
+    /// Measures one active flow alone and beside flows whose applications do not read, all on one connection.
+    Stalled {
+        /// How many do not read.
+        #[arg(long, default_value_t = 1000)]
+        flows: usize,
+        /// Which ones.
+        #[arg(long, value_enum, default_value = "downloads")]
+        direction: Direction,
+        /// Measurements alone and beside them, in turns.
+        #[arg(long, default_value_t = 5)]
+        repetitions: usize,
+        /// Seconds of each transfer.
+        #[arg(long, default_value_t = 4.0)]
+        seconds: f64,
+        /// Round trips of one byte.
+        #[arg(long, default_value_t = 1000)]
+        echoes: usize,
+        /// Least rate beside them, as a share of the rate alone.
+        #[arg(long, default_value_t = 0.9)]
+        least_rate: f64,
+        /// Largest 99th percentile of the delay beside them, as a multiple of the one alone.
+        #[arg(long, default_value_t = 2.0)]
+        most_delay: f64,
+    },
+    /// Measures two builds in turns: the ratio of their figures, with an exact interval of 95 %.
+    Pairs {
+        /// Directory of the earlier build's quictun-server and quictun-client.
+        #[arg(long, value_name = "DIR")]
+        before: PathBuf,
+        /// What is measured.
+        #[arg(long, value_enum, default_value = "throughput")]
+        measure: Measure,
+        /// How many pairs.
+        #[arg(long, default_value_t = 20)]
+        pairs: usize,
+        /// Seconds of each measurement of a rate.
+        #[arg(long, default_value_t = 3.0)]
+        seconds: f64,
+        /// Least ratio that the interval may reach: this build over the earlier one.
+        #[arg(long, default_value_t = 0.97)]
+        least: f64,
+    },
     /// The application of `idle`.
     #[command(hide = true)]
     Hold {
@@ -105,45 +163,28 @@ enum Load {
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
+    if !matches!(args.link, LinkName::Loopback)
+        && let Some(code) = isolation::rerun_inside()?
+    {
+        return Ok(code);
+    }
     let link = match args.link {
         LinkName::Loopback => Link::Loopback,
-        LinkName::Veth => {
-            if let Some(code) = isolation::rerun_inside()? {
-                return Ok(code);
-            }
-            Link::Veth
-        }
+        LinkName::Veth => Link::Veth,
+        LinkName::Emulated => Link::Emulated(Path {
+            rate: args.rate.0,
+            round_trip: args.rtt.0,
+            loss: args.loss.0,
+        }),
     };
     let plan = Plan {
         link,
         server: args.server_arg,
         client: args.client_arg,
+        programs: None,
     };
-    let report = match args.load {
-        Load::Idle { flows, max_kib } => idle::run(&plan, flows, Some(max_kib))?,
-        Load::Churn {
-            flows,
-            parallel,
-            max_growth,
-            max_descriptors,
-        } => churn::run(
-            &plan,
-            Churn {
-                flows,
-                parallel,
-                growth_percent: Some(max_growth),
-                descriptors: Some(max_descriptors),
-            },
-        )?,
-        Load::Verify { flows, bytes } => verify::run(&plan, flows, bytes)?,
-        Load::Rr {
-            count,
-            max_added_us,
-        } => rr::run(&plan, count, Some(max_added_us))?,
-        Load::Hold { address } => {
-            idle::hold(address, |line| println!("{line}"))?;
-            return Ok(ExitCode::SUCCESS);
-        }
+    let Some(report) = run(args.load, &plan)? else {
+        return Ok(ExitCode::SUCCESS);
     };
     if args.json {
         println!("{}", report.json());
@@ -155,4 +196,72 @@ fn main() -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Runs a load; `None`: it was the application of one.
+fn run(load: Load, plan: &Plan) -> Result<Option<Report>> {
+    Ok(Some(match load {
+        Load::Idle { flows, max_kib } => idle::run(plan, flows, Some(max_kib))?,
+        Load::Churn {
+            flows,
+            parallel,
+            max_growth,
+            max_descriptors,
+        } => churn::run(
+            plan,
+            Churn {
+                flows,
+                parallel,
+                growth_percent: Some(max_growth),
+                descriptors: Some(max_descriptors),
+            },
+        )?,
+        Load::Verify { flows, bytes } => verify::run(plan, flows, bytes)?,
+        Load::Rr {
+            count,
+            max_added_us,
+        } => rr::run(plan, count, Some(max_added_us))?,
+        Load::Stalled {
+            flows,
+            direction,
+            repetitions,
+            seconds,
+            echoes,
+            least_rate,
+            most_delay,
+        } => {
+            let mut plan = plan.clone();
+            plan.client.push("--connections=1".to_owned());
+            let load = Stalled {
+                flows,
+                direction,
+                repetitions,
+                time: Duration::try_from_secs_f64(seconds)?,
+                echoes,
+                least_rate,
+                most_delay,
+            };
+            stalled::run(&plan, load)?
+        }
+        Load::Pairs {
+            before,
+            measure,
+            pairs,
+            seconds,
+            least,
+        } => {
+            let load = Pairs {
+                before: before.canonicalize()?,
+                measure,
+                pairs,
+                time: Duration::try_from_secs_f64(seconds)?,
+                least,
+            };
+            pairs::run(plan, &load)?
+        }
+        Load::Hold { address } => {
+            idle::hold(address, |line| println!("{line}"))?;
+            return Ok(None);
+        }
+    }))
 }

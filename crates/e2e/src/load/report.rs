@@ -16,14 +16,32 @@ struct Row {
     what: String,
     value: f64,
     unit: &'static str,
-    limit: Option<f64>,
+    limit: Option<Limit>,
     /// Only in the JSON.
     detail: bool,
 }
 
+/// The limit of a figure.
+#[derive(Clone, Copy, Debug)]
+enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Limit {
+    fn value(self) -> f64 {
+        match self {
+            Self::AtMost(value) | Self::AtLeast(value) => value,
+        }
+    }
+}
+
 impl Row {
     fn is_kept(&self) -> bool {
-        self.limit.is_none_or(|limit| self.value <= limit)
+        self.limit.is_none_or(|limit| match limit {
+            Limit::AtMost(most) => self.value <= most,
+            Limit::AtLeast(least) => self.value >= least,
+        })
     }
 }
 
@@ -67,7 +85,18 @@ impl Report {
             what: what.into(),
             value,
             unit,
-            limit,
+            limit: limit.map(Limit::AtMost),
+            detail: false,
+        });
+    }
+
+    /// Adds a ratio that may not be below its limit.
+    pub fn add_floor(&mut self, what: impl Into<String>, value: f64, least: f64) {
+        self.rows.push(Row {
+            what: what.into(),
+            value,
+            unit: "",
+            limit: Some(Limit::AtLeast(least)),
             detail: false,
         });
     }
@@ -90,7 +119,7 @@ impl Report {
         let rows = self.rows.iter().map(|row| {
             json!({
                 "what": row.what, "value": row.value, "unit": row.unit,
-                "limit": row.limit, "kept": row.is_kept(),
+                "limit": row.limit.map(Limit::value), "kept": row.is_kept(),
             })
         });
         json!({ "title": self.title, "kept": self.is_kept(), "rows": rows.collect::<Vec<_>>() })
@@ -107,11 +136,19 @@ impl fmt::Display for Report {
             .max()
             .unwrap_or(0);
         for row in self.rows.iter().filter(|row| !row.detail) {
-            write!(f, "  {:width$}  {:>12.1} {}", row.what, row.value, row.unit)?;
-            match row.limit {
-                Some(limit) if row.is_kept() => write!(f, "  (limit {limit:.1}: kept)")?,
-                Some(limit) => write!(f, "  (limit {limit:.1}: EXCEEDED)")?,
-                None => {}
+            // Ratios have no unit and differ in their hundredths.
+            let digits = if row.unit.is_empty() { 3 } else { 1 };
+            write!(f, "  {:width$}  ", row.what)?;
+            write!(f, "{:>12.digits$} {}", row.value, row.unit)?;
+            match (row.limit, row.is_kept()) {
+                (None, _) => {}
+                (Some(limit), true) => write!(f, "  (limit {:.digits$}: kept)", limit.value())?,
+                (Some(Limit::AtMost(most)), false) => {
+                    write!(f, "  (limit {most:.digits$}: EXCEEDED)")?;
+                }
+                (Some(Limit::AtLeast(least)), false) => {
+                    write!(f, "  (limit {least:.digits$}: NOT REACHED)")?;
+                }
             }
             writeln!(f)?;
         }
@@ -150,14 +187,26 @@ mod tests {
         report.add("flows", 3.0, "");
         report.add_limited("memory", 12.0, "KiB", Some(12.0));
         assert!(report.is_kept());
-        report.add_limited("files", 12.1, "", Some(12.0));
+        report.add_limited("time", 12.1, "us", Some(12.0));
         assert!(!report.is_kept());
-        assert!(
-            report.to_string().contains("12.1   (limit 12.0: EXCEEDED)"),
-            "{report}"
-        );
+        let shown = report.to_string();
+        assert!(shown.contains("12.1 us  (limit 12.0: EXCEEDED)"), "{shown}");
         assert_eq!(report.json()["rows"][2]["kept"], false);
         assert_eq!(report.value("flows"), Some(3.0));
+    }
+
+    #[test]
+    fn a_floor_is_kept_from_its_value_on() {
+        let mut report = Report::new("load".to_owned());
+        report.add_floor("ratio", 0.97, 0.97);
+        assert!(report.is_kept());
+        report.add_floor("other", 0.969, 0.97);
+        assert!(!report.is_kept());
+        let shown = report.to_string();
+        assert!(
+            shown.contains("0.969   (limit 0.970: NOT REACHED)"),
+            "{shown}"
+        );
     }
 
     #[test]

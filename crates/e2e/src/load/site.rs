@@ -1,9 +1,15 @@
 //! A pair of our programs under load, with its application, on loopback or on two machines.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use quictun_emu::{FarSide, LossUnit, Running, World, WorldPlan};
+use quictun_link::{LinkConfig, Queue};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::machine::Machine;
@@ -12,16 +18,55 @@ use crate::rest;
 use crate::tunnel::{Client, Home, Server};
 use crate::{application, deadline};
 
-const FAR: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 2);
+/// Cables laid so far.
+static CABLES: AtomicU8 = AtomicU8::new(0);
+
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// Where the two programs run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Link {
     /// On one machine.
     Loopback,
     /// On two network namespaces joined by a cable. Only inside [`crate::isolation`].
     Veth,
+    /// On the two sides of an emulated link. Only inside [`crate::isolation`].
+    Emulated(Path),
+}
+
+/// An emulated path, the same in both directions; its queue holds one bandwidth-delay product.
+#[derive(Clone, Debug)]
+pub struct Path {
+    /// Bytes per second.
+    pub rate: u64,
+    /// Round-trip time.
+    pub round_trip: Duration,
+    /// Share of packets that are lost, 0 to 1.
+    pub loss: f64,
+}
+
+/// Smallest queue: a burst that a sender may send at once.
+const QUEUE_MIN: u64 = 64 * 1500;
+
+impl Path {
+    fn plan(&self) -> quictun_emu::Plan {
+        let product = u128::from(self.rate) * self.round_trip.as_nanos() / 1_000_000_000;
+        let product = u64::try_from(product).unwrap_or(u64::MAX).max(QUEUE_MIN);
+        let way = LinkConfig {
+            rate: Some(self.rate),
+            delay: self.round_trip / 2,
+            loss: self.loss,
+            queue: Queue::Bytes(usize::try_from(product).unwrap_or(usize::MAX)),
+            ..LinkConfig::default()
+        };
+        quictun_emu::Plan {
+            up: way.clone(),
+            down: way,
+            seed: 1,
+            coalesce: Duration::ZERO,
+            loss_unit: LossUnit::default(),
+        }
+    }
 }
 
 /// What is started, and how.
@@ -33,6 +78,8 @@ pub struct Plan {
     pub server: Vec<String>,
     /// More arguments of `quictun-client`.
     pub client: Vec<String>,
+    /// The directory of the programs; `None`: the ones under test.
+    pub programs: Option<PathBuf>,
 }
 
 /// Both programs, ready for load.
@@ -46,7 +93,21 @@ pub struct Site {
     application: Option<Program>,
     /// The HTTP interfaces of server and client.
     http: [SocketAddr; 2],
+    near: Machine,
     far: Machine,
+    emulated: Option<Emulated>,
+}
+
+/// An emulator at work and the networks around it.
+struct Emulated {
+    running: Running,
+    _world: World,
+}
+
+impl fmt::Debug for Emulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Emulated")
+    }
 }
 
 impl Site {
@@ -81,12 +142,34 @@ impl Site {
         plan: &Plan,
         application: impl FnOnce(&Machine, SocketAddr) -> Result<(SocketAddr, Option<Program>)>,
     ) -> Result<(Self, SocketAddr)> {
-        let (far, address) = match plan.link {
-            Link::Loopback => (Machine::here(), Ipv4Addr::LOCALHOST),
+        let here = Machine::here;
+        let (near, far, address, emulated) = match &plan.link {
+            Link::Loopback => (here(), here(), IpAddr::from(Ipv4Addr::LOCALHOST), None),
             Link::Veth => {
                 let far = Machine::new("far")?;
-                Machine::here().join(&far, "lan0", "10.30.0.1/24", &format!("{FAR}/24"))?;
-                (far, FAR)
+                // The kernel removes the cable of an earlier site some time after it: each has its own.
+                let number = CABLES.fetch_add(1, Ordering::Relaxed);
+                let address = Ipv4Addr::new(10, 30, number, 2);
+                let (near, of_far) = (format!("10.30.{number}.1/24"), format!("{address}/24"));
+                here().join(&far, &format!("lan{number}"), &near, &of_far)?;
+                (here(), far, address.into(), None)
+            }
+            Link::Emulated(path) => {
+                let world = World::build(&WorldPlan {
+                    far: FarSide::Own,
+                    ..WorldPlan::default()
+                })?;
+                let running = Running::start(&world, path.plan())?;
+                let side = |namespace: &quictun_sys::NetNamespace| {
+                    Ok::<_, std::io::Error>(Machine::of(namespace.as_fd().try_clone_to_owned()?))
+                };
+                let (near, far) = (side(world.near())?, side(world.far())?);
+                let [address, _] = world.far_addresses();
+                let emulated = Emulated {
+                    running,
+                    _world: world,
+                };
+                (near, far, address, Some(emulated))
             }
         };
         let (target, application) = application(&far, (address, 0).into())?;
@@ -95,15 +178,16 @@ impl Site {
             format!("--listen-on={address}:0"),
             format!("--httpd-listen-on=127.0.0.1:{server_http}"),
         ];
-        let server = Server::start_at(&far, Home::new()?, &borrowed(&arguments, &plan.server))?;
+        let home = || Ok::<_, anyhow::Error>(Home::new()?.with_programs(plan.programs.as_deref()));
+        let server = Server::start_at(&far, home()?, &borrowed(&arguments, &plan.server))?;
         let arguments = [
             format!("--token-source=tcp:{target}"),
             format!("--httpd-listen-on=127.0.0.1:{client_http}"),
         ];
         let endpoint = server.address.to_string();
         let client = Client::start_at(
-            &Machine::here(),
-            Home::new()?,
+            &near,
+            home()?,
             &endpoint,
             &borrowed(&arguments, &plan.client),
         )?;
@@ -115,7 +199,9 @@ impl Site {
                 server,
                 application,
                 http,
+                near,
                 far,
+                emulated,
             },
             target,
         ))
@@ -152,7 +238,16 @@ impl Site {
     /// Where one does not answer.
     pub fn flows(&self) -> Result<[u64; 2]> {
         let server = self.far.within(|| flows(self.http[0]))?;
-        Ok([server, flows(self.http[1])?])
+        Ok([server, self.near.within(|| flows(self.http[1]))?])
+    }
+
+    /// Runs `act` where the client and its applications are: connections made there cross the link.
+    ///
+    /// # Errors
+    ///
+    /// What `act` returns.
+    pub fn near<T: Send>(&self, act: impl FnOnce(&Client) -> Result<T> + Send) -> Result<T> {
+        self.near.within(|| act(&self.client))
     }
 
     /// Ends a load that went well: all programs must be alive.
@@ -167,6 +262,9 @@ impl Site {
                 bail!("a program ended: {status}");
             }
             program.hush();
+        }
+        if let Some(emulated) = self.emulated.take() {
+            emulated.running.stop()?;
         }
         Ok(())
     }

@@ -1,0 +1,228 @@
+//! An application whose rate and delay are measured through a tunnel.
+//!
+//! The first byte of each connection says what the application does with it: a [`Role`]. Order of use:
+//! [`Measured::serve`] on the far side, then [`upload`], [`download`], [`echo`] or [`connects`] on the near side.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::report::figure;
+use crate::connection::{Connection, Endpoint};
+
+/// Time for slow start and caches before a rate counts.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// Round trips before delays count.
+const WARM_ECHOES: usize = 50;
+
+/// Bytes that one call writes or reads.
+const BLOCK: usize = 128 * 1024;
+
+/// Connections that [`connects`] opens at the same time.
+const PARALLEL: usize = 8;
+
+/// What the application does with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// It reads everything and counts it.
+    Sink = b'u',
+    /// It writes as much as the connection takes, and counts that.
+    Source = b'd',
+    /// It returns every byte.
+    Echo = b'e',
+    /// It reads nothing.
+    Deaf = b'n',
+}
+
+/// The application: a thread for each connection, and its counters.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    received: Arc<AtomicU64>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Measured {
+    /// Serves a listener's connections until the process ends.
+    pub fn serve(&self, listener: TcpListener) {
+        let counters = self.clone();
+        std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                let counters = counters.clone();
+                // The measurement ends connections by reset: the near side reports what matters.
+                std::thread::spawn(move || {
+                    drop(Connection::new(stream.into()).and_then(|c| counters.play(c)));
+                });
+            }
+        });
+    }
+
+    /// Bytes that sources have written so far.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    fn play(&self, mut connection: Connection) -> Result<()> {
+        connection.set_patience(Duration::from_mins(10))?;
+        let mut role = [0];
+        connection.read_exact(&mut role)?;
+        let mut block = vec![0; BLOCK];
+        match role[0] {
+            role if role == Role::Sink as u8 => loop {
+                let read = connection.read(&mut block)?;
+                if read == 0 {
+                    return Ok(());
+                }
+                self.received.fetch_add(read as u64, Ordering::Relaxed);
+            },
+            role if role == Role::Source as u8 => loop {
+                let written = connection.write(&block)?;
+                self.sent.fetch_add(written as u64, Ordering::Relaxed);
+            },
+            role if role == Role::Echo as u8 => loop {
+                let read = connection.read(&mut block)?;
+                if read == 0 {
+                    return Ok(());
+                }
+                connection.write_all(&block[..read])?;
+            },
+            _ => connection.wait_for_end(),
+        }
+    }
+}
+
+/// Opens a connection in this role.
+///
+/// # Errors
+///
+/// Where the tunnel does not take it.
+pub fn open(forward: &Endpoint, role: Role) -> Result<Connection> {
+    let mut connection = forward.connect()?;
+    connection.write_all(&[role as u8])?;
+    Ok(connection)
+}
+
+/// Mbit/s that the application receives on one connection, over `time` after a warm-up.
+///
+/// # Errors
+///
+/// Where the connection fails.
+pub fn upload(forward: &Endpoint, application: &Measured, time: Duration) -> Result<f64> {
+    let connection = open(forward, Role::Sink)?;
+    let block = vec![0; BLOCK];
+    transfer(connection, &application.received, time, |connection| {
+        Ok(connection.write(&block).map(drop)?)
+    })
+}
+
+/// Mbit/s that the near side receives on one connection, over `time` after a warm-up.
+///
+/// # Errors
+///
+/// Where the connection fails.
+pub fn download(forward: &Endpoint, time: Duration) -> Result<f64> {
+    let connection = open(forward, Role::Source)?;
+    let received = AtomicU64::new(0);
+    let mut block = vec![0; BLOCK];
+    transfer(connection, &received, time, |connection| {
+        let read = connection.read(&mut block)?;
+        ensure!(read > 0, "the download ended early");
+        received.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(())
+    })
+}
+
+/// Repeats `step` on a thread of its own and returns the rate of `counter`, Mbit/s.
+fn transfer(
+    mut connection: Connection,
+    counter: &AtomicU64,
+    time: Duration,
+    mut step: impl FnMut(&mut Connection) -> Result<()> + Send,
+) -> Result<f64> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                step(&mut connection)?;
+            }
+            connection.reset()
+        });
+        pause(WARM_UP);
+        let (begin, before) = (Instant::now(), counter.load(Ordering::Relaxed));
+        pause(time);
+        let (elapsed, after) = (begin.elapsed(), counter.load(Ordering::Relaxed));
+        over.store(true, Ordering::Relaxed);
+        worker
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .context("the measured transfer")?;
+        Ok(figure(after - before) * 8.0 / 1e6 / elapsed.as_secs_f64())
+    })
+}
+
+/// Microseconds that single bytes take there and back, sorted.
+///
+/// # Errors
+///
+/// Where the connection fails.
+pub fn echo(forward: &Endpoint, count: usize) -> Result<Vec<f64>> {
+    let mut connection = open(forward, Role::Echo)?;
+    let mut times = Vec::with_capacity(count);
+    for number in 0..WARM_ECHOES + count {
+        let begin = Instant::now();
+        connection.write_all(b"?")?;
+        connection.read_exact(&mut [0])?;
+        if number >= WARM_ECHOES {
+            times.push(begin.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    connection.reset()?;
+    times.sort_by(f64::total_cmp);
+    Ok(times)
+}
+
+/// Connections per second that were opened, answered with one byte and reset, eight at a time.
+///
+/// # Errors
+///
+/// Where one fails.
+pub fn connects(forward: &Endpoint, time: Duration) -> Result<f64> {
+    let count = AtomicU64::new(0);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..PARALLEL)
+            .map(|_| {
+                scope.spawn(|| {
+                    while begin.elapsed() < time {
+                        let mut connection = open(forward, Role::Echo)?;
+                        connection.write_all(b"?")?;
+                        connection.read_exact(&mut [0])?;
+                        connection.reset()?;
+                        count.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok::<_, anyhow::Error>(())
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        Ok::<_, anyhow::Error>(())
+    })?;
+    Ok(figure(count.into_inner()) / begin.elapsed().as_secs_f64())
+}
+
+/// Lets a measurement run for this long.
+fn pause(time: Duration) {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        std::thread::park_timeout(left);
+    }
+}

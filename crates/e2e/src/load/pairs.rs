@@ -1,0 +1,112 @@
+//! Two builds of the programs against each other, in turns: whether one of them is slower.
+//!
+//! Each pair measures both builds one after the other, on fresh processes, and the order changes from pair to pair.
+//! The median of the pairs' ratios gets an exact interval of 95 %: what disturbs the machine for minutes disturbs
+//! both builds of a pair.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use quictun_lab::stats;
+
+use super::measured::{Measured, connects, echo, upload};
+use super::report::{Report, percentile};
+use super::site::{Plan, Site};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Measure {
+    /// Mbit/s of one upload.
+    Throughput,
+    /// Round trips of one byte per second, from the median delay.
+    Echo,
+    /// New connections per second.
+    Connects,
+}
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub struct Pairs {
+    /// The directory of the earlier build's programs.
+    pub before: PathBuf,
+    /// What is measured.
+    pub measure: Measure,
+    /// Pairs.
+    pub pairs: usize,
+    /// How long one measurement takes, without its warm-up.
+    pub time: Duration,
+    /// Least ratio, later build over earlier one, that the interval may reach.
+    pub least: f64,
+}
+
+/// Round trips of one measurement.
+const ECHOES: usize = 4000;
+
+/// Measures the programs under test against an earlier build.
+///
+/// # Errors
+///
+/// Where a tunnel does not work.
+pub fn run(plan: &Plan, load: &Pairs) -> Result<Report> {
+    let before = Plan {
+        programs: Some(load.before.clone()),
+        ..plan.clone()
+    };
+    let mut pairs = Vec::new();
+    for number in 0..load.pairs {
+        let later = |plan| measure(plan, load).context("the build under test");
+        let earlier = || measure(&before, load).context("the earlier build");
+        pairs.push(if number % 2 == 0 {
+            let first = later(plan)?;
+            (first, earlier()?)
+        } else {
+            let second = earlier()?;
+            (later(plan)?, second)
+        });
+    }
+    let unit = match load.measure {
+        Measure::Throughput => "Mbit/s",
+        Measure::Echo | Measure::Connects => "1/s",
+    };
+    let paired = stats::compare(&pairs).context("nothing was measured")?;
+    let mut report = Report::new(format!("{:?}, {} pairs", load.measure, load.pairs));
+    for (number, (after, before)) in pairs.iter().enumerate() {
+        report.add_detail(format!("pair {number}: this build"), *after, unit);
+        report.add_detail(format!("pair {number}: earlier build"), *before, unit);
+    }
+    let medians = [
+        ("earlier build", pairs.iter().map(|pair| pair.1).collect()),
+        ("this build", pairs.iter().map(|pair| pair.0).collect()),
+    ];
+    for (name, values) in medians {
+        let values: Vec<f64> = values;
+        report.add(
+            format!("{name}, median"),
+            stats::median(&values).unwrap_or(f64::NAN),
+            unit,
+        );
+    }
+    report.add("ratio, median", paired.ratio, "");
+    report.add_floor("ratio, interval from", paired.interval.low, load.least);
+    report.add("ratio, interval to", paired.interval.high, "");
+    report.add("level of the interval", paired.interval.level * 100.0, "%");
+    Ok(report)
+}
+
+fn measure(plan: &Plan, load: &Pairs) -> Result<f64> {
+    let application = Measured::default();
+    let serve = application.clone();
+    let (site, _) = Site::start(plan, move |listener| serve.serve(listener))?;
+    let value = site.near(|client| {
+        let forward = &client.forward;
+        match load.measure {
+            Measure::Throughput => upload(forward, &application, load.time),
+            Measure::Echo => Ok(1e6 / percentile(&echo(forward, ECHOES)?, 0.5)),
+            Measure::Connects => connects(forward, load.time),
+        }
+    })?;
+    site.end()?;
+    Ok(value)
+}

@@ -1,0 +1,157 @@
+//! One active flow beside many whose applications do not read: whether it keeps its rate and its delay.
+
+use std::io::Write;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+
+use super::measured::{Measured, Role, download, echo, open, upload};
+use super::report::{Report, figure, percentile};
+use super::site::{Plan, Site, allow_files};
+use crate::connection::{Connection, Endpoint};
+use crate::deadline;
+
+/// No byte has moved for this long: the stalled flows hold all that they get.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// By then all flows have stalled.
+const STALLED_WITHIN: Duration = Duration::from_mins(1);
+
+/// Bytes that one write offers to a stalled upload.
+const BLOCK: usize = 64 * 1024;
+
+/// Which applications do not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Direction {
+    /// The ones at the client.
+    Downloads,
+    /// The targets.
+    Uploads,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Stalled {
+    /// Stalled flows.
+    pub flows: usize,
+    /// Their direction.
+    pub direction: Direction,
+    /// Measurements alone and beside them, in turns, each on a tunnel of its own.
+    pub repetitions: usize,
+    /// How long the active flow is measured in each direction.
+    pub time: Duration,
+    /// Round trips of one byte.
+    pub echoes: usize,
+    /// Least rate beside the stalled flows, as a share of the rate alone.
+    pub least_rate: f64,
+    /// Largest 99th percentile of the delay beside them, as a multiple of the one alone.
+    pub most_delay: f64,
+}
+
+/// The figures of one tunnel.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    up: f64,
+    down: f64,
+    p99: f64,
+}
+
+/// Measures an active flow alone and beside stalled ones.
+///
+/// # Errors
+///
+/// Where a tunnel does not work.
+pub fn run(plan: &Plan, load: Stalled) -> Result<Report> {
+    // Each flow takes two descriptors here, and the programs inherit the limit.
+    allow_files(3 * load.flows as u64 + 256)?;
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for _ in 0..load.repetitions {
+        alone.push(measure(plan, load, 0)?);
+        beside.push(measure(plan, load, load.flows)?);
+    }
+    let mut report = Report::new(format!(
+        "an active flow beside {} stalled {:?}, medians of {}",
+        load.flows, load.direction, load.repetitions
+    ));
+    let of = |all: &[Figures], get: &dyn Fn(&Figures) -> f64| {
+        let mut values: Vec<f64> = all.iter().map(get).collect();
+        values.sort_by(f64::total_cmp);
+        percentile(&values, 0.5)
+    };
+    for name in ["upload", "download"] {
+        let get = |figures: &Figures| match name {
+            "upload" => figures.up,
+            _ => figures.down,
+        };
+        let (alone, beside) = (of(&alone, &get), of(&beside, &get));
+        report.add(format!("{name} alone"), alone, "Mbit/s");
+        report.add(format!("{name} beside"), beside, "Mbit/s");
+        let ratio = beside / alone;
+        report.add_floor(format!("{name}, beside / alone"), ratio, load.least_rate);
+    }
+    let delay = |all: &[Figures]| of(all, &|figures| figures.p99);
+    let (alone, beside) = (delay(&alone), delay(&beside));
+    report.add("echo p99 alone", alone, "us");
+    report.add("echo p99 beside", beside, "us");
+    let ratio = beside / alone;
+    report.add_limited("echo p99, beside / alone", ratio, "", Some(load.most_delay));
+    Ok(report)
+}
+
+fn measure(plan: &Plan, load: Stalled, flows: usize) -> Result<Figures> {
+    let application = Measured::default();
+    let serve = application.clone();
+    let (site, _) = Site::start(plan, move |listener| serve.serve(listener))?;
+    let figures = site.near(|client| {
+        let forward = &client.forward;
+        let held = stall(forward, &application, load.direction, flows)?;
+        let figures = Figures {
+            up: upload(forward, &application, load.time).context("upload")?,
+            down: download(forward, load.time).context("download")?,
+            p99: percentile(&echo(forward, load.echoes).context("echo")?, 0.99),
+        };
+        held.into_iter().try_for_each(Connection::reset)?;
+        Ok(figures)
+    })?;
+    site.end()?;
+    Ok(figures)
+}
+
+/// Opens flows and returns once none of them takes a byte more.
+fn stall(
+    forward: &Endpoint,
+    application: &Measured,
+    direction: Direction,
+    flows: usize,
+) -> Result<Vec<Connection>> {
+    let role = match direction {
+        Direction::Downloads => Role::Source,
+        Direction::Uploads => Role::Deaf,
+    };
+    let mut held = (0..flows)
+        .map(|_| open(forward, role))
+        .collect::<Result<Vec<_>>>()?;
+    for connection in &held {
+        rustix::io::ioctl_fionbio(connection.as_fd(), true)?;
+    }
+    let block = vec![0; BLOCK];
+    let (mut last, mut uploaded) = (0, 0);
+    let mut since = Instant::now();
+    deadline::wait("all flows to stall", STALLED_WITHIN, || {
+        if direction == Direction::Uploads {
+            for connection in &mut held {
+                // An error is a full socket: there is nothing else to wait for here.
+                uploaded += connection.write(&block).unwrap_or(0) as u64;
+            }
+        }
+        let moved = application.sent() + uploaded;
+        if moved != last {
+            (last, since) = (moved, Instant::now());
+        }
+        Ok((since.elapsed() >= QUIET).then_some(()))
+    })
+    .with_context(|| format!("{:.0} bytes so far", figure(last)))?;
+    Ok(held)
+}
