@@ -91,15 +91,13 @@ struct Race {
 
 impl Client {
     pub(crate) fn new(role: ClientRole, _now: Instant) -> Result<Self, LossReason> {
-        let tls = rustls::ClientConfig::clone(&role.crypto);
-        let crypto = QuicClientConfig::try_from(tls)
-            .map_err(|error| LossReason::Local(error.to_string()))?;
+        let crypto = quic_crypto(&role.crypto)?;
         let slots = (0..role.connections.max(1))
             .map(|_| Slot::new(false))
             .collect();
         Ok(Self {
             role,
-            crypto: Arc::new(crypto),
+            crypto,
             slots,
             resolving: false,
             stopped: false,
@@ -110,6 +108,18 @@ impl Client {
 
     pub(crate) fn prover(&self) -> Option<Prover> {
         self.role.prover.clone()
+    }
+
+    /// Connections that are made from now on use these.
+    fn set_identity(
+        &mut self,
+        crypto: &Arc<rustls::ClientConfig>,
+        prover: Option<Prover>,
+    ) -> Result<(), LossReason> {
+        self.crypto = quic_crypto(crypto)?;
+        self.role.crypto = crypto.clone();
+        self.role.prover = prover;
+        Ok(())
     }
 
     /// No more connections are made.
@@ -140,6 +150,14 @@ impl Client {
     }
 }
 
+/// A TLS configuration as QUIC needs it.
+fn quic_crypto(tls: &Arc<rustls::ClientConfig>) -> Result<Arc<QuicClientConfig>, LossReason> {
+    match QuicClientConfig::try_from(rustls::ClientConfig::clone(tls)) {
+        Ok(crypto) => Ok(Arc::new(crypto)),
+        Err(error) => Err(LossReason::Local(error.to_string())),
+    }
+}
+
 impl Slot {
     fn new(spare: bool) -> Self {
         Self {
@@ -151,6 +169,23 @@ impl Slot {
 }
 
 impl<S: Socket> Engine<S> {
+    /// Client: connections that are made from now on trust and prove this. Flows on open ones carry the new proof too,
+    /// so that a server which learns of it later knows the client still.
+    ///
+    /// # Errors
+    ///
+    /// [`LossReason::Local`] where the configuration has no cipher suite for QUIC's first packets, or this is a server.
+    pub fn set_client_identity(
+        &mut self,
+        crypto: &Arc<rustls::ClientConfig>,
+        prover: Option<Prover>,
+    ) -> Result<(), LossReason> {
+        match &mut self.role {
+            Role::Client(client) => client.set_identity(crypto, prover),
+            Role::Server(_) => Err(LossReason::Local("not a client".to_owned())),
+        }
+    }
+
     /// Client: the answer to [`Event::Resolve`].
     pub fn handle_resolved(&mut self, now: Instant, resolved: &Resolved) {
         let Role::Client(client) = &mut self.role else {
@@ -387,7 +422,7 @@ impl<S: Socket> Engine<S> {
         if lasted && matches!(slot.state, State::Up(_)) {
             slot.failures = 0;
         }
-        if *reason == LossReason::NotAuthorized {
+        if matches!(reason, LossReason::NotAuthorized | LossReason::Revoked) {
             // PROTOCOL CODE-3: only an operator can help.
             slot.failures = slot.failures.max(FAILURES_MAX);
         }

@@ -107,6 +107,10 @@ pub(crate) struct Connection {
     /// Server: where it takes a stranger's place.
     pub(crate) stranger: Option<Source>,
     pub(crate) peer: Option<String>,
+    /// Server: the latest proof of a pre-shared secret that the client has sent, right or wrong.
+    pub(crate) proof: Option<[u8; 32]>,
+    /// The one that it had sent when it was admitted.
+    pub(crate) admitted_by: Option<[u8; 32]>,
     pub(crate) opened: Instant,
     pub(crate) remote: SocketAddr,
     pub(crate) migrations: u64,
@@ -190,6 +194,8 @@ impl Connection {
             prove_by: None,
             stranger: None,
             peer: None,
+            proof: None,
+            admitted_by: None,
             opened: now,
             remote,
             migrations: 0,

@@ -272,6 +272,7 @@ impl<S: Socket> Engine<S> {
         match frame {
             Frame::Hello { proof } if !client && !open => {
                 connection.control.open = true;
+                connection.proof = proof;
                 if connection.admitted {
                     Frame::HelloAck.encode(&mut connection.control.outbox);
                 } else {
@@ -372,6 +373,7 @@ impl<S: Socket> Engine<S> {
             return self.close_connection(now, id, CloseCode::TooManyConnections);
         }
         connection.admitted = true;
+        connection.admitted_by = connection.proof;
         connection.prove_by = None;
         if connection.control.open {
             Frame::HelloAck.encode(&mut connection.control.outbox);

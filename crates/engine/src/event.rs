@@ -192,6 +192,9 @@ pub enum LossReason {
     /// The peer closed it because we may not use it at all: only an operator can help.
     #[error("closed by the peer: {}", CloseCode::NotAuthorized)]
     NotAuthorized,
+    /// The peer let us in once and was told to do so no longer: only an operator can help.
+    #[error("closed by the peer: {}", CloseCode::Revoked)]
+    Revoked,
     /// Nothing was heard for the idle timeout, or the handshake took too long.
     #[error("timed out")]
     TimedOut,
@@ -223,6 +226,7 @@ impl From<&quinn_proto::ConnectionError> for LossReason {
                 let code = close.error_code.into_inner();
                 match CloseCode::from_u64(code) {
                     Some(CloseCode::NotAuthorized) => Self::NotAuthorized,
+                    Some(CloseCode::Revoked) => Self::Revoked,
                     Some(known) => Self::ClosedByPeer(known.to_string()),
                     None => Self::ClosedByPeer(format!("code {code}")),
                 }

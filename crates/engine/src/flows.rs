@@ -347,6 +347,7 @@ impl<S: Socket> Engine<S> {
                 inlet.skip_header(consumed);
                 entry.phase = Phase::Dialing(inlet);
                 entry.token.clone_from(&open.target);
+                connection.proof = open.proof.or(connection.proof);
                 let opened = Opened {
                     flow: entry.id,
                     connection: connection.id,

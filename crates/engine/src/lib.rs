@@ -50,6 +50,7 @@ mod pacer;
 mod quic_stream;
 mod repeat;
 mod residue;
+mod revoke;
 mod salvage;
 mod server;
 mod strangers;
@@ -69,6 +70,7 @@ pub use memory::PathMemory;
 pub use quictun_congestion::{Algorithm, View};
 pub use quictun_flow::{Ending, Socket};
 pub use residue::Residue;
+pub use revoke::{Asked, Credentials};
 pub use trace::{TraceWriter, Tracer};
 pub use transmit::Datagrams;
 

@@ -37,18 +37,27 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(role: ServerRole) -> Result<Self, LossReason> {
-        let tls = rustls::ServerConfig::clone(&role.crypto);
-        let crypto = QuicServerConfig::try_from(tls)
-            .map_err(|error| LossReason::Local(error.to_string()))?;
+        let crypto = quic_crypto(&role.crypto)?;
         Ok(Self {
             role,
-            base: ServerConfig::with_crypto(Arc::new(crypto)),
+            base: ServerConfig::with_crypto(crypto),
             strangers: Strangers::default(),
             established: 0,
         })
     }
 
-    /// What the endpoint starts with.
+    /// Handshakes that begin from now on use this. The key of address validation stays: tokens that are on their way
+    /// remain good.
+    pub(crate) fn set_crypto(
+        &mut self,
+        crypto: &Arc<rustls::ServerConfig>,
+    ) -> Result<(), LossReason> {
+        self.base.crypto = quic_crypto(crypto)?;
+        self.role.crypto = crypto.clone();
+        Ok(())
+    }
+
+    /// What the endpoint is configured with.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::new(self.base.clone())
     }
@@ -89,6 +98,15 @@ impl Server {
             self.strangers.remove(source, handle);
         }
         self.established += 1;
+    }
+}
+
+/// A TLS configuration as QUIC needs it.
+fn quic_crypto(tls: &Arc<rustls::ServerConfig>) -> Result<Arc<QuicServerConfig>, LossReason> {
+    let crypto = QuicServerConfig::try_from(rustls::ServerConfig::clone(tls));
+    match crypto {
+        Ok(crypto) => Ok(Arc::new(crypto)),
+        Err(error) => Err(LossReason::Local(error.to_string())),
     }
 }
 

@@ -39,6 +39,9 @@ pub(crate) fn cause(reason: &LossReason) -> Option<&'static str> {
         LossReason::NotAuthorized => Some(
             "the server does not know this client: its secret (--psk-file) or certificate is missing, or not the one that a [[client]] table there names",
         ),
+        LossReason::Revoked => Some(
+            "the server's configuration was changed and no longer names this client's secret or key: ask its administrator",
+        ),
         LossReason::Protocol(text) => of_alert(text.strip_prefix(ALERT)?.split(':').next()?),
         _ => None,
     }

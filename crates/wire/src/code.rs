@@ -38,11 +38,13 @@ pub enum FlowCode {
     Unsupported,
     /// The QUIC connection that carried the flow was lost.
     ConnectionLost,
+    /// The sender's rules allowed the flow once and no longer do.
+    Revoked,
 }
 
 impl FlowCode {
     /// Every code, in numerical order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::AppReset,
         Self::BadOpen,
         Self::Unreachable,
@@ -56,6 +58,7 @@ impl FlowCode {
         Self::Internal,
         Self::Unsupported,
         Self::ConnectionLost,
+        Self::Revoked,
     ];
 
     /// The number on the wire.
@@ -74,6 +77,7 @@ impl FlowCode {
             Self::Internal => 0x0b,
             Self::Unsupported => 0x0c,
             Self::ConnectionLost => 0x0d,
+            Self::Revoked => 0x12,
         }
     }
 
@@ -98,6 +102,7 @@ impl FlowCode {
             Self::Internal => "internal",
             Self::Unsupported => "unsupported",
             Self::ConnectionLost => "connection_lost",
+            Self::Revoked => "revoked",
         }
     }
 
@@ -130,6 +135,9 @@ impl fmt::Display for FlowCode {
             Self::Internal => "the other side failed by its own fault: its log says more",
             Self::Unsupported => "the other side does not support what was asked of it",
             Self::ConnectionLost => "the QUIC connection that carried the flow was lost",
+            Self::Revoked => {
+                "the server's rules were changed and no longer let this client reach the target"
+            }
         })
     }
 }
@@ -148,16 +156,19 @@ pub enum CloseCode {
     Shutdown,
     /// The server serves as many connections as it may.
     TooManyConnections,
+    /// The server knew the peer once and no longer does.
+    Revoked,
 }
 
 impl CloseCode {
     /// Every code, in numerical order.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Done,
         Self::ProtocolViolation,
         Self::NotAuthorized,
         Self::Shutdown,
         Self::TooManyConnections,
+        Self::Revoked,
     ];
 
     /// The number on the wire.
@@ -168,6 +179,7 @@ impl CloseCode {
             Self::NotAuthorized => 0x02,
             Self::Shutdown => 0x03,
             Self::TooManyConnections => 0x04,
+            Self::Revoked => 0x05,
         }
     }
 
@@ -184,6 +196,7 @@ impl CloseCode {
             Self::NotAuthorized => "not_authorized",
             Self::Shutdown => "shutdown",
             Self::TooManyConnections => "too_many_connections",
+            Self::Revoked => "revoked",
         }
     }
 }
@@ -198,6 +211,9 @@ impl fmt::Display for CloseCode {
             }
             Self::Shutdown => "the other side is shutting down",
             Self::TooManyConnections => "the server serves as many connections as it may",
+            Self::Revoked => {
+                "the server's configuration was changed and no longer lets this client in"
+            }
         })
     }
 }

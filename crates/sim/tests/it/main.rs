@@ -25,6 +25,7 @@ mod reconnect;
 mod reopen;
 mod reports;
 mod resume;
+mod revoked;
 mod salvage;
 mod throughput;
 mod world;

@@ -16,6 +16,7 @@ fn flow_codes_have_their_published_numbers() {
         (FlowCode::Internal, 0x0b),
         (FlowCode::Unsupported, 0x0c),
         (FlowCode::ConnectionLost, 0x0d),
+        (FlowCode::Revoked, 0x12),
     ];
     assert_eq!(numbers.map(|(code, _)| code), FlowCode::ALL);
     for (code, number) in numbers {
@@ -32,6 +33,7 @@ fn close_codes_have_their_published_numbers() {
         (CloseCode::NotAuthorized, 0x02),
         (CloseCode::Shutdown, 0x03),
         (CloseCode::TooManyConnections, 0x04),
+        (CloseCode::Revoked, 0x05),
     ];
     assert_eq!(numbers.map(|(code, _)| code), CloseCode::ALL);
     for (code, number) in numbers {
@@ -43,10 +45,10 @@ fn close_codes_have_their_published_numbers() {
 // PROTOCOL CODE-1.
 #[test]
 fn unassigned_numbers_have_no_code() {
-    for number in [0x00, 0x0e, 0xff, crate::varint::MAX, u64::MAX] {
+    for number in [0x00, 0x0e, 0x11, 0x13, 0xff, crate::varint::MAX, u64::MAX] {
         assert_eq!(FlowCode::from_u64(number), None);
     }
-    for number in [0x05, 0xff, u64::MAX] {
+    for number in [0x06, 0xff, u64::MAX] {
         assert_eq!(CloseCode::from_u64(number), None);
     }
 }

@@ -1,0 +1,170 @@
+//! What a server no longer allows ends at once, with its own code, and nothing else does (PROTOCOL section 6).
+
+use quictun_sim::engine::{Asked, ConnectionId, Ending, Event, LossReason};
+use quictun_sim::{Dial, Script, Seed, Write, config};
+use quictun_wire::code::FlowCode;
+
+use crate::world::{MS, PROTOCOLS, SECOND, World, wire};
+
+/// A client with two flows that go on for ten seconds, each to a target of its own.
+fn world(protocols: &[&[u8]]) -> World {
+    let mut world = World::new(Seed::fixed(1), protocols, wire(20 * MS));
+    world.connect();
+    for target in ["kept", "revoked"] {
+        let host = world.network.host(world.server);
+        host.serve(target, Dial::connects(), Script::echo());
+        let script = Script::echoed(1);
+        let script = script.write([Write::Send(1000), Write::Wait(10 * SECOND), Write::Finish]);
+        world.network.open(world.client, target, script);
+    }
+    world.network.run_for(SECOND);
+    world
+}
+
+fn asked(world: &mut World, token: &str) -> Asked {
+    let asked = world.network.host(world.server).engine().asked();
+    let found = asked.into_iter().find(|asked| asked.token == token);
+    found.expect("the flow is open")
+}
+
+fn connection(world: &mut World) -> ConnectionId {
+    world
+        .network
+        .host(world.server)
+        .engine()
+        .connection_reports()[0]
+        .id
+}
+
+#[test]
+fn a_revoked_flow_is_reset_on_both_sides_and_its_neighbour_goes_on() {
+    for protocols in PROTOCOLS {
+        let mut world = world(protocols);
+        let revoked = asked(&mut world, "revoked");
+        assert_eq!(revoked.connection, connection(&mut world));
+        let server = world.server;
+        world.network.command(server, |engine, now| {
+            engine.revoke_flow(now, revoked.flow);
+            // Once is enough.
+            engine.revoke_flow(now, revoked.flow);
+        });
+        world.network.run_for(15 * SECOND);
+        let closed = world.closed(world.client);
+        let ending = |token: &str| {
+            let closed = closed.iter().find(|summary| summary.token == token);
+            closed.expect("it is over").ending
+        };
+        assert_eq!(
+            ending("revoked"),
+            Ending::PeerReset(Some(FlowCode::Revoked))
+        );
+        assert_eq!(ending("kept"), Ending::Finished);
+        let there = world.network.dialled(world.server, "revoked");
+        assert!(there.expect("it was dialled").was_reset());
+        world.check_nothing_left();
+    }
+}
+
+#[test]
+fn a_flow_that_is_being_dialled_is_refused_and_its_target_finds_no_flow() {
+    let mut world = World::new(Seed::fixed(2), config::NATIVE, wire(20 * MS));
+    world.connect();
+    let host = world.network.host(world.server);
+    host.serve("slow", Dial::Never, Script::echo());
+    world.network.open(
+        world.client,
+        "slow",
+        Script::echoed(1).write([Write::Finish]),
+    );
+    world.network.run_for(SECOND);
+    let dialling = asked(&mut world, "slow");
+    assert_eq!(dialling.server_app, "");
+    let server = world.server;
+    world
+        .network
+        .command(server, |engine, now| engine.revoke_flow(now, dialling.flow));
+    world.network.run_for(SECOND);
+    let closed = world.closed(world.client);
+    assert_eq!(
+        closed[0].ending,
+        Ending::Abandoned(FlowCode::Revoked),
+        "{closed:?}"
+    );
+    world.check_nothing_left();
+}
+
+// PROTOCOL CODE-3.
+#[test]
+fn a_revoked_connection_ends_with_its_flows_and_its_client_comes_back_slowly() {
+    for protocols in PROTOCOLS {
+        let mut world = world(protocols);
+        let first = connection(&mut world);
+        let server = world.server;
+        let flows = world
+            .network
+            .command(server, |engine, now| engine.revoke_connection(now, first));
+        assert_eq!(flows, 2);
+        // By its side they have ended already.
+        let endings: Vec<Ending> = world
+            .network
+            .command(server, |engine, _| {
+                std::iter::from_fn(|| engine.poll_event()).collect::<Vec<_>>()
+            })
+            .iter()
+            .filter_map(|event| match event {
+                Event::FlowClosed(summary) => Some(summary.ending),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(endings, [Ending::Abandoned(FlowCode::Revoked); 2]);
+        world.network.run_for(SECOND);
+        let revoked = |event: &Event| {
+            matches!(
+                event,
+                Event::Disconnected {
+                    reason: LossReason::Revoked,
+                    flows: 2,
+                    ..
+                }
+            )
+        };
+        assert_eq!(world.count(world.client, revoked), 1);
+        assert!(!world.network.host(world.client).engine().is_connected());
+        for target in ["kept", "revoked"] {
+            let there = world.network.dialled(world.server, target);
+            assert!(there.expect("it was dialled").was_reset());
+        }
+        world.network.run_for(5 * SECOND);
+        assert!(world.network.host(world.client).engine().is_connected());
+        world.check_nothing_left();
+    }
+}
+
+#[test]
+fn a_new_certificate_is_for_new_connections_and_open_ones_go_on() {
+    let mut world = world(config::NATIVE);
+    let crypto = config::server(7).role.crypto;
+    let server = world.server;
+    world
+        .network
+        .command(server, |engine, _| engine.set_server_crypto(&crypto))
+        .expect("a usable configuration");
+    let seen = world.network.host(world.server).engine();
+    let before = seen.connection_reports()[0].id;
+    let shown = seen.credentials(before).expect("it is there");
+    assert!(shown.certificates.is_none() && shown.exporter.is_some());
+    world.network.run_for(12 * SECOND);
+    let closed = world.closed(world.client);
+    assert!(
+        closed.len() == 2 && closed.iter().all(|flow| flow.ending == Ending::Finished),
+        "{closed:?}"
+    );
+    assert_eq!(connection(&mut world), before);
+    // A client that comes now is served.
+    world.network.command(server, |engine, now| {
+        engine.close_connection(now, before, quictun_wire::code::CloseCode::Shutdown);
+    });
+    world.network.run_for(10 * SECOND);
+    assert!(world.network.host(world.client).engine().is_connected());
+    assert_ne!(connection(&mut world), before);
+}
