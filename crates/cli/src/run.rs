@@ -4,17 +4,24 @@ use std::path::Path;
 
 use quictun_tunnel::access::{AccessError, Policy};
 use quictun_tunnel::crash::Crash;
+use quictun_tunnel::reload::Read;
 use quictun_tunnel::settings::{ClientSettings, Pin, ServerIdentity, ServerSettings};
 use quictun_tunnel::{identity, psk, tls};
 
-/// Runs a client until it is told to end.
-pub fn client(settings: ClientSettings) -> anyhow::Result<()> {
-    quictun_tunnel::client::run(settings)
+/// Runs a client until it is told to end. SIGHUP has it read its configuration by `read_again`, where that is given.
+pub fn client(
+    settings: ClientSettings,
+    read_again: Option<Read<ClientSettings>>,
+) -> anyhow::Result<()> {
+    quictun_tunnel::client::run(settings, read_again)
 }
 
-/// Runs a server until it is told to end.
-pub fn server(settings: ServerSettings) -> anyhow::Result<()> {
-    quictun_tunnel::server::run(settings)
+/// Runs a server until it is told to end. SIGHUP has it read its configuration by `read_again`, where that is given.
+pub fn server(
+    settings: ServerSettings,
+    read_again: Option<Read<ServerSettings>>,
+) -> anyhow::Result<()> {
+    quictun_tunnel::server::run(settings, read_again)
 }
 
 /// Makes a private key and its self-signed certificate, `<stem>.key` and `<stem>.crt` in `dir`.

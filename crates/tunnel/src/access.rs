@@ -13,6 +13,7 @@
 //! `--allow-link-local` opens link-local ones and nothing the others.
 
 mod address;
+mod changes;
 mod closed;
 mod denied;
 mod own_http;
@@ -27,7 +28,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use quictun_wire::target::Target;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
 
 use address::is_internal;
 pub use closed::Closed;
@@ -84,7 +85,7 @@ impl Policy {
             Access::Named { clients, ca } => {
                 let mut register = Register::default();
                 if let Some(ca) = ca {
-                    register.authorities = Some(tls::authorities_verifier(ca, &tls::provider())?);
+                    register.set_authorities(tls::authorities_verifier(ca, &tls::provider())?);
                 }
                 for client in clients {
                     register.add(client)?;
@@ -108,6 +109,11 @@ impl Policy {
     ///
     /// The handshake has proven possession of the first one's key.
     pub fn identify(&self, peer_certs: Option<&[CertificateDer<'_>]>) -> Peer {
+        self.identify_at(peer_certs, UnixTime::now())
+    }
+
+    /// The same at another time: certificates that were shown before the rules changed must have been valid then.
+    pub fn identify_at(&self, peer_certs: Option<&[CertificateDer<'_>]>, at: UnixTime) -> Peer {
         let shown = peer_certs.and_then(<[_]>::split_first);
         match (&self.mode, shown) {
             // The handshake requires the certificate; this says it again should it ever not.
@@ -119,7 +125,7 @@ impl Policy {
             ) if *needs_certificate => Peer::Unknown,
             (Mode::Open { .. }, _) => Peer::Anyone,
             (Mode::Named(register), shown) => shown
-                .and_then(|(own, issuers)| register.by_certificate(own, issuers))
+                .and_then(|(own, issuers)| register.by_certificate(own, issuers, at))
                 .map_or(Peer::Unknown, Peer::Named),
         }
     }
@@ -127,6 +133,14 @@ impl Policy {
     /// Whether a client without a known certificate may still turn out to be one with a known secret.
     pub fn accepts_proofs(&self) -> bool {
         matches!(&self.mode, Mode::Named(register) if !register.by_secret.is_empty())
+    }
+
+    /// The client of this name: for flows that are still being delivered after their connection has gone.
+    pub fn by_name(&self, name: &str) -> Option<Arc<Client>> {
+        match &self.mode {
+            Mode::Named(register) => Some(register.described.get(name)?.client.clone()),
+            Mode::Open { .. } => None,
+        }
     }
 
     /// Whether clients have to show who they are before they are served.
@@ -352,7 +366,10 @@ impl fmt::Debug for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open { guard, .. } => f.debug_tuple("Open").field(guard).finish(),
-            Self::Named(register) => f.debug_tuple("Named").field(&register.names).finish(),
+            Self::Named(register) => {
+                let names: Vec<&String> = register.described.keys().collect();
+                f.debug_tuple("Named").field(&names).finish()
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{ClientRole, Engine, EngineConfig, Prover, Transport};
+use quictun_engine::{ClientRole, Engine, EngineConfig, Transport};
 use quictun_sys::Tun;
 use slab::Slab;
 use tracing::{info, warn};
@@ -20,8 +20,8 @@ use crate::listener::{self, Listener};
 use crate::log;
 use crate::mailbox::{Inbox, Mailbox};
 use crate::netstackd::{self, Remote};
-use crate::psk;
 use crate::refusal::Refused;
+use crate::reload::{ClientRules, ClientSource, Read, Reload};
 use crate::settings::{
     ClientSettings, ForwardTo, HostPort, ListenOn, ServerTrust, TokenSource, TunDevice,
 };
@@ -39,13 +39,14 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Streams on one connection to an original server, which stops at 100 and leaks some.
 const COMPAT_STREAMS: usize = 80;
 
-/// Runs a client until a signal ends it. It listens first and dials the server for ever.
+/// Runs a client until a signal ends it. It listens first and dials the server for ever. SIGHUP has it read its
+/// configuration by `read_again`, where that is given, for the connections that it makes from then on.
 ///
 /// # Errors
 ///
 /// Whatever keeps it from starting, with the remedy: addresses in use, keys and secrets that cannot be
 /// read, token sources that make no sense; later only the failure of a worker.
-pub fn run(settings: ClientSettings) -> Result<()> {
+pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -> Result<()> {
     let workers = settings
         .transport
         .workers
@@ -62,11 +63,12 @@ pub fn run(settings: ClientSettings) -> Result<()> {
     if let Some(first) = ports.first() {
         launch::tell_of_udp(first, &settings.transport);
     }
-    let key_log = settings.transport.key_log.as_deref();
-    let crypto = tls::client_config(&settings.trust, &settings.identity, settings.offer, key_log)?;
+    let key_log = tls::open_key_log(settings.transport.key_log.as_deref())?;
+    let (trust, identity) = (&settings.trust, &settings.identity);
+    let rules = ClientRules::new(trust, identity, settings.offer, key_log)?;
+    let rules = Arc::new(rules);
     warn_of_unsafe(&settings);
     let (tokens, plugins) = tokens(&settings)?;
-    let prover = prover(&settings)?;
     // Until the last worker has ended.
     let detour = detour(&settings)?;
     let tun = settings.tun.as_ref().map(|tun| TunPlan {
@@ -80,10 +82,10 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         dns: tun.dns,
     });
     let role = ClientRole {
-        crypto,
+        crypto: rules.crypto.clone(),
         server_name: settings.server.host.clone(),
         connections: settings.transport.connections.max(1).div_ceil(workers),
-        prover,
+        prover: rules.prover.clone(),
         wait_timeout: WAIT_TIMEOUT,
         compat_streams: COMPAT_STREAMS,
     };
@@ -146,6 +148,7 @@ pub fn run(settings: ClientSettings) -> Result<()> {
         plugins,
         requests,
         log_files: log.files().clone(),
+        reload: read_again.map(|read| Reload::new(Arc::new(ClientSource::new(read, rules)))),
         announce: Box::new(announce),
     };
     launch.run(mailboxes, makers)
@@ -335,14 +338,6 @@ fn cannot_listen(address: &ListenOn) -> String {
         }
         ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),
     }
-}
-
-fn prover(settings: &ClientSettings) -> Result<Option<Prover>> {
-    let Some(path) = &settings.identity.psk_file else {
-        return Ok(None);
-    };
-    let secret = psk::load_secret(path)?;
-    Ok(Some(Arc::new(move |exporter| secret.prove(exporter))))
 }
 
 /// One line for each unsafe mode, with what closes it.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use quictun_engine::{Event, LossReason};
 use slab::Slab;
 use tokio::sync::mpsc::Sender;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
 use crate::congestion_log::log_congestion;
@@ -18,6 +18,7 @@ use crate::listener::{Accepted, Listener};
 use crate::mailbox::Message;
 use crate::poller::{Key, Ready};
 use crate::refusal::{self, Refused};
+use crate::reload::{Ended, Rules};
 use crate::rest::v1::protocol_name;
 use crate::tun_port::TunPort;
 use crate::worker::{Duty, Io};
@@ -184,6 +185,16 @@ impl Duty for ClientDuty {
     fn handle_message(&mut self, io: &mut Io<'_>, message: Message) {
         match message {
             Message::ServerResolved(resolved) => io.engine.handle_resolved(io.now, &resolved),
+            Message::Rules(change) => {
+                if let Rules::Client(rules) = &change.rules
+                    && let Err(cause) = io
+                        .engine
+                        .set_client_identity(&rules.crypto, rules.prover.clone())
+                {
+                    error!(target: "quictun", %cause, "new connections go on as before");
+                }
+                change.done(Ended::default());
+            }
             Message::Token { key, ticket, token } => {
                 let asked = self
                     .waiting

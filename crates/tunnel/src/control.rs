@@ -20,6 +20,7 @@ use tracing::{info, warn};
 use crate::log::LogFiles;
 use crate::lookups::Wanted;
 use crate::mailbox::{Mailbox, Message};
+use crate::reload::{self, Reload};
 use crate::resolve::Resolver;
 use crate::rest::{self, RestState};
 use crate::settings::HostPort;
@@ -73,6 +74,8 @@ pub(crate) struct Control {
     /// Each worker's end, with its error.
     pub(crate) ended: Receiver<(usize, io::Result<()>)>,
     pub(crate) log_files: LogFiles,
+    /// What SIGHUP reads again; `None`: nothing but log files.
+    pub(crate) reload: Option<Reload>,
     /// Says that the process has started; `None`: not all of it has.
     pub(crate) announce: Option<Box<dyn FnOnce()>>,
 }
@@ -109,6 +112,7 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
     let mut tasks = JoinSet::new();
+    let mut reloads = Reloads::default();
     let mut left = control.mailboxes.len();
     let mut result = Ok(());
     let mut signals = 0;
@@ -140,7 +144,14 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
             _ = terminate.recv() => true,
             _ = interrupt.recv() => true,
             _ = hangup.recv() => {
-                reopen_logs(&control.log_files);
+                reopen_logs(control);
+                if signals == 0 {
+                    reloads.begin(control);
+                }
+                false
+            }
+            Some(_) = reloads.running.join_next() => {
+                reloads.ended(control);
                 false
             }
             () = &mut deadline => {
@@ -174,10 +185,42 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
     result
 }
 
-/// SIGHUP: what rotates logs asks for new files. Settings are read at start only.
-fn reopen_logs(files: &LogFiles) {
+/// Reloads: one at a time, and one more after it where a signal has come meanwhile.
+#[derive(Default)]
+struct Reloads {
+    running: JoinSet<()>,
+    again: bool,
+}
+
+impl Reloads {
+    fn begin(&mut self, control: &Control) {
+        let Some(reload) = &control.reload else {
+            return;
+        };
+        if self.running.is_empty() {
+            let mailboxes = control.mailboxes.clone();
+            self.running.spawn(reload::run(reload.clone(), mailboxes));
+        } else {
+            self.again = true;
+        }
+    }
+
+    fn ended(&mut self, control: &Control) {
+        if std::mem::take(&mut self.again) {
+            self.begin(control);
+        }
+    }
+}
+
+/// SIGHUP: what rotates logs asks for new files.
+fn reopen_logs(control: &Control) {
+    let files = &control.log_files;
     let errors = files.reopen();
-    info!(target: "quictun", log_files = files.count(), "SIGHUP: log files are opened again; a new configuration needs a restart, which drains");
+    if control.reload.is_some() {
+        info!(target: "quictun", log_files = files.count(), "SIGHUP: log files are opened again, and the configuration is read again");
+    } else {
+        info!(target: "quictun", log_files = files.count(), "SIGHUP: log files are opened again; a new configuration needs a restart, which drains");
+    }
     for error in errors {
         let cause = crate::error_chain(&error);
         warn!(target: "quictun", cause, "a log file stays as it was");

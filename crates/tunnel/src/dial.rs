@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -124,6 +124,33 @@ impl Dials {
                 })
             }
         }
+    }
+
+    /// The rules have changed: the dial of a flow goes on with those of its addresses that `permits` names. `Some`: none
+    /// is left. One whose addresses are still being looked up is judged when they come.
+    pub(crate) fn judge_again(
+        &mut self,
+        now: Instant,
+        poller: &Poller,
+        flow: FlowId,
+        permits: impl Fn(IpAddr) -> bool,
+    ) -> Option<Dialed> {
+        let key = *self.by_flow.get(&flow)?;
+        let State::Connecting {
+            socket,
+            address,
+            next,
+        } = &mut self.pending[key].state
+        else {
+            return None;
+        };
+        next.retain(|address| permits(address.ip()));
+        if permits(address.ip()) {
+            return None;
+        }
+        socket.abort();
+        let next = std::mem::take(next);
+        self.connect_next(now, poller, key, next, FlowCode::Revoked)
     }
 
     /// A connecting socket is ready, one way or the other.
@@ -327,6 +354,39 @@ mod tests {
         assert!(is_idle(&dials));
         let end = io::Read::read(&mut accepted, &mut [0]).expect_err("no ordinary end");
         assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn a_dial_goes_on_with_the_addresses_that_are_still_permitted() {
+        let (mut dials, poller) = (Dials::new(), Poller::new().expect("a poller"));
+        let target = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = target.local_addr().expect("bound");
+        let other = SocketAddr::from(([127, 0, 0, 2], address.port()));
+        let now = Instant::now();
+        let permitted = |ip: IpAddr| ip == address.ip();
+        for (flow, addresses, ends) in [
+            (1, vec![address, other], false),
+            (2, vec![other, address], false),
+            (3, vec![other], true),
+        ] {
+            let flow = FlowId(flow);
+            assert!(dials.resolve(flow, &client(1), now + DEADLINE));
+            assert!(dials.judge_again(now, &poller, flow, permitted).is_none());
+            // Where nothing listens the first address may have failed by now, which is as good.
+            let begun = dials.handle_resolved(now, &poller, flow, Ok(addresses));
+            let ended = begun.or_else(|| dials.judge_again(now, &poller, flow, permitted));
+            assert_eq!(ended.is_some(), ends, "{ended:?}");
+            let Some(&key) = dials.by_flow.get(&flow) else {
+                continue;
+            };
+            let State::Connecting {
+                address: at, next, ..
+            } = &dials.pending[key].state
+            else {
+                panic!("it connects");
+            };
+            assert_eq!((*at, next.len()), (address, 0));
+        }
     }
 
     // PROTOCOL LIMIT-2.

@@ -112,6 +112,12 @@ pub fn load_or_generate(dir: &Path, stem: &str) -> Result<(Identity, bool), Iden
     Ok((identity, made))
 }
 
+/// Loads `<stem>.key` and `<stem>.crt` from `dir`, where they must be.
+pub fn load(dir: &Path, stem: &str) -> Result<Identity, IdentityError> {
+    let Place { cert, key, .. } = Place::new(dir, stem)?;
+    load_files(&CertificateFiles { cert, key })
+}
+
 /// Loads a PEM certificate chain and its PEM key, and checks that they belong together.
 pub fn load_files(given: &CertificateFiles) -> Result<Identity, IdentityError> {
     let chain = load_chain(&given.cert)?;

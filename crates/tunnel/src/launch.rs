@@ -17,6 +17,7 @@ use crate::crash::Crash;
 use crate::log::LogFiles;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::qlog;
+use crate::reload::Reload;
 use crate::rest::{ProcessClock, RestState};
 use crate::settings::{Congestion, ControlSettings, HostPort, TransportSettings};
 use crate::snapshot::{Ask, SnapshotRequest, Workers};
@@ -40,6 +41,8 @@ pub(crate) struct Launch {
     pub(crate) log_files: LogFiles,
     /// Where the HTTP interface listens, if it does.
     pub(crate) http: Option<TcpListener>,
+    /// What SIGHUP reads again; `None`: nothing but log files.
+    pub(crate) reload: Option<Reload>,
     /// Says that the process has started, once that is true.
     pub(crate) announce: Box<dyn FnOnce()>,
 }
@@ -210,6 +213,7 @@ impl Launch {
             drain: self.transport.drain,
             ended,
             log_files: self.log_files,
+            reload: self.reload,
             announce: all_built.then_some(self.announce),
         };
         let result = runtime.block_on(control::serve(control));

@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod netstackd;
 pub mod pin;
 pub mod psk;
+pub mod reload;
 pub mod resolve;
 pub mod rest;
 pub mod server;

@@ -65,6 +65,17 @@ impl Lookups {
         Some(wanted)
     }
 
+    /// The rules have changed, and this is who asked.
+    pub(crate) fn set_peer(&mut self, flow: FlowId, peer: Peer) {
+        if let Some(Lookup {
+            wanted: Some((asked_by, ..)),
+            ..
+        }) = self.asked.get_mut(&flow)
+        {
+            *asked_by = peer;
+        }
+    }
+
     /// The flow has ended: whoever works on the look-up is told.
     pub(crate) fn forget(&mut self, flow: FlowId) {
         if let Some(lookup) = self.asked.get_mut(&flow) {

@@ -23,13 +23,15 @@ use tracing::error;
 
 use crate::client_duty::WAITING_MAX;
 use crate::control::REQUESTS;
+use crate::reload::Change;
 use crate::snapshot::SnapshotRequest;
 use crate::udp_port::Received;
 
 /// Messages that may wait for one worker: as many as can ever be under way. A server's workers count their look-ups
 /// until they have taken the answers, [`REQUESTS`] at most. A client's has one token under way for each connection
 /// that waits for one, [`WAITING_MAX`] at most, and one look-up of its server. Drains and closes come
-/// from the first two signals, the end of the drain, and the failure of another worker, of which there are 256.
+/// from the first two signals, the end of the drain, and the failure of another worker, of which there are 256. Of
+/// changes of the rules there is one at a time.
 const MESSAGES: usize = if REQUESTS > WAITING_MAX {
     REQUESTS
 } else {
@@ -66,6 +68,8 @@ pub(crate) enum Message {
         /// The token.
         token: Option<String>,
     },
+    /// The configuration was read again: judge by this from now on, and say when that is done.
+    Rules(Change),
     /// Take no more flows; end once the open ones are done.
     Drain,
     /// End now.

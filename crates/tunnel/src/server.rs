@@ -19,11 +19,13 @@ use crate::identity::{self, Identity};
 use crate::launch::{self, Launch, Post};
 use crate::lookups::{self, Lookups};
 use crate::mailbox::{Inbox, Mailbox};
+use crate::reload::{Read, Reload, ServerRules, ServerSource};
 use crate::server_duty::ServerDuty;
+use crate::server_duty::again::Leaving;
 use crate::settings::{Access, ClientProof, ServerIdentity, ServerSettings};
 use crate::shares::CommonShares;
 use crate::systemd::{self, Activated};
-use crate::tls::{self, ClientCertPolicy};
+use crate::tls;
 use crate::worker::Parts;
 
 /// Handshakes in progress at once, over all workers, before the oldest gives way; and from how many on
@@ -40,38 +42,39 @@ const STRANGERS_MIN: usize = 16;
 /// Time for a client to say what a stream is for.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs a server until a signal ends it.
+/// Runs a server until a signal ends it. SIGHUP has it read its configuration by `read_again`, where that is given.
 ///
 /// # Errors
 ///
 /// Whatever keeps it from starting, with the remedy: addresses in use, keys that cannot be read, rules
 /// that make no sense; later only the failure of a worker.
-pub fn run(settings: ServerSettings) -> Result<()> {
+pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -> Result<()> {
     // Rules, secrets and authorities are judged before anything is made on disk.
     let policy = Policy::new(&settings.access)?;
     let log = launch::prepare(&settings.control)?;
     let identity = server_identity(&settings)?;
-    let key_log = settings.transport.key_log.as_deref();
-    let crypto = tls::server_config(&identity, &ClientCertPolicy::of(&settings.access), key_log)?;
-    let mut crypto = Arc::unwrap_or_clone(crypto);
-    let protocols = tls::server_protocols(&settings.access).iter();
-    crypto.alpn_protocols = protocols.map(|name| name.to_vec()).collect();
+    let key_log = tls::open_key_log(settings.transport.key_log.as_deref())?;
     warn_of_unsafe(&settings);
     let sockets = sockets(&settings)?;
     let workers = sockets.len();
     let address = sockets[0].local_addr().context("UDP socket")?;
     // The policy has to know where it is before anyone can ask for it.
     let http = launch::bind_http(&settings.control)?;
-    let policy = Arc::new(policy.with_own_http(own_http(http.as_ref())?));
+    let own_http = own_http(http.as_ref())?;
+    let policy = policy.with_own_http(own_http.clone());
+    let rules = ServerRules::new(&settings.access, policy, &identity, key_log)?;
+    let rules = Arc::new(rules);
+    let source =
+        read_again.map(|read| ServerSource::new(read, settings.clone(), own_http, rules.clone()));
     let role = ServerRole {
-        crypto: Arc::new(crypto),
+        crypto: rules.crypto.clone(),
         max_connections: settings.transport.max_connections.div_ceil(workers),
         max_handshakes: strangers_max(settings.transport.memory_budget).div_ceil(workers),
         retry_above: RETRY_ABOVE
             .min(strangers_max(settings.transport.memory_budget) / 2)
             .div_ceil(workers),
         always_retry: false,
-        identify: policy.asks_who(),
+        identify: rules.policy.asks_who(),
         open_timeout: OPEN_TIMEOUT,
     };
     let transport = launch::transport(&settings.transport)?;
@@ -91,7 +94,7 @@ pub fn run(settings: ServerSettings) -> Result<()> {
             reset_key,
             transport: transport.clone(),
             settings: settings.clone(),
-            policy: policy.clone(),
+            policy: rules.policy.clone(),
             requests: request_sender.clone(),
             lookups: lookups.clone(),
             descriptors: descriptors.clone(),
@@ -113,6 +116,7 @@ pub fn run(settings: ServerSettings) -> Result<()> {
         requests,
         log_files: log.files().clone(),
         http,
+        reload: source.map(|source| Reload::new(Arc::new(source))),
         announce: Box::new(announce),
     };
     launch.run(mailboxes, makers)
@@ -158,6 +162,7 @@ impl Plan {
                 control: self.requests,
                 dials: Dials::new(),
                 peers: HashMap::new(),
+                leaving: Leaving::default(),
                 lookups: Lookups::new(self.lookups),
                 descriptors: Descriptors::new(self.descriptors),
             },

@@ -1,5 +1,7 @@
 //! What a server's worker does: it judges requests and dials targets.
 
+pub(crate) mod again;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -23,10 +25,12 @@ use crate::flow_log::log_closed;
 use crate::lookups::Lookups;
 use crate::mailbox::Message;
 use crate::poller::{Key, Ready};
+use crate::reload::Rules;
 use crate::settings::TokenParser;
 use crate::shares::Holder;
 use crate::token_source::parse_token;
 use crate::worker::{Duty, Io};
+use again::Leaving;
 
 /// A server's worker.
 #[derive(Debug)]
@@ -39,6 +43,7 @@ pub(crate) struct ServerDuty {
     pub(crate) dials: Dials,
     /// Who is at the other end of each connection.
     pub(crate) peers: HashMap<ConnectionId, Peer>,
+    pub(crate) leaving: Leaving,
     pub(crate) lookups: Lookups,
     pub(crate) descriptors: Descriptors,
 }
@@ -81,6 +86,7 @@ impl Duty for ServerDuty {
             } => log_congestion(connection.0, remote, controller, limit),
             Event::FlowClosed(summary) => {
                 log_closed(&summary);
+                self.leaving.handle_closed(&summary);
                 self.descriptors.close(summary.flow);
                 self.dials.cancel(summary.flow);
                 self.lookups.forget(summary.flow);
@@ -95,7 +101,9 @@ impl Duty for ServerDuty {
                 flows,
                 salvaged,
             } => {
-                self.peers.remove(&connection);
+                if let Some(peer) = self.peers.remove(&connection) {
+                    self.leaving.add(connection, peer, salvaged);
+                }
                 if salvaged > 0 {
                     info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, flows = salvaged }, "client endpoint gone: what its flows had received whole is still delivered");
                 }
@@ -126,6 +134,13 @@ impl Duty for ServerDuty {
     }
 
     fn handle_message(&mut self, io: &mut Io<'_>, message: Message) {
+        if let Message::Rules(change) = message {
+            let Rules::Server(rules) = &change.rules else {
+                return;
+            };
+            let ended = self.apply(io, rules);
+            return change.done(ended);
+        }
         if let Message::TargetResolved { flow, result } = message {
             let asked = self.lookups.answered(flow);
             let result = result.and_then(|addresses| {

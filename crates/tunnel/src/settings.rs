@@ -349,6 +349,48 @@ pub enum LogFormat {
     Json,
 }
 
+/// The settings that differ and that a running server does not change, by their keys in its configuration file.
+pub(crate) fn restart_keys(old: &ServerSettings, new: &ServerSettings) -> Vec<&'static str> {
+    let (t, u) = (&old.transport, &new.transport);
+    let (c, d) = (&old.control, &new.control);
+    let settings = [
+        ("listen", old.listen != new.listen),
+        (
+            "transport.dial_timeout",
+            old.dial_timeout != new.dial_timeout,
+        ),
+        ("transport.workers", t.workers != u.workers),
+        ("transport.congestion", t.congestion != u.congestion),
+        ("transport.idle_timeout", t.idle_timeout != u.idle_timeout),
+        ("transport.keep_alive", t.keep_alive != u.keep_alive),
+        (
+            "transport.memory_budget",
+            t.memory_budget != u.memory_budget,
+        ),
+        ("transport.max_flows", t.max_flows != u.max_flows),
+        (
+            "transport.max_connections",
+            t.max_connections != u.max_connections,
+        ),
+        ("transport.udp_buffer", t.udp_buffer != u.udp_buffer),
+        (
+            "transport.max_udp_payload",
+            t.max_udp_payload != u.max_udp_payload,
+        ),
+        ("transport.gso", t.gso != u.gso),
+        ("transport.drain", t.drain != u.drain),
+        ("transport.key_log", t.key_log != u.key_log),
+        ("transport.qlog_dir", t.qlog_dir != u.qlog_dir),
+        ("control.http", c.httpd != d.httpd),
+        ("control.compat_json", c.compat_json != d.compat_json),
+        ("log.level", c.log.level != d.log.level),
+        ("log.format", c.log.format != d.log.format),
+        ("log.output", c.log.outputs != d.log.outputs),
+    ];
+    let differ = settings.into_iter().filter(|(_, differs)| *differs);
+    differ.map(|(key, _)| key).collect()
+}
+
 impl Default for TransportSettings {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,7 +1,7 @@
 //! Living under a service manager: readiness (`sd_notify(3)`) and socket activation (`sd_listen_fds(3)`).
 //!
-//! In this order: [`listen_fds`] before anything is bound, [`notify_ready`] once everything listens, [`notify_status`]
-//! when there is something to say, [`notify_stopping`] when draining begins. Without a service manager all of
+//! In this order: [`listen_fds`] before anything is bound, [`notify_ready`] once everything listens, [`notify_reloading`]
+//! and [`notify_ready`] around each reload, [`notify_status`] when there is something to say, [`notify_stopping`] when draining begins. Without a service manager all of
 //! them do nothing.
 
 use std::ffi::{OsStr, OsString};
@@ -26,6 +26,15 @@ const MAX_STATUS: usize = 256;
 /// Says that everything listens.
 pub fn notify_ready() {
     report(Notifier::from_env().send("READY=1"));
+}
+
+/// Says that the configuration is being read again; [`notify_ready`] says that this is over.
+pub fn notify_reloading() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+    // systemd wants both in one message (Type=notify-reload).
+    let message = format!("RELOADING=1\nMONOTONIC_USEC={microseconds}");
+    report(Notifier::from_env().send(&message));
 }
 
 /// Says that the process is draining.

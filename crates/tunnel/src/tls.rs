@@ -24,6 +24,7 @@ use quictun_wire::alpn;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::TrustAnchor;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::TLS13;
@@ -94,6 +95,16 @@ pub fn client_config(
     offer: Offer,
     key_log: Option<&Path>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
+    client_config_logging(trust, identity, offer, open_key_log(key_log)?)
+}
+
+/// The same, with a key log that is open already: where the configuration is made again.
+pub(crate) fn client_config_logging(
+    trust: &ServerTrust,
+    identity: &ClientIdentity,
+    offer: Offer,
+    key_log: Arc<dyn KeyLog>,
+) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = provider();
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])?
@@ -115,7 +126,7 @@ pub fn client_config(
         Offer::Compat => alpn_names(&[alpn::COMPAT]),
     };
     config.enable_early_data = false;
-    config.key_log = open_key_log(key_log)?;
+    config.key_log = key_log;
     Ok(Arc::new(config))
 }
 
@@ -146,6 +157,15 @@ pub fn server_config(
     clients: &ClientCertPolicy,
     key_log: Option<&Path>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
+    server_config_logging(identity, clients, open_key_log(key_log)?)
+}
+
+/// The same, with a key log that is open already: where the configuration is made again.
+pub(crate) fn server_config_logging(
+    identity: &Identity,
+    clients: &ClientCertPolicy,
+    key_log: Arc<dyn KeyLog>,
+) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = provider();
     let mut config = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])?
@@ -153,7 +173,7 @@ pub fn server_config(
         .with_single_cert(identity.chain.clone(), identity.key.clone_key())?;
     config.alpn_protocols = alpn_names(&[alpn::NATIVE, alpn::COMPAT]);
     config.max_early_data_size = 0;
-    config.key_log = open_key_log(key_log)?;
+    config.key_log = key_log;
     Ok(Arc::new(config))
 }
 
@@ -212,13 +232,16 @@ pub fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// A verifier of client certificates from the authorities in a PEM file; without one none is let in.
+/// A verifier of client certificates from the authorities in a PEM file, and these; without a certificate no client is
+/// let in.
 pub(crate) fn authorities_verifier(
     ca: &Path,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+) -> Result<(Arc<dyn ClientCertVerifier>, Vec<TrustAnchor<'static>>), TlsError> {
     let roots = Arc::new(authorities::load(Some(ca))?);
-    Ok(WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build()?)
+    let anchors = roots.roots.clone();
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build()?;
+    Ok((verifier, anchors))
 }
 
 fn server_verifier(
@@ -244,9 +267,9 @@ fn client_verifier(
     Ok(match policy {
         ClientCertPolicy::NotAsked => WebPkiClientVerifier::no_client_auth(),
         ClientCertPolicy::Any => Arc::new(OptionalCertificate::any(provider)),
-        ClientCertPolicy::Required(ca) => authorities_verifier(ca, provider)?,
+        ClientCertPolicy::Required(ca) => authorities_verifier(ca, provider)?.0,
         ClientCertPolicy::Known { ca, pins } => {
-            let authorities = authorities_verifier(ca, provider)?;
+            let (authorities, _) = authorities_verifier(ca, provider)?;
             Arc::new(OptionalCertificate::known(
                 authorities,
                 pins.clone(),
@@ -260,7 +283,8 @@ fn alpn_names(names: &[&[u8]]) -> Vec<Vec<u8>> {
     names.iter().map(|name| name.to_vec()).collect()
 }
 
-fn open_key_log(path: Option<&Path>) -> Result<Arc<dyn KeyLog>, TlsError> {
+/// Opens the key log, where one is wanted.
+pub(crate) fn open_key_log(path: Option<&Path>) -> Result<Arc<dyn KeyLog>, TlsError> {
     let Some(path) = path else {
         return Ok(Arc::new(rustls::NoKeyLog));
     };

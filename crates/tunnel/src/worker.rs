@@ -261,7 +261,8 @@ impl<D: Duty> Worker<D> {
                 Mail::Message(
                     message @ (Message::ServerResolved(_)
                     | Message::TargetResolved { .. }
-                    | Message::Token { .. }),
+                    | Message::Token { .. }
+                    | Message::Rules(_)),
                 ) => {
                     self.duty(now, |duty, io| duty.handle_message(io, message));
                 }

@@ -31,7 +31,7 @@ pub fn client_main() -> ExitCode {
         flags::CLIENT.name,
         asked,
         |settings| &settings.control,
-        run::client,
+        |settings| run::client(settings, None),
     )
 }
 
@@ -41,7 +41,7 @@ pub fn server_main() -> ExitCode {
         flags::SERVER.name,
         settings::server(&Inputs::of_process()),
         |settings| &settings.control,
-        run::server,
+        |settings| run::server(settings, None),
     )
 }
 

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
+use quictun_tunnel::reload::Unreadable;
 use quictun_tunnel::settings::{Access, ClientProof, ClientSettings, ServerSettings};
 
 use crate::exit::{self, Exit, Fault};
@@ -152,9 +153,9 @@ fn act(action: Action) -> anyhow::Result<()> {
                 run::ensure_psk(psk)
                     .with_context(|| format!("making the secret {}", psk.display()))?;
             }
-            run::server(server.settings)
+            run::server(server.settings, Some(Box::new(read_server_again)))
         }
-        Action::Client(settings) => run::client(settings),
+        Action::Client(settings) => run::client(settings, Some(Box::new(read_client_again))),
         Action::CheckServer(path, server) => {
             warn(&server.warnings);
             let settings = existing(&server);
@@ -195,6 +196,23 @@ fn act(action: Action) -> anyhow::Result<()> {
 fn warn(warnings: &[String]) {
     for line in warnings {
         exit::say(&format!("{PROGRAM}: warning: {line}"));
+    }
+}
+
+/// What `quictun server` would run with if this process were started now: the same arguments, environment and working
+/// directory, and the files as they are.
+fn read_server_again() -> Result<ServerSettings, Unreadable> {
+    match parse(&Inputs::of_process())? {
+        Action::Server(server) => Ok(server.settings),
+        _ => unreachable!("invariant: a running server was asked for by these arguments"),
+    }
+}
+
+/// The same for `quictun client`.
+fn read_client_again() -> Result<ClientSettings, Unreadable> {
+    match parse(&Inputs::of_process())? {
+        Action::Client(client) => Ok(client),
+        _ => unreachable!("invariant: a running client was asked for by these arguments"),
     }
 }
 

@@ -30,6 +30,7 @@ mod perf;
 mod published;
 mod reach;
 mod records;
+mod reload;
 mod rest;
 mod scale;
 mod service;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rustls::pki_types::{CertificateDer, DnsName, UnixTime};
+use rustls::pki_types::{CertificateDer, DnsName, TrustAnchor, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use thiserror::Error;
 
@@ -85,14 +85,33 @@ pub enum AccessError {
 /// The named clients, by each way in which they prove themselves.
 #[derive(Default)]
 pub(super) struct Register {
-    pub(super) names: BTreeSet<String>,
+    pub(super) described: BTreeMap<String, Described>,
     pub(super) by_pin: BTreeMap<Pin, Arc<Client>>,
     pub(super) by_secret: Vec<(Secret, Arc<Client>)>,
     by_certificate_name: Vec<Arc<Client>>,
-    pub(super) authorities: Option<Arc<dyn ClientCertVerifier>>,
+    authorities: Option<Arc<dyn ClientCertVerifier>>,
+    pub(super) anchors: Vec<TrustAnchor<'static>>,
+}
+
+/// One client as configured, to tell what a reload changes.
+pub(super) struct Described {
+    pub(super) client: Arc<Client>,
+    pub(super) pins: BTreeSet<Pin>,
+    pub(super) secrets: Vec<Secret>,
+    pub(super) certificate: bool,
+    pub(super) allow: BTreeSet<String>,
 }
 
 impl Register {
+    /// Sets who vouches for clients that are known by their certificate's name.
+    pub(super) fn set_authorities(
+        &mut self,
+        (verifier, anchors): (Arc<dyn ClientCertVerifier>, Vec<TrustAnchor<'static>>),
+    ) {
+        self.authorities = Some(verifier);
+        self.anchors = anchors;
+    }
+
     /// Takes in one client; every key, secret and name must lead to one client only.
     pub(super) fn add(&mut self, settings: &NamedClient) -> Result<(), AccessError> {
         let name = settings.name.clone();
@@ -111,16 +130,35 @@ impl Register {
             name: name.as_str().into(),
             rules,
         });
+        let mut described = Described {
+            client: client.clone(),
+            pins: BTreeSet::new(),
+            secrets: Vec::new(),
+            certificate: false,
+            allow: settings.allow.iter().map(|rule| rule.0.clone()).collect(),
+        };
         for proof in &settings.proofs {
-            self.add_proof(proof, &client)?;
+            match proof {
+                ClientProof::Pin(pin) => {
+                    described.pins.insert(*pin);
+                }
+                ClientProof::CertificateName => described.certificate = true,
+                ClientProof::PskFile(_) => {}
+            }
+            described.secrets.extend(self.add_proof(proof, &client)?);
         }
-        if !self.names.insert(name.clone()) {
+        if self.described.insert(name.clone(), described).is_some() {
             return Err(AccessError::DuplicateName { client: name });
         }
         Ok(())
     }
 
-    fn add_proof(&mut self, proof: &ClientProof, client: &Arc<Client>) -> Result<(), AccessError> {
+    /// Enters one proof; returns the secret where it is one.
+    fn add_proof(
+        &mut self,
+        proof: &ClientProof,
+        client: &Arc<Client>,
+    ) -> Result<Option<Secret>, AccessError> {
         let name = client.name.to_string();
         match proof {
             ClientProof::Pin(pin) => match self.by_pin.insert(*pin, client.clone()) {
@@ -129,7 +167,7 @@ impl Register {
                     second: name,
                     pin: *pin,
                 }),
-                _ => Ok(()),
+                _ => Ok(None),
             },
             ClientProof::PskFile(path) => {
                 let secret = psk::load_secret(path).map_err(|source| AccessError::Secret {
@@ -144,8 +182,8 @@ impl Register {
                         second: name,
                     });
                 }
-                self.by_secret.push((secret, client.clone()));
-                Ok(())
+                self.by_secret.push((secret.clone(), client.clone()));
+                Ok(Some(secret))
             }
             ClientProof::CertificateName if self.authorities.is_none() => {
                 Err(AccessError::NameWithoutAuthorities { client: name })
@@ -155,25 +193,24 @@ impl Register {
             }
             ClientProof::CertificateName => {
                 self.by_certificate_name.push(client.clone());
-                Ok(())
+                Ok(None)
             }
         }
     }
 
-    /// Whose certificate this is; `issuers` are those shown with it.
+    /// Whose certificate this was `at` that time; `issuers` are those shown with it.
     pub(super) fn by_certificate(
         &self,
         own: &CertificateDer<'_>,
         issuers: &[CertificateDer<'_>],
+        at: UnixTime,
     ) -> Option<Arc<Client>> {
         if let Some(client) = self.by_pin.get(&pin_of(own).ok()?) {
             return Some(client.clone());
         }
         // Verified here whatever the handshake did: a pinned or self-made certificate may carry any name.
         let authorities = self.authorities.as_ref()?;
-        authorities
-            .verify_client_cert(own, issuers, UnixTime::now())
-            .ok()?;
+        authorities.verify_client_cert(own, issuers, at).ok()?;
         let parsed = webpki::EndEntityCert::try_from(own).ok()?;
         // Compared letter by letter: a wildcard certificate is no client in particular.
         let carries = |client: &Client| {

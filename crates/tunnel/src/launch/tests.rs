@@ -14,6 +14,7 @@ fn end_of(make: impl FnOnce() -> Result<Parts<ClientDuty>> + Send + 'static) -> 
         requests,
         http: None,
         log_files: LogFiles::default(),
+        reload: None,
         announce: Box::new(|| {}),
     };
     let mailboxes = post(1).expect("a mailbox").mailboxes;

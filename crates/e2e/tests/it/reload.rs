@@ -1,0 +1,316 @@
+//! A server whose configuration is read again: what is still allowed goes on, what is not ends, and nothing leaks.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use quictun_e2e::application::{Application, through_echo};
+use quictun_e2e::connection::{Connection, Endpoint};
+use quictun_e2e::deadline;
+use quictun_e2e::load::site::allow_files;
+use quictun_e2e::machine::Machine;
+use quictun_e2e::payload::Payload;
+use quictun_e2e::program::Program;
+use quictun_e2e::tunnel::{Client, Home, START, listen_address};
+use rustix::process::Signal;
+
+const SOON: Duration = Duration::from_secs(20);
+const SOME: Payload = Payload {
+    seed: 122,
+    bytes: 1 << 18,
+};
+
+/// `quictun server` with a file that can be changed, under a service manager that is this test.
+struct Native {
+    address: String,
+    pin: String,
+    file: PathBuf,
+    manager: UnixDatagram,
+    program: Program,
+    home: Home,
+}
+
+impl Native {
+    fn start(clients: &[Table<'_>]) -> Result<Self> {
+        let home = Home::new()?;
+        let file = home.path().join("server.toml");
+        for name in ["kept", "removed", "other"] {
+            let secret = format!("a secret of {name}, long enough\n");
+            std::fs::write(home.path().join(format!("{name}.psk")), secret)?;
+        }
+        std::fs::write(&file, text(clients))?;
+        let socket = home.path().join("notify");
+        let manager = UnixDatagram::bind(&socket)?;
+        manager.set_read_timeout(Some(SOON))?;
+        let mut command = home.command(&Machine::here(), "quictun")?;
+        command
+            .args(["server", "--listen", "127.0.0.1:0", "--http", "off"])
+            .args(["-c", "server.toml"])
+            .env("NOTIFY_SOCKET", &socket);
+        let mut program = Program::start("server", &mut command)?;
+        let line = program.wait_for("Server endpoint start up successful", START)?;
+        let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
+        let native = Self {
+            address: listen_address(&line)?,
+            pin: pin.split('"').next().unwrap_or_default().to_owned(),
+            file,
+            manager,
+            program,
+            home,
+        };
+        native.wait_for("READY=1")?;
+        Ok(native)
+    }
+
+    /// A client that proves the secret of this name, with a forward to each target.
+    fn client(&self, secret: &str, targets: &[&str]) -> Result<(Client, Vec<Endpoint>)> {
+        let home = Home::new()?;
+        let mut command = home.command(&Machine::here(), "quictun")?;
+        command.args(["client", "--server", &self.address, "--pin", &self.pin]);
+        command.args(["--http", "off", "--connections", "2", "--psk-file"]);
+        command.arg(self.home.path().join(format!("{secret}.psk")));
+        for target in targets {
+            command.args(["-L", &format!("127.0.0.1:0={target}")]);
+        }
+        let mut client = Client::from_command(home, &mut command)?;
+        let up = "Client endpoint start up successful";
+        client.program.wait_for(up, START)?;
+        deadline::until("all forwards to be announced", START, || {
+            client.program.count(up) == targets.len()
+        })?;
+        let lines = client.program.lines();
+        let forwards = lines.iter().filter(|line| line.contains(up));
+        let forwards = forwards.map(|line| Endpoint::parse(&listen_address(line)?));
+        let forwards = forwards.collect::<Result<_>>()?;
+        Ok((client, forwards))
+    }
+
+    /// Changes the file at once, as editors do.
+    fn write(&self, text: &str) -> Result<()> {
+        let new = self.home.path().join("server.toml.new");
+        std::fs::write(&new, text)?;
+        Ok(std::fs::rename(new, &self.file)?)
+    }
+
+    /// Has it read its file again, and waits for the answer to that.
+    fn reload(&self) -> Result<()> {
+        self.program.signal(Signal::HUP)?;
+        let message = self.wait_for("RELOADING=1")?;
+        ensure!(message.contains("\nMONOTONIC_USEC="), "{message}");
+        self.wait_for("READY=1").map(drop)
+    }
+
+    fn wait_for(&self, wanted: &str) -> Result<String> {
+        let mut buffer = [0; 1024];
+        loop {
+            let length = self
+                .manager
+                .recv(&mut buffer)
+                .with_context(|| format!("waiting for {wanted}"))?;
+            let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if message.lines().any(|line| line == wanted) {
+                return Ok(message);
+            }
+        }
+    }
+}
+
+/// A `[[client]]` table: a name, whose secret it has, its targets.
+type Table<'a> = (&'a str, &'a str, Vec<&'a str>);
+
+fn text(clients: &[Table<'_>]) -> String {
+    let tables = clients.iter().map(|(name, secret, allow)| {
+        format!("[[client]]\nname = '{name}'\npsk_file = '{secret}.psk'\nallow = {allow:?}\n")
+    });
+    tables.collect()
+}
+
+fn bare(application: &Application) -> String {
+    let target = application.target();
+    target.trim_start_matches("tcp:").to_owned()
+}
+
+/// Opens a flow through which one byte has gone and come back.
+fn open(forward: &Endpoint) -> Result<Connection> {
+    let mut connection = forward.connect()?;
+    echo(&mut connection)?;
+    Ok(connection)
+}
+
+fn echo(connection: &mut Connection) -> Result<()> {
+    connection.write_all(b"x")?;
+    Ok(connection.read_exact(&mut [0; 1])?)
+}
+
+fn all_open(forward: &Endpoint, count: usize) -> Result<Vec<Connection>> {
+    (0..count).map(|_| open(forward)).collect()
+}
+
+/// Opens flows until told to end; returns those that were accepted, and when they were asked for.
+fn keep_opening(forward: &Endpoint, stop: &AtomicBool) -> Vec<(Instant, Connection)> {
+    let mut accepted = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let asked = Instant::now();
+        if let Ok(connection) = open(forward) {
+            accepted.push((asked, connection));
+        }
+    }
+    accepted
+}
+
+#[test]
+fn a_reload_under_a_thousand_flows_ends_what_is_revoked_and_nothing_else() -> Result<()> {
+    allow_files(8192)?;
+    let (a, b) = (Application::echo()?, Application::echo()?);
+    let (a, b) = (bare(&a), bare(&b));
+    let mut server = Native::start(&[
+        ("kept", "kept", vec![&a, &b]),
+        ("removed", "removed", vec![&a]),
+    ])?;
+    let (kept, forwards) = server.client("kept", &[&a, &b])?;
+    let (mut removed, of_removed) = server.client("removed", &[&a])?;
+    let mut allowed = all_open(&forwards[0], 500)?;
+    let mut denied = all_open(&forwards[1], 250)?;
+    let mut unknown = all_open(&of_removed[0], 250)?;
+    server.write(&text(&[("kept", "kept", vec![&a])]))?;
+    let stop = AtomicBool::new(false);
+    let (answered, racing) = std::thread::scope(|scope| {
+        let opener = scope.spawn(|| keep_opening(&forwards[1], &stop));
+        let reloaded = server.reload();
+        let answered = Instant::now();
+        // Some more of them are asked for after the answer.
+        let after = (0..20).filter(|_| open(&forwards[1]).is_ok()).count();
+        stop.store(true, Ordering::Relaxed);
+        let racing = opener.join().ok().context("the opener")?;
+        reloaded?;
+        ensure!(after == 0, "{after} accepted by the old rules");
+        anyhow::Ok((answered, racing))
+    })?;
+    let late = racing.iter().filter(|(asked, _)| *asked > answered).count();
+    ensure!(
+        late == 0,
+        "{late} accepted by the old rules after the answer"
+    );
+    let racing = racing.into_iter().map(|(_, connection)| connection);
+    for (what, connections) in [
+        ("a target that is no longer allowed", &mut denied),
+        ("a client that is no longer known", &mut unknown),
+        ("opened meanwhile", &mut racing.collect()),
+    ] {
+        for connection in connections.iter_mut() {
+            let ending = connection.ending();
+            ensure!(ending.is_reset(), "{what}: ended as {ending:?}");
+        }
+    }
+    for (number, connection) in allowed.iter_mut().enumerate() {
+        echo(connection).with_context(|| format!("flow {number} is still allowed"))?;
+    }
+    through_echo(&forwards[0], SOME).context("a new flow")?;
+    let line = removed
+        .program
+        .wait_for("the server refuses this client", SOON)?;
+    ensure!(line.contains("configuration was changed"), "{line}");
+    let said = kept.program.count("no longer let this client reach");
+    ensure!(said >= 250, "the code of revoked flows: {said}");
+    for line in [
+        "client \\\"kept\\\": allow -".to_owned() + &b,
+        "client \\\"removed\\\": removed".to_owned(),
+        "\"connections_ended\": 2".to_owned(),
+    ] {
+        server.program.wait_for(&line, SOON)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_the_reason_is_one_line() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application);
+    let good = [("kept", "kept", vec![&*target])];
+    let mut server = Native::start(&good)?;
+    let (_client, forwards) = server.client("kept", &[&target])?;
+    let mut flow = open(&forwards[0])?;
+    let bad = [
+        ("[[client]]\nname = 'kept\n", "line 2"),
+        ("[[client]]\nname = 'kept'\n", "no way to prove"),
+        ("unknown = 1\n", "unknown field"),
+        (
+            "[[client]]\nname = 'kept'\npsk_file = 'missing.psk'\n",
+            "missing.psk",
+        ),
+        (
+            "[[client]]\nname = 'kept'\npsk_file = 'kept.psk'\nallow = ['nonsense']\n",
+            "nonsense",
+        ),
+    ];
+    for (number, (text, reason)) in bad.into_iter().enumerate() {
+        server.write(text)?;
+        server.reload()?;
+        let failed = "configuration not reloaded: nothing was changed";
+        deadline::until("the reason", SOON, || {
+            server.program.count(failed) == number + 1
+        })?;
+        let lines = server.program.lines();
+        let line = lines.iter().rfind(|line| line.contains(failed));
+        let line = line.context("it was there")?;
+        ensure!(line.contains(reason), "{line}");
+        echo(&mut flow).context("an open flow")?;
+        through_echo(&forwards[0], SOME).context("a new flow")?;
+    }
+    // A secret that was changed in its file is revoked; the file is good again.
+    server.write(&text(&good))?;
+    std::fs::write(
+        server.home.path().join("kept.psk"),
+        "another secret, long enough\n",
+    )?;
+    server.reload()?;
+    ensure!(flow.ending().is_reset(), "its secret was changed");
+    server.program.wait_for("psk_file: another secret", SOON)?;
+    Ok(())
+}
+
+#[test]
+fn a_thousand_reloads_leave_nothing_behind_and_cut_nothing() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application);
+    let files = [
+        text(&[("kept", "kept", vec![&target, "db:5432"])]),
+        text(&[
+            ("kept", "kept", vec![&target]),
+            ("other", "other", vec!["*:22"]),
+        ]),
+    ];
+    let server = Native::start(&[("kept", "kept", vec![&target])])?;
+    let (_client, forwards) = server.client("kept", &[&target])?;
+    let mut flow = open(&forwards[0])?;
+    let reload = |count: usize| -> Result<(usize, u64)> {
+        for number in 0..count {
+            server.write(&files[number % 2])?;
+            server
+                .reload()
+                .with_context(|| format!("reload {number}"))?;
+        }
+        Ok((
+            server.program.descriptors()?,
+            server.program.resident_bytes()?,
+        ))
+    };
+    // The allocator has its pools by then.
+    let warm = reload(250)?;
+    let after = reload(1000)?;
+    echo(&mut flow)?;
+    through_echo(&forwards[0], SOME)?;
+    // The socket to the service manager closes a moment after its message.
+    deadline::until("the descriptors that there were", SOON, || {
+        let found = server.program.descriptors();
+        found.is_ok_and(|found| found <= warm.0)
+    })
+    .with_context(|| format!("{} before, {} after", warm.0, after.0))?;
+    let grown = after.1.saturating_sub(warm.1);
+    // It moves by 2 MiB up and down; this is 6 KiB for each reload.
+    ensure!(grown < 6 << 20, "{grown} bytes more after 1000 reloads");
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! What differs between two policies, in words for a log.
+
+use std::collections::BTreeSet;
+
+use super::register::{Described, Register};
+use super::{Mode, Policy};
+
+impl Policy {
+    /// One sentence for each client that `new` adds, removes or changes, in the order of their names.
+    ///
+    /// Secrets are compared, and never shown.
+    pub fn changes(&self, new: &Self) -> Vec<String> {
+        let (Mode::Named(old), Mode::Named(new)) = (&self.mode, &new.mode) else {
+            return Vec::new();
+        };
+        let names: BTreeSet<&String> = old.described.keys().chain(new.described.keys()).collect();
+        let mut changes = Vec::new();
+        if old.anchors != new.anchors {
+            changes.push("ca: the certificate authorities are others".to_owned());
+        }
+        changes.extend(
+            names
+                .into_iter()
+                .filter_map(|name| of_client(old, new, name)),
+        );
+        changes
+    }
+
+    /// How many clients have a name.
+    pub fn clients(&self) -> usize {
+        match &self.mode {
+            Mode::Named(register) => register.described.len(),
+            Mode::Open { .. } => 0,
+        }
+    }
+}
+
+fn of_client(old: &Register, new: &Register, name: &str) -> Option<String> {
+    match (old.described.get(name), new.described.get(name)) {
+        (None, Some(_)) => Some(format!("client {name:?}: added")),
+        (Some(_), None) => Some(format!("client {name:?}: removed")),
+        (Some(old), Some(new)) => {
+            let parts = parts(old, new);
+            (!parts.is_empty()).then(|| format!("client {name:?}: {}", parts.join("; ")))
+        }
+        (None, None) => None,
+    }
+}
+
+fn parts(old: &Described, new: &Described) -> Vec<String> {
+    let pins = |described: &Described| described.pins.iter().map(ToString::to_string).collect();
+    let mut parts = Vec::new();
+    parts.extend(difference("key", &pins(old), &pins(new)));
+    if old.secrets != new.secrets {
+        parts.push("psk_file: another secret".to_owned());
+    }
+    if old.certificate != new.certificate {
+        parts.push(format!("certificate = {}", new.certificate));
+    }
+    parts.extend(difference("allow", &old.allow, &new.allow));
+    parts
+}
+
+/// `key -OLD +NEW`, where they differ.
+fn difference(key: &str, old: &BTreeSet<String>, new: &BTreeSet<String>) -> Option<String> {
+    let mut text = key.to_owned();
+    for item in old.difference(new) {
+        text.push_str(" -");
+        text.push_str(item);
+    }
+    for item in new.difference(old) {
+        text.push_str(" +");
+        text.push_str(item);
+    }
+    (text.len() > key.len()).then_some(text)
+}

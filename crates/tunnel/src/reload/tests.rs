@@ -1,0 +1,217 @@
+//! What a server reads again, and what it says of it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use quictun_wire::target::Target;
+use tempfile::TempDir;
+
+use super::*;
+use crate::access::{Denied, OwnHttp, Peer, Policy};
+use crate::identity;
+use crate::settings::{
+    Access, CertificateFiles, ClientProof, ControlSettings, NamedClient, Pin, ServerIdentity,
+    ServerSettings, TargetRule, TokenParser, TransportSettings,
+};
+
+/// A directory with a server's key and two secrets.
+fn directory() -> TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    identity::generate(dir.path(), "server").expect("a key");
+    for name in ["a", "b"] {
+        fs::write(dir.path().join(name), format!("0123456789abcdef {name}")).expect("written");
+    }
+    dir
+}
+
+fn client(name: &str, proof: ClientProof, allow: &[&str]) -> NamedClient {
+    NamedClient {
+        name: name.to_owned(),
+        proofs: vec![proof],
+        allow: allow
+            .iter()
+            .map(|rule| TargetRule((*rule).to_owned()))
+            .collect(),
+    }
+}
+
+fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
+    ServerSettings {
+        listen: ([127, 0, 0, 1], 7500).into(),
+        identity: ServerIdentity::State(dir.to_owned()),
+        access: Access::Named { clients, ca: None },
+        token_parser: TokenParser::Cleartext,
+        dial_timeout: Duration::from_secs(10),
+        transport: TransportSettings::default(),
+        control: ControlSettings::for_tests(&[]),
+    }
+}
+
+/// A server that was started with `old` and reads `new`.
+fn source_of(
+    old: ServerSettings,
+    new: impl Fn() -> Result<ServerSettings, Unreadable> + Send + Sync + 'static,
+) -> ServerSource {
+    let policy = Policy::new(&old.access).expect("a policy");
+    let ServerIdentity::State(dir) = &old.identity else {
+        panic!("a state directory");
+    };
+    let identity = identity::load(dir, "server").expect("a key");
+    let key_log = Arc::new(rustls::NoKeyLog);
+    let rules = ServerRules::new(&old.access, policy, &identity, key_log).expect("rules");
+    let own_http = OwnHttp::Tcp(([127, 0, 0, 1], 8086).into());
+    ServerSource::new(Box::new(new), old, Some(own_http), Arc::new(rules))
+}
+
+#[test]
+fn what_changes_is_named_client_by_client_and_secrets_are_not_shown() {
+    let dir = directory();
+    let secret = |name: &str| ClientProof::PskFile(dir.path().join(name));
+    let pin = |byte| ClientProof::Pin(Pin([byte; 32]));
+    let old = settings(
+        dir.path(),
+        vec![
+            client("gone", pin(1), &["*:22"]),
+            client("key", pin(2), &["*:22"]),
+            client("rules", pin(3), &["db:5432", "*:22"]),
+            client("same", pin(4), &["*:22", "*:23"]),
+            client("secret", secret("a"), &["*:22"]),
+        ],
+    );
+    let new = settings(
+        dir.path(),
+        vec![
+            client("key", pin(5), &["*:22"]),
+            client("new", pin(1), &["*:22"]),
+            client("rules", pin(3), &["db:5433", "*:22"]),
+            client("same", pin(4), &["*:23", "*:22"]),
+            client("secret", secret("b"), &["*:22"]),
+        ],
+    );
+    let source = source_of(old, move || Ok(new.clone()));
+    let prepared = source.read().expect("all is in order");
+    let keys = [2, 5].map(|byte| Pin([byte; 32]));
+    assert_eq!(
+        prepared.changes.lines,
+        [
+            "client \"gone\": removed".to_owned(),
+            format!("client \"key\": key -{} +{}", keys[0], keys[1]),
+            "client \"new\": added".to_owned(),
+            "client \"rules\": allow -db:5432 +db:5433".to_owned(),
+            "client \"secret\": psk_file: another secret".to_owned(),
+        ]
+    );
+    // Reading alone changes nothing; what is in force is what the next reading is held against.
+    assert_eq!(source.read().expect("as before").changes, prepared.changes);
+    source.commit(&prepared.rules);
+    assert_eq!(
+        source.read().expect("as before").changes,
+        Changes::default()
+    );
+}
+
+#[test]
+fn new_rules_keep_the_http_interface_closed() {
+    let dir = directory();
+    let clients = vec![client("c", ClientProof::Pin(Pin([1; 32])), &["*:*"])];
+    let same = settings(dir.path(), clients);
+    let prepared = source_of(same.clone(), move || Ok(same.clone())).read();
+    let Rules::Server(rules) = prepared.expect("in order").rules else {
+        panic!("a server's");
+    };
+    let peer = rules.policy.by_name("c").map(Peer::Named);
+    let target = Target::parse("tcp:127.0.0.1:8086").expect("a target");
+    let verdict = rules.policy.may_reach(&peer.expect("it is there"), &target);
+    assert!(
+        matches!(verdict, Err(Denied::ClosedByName { .. })),
+        "{verdict:?}"
+    );
+}
+
+#[test]
+fn a_secret_that_was_changed_in_its_file_is_another_one() {
+    let dir = directory();
+    let file = dir.path().join("a");
+    let clients = vec![client("c", ClientProof::PskFile(file.clone()), &["*:22"])];
+    let same = settings(dir.path(), clients);
+    let source = source_of(same.clone(), move || Ok(same.clone()));
+    assert!(source.read().expect("in order").changes.lines.is_empty());
+    fs::write(&file, "fedcba9876543210").expect("written");
+    let changes = source.read().expect("in order").changes;
+    assert_eq!(changes.lines, ["client \"c\": psk_file: another secret"]);
+}
+
+#[test]
+fn a_new_key_or_certificate_is_said_and_a_setting_that_needs_a_restart_too() {
+    let (dir, other) = (directory(), directory());
+    let old = settings(dir.path(), Vec::new());
+    let mut new = settings(other.path(), Vec::new());
+    new.listen = ([127, 0, 0, 1], 7501).into();
+    new.transport.idle_timeout = Duration::from_secs(7);
+    new.control.log.level = "debug".to_owned();
+    let source = source_of(old, move || Ok(new.clone()));
+    let changes = source.read().expect("in order").changes;
+    assert_eq!(
+        changes.restart,
+        ["listen", "transport.idle_timeout", "log.level"]
+    );
+    let [line] = &changes.lines[..] else {
+        panic!("{changes:?}");
+    };
+    assert!(
+        line.contains("clients that pin the old one cannot"),
+        "{line}"
+    );
+
+    // The same key under another certificate.
+    let files = CertificateFiles {
+        cert: dir.path().join("server.crt"),
+        key: dir.path().join("server.key"),
+    };
+    let renewed = settings(dir.path(), Vec::new());
+    let source = source_of(renewed.clone(), move || Ok(renewed.clone()));
+    fs::remove_file(&files.cert).expect("it is there");
+    identity::load_or_generate(dir.path(), "server").expect("made again");
+    let changes = source.read().expect("in order").changes;
+    assert_eq!(
+        changes.lines,
+        ["server certificate: another one for the same key"]
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_an_error_of_one_line() {
+    let dir = directory();
+    let old = || settings(dir.path(), Vec::new());
+    let reason = |read: Box<dyn Fn() -> Result<ServerSettings, Unreadable> + Send + Sync>| {
+        let error = source_of(old(), read).read().expect_err("it is bad");
+        let line = error.one_line();
+        assert!(!line.contains('\n'), "{line:?}");
+        line
+    };
+    let toml =
+        "server.toml: TOML parse error at line 3, column 5\n  |\n3 | x = [\n  |     ^\nmissing `]`";
+    assert_eq!(
+        reason(Box::new(move || Err(toml.into()))),
+        "server.toml: TOML parse error at line 3, column 5: missing `]`"
+    );
+    let missing = ClientProof::PskFile(dir.path().join("missing"));
+    let new = settings(dir.path(), vec![client("c", missing, &["*:22"])]);
+    let line = reason(Box::new(move || Ok(new.clone())));
+    assert!(line.contains("cannot read the secret"), "{line}");
+    let new = settings(
+        dir.path(),
+        vec![client("c", ClientProof::Pin(Pin([1; 32])), &["nonsense"])],
+    );
+    let line = reason(Box::new(move || Ok(new.clone())));
+    assert!(line.contains("nonsense"), "{line}");
+    let empty = tempfile::tempdir().expect("a directory");
+    let new = settings(empty.path(), Vec::new());
+    let line = reason(Box::new(move || Ok(new.clone())));
+    assert!(line.contains("cannot read"), "{line}");
+    assert!(
+        !empty.path().join("server.key").exists(),
+        "a reload makes no key"
+    );
+}

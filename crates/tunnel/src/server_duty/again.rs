@@ -1,0 +1,166 @@
+//! New rules while clients are connected: everything is judged again, and only what is no longer allowed ends.
+//!
+//! When [`ServerDuty::apply`] returns, no flow of this worker goes on, is dialled or is looked up by the old rules:
+//!
+//! | what | judged by |
+//! |---|---|
+//! | a connection | the certificates and the proof that its client has shown; it is closed with [`CloseCode::Revoked`](quictun_wire::code::CloseCode::Revoked) |
+//! | a flow, open or being dialled | its target, and the address that it is connected to |
+//! | the addresses of a dial | each address; the dial goes on with the rest |
+//! | a look-up | its target now, its addresses when they come |
+//! | a flow whose connection has gone, and which is still being delivered | its client's name, since nothing else is left |
+//!
+//! A certificate must have been valid when the connection began. That it has expired since ends nothing: a reload
+//! must not cut what the same rules allow.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::SystemTime;
+
+use quictun_engine::{Asked, ConnectionId, FlowId, FlowSummary};
+use quictun_wire::code::FlowCode;
+use rustls::pki_types::UnixTime;
+use tracing::{error, warn};
+
+use super::{ServerDuty, answer, name_of};
+use crate::access::{Denied, Peer, Policy};
+use crate::reload::{Ended, ServerRules};
+use crate::token_source::parse_token;
+use crate::worker::Io;
+
+/// Clients whose connections have gone, while flows of theirs are still being delivered (PROTOCOL CLOSE-12).
+#[derive(Debug, Default)]
+pub(crate) struct Leaving(BTreeMap<ConnectionId, (Peer, usize)>);
+
+impl Leaving {
+    /// A connection has gone; so many of its flows go on without it.
+    pub(super) fn add(&mut self, connection: ConnectionId, peer: Peer, flows: usize) {
+        if flows > 0 {
+            self.0.insert(connection, (peer, flows));
+        }
+    }
+
+    /// A flow has ended.
+    pub(super) fn handle_closed(&mut self, summary: &FlowSummary) {
+        let Some(connection) = summary.connection else {
+            return;
+        };
+        if let Some((_, flows)) = self.0.get_mut(&connection) {
+            *flows -= 1;
+            if *flows == 0 {
+                self.0.remove(&connection);
+            }
+        }
+    }
+
+    fn peer(&self, connection: ConnectionId) -> Option<&Peer> {
+        self.0.get(&connection).map(|(peer, _)| peer)
+    }
+
+    /// Finds each client in the new rules by its name.
+    fn identify_again(&mut self, policy: &Policy) {
+        for (peer, _) in self.0.values_mut() {
+            if let Peer::Named(client) = peer {
+                *peer = policy
+                    .by_name(client.name())
+                    .map_or(Peer::Unknown, Peer::Named);
+            }
+        }
+    }
+}
+
+impl ServerDuty {
+    /// Puts new rules into force.
+    pub(super) fn apply(&mut self, io: &mut Io<'_>, rules: &ServerRules) -> Ended {
+        self.policy = rules.policy.clone();
+        if let Err(cause) = io.engine.set_server_crypto(&rules.crypto) {
+            // It was tried before it was sent here.
+            error!(target: "quictun", %cause, "new connections go on with the old certificate");
+        }
+        let mut ended = Ended::default();
+        self.judge_connections(io, &mut ended);
+        self.leaving.identify_again(&self.policy);
+        for asked in io.engine.asked() {
+            self.judge_flow(io, &asked, &mut ended);
+        }
+        ended
+    }
+
+    fn judge_connections(&mut self, io: &mut Io<'_>, ended: &mut Ended) {
+        let mut connections: Vec<ConnectionId> = self.peers.keys().copied().collect();
+        connections.sort_unstable();
+        for connection in connections {
+            let peer = self.identify_again(io, connection);
+            if let Peer::Named(client) = &peer {
+                io.engine.name_peer(connection, client.name().to_owned());
+            }
+            let revoked = peer == Peer::Unknown;
+            let known = self.peers.insert(connection, peer);
+            if revoked {
+                ended.connections += 1;
+                let client = known.as_ref().map(name_of);
+                warn!(target: "quictun", client, connection = connection.0, "client endpoint revoked: the configuration no longer names its key, certificate or secret");
+                ended.flows += io.engine.revoke_connection(io.now, connection);
+            }
+        }
+    }
+
+    /// Who the client of a connection is by the rules in force.
+    fn identify_again(&self, io: &Io<'_>, connection: ConnectionId) -> Peer {
+        let Some(shown) = io.engine.credentials(connection) else {
+            return Peer::Unknown;
+        };
+        let age = io.now.saturating_duration_since(shown.opened);
+        let began = SystemTime::now().checked_sub(age);
+        let began = began.and_then(|began| began.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let at = began.map_or_else(UnixTime::now, UnixTime::since_unix_epoch);
+        match self.policy.identify_at(shown.certificates.as_deref(), at) {
+            Peer::Unknown => {
+                let mut proofs = shown.proofs.iter().flatten();
+                let client = shown.exporter.and_then(|exporter| {
+                    proofs.find_map(|proof| self.policy.identify_by_proof(&exporter, proof))
+                });
+                client.map_or(Peer::Unknown, Peer::Named)
+            }
+            known => known,
+        }
+    }
+
+    fn judge_flow(&mut self, io: &mut Io<'_>, asked: &Asked, ended: &mut Ended) {
+        let peer = self.peers.get(&asked.connection);
+        let peer = peer.or_else(|| self.leaving.peer(asked.connection));
+        // What has no client was not let in: it ends by itself.
+        let Some(peer) = peer.cloned() else {
+            return;
+        };
+        let Ok(target) = parse_token(self.token_parser, &asked.token) else {
+            return;
+        };
+        let connected: Option<SocketAddr> = asked.server_app.parse().ok();
+        let verdict = self.policy.may_reach(&peer, &target);
+        let verdict = verdict.and_then(|()| match connected {
+            Some(address) => self.policy.may_reach_addr(&peer, &target, address.ip()),
+            None => Ok(()),
+        });
+        if let Err(denied) = verdict {
+            return revoke(io, asked.flow, &peer, &denied, ended);
+        }
+        let permits = |address: IpAddr| self.policy.may_reach_addr(&peer, &target, address).is_ok();
+        let dialed = self
+            .dials
+            .judge_again(io.now, io.poller, asked.flow, permits);
+        if let Some(dialed) = &dialed
+            && matches!(dialed.result, Err(FlowCode::Revoked))
+        {
+            ended.flows += 1;
+        }
+        answer(io, dialed);
+        self.lookups.set_peer(asked.flow, peer);
+    }
+}
+
+fn revoke(io: &mut Io<'_>, flow: FlowId, peer: &Peer, denied: &Denied, ended: &mut Ended) {
+    ended.flows += 1;
+    warn!(target: "quictun", client = name_of(peer), flow = flow.0, %denied, "a tunnel was revoked");
+    io.engine.revoke_flow(io.now, flow);
+}
