@@ -13,6 +13,7 @@
 //! | [`epoll_wait`] | waiting to the microsecond |
 //! | [`Ethtool`] | what a network device does itself: segmentation, merging, checksums |
 //! | [`FrameCounter`] | how many frames beyond some length arrive at a device |
+//! | [`start_companion`] | a second process that keeps rights which this one gives up |
 //! | [`inherit_socket`] | a socket that somebody left open for us |
 //! | [`inherited_fds`] | sockets that a service manager opened for us (socket activation) |
 //! | [`NetNamespace`], [`Network`], [`set_sysctl`] | networks of our own: cables, addresses, routes |
@@ -33,6 +34,7 @@
 mod batch;
 mod buffer_pool;
 mod cidr;
+mod companion;
 pub mod confine;
 mod contain;
 mod drops;
@@ -63,6 +65,7 @@ mod unsent;
 pub use batch::{BatchError, Batches, Operation};
 pub use buffer_pool::BufferPool;
 pub use cidr::{Cidr, CidrError};
+pub use companion::{Companion, start_companion};
 pub use contain::{ContainError, Contained, Inside, Reaped, Rights, Side, contain, exit_code};
 pub use drops::socket_drops;
 pub use end_tcp::end_tcp;
