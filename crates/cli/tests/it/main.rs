@@ -14,4 +14,5 @@ mod perf;
 mod precedence;
 mod print;
 mod programs;
+mod unit_files;
 mod world;

@@ -1,0 +1,91 @@
+//! The unit files in `packaging/systemd`: their commands are ours, and systemd finds little to object to.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::world::{PIN, World};
+
+/// Unit, and the most that `systemd-analyze security` may say of it, in tenths: 0 is safe, 100 is not.
+const UNITS: [(&str, u32); 3] = [
+    ("quictun-server.service", 25),
+    ("quictun-client.service", 25),
+    ("quictun-client-tun.service", 40),
+];
+
+const PROGRAM: &str = "/usr/local/bin/quictun ";
+
+fn path(unit: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join("packaging/systemd").join(unit)
+}
+
+/// The values of a key, in their order.
+fn values(unit: &str, key: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(path(unit)).expect("a unit file");
+    let lines = text.lines();
+    let of_key = lines.filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    of_key.map(str::to_owned).collect()
+}
+
+#[test]
+fn their_commands_and_variables_are_understood() {
+    let server = "[[client]]\nname = \"a\"\npsk_file = \"/secret\"\nallow = [\"db:5432\"]\n";
+    let client = format!(
+        "server = \"192.0.2.1:7500\"\npin = [\"{PIN}\"]\n[[forward]]\nlisten = \"127.0.0.1:2222\"\ntarget = \"127.0.0.1:22\"\n"
+    );
+    for (unit, _) in UNITS {
+        let mut world = World::default()
+            .file("/etc/quictun/server.toml", server)
+            .file("/etc/quictun/client.toml", &client)
+            .file("/secret", "0123456789abcdef")
+            .file("/credentials/client.psk", "0123456789abcdef");
+        for variable in values(unit, "Environment") {
+            let (name, value) = variable.split_once('=').expect("NAME=VALUE");
+            world = world.env(name, &value.replace("%d", "/credentials"));
+        }
+        let [command] = &values(unit, "ExecStart")[..] else {
+            panic!("{unit}: one command")
+        };
+        let arguments = command
+            .strip_prefix(PROGRAM)
+            .expect("the installed program");
+        if unit == "quictun-server.service" {
+            world.native_server(arguments).expect(unit);
+            continue;
+        }
+        let client = world.native_client(arguments).expect(unit);
+        let psk = client.identity.psk_file.expect("a secret");
+        assert_eq!(psk, Path::new("/credentials/client.psk"));
+        assert_eq!(client.tun.is_some(), unit.contains("-tun"));
+    }
+}
+
+#[test]
+fn systemd_finds_little_exposure() {
+    if Command::new("systemd-analyze")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        let line = b"SKIPPED: no systemd-analyze here (Debian: apt-get install -y systemd)\n";
+        std::io::stderr().write_all(line).expect("standard error");
+        return;
+    }
+    for (unit, most) in UNITS {
+        let ran = Command::new("systemd-analyze")
+            .args(["security", "--offline=true", "--no-pager"])
+            .arg(format!("--threshold={most}"))
+            .arg(path(unit))
+            .output()
+            .expect("it was there");
+        let said = String::from_utf8_lossy(&ran.stdout);
+        let exposure = said
+            .lines()
+            .find(|line| line.contains("Overall exposure level"));
+        assert!(
+            ran.status.success() && exposure.is_some(),
+            "{unit}: {said}{ran:?}"
+        );
+    }
+}
