@@ -31,6 +31,7 @@ pub fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSettings, Fa
         httpd,
         httpd_is_default: layers.setting(names.http).origin == Origin::Default,
         compat_json: layers.switch("compat-json")?,
+        confine: !layers.switch("no-confine")?,
         log: LogSettings {
             level: layers.value("log-level", parse_filter)?,
             format: layers.choice("log-format", &formats)?,

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
+
+use quictun_tunnel::keeper::{self, ReadError};
 
 /// Largest configuration file read, bytes: some 10 000 clients, far below what would hurt.
 const MAX_CONFIG_BYTES: u64 = 4 << 20;
@@ -74,28 +75,18 @@ pub struct Disk;
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<String> {
-        let mut text = String::new();
-        File::open(path)?
-            .take(MAX_CONFIG_BYTES + 1)
-            .read_to_string(&mut text)?;
-        if text.len() as u64 > MAX_CONFIG_BYTES {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "larger than 4 MiB: not a configuration file",
-            ));
-        }
-        Ok(text)
+        let content = keeper::read(path, MAX_CONFIG_BYTES).map_err(|error| match error {
+            ReadError::Io(error) => error,
+            _ => invalid("larger than 4 MiB: not a configuration file"),
+        })?;
+        String::from_utf8(content.to_vec()).map_err(|_| invalid("it is not UTF-8 text"))
     }
 
     fn check_readable(&self, path: &Path) -> io::Result<()> {
-        let kind = std::fs::metadata(path)?.file_type();
-        if kind.is_dir() {
-            return Err(io::Error::from(io::ErrorKind::IsADirectory));
-        }
-        // Opening a pipe would take it from the one reader it is meant for.
-        if kind.is_file() {
-            File::open(path)?;
-        }
-        Ok(())
+        keeper::check_readable(path)
     }
+}
+
+fn invalid(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }

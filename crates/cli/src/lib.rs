@@ -19,6 +19,7 @@ pub mod control;
 pub mod demo;
 pub mod doctor;
 pub mod exit;
+pub mod forbidden;
 mod host_tun;
 pub mod inputs;
 pub mod lab;

@@ -8,23 +8,26 @@
 //!
 //! What was open before stays usable. A call that was given up fails with `EPERM`: whoever tries it can say so.
 
-use std::collections::BTreeMap;
+mod calls;
+mod forbidden;
+
 use std::io;
 use std::path::PathBuf;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, PathBeneath, PathFd,
-    PathFdError, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus, Scope,
+    PathFdError, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus,
+    Scope,
 };
 use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, sock_filter,
-};
+
+pub use calls::{Calls, give_up_calls};
+pub use forbidden::{Attempt, attempts};
 
 /// Why something could not be given up.
 #[derive(Debug, thiserror::Error)]
@@ -52,8 +55,19 @@ pub enum ConfineError {
 pub enum Files {
     /// None: nothing can be opened, bound or connected to any more.
     None,
-    /// It may read whatever its user may, and write below these directories only.
-    WriteBelow(Vec<PathBuf>),
+    /// These only. No TCP port can be bound. Connecting stays possible, to Unix sockets with a path too.
+    Only(Paths),
+}
+
+/// Files that a process may open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Paths {
+    /// It reads these, and what is below them.
+    pub read: Vec<PathBuf>,
+    /// It makes and writes files below these directories.
+    pub write: Vec<PathBuf>,
+    /// It sends to Unix sockets with an abstract name.
+    pub abstract_sockets: bool,
 }
 
 /// Whether the kernel keeps a process to what it gave up.
@@ -65,15 +79,6 @@ pub enum Kept {
     Partly,
     /// It has no Landlock.
     NotAtAll,
-}
-
-/// System calls that a process keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Calls {
-    /// Those on a list: read, write, wait, memory. No file, socket, process, program, or setting.
-    Few,
-    /// All but those that change what the system or another process is: devices, mounts, namespaces, programs, tracing.
-    Ordinary,
 }
 
 /// Gives up the calling thread's capabilities, now and in what it may start.
@@ -114,32 +119,7 @@ pub fn give_up_files(keep: &Files) -> Result<Kept, ConfineError> {
             .handle_access(AccessNet::from_all(abi))?
             .scope(Scope::from_all(abi))?
             .create()?,
-        Files::WriteBelow(directories) => {
-            let written = AccessFs::from_write(abi);
-            let mut created = rules
-                .handle_access(written | AccessFs::Execute)?
-                .scope(Scope::Signal)?
-                .create()?;
-            for directory in directories {
-                let open = match PathFd::new(directory) {
-                    Ok(open) => open,
-                    // One that does not exist cannot be written to anyway.
-                    Err(PathFdError::OpenCall { source, .. })
-                        if source.kind() == io::ErrorKind::NotFound =>
-                    {
-                        continue;
-                    }
-                    Err(error) => return Err(error.into()),
-                };
-                let access = if directory.is_dir() {
-                    written
-                } else {
-                    written & AccessFs::from_file(abi)
-                };
-                created = created.add_rule(PathBeneath::new(open, access))?;
-            }
-            created
-        }
+        Files::Only(paths) => only(rules, paths, abi)?,
     };
     Ok(match created.restrict_self()?.ruleset {
         RulesetStatus::FullyEnforced => Kept::Wholly,
@@ -148,211 +128,79 @@ pub fn give_up_files(keep: &Files) -> Result<Kept, ConfineError> {
     })
 }
 
-/// Gives up system calls, for all threads of the process and for ever.
+fn only(rules: Ruleset, paths: &Paths, abi: ABI) -> Result<RulesetCreated, ConfineError> {
+    let mut scopes = Scope::from_all(abi);
+    if paths.abstract_sockets {
+        scopes.remove(Scope::AbstractUnixSocket);
+    }
+    let mut created = rules
+        .handle_access(AccessFs::from_all(abi))?
+        .handle_access(AccessNet::BindTcp)?
+        .scope(scopes)?
+        .create()?;
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let write = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg;
+    let all = [(&paths.read, read), (&paths.write, write)];
+    let each = all.map(|(paths, access)| paths.iter().map(move |path| (path, access)));
+    for (path, access) in each.into_iter().flatten() {
+        let open = match PathFd::new(path) {
+            Ok(open) => open,
+            // A path that does not exist cannot be opened anyway.
+            Err(PathFdError::OpenCall { source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let access = if path.is_dir() {
+            access
+        } else {
+            access & AccessFs::from_file(abi)
+        };
+        created = created.add_rule(PathBeneath::new(open, access))?;
+    }
+    Ok(created)
+}
+
+/// Keeps other processes of the same user from reading this process's memory, and the kernel from writing it to a core
+/// file. Files of this process in `/proc` belong to root from then on.
 ///
 /// # Errors
 ///
-/// Where the kernel knows no filters, or none for this processor.
-pub fn give_up_calls(keep: Calls) -> Result<(), ConfineError> {
-    let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
-    let (listed, others, those) = match keep {
-        Calls::Few => (FEW, refused, SeccompAction::Allow),
-        Calls::Ordinary => (POWERFUL, SeccompAction::Allow, refused),
-    };
-    let mut rules: BTreeMap<i64, Vec<_>> = listed.iter().map(|call| (*call, Vec::new())).collect();
-    if keep == Calls::Ordinary {
-        rules.insert(libc::SYS_clone, namespaces_of_clone()?);
-    }
-    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    let program: BpfProgram = SeccompFilter::new(rules, others, those, arch)?.try_into()?;
-    if keep == Calls::Ordinary {
-        // What one of two filters refuses is refused.
-        seccompiler::apply_filter_all_threads(&unlistable())?;
-    }
-    Ok(seccompiler::apply_filter_all_threads(&program)?)
+/// The system's.
+pub fn hide_memory() -> Result<(), ConfineError> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?)
 }
 
-/// A clone that is more than a thread or a process like this one: in new namespaces, where it would have every right.
-fn namespaces_of_clone() -> Result<Vec<SeccompRule>, ConfineError> {
-    let mut rules = Vec::new();
-    for flag in NAMESPACES {
-        let flag = u64::from(flag.cast_unsigned());
-        let is_set = SeccompCondition::new(
-            0,
-            SeccompCmpArgLen::Qword,
-            SeccompCmpOp::MaskedEq(flag),
-            flag,
-        )?;
-        rules.push(SeccompRule::new(vec![is_set])?);
+/// What this kernel can enforce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offered {
+    /// Version of Landlock's interface; `None`: it is missing or switched off.
+    pub landlock: Option<u32>,
+    /// Filters of system calls.
+    pub seccomp: bool,
+}
+
+/// The version of Landlock's interface that covers all that is used here: it knows signals and abstract sockets.
+pub const LANDLOCK_WHOLE: u32 = 6;
+
+/// Asks the kernel what it can enforce. Nothing is changed.
+pub fn offered() -> Offered {
+    // `LANDLOCK_CREATE_RULESET_VERSION`
+    let flags = 1_u32;
+    // SAFETY: with this flag the call only tells a number; no bytes are read from the pointer.
+    let landlock =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0_usize, 0_usize, flags) };
+    let action = libc::SECCOMP_RET_ERRNO;
+    let operation = libc::SECCOMP_GET_ACTION_AVAIL;
+    // SAFETY: the operation reads one `u32`, which lives on this stack.
+    let seccomp = unsafe { libc::syscall(libc::SYS_seccomp, operation, 0, &raw const action) };
+    Offered {
+        landlock: u32::try_from(landlock).ok().filter(|version| *version > 0),
+        seccomp: seccomp == 0,
     }
-    Ok(rules)
 }
-
-/// Refuses what a list of calls cannot, in instructions of the kernel's filters:
-///
-/// * numbers of another kind (x32), under which a processor of 64 bits has all calls a second time;
-/// * `clone3`, whose flags are in memory where no filter sees them. C libraries then use `clone`.
-///
-/// Numbers of other processors are the other filter's to refuse, which ends who uses them.
-fn unlistable() -> BpfProgram {
-    let step = |code: u32, jt, jf, k| sock_filter {
-        // They have 16 bits.
-        code: u16::try_from(code).unwrap_or_default(),
-        jt,
-        jf,
-        k,
-    };
-    let refuse = |error: i32| {
-        let action = libc::SECCOMP_RET_ERRNO | error.cast_unsigned();
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, action)
-    };
-    let clone3 = u32::try_from(libc::SYS_clone3).unwrap_or(u32::MAX);
-    vec![
-        // The number is the first that a filter is shown.
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 2, 0, X32),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 2, 0, clone3),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-        refuse(libc::EPERM),
-        refuse(libc::ENOSYS),
-    ]
-}
-
-/// `__X32_SYSCALL_BIT`: calls are numbered from here a second time.
-const X32: u32 = 0x4000_0000;
-
-/// Flags of a clone in new namespaces. `CLONE_NEWTIME` is one of `clone3` only.
-const NAMESPACES: [libc::c_int; 7] = [
-    libc::CLONE_NEWCGROUP,
-    libc::CLONE_NEWIPC,
-    libc::CLONE_NEWNET,
-    libc::CLONE_NEWNS,
-    libc::CLONE_NEWPID,
-    libc::CLONE_NEWUSER,
-    libc::CLONE_NEWUTS,
-];
-
-/// What reading, writing and waiting take, and what the standard library, the allocator and the end of a process do.
-const FEW: &[libc::c_long] = &[
-    libc::SYS_read,
-    libc::SYS_readv,
-    libc::SYS_write,
-    libc::SYS_writev,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_close,
-    libc::SYS_epoll_ctl,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_epoll_wait,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_poll,
-    libc::SYS_ppoll,
-    libc::SYS_futex,
-    libc::SYS_sched_yield,
-    libc::SYS_sched_getaffinity,
-    libc::SYS_getcpu,
-    libc::SYS_clock_gettime,
-    libc::SYS_clock_getres,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_nanosleep,
-    libc::SYS_gettimeofday,
-    libc::SYS_restart_syscall,
-    libc::SYS_mmap,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_mprotect,
-    libc::SYS_madvise,
-    libc::SYS_brk,
-    libc::SYS_getrandom,
-    libc::SYS_membarrier,
-    libc::SYS_rseq,
-    libc::SYS_set_robust_list,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_sigaltstack,
-    libc::SYS_getpid,
-    libc::SYS_gettid,
-    libc::SYS_tgkill,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
-];
-
-/// What no process needs that moves bytes between sockets.
-const POWERFUL: &[libc::c_long] = &[
-    // Programs and other processes.
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_process_madvise,
-    libc::SYS_pidfd_open,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp,
-    libc::SYS_perf_event_open,
-    // Namespaces, mounts, roots.
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_mount_setattr,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    // Users and rights.
-    libc::SYS_setuid,
-    libc::SYS_setgid,
-    libc::SYS_setreuid,
-    libc::SYS_setregid,
-    libc::SYS_setresuid,
-    libc::SYS_setresgid,
-    libc::SYS_setgroups,
-    libc::SYS_capset,
-    // The kernel, keys, clocks, devices.
-    libc::SYS_bpf,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    libc::SYS_reboot,
-    libc::SYS_syslog,
-    libc::SYS_acct,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_quotactl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
-    libc::SYS_clock_settime,
-    libc::SYS_clock_adjtime,
-    libc::SYS_settimeofday,
-    libc::SYS_adjtimex,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_mknodat,
-    libc::SYS_userfaultfd,
-    libc::SYS_io_uring_setup,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_name_to_handle_at,
-    libc::SYS_fanotify_init,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_mknod,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_iopl,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_ioperm,
-];
 
 #[cfg(test)]
 mod tests;

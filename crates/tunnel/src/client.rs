@@ -1,7 +1,8 @@
 //! The client process.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,21 +14,22 @@ use slab::Slab;
 use tracing::{info, warn};
 
 use crate::client_duty::{ClientDuty, ForwardDuty};
+use crate::confinement::{self, Off};
 use crate::control::{self, Request};
 use crate::detour::Detour;
+use crate::identity;
 use crate::launch::{self, Launch, Post};
 use crate::listener::{self, Listener};
-use crate::log;
 use crate::mailbox::{Inbox, Mailbox};
 use crate::netstackd::{self, Remote};
 use crate::refusal::Refused;
-use crate::reload::{ClientRules, ClientSource, Read, Reload};
+use crate::reload::{self, ClientRules, ClientSource, Read, Reload};
 use crate::settings::{
     ClientSettings, ForwardTo, HostPort, ListenOn, ServerTrust, TokenSource, TunDevice,
 };
 use crate::systemd::{self, Activated};
 use crate::tls;
-use crate::token_source::TokenPlugin;
+use crate::token_source::{self, TokenPlugin};
 use crate::tun_port::TunPort;
 use crate::udp_port::{self, UdpPort};
 use crate::worker::Parts;
@@ -51,15 +53,12 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
         .transport
         .workers
         .clamp(1, settings.transport.connections.max(1));
-    // What may take rights.
+    let load = read_again.clone().map(reload::reads_of_client);
+    launch::start_keeper(&settings.control, token_files(&settings), load)?;
+    let mut log = launch::prepare(&settings.control)?;
     let listeners = listeners(&settings)?;
     let ports = udp_ports(&settings, workers)?;
-    let device = settings.tun.as_ref().map(|tun| &tun.device);
-    if matches!(device, Some(TunDevice::Apart(_))) {
-        // Before there are threads, which would keep theirs.
-        netstackd::confine_client(writes(&settings))?;
-    }
-    let log = launch::prepare(&settings.control)?;
+    let http = launch::bind_http(&settings.control)?;
     if let Some(first) = ports.first() {
         launch::tell_of_udp(first, &settings.transport);
     }
@@ -68,19 +67,11 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
     let rules = ClientRules::new(trust, identity, settings.offer, key_log)?;
     let rules = Arc::new(rules);
     warn_of_unsafe(&settings);
+    identity::warn_of_wide(settings.identity.psk_file.as_deref());
     let (tokens, plugins) = tokens(&settings)?;
     // Until the last worker has ended.
     let detour = detour(&settings)?;
-    let tun = settings.tun.as_ref().map(|tun| TunPlan {
-        source: match (&tun.device, &detour) {
-            (TunDevice::Apart(socket), _) => Source::Apart(*socket),
-            (TunDevice::Inherited(number), _) => Source::Device(*number),
-            (TunDevice::Own(_), detour) => {
-                Source::Device(detour.as_ref().map_or(-1, Detour::descriptor))
-            }
-        },
-        dns: tun.dns,
-    });
+    let mut tun = tun_plan(&settings, detour.as_ref())?;
     let role = ClientRole {
         crypto: rules.crypto.clone(),
         server_name: settings.server.host.clone(),
@@ -93,6 +84,16 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
     let (request_sender, requests) = control::requests();
     let Post { mailboxes, inboxes } = launch::post(workers)?;
     let refused = Arc::<Refused>::default();
+    let one_process = tun.as_ref().is_some_and(TunPlan::is_one_process);
+    confinement::enter(confinement::Plan {
+        writes: settings.transport.qlog_dir.iter().cloned().collect(),
+        off: match (settings.control.confine, one_process) {
+            (false, _) => Some(Off::Asked),
+            (true, true) => Some(Off::OneProcess),
+            (true, false) => None,
+        },
+    });
+    log.start()?;
     let mut makers = Vec::new();
     for (index, (inbox, udp)) in inboxes.into_iter().zip(ports).enumerate() {
         let forwards = listeners.iter().zip(&tokens).map(|(listener, token)| {
@@ -111,7 +112,8 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
                 .collect::<std::io::Result<_>>()
                 .context("listener")?,
             transport: transport.clone(),
-            tun,
+            // One worker serves the device.
+            tun: tun.take(),
             refused: refused.clone(),
             requests: request_sender.clone(),
         };
@@ -140,7 +142,6 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
     };
     let launch = Launch {
         side: Side::Client,
-        http: launch::bind_http(&settings.control)?,
         transport: settings.transport,
         control: settings.control,
         server: Some(settings.server),
@@ -148,6 +149,7 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
         plugins,
         requests,
         log_files: log.files().clone(),
+        http,
         reload: read_again.map(|read| Reload::new(Arc::new(ClientSource::new(read, rules)))),
         announce: Box::new(announce),
     };
@@ -177,9 +179,7 @@ impl Plan {
             seed: launch::random()?,
             reset_key: launch::random()?,
         };
-        // One worker serves the device.
-        let tun = self.tun.filter(|_| self.index == 0);
-        let tun = tun.map(TunPlan::build).transpose()?;
+        let tun = self.tun.map(TunPlan::build).transpose()?;
         Ok(Parts {
             index: self.index,
             engine: Engine::client(config, std::time::Instant::now())?,
@@ -202,33 +202,52 @@ impl Plan {
     }
 }
 
-/// Whose packets are carried, and who is asked for names.
-#[derive(Clone, Copy, Debug)]
+/// Whose packets are carried, and which name server is asked.
+#[derive(Debug)]
 struct TunPlan {
     source: Source,
     dns: Option<IpAddr>,
 }
 
-/// By descriptor.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Source {
-    Device(i32),
-    /// Of a socket to the process that has it.
-    Apart(i32),
+    Device(Tun),
+    /// The process that has the device is at the other end of this socket.
+    Apart(OwnedFd),
+}
+
+fn tun_plan(settings: &ClientSettings, detour: Option<&Detour>) -> Result<Option<TunPlan>> {
+    let Some(tun) = &settings.tun else {
+        return Ok(None);
+    };
+    let device = |number| Tun::inherit(number).context("the TUN device");
+    let source = match &tun.device {
+        TunDevice::Apart(number) => {
+            netstackd::end_with_parent()?;
+            let socket = quictun_sys::inherit_socket(*number).context("the network stack")?;
+            Source::Apart(socket)
+        }
+        TunDevice::Inherited(number) => Source::Device(device(*number)?),
+        TunDevice::Own(_) => Source::Device(device(detour.map_or(-1, Detour::descriptor))?),
+    };
+    let dns = tun.dns;
+    Ok(Some(TunPlan { source, dns }))
 }
 
 impl TunPlan {
+    fn is_one_process(&self) -> bool {
+        matches!(self.source, Source::Device(_))
+    }
+
     fn build(self) -> Result<TunPort> {
-        let number = match self.source {
-            Source::Device(number) => number,
-            Source::Apart(number) => {
-                let socket = quictun_sys::inherit_socket(number).context("the network stack")?;
+        let tun = match self.source {
+            Source::Device(tun) => tun,
+            Source::Apart(socket) => {
                 let remote = Remote::new(socket, self.dns.is_some());
                 let remote = remote.context("meeting the process with the network stack")?;
                 return Ok(TunPort::apart(remote, self.dns)?);
             }
         };
-        let tun = Tun::inherit(number).context("the TUN device")?;
         let random = launch::random()?;
         let words = random.as_chunks().0.iter();
         let seed = words.fold(0, |seed, word| seed ^ u64::from_ne_bytes(*word));
@@ -255,23 +274,18 @@ fn udp_ports(settings: &ClientSettings, workers: usize) -> Result<Vec<UdpPort>> 
     (0..workers).map(open).collect()
 }
 
-/// Directories that the process writes to while it runs.
-fn writes(settings: &ClientSettings) -> Vec<PathBuf> {
-    let files = log::files(&settings.control.log.outputs);
-    let files = files.chain(settings.transport.key_log.as_deref());
-    let directories = files.map(directory_of).map(Path::to_owned);
-    directories
-        .chain(settings.transport.qlog_dir.clone())
-        .collect()
-}
-
-/// Where a file is made, and made again after somebody has moved it away.
-fn directory_of(file: &Path) -> &Path {
-    match file.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        // A bare name; a root, as which no file can be opened.
-        _ => Path::new("."),
-    }
+/// Files that are read again for each connection.
+fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
+    let files = settings
+        .forwards
+        .iter()
+        .filter_map(|forward| match &forward.to {
+            ForwardTo::Source(TokenSource::File(path)) => {
+                Some((path.clone(), token_source::MAX_FILE))
+            }
+            _ => None,
+        });
+    files.collect()
 }
 
 /// A UDP socket that reaches IPv4 and IPv6 servers, or IPv4 ones where the host has no IPv6.

@@ -15,8 +15,10 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
+use crate::crash::Crash;
+use crate::keeper;
 use crate::log::LogFiles;
 use crate::lookups::Wanted;
 use crate::mailbox::{Mailbox, Message};
@@ -111,6 +113,8 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
+    let mut child = signal(SignalKind::child())?;
+    let mut keeper_is_gone = false;
     let mut tasks = JoinSet::new();
     let mut reloads = Reloads::default();
     let mut left = control.mailboxes.len();
@@ -153,6 +157,15 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
             Some(_) = reloads.running.join_next() => {
                 reloads.ended(control);
                 false
+            }
+            _ = child.recv(), if !keeper_is_gone => {
+                keeper_is_gone = keeper::is_gone();
+                if keeper_is_gone {
+                    error!(target: "quictun", "the process that opens files again, quictun-keeper, has died: ending");
+                    result = result.and(Err(Crash::Keeper.into()));
+                }
+                // As where a person asks for it, unless one has.
+                keeper_is_gone && signals == 0
             }
             () = &mut deadline => {
                 warn!(target: "quictun", "the time to drain is over: what is open is reset");

@@ -13,6 +13,9 @@ pub enum Crash {
     /// The two processes of a device do not understand each other, or the other one is gone.
     #[error("the process with the network stack is of no use any more")]
     Netstack,
+    /// The process that opens files for the other is gone.
+    #[error("the process that opens files again, quictun-keeper, has died")]
+    Keeper,
 }
 
 impl Crash {

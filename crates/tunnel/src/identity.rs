@@ -28,12 +28,14 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
+use zeroize::{Zeroize as _, Zeroizing};
 
 pub use error::{IdentityError, UnreadableCertificate};
 
+use crate::keeper;
 use crate::settings::{CertificateFiles, Pin};
 
-/// A private key and the certificate chain shown with it.
+/// A private key and the certificate chain shown with it. The key is erased from memory when this is dropped.
 pub struct Identity {
     /// Certificates, the key's own first.
     pub chain: Vec<CertificateDer<'static>>,
@@ -58,7 +60,8 @@ pub fn generate(dir: &Path, stem: &str) -> Result<Pin, IdentityError> {
         return Err(IdentityError::Exists { path: place.cert });
     }
     let key = new_key()?;
-    match files::create_exclusive(&place.key, key.serialize_pem().as_bytes(), 0o600) {
+    let pem = Zeroizing::new(key.serialize_pem());
+    match files::create_exclusive(&place.key, pem.as_bytes(), 0o600) {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             return Err(IdentityError::Exists { path: place.key });
@@ -171,9 +174,9 @@ pub fn ensure_psk(path: &Path) -> Result<(), IdentityError> {
             source,
         })?;
     }
-    let mut secret = [0; 32];
-    aws_lc_rs::rand::fill(&mut secret).map_err(|_| IdentityError::Random)?;
-    let mut line = BASE64_URL_SAFE_NO_PAD.encode(secret);
+    let mut secret = Zeroizing::new([0; 32]);
+    aws_lc_rs::rand::fill(secret.as_mut()).map_err(|_| IdentityError::Random)?;
+    let mut line = Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(*secret));
     line.push('\n');
     match files::create_exclusive(path, line.as_bytes(), 0o600) {
         Ok(()) => Ok(()),
@@ -189,6 +192,12 @@ pub fn ensure_psk(path: &Path) -> Result<(), IdentityError> {
 pub fn pin_of(certificate: &CertificateDer<'_>) -> Result<Pin, UnreadableCertificate> {
     let parsed = webpki::EndEntityCert::try_from(certificate).map_err(UnreadableCertificate)?;
     Ok(pin_of_spki(&parsed.subject_public_key_info()))
+}
+
+impl Drop for Identity {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
 }
 
 impl std::fmt::Debug for Identity {
@@ -292,8 +301,8 @@ fn pin_of_spki(der: &[u8]) -> Pin {
     Pin(pin)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
-    files::read_bounded(path, MAX_PEM_FILE).map_err(|source| IdentityError::Read {
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, IdentityError> {
+    keeper::read(path, MAX_PEM_FILE).map_err(|source| IdentityError::Read {
         path: path.to_owned(),
         source,
     })
@@ -332,15 +341,31 @@ fn is_encrypted(pem: &[u8]) -> bool {
     pem.windows(marker.len()).any(|window| window == marker)
 }
 
-/// A sentence about a secret file that everyone on this machine can read or write.
+/// A sentence about a secret file that every user of this machine can read or write, or a directory of such files that
+/// is open to all; it says which command closes it.
 pub(crate) fn wide_permissions(path: &Path) -> Option<String> {
-    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o7777;
-    (mode & 0o006 != 0).then(|| {
+    let found = std::fs::metadata(path).ok()?;
+    let mode = found.permissions().mode() & 0o7777;
+    let (open, closed) = if found.is_dir() {
+        (0o007, 700)
+    } else {
+        (0o006, 600)
+    };
+    (mode & open != 0).then(|| {
         format!(
-            "{0} is open to every user of this machine (mode {mode:04o}): chmod 600 {0}",
+            "{0} is open to every user of this machine (mode {mode:04o}): chmod {closed} {0}",
             path.display()
         )
     })
+}
+
+/// Warns of such files and directories.
+pub(crate) fn warn_of_wide<'a>(paths: impl IntoIterator<Item = &'a Path>) {
+    for path in paths {
+        if let Some(warning) = wide_permissions(path) {
+            tracing::warn!(target: "quictun", "{warning}");
+        }
+    }
 }
 
 /// Longest stem: one DNS label, RFC 1035 section 2.3.4.

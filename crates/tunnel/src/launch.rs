@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -14,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::control::{self, Control, Request};
 use crate::crash::Crash;
+use crate::keeper::{self, Kept};
 use crate::log::LogFiles;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::qlog;
@@ -51,6 +53,27 @@ pub(crate) struct Launch {
 pub(crate) struct Post {
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) inboxes: Vec<Inbox>,
+}
+
+/// Starts the process that opens files again, where there is to be one. It comes first: what we hold by then, it holds.
+///
+/// `reads` are files that are read one by one for as long as the process runs, each with the most that is read of it;
+/// `load` reads all that a reload reads.
+pub(crate) fn start_keeper(
+    control: &ControlSettings,
+    reads: Vec<(PathBuf, u64)>,
+    load: Option<Box<dyn Fn()>>,
+) -> Result<()> {
+    if !control.confine {
+        return Ok(());
+    }
+    let appends = crate::log::files(&control.log.outputs);
+    let kept = Kept {
+        reads,
+        appends: appends.map(Path::to_owned).collect(),
+        load,
+    };
+    keeper::start(kept).context("starting the process that opens files again")
 }
 
 /// Logs, descriptors: what comes before anything can fail.
@@ -123,25 +146,12 @@ pub(crate) fn bind_udp(address: SocketAddr, workers: usize) -> io::Result<Vec<Ud
         .collect()
 }
 
-/// Takes over a socket, says how large its buffers are, and gives one hint where that is too small.
-pub(crate) fn udp_port(
-    socket: UdpSocket,
-    settings: &TransportSettings,
-    first: bool,
-) -> Result<UdpPort> {
-    let port = open_udp(socket, settings)?;
-    if first {
-        tell_of_udp(&port, settings);
-    }
-    Ok(port)
-}
-
-/// The same without a word.
+/// Takes over a socket, with buffers beyond the system's usual ones where the process has the right to.
 pub(crate) fn open_udp(socket: UdpSocket, settings: &TransportSettings) -> Result<UdpPort> {
     UdpPort::new(socket, settings.udp_buffer, settings.gso).context("UDP socket options")
 }
 
-/// Says what the system has granted.
+/// Says how large the buffers of a socket are, and gives a hint where that is too small.
 pub(crate) fn tell_of_udp(port: &UdpPort, settings: &TransportSettings) {
     let report = port.report();
     info!(

@@ -12,10 +12,12 @@
 
 pub mod access;
 pub mod client;
+pub mod confinement;
 pub mod crash;
 pub mod detour;
 pub mod gather;
 pub mod identity;
+pub mod keeper;
 pub mod log;
 pub mod metrics;
 pub mod netstackd;

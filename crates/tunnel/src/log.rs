@@ -36,7 +36,7 @@ use crate::settings::LogSettings;
 use layer::LogLayer;
 use line::Format;
 use output::Output;
-use writer::Queue;
+use writer::{Queue, Writer};
 
 pub use output::LogFiles;
 pub(crate) use output::files;
@@ -80,9 +80,13 @@ pub enum LogError {
 pub struct Guard {
     queue: Queue,
     files: LogFiles,
+    /// Until they are started.
+    writers: Vec<Writer<Output>>,
 }
 
-/// Sends everything that is logged in this process to the outputs of `settings`, panics included.
+/// Opens the outputs of `settings`, and queues for them everything that is logged in this process, panics included.
+///
+/// The lines are written once [`Guard::start`] has been called, or the guard is dropped: until then there is no thread.
 ///
 /// # Errors
 ///
@@ -120,11 +124,15 @@ fn build(
         .collect::<Result<Vec<_>, _>>()?;
     let files = LogFiles::of(&outputs);
     let format = Format::new(settings.format, zone);
-    let queue = Queue::start(outputs, &format).map_err(LogError::Thread)?;
+    let (queue, writers) = Queue::new(outputs, &format);
     let layer = LogLayer::new(format, jiff::Timestamp::now, queue.clone());
     Ok((
         tracing_subscriber::registry().with(filter).with(layer),
-        Guard { queue, files },
+        Guard {
+            queue,
+            files,
+            writers,
+        },
     ))
 }
 
@@ -175,6 +183,16 @@ fn log_panics(queue: Queue, only_files: bool) {
 }
 
 impl Guard {
+    /// Starts a thread for each output.
+    ///
+    /// # Errors
+    ///
+    /// Where the system gives no thread.
+    pub fn start(&mut self) -> Result<(), LogError> {
+        let mut writers = self.writers.drain(..);
+        writers.try_for_each(|writer| writer.start().map_err(LogError::Thread))
+    }
+
     /// The files that are written to.
     pub fn files(&self) -> &LogFiles {
         &self.files
@@ -183,6 +201,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        if self.start().is_err() {
+            // Then nothing can be written any more.
+        }
         self.queue.flush(FLUSH_DEADLINE);
     }
 }

@@ -78,19 +78,8 @@ pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> 
     Ok(())
 }
 
-/// What the client gives up, once everything is open that it needs: rights, files but for those below `writes`, and
-/// system calls that make programs, devices and networks. Where it has been started for a device it also ends with who
-/// started it.
-pub(crate) fn confine_client(writes: Vec<std::path::PathBuf>) -> Result<(), NetstackError> {
-    end_with_parent()?;
-    confine::give_up_rights()?;
-    confine::give_up_files(&Files::WriteBelow(writes))?;
-    confine::give_up_calls(Calls::Ordinary)?;
-    Ok(())
-}
-
-/// Whoever started us holds the device and its routes, and would start another pair.
-fn end_with_parent() -> io::Result<()> {
+/// Makes the kernel end this process with the one that started it, which holds the device and its routes.
+pub(crate) fn end_with_parent() -> io::Result<()> {
     // Where that is the first process of a namespace, all others end with it anyway.
     let Some(parent) = getppid().filter(|parent| *parent != Pid::INIT) else {
         return Ok(());

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::hmac;
 use thiserror::Error;
+use zeroize::Zeroizing;
 
-use crate::identity::files::{self, ReadError};
+use crate::keeper::{self, ReadError};
 
 /// Label of the TLS exporter whose 32 bytes are signed.
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-quictun-psk";
@@ -22,9 +23,9 @@ pub const MIN_SECRET: usize = 16;
 /// Longest secret accepted, bytes: anything larger is the wrong file.
 pub const MAX_SECRET: usize = 4096;
 
-/// A secret shared by a client and a server.
+/// A secret shared by a client and a server; erased from memory when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Vec<u8>);
+pub struct Secret(Zeroizing<Vec<u8>>);
 
 /// Why a file holds no usable secret.
 #[derive(Debug, Error)]
@@ -63,7 +64,7 @@ pub enum PskError {
 pub fn load_secret(path: &Path) -> Result<Secret, PskError> {
     let path = path.to_owned();
     // Two more for CR LF.
-    let content = match files::read_bounded(&path, MAX_SECRET as u64 + 2) {
+    let content = match keeper::read(&path, MAX_SECRET as u64 + 2) {
         Ok(content) => content,
         Err(source) => return Err(PskError::Read { path, source }),
     };
@@ -72,7 +73,7 @@ pub fn load_secret(path: &Path) -> Result<Secret, PskError> {
     match secret.len() {
         len if len < MIN_SECRET => Err(PskError::TooShort { path, len }),
         len if len > MAX_SECRET => Err(PskError::TooLong { path, len }),
-        _ => Ok(Secret(secret.to_vec())),
+        _ => Ok(Secret(Zeroizing::new(secret.to_vec()))),
     }
 }
 

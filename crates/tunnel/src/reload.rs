@@ -23,13 +23,14 @@ use tracing::{info, warn};
 
 use crate::access::AccessError;
 use crate::identity::IdentityError;
+use crate::keeper;
 use crate::mailbox::{Mailbox, Message};
 use crate::psk::PskError;
 use crate::systemd;
 use crate::tls::TlsError;
 
-pub(crate) use client::{ClientRules, ClientSource};
-pub(crate) use server::{ServerRules, ServerSource};
+pub(crate) use client::{ClientRules, ClientSource, reads_of_client};
+pub(crate) use server::{ServerRules, ServerSource, reads_of_server};
 pub use state::{Outcome, State};
 
 /// A worker that has not taken the new rules after this is stuck, which is worth a line.
@@ -42,7 +43,7 @@ const LINES_MAX: usize = 64;
 pub type Unreadable = Box<dyn std::error::Error + Send + Sync>;
 
 /// Reads the configuration: what the process would run with if it were started now.
-pub type Read<S> = Box<dyn Fn() -> Result<S, Unreadable> + Send + Sync>;
+pub type Read<S> = Arc<dyn Fn() -> Result<S, Unreadable> + Send + Sync>;
 
 /// Why nothing was changed.
 #[derive(Debug, Error)]
@@ -66,6 +67,9 @@ pub enum ReloadError {
     /// A server that lets everyone in has no rules to read.
     #[error("this configuration lets every client in: it cannot be changed without a restart")]
     Open,
+    /// The process that reads files for this one.
+    #[error("the files cannot be read")]
+    Keeper(#[source] std::io::Error),
     /// The thread that reads has panicked.
     #[error("reading the configuration has failed: this is a bug")]
     Panicked,
@@ -155,9 +159,11 @@ impl Reload {
     pub(crate) async fn read(&self) -> Result<Prepared, ReloadError> {
         let source = self.source.clone();
         let mut reader = JoinSet::new();
-        reader.spawn_blocking(move || source.read());
+        // The files come from the keeper, where there is one.
+        reader.spawn_blocking(move || keeper::again(|| source.read()));
         match reader.join_next().await {
-            Some(Ok(read)) => read,
+            Some(Ok(Ok(read))) => read,
+            Some(Ok(Err(error))) => Err(ReloadError::Keeper(error)),
             Some(Err(_)) | None => Err(ReloadError::Panicked),
         }
     }

@@ -12,6 +12,7 @@ use quictun_engine::{Engine, EngineConfig, ServerRole, Transport};
 use tracing::{info, warn};
 
 use crate::access::{OwnHttp, Policy};
+use crate::confinement::{self, Off, Plan};
 use crate::control::{self, Request};
 use crate::descriptors::{self, Descriptors};
 use crate::dial::Dials;
@@ -19,13 +20,14 @@ use crate::identity::{self, Identity};
 use crate::launch::{self, Launch, Post};
 use crate::lookups::{self, Lookups};
 use crate::mailbox::{Inbox, Mailbox};
-use crate::reload::{Read, Reload, ServerRules, ServerSource};
+use crate::reload::{self, Read, Reload, ServerRules, ServerSource};
 use crate::server_duty::ServerDuty;
 use crate::server_duty::again::Leaving;
-use crate::settings::{Access, ClientProof, ServerIdentity, ServerSettings};
+use crate::settings::{Access, ClientProof, Pin, ServerIdentity, ServerSettings};
 use crate::shares::CommonShares;
 use crate::systemd::{self, Activated};
 use crate::tls;
+use crate::udp_port::UdpPort;
 use crate::worker::Parts;
 
 /// Handshakes in progress at once, over all workers, before the oldest gives way; and from how many on
@@ -49,15 +51,23 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Whatever keeps it from starting, with the remedy: addresses in use, keys that cannot be read, rules
 /// that make no sense; later only the failure of a worker.
 pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -> Result<()> {
+    let load = read_again.clone().map(reload::reads_of_server);
+    launch::start_keeper(&settings.control, Vec::new(), load)?;
     // Rules, secrets and authorities are judged before anything is made on disk.
     let policy = Policy::new(&settings.access)?;
-    let log = launch::prepare(&settings.control)?;
+    let mut log = launch::prepare(&settings.control)?;
     let identity = server_identity(&settings)?;
     let key_log = tls::open_key_log(settings.transport.key_log.as_deref())?;
     warn_of_unsafe(&settings);
     let sockets = sockets(&settings)?;
     let workers = sockets.len();
     let address = sockets[0].local_addr().context("UDP socket")?;
+    let ports = sockets.into_iter();
+    let ports = ports.map(|socket| launch::open_udp(socket, &settings.transport));
+    let ports = ports.collect::<Result<Vec<_>>>()?;
+    if let Some(first) = ports.first() {
+        launch::tell_of_udp(first, &settings.transport);
+    }
     // The policy has to know where it is before anyone can ask for it.
     let http = launch::bind_http(&settings.control)?;
     let own_http = own_http(http.as_ref())?;
@@ -83,11 +93,16 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
     let reset_key = reset_key(&identity);
     let lookups = lookups::places();
     let descriptors = descriptors::places(launch::descriptor_limit());
+    confinement::enter(Plan {
+        writes: settings.transport.qlog_dir.iter().cloned().collect(),
+        off: (!settings.control.confine).then_some(Off::Asked),
+    });
+    log.start()?;
     let mut makers = Vec::new();
-    for (index, (socket, inbox)) in sockets.into_iter().zip(inboxes).enumerate() {
-        let plan = Plan {
+    for (index, (udp, inbox)) in ports.into_iter().zip(inboxes).enumerate() {
+        let plan = WorkerPlan {
             index,
-            socket,
+            udp,
             inbox,
             siblings: mailboxes.clone(),
             role: role.clone(),
@@ -102,9 +117,12 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
         makers.push(move || plan.build());
     }
     let access = settings.access;
+    let pin = identity.pin;
+    // From here on the key is where the TLS library keeps it.
+    drop(identity);
     let announce = move || {
-        info!(target: "quictun", { "listen address" = %address, pin = %identity.pin, workers }, "Server endpoint start up successful");
-        print_client_line(&access, &identity, address.port());
+        info!(target: "quictun", { "listen address" = %address, pin = %pin, workers }, "Server endpoint start up successful");
+        print_client_line(&access, pin, address.port());
     };
     let launch = Launch {
         side: Side::Server,
@@ -123,10 +141,10 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
 }
 
 /// What one worker is built from, on its own thread.
-struct Plan {
+struct WorkerPlan {
     index: usize,
     transport: Transport,
-    socket: UdpSocket,
+    udp: UdpPort,
     inbox: Inbox,
     siblings: Vec<Mailbox>,
     role: ServerRole,
@@ -138,7 +156,7 @@ struct Plan {
     descriptors: CommonShares,
 }
 
-impl Plan {
+impl WorkerPlan {
     fn build(self) -> Result<Parts<ServerDuty>> {
         let config = EngineConfig {
             role: self.role,
@@ -147,11 +165,10 @@ impl Plan {
             seed: launch::random()?,
             reset_key: self.reset_key,
         };
-        let udp = launch::udp_port(self.socket, &self.settings.transport, self.index == 0)?;
         Ok(Parts {
             index: self.index,
             engine: Engine::server(config)?,
-            udp,
+            udp: self.udp,
             inbox: self.inbox,
             siblings: self.siblings,
             duty: ServerDuty {
@@ -218,6 +235,10 @@ fn server_identity(settings: &ServerSettings) -> Result<Identity> {
     if let Some(warning) = &identity.warning {
         warn!(target: "quictun", "{warning}");
     }
+    if let ServerIdentity::State(dir) = &settings.identity {
+        identity::warn_of_wide([dir.as_path()]);
+    }
+    identity::warn_of_wide(secrets(&settings.access));
     Ok(identity)
 }
 
@@ -249,26 +270,28 @@ fn warn_of_unsafe(settings: &ServerSettings) {
     }
 }
 
-/// The line to type on the client, for each client that has a secret or none else to say.
-fn print_client_line(access: &Access, identity: &Identity, port: u16) {
-    let Access::Named { clients, .. } = access else {
-        return;
+/// The files of the clients' secrets.
+fn secrets(access: &Access) -> impl Iterator<Item = &Path> {
+    let clients = match access {
+        Access::Named { clients, .. } => clients.as_slice(),
+        Access::Open { .. } => &[],
     };
-    let secrets =
-        clients
-            .iter()
-            .flat_map(|client| &client.proofs)
-            .filter_map(|proof| match proof {
-                ClientProof::PskFile(path) => Some(path),
-                ClientProof::Pin(_) | ClientProof::CertificateName => None,
-            });
-    for path in secrets {
+    let proofs = clients.iter().flat_map(|client| &client.proofs);
+    proofs.filter_map(|proof| match proof {
+        ClientProof::PskFile(path) => Some(path.as_path()),
+        ClientProof::Pin(_) | ClientProof::CertificateName => None,
+    })
+}
+
+/// The line to type on the client, for each client that has a secret or none else to say.
+fn print_client_line(access: &Access, pin: Pin, port: u16) {
+    for path in secrets(access) {
         let name = path.file_name().map_or(Path::new("client.psk"), Path::new);
         info!(
             target: "quictun",
             "on the client, after copying {} there: quictun client --server THIS-HOST:{port} --pin {} --psk-file {} -L 127.0.0.1:PORT=TARGET",
             path.display(),
-            identity.pin,
+            pin,
             name.display(),
         );
     }

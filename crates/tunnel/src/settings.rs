@@ -307,6 +307,8 @@ pub struct ControlSettings {
     pub httpd_is_default: bool,
     /// Keep the original's two misspellings in SPICE properties.
     pub compat_json: bool,
+    /// Give up rights, files and system calls once everything listens.
+    pub confine: bool,
     /// Logs.
     pub log: LogSettings,
 }
@@ -319,6 +321,7 @@ impl ControlSettings {
             httpd: None,
             httpd_is_default: false,
             compat_json: false,
+            confine: false,
             log: LogSettings {
                 level: "info".to_owned(),
                 format: LogFormat::Text,

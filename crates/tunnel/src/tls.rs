@@ -23,10 +23,12 @@ use std::sync::Arc;
 use quictun_wire::alpn;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::TrustAnchor;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, KeyLog, ServerConfig};
 use thiserror::Error;
@@ -117,7 +119,7 @@ pub(crate) fn client_config_logging(
             if let Some(warning) = &own.warning {
                 tracing::warn!("{warning}");
             }
-            builder.with_client_auth_cert(own.chain, own.key)?
+            builder.with_client_cert_resolver(certified(&own)?)
         }
     };
     config.alpn_protocols = match offer {
@@ -170,7 +172,7 @@ pub(crate) fn server_config_logging(
     let mut config = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(client_verifier(clients, &provider)?)
-        .with_single_cert(identity.chain.clone(), identity.key.clone_key())?;
+        .with_cert_resolver(certified(identity)?);
     config.alpn_protocols = alpn_names(&[alpn::NATIVE, alpn::COMPAT]);
     config.max_early_data_size = 0;
     config.key_log = key_log;
@@ -277,6 +279,13 @@ fn client_verifier(
             ))
         }
     })
+}
+
+/// The chain and the key as the TLS library holds them. It is given no copy of the key's text, which it would not erase.
+fn certified(identity: &Identity) -> Result<Arc<SingleCertAndKey>, TlsError> {
+    let key = any_supported_type(&identity.key)?;
+    let certified = CertifiedKey::new(identity.chain.clone(), key);
+    Ok(Arc::new(SingleCertAndKey::from(certified)))
 }
 
 fn alpn_names(names: &[&[u8]]) -> Vec<Vec<u8>> {

@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 pub use file::FileError;
+pub(crate) use file::MAX_FILE;
 pub use http::{HttpError, UrlError};
 pub use parser::{ParseTokenError, parse_token};
 

@@ -226,6 +226,10 @@ static GENERAL: Section = Section {
             "compat-json",
             "Keep quic-tun's misspellings in /tunnels (webdev, unknow)",
         ),
+        Opt::switch(
+            "no-confine",
+            "Keep all rights, files and system calls: for debugging only",
+        ),
     ],
 };
 

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::exit::{self, Exit};
 use finding::{Finding, State};
 
+mod confinement;
 mod finding;
 mod machine;
 mod namespaces;
@@ -53,6 +54,7 @@ pub fn main(json: bool) -> ExitCode {
 fn examine(inside: Option<Rights>, refused: Option<&ContainError>) -> Report {
     let mut findings = machine::findings();
     findings.extend(sockets::findings());
+    findings.extend(confinement::findings());
     findings.extend(namespaces::findings(inside, refused));
     let bad = findings
         .iter()

@@ -158,6 +158,10 @@ static GENERAL: Section = Section {
             "Keep quic-tun's misspellings in /tunnels (webdev, unknow)",
         )
         .key("control.compat_json"),
+        Opt::switch(
+            "no-confine",
+            "Keep all rights, files and system calls: for debugging only",
+        ),
     ],
 };
 
@@ -204,6 +208,7 @@ pub fn command() -> Command {
             demo(),
             crate::link::flags::command(),
             crate::wrapped::command(),
+            crate::forbidden::command(),
             crate::bench::command(),
             doctor(),
             tune(),

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::ArgMatches;
@@ -16,7 +17,8 @@ use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
 use crate::{
-    bench, demo, doctor, host_tun, lab, link, manual, netstackd, options, perf, run, tune, wrapped,
+    bench, demo, doctor, forbidden, host_tun, lab, link, manual, netstackd, options, perf, run,
+    tune, wrapped,
 };
 use file::{ClientFile, ServerFile};
 use settings::Server;
@@ -59,6 +61,8 @@ pub enum Action {
     Run(wrapped::Wrapped),
     /// Run the demonstration.
     Demo(demo::Options),
+    /// Try what a confined process must not be able to do.
+    Forbidden(forbidden::Forbidden),
     /// Examine this machine; print it as JSON or not.
     Doctor(bool),
     /// Look at the system's settings.
@@ -127,6 +131,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         "link" => link::parse(matches, inputs).map(Action::Link),
         "bench" => bench::parse(matches).map(Action::Bench),
         "run" => wrapped::parse(matches, inputs).map(Action::Run),
+        "forbidden" => Ok(Action::Forbidden(forbidden::parse(matches))),
         "doctor" => Ok(Action::Doctor(matches.get_flag("json"))),
         "tune" => Ok(Action::Tune {
             apply: matches.get_flag("apply"),
@@ -153,9 +158,9 @@ fn act(action: Action) -> anyhow::Result<()> {
                 run::ensure_psk(psk)
                     .with_context(|| format!("making the secret {}", psk.display()))?;
             }
-            run::server(server.settings, Some(Box::new(read_server_again)))
+            run::server(server.settings, Some(Arc::new(read_server_again)))
         }
-        Action::Client(settings) => run::client(settings, Some(Box::new(read_client_again))),
+        Action::Client(settings) => run::client(settings, Some(Arc::new(read_client_again))),
         Action::CheckServer(path, server) => {
             warn(&server.warnings);
             let settings = existing(&server);
@@ -180,6 +185,7 @@ fn act(action: Action) -> anyhow::Result<()> {
             ))
         }
         Action::Man(dir) => manual::write_pages(&dir),
+        Action::Forbidden(plan) => forbidden::main(&plan),
         Action::Link(_)
         | Action::Perf(_)
         | Action::Run(_)

@@ -56,10 +56,11 @@ fn b11_the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
         httpd,
         httpd_is_default,
         compat_json,
+        confine,
         log,
     } = settings.control;
     assert_eq!(httpd, Some("127.0.0.1:8086".parse().expect("an address")));
-    assert!(httpd_is_default && !compat_json);
+    assert!(httpd_is_default && !compat_json && confine);
     let LogSettings {
         level,
         format,
@@ -131,6 +132,7 @@ const FLAGS: &[(&str, &str, (&str, &str))] = &[
     ("key-log", "keys", ("key_log", "Some(\"keys\")")),
     ("qlog-dir", "records", ("qlog_dir", "Some(\"records\")")),
     ("compat-json", "true", ("compat_json", "true")),
+    ("no-confine", "true", ("confine", "false")),
 ];
 
 #[test]

@@ -72,6 +72,7 @@ fn flags_become_settings() {
         ("--psk-file f", "psk_file", "Some(\"f\")".to_owned()),
         ("--offer both", "offer", "Both".to_owned()),
         ("--compat-json", "compat_json", "true".to_owned()),
+        ("--no-confine", "confine", "false".to_owned()),
         ("--log-output a,b", "log.outputs", "a b".to_owned()),
         ("--log-format json", "log.format", "Json".to_owned()),
         ("--connections 77", "connections", "77".to_owned()),

@@ -255,12 +255,14 @@ fn control_lines(lines: &mut Lines, control: &ControlSettings) {
         httpd,
         httpd_is_default,
         compat_json,
+        confine,
         log,
     } = control;
     lines.extend([
         ("httpd", format!("{httpd:?}")),
         ("httpd_is_default", httpd_is_default.to_string()),
         ("compat_json", compat_json.to_string()),
+        ("confine", confine.to_string()),
         ("log.level", log.level.clone()),
         ("log.format", format!("{:?}", log.format)),
         ("log.outputs", log.outputs.join(" ")),

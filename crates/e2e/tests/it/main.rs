@@ -9,6 +9,7 @@ mod attack_limits;
 mod bad_input;
 mod bench;
 mod closes;
+mod confined;
 mod deaths;
 mod detour;
 mod doctor;

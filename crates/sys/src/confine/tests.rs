@@ -1,7 +1,7 @@
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
-use std::os::unix::net::UnixStream;
+use std::net::{TcpListener, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, getppid, kill_process};
@@ -52,15 +52,7 @@ fn status(mut file: &File) -> String {
 }
 
 /// The first version of Landlock that does.
-const KNOWS_TCP: libc::c_long = 4;
-
-/// The kernel's version of it; negative where it has none.
-fn landlock() -> libc::c_long {
-    // `LANDLOCK_CREATE_RULESET_VERSION`
-    let flags = 1_u32;
-    // SAFETY: with this flag the call only tells a number; no bytes are read from the pointer.
-    unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, 0_usize, 0_usize, flags) }
-}
+const KNOWS_TCP: u32 = 4;
 
 fn outcome(returned: libc::c_long) -> io::Result<()> {
     if returned < 0 {
@@ -89,7 +81,7 @@ fn clone3() -> Option<i32> {
 /// Asks for our process id under the second number of that call.
 #[cfg(target_arch = "x86_64")]
 fn x32() -> io::Result<()> {
-    let number = libc::SYS_getpid | libc::c_long::from(X32);
+    let number = libc::SYS_getpid | libc::c_long::from(calls::X32);
     // SAFETY: the call takes nothing, and changes nothing.
     outcome(unsafe { libc::syscall(number) })
 }
@@ -109,7 +101,7 @@ fn with_few_calls_only_what_is_open_works() {
     } else {
         // Landlock's own refusal, before there is a filter.
         refused("reading", File::open("/proc/self/status"));
-        if landlock() >= KNOWS_TCP {
+        if offered().landlock >= Some(KNOWS_TCP) {
             refused("connecting", TcpStream::connect("127.0.0.1:9"));
         }
     }
@@ -145,42 +137,110 @@ fn with_few_calls_only_what_is_open_works() {
 #[test]
 fn a_directory_that_cannot_be_kept_is_told() {
     // Whoever is told has lost nothing yet.
-    let keep = Files::WriteBelow(vec!["/dev/null/below".into()]);
+    let keep = Files::Only(Paths {
+        write: vec!["/dev/null/below".into()],
+        ..Paths::default()
+    });
     let error = give_up_files(&keep).expect_err("it is below what is no directory");
     assert!(matches!(error, ConfineError::Kept(_)), "{error}");
 }
 
 #[test]
-fn with_ordinary_calls_sockets_work_and_devices_programs_and_other_files_do_not() {
-    if !is_inside("with_ordinary_calls_sockets_work_and_devices_programs_and_other_files_do_not") {
+fn with_ordinary_calls_files_work_and_programs_and_namespaces_do_not() {
+    if !is_inside("with_ordinary_calls_files_work_and_programs_and_namespaces_do_not") {
         return;
     }
-    let ours = tempfile::tempdir().expect("a directory");
-    let others = tempfile::tempdir().expect("a directory");
     give_up_rights().expect("fewer rights");
-    let keep = Files::WriteBelow(vec![ours.path().to_owned(), "/nowhere".into()]);
-    let kept = give_up_files(&keep).expect("fewer files");
     give_up_calls(Calls::Ordinary).expect("fewer calls");
-    File::open("/proc/self/status").expect("reading is allowed");
+    File::open("/proc/self/status").expect("files are allowed");
     UdpSocket::bind("127.0.0.1:0").expect("sockets are allowed");
-    fs::write(ours.path().join("log"), "a line").expect("its own directory");
     refused("a program", Command::new("/bin/true").status());
+    for flag in calls::NAMESPACES {
+        refused("namespaces of a clone", clone(flag));
+    }
+    no_other_way_to_namespaces();
+}
+
+#[test]
+fn a_tunnel_keeps_its_files_and_sockets_and_nothing_else() {
+    if !is_inside("a_tunnel_keeps_its_files_and_sockets_and_nothing_else") {
+        return;
+    }
+    let [read, write, outside] = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
+    fs::write(read.path().join("key"), "a key").expect("written");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let address = listener.local_addr().expect("bound");
+    let unix = UnixListener::bind(outside.path().join("socket")).expect("a socket");
+    give_up_rights().expect("fewer rights");
+    let keep = Files::Only(Paths {
+        read: vec![
+            read.path().to_owned(),
+            "/nowhere".into(),
+            "/etc/hosts".into(),
+        ],
+        write: vec![write.path().to_owned()],
+        abstract_sockets: false,
+    });
+    let kept = give_up_files(&keep).expect("fewer files");
+    hide_memory().expect("hidden");
+    give_up_calls(Calls::Tunnel).expect("fewer calls");
+    let unrefused: Vec<_> = attempts(outside.path())
+        .into_iter()
+        .filter(|attempt| !attempt.is_refused())
+        .collect();
+    assert!(
+        unrefused.is_empty() || kept == Kept::NotAtAll,
+        "{unrefused:?}"
+    );
+    no_other_way_to_namespaces();
+    fs::read(read.path().join("key")).expect("its own file");
+    fs::write(write.path().join("records"), "a line").expect("its own directory");
+    let stream = TcpStream::connect(address).expect("sockets are allowed");
+    stream.set_nonblocking(true).expect("so are their settings");
+    listener.accept().expect("accepting is allowed");
+    UnixStream::connect(outside.path().join("socket")).expect("a target");
+    drop(unix);
+    UdpSocket::bind("127.0.0.1:0").expect("the resolver does that");
+    ("localhost", 80)
+        .to_socket_addrs()
+        .expect("names are looked up");
+    if kept == Kept::NotAtAll {
+        skip();
+        return;
+    }
+    refused(
+        "writing what may be read",
+        fs::write(read.path().join("key"), "another"),
+    );
+    refused(
+        "reading what may be written",
+        fs::read(write.path().join("records")),
+    );
+    refused("a TCP port", TcpListener::bind("127.0.0.1:0"));
+}
+
+#[test]
+fn without_confinement_root_is_refused_hardly_anything() {
+    // SAFETY: a call without pointers that cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let outside = tempfile::tempdir().expect("a directory");
+    let attempts = attempts(outside.path());
+    assert!(attempts.len() >= 20, "{}", attempts.len());
+    let refused = attempts.iter().filter(|attempt| attempt.is_refused());
+    // A container, or a locked kernel, refuses some by itself.
+    assert!(refused.count() < attempts.len() / 2, "{attempts:?}");
+}
+
+/// Neither `clone3`, whose flags no filter sees, nor another set of numbers leads to what `clone` is refused.
+fn no_other_way_to_namespaces() {
     // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
     let unshared = unsafe { unshare_unsafe(UnshareFlags::NEWUSER) };
     refused("namespaces", unshared.map_err(Into::into));
-    for flag in NAMESPACES {
-        refused("namespaces of a clone", clone(flag));
-    }
     assert_eq!(clone3(), Some(libc::ENOSYS), "C libraries go on with clone");
     let thread = std::thread::Builder::new().spawn(|| 7).expect("a thread");
     assert_eq!(thread.join().ok(), Some(7));
     #[cfg(target_arch = "x86_64")]
     refused("a call of x32", x32());
-    if kept == Kept::NotAtAll {
-        skip();
-        return;
-    }
-    refused("another's", fs::write(others.path().join("log"), "a line"));
-    let device = OpenOptions::new().read(true).write(true).open("/dev/null");
-    refused("devices", device);
 }

@@ -1,11 +1,11 @@
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 
 use quictun_ipc::Message;
 
 use super::*;
 use crate::crash::Crash;
-use crate::settings::{ClientIdentity, ControlSettings, Offer, TransportSettings};
+use crate::settings::{ClientIdentity, Offer, TransportSettings};
 use crate::{netstackd, worker};
 
 /// Nothing here may take longer.
@@ -38,7 +38,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         forwards: Vec::new(),
         udp,
         tun: Some(TunPlan {
-            source: Source::Apart(stack.as_raw_fd()),
+            source: Source::Apart(stack),
             dns: None,
         }),
         refused: Arc::default(),
@@ -48,7 +48,6 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     std::thread::spawn(move || {
         let run = || {
             let parts = plan.build()?;
-            drop(stack);
             Ok(worker::run(parts)?)
         };
         sender.send(run()).ok();
@@ -66,28 +65,4 @@ fn a_stack_that_says_what_makes_no_sense_ends_the_client_as_a_crash_does() {
         .expect_err("it has no device any more");
     assert_eq!(Crash::of(&error), Some(Crash::Netstack), "{error:#}");
     stack.join().expect("it ended with the client");
-}
-
-#[test]
-fn files_of_a_bare_name_are_written_where_the_process_is() {
-    let outputs = ["stdout", "bare.log", "/var/log/quictun.log", "stderr"].map(str::to_owned);
-    let mut settings = ClientSettings {
-        server: HostPort {
-            host: "server.invalid".to_owned(),
-            port: 7500,
-        },
-        server_addresses: Vec::new(),
-        forwards: Vec::new(),
-        tun: None,
-        offer: Offer::Both,
-        trust: ServerTrust::Insecure,
-        identity: ClientIdentity::default(),
-        transport: TransportSettings::default(),
-        control: ControlSettings::for_tests(&outputs),
-    };
-    assert_eq!(writes(&settings), [".", "/var/log"].map(PathBuf::from));
-    settings.control.log.outputs.clear();
-    settings.transport.key_log = Some("keys".into());
-    settings.transport.qlog_dir = Some("qlog".into());
-    assert_eq!(writes(&settings), [".", "qlog"].map(PathBuf::from));
 }

@@ -7,7 +7,7 @@ use rustls::pki_types::pem;
 use thiserror::Error;
 
 use super::MAX_STEM;
-use super::files::ReadError;
+use crate::keeper::ReadError;
 
 /// Why there is no identity to run with.
 #[derive(Debug, Error)]

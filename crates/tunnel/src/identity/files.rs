@@ -1,38 +1,9 @@
-//! Files that hold secrets or are given by the user: read with a limit, created whole or not at all.
+//! Files that hold secrets: created for this user alone, and whole or not at all.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
-
-use thiserror::Error;
-
-/// Why a file's content is not at hand.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ReadError {
-    /// The system refused.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// Larger than anything that belongs there.
-    #[error("the file is larger than {limit} bytes")]
-    TooLarge {
-        /// Most that is read, bytes.
-        limit: u64,
-    },
-}
-
-/// Reads a whole file of at most `limit` bytes.
-pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
-    let mut content = Vec::new();
-    File::open(path)?
-        .take(limit + 1)
-        .read_to_end(&mut content)?;
-    if content.len() as u64 > limit {
-        return Err(ReadError::TooLarge { limit });
-    }
-    Ok(content)
-}
 
 /// Makes `dir` and what is missing above it, for this user only. One that is there stays as it is.
 pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use rustls::pki_types::UnixTime;
 use tempfile::TempDir;
 
-use super::files::ReadError;
 use super::*;
+use crate::keeper::ReadError;
 
 fn directory() -> TempDir {
     tempfile::tempdir().expect("a directory")
@@ -322,11 +322,20 @@ fn key_open_to_everyone_is_a_warning_only() {
     let dir = directory();
     generate(dir.path(), "x").expect("made");
     let files = files_of(dir.path(), "x");
+    for (mode, warned) in [(0o700, false), (0o750, false), (0o755, true), (0o702, true)] {
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).expect("set");
+        let warning = wide_permissions(dir.path());
+        let expected = format!("(mode {mode:04o}): chmod 700 {}", dir.path().display());
+        assert_eq!(
+            warning.is_some_and(|said| said.ends_with(&expected)),
+            warned
+        );
+    }
     for (mode, warned) in [(0o600, false), (0o640, false), (0o644, true), (0o602, true)] {
         fs::set_permissions(&files.key, fs::Permissions::from_mode(mode)).expect("set");
         let identity = load_files(&files).expect("a pair");
         assert_eq!(identity.warning.is_some(), warned, "{mode:o}");
-        if let Some(warning) = identity.warning {
+        if let Some(warning) = &identity.warning {
             assert!(
                 warning.contains(&format!("(mode {mode:04o}): chmod 600 ")),
                 "{warning}"

@@ -3,13 +3,14 @@
 //! A program that rotates logs renames the file and asks for a new one. [`LogFiles::reopen`] opens it; the
 //! writer's thread changes over before its next write, so that no line is torn or lost.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::LogError;
+use crate::keeper;
 
 /// One output of the log.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl Output {
         let opened = match output {
             "stdout" => stream(io::stdout().as_fd().try_clone_to_owned()),
             "stderr" => stream(io::stderr().as_fd().try_clone_to_owned()),
-            path => append_to(Path::new(path)).map(|file| {
+            path => keeper::append_to(Path::new(path)).map(|file| {
                 let file_of_name = LogFile {
                     path: path.into(),
                     opened: Mutex::default(),
@@ -95,7 +96,7 @@ impl LogFiles {
 
 impl LogFile {
     fn reopen(&self) -> Result<(), LogError> {
-        let file = append_to(&self.path).map_err(|source| LogError::Open {
+        let file = keeper::append_to(&self.path).map_err(|source| LogError::Open {
             path: self.path.clone(),
             source,
         })?;
@@ -107,8 +108,4 @@ impl LogFile {
     fn slot(&self) -> std::sync::MutexGuard<'_, Option<File>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn append_to(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
 }

@@ -354,7 +354,8 @@ fn a_file_that_was_moved_away_is_followed_by_a_new_one_without_losing_a_line() {
     let directory = tempfile::tempdir().expect("a directory");
     let (path, moved) = (directory.path().join("log"), directory.path().join("log.1"));
     let outputs = ["stderr", path.to_str().expect("text")];
-    let (subscriber, guard) = build(&settings(&outputs), TimeZone::UTC).expect("set up");
+    let (subscriber, mut guard) = build(&settings(&outputs), TimeZone::UTC).expect("set up");
+    guard.start().expect("threads");
     let read = |path| std::fs::read_to_string(path).expect("there");
     tracing::subscriber::with_default(subscriber, || {
         error!("before");
@@ -382,7 +383,8 @@ fn a_file_that_cannot_be_opened_again_is_written_to_as_before() {
     std::fs::create_dir(&place).expect("made");
     let path = place.join("log");
     let outputs = [path.to_str().expect("text")];
-    let (subscriber, guard) = build(&settings(&outputs), TimeZone::UTC).expect("set up");
+    let (subscriber, mut guard) = build(&settings(&outputs), TimeZone::UTC).expect("set up");
+    guard.start().expect("threads");
     std::fs::rename(&place, &moved).expect("moved");
     let errors = guard.files().reopen();
     let [LogError::Open { path: named, .. }] = &errors[..] else {
@@ -403,7 +405,8 @@ fn child() {
     };
     let log = std::env::var("QUICTUN_TEST_LOG").expect("set by the test");
     let outputs: Vec<_> = log.split(',').collect();
-    let guard = init(&settings(&outputs)).expect("the first time");
+    let mut guard = init(&settings(&outputs)).expect("the first time");
+    guard.start().expect("threads");
     match what.to_str() {
         Some("panic") => {
             std::thread::Builder::new()

@@ -44,7 +44,8 @@ enum Message {
 }
 
 /// One output and its thread's state.
-struct Writer<W> {
+#[derive(Debug)]
+pub(super) struct Writer<W> {
     output: W,
     format: Format,
     queue: Receiver<Message>,
@@ -52,11 +53,8 @@ struct Writer<W> {
 }
 
 impl Queue {
-    /// Starts a thread for each output.
-    pub(super) fn start<W>(outputs: Vec<W>, format: &Format) -> io::Result<Self>
-    where
-        W: Write + Send + 'static,
-    {
+    /// Lanes to writers, which write nothing before they are started.
+    pub(super) fn new<W: Write>(outputs: Vec<W>, format: &Format) -> (Self, Vec<Writer<W>>) {
         let lanes = outputs.into_iter().map(|output| {
             let (sender, queue) = sync_channel(QUEUE_LINES);
             let dropped = Arc::<AtomicU64>::default();
@@ -66,14 +64,24 @@ impl Queue {
                 queue,
                 dropped: Arc::clone(&dropped),
             };
-            std::thread::Builder::new()
-                .name("quictun-log".to_owned())
-                .spawn(|| writer.run())?;
-            Ok(Lane { sender, dropped })
+            (Lane { sender, dropped }, writer)
         });
-        Ok(Self {
-            lanes: lanes.collect::<io::Result<_>>()?,
-        })
+        let (lanes, writers): (Vec<_>, _) = lanes.unzip();
+        let lanes = lanes.into();
+        (Self { lanes }, writers)
+    }
+
+    /// The same with started writers.
+    #[cfg(test)]
+    pub(super) fn start<W>(outputs: Vec<W>, format: &Format) -> io::Result<Self>
+    where
+        W: Write + Send + 'static,
+    {
+        let (queue, writers) = Self::new(outputs, format);
+        for writer in writers {
+            writer.start()?;
+        }
+        Ok(queue)
     }
 
     /// Queues `line`, or counts it where there is no room.
@@ -117,6 +125,14 @@ impl Lane {
             }
             std::thread::park_timeout(RETRY);
         }
+    }
+}
+
+impl<W: Write + Send + 'static> Writer<W> {
+    /// Starts the thread.
+    pub(super) fn start(self) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name("quictun-log".to_owned());
+        thread.spawn(|| self.run()).map(drop)
     }
 }
 

@@ -56,6 +56,18 @@ impl fmt::Debug for ClientRules {
     }
 }
 
+/// Reads what a reload reads, for the keeper.
+pub(crate) fn reads_of_client(read: Read<ClientSettings>) -> Box<dyn Fn()> {
+    // What is wrong with the files is told by the process that needs them.
+    Box::new(move || {
+        if let Ok(settings) = read() {
+            let (trust, identity) = (&settings.trust, &settings.identity);
+            let no_log = Arc::new(rustls::NoKeyLog);
+            drop(ClientRules::new(trust, identity, settings.offer, no_log));
+        }
+    })
+}
+
 /// Reads a client's configuration again.
 pub(crate) struct ClientSource {
     read: Read<ClientSettings>,

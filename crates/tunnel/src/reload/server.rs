@@ -91,6 +91,12 @@ impl Source for ServerSource {
     }
 }
 
+/// Reads what a reload reads, for the keeper.
+pub(crate) fn reads_of_server(read: Read<ServerSettings>) -> Box<dyn Fn()> {
+    // What is wrong with the files is told by the process that needs them.
+    Box::new(move || drop(load(&read, None, Arc::new(rustls::NoKeyLog))))
+}
+
 /// Reads everything: the only place where a server's reload opens files.
 fn load(
     read: &Read<ServerSettings>,

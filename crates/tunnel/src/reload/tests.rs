@@ -61,7 +61,7 @@ fn source_of(
     let key_log = Arc::new(rustls::NoKeyLog);
     let rules = ServerRules::new(&old.access, policy, &identity, key_log).expect("rules");
     let own_http = OwnHttp::Tcp(([127, 0, 0, 1], 8086).into());
-    ServerSource::new(Box::new(new), old, Some(own_http), Arc::new(rules))
+    ServerSource::new(Arc::new(new), old, Some(own_http), Arc::new(rules))
 }
 
 #[test]

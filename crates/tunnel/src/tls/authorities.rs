@@ -11,7 +11,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls_native_certs::CertificateResult;
 use thiserror::Error;
 
-use crate::identity::files::{self, ReadError};
+use crate::keeper::{self, ReadError};
 
 /// Why there are no authorities.
 #[derive(Debug, Error)]
@@ -75,7 +75,7 @@ pub(super) fn load(ca: Option<&Path>) -> Result<RootCertStore, AuthoritiesError>
 
 fn from_file(path: &Path) -> Result<RootCertStore, AuthoritiesError> {
     let path = path.to_owned();
-    let pem = match files::read_bounded(&path, MAX_CA_FILE) {
+    let pem = match keeper::read(&path, MAX_CA_FILE) {
         Ok(pem) => pem,
         Err(source) => return Err(AuthoritiesError::Read { path, source }),
     };

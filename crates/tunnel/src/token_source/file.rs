@@ -12,7 +12,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use super::AppAddr;
-use crate::identity::files::{self, ReadError};
+use crate::keeper::{self, ReadError};
 
 /// Why the file has no token for an application.
 #[derive(Debug, Error)]
@@ -59,7 +59,7 @@ pub enum FileError {
 
 /// Reads the file and looks up the token of `app`.
 pub(super) fn token(path: &Path, app: AppAddr) -> Result<String, FileError> {
-    let content = files::read_bounded(path, MAX_FILE).map_err(FileError::Read)?;
+    let content = keeper::read(path, MAX_FILE).map_err(FileError::Read)?;
     let text = std::str::from_utf8(&content).map_err(|e| {
         // The damaged line is the last of those that begin before the damage.
         let line = content[..e.valid_up_to()]
@@ -160,7 +160,7 @@ fn parse_address(text: &str) -> Option<IpAddr> {
 }
 
 /// Some twenty thousand lines: read for every flow, so it must stay quick.
-const MAX_FILE: u64 = 1 << 20;
+pub(crate) const MAX_FILE: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests;

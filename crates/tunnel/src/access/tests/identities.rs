@@ -202,7 +202,7 @@ fn policy_of_pins() -> Policy {
 #[test]
 fn open_mode_knows_nobody() {
     let policy = open(Guard::default());
-    let cert = identity::ephemeral().expect("made").chain;
+    let cert = identity::ephemeral().expect("made").chain.clone();
     assert_eq!(policy.identify(None), Peer::Anyone);
     assert_eq!(policy.identify(Some(&cert)), Peer::Anyone);
     assert!(!policy.accepts_proofs());

@@ -86,7 +86,7 @@ fn certificate_without_its_key_is_refused() {
     let ca = pki.authority("ca");
     let own = identity::load_files(&pki.issue(&ca, "laptop")).expect("a pair");
     let thief = identity::ephemeral().expect("made");
-    let key = aws_lc_rs::sign::any_supported_type(&thief.key).expect("a key");
+    let key = any_supported_type(&thief.key).expect("a key");
     let mut config = (*client(&ANYONE)).clone();
     config.client_auth_cert_resolver =
         Arc::new(Steals(Arc::new(CertifiedKey::new(own.chain.clone(), key))));

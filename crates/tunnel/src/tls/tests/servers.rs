@@ -48,7 +48,7 @@ fn pinned_certificate_without_its_key_is_refused() {
         identity::ephemeral().expect("made"),
         identity::ephemeral().expect("made"),
     );
-    let key = aws_lc_rs::sign::any_supported_type(&thief.key).expect("a key");
+    let key = any_supported_type(&thief.key).expect("a key");
     let impostor = server_showing(own.chain.clone(), key);
     let error = handshake(&pinned(&[own.pin]), &impostor, "example.net").client_refuses();
     assert_eq!(error, CertificateError::BadSignature.into());

@@ -1,0 +1,234 @@
+//! What running programs have given up, and what still works: the processes as the kernel sees them.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_e2e::application::{Application, through_echo};
+use quictun_e2e::binaries;
+use quictun_e2e::deadline;
+use quictun_e2e::machine::Machine;
+use quictun_e2e::payload::Payload;
+use quictun_e2e::program::{Program, command, run};
+use quictun_e2e::tunnel::{Client, Home, Server, Tunnel};
+use rustix::process::{Pid, Signal, getuid, kill_process, test_kill_process};
+
+const SOON: Duration = Duration::from_secs(10);
+const SOME: Payload = Payload {
+    seed: 22,
+    bytes: 1 << 20,
+};
+
+/// At least so many things are tried.
+const ATTEMPTS: usize = 20;
+
+/// What `quictun forbidden` prints: how many attempts were refused, and the lines of the others.
+fn forbidden(user: &[&str], arguments: &[&str]) -> Result<(usize, Vec<String>)> {
+    // Anyone may write here, so that only confinement is in the way.
+    let outside = tempfile::tempdir()?;
+    fs::set_permissions(outside.path(), fs::Permissions::from_mode(0o1777))?;
+    let program = binaries::path("quictun")?;
+    let mut command = match user.split_first() {
+        Some((first, rest)) => {
+            let mut command = command(first);
+            command.args(rest).arg(program);
+            command
+        }
+        None => command(program),
+    };
+    command
+        .arg("forbidden")
+        .arg("--outside")
+        .arg(outside.path());
+    let said = run(command.args(arguments))?;
+    let refused = said.lines().filter(|line| line.starts_with("refused"));
+    let possible = said.lines().filter(|line| !line.starts_with("refused"));
+    Ok((refused.count(), possible.map(str::to_owned).collect()))
+}
+
+#[test]
+fn twenty_forbidden_things_are_refused_whoever_the_user_is() -> Result<()> {
+    let nobody = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ];
+    let users: &[&[&str]] = if getuid().is_root() {
+        &[&[], &nobody]
+    } else {
+        &[&[]]
+    };
+    for user in users {
+        let (refused, possible) = forbidden(user, &[])?;
+        ensure!(
+            refused >= ATTEMPTS && possible.is_empty(),
+            "{user:?}: {possible:#?}"
+        );
+        let (_, possible) = forbidden(user, &["--no-confine"])?;
+        ensure!(possible.len() >= ATTEMPTS / 4, "{user:?}: {possible:#?}");
+    }
+    Ok(())
+}
+
+/// What the kernel says of each thread of a process.
+fn threads(program: &Program) -> Result<Vec<String>> {
+    let threads = fs::read_dir(format!("/proc/{}/task", program.pid()))?;
+    let status = |thread: std::io::Result<fs::DirEntry>| {
+        Ok(fs::read_to_string(thread?.path().join("status"))?)
+    };
+    threads.map(status).collect()
+}
+
+const CONFINED: [&str; 6] = [
+    "Seccomp:\t2",
+    "NoNewPrivs:\t1",
+    "CapInh:\t0000000000000000",
+    "CapPrm:\t0000000000000000",
+    "CapEff:\t0000000000000000",
+    "CapAmb:\t0000000000000000",
+];
+
+#[test]
+fn every_thread_of_both_programs_is_confined_and_a_flow_passes() -> Result<()> {
+    let application = Application::echo()?;
+    let tunnel = Tunnel::to(&application.target())?;
+    through_echo(&tunnel.client.forward, SOME)?;
+    for program in [&tunnel.client.program, &tunnel.server.program] {
+        let threads = threads(program)?;
+        ensure!(threads.len() > 1, "{threads:?}");
+        for thread in threads {
+            let missing = CONFINED.iter().find(|line| !thread.contains(*line));
+            ensure!(missing.is_none(), "{missing:?}: {thread}");
+        }
+        ensure!(program.has_said("confined: "), "{:?}", program.lines());
+    }
+    Ok(())
+}
+
+#[test]
+fn confinement_can_be_switched_off_and_that_is_said() -> Result<()> {
+    let off = ["--no-confine"];
+    let application = Application::echo()?;
+    let tunnel = Tunnel::with(&application.target(), &off, &off)?;
+    through_echo(&tunnel.client.forward, SOME)?;
+    for program in [&tunnel.client.program, &tunnel.server.program] {
+        ensure!(program.has_said("UNSAFE: this process is not confined"));
+        let filtered = threads(program)?;
+        let filtered = filtered
+            .iter()
+            .filter(|thread| thread.contains("Seccomp:\t2"));
+        ensure!(filtered.count() == 0);
+        ensure!(keeper(program).is_err(), "nothing needs it");
+    }
+    Ok(())
+}
+
+/// The process that opens files for this one.
+fn keeper(program: &Program) -> Result<Pid> {
+    let path = format!("/proc/{0}/task/{0}/children", program.pid());
+    let children = fs::read_to_string(path)?;
+    let child = children.split_whitespace().next().context("no child")?;
+    Pid::from_raw(child.parse()?).context("a process id")
+}
+
+#[test]
+fn a_token_file_that_was_replaced_is_read_and_a_log_that_was_moved_is_made_anew() -> Result<()> {
+    let application = Application::echo()?;
+    let server = Server::start(&[])?;
+    let home = Home::new()?;
+    let (tokens, log) = (home.path().join("tokens"), home.path().join("log"));
+    fs::write(&tokens, "* 127.0.0.1:9\n")?;
+    let mut command = home.command(&Machine::here(), "quictun-client")?;
+    command
+        .args(["--server-endpoint", &server.address.to_string()])
+        .args(["--listen-on", "tcp:127.0.0.1:0", "--httpd-listen-on", "off"])
+        .args(["--token-source-plugin", "File", "--token-source", "tokens"])
+        .args(["--log-output-paths", "stdout,log"]);
+    let mut client = Client::from_command(home, &mut command)?;
+    let replacement = client.home.path().join("new");
+    fs::write(&replacement, format!("* {}\n", application.target()))?;
+    fs::rename(&replacement, &tokens)?;
+    through_echo(&client.forward, SOME)?;
+    fs::rename(&log, client.home.path().join("log.1"))?;
+    client.program.signal(Signal::HUP)?;
+    client.program.wait_for("SIGHUP: ", SOON)?;
+    through_echo(&client.forward, SOME)?;
+    let made = || {
+        Ok(fs::read_to_string(&log)
+            .ok()
+            .filter(|text| !text.is_empty()))
+    };
+    deadline::wait("lines in the new log", SOON, made)?;
+    Ok(())
+}
+
+#[test]
+fn neither_process_outlives_the_other() -> Result<()> {
+    let mut tunnel = Tunnel::to("127.0.0.1:9")?;
+    let first = keeper(&tunnel.server.program)?;
+    tunnel.server.program.kill()?;
+    deadline::wait("the kernel to end the keeper", SOON, || {
+        Ok(test_kill_process(first).is_err().then_some(()))
+    })?;
+    let second = keeper(&tunnel.client.program)?;
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        kill_process(second, signal)?;
+    }
+    ensure!(tunnel.client.program.ended()?.is_none());
+    kill_process(second, Signal::KILL)?;
+    let status = tunnel.client.program.wait_end(SOON)?;
+    ensure!(status.code() == Some(101), "{status}");
+    ensure!(tunnel.client.program.has_said("quictun-keeper, has died"));
+    Ok(())
+}
+
+#[test]
+fn a_unix_socket_is_reached_from_inside() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("application");
+    let listener = std::os::unix::net::UnixListener::bind(&path)?;
+    let served = std::thread::spawn(move || -> Result<()> {
+        listener.accept()?.0.write_all(b"from a Unix socket")?;
+        Ok(())
+    });
+    let target = format!("unix:{}", path.display());
+    let tunnel = Tunnel::with(&target, &["--allow-unix"], &[])?;
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut tunnel.client.forward.connect()?, &mut said)?;
+    ensure!(said == "from a Unix socket", "{said:?}");
+    served.join().ok().context("the application panicked")?
+}
+
+#[test]
+fn secrets_and_directories_that_are_open_to_all_are_warned_of() -> Result<()> {
+    let home = Home::new()?;
+    let (state, psk) = (
+        home.path().join("state"),
+        home.path().join("state/client.psk"),
+    );
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
+    command.args(["--allow", "127.0.0.1:9"]);
+    let mut server = Server::from_command(home, &mut command)?;
+    let mode = |path: &std::path::Path| -> Result<u32> {
+        Ok(fs::metadata(path)?.permissions().mode() & 0o777)
+    };
+    ensure!(mode(&state)? == 0o700 && mode(&psk)? == 0o600);
+    ensure!(mode(&state.join("server.key"))? == 0o600);
+    ensure!(!server.program.has_said("is open to every user"));
+    server.program.kill()?;
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o755))?;
+    fs::set_permissions(&psk, fs::Permissions::from_mode(0o644))?;
+    let server = Server::from_command(server.home, &mut command)?;
+    for line in ["chmod 700", "chmod 600"] {
+        ensure!(
+            server.program.has_said(line),
+            "{line}: {:?}",
+            server.program.lines()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,385 @@
+//! System calls that a process keeps, as filters of the kernel's (seccomp).
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, sock_filter,
+};
+
+use super::ConfineError;
+
+/// System calls that a process keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// Those on a list: read, write, wait, memory. No file, socket, process, program, or setting.
+    Few,
+    /// Those on a longer list: what a client or server of the tunnel does once it listens. It opens files, connects
+    /// sockets, and starts threads; it listens nowhere else, and starts no process.
+    Tunnel,
+    /// All but those that change what the system or another process is: devices, mounts, namespaces, programs, tracing.
+    Ordinary,
+}
+
+/// Gives up system calls, for all threads of the process and for ever.
+///
+/// # Errors
+///
+/// Where the kernel knows no filters, or none for this processor.
+pub fn give_up_calls(keep: Calls) -> Result<(), ConfineError> {
+    let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let without = |calls: &[libc::c_long]| calls.iter().map(|call| (*call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<_>> = without(match keep {
+        Calls::Few | Calls::Tunnel => FEW,
+        Calls::Ordinary => POWERFUL,
+    });
+    let (others, those) = match keep {
+        Calls::Few | Calls::Tunnel => (refused, SeccompAction::Allow),
+        Calls::Ordinary => (SeccompAction::Allow, refused),
+    };
+    match keep {
+        Calls::Few => {}
+        Calls::Tunnel => {
+            rules.append(&mut without(TUNNEL));
+            rules.append(&mut with_arguments()?);
+        }
+        Calls::Ordinary => {
+            let flags = NAMESPACES.map(|flag| vec![Argument::has(0, flag)]);
+            rules.insert(libc::SYS_clone, any_of(&flags)?);
+        }
+    }
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let program: BpfProgram = SeccompFilter::new(rules, others, those, arch)?.try_into()?;
+    if keep != Calls::Few {
+        // What one of two filters refuses is refused.
+        seccompiler::apply_filter_all_threads(&unlistable())?;
+    }
+    Ok(seccompiler::apply_filter_all_threads(&program)?)
+}
+
+/// A condition on one argument of a call. Only its lower 32 bits are looked at, since the kernel looks at no more.
+#[derive(Clone, Copy, Debug)]
+struct Argument {
+    index: u8,
+    mask: u32,
+    value: u32,
+}
+
+impl Argument {
+    fn is(index: u8, value: libc::c_int) -> Self {
+        Self {
+            index,
+            mask: u32::MAX,
+            value: value.cast_unsigned(),
+        }
+    }
+
+    fn has(index: u8, flag: libc::c_int) -> Self {
+        let flag = flag.cast_unsigned();
+        Self {
+            index,
+            mask: flag,
+            value: flag,
+        }
+    }
+}
+
+/// Rules of which one must hold, each a list of conditions which must all hold.
+fn any_of<C: AsRef<[Argument]>>(rules: &[C]) -> Result<Vec<SeccompRule>, ConfineError> {
+    let rule = |conditions: &C| {
+        let conditions = conditions.as_ref().iter().map(|argument| {
+            let compare = SeccompCmpOp::MaskedEq(argument.mask.into());
+            let length = SeccompCmpArgLen::Dword;
+            SeccompCondition::new(argument.index, length, compare, argument.value.into())
+        });
+        Ok(SeccompRule::new(conditions.collect::<Result<_, _>>()?)?)
+    };
+    rules.iter().map(rule).collect()
+}
+
+/// Calls of [`Calls::Tunnel`] that are kept with some arguments only.
+fn with_arguments() -> Result<BTreeMap<i64, Vec<SeccompRule>>, ConfineError> {
+    let own = std::process::id().cast_signed();
+    let socket_type = |kind: libc::c_int| Argument {
+        index: 1,
+        // Above are SOCK_NONBLOCK and SOCK_CLOEXEC.
+        mask: 0xf,
+        value: kind.cast_unsigned(),
+    };
+    let mut sockets = Vec::new();
+    for domain in [libc::AF_INET, libc::AF_INET6, libc::AF_UNIX] {
+        for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
+            sockets.push(vec![Argument::is(0, domain), socket_type(kind)]);
+        }
+    }
+    // The C library's resolver asks for this host's addresses, to sort those of the name.
+    sockets.push(vec![
+        Argument::is(0, libc::AF_NETLINK),
+        Argument::is(2, libc::NETLINK_ROUTE),
+    ]);
+    let threads = vec![vec![
+        Argument::has(0, libc::CLONE_THREAD),
+        Argument::has(0, libc::CLONE_VM),
+    ]];
+    let numbers = |index, numbers: &[u32]| -> Vec<Vec<Argument>> {
+        let number = |number: &u32| vec![Argument::is(index, number.cast_signed())];
+        numbers.iter().map(number).collect()
+    };
+    let pairs = [
+        (libc::SYS_socket, sockets),
+        (libc::SYS_clone, threads),
+        (libc::SYS_ioctl, numbers(1, REQUESTS)),
+        (libc::SYS_prctl, numbers(0, &[PR_SET_NAME, PR_SET_VMA])),
+        (libc::SYS_tgkill, vec![vec![Argument::is(0, own)]]),
+        // Zero is the calling process.
+        (libc::SYS_prlimit64, vec![vec![Argument::is(0, 0)]]),
+        (libc::SYS_sched_setaffinity, vec![vec![Argument::is(0, 0)]]),
+    ];
+    let rules = pairs.map(|(call, rules)| Ok((call, any_of(&rules)?)));
+    rules.into_iter().collect()
+}
+
+/// Refuses what a list of calls cannot, in instructions of the kernel's filters:
+///
+/// * numbers of another kind (x32), under which a processor of 64 bits has all calls a second time;
+/// * `clone3`, whose flags are in memory where no filter sees them. C libraries then use `clone`.
+///
+/// Numbers of other processors are the other filter's to refuse, which ends who uses them.
+fn unlistable() -> BpfProgram {
+    let step = |code: u32, jt, jf, k| sock_filter {
+        // They have 16 bits.
+        code: u16::try_from(code).unwrap_or_default(),
+        jt,
+        jf,
+        k,
+    };
+    let refuse = |error: i32| {
+        let action = libc::SECCOMP_RET_ERRNO | error.cast_unsigned();
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, action)
+    };
+    let clone3 = u32::try_from(libc::SYS_clone3).unwrap_or(u32::MAX);
+    vec![
+        // The number is the first that a filter is shown.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 2, 0, X32),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 2, 0, clone3),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        refuse(libc::EPERM),
+        refuse(libc::ENOSYS),
+    ]
+}
+
+/// `__X32_SYSCALL_BIT`: calls are numbered from here a second time.
+pub(super) const X32: u32 = 0x4000_0000;
+
+/// Flags of a clone in new namespaces. `CLONE_NEWTIME` is one of `clone3` only.
+pub(super) const NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWUTS,
+];
+
+/// What reading, writing and waiting take, and what the standard library, the allocator and the end of a process do.
+const FEW: &[libc::c_long] = &[
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_close,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_getcpu,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_restart_syscall,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_getrandom,
+    libc::SYS_membarrier,
+    libc::SYS_rseq,
+    libc::SYS_set_robust_list,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_tgkill,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+];
+
+/// What a client or server of the tunnel does besides, whatever the arguments.
+const TUNNEL: &[libc::c_long] = &[
+    // Sockets. Not `listen`: everything listens already.
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    // The C library's resolver binds netlink sockets; Landlock refuses TCP ports.
+    libc::SYS_bind,
+    libc::SYS_shutdown,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_socketpair,
+    libc::SYS_pipe2,
+    libc::SYS_epoll_create1,
+    libc::SYS_eventfd2,
+    libc::SYS_fcntl,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    // Files, of which Landlock leaves few.
+    libc::SYS_openat,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_fstatfs,
+    libc::SYS_lseek,
+    libc::SYS_pread64,
+    libc::SYS_readlinkat,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_getdents64,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    // Memory shared with `quictun-netstackd`.
+    libc::SYS_memfd_create,
+    libc::SYS_ftruncate,
+    libc::SYS_pwrite64,
+    // Refused by the other filter in the way that has C libraries use `clone`.
+    libc::SYS_clone3,
+    // What libraries ask.
+    libc::SYS_uname,
+    libc::SYS_getcwd,
+    libc::SYS_sysinfo,
+    libc::SYS_getppid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getrusage,
+    libc::SYS_mincore,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_dup2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_pipe,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_time,
+];
+
+/// `prctl`: names of threads, and of memory.
+const PR_SET_NAME: u32 = libc::PR_SET_NAME.cast_unsigned();
+const PR_SET_VMA: u32 = 0x5356_4d41;
+
+/// `ioctl`: non-blocking sockets, and how many bytes are in their queues.
+const REQUESTS: &[u32] = &[0x5421, 0x541b, 0x5411, 0x894b];
+
+/// What no process needs that moves bytes between sockets.
+const POWERFUL: &[libc::c_long] = &[
+    // Programs and other processes.
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_perf_event_open,
+    // Namespaces, mounts, roots.
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    // Users and rights.
+    libc::SYS_setuid,
+    libc::SYS_setgid,
+    libc::SYS_setreuid,
+    libc::SYS_setregid,
+    libc::SYS_setresuid,
+    libc::SYS_setresgid,
+    libc::SYS_setgroups,
+    libc::SYS_capset,
+    // The kernel, keys, clocks, devices.
+    libc::SYS_bpf,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_syslog,
+    libc::SYS_acct,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_quotactl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_settimeofday,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_mknodat,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_fanotify_init,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+];

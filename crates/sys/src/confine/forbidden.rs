@@ -1,0 +1,223 @@
+//! What a confined process must not be able to do, tried one by one.
+//!
+//! Each attempt has arguments with which the kernel would do nothing, or something that is undone at once. So it may be
+//! tried without confinement too, where an attempt fails in another way than for want of permission.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process;
+use std::ptr::{null, null_mut};
+
+use rustix::process::{Pid, getppid, getuid};
+
+/// One attempt.
+#[derive(Debug)]
+pub struct Attempt {
+    /// What was tried.
+    pub name: &'static str,
+    /// What came of it.
+    pub outcome: io::Result<()>,
+}
+
+impl Attempt {
+    /// Whether it failed for want of permission.
+    pub fn is_refused(&self) -> bool {
+        let error = self.outcome.as_ref().err();
+        error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    }
+}
+
+/// Tries everything. `outside` is a directory that the process has no business in but its user may write to.
+pub fn attempts(outside: &Path) -> Vec<Attempt> {
+    let tried = |(name, attempt): (&'static str, fn() -> io::Result<()>)| Attempt {
+        name,
+        outcome: attempt(),
+    };
+    let mut attempts = vec![Attempt {
+        name: "write outside its directories",
+        outcome: write_below(outside),
+    }];
+    attempts.extend(PROCESSES.iter().copied().map(tried));
+    attempts.extend(SYSTEM.iter().copied().map(tried));
+    attempts
+}
+
+type Named = (&'static str, fn() -> io::Result<()>);
+
+/// Programs, other processes, files and sockets.
+const PROCESSES: &[Named] = &[
+    ("open /etc/shadow", || File::open("/etc/shadow").map(drop)),
+    ("open a device", || {
+        let mut options = File::options();
+        options.read(true).write(true).open("/dev/zero").map(drop)
+    }),
+    ("run a program", || {
+        let program = c"/nonexistent/program";
+        // SAFETY: the path is a string, and no program is there that could take the place of this one.
+        made(unsafe { libc::syscall(libc::SYS_execve, program.as_ptr(), 0_usize, 0_usize) })
+    }),
+    ("start a process", || {
+        // Handlers of signals cannot be shared without memory: the kernel itself would refuse this as invalid.
+        let flags = libc::CLONE_SIGHAND | libc::SIGCHLD;
+        // SAFETY: it makes no process, as said above, and none of the pointers is followed.
+        made(unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) })
+    }),
+    ("kill another process", || {
+        let other = getppid().map_or(1, Pid::as_raw_pid);
+        // SAFETY: a call without pointers; signal 0 is only a question.
+        made(unsafe { libc::syscall(libc::SYS_kill, other, 0) })
+    }),
+    ("trace a process", || {
+        // SAFETY: the call follows no pointer, and no process has that number.
+        made(unsafe { libc::ptrace(libc::PTRACE_ATTACH, i32::MAX, 0_usize, 0_usize) })
+    }),
+    ("read another process's memory", || {
+        let (pid, none) = (libc::c_long::from(process::id()), 0_usize);
+        // SAFETY: no bytes are asked for.
+        made(unsafe {
+            libc::syscall(
+                libc::SYS_process_vm_readv,
+                pid,
+                none,
+                none,
+                none,
+                none,
+                none,
+            )
+        })
+    }),
+    ("take another process's descriptor", || {
+        // SAFETY: a call without pointers, and no such descriptor is open.
+        made(unsafe { libc::syscall(libc::SYS_pidfd_getfd, -1, 0, 0) })
+    }),
+    ("open a packet socket", || socket(libc::AF_PACKET)),
+    ("open a raw socket", || socket(libc::AF_INET)),
+    ("listen", || {
+        // SAFETY: a call without pointers, and no such descriptor is open.
+        made(unsafe { libc::listen(-1, 1) }.into())
+    }),
+    ("type into the terminal (TIOCSTI)", || {
+        let letter = b'x';
+        // SAFETY: the call reads one byte, which lives on this stack, and only where -1 were a terminal.
+        made(unsafe { libc::ioctl(-1, libc::TIOCSTI, &raw const letter) }.into())
+    }),
+];
+
+/// The system.
+const SYSTEM: &[Named] = &[
+    ("mount", || {
+        let (nothing, nowhere) = (c"none", c"/nonexistent/directory");
+        // SAFETY: all three are strings; the last may be absent.
+        made(
+            unsafe {
+                libc::mount(
+                    nothing.as_ptr(),
+                    nowhere.as_ptr(),
+                    nothing.as_ptr(),
+                    0,
+                    null(),
+                )
+            }
+            .into(),
+        )
+    }),
+    ("unmount", || {
+        // SAFETY: the path is a string.
+        made(unsafe { libc::umount2(c"/nonexistent/directory".as_ptr(), 0) }.into())
+    }),
+    ("change the root", || {
+        // SAFETY: the path is a string.
+        made(unsafe { libc::chroot(c"/nonexistent/directory".as_ptr()) }.into())
+    }),
+    ("enter a namespace", || {
+        // SAFETY: a call without pointers, and no such descriptor is open.
+        made(unsafe { libc::setns(-1, 0) }.into())
+    }),
+    ("make a namespace", || {
+        // SAFETY: a call without pointers, which without a flag changes nothing.
+        made(unsafe { libc::unshare(0) }.into())
+    }),
+    ("change the user", || {
+        let user = getuid().as_raw();
+        // SAFETY: a call without pointers; the user stays the same.
+        made(unsafe { libc::syscall(libc::SYS_setuid, user) })
+    }),
+    ("load a BPF program", || {
+        // SAFETY: no bytes of the attributes are read.
+        made(unsafe { libc::syscall(libc::SYS_bpf, 0, 0_usize, 0) })
+    }),
+    ("count events", || {
+        // SAFETY: a null pointer is not followed.
+        made(unsafe { libc::syscall(libc::SYS_perf_event_open, 0_usize, 0, -1, -1, 0) })
+    }),
+    ("look at keys", || {
+        const KEYCTL_GET_KEYRING_ID: libc::c_long = 0;
+        const KEY_SPEC_THREAD_KEYRING: libc::c_long = -1;
+        // SAFETY: a call without pointers, which makes nothing.
+        made(unsafe {
+            libc::syscall(
+                libc::SYS_keyctl,
+                KEYCTL_GET_KEYRING_ID,
+                KEY_SPEC_THREAD_KEYRING,
+                0,
+            )
+        })
+    }),
+    ("add a key", || {
+        // SAFETY: null pointers are not followed.
+        made(unsafe { libc::syscall(libc::SYS_add_key, 0_usize, 0_usize, 0_usize, 0, 0) })
+    }),
+    ("load another kernel", || {
+        // SAFETY: no segments are read, and no flag of these exists.
+        made(unsafe { libc::syscall(libc::SYS_kexec_load, 0, 0, 0_usize, libc::c_ulong::MAX) })
+    }),
+    ("load a module", || {
+        // SAFETY: the parameters are a string, and no such descriptor is open.
+        made(unsafe { libc::syscall(libc::SYS_finit_module, -1, c"".as_ptr(), 0) })
+    }),
+    ("set the clock", || {
+        // SAFETY: a null pointer is not followed.
+        made(unsafe { libc::syscall(libc::SYS_clock_settime, libc::CLOCK_REALTIME, null::<u8>()) })
+    }),
+    ("open a file by handle", || {
+        // SAFETY: a null pointer is not followed, and no such descriptor is open.
+        made(unsafe { libc::syscall(libc::SYS_open_by_handle_at, -1, null_mut::<u8>(), 0) })
+    }),
+    ("use io_uring", || {
+        // SAFETY: a null pointer is not followed.
+        made(unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, null_mut::<u8>()) })
+    }),
+    ("handle page faults (userfaultfd)", || {
+        // SAFETY: a call without pointers; no flag of these exists.
+        made(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::c_long::from(i32::MAX)) })
+    }),
+];
+
+fn made(returned: libc::c_long) -> io::Result<()> {
+    if returned < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+fn socket(domain: libc::c_int) -> io::Result<()> {
+    // SAFETY: a call without pointers.
+    let number = unsafe {
+        libc::socket(
+            domain,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            libc::IPPROTO_ICMP,
+        )
+    };
+    made(number.into())?;
+    // SAFETY: the call has just made this descriptor, and nothing else knows of it.
+    made(unsafe { libc::close(number) }.into())
+}
+
+fn write_below(directory: &Path) -> io::Result<()> {
+    let path = directory.join(format!(".quictun-forbidden-{}", process::id()));
+    File::options().write(true).create_new(true).open(&path)?;
+    fs::remove_file(path)
+}

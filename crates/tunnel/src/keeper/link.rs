@@ -1,0 +1,227 @@
+//! The socket between a process and its keeper, and what the keeper does at its end of it.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use quictun_sys::confine::{self, Calls};
+use quictun_sys::{Companion, start_companion};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use zeroize::Zeroizing;
+
+use super::record::{Record, number};
+use super::{Kept, append_on_disk, noted, read_from_disk};
+
+/// How long an answer may take: some 10 000 small files on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Most bytes of one answer. A configuration of 10 000 clients with a secret of the longest kind each is below it.
+const ANSWER_MAX: usize = 64 << 20;
+
+/// Requests: one of these, and the number of a file in two bytes.
+const READ: u8 = 1;
+const APPEND: u8 = 2;
+const LOAD: u8 = 3;
+
+/// Answers: one of these, then the error's number or the length of what follows, in four bytes.
+const DONE: u8 = 0;
+const FAILED: u8 = 1;
+
+/// Our end.
+#[derive(Debug)]
+pub(super) struct Link {
+    socket: Mutex<UnixStream>,
+    companion: Companion,
+    reads: Vec<PathBuf>,
+    appends: Vec<PathBuf>,
+}
+
+impl Link {
+    pub(super) fn start(kept: Kept) -> io::Result<Self> {
+        let reads = kept.reads.iter().map(|(path, _)| path.clone()).collect();
+        let appends = kept.appends.clone();
+        let (companion, socket) = start_companion(c"quictun-keeper", move |socket| {
+            confine::give_up_calls(Calls::Ordinary).map_err(io::Error::other)?;
+            serve(socket, &kept)
+        })?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self {
+            socket: Mutex::new(socket),
+            companion,
+            reads,
+            appends,
+        })
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.companion.has_ended()
+    }
+
+    /// What the file holds; `None`: the keeper does not know this path.
+    pub(super) fn read(&self, path: &Path) -> Option<io::Result<Zeroizing<Vec<u8>>>> {
+        let index = self.reads.iter().position(|kept| kept == path)?;
+        Some(self.ask(READ, index).map(|(content, _)| content))
+    }
+
+    /// The file, open for appending; `None`: the keeper does not know this path.
+    pub(super) fn append_to(&self, path: &Path) -> Option<io::Result<File>> {
+        let index = self.appends.iter().position(|kept| kept == path)?;
+        Some(self.ask(APPEND, index).and_then(|(_, file)| {
+            let file = file.ok_or(io::ErrorKind::InvalidData)?;
+            Ok(File::from(file))
+        }))
+    }
+
+    /// Every file that a reload reads.
+    pub(super) fn load(&self) -> io::Result<Record> {
+        let (bytes, _) = self.ask(LOAD, 0)?;
+        Record::decode(&bytes)
+    }
+
+    fn ask(&self, request: u8, index: usize) -> io::Result<(Zeroizing<Vec<u8>>, Option<OwnedFd>)> {
+        let index = u16::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let [low, high] = index.to_le_bytes();
+        let mut socket = self.socket();
+        let answer = socket
+            .write_all(&[request, low, high])
+            .and_then(|()| receive(&mut socket));
+        match answer {
+            Ok(Answer::Done(content, file)) => Ok((content, file)),
+            Ok(Answer::Failed(number)) => Err(io::Error::from_raw_os_error(number)),
+            Err(error) => {
+                // A late answer must not be taken for that to the next request.
+                socket.shutdown(std::net::Shutdown::Both).ok();
+                let text = format!(
+                    "the process that opens files again does not answer ({error}): restart the service"
+                );
+                Err(io::Error::new(io::ErrorKind::BrokenPipe, text))
+            }
+        }
+    }
+
+    /// The socket is whole whoever panicked while holding it: each request reads its own answer.
+    fn socket(&self) -> MutexGuard<'_, UnixStream> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the keeper has said.
+enum Answer {
+    Done(Zeroizing<Vec<u8>>, Option<OwnedFd>),
+    Failed(i32),
+}
+
+fn receive(socket: &mut UnixStream) -> io::Result<Answer> {
+    let mut head = [0; 5];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let got = recvmsg(
+        socket.as_fd(),
+        &mut [IoSliceMut::new(&mut head)],
+        &mut control,
+        flags,
+    )?;
+    let mut file = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(files) = message {
+            file = files.last();
+        }
+    }
+    if got.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    socket.read_exact(&mut head[got.bytes..])?;
+    let [status, number @ ..] = head;
+    let number = u32::from_le_bytes(number);
+    match status {
+        DONE => {
+            let length = usize::try_from(number).unwrap_or(usize::MAX);
+            if length > ANSWER_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let mut content = Zeroizing::new(vec![0; length]);
+            socket.read_exact(&mut content)?;
+            Ok(Answer::Done(content, file))
+        }
+        FAILED => Ok(Answer::Failed(number.cast_signed())),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// The keeper: answers until the other end is closed, or asks for what there is not.
+fn serve(mut socket: UnixStream, kept: &Kept) -> io::Result<()> {
+    loop {
+        let mut request = [0; 3];
+        match socket.read_exact(&mut request) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            other => other?,
+        }
+        let [request, low, high] = request;
+        let index = usize::from(u16::from_le_bytes([low, high]));
+        match request {
+            READ => {
+                let (path, limit) = kept.reads.get(index).ok_or(io::ErrorKind::InvalidInput)?;
+                answer(&mut socket, read_from_disk(path, *limit))?;
+            }
+            APPEND => {
+                let path = kept.appends.get(index).ok_or(io::ErrorKind::InvalidInput)?;
+                hand_over(&mut socket, append_on_disk(path))?;
+            }
+            LOAD => {
+                let load = kept.load.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
+                answer(&mut socket, Ok(noted(load).encode()))?;
+            }
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+}
+
+fn answer(socket: &mut UnixStream, content: io::Result<Zeroizing<Vec<u8>>>) -> io::Result<()> {
+    let too_large = || io::Error::from(rustix::io::Errno::FBIG);
+    let content = content.and_then(|content| {
+        let length = u32::try_from(content.len()).ok();
+        let length = length.filter(|_| content.len() <= ANSWER_MAX);
+        Ok((length.ok_or_else(too_large)?, content))
+    });
+    match content {
+        Ok((length, content)) => {
+            socket.write_all(&head(DONE, length))?;
+            socket.write_all(&content)
+        }
+        Err(error) => socket.write_all(&head(FAILED, number(&error).cast_unsigned())),
+    }
+}
+
+fn hand_over(socket: &mut UnixStream, file: io::Result<File>) -> io::Result<()> {
+    let file = match file {
+        Ok(file) => file,
+        Err(error) => return socket.write_all(&head(FAILED, number(&error).cast_unsigned())),
+    };
+    let files = [file.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&files));
+    let head = head(DONE, 0);
+    let sent = sendmsg(
+        socket.as_fd(),
+        &[IoSlice::new(&head)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    )?;
+    socket.write_all(&head[sent..])
+}
+
+fn head(status: u8, number: u32) -> [u8; 5] {
+    let [a, b, c, d] = number.to_le_bytes();
+    [status, a, b, c, d]
+}

@@ -1,0 +1,154 @@
+//! What a reload has read, as the keeper sends it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+/// Files by path, and whether they can be opened, also by path.
+#[derive(Default, PartialEq, Eq)]
+pub(super) struct Record {
+    contents: BTreeMap<PathBuf, Result<Zeroizing<Vec<u8>>, i32>>,
+    readable: BTreeMap<PathBuf, Result<(), i32>>,
+}
+
+/// Kinds of entries in a record.
+const CONTENT: u8 = 1;
+const NO_CONTENT: u8 = 2;
+const READABLE: u8 = 3;
+const NOT_READABLE: u8 = 4;
+
+impl Record {
+    /// A file that is read twice is noted as it was first: both times must show the same.
+    pub(super) fn note_content(&mut self, path: &Path, answer: &io::Result<Zeroizing<Vec<u8>>>) {
+        let answer = match answer {
+            Ok(content) => Ok(content.clone()),
+            Err(error) => Err(number(error)),
+        };
+        self.contents.entry(path.to_owned()).or_insert(answer);
+    }
+
+    pub(super) fn note_readable(&mut self, path: &Path, answer: &io::Result<()>) {
+        let answer = answer.as_ref().map_err(number);
+        self.readable
+            .entry(path.to_owned())
+            .or_insert(answer.copied());
+    }
+
+    pub(super) fn content(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+        match self.contents.get(path) {
+            Some(Ok(content)) => Ok(content.clone()),
+            Some(Err(number)) => Err(io::Error::from_raw_os_error(*number)),
+            None => Err(not_kept()),
+        }
+    }
+
+    pub(super) fn readable(&self, path: &Path) -> io::Result<()> {
+        match self.readable.get(path) {
+            Some(answer) => answer.map_err(io::Error::from_raw_os_error),
+            None => Err(not_kept()),
+        }
+    }
+
+    /// The bytes that are sent.
+    pub(super) fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let number = size_of::<i32>();
+        let contents = self.contents.iter().map(|(path, answer)| {
+            let value = answer.as_ref().map_or(number, |content| content.len());
+            (path, value)
+        });
+        let readable = self.readable.iter().map(|(path, answer)| {
+            let value = answer.map_or(number, |()| 0);
+            (path, value)
+        });
+        // A kind, and two lengths.
+        let length = |(path, value): (&PathBuf, usize)| 9 + path.as_os_str().len() + value;
+        let length = contents.chain(readable).map(length).sum();
+        // With room for all of it, no secret is left behind where a smaller buffer was.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(length));
+        for (path, answer) in &self.contents {
+            match answer {
+                Ok(content) => put(&mut bytes, CONTENT, path, content),
+                Err(number) => put(&mut bytes, NO_CONTENT, path, &number.to_le_bytes()),
+            }
+        }
+        for (path, answer) in &self.readable {
+            match answer {
+                Ok(()) => put(&mut bytes, READABLE, path, &[]),
+                Err(number) => put(&mut bytes, NOT_READABLE, path, &number.to_le_bytes()),
+            }
+        }
+        bytes
+    }
+
+    /// Reads what [`Record::encode`] has written.
+    pub(super) fn decode(mut bytes: &[u8]) -> io::Result<Self> {
+        let mut record = Self::default();
+        while let Some((kind, rest)) = bytes.split_first() {
+            bytes = rest;
+            let path = PathBuf::from(OsStr::from_bytes(take(&mut bytes)?));
+            let value = take(&mut bytes)?;
+            let number =
+                || Ok::<_, io::Error>(i32::from_le_bytes(value.try_into().map_err(invalid)?));
+            match *kind {
+                CONTENT => {
+                    record
+                        .contents
+                        .insert(path, Ok(Zeroizing::new(value.to_vec())));
+                }
+                NO_CONTENT => {
+                    record.contents.insert(path, Err(number()?));
+                }
+                READABLE => {
+                    record.readable.insert(path, Ok(()));
+                }
+                NOT_READABLE => {
+                    record.readable.insert(path, Err(number()?));
+                }
+                _ => return Err(invalid(kind)),
+            }
+        }
+        Ok(record)
+    }
+}
+
+/// The system's number for an error; that of a failed transfer where it has none.
+pub(super) fn number(error: &io::Error) -> i32 {
+    let fallback = match error.kind() {
+        io::ErrorKind::IsADirectory => rustix::io::Errno::ISDIR,
+        _ => rustix::io::Errno::IO,
+    };
+    error.raw_os_error().unwrap_or(fallback.raw_os_error())
+}
+
+fn put(bytes: &mut Vec<u8>, kind: u8, path: &Path, value: &[u8]) {
+    bytes.push(kind);
+    for part in [path.as_os_str().as_bytes(), value] {
+        // Files are read up to a few MiB, and paths are shorter.
+        let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        bytes.extend(length.to_le_bytes());
+        bytes.extend(part);
+    }
+}
+
+fn take<'a>(bytes: &mut &'a [u8]) -> io::Result<&'a [u8]> {
+    let (length, rest) = bytes.split_first_chunk().ok_or_else(|| invalid(()))?;
+    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(invalid)?;
+    let (part, rest) = rest.split_at_checked(length).ok_or_else(|| invalid(()))?;
+    *bytes = rest;
+    Ok(part)
+}
+
+fn invalid<T>(_: T) -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+fn not_kept() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::NotFound,
+        "the file changed while it was read: reload once more",
+    )
+}
