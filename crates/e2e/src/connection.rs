@@ -160,6 +160,15 @@ impl Connection {
         Ok(())
     }
 
+    /// Lets the kernel keep about so many bytes that were written and not sent.
+    ///
+    /// # Errors
+    ///
+    /// Where the option cannot be set.
+    pub fn limit_sending(&self, bytes: usize) -> Result<()> {
+        Ok(self.0.set_send_buffer_size(bytes)?)
+    }
+
     /// A second handle on the same socket.
     ///
     /// # Errors

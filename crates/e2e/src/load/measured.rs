@@ -23,6 +23,9 @@ const WARM_ECHOES: usize = 50;
 /// Bytes that one call writes or reads.
 const BLOCK: usize = 128 * 1024;
 
+/// Bytes that the kernel keeps for the sender of a stalled flow.
+pub const LITTLE: usize = 32 * 1024;
+
 /// Connections that [`connects`] opens at the same time.
 const PARALLEL: usize = 8;
 
@@ -32,45 +35,44 @@ const PARALLEL: usize = 8;
 pub enum Role {
     /// It reads everything and counts it.
     Sink = b'u',
-    /// It writes as much as the connection takes, and counts that.
+    /// It writes as much as the connection takes.
     Source = b'd',
+    /// The same, with little room in its socket: a thousand such connections leave the kernel memory for others.
+    Brook = b's',
     /// It returns every byte.
     Echo = b'e',
     /// It reads nothing.
     Deaf = b'n',
 }
 
-/// The application: a thread for each connection, and its counters.
+/// The application: a thread for each connection, and the count of what sinks have received.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     received: Arc<AtomicU64>,
-    sent: Arc<AtomicU64>,
 }
 
 impl Measured {
     /// Serves a listener's connections until the process ends.
     pub fn serve(&self, listener: TcpListener) {
-        let counters = self.clone();
+        let application = self.clone();
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
-                let counters = counters.clone();
+                let application = application.clone();
                 // The measurement ends connections by reset: the near side reports what matters.
                 std::thread::spawn(move || {
-                    drop(Connection::new(stream.into()).and_then(|c| counters.play(c)));
+                    drop(Connection::new(stream.into()).and_then(|c| application.play(c)));
                 });
             }
         });
-    }
-
-    /// Bytes that sources have written so far.
-    pub fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
     }
 
     fn play(&self, mut connection: Connection) -> Result<()> {
         connection.set_patience(Duration::from_mins(10))?;
         let mut role = [0];
         connection.read_exact(&mut role)?;
+        if role[0] == Role::Brook as u8 {
+            connection.limit_sending(LITTLE)?;
+        }
         let mut block = vec![0; BLOCK];
         match role[0] {
             role if role == Role::Sink as u8 => loop {
@@ -80,9 +82,8 @@ impl Measured {
                 }
                 self.received.fetch_add(read as u64, Ordering::Relaxed);
             },
-            role if role == Role::Source as u8 => loop {
-                let written = connection.write(&block)?;
-                self.sent.fetch_add(written as u64, Ordering::Relaxed);
+            role if role == Role::Source as u8 || role == Role::Brook as u8 => loop {
+                connection.write_all(&block)?;
             },
             role if role == Role::Echo as u8 => loop {
                 let read = connection.read(&mut block)?;

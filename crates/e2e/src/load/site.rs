@@ -241,6 +241,17 @@ impl Site {
         Ok([server, self.near.within(|| flows(self.http[1]))?])
     }
 
+    /// Bytes that both ends of all connections have received, packets' headers included.
+    ///
+    /// # Errors
+    ///
+    /// Where one does not answer.
+    pub fn received(&self) -> Result<u64> {
+        let server = self.far.within(|| sum(self.http[0], "received_bytes"))?;
+        let client = self.near.within(|| sum(self.http[1], "received_bytes"))?;
+        Ok(server + client)
+    }
+
     /// Runs `act` where the client and its applications are: connections made there cross the link.
     ///
     /// # Errors
@@ -289,11 +300,16 @@ impl Site {
 }
 
 fn flows(http: SocketAddr) -> Result<u64> {
+    sum(http, "flows")
+}
+
+/// A figure of all connections together.
+fn sum(http: SocketAddr, figure: &str) -> Result<u64> {
     let answer = rest::get(http, "/v1/connections")?.json()?;
     let connections = answer["connections"].as_array().context("no connections")?;
     Ok(connections
         .iter()
-        .filter_map(|connection| connection["flows"].as_u64())
+        .filter_map(|connection| connection[figure].as_u64())
         .sum())
 }
 

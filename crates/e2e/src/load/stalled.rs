@@ -7,14 +7,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use super::measured::{Measured, Role, download, echo, open, upload};
-use super::report::{Report, figure, percentile};
+use super::measured::{LITTLE, Measured, Role, download, echo, open, upload};
+use super::report::{Report, percentile};
 use super::site::{Plan, Site, allow_files};
-use crate::connection::{Connection, Endpoint};
+use crate::connection::Connection;
 use crate::deadline;
 
-/// No byte has moved for this long: the stalled flows hold all that they get.
+/// Time over which it is counted what moves.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// Bytes in that time that are no flow's: keep-alives, acknowledgements, a repeated HOLD.
+const STILL: u64 = 64 * 1024;
 
 /// By then all flows have stalled.
 const STALLED_WITHIN: Duration = Duration::from_mins(1);
@@ -106,7 +109,7 @@ fn measure(plan: &Plan, load: Stalled, flows: usize) -> Result<Figures> {
     let (site, _) = Site::start(plan, move |listener| serve.serve(listener))?;
     let figures = site.near(|client| {
         let forward = &client.forward;
-        let held = stall(forward, &application, load.direction, flows)?;
+        let held = stall(&site, load.direction, flows)?;
         let figures = Figures {
             up: upload(forward, &application, load.time).context("upload")?,
             down: download(forward, load.time).context("download")?,
@@ -119,39 +122,35 @@ fn measure(plan: &Plan, load: Stalled, flows: usize) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Opens flows and returns once none of them takes a byte more.
-fn stall(
-    forward: &Endpoint,
-    application: &Measured,
-    direction: Direction,
-    flows: usize,
-) -> Result<Vec<Connection>> {
+/// Opens flows and returns once hardly a byte moves for them.
+fn stall(site: &Site, direction: Direction, flows: usize) -> Result<Vec<Connection>> {
     let role = match direction {
-        Direction::Downloads => Role::Source,
+        Direction::Downloads => Role::Brook,
         Direction::Uploads => Role::Deaf,
     };
     let mut held = (0..flows)
-        .map(|_| open(forward, role))
+        .map(|_| open(&site.client.forward, role))
         .collect::<Result<Vec<_>>>()?;
     for connection in &held {
+        connection.limit_sending(LITTLE)?;
         rustix::io::ioctl_fionbio(connection.as_fd(), true)?;
     }
     let block = vec![0; BLOCK];
-    let (mut last, mut uploaded) = (0, 0);
-    let mut since = Instant::now();
+    let (mut before, mut since) = (site.received()?, Instant::now());
     deadline::wait("all flows to stall", STALLED_WITHIN, || {
         if direction == Direction::Uploads {
             for connection in &mut held {
                 // An error is a full socket: there is nothing else to wait for here.
-                uploaded += connection.write(&block).unwrap_or(0) as u64;
+                while connection.write(&block).is_ok() {}
             }
         }
-        let moved = application.sent() + uploaded;
-        if moved != last {
-            (last, since) = (moved, Instant::now());
+        if since.elapsed() < QUIET {
+            return Ok(None);
         }
-        Ok((since.elapsed() >= QUIET).then_some(()))
-    })
-    .with_context(|| format!("{:.0} bytes so far", figure(last)))?;
+        let received = site.received()?;
+        let moved = received - std::mem::replace(&mut before, received);
+        since = Instant::now();
+        Ok((moved < STILL).then_some(()))
+    })?;
     Ok(held)
 }
