@@ -84,8 +84,6 @@ pub struct Auto {
     newest: Option<Instant>,
     arrived: Option<Instant>,
     batch: f64,
-    /// The latest batch that arrived was sent as fast as it was allowed to be.
-    pressing: bool,
 }
 
 impl Auto {
@@ -127,7 +125,6 @@ impl Auto {
             newest: None,
             arrived: None,
             batch: 0.0,
-            pressing: false,
         }
     }
 
@@ -216,7 +213,7 @@ impl Model for Auto {
             return;
         };
         if latest {
-            self.pressing = record.limited;
+            self.startup.pressing = record.limited;
         }
         let bytes = bytes::to_f64(bytes);
         self.epoch.on_acked(record.delivered, record.limited);

@@ -11,6 +11,8 @@ use super::phase::Phase;
 #[derive(Clone, Debug)]
 pub(super) struct Startup {
     window: f64,
+    /// The latest batch that arrived was sent as fast as it was allowed to be.
+    pub(super) pressing: bool,
     /// A queue may have begun: no more growth until it is gone.
     held: bool,
     /// Since when there has been a queue that may be the path's limit.
@@ -30,6 +32,7 @@ impl Startup {
     fn from(window: f64, best: f64) -> Self {
         Self {
             window,
+            pressing: false,
             held: false,
             full: None,
             best,
@@ -88,7 +91,7 @@ impl Auto {
         self.startup.note(now, self.sampler.delivered(), span);
         // A queue that we did not fill is not the path's limit: where little is sent, the round-trip time shows
         // the queue of the other direction.
-        let pressing = self.pressing;
+        let pressing = self.startup.pressing;
         // A first sign of a queue is enough to stop growing: what is known of now was sent a round trip
         // ago, and more than twice as much is sent by now. It may be noise, and then growth goes on.
         let begins = self
