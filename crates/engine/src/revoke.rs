@@ -14,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 
 use crate::engine::{Engine, Role, export};
 use crate::event::LossReason;
-use crate::flow_entry::Phase;
+use crate::flow_entry::{Phase, Place};
 use crate::quic_stream::QuicStream;
 use crate::{ConnectionId, FlowId};
 
@@ -108,14 +108,13 @@ impl<S: Socket> Engine<S> {
     /// Server: closes a connection whose client is no longer known, with [`CloseCode::Revoked`]. All its flows end as by
     /// [`Engine::revoke_flow`], also those whose bytes have arrived whole. Returns how many these were.
     pub fn revoke_connection(&mut self, now: Instant, id: ConnectionId) -> usize {
-        let connection = self
-            .handle_of(id)
-            .and_then(|handle| self.connections.get(handle)?.as_ref());
-        let Some(connection) = connection else {
+        let Some(handle) = self.handle_of(id) else {
             return 0;
         };
-        let mut keys: Vec<usize> = connection.streams.values().copied().collect();
-        keys.sort_unstable();
+        let here = |place: Place| place.handle == handle;
+        let flows = self.flows.iter();
+        let flows = flows.filter(|(_, entry)| entry.place.is_some_and(here));
+        let keys: Vec<usize> = flows.map(|(key, _)| key).collect();
         for &key in &keys {
             self.revoke(now, key);
         }
