@@ -59,7 +59,16 @@ impl Cidr {
         self.length == 0
     }
 
-    fn new(address: IpAddr, length: u8) -> Self {
+    /// Whether it contains all of `other`.
+    pub fn contains(self, other: Self) -> bool {
+        self.is_v6() == other.is_v6()
+            && self.length <= other.length
+            && Self::around(other.address, self.length) == self
+    }
+
+    /// The network of so many bits that an address is in.
+    pub fn around(address: IpAddr, length: u8) -> Self {
+        let length = length.min(Self::from(address).length);
         let kept = |bits: u32| bits - u32::from(length);
         let address = match address {
             IpAddr::V4(v4) => {
@@ -101,7 +110,7 @@ impl FromStr for Cidr {
         if length > whole.length {
             return Err(malformed());
         }
-        let meant = Self::new(address, length);
+        let meant = Self::around(address, length);
         if meant.address != address {
             let given = text.to_owned();
             return Err(CidrError::HostBits { given, meant });

@@ -1,7 +1,8 @@
-//! TCP connections ended from outside (`ss --kill`): their programs see an abort.
+//! TCP connections of other programs: which there are (`ss`), and their end (`ss --kill`): their programs see an abort.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::netlink::{Netlink, Request};
 
@@ -37,6 +38,43 @@ pub fn end_tcp(from: &[IpAddr]) -> io::Result<usize> {
     refused.map(|()| ended)
 }
 
+/// The established TCP connections of the calling thread's network that came in from outside, as (own, other) address:
+/// those on a port where a program listens now.
+///
+/// # Errors
+///
+/// `Unsupported` where the kernel does not tell.
+pub fn accepted_tcp() -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
+    let mut netlink = Netlink::open_diagnosis()?;
+    let mut listening = BTreeSet::new();
+    let mut established = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let mut all = request(family, [0; SOCKET]);
+        all[4..8].copy_from_slice(&(1_u32 << LISTENS | 1 << ESTABLISHED).to_ne_bytes());
+        netlink.dump(Request::new(BY_FAMILY, 0, &all), |kind, content| {
+            let socket = content.get(4..4 + SOCKET).and_then(|it| it.first_chunk());
+            let Some(socket) = socket.filter(|_| kind == BY_FAMILY) else {
+                return;
+            };
+            let port = |at| u16::from_be_bytes([socket[at], socket[at + 1]]);
+            match content.get(1).copied().map(u32::from) {
+                Some(LISTENS) => {
+                    listening.insert(port(0));
+                }
+                _ => established.extend(
+                    source(family, socket)
+                        .zip(address(family, socket, 20))
+                        .map(|(own, other)| ((own, port(0)).into(), (other, port(2)).into())),
+                ),
+            }
+        })?;
+    }
+    established.retain(|(own, other): &(SocketAddr, SocketAddr)| {
+        listening.contains(&own.port()) && !other.ip().is_loopback()
+    });
+    Ok(established)
+}
+
 /// `struct inet_diag_req_v2`: TCP, in any state but that of listeners, and of what only waits for its last packets to
 /// be forgotten: no program has that, and kernels before 6.0 cannot end it.
 fn request(family: i32, socket: [u8; SOCKET]) -> [u8; 8 + SOCKET] {
@@ -49,9 +87,14 @@ fn request(family: i32, socket: [u8; SOCKET]) -> [u8; 8 + SOCKET] {
     bytes
 }
 
-/// Its own address, of an IPv6 socket that speaks IPv4 as well.
+/// Its own address.
 fn source(family: i32, socket: &[u8; SOCKET]) -> Option<IpAddr> {
-    let bytes = socket.get(4..20)?;
+    address(family, socket, 4)
+}
+
+/// An address, IPv4 also of an IPv6 socket that speaks it.
+fn address(family: i32, socket: &[u8; SOCKET], at: usize) -> Option<IpAddr> {
+    let bytes = socket.get(at..at + 16)?;
     if family == libc::AF_INET {
         let v4: [u8; 4] = *bytes.first_chunk()?;
         return Some(v4.into());
@@ -65,6 +108,8 @@ const SOCKET: usize = 48;
 // linux/sock_diag.h
 const BY_FAMILY: u16 = 20;
 const DESTROY: u16 = 21;
+/// `TCP_ESTABLISHED`
+const ESTABLISHED: u32 = 1;
 /// `TCP_TIME_WAIT`
 const WAITS: u32 = 6;
 /// `TCP_LISTEN`
@@ -92,6 +137,7 @@ mod tests {
                 let address = listener.local_addr()?;
                 let mut here = TcpStream::connect(address)?;
                 let mut there = listener.accept()?.0;
+                assert_eq!(accepted_tcp()?, [], "nothing came from outside");
                 assert_eq!(end_tcp(&[IpAddr::from([127, 0, 0, 2])])?, 0);
                 here.set_nonblocking(true)?;
                 let alive = here.read(&mut [0; 1]).map_err(|error| error.kind());

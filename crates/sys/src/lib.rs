@@ -9,9 +9,10 @@
 //! | [`Cidr`], [`Rule`], [`Way`] | routes beside the host's own |
 //! | [`confine`] | what a process gives up before it looks at what strangers send |
 //! | [`contain`] | a process, and all that it starts, in namespaces that end with it |
-//! | [`end_tcp`] | connections of others, ended |
+//! | [`end_tcp`], [`accepted_tcp`] | connections of others: ended, and which of them were accepted |
 //! | [`epoll_wait`] | waiting to the microsecond |
 //! | [`Ethtool`] | what a network device does itself: segmentation, merging, checksums |
+//! | [`Firewall`], [`Part`] | packet filter rules of our own |
 //! | [`FrameCounter`] | how many frames beyond some length arrive at a device |
 //! | [`start_companion`] | a second process that keeps rights which this one gives up |
 //! | [`inherit_socket`] | a socket that somebody left open for us |
@@ -24,6 +25,7 @@
 //! | [`raise_nofile_limit`] | as many open descriptors as we are allowed |
 //! | [`set_udp_gro`] | datagrams received one by one, or merged |
 //! | [`Signals`], [`with_default_signals`] | signals one by one, without handlers |
+//! | [`set_mark`] | marks that routing and the packet filter see |
 //! | [`socket_buffer_force`] | socket buffers beyond `rmem_max` / `wmem_max` where permitted |
 //! | [`socket_drops`] | datagrams the kernel threw away before we read them |
 //! | [`StackSampler`] | where processor time goes: stacks of threads |
@@ -41,6 +43,7 @@ mod drops;
 mod end_tcp;
 mod epoll_wait;
 mod ethtool;
+mod firewall;
 mod frame_counter;
 mod inherit_socket;
 mod inherited;
@@ -53,6 +56,7 @@ mod packet_socket;
 mod prompt;
 mod queueing;
 mod routing;
+mod set_mark;
 mod signals;
 mod socket_buffer;
 mod socket_option;
@@ -68,9 +72,10 @@ pub use cidr::{Cidr, CidrError};
 pub use companion::{Companion, start_companion};
 pub use contain::{ContainError, Contained, Inside, Reaped, Rights, Side, contain, exit_code};
 pub use drops::socket_drops;
-pub use end_tcp::end_tcp;
+pub use end_tcp::{accepted_tcp, end_tcp};
 pub use epoll_wait::epoll_wait;
 pub use ethtool::Ethtool;
+pub use firewall::{Firewall, Hook, Part, Set};
 pub use frame_counter::FrameCounter;
 pub use inherit_socket::inherit_socket;
 pub use inherited::{InheritError, InheritedFd, inherited_fds};
@@ -82,6 +87,7 @@ pub use packet_socket::{PacketDrops, PacketSocket, Reception, VnetHeader};
 pub use prompt::{Promptness, be_prompt};
 pub use queueing::{Discipline, Netem, TokenBucket};
 pub use routing::{Rule, Way};
+pub use set_mark::set_mark;
 pub use signals::{Came, Signals, with_default_signals};
 pub use socket_buffer::{BufferSide, socket_buffer_force};
 pub use stack_sampler::{SAMPLES_PER_S, Stack, StackSampler};

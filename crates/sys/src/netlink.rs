@@ -39,6 +39,9 @@ const ANSWER: usize = 64 << 10;
 /// The kernel answers within the call; this only keeps a fault from lasting for ever.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A message of this length always fits into the socket's buffer; the kernel's default is 208 KiB.
+const ROOM: libc::c_int = 64 << 10;
+
 /// A request under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
@@ -97,6 +100,12 @@ impl Request {
         self
     }
 
+    fn add_flags(&mut self, flags: i32) {
+        let flags = u16::try_from(flags).unwrap_or_default();
+        let had = u16::from_ne_bytes([self.bytes[6], self.bytes[7]]);
+        self.bytes[6..8].copy_from_slice(&(had | flags).to_ne_bytes());
+    }
+
     fn finish(mut self, sequence: u32) -> Vec<u8> {
         let length = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         self.bytes[0..4].copy_from_slice(&length.to_ne_bytes());
@@ -122,6 +131,11 @@ impl Netlink {
     /// The same towards what the kernel tells of sockets.
     pub(crate) fn open_diagnosis() -> io::Result<Self> {
         Self::open_to(Some(rustix::net::netlink::SOCK_DIAG))
+    }
+
+    /// The same towards the packet filter.
+    pub(crate) fn open_filter() -> io::Result<Self> {
+        Self::open_to(Some(rustix::net::netlink::NETFILTER))
     }
 
     fn open_to(protocol: Option<Protocol>) -> io::Result<Self> {
@@ -166,18 +180,50 @@ impl Netlink {
         self.exchange(request, libc::NLM_F_DUMP, each)
     }
 
+    /// Sends requests to `nf_tables`, which does all of them or, where it refuses one, none.
+    pub(crate) fn ask_all(&mut self, mut requests: Vec<Request>) -> io::Result<()> {
+        if let Some(last) = requests.last_mut() {
+            last.add_flags(libc::NLM_F_ACK);
+        }
+        // struct nfgenmsg with the subsystem in it.
+        let subsystem = u8::try_from(libc::NFNL_SUBSYS_NFTABLES).unwrap_or_default();
+        let bracket = |kind: libc::c_int| {
+            Request::new(
+                u16::try_from(kind).unwrap_or_default(),
+                0,
+                &[0, 0, 0, subsystem],
+            )
+        };
+        requests.insert(0, bracket(libc::NFNL_MSG_BATCH_BEGIN));
+        requests.push(bracket(libc::NFNL_MSG_BATCH_END));
+        // All have one number: the first refusal, or the last one's yes, is the answer.
+        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.sequence;
+        let messages = requests.into_iter().map(|request| request.finish(sequence));
+        let bytes: Vec<u8> = messages.flatten().collect();
+        let room = libc::c_int::try_from(bytes.len()).unwrap_or(libc::c_int::MAX);
+        if room > ROOM {
+            let option = libc::SO_SNDBUFFORCE;
+            crate::socket_option::set(self.socket.as_fd(), libc::SOL_SOCKET, option, &room)?;
+        }
+        send(&self.socket, &bytes, SendFlags::empty())?;
+        self.receive(|_, _| ())
+    }
+
     fn exchange(
         &mut self,
         mut request: Request,
         flags: i32,
-        mut each: impl FnMut(u16, &[u8]),
+        each: impl FnMut(u16, &[u8]),
     ) -> io::Result<()> {
-        let flags = u16::try_from(flags).unwrap_or_default();
-        let had = u16::from_ne_bytes([request.bytes[6], request.bytes[7]]);
-        request.bytes[6..8].copy_from_slice(&(had | flags).to_ne_bytes());
+        request.add_flags(flags);
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = request.finish(self.sequence);
         send(&self.socket, &bytes, SendFlags::empty())?;
+        self.receive(each)
+    }
+
+    fn receive(&mut self, mut each: impl FnMut(u16, &[u8])) -> io::Result<()> {
         let mut buffer = vec![0; ANSWER];
         loop {
             let (_, length) = recv(&self.socket, buffer.as_mut_slice(), RecvFlags::TRUNC)?;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::cidr::Cidr;
 use crate::net_namespace::NetNamespace;
 use crate::netlink::{Netlink, Request, attributes, u32_at};
 
@@ -116,6 +117,11 @@ impl Network {
             self.set_number(device, libc::IFLA_MASTER, bridge)?;
         }
         self.set_up(name)
+    }
+
+    /// Whether there is a device of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.index(name).is_ok()
     }
 
     /// Removes a device, and with one end of a cable the other.
@@ -282,6 +288,27 @@ impl Network {
         })?;
         let name = found.map(|index| index_to_name(&self.names, index));
         Ok(name.transpose()?)
+    }
+
+    /// The networks that this namespace has an address in, loopback and those of the device `but` left out.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn networks(&mut self, but: &str) -> io::Result<Vec<Cidr>> {
+        let but = self.index(but).ok();
+        let mut all = Vec::new();
+        let request = Request::new(libc::RTM_GETADDR, 0, &[0; 8]);
+        self.netlink.dump(request, |kind, content| {
+            if kind == libc::RTM_NEWADDR
+                && u32_at(content, 4) != but
+                && let (Some(address), Some(length)) = (address(content), content.get(1))
+                && !address.is_loopback()
+            {
+                all.push(Cidr::around(address, *length));
+            }
+        })?;
+        Ok(all)
     }
 
     /// All addresses of this namespace.

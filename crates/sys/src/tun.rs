@@ -19,7 +19,8 @@ impl Tun {
     /// Longest frame that is read or written.
     pub const FRAME_MAX: usize = HEADER + 65_535;
 
-    /// Makes a device in the calling thread's network namespace. It is down, and nothing blocks.
+    /// Makes a device in the calling thread's network namespace, or takes one of that name that was kept ([`Self::keep`]).
+    /// A new one is down. Nothing blocks.
     ///
     /// # Errors
     ///
@@ -90,6 +91,24 @@ impl Tun {
     pub fn pass_on(&self) -> io::Result<i32> {
         rustix::io::fcntl_setfd(&self.fd, rustix::io::FdFlags::empty())?;
         Ok(self.fd.as_raw_fd())
+    }
+
+    /// Keeps the device, with its addresses and routes, when the last descriptor of it is closed, or no longer. While
+    /// there is none, packets that are sent into the device vanish.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn keep(&self, keep: bool) -> io::Result<()> {
+        // SAFETY: TUNSETPERSIST takes a number, not a pointer.
+        let done = unsafe {
+            libc::ioctl(
+                self.fd.as_raw_fd(),
+                libc::TUNSETPERSIST,
+                libc::c_int::from(keep),
+            )
+        };
+        check(done)
     }
 
     /// The device's name.
@@ -264,6 +283,15 @@ mod tests {
             .within(|| {
                 drop(Tun::create("tun8", false)?);
                 drop(Tun::create("tun8", true)?);
+                let kept = Tun::create("tun8", true)?;
+                kept.keep(true)?;
+                drop(kept);
+                let mut network = Network::open()?;
+                network.set_up("tun8")?;
+                let again = Tun::create("tun8", true)?;
+                again.keep(false)?;
+                drop(again);
+                assert!(network.set_up("tun8").is_err(), "it is gone");
                 Tun::create("abcdefghijklmno", true)?;
                 for name in ["", "abcdefghijklmnop", "a\0b", "a/b", "tun%d"] {
                     let refused = Tun::create(name, true).map_err(|error| error.kind());

@@ -1,0 +1,115 @@
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use super::*;
+use crate::network::Network;
+use crate::network::tests::namespaces;
+
+const MARK: u32 = 0x7174_0000;
+
+fn cidr(text: &str) -> Cidr {
+    text.parse().expect("a network")
+}
+
+/// Whether a datagram to that port of this host is let through.
+fn passes(port: u16) -> io::Result<bool> {
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    match socket.send_to(b"x", (IpAddr::from([127, 0, 0, 1]), port)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[test]
+fn a_table_decides_until_it_is_replaced_or_removed() {
+    let test = "firewall::tests::a_table_decides_until_it_is_replaced_or_removed";
+    let Some((network, _)) = namespaces(test) else {
+        return;
+    };
+    network
+        .within(|| {
+            Network::open()?.set_up("lo")?;
+            assert!(!Firewall::remove("test")?);
+            for closed in [9, 10] {
+                let mut table = Firewall::new("test");
+                table.chain("pass", Hook::Passing, 0);
+                let of = [Part::Protocol(17), Part::Port(closed)];
+                table.rule("pass", &[of[0], of[1], Part::Drop]);
+                table.install()?;
+                assert_eq!((passes(9)?, passes(10)?), (closed != 9, closed != 10));
+            }
+            // A refusal changes nothing.
+            let mut wrong = Firewall::new("test");
+            wrong.chain("pass", Hook::Passing, 0);
+            wrong.rule("another", &[Part::Drop]);
+            assert!(wrong.install().is_err());
+            assert_eq!((passes(9)?, passes(10)?), (true, false));
+            assert!(Firewall::remove("test")?);
+            assert_eq!((passes(9)?, passes(10)?), (true, true));
+            Ok(())
+        })
+        .expect("a table");
+}
+
+#[test]
+fn the_kernel_takes_every_part_in_every_chain_that_may_have_it() {
+    let test = "firewall::tests::the_kernel_takes_every_part_in_every_chain_that_may_have_it";
+    let Some((network, _)) = namespaces(test) else {
+        return;
+    };
+    network
+        .within(|| {
+            let mut table = Firewall::new("test");
+            let pairs: Vec<(SocketAddr, SocketAddr)> = (1..=2500)
+                .map(|port| {
+                    let v4 = port % 2 == 0;
+                    let there: IpAddr = if v4 {
+                        [192, 0, 2, 1].into()
+                    } else {
+                        [0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into()
+                    };
+                    ((there, 22).into(), (there, port).into())
+                })
+                .collect();
+            let sets = [false, true].map(|v6| table.connections(v6, &pairs));
+            let all = [
+                Part::Through("lo"),
+                Part::NotThrough("eth0"),
+                Part::To(cidr("0.0.0.0/0")),
+                Part::To(cidr("10.0.0.0/9")),
+                Part::To(cidr("2001:db8::/33")),
+                Part::ToThisHost,
+                Part::SourcePort(1),
+                Part::Port(2),
+                Part::NeighbourDiscovery,
+                Part::Begins,
+                Part::Continues,
+                Part::IsNew,
+                Part::Marked(MARK),
+                Part::ConnectionMarked(MARK),
+                Part::In(sets[0]),
+                Part::In(sets[1]),
+                Part::Mark(MARK),
+                Part::MarkConnection(MARK),
+                Part::Accept,
+                Part::Drop,
+            ];
+            for (name, hook) in [
+                ("arrive", Hook::Arriving),
+                ("leave", Hook::Leaving),
+                ("pass", Hook::Passing),
+            ] {
+                table.chain(name, hook, -150);
+                let device = if hook == Hook::Arriving { 2 } else { 0 };
+                for part in &all[device..] {
+                    table.rule(name, &[Part::Protocol(6), *part]);
+                }
+            }
+            table.rule("arrive", &[Part::From("lo"), Part::Accept]);
+            table.install()?;
+            assert!(Firewall::remove("test")?);
+            Ok(())
+        })
+        .expect("a table");
+}
