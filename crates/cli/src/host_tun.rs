@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use quictun_sys::{Signals, exit_code, with_default_signals};
-use quictun_tunnel::detour::Detour;
+use quictun_tunnel::detour::{self, Detour};
 use quictun_tunnel::settings::{ClientSettings, HostPort, Routes, TunDevice};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::confirm;
 use crate::exit::{self, say};
 use crate::pair::{self, Pair, Restarts, Role};
 
@@ -22,6 +23,9 @@ const GRACE: Duration = Duration::from_millis(300);
 
 /// Between looks at one that was killed.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// A client that ends by itself sooner than this has not served anything: its flags or files are at fault.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// What a client asks for that has a device of its own and does not want it in its own process.
 pub(crate) fn wanted(settings: &ClientSettings) -> Option<Host> {
@@ -33,6 +37,7 @@ pub(crate) fn wanted(settings: &ClientSettings) -> Option<Host> {
         routes: routes.clone(),
         server: settings.server.clone(),
         names: tun.dns.is_some(),
+        confirm: tun.confirm,
     })
 }
 
@@ -42,6 +47,16 @@ pub(crate) struct Host {
     routes: Routes,
     server: HostPort,
     names: bool,
+    confirm: Option<Duration>,
+}
+
+/// `quictun down`: removes what a client that was killed has left behind.
+pub(crate) fn down() -> anyhow::Result<()> {
+    exit::print(if detour::remove()? {
+        "removed the device, rules and packet filter of a client that was killed: traffic leaves beside the tunnel again\n"
+    } else {
+        "there is nothing to remove\n"
+    })
 }
 
 impl Host {
@@ -56,38 +71,73 @@ impl Host {
     fn run(&self, mut arguments: Vec<OsString>) -> anyhow::Result<u8> {
         // Before there are children.
         let signals = Signals::of_parents()?;
-        let mut detour = Detour::new(&self.routes, &self.server)?;
+        let mut detour = Detour::new(&self.routes, self.names, &self.server)?;
+        let started = Instant::now();
         for address in detour.server() {
             arguments.extend(["--server-address".into(), address.ip().to_string().into()]);
         }
-        let mut restarts = Restarts::new();
-        loop {
-            let mut both = Both::start(&detour, self.names, &arguments)?;
-            let after = both.wait(&signals)?;
-            // While there is a device: without one nothing tells their programs.
-            pair::end_flows();
-            match after {
-                After::Ended(code) => return Ok(code),
-                After::Died(what) => say(&format!(
-                    "quictun: {what}: its connections are reset, and both processes started again"
-                )),
-            }
-            let until = Instant::now() + restarts.pause(Instant::now());
-            loop {
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    break;
-                }
-                let came = signals.wait(left)?;
-                // Nobody has logs that could be opened again: the next client opens its own anyway.
-                let ends = |signal| !matches!(signal, Signal::CHILD | Signal::HUP);
-                if let Some(came) = came.filter(|came| ends(came.signal)) {
-                    return Ok(u8::try_from(128 + came.signal.as_raw()).unwrap_or(u8::MAX));
-                }
-            }
-            // Whatever ended the pair may have been done to the device.
-            detour.restore()?;
+        for note in detour.notes() {
+            say(&format!("quictun: {note}"));
         }
+        if let Some(limit) = self.confirm {
+            confirm::wait_for(limit)?;
+        }
+        let outcome = serve(&mut detour, self.names, &signals, &arguments);
+        let asked = matches!(outcome, Ok(Served { asked: true, .. }));
+        if !asked && started.elapsed() >= SETTLED && detour.stay_closed() {
+            say(
+                "quictun: the tunnel has failed, and nothing leaves beside it: start it again, or let traffic go with `quictun down`",
+            );
+        }
+        outcome.map(|served| served.code)
+    }
+}
+
+/// How serving has ended.
+struct Served {
+    code: u8,
+    /// This was asked of us or of the client.
+    asked: bool,
+}
+
+/// Has the device served until that is to end.
+fn serve(
+    detour: &mut Detour,
+    names: bool,
+    signals: &Signals,
+    arguments: &[OsString],
+) -> anyhow::Result<Served> {
+    let mut restarts = Restarts::new();
+    loop {
+        let mut both = Both::start(detour, names, arguments)?;
+        let after = both.wait(signals)?;
+        // While there is a device: without one nothing tells their programs.
+        pair::end_flows();
+        match after {
+            After::Ended(code) => {
+                let asked = both.asked || code == 0;
+                return Ok(Served { code, asked });
+            }
+            After::Died(what) => say(&format!(
+                "quictun: {what}: its connections are reset, and both processes started again"
+            )),
+        }
+        let until = Instant::now() + restarts.pause(Instant::now());
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let came = signals.wait(left)?;
+            // Nobody has logs that could be opened again: the next client opens its own anyway.
+            let ends = |signal| !matches!(signal, Signal::CHILD | Signal::HUP);
+            if let Some(came) = came.filter(|came| ends(came.signal)) {
+                let code = u8::try_from(128 + came.signal.as_raw()).unwrap_or(u8::MAX);
+                return Ok(Served { code, asked: true });
+            }
+        }
+        // Whatever ended the pair may have been done to the device.
+        detour.restore()?;
     }
 }
 

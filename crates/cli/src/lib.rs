@@ -15,6 +15,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 pub mod address;
 pub mod bench;
 pub mod compat;
+mod confirm;
 pub mod control;
 pub mod demo;
 pub mod doctor;

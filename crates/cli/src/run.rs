@@ -8,11 +8,16 @@ use quictun_tunnel::reload::Read;
 use quictun_tunnel::settings::{ClientSettings, Pin, ServerIdentity, ServerSettings};
 use quictun_tunnel::{identity, psk, tls};
 
+use crate::confirm;
+
 /// Runs a client until it is told to end. SIGHUP has it read its configuration by `read_again`, where that is given.
 pub fn client(
     settings: ClientSettings,
     read_again: Option<Read<ClientSettings>>,
 ) -> anyhow::Result<()> {
+    if let Some(limit) = settings.tun.as_ref().and_then(|tun| tun.confirm) {
+        confirm::wait_for(limit)?;
+    }
     quictun_tunnel::client::run(settings, read_again)
 }
 

@@ -1,8 +1,9 @@
-//! The flags about TUN devices: `--tun`, `--route`, `--exclude`, `--dns`, `--one-process`; `--tun-fd` of the native
-//! client; and `--netstack-fd` and `--server-address`, with which a process for devices starts its client.
+//! The flags about TUN devices: `--tun`, `--route`, `--exclude`, `--fail-open`, `--confirm`, `--dns`, `--one-process`;
+//! `--tun-fd` of the native client; and `--netstack-fd` and `--server-address`, with which a process for devices starts its client.
 
 use std::net::IpAddr;
 use std::str::FromStr as _;
+use std::time::Duration;
 
 use quictun_sys::Cidr;
 use quictun_tunnel::settings::{Routes, TunDevice, TunSettings};
@@ -10,6 +11,9 @@ use quictun_tunnel::settings::{Routes, TunDevice, TunSettings};
 use crate::exit::Fault;
 use crate::layers::{Layers, parse_bool};
 use crate::options::Opt;
+
+/// A day: whoever takes longer does not look.
+const CONFIRM_MAX: u64 = 86_400;
 
 // The options that both clients have.
 
@@ -29,7 +33,19 @@ pub(crate) const EXCLUDE: Opt = Opt::list(
     "exclude",
     "CIDR",
     "",
-    "With --tun, networks that are not; the server never is",
+    "With --tun, networks that are reached beside it",
+);
+
+pub(crate) const FAIL_OPEN: Opt = Opt::switch(
+    "fail-open",
+    "With --tun, let traffic leave beside the tunnel when the client has been killed",
+);
+
+pub(crate) const CONFIRM: Opt = Opt::one(
+    "confirm",
+    "SECONDS",
+    "",
+    "With --tun, end and undo all unless `quictun confirm` or Enter comes within this time",
 );
 
 pub(crate) const ONE_PROCESS: Opt = Opt::switch(
@@ -67,6 +83,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
     let routes = Routes {
         include: layers.all("route", Cidr::from_str)?,
         exclude: layers.all("exclude", Cidr::from_str)?,
+        fail_open: layers.switch("fail-open")?,
     };
     let one_process = layers.switch("one-process")?;
     if layers.is_given("netstack-fd") {
@@ -76,6 +93,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
             device,
             dns,
             one_process,
+            confirm: None,
         }));
     }
     let own = layers.value("tun", |text| {
@@ -86,12 +104,19 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
     if own && given {
         return Err(layers.fault("tun-fd", "contradicts tun: keep one of them"));
     }
+    let confirm = layers.optional("confirm", |text| match text.parse() {
+        Ok(seconds @ 1..=CONFIRM_MAX) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!(
+            "{text:?} is no number of seconds from 1 to {CONFIRM_MAX}"
+        )),
+    })?;
     if own {
         let device = TunDevice::Own(routes);
         return Ok(Some(TunSettings {
             device,
             dns,
             one_process,
+            confirm,
         }));
     }
     if given {
@@ -100,10 +125,13 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
             device,
             dns,
             one_process,
+            confirm: None,
         }));
     }
-    for name in ["route", "exclude"] {
-        if layers.is_given(name) {
+    for name in ["route", "exclude", "fail-open", "confirm"] {
+        // A switch that is off asks for nothing.
+        let is_off = name == "fail-open" && !layers.switch(name)?;
+        if layers.is_given(name) && !is_off {
             return Err(layers.fault(name, "leads nowhere without a device: add tun"));
         }
     }

@@ -86,7 +86,7 @@ pub use own_mounts::OwnMounts;
 pub use packet_socket::{PacketDrops, PacketSocket, Reception, VnetHeader};
 pub use prompt::{Promptness, be_prompt};
 pub use queueing::{Discipline, Netem, TokenBucket};
-pub use routing::{Rule, Way};
+pub use routing::{Next, Packets, Rule, Way};
 pub use set_mark::set_mark;
 pub use signals::{Came, Signals, with_default_signals};
 pub use socket_buffer::{BufferSide, socket_buffer_force};

@@ -14,9 +14,20 @@ const HEADER: usize = 12;
 
 // linux/fib_rules.h
 const TO_TABLE: u8 = 1;
+const GO_TO: u8 = 2;
+const NO_OPERATION: u8 = 3;
+const DESTINATION: u16 = 1;
+const TARGET: u16 = 4;
 const PRIORITY: u16 = 6;
+const MARK: u16 = 10;
 const SUPPRESS_PREFIX_LENGTH: u16 = 14;
 const TABLE: u16 = 15;
+const PROTOCOL: u16 = 22;
+const SOURCE_PORTS: u16 = 23;
+const DESTINATION_PORTS: u16 = 24;
+
+/// Missing from the libc crate: `RTA_MARK`.
+const ROUTE_MARK: u16 = 16;
 
 /// Where packets to a network go, as a table other than the main one says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,15 +38,45 @@ pub enum Way<'a> {
     Elsewhere,
 }
 
-/// When a table is asked.
+/// A rule of routing (`ip rule`): which packets, and what is looked at for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// For IPv6, rather than IPv4.
     pub v6: bool,
     /// Rules are asked in the order of these numbers; that of the main table is 32766.
     pub priority: u32,
-    /// Its number; `None`: the main table, but not for its default route.
-    pub table: Option<u32>,
+    /// Other packets go on to the next rule.
+    pub packets: Packets,
+    /// What the rule does.
+    pub next: Next,
+}
+
+/// Conditions on packets; without any, all packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Packets {
+    /// With this mark.
+    pub mark: Option<u32>,
+    /// To this network, of the rule's family.
+    pub to: Option<Cidr>,
+    /// Of this protocol: TCP is 6. Ports need it.
+    pub protocol: Option<u8>,
+    /// From this port.
+    pub source_port: Option<u16>,
+    /// To this port.
+    pub port: Option<u16>,
+}
+
+/// What a rule does with its packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Asks this table.
+    Table(u32),
+    /// Asks the main table, but takes only routes to networks of at least this many bits, which is 1 or more.
+    Main(u8),
+    /// Goes on at the rule of this priority, which is a later one.
+    Rule(u32),
+    /// Nothing: other rules go on here.
+    Nothing,
 }
 
 impl Network {
@@ -68,12 +109,32 @@ impl Network {
         self.netlink().ask(request)
     }
 
-    /// Removes every route of a table, which must not be one of the system's.
+    /// The addresses that routes of the main table lead through.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal.
+    pub fn gateways(&mut self) -> io::Result<Vec<IpAddr>> {
+        let mut found = Vec::new();
+        let request = Request::new(libc::RTM_GETROUTE, 0, &[0; HEADER]);
+        self.netlink().dump(request, |kind, content| {
+            if kind == libc::RTM_NEWROUTE
+                && content.get(4) == Some(&libc::RT_TABLE_MAIN)
+                && let Some(bytes) = attribute(content, libc::RTA_GATEWAY)
+            {
+                let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+                found.extend(v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)));
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Removes every route of a table, which must not be one of the system's; how many there were.
     ///
     /// # Errors
     ///
     /// `InvalidInput` for a table that is not ours to clear; the kernel's refusal.
-    pub fn clear_table(&mut self, table: u32) -> io::Result<()> {
+    pub fn clear_table(&mut self, table: u32) -> io::Result<usize> {
         if u8::try_from(table).is_ok() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -85,6 +146,7 @@ impl Network {
                 found.push(content.to_vec());
             }
         })?;
+        let count = found.len();
         for route in found {
             let Some(mut header) = route.first_chunk::<HEADER>().copied() else {
                 continue;
@@ -98,7 +160,7 @@ impl Network {
             }
             self.netlink().ask(request)?;
         }
-        Ok(())
+        Ok(count)
     }
 
     /// Adds a rule.
@@ -111,29 +173,36 @@ impl Network {
         self.netlink().ask(request)
     }
 
-    /// Removes a rule; whether there was one.
+    /// Removes all rules of a priority, of IPv6 or IPv4; how many there were.
     ///
     /// # Errors
     ///
     /// The kernel's refusal.
-    pub fn remove_rule(&mut self, rule: Rule) -> io::Result<bool> {
-        let request = rule_request(libc::RTM_DELRULE, 0, rule);
-        match self.netlink().ask(request) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
+    pub fn remove_rules(&mut self, v6: bool, priority: u32) -> io::Result<usize> {
+        let mut removed = 0;
+        loop {
+            let mut header = [0; HEADER];
+            header[0] = family(whole(v6).address());
+            let request = Request::new(libc::RTM_DELRULE, 0, &header).with_u32(PRIORITY, priority);
+            match self.netlink().ask(request) {
+                Ok(()) => removed += 1,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(removed),
+                Err(error) => return Err(error),
+            }
         }
     }
 
-    /// The device through which packets to an address would leave now; `None` where it has no name.
+    /// The device through which packets to an address would leave now, if they had this mark; `None` where it has no
+    /// name.
     ///
     /// # Errors
     ///
     /// `NetworkUnreachable` and its like where there is no way.
-    pub fn device_towards(&mut self, address: IpAddr) -> io::Result<Option<String>> {
+    pub fn device_towards(&mut self, address: IpAddr, mark: u32) -> io::Result<Option<String>> {
         let header = route_header(address.into());
-        let request =
-            Request::new(libc::RTM_GETROUTE, 0, &header).with(libc::RTA_DST, &octets(address));
+        let request = Request::new(libc::RTM_GETROUTE, 0, &header)
+            .with(libc::RTA_DST, &octets(address))
+            .with_u32(ROUTE_MARK, mark);
         let mut found = None;
         self.netlink().ask_for(request, |_, content| {
             found = attribute(content, libc::RTA_OIF).and_then(|value| u32_at(value, 0));
@@ -149,17 +218,46 @@ fn route_header(to: Cidr) -> [u8; HEADER] {
     header
 }
 
+fn whole(v6: bool) -> Cidr {
+    if v6 { Cidr::ALL_V6 } else { Cidr::ALL_V4 }
+}
+
 fn rule_request(kind: u16, flags: i32, rule: Rule) -> Request {
-    let all = if rule.v6 { Cidr::ALL_V6 } else { Cidr::ALL_V4 };
     let mut header = [0; HEADER];
-    header[0] = family(all.address());
-    header[7] = TO_TABLE;
-    let request = Request::new(kind, flags, &header).with_u32(PRIORITY, rule.priority);
-    match rule.table {
-        Some(table) => request.with_u32(TABLE, table),
-        None => request
+    header[0] = family(whole(rule.v6).address());
+    header[1] = rule.packets.to.map_or(0, Cidr::length);
+    header[7] = match rule.next {
+        Next::Table(_) | Next::Main(_) => TO_TABLE,
+        Next::Rule(_) => GO_TO,
+        Next::Nothing => NO_OPERATION,
+    };
+    let mut request = Request::new(kind, flags, &header).with_u32(PRIORITY, rule.priority);
+    if let Some(to) = rule.packets.to {
+        request = request.with(DESTINATION, &octets(to.address()));
+    }
+    if let Some(mark) = rule.packets.mark {
+        request = request.with_u32(MARK, mark);
+    }
+    if let Some(protocol) = rule.packets.protocol {
+        request = request.with(PROTOCOL, &[protocol]);
+    }
+    for (kind, port) in [
+        (SOURCE_PORTS, rule.packets.source_port),
+        (DESTINATION_PORTS, rule.packets.port),
+    ] {
+        if let Some(port) = port {
+            let [high, low] = port.to_ne_bytes();
+            // struct fib_rule_port_range: first and last.
+            request = request.with(kind, &[high, low, high, low]);
+        }
+    }
+    match rule.next {
+        Next::Table(table) => request.with_u32(TABLE, table),
+        Next::Main(least) => request
             .with_u32(TABLE, libc::RT_TABLE_MAIN.into())
-            .with_u32(SUPPRESS_PREFIX_LENGTH, 0),
+            .with_u32(SUPPRESS_PREFIX_LENGTH, u32::from(least).saturating_sub(1)),
+        Next::Rule(priority) => request.with_u32(TARGET, priority),
+        Next::Nothing => request,
     }
 }
 
@@ -181,7 +279,8 @@ mod tests {
         Rule {
             v6,
             priority: TABLE,
-            table: Some(TABLE),
+            packets: Packets::default(),
+            next: Next::Table(TABLE),
         }
     }
 
@@ -234,8 +333,8 @@ mod tests {
                     let other = cidr(all).address();
                     let towards = |network: &mut Network| -> io::Result<[Option<String>; 2]> {
                         Ok([
-                            network.device_towards(address)?,
-                            network.device_towards(other)?,
+                            network.device_towards(address, 0)?,
+                            network.device_towards(other, 0)?,
                         ])
                     };
                     let main = Some("a0".to_owned());
@@ -252,8 +351,8 @@ mod tests {
                     );
                     network.clear_table(TABLE)?;
                     assert_eq!(towards(&mut network)?, [main.clone(), main]);
-                    assert!(network.remove_rule(rule(v6))?);
-                    assert!(!network.remove_rule(rule(v6))?);
+                    assert_eq!(network.remove_rules(v6, TABLE)?, 1);
+                    assert_eq!(network.remove_rules(v6, TABLE)?, 0);
                 }
                 assert!(
                     network.clear_table(254).is_err(),
@@ -280,9 +379,8 @@ mod tests {
                 network.add_default_route(IpAddr::from([10, 9, 0, 2]))?;
                 network.add_route(TABLE, Cidr::ALL_V4, Way::Device("c0"))?;
                 let near = Rule {
-                    v6: false,
-                    priority: TABLE,
-                    table: None,
+                    next: Next::Main(1),
+                    ..rule(false)
                 };
                 network.add_rule(near)?;
                 network.add_rule(Rule {
@@ -290,15 +388,52 @@ mod tests {
                     ..rule(false)
                 })?;
                 let towards = |network: &mut Network, address: [u8; 4]| {
-                    network.device_towards(address.into())
+                    network.device_towards(address.into(), 0)
                 };
                 assert_eq!(towards(&mut network, [10, 9, 0, 7])?.as_deref(), Some("a0"));
                 assert_eq!(
                     towards(&mut network, [192, 0, 2, 1])?.as_deref(),
                     Some("c0")
                 );
-                assert!(network.remove_rule(near)?);
+                assert_eq!(network.remove_rules(false, TABLE)?, 1);
                 assert_eq!(towards(&mut network, [10, 9, 0, 7])?.as_deref(), Some("c0"));
+                // A rule with every condition, and one that leads past that table.
+                let past = TABLE + 2;
+                let packets = Packets {
+                    mark: Some(7),
+                    to: Some(cidr("192.0.2.0/24")),
+                    ..Packets::default()
+                };
+                let ports = Packets {
+                    protocol: Some(17),
+                    source_port: Some(68),
+                    port: Some(67),
+                    ..packets
+                };
+                for (priority, packets, next) in [
+                    (past, Packets::default(), Next::Nothing),
+                    (TABLE, packets, Next::Rule(past)),
+                    (TABLE, ports, Next::Rule(past)),
+                ] {
+                    network.add_rule(Rule {
+                        v6: false,
+                        priority,
+                        packets,
+                        next,
+                    })?;
+                }
+                for (mark, to, device) in [
+                    (7, [192, 0, 2, 1], "a0"),
+                    (0, [192, 0, 2, 1], "c0"),
+                    (7, [192, 0, 3, 1], "c0"),
+                ] {
+                    let found = network.device_towards(IpAddr::from(to), mark)?;
+                    assert_eq!(found.as_deref(), Some(device), "{mark} {to:?}");
+                }
+                assert_eq!(network.remove_rules(false, TABLE)?, 2);
+                assert_eq!(network.gateways()?, [IpAddr::from([10, 9, 0, 2])]);
+                assert!(network.networks("a0")?.iter().all(|it| it.is_v6()));
+                assert!(network.networks("c0")?.contains(&cidr("10.9.0.0/24")));
                 Ok(())
             })
             .expect("routes");

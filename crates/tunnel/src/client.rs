@@ -4,19 +4,20 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{ClientRole, Engine, EngineConfig, Transport};
-use quictun_sys::Tun;
+use quictun_engine::{ClientRole, Engine, EngineConfig, PathMtu, Transport};
+use quictun_sys::{Tun, set_mark};
 use slab::Slab;
 use tracing::{info, warn};
 
 use crate::client_duty::{ClientDuty, ForwardDuty};
 use crate::confinement::{self, Off};
 use crate::control::{self, Request};
-use crate::detour::Detour;
+use crate::detour::{self, Detour, DetourError};
 use crate::identity;
 use crate::launch::{self, Launch, Post};
 use crate::listener::{self, Listener};
@@ -57,7 +58,9 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
     launch::start_keeper(&settings.control, token_files(&settings), load)?;
     let mut log = launch::prepare(&settings.control)?;
     let listeners = listeners(&settings)?;
-    let ports = udp_ports(&settings, workers)?;
+    let mark = mark(&settings)?;
+    let ports = udp_ports(&settings, workers, mark)?;
+    let path_mtu = path_mtu(&settings, mark)?;
     let http = launch::bind_http(&settings.control)?;
     if let Some(first) = ports.first() {
         launch::tell_of_udp(first, &settings.transport);
@@ -70,7 +73,7 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
     identity::warn_of_wide(settings.identity.psk_file.as_deref());
     let (tokens, plugins) = tokens(&settings)?;
     // Until the last worker has ended.
-    let detour = detour(&settings)?;
+    let mut detour = detour(&settings)?;
     let mut tun = tun_plan(&settings, detour.as_ref())?;
     let role = ClientRole {
         crypto: rules.crypto.clone(),
@@ -80,7 +83,7 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
         wait_timeout: WAIT_TIMEOUT,
         compat_streams: COMPAT_STREAMS,
     };
-    let transport = launch::transport(&settings.transport)?;
+    let transport = launch::transport(&settings.transport, path_mtu)?;
     let (request_sender, requests) = control::requests();
     let Post { mailboxes, inboxes } = launch::post(workers)?;
     let refused = Arc::<Refused>::default();
@@ -129,7 +132,10 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
     let addresses: Vec<String> = listeners.iter().map(Listener::address).collect();
     drop(listeners);
     let forwards = settings.forwards;
+    let started = Arc::new(AtomicBool::new(false));
+    let has_started = started.clone();
     let announce = move || {
+        has_started.store(true, Ordering::Relaxed);
         for (address, forward) in addresses.iter().zip(&forwards) {
             let to = match &forward.to {
                 ForwardTo::Target(target) => target.to_string(),
@@ -153,7 +159,29 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
         reload: read_again.map(|read| Reload::new(Arc::new(ClientSource::new(read, rules)))),
         announce: Box::new(announce),
     };
-    launch.run(mailboxes, makers)
+    let outcome = launch.run(mailboxes, makers);
+    if started.load(Ordering::Relaxed) {
+        keep_closed(detour.as_mut(), &outcome);
+    }
+    outcome
+}
+
+/// Leaves the device's rules and filter as they are where the tunnel has failed by itself.
+fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<()>) {
+    let failed = outcome.as_ref().is_err_and(|error| !was_interrupted(error));
+    if let Some(detour) = detour.filter(|_| failed)
+        && detour.stay_closed()
+    {
+        warn!(target: "quictun", "the tunnel has failed, and nothing leaves beside it: start it again, or let traffic go with `quictun down`");
+    }
+}
+
+/// Whether a second signal has ended it: that was asked for.
+fn was_interrupted(error: &anyhow::Error) -> bool {
+    let mut causes = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    causes.any(|cause| cause.kind() == std::io::ErrorKind::Interrupted)
 }
 
 /// What one worker is built from, on its own thread.
@@ -261,14 +289,49 @@ fn detour(settings: &ClientSettings) -> Result<Option<Detour>> {
         TunDevice::Own(routes) => Some(routes),
         TunDevice::Inherited(_) | TunDevice::Apart(_) => None,
     });
-    let made = own.map(|routes| Detour::new(routes, &settings.server));
-    Ok(made.transpose()?)
+    let names = settings.tun.as_ref().is_some_and(|tun| tun.dns.is_some());
+    let made = own.map(|routes| Detour::new(routes, names, &settings.server));
+    let made = made.transpose()?;
+    for note in made.iter().flat_map(Detour::notes) {
+        info!(target: "quictun", note, "the device for this host");
+    }
+    Ok(made)
+}
+
+/// The mark that sockets towards the server get, so that a device for the whole host does not take their packets.
+///
+/// Without the right to set it there is none: a client behind a device for one command needs none.
+fn mark(settings: &ClientSettings) -> Result<Option<u32>> {
+    let Some(tun) = &settings.tun else {
+        return Ok(None);
+    };
+    let probe = any_socket(&settings.server).context("UDP socket")?;
+    match set_mark(&probe, detour::MARK) {
+        Ok(()) => Ok(Some(detour::MARK)),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => match tun.device {
+            TunDevice::Own(_) => Err(DetourError::Rights.into()),
+            TunDevice::Inherited(_) | TunDevice::Apart(_) => Ok(None),
+        },
+        Err(error) => Err(error).context("marking a UDP socket"),
+    }
+}
+
+/// What tells the MTU of routes towards the server, for sockets with this mark.
+fn path_mtu(settings: &ClientSettings, mark: Option<u32>) -> Result<PathMtu> {
+    let most = settings.transport.max_udp_payload;
+    match mark {
+        Some(mark) => udp_port::marked_path_mtu(most, mark).context("UDP socket"),
+        None => Ok(udp_port::path_mtu(most)),
+    }
 }
 
 /// A UDP socket for each worker.
-fn udp_ports(settings: &ClientSettings, workers: usize) -> Result<Vec<UdpPort>> {
+fn udp_ports(settings: &ClientSettings, workers: usize, mark: Option<u32>) -> Result<Vec<UdpPort>> {
     let open = |_| {
         let socket = any_socket(&settings.server).context("UDP socket")?;
+        if let Some(mark) = mark {
+            set_mark(&socket, mark).context("marking a UDP socket")?;
+        }
         launch::open_udp(socket, &settings.transport)
     };
     (0..workers).map(open).collect()

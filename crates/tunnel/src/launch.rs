@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{Account, Algorithm, Transport};
+use quictun_engine::{Account, Algorithm, PathMtu, Transport};
 use quictun_sys::raise_nofile_limit;
 use tokio::sync::mpsc::{Receiver, channel};
 use tracing::{info, warn};
@@ -106,8 +106,8 @@ pub(crate) fn post(count: usize) -> io::Result<Post> {
 }
 
 /// The engines' view of the data path, a clone for each worker; the account of memory is one for all.
-pub(crate) fn transport(settings: &TransportSettings) -> Result<Transport> {
-    let mut transport = Transport::new(udp_port::path_mtu(settings.max_udp_payload));
+pub(crate) fn transport(settings: &TransportSettings, path_mtu: PathMtu) -> Result<Transport> {
+    let mut transport = Transport::new(path_mtu);
     transport.congestion = match settings.congestion {
         Congestion::Auto => Algorithm::Auto,
         Congestion::Cubic => Algorithm::Cubic,

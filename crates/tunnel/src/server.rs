@@ -87,7 +87,8 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
         identify: rules.policy.asks_who(),
         open_timeout: OPEN_TIMEOUT,
     };
-    let transport = launch::transport(&settings.transport)?;
+    let path_mtu = crate::udp_port::path_mtu(settings.transport.max_udp_payload);
+    let transport = launch::transport(&settings.transport, path_mtu)?;
     let (request_sender, requests) = control::requests();
     let Post { mailboxes, inboxes } = launch::post(workers)?;
     let reset_key = reset_key(&identity);

@@ -62,6 +62,8 @@ pub struct TunSettings {
     pub dns: Option<IpAddr>,
     /// The network stack is in the client's own process. Otherwise a device of ours has one of its own for it.
     pub one_process: bool,
+    /// A device of ours goes, and its routes, where it is not confirmed within this time.
+    pub confirm: Option<Duration>,
 }
 
 /// Where a TUN device comes from.
@@ -82,6 +84,8 @@ pub struct Routes {
     pub include: Vec<Cidr>,
     /// But not these.
     pub exclude: Vec<Cidr>,
+    /// Traffic leaves beside the tunnel when the device is gone.
+    pub fail_open: bool,
 }
 
 /// A host name or address literal, and a port.

@@ -52,6 +52,11 @@ pub fn create(network: &mut Network) -> io::Result<Tun> {
     Ok(tun)
 }
 
+/// Whether there is a device of that name.
+pub(crate) fn is_there(network: &Network) -> bool {
+    network.has(NAME)
+}
+
 /// Switches the device on, with its addresses, as far as it is not.
 pub(crate) fn configure(network: &mut Network) -> io::Result<()> {
     network.set_queue_length(NAME, QUEUE)?;

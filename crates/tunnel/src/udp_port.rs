@@ -3,14 +3,15 @@
 //! [`bind`] a socket, make it a [`UdpPort`], and [`send`](UdpPort::send) what the engine has; when the socket is
 //! readable [`receive`](UdpPort::receive) until it says that nothing is left.
 
+use std::borrow::Borrow;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
 use quictun_engine::{Datagrams, PathMtu, worker_of};
-use quictun_sys::{BufferPool, BufferSide, set_udp_gro, socket_buffer_force};
+use quictun_sys::{BufferPool, BufferSide, set_mark, set_udp_gro, socket_buffer_force};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -269,24 +270,55 @@ pub(crate) fn other_worker(data: &[u8], me: usize, workers: usize) -> Option<usi
 
 /// Asks the kernel for the MTU of the route to an address: what path MTU discovery starts out for.
 pub fn path_mtu(most: Option<u16>) -> PathMtu {
-    Arc::new(move |remote| {
-        let payload = route_payload(remote).unwrap_or(PAYLOAD_DEFAULT);
-        payload.min(most.unwrap_or(PAYLOAD_MAX))
-    })
+    Arc::new(move |remote| payload(open_probe(remote).ok(), remote, most))
 }
 
-fn route_payload(remote: SocketAddr) -> Option<u16> {
-    let any: SocketAddr = if remote.is_ipv4() {
-        ([0, 0, 0, 0], 0).into()
+/// The same for sockets with a mark, which may be routed elsewhere. Later this process may no longer be allowed to set
+/// it: what asks is made here.
+///
+/// # Errors
+///
+/// As [`set_mark`].
+pub fn marked_path_mtu(most: Option<u16>, mark: u32) -> io::Result<PathMtu> {
+    let mut probes = Vec::new();
+    for any in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
+        // A host may speak one family only.
+        let probe = UdpSocket::bind((any, 0)).ok();
+        if let Some(probe) = &probe {
+            set_mark(probe, mark)?;
+        }
+        // Workers ask one after the other: the socket is connected to whom each asks about.
+        probes.push(Mutex::new(probe));
+    }
+    Ok(Arc::new(move |remote| {
+        let probe = &probes[usize::from(remote.is_ipv6())];
+        let probe = probe.lock().unwrap_or_else(PoisonError::into_inner);
+        payload(probe.as_ref(), remote, most)
+    }))
+}
+
+fn open_probe(remote: SocketAddr) -> io::Result<UdpSocket> {
+    let any = if remote.is_ipv4() {
+        IpAddr::from([0; 4])
     } else {
-        (Ipv6Addr::UNSPECIFIED, 0).into()
+        IpAddr::from([0; 16])
     };
-    let probe = UdpSocket::bind(any).ok()?;
+    UdpSocket::bind((any, 0))
+}
+
+fn payload(probe: Option<impl Borrow<UdpSocket>>, remote: SocketAddr, most: Option<u16>) -> u16 {
+    let found = probe.and_then(|probe| route_payload(probe.borrow(), remote));
+    found
+        .unwrap_or(PAYLOAD_DEFAULT)
+        .min(most.unwrap_or(PAYLOAD_MAX))
+}
+
+fn route_payload(probe: &UdpSocket, remote: SocketAddr) -> Option<u16> {
     probe.connect(remote).ok()?;
     let payload = if remote.is_ipv4() {
-        sockopt::ip_mtu(&probe).ok()?.saturating_sub(OVERHEAD_V4)
+        sockopt::ip_mtu(probe).ok()?.saturating_sub(OVERHEAD_V4)
     } else {
-        sockopt::ipv6_mtu(&probe).ok()?.saturating_sub(OVERHEAD_V6)
+        sockopt::ipv6_mtu(probe).ok()?.saturating_sub(OVERHEAD_V6)
     };
     Some(
         u16::try_from(payload)

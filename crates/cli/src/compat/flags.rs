@@ -99,6 +99,8 @@ static CLIENT_TUNNEL: Section = Section {
         tun_flags::TUN,
         tun_flags::ROUTE,
         tun_flags::EXCLUDE,
+        tun_flags::FAIL_OPEN,
+        tun_flags::CONFIRM,
         tun_flags::ONE_PROCESS,
         tun_flags::NETSTACK_FD,
         tun_flags::SERVER_ADDRESS,

@@ -92,6 +92,8 @@ static CLIENT_TUNNEL: Section = Section {
         tun_flags::TUN.key("tun"),
         tun_flags::ROUTE.key("route"),
         tun_flags::EXCLUDE.key("exclude"),
+        tun_flags::FAIL_OPEN.key("fail_open"),
+        tun_flags::CONFIRM,
         Opt::one(
             "tun-fd",
             "NUMBER",
@@ -203,6 +205,8 @@ pub fn command() -> Command {
         .subcommands([
             server(),
             client(),
+            confirm(),
+            down(),
             config(),
             keygen(),
             demo(),
@@ -234,6 +238,20 @@ fn client() -> Command {
         .about("Listen for local applications and carry their connections to a server")
         .after_help(include_str!("client_help.txt"));
     options::add_to(command, CLIENT)
+}
+
+fn confirm() -> Command {
+    Command::new("confirm")
+        .about("Keep a tunnel that `quictun client --tun --confirm SECONDS` would undo")
+        .after_help(include_str!("confirm_help.txt"))
+}
+
+fn down() -> Command {
+    Command::new("down")
+        .about(
+            "Remove what a killed `quictun client --tun` has left: device, routes, packet filter",
+        )
+        .after_help(include_str!("down_help.txt"))
 }
 
 fn config() -> Command {

@@ -39,6 +39,7 @@ pub struct ClientFile {
     tun: Option<Text>,
     route: Option<Texts>,
     exclude: Option<Texts>,
+    fail_open: Option<Text>,
     dns: Option<Text>,
     #[serde(alias = "pins")]
     pin: Option<Texts>,

@@ -17,8 +17,8 @@ use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
 use crate::{
-    bench, demo, doctor, forbidden, host_tun, lab, link, manual, netstackd, options, perf, run,
-    tune, wrapped,
+    bench, confirm, demo, doctor, forbidden, host_tun, lab, link, manual, netstackd, options, perf,
+    run, tune, wrapped,
 };
 use file::{ClientFile, ServerFile};
 use settings::Server;
@@ -41,6 +41,10 @@ pub enum Action {
     Server(Server),
     /// Run a client.
     Client(ClientSettings),
+    /// Keep a tunnel that would be undone.
+    Confirm,
+    /// Remove what a killed client has left.
+    Down,
     /// Go on checking a server's file where only the disk can tell.
     CheckServer(PathBuf, Server),
     /// Go on checking a client's file where only the disk can tell.
@@ -119,6 +123,8 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
     match command {
         "server" => read_server(matches, None, inputs).map(|(_, server)| Action::Server(server)),
         "client" => read_client(matches, None, inputs).map(|(_, client)| Action::Client(client)),
+        "confirm" => Ok(Action::Confirm),
+        "down" => Ok(Action::Down),
         "config" => config(matches, inputs),
         "keygen" => Ok(Action::Keygen(
             path(matches, "out").expect("invariant: clap requires --out"),
@@ -161,6 +167,8 @@ fn act(action: Action) -> anyhow::Result<()> {
             run::server(server.settings, Some(Arc::new(read_server_again)))
         }
         Action::Client(settings) => run::client(settings, Some(Arc::new(read_client_again))),
+        Action::Confirm => confirm::main(),
+        Action::Down => host_tun::down(),
         Action::CheckServer(path, server) => {
             warn(&server.warnings);
             let settings = existing(&server);

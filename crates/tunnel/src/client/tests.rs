@@ -24,7 +24,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     } = launch::post(1).expect("a mailbox");
     let plan = Plan {
         index: 0,
-        transport: launch::transport(&settings).expect("defaults"),
+        transport: launch::transport(&settings, udp_port::path_mtu(None)).expect("defaults"),
         inbox: inboxes.pop().expect("one"),
         siblings: mailboxes,
         role: ClientRole {

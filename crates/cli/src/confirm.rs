@@ -1,0 +1,143 @@
+//! `--confirm SECONDS`: a device for the whole host that is undone unless somebody can still say that all is well.
+//!
+//! The client listens on an abstract Unix socket of its network. `quictun confirm` connects there; only root and the
+//! client's own user may. Enter on the client's terminal does the same.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
+use rustix::process::{Signal, geteuid, getpgrp, getpid, kill_process};
+use rustix::termios::tcgetpgrp;
+
+use crate::exit::{self, Fault, say};
+
+/// Where the client listens.
+const NAME: &str = "quictun-confirm";
+
+/// What it answers.
+const ANSWER: &str = "confirmed\n";
+
+/// How long one who has connected may take to read that.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Between a first signal to this process, which drains, and a second one, which does not.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Has this process end after `limit`, as by two signals, unless somebody confirms.
+///
+/// # Errors
+///
+/// Where another process listens there already.
+pub(crate) fn wait_for(limit: Duration) -> anyhow::Result<()> {
+    let address = SocketAddr::from_abstract_name(NAME)?;
+    let listener = UnixListener::bind_addr(&address)
+        .context("--confirm: another process has the socket @quictun-confirm")?;
+    listener.set_nonblocking(true)?;
+    say(&format!(
+        "quictun: confirm within {} s with `quictun confirm`, or Enter here: otherwise this ends and the host's routes are as before",
+        limit.as_secs()
+    ));
+    let thread = std::thread::Builder::new().name("confirm".to_owned());
+    thread.spawn(move || {
+        let outcome = watch(&listener, limit);
+        if outcome.as_ref().is_ok_and(|confirmed| *confirmed) {
+            say("quictun: confirmed");
+            return;
+        }
+        if let Err(error) = outcome {
+            say(&format!("quictun: waiting for `quictun confirm`: {error}"));
+        }
+        say("quictun: not confirmed: this ends, and the host's routes are as before");
+        for _ in 0..2 {
+            if let Err(error) = kill_process(getpid(), Signal::TERM) {
+                say(&format!("quictun: ending this process: {error}"));
+            }
+            // Nothing is polled for: a pause.
+            if poll(&mut [], Some(&timespec(PAUSE))).is_err() {}
+        }
+    })?;
+    Ok(())
+}
+
+/// Whether somebody confirms within that time.
+fn watch(listener: &UnixListener, limit: Duration) -> io::Result<bool> {
+    let until = Instant::now() + limit;
+    let stdin = io::stdin();
+    let mut listens = stdin.is_terminal();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
+        if listens {
+            fds.push(PollFd::new(&stdin, PollFlags::IN));
+        }
+        match poll(&mut fds, Some(&timespec(left))) {
+            Err(rustix::io::Errno::INTR) => continue,
+            polled => polled?,
+        };
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready.first() == Some(&true) && may_confirm(listener)? {
+            return Ok(true);
+        }
+        if ready.get(1) == Some(&true) {
+            // In the background, what is typed is for another program, and reading it would stop this one.
+            if tcgetpgrp(&stdin).is_ok_and(|group| group == getpgrp())
+                && stdin.lock().read_line(&mut String::new())? > 0
+            {
+                return Ok(true);
+            }
+            listens = false;
+        }
+    }
+}
+
+/// Takes one who has connected, and answers those who may confirm.
+fn may_confirm(listener: &UnixListener) -> io::Result<bool> {
+    let (mut stream, _) = match listener.accept() {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+        accepted => accepted?,
+    };
+    let user = sockopt::socket_peercred(&stream)?.uid;
+    if !user.is_root() && user != geteuid() {
+        return Ok(false);
+    }
+    stream.set_write_timeout(Some(PATIENCE))?;
+    if stream.write_all(ANSWER.as_bytes()).is_err() {
+        // It has gone, and its word holds.
+    }
+    Ok(true)
+}
+
+/// `quictun confirm`.
+pub(crate) fn main() -> anyhow::Result<()> {
+    let address = SocketAddr::from_abstract_name(NAME)?;
+    let none = || {
+        Fault::failure("quictun confirm", "no client waits for it")
+            .next("it has been confirmed, has ended, or was started without --confirm SECONDS")
+    };
+    let mut stream = UnixStream::connect_addr(&address).map_err(|_| none())?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .context("the client's answer")?;
+    if answer != ANSWER {
+        let why = "only root and the user of the client may confirm";
+        return Err(Fault::failure("quictun confirm", why).into());
+    }
+    exit::print(ANSWER)
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}

@@ -1,0 +1,161 @@
+//! The packet filter of a detour: which packets go around the device, and that no others leave beside it.
+//!
+//! | chain | packets | what it does |
+//! |---|---|---|
+//! | `arrive` | from outside to this host | strangers do not speak to the device's own addresses; a connection that comes in is marked |
+//! | `leave` | of this host | answers on such connections get the mark, and are routed again; so are questions to name servers |
+//! | `pass` | all, before they leave | drops what is for the tunnel and leaves by another device |
+//!
+//! Only a packet that does not begin a TCP connection is an answer: an address that a stranger made up cannot mark
+//! connections that this host begins.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use quictun_sys::{Cidr, Firewall, Hook, Part};
+
+use super::MARK;
+use super::plan::{DHCP_PORTS, DNS_PORT, NAMES_MARK, Plan, TCP, UDP};
+use crate::tun_device::{ADDRESSES, NAME};
+
+/// The table's name.
+pub(super) const TABLE: &str = "quictun";
+
+/// After connections are known (-200), before addresses are translated (-100): as `mangle`.
+const EARLY: i32 = -150;
+
+/// As `filter`.
+const ORDINARY: i32 = 0;
+
+/// Groups of one link, which no router passes on: IGMP, MLD, mDNS and the like.
+const LINK_GROUPS: [(IpAddr, u8); 2] = [
+    (IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), 24),
+    (IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0)), 16),
+];
+
+/// The filter of a plan; `accepted` are connections that came in before there was one.
+pub(super) fn firewall(plan: &Plan, accepted: &[(SocketAddr, SocketAddr)]) -> Firewall {
+    let mut table = Firewall::new(TABLE);
+    arrive(&mut table, plan);
+    leave(&mut table, plan, accepted);
+    if plan.is_closed() {
+        pass(&mut table, plan);
+    }
+    table
+}
+
+fn arrive(table: &mut Firewall, plan: &Plan) {
+    table.chain("arrive", Hook::Arriving, EARLY);
+    let mut rule = |parts: &[Part<'_>]| table.rule("arrive", parts);
+    if plan.names() {
+        // In the name of a neighbour that was asked: reverse path filters would look for it elsewhere.
+        for protocol in [UDP, TCP] {
+            rule(&[
+                Part::From(NAME),
+                Part::Protocol(protocol),
+                Part::SourcePort(DNS_PORT),
+                Part::Mark(NAMES_MARK),
+            ]);
+        }
+    }
+    for device in [NAME, "lo"] {
+        rule(&[Part::From(device), Part::Accept]);
+    }
+    for address in ADDRESSES {
+        rule(&[Part::To(address.own.into()), Part::Drop]);
+    }
+    rule(&[Part::ConnectionMarked(MARK), Part::Mark(MARK), Part::Accept]);
+    rule(&[Part::ToThisHost, Part::IsNew, Part::MarkConnection(MARK)]);
+    // For reverse path filters, which would look for the sender in the device.
+    rule(&[Part::ToThisHost, Part::Mark(MARK)]);
+}
+
+fn leave(table: &mut Firewall, plan: &Plan, accepted: &[(SocketAddr, SocketAddr)]) {
+    table.chain("leave", Hook::Leaving, EARLY);
+    let sets = [false, true].map(|v6| table.connections(v6, accepted));
+    let mut rule = |parts: &[Part<'_>]| table.rule("leave", parts);
+    rule(&[Part::Marked(MARK), Part::Accept]);
+    rule(&[
+        Part::Begins,
+        Part::ConnectionMarked(MARK),
+        Part::MarkConnection(0),
+    ]);
+    rule(&[Part::ConnectionMarked(MARK), Part::Mark(MARK), Part::Accept]);
+    for set in sets {
+        rule(&[
+            Part::Protocol(TCP),
+            Part::Continues,
+            Part::In(set),
+            Part::MarkConnection(MARK),
+            Part::Mark(MARK),
+            Part::Accept,
+        ]);
+    }
+    if !plan.names() {
+        return;
+    }
+    // Some programs ask name servers of one device (systemd-resolved): routing takes that device whatever the tables say.
+    for device in [NAME, "lo"] {
+        rule(&[Part::Through(device), Part::Accept]);
+    }
+    for network in plan.excepted() {
+        rule(&[Part::To(*network), Part::Accept]);
+    }
+    for family in plan.whole() {
+        for protocol in [UDP, TCP] {
+            rule(&[
+                Part::To(*family),
+                Part::Protocol(protocol),
+                Part::Port(DNS_PORT),
+                Part::Mark(NAMES_MARK),
+            ]);
+        }
+    }
+}
+
+fn pass(table: &mut Firewall, plan: &Plan) {
+    table.chain("pass", Hook::Passing, ORDINARY);
+    let mut rule = |parts: &[Part<'_>]| table.rule("pass", parts);
+    for device in [NAME, "lo"] {
+        rule(&[Part::Through(device), Part::Accept]);
+    }
+    rule(&[Part::Marked(MARK), Part::Accept]);
+    if let Some(of) = plan.administrator() {
+        rule(&[
+            Part::To(of.peer.into()),
+            Part::Protocol(TCP),
+            Part::SourcePort(of.port),
+            Part::Accept,
+        ]);
+    }
+    if !plan.whole().is_empty() {
+        rule(&[Part::NeighbourDiscovery, Part::Accept]);
+        let [client, server] = DHCP_PORTS;
+        rule(&[
+            Part::Protocol(UDP),
+            Part::SourcePort(client),
+            Part::Port(server),
+            Part::Accept,
+        ]);
+        for (address, length) in LINK_GROUPS {
+            rule(&[Part::To(Cidr::around(address, length)), Part::Accept]);
+        }
+    }
+    for (network, chosen) in plan.decisions() {
+        let verdict = if chosen { Part::Drop } else { Part::Accept };
+        rule(&[Part::To(network), verdict]);
+    }
+    if plan.names() {
+        for family in plan.whole() {
+            for protocol in [UDP, TCP] {
+                let parts = [Part::To(*family), Part::Protocol(protocol)];
+                rule(&[parts[0], parts[1], Part::Port(DNS_PORT), Part::Drop]);
+            }
+        }
+    }
+    for network in plan.neighbours() {
+        rule(&[Part::To(network), Part::Accept]);
+    }
+    for family in plan.whole() {
+        rule(&[Part::To(*family), Part::Drop]);
+    }
+}

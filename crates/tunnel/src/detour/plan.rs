@@ -1,0 +1,347 @@
+//! Which networks go into the device, and the tables and rules that lead them there.
+//!
+//! | priority | packets | where they go |
+//! |---|---|---|
+//! | 29040 | marked: the tunnel's own, answers to who came in from outside | to 29049 |
+//! | 29041 | from the port where an administrator's ssh came in, to that address | to 29049 |
+//! | 29042 | DHCP's, to a server | to 29049 |
+//! | 29043 | questions to name servers, with `--dns` | table 29046 |
+//! | 29044 | all | table 29044: the networks of `--route` |
+//! | 29045 | to neighbours | the main table, but no route that is wider than their network |
+//! | 29046 | all | table 29046: whole families |
+//! | 29049 | | the host's own rules and routes go on here |
+//!
+//! Excluded networks are exceptions in both tables: they go to the next rule.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use quictun_sys::{Cidr, Next, Packets, Rule};
+
+use super::administrator::Administrator;
+use super::{DetourError, MARK};
+use crate::settings::Routes;
+
+/// Table and rule of the networks that were chosen: `qt` in ASCII. Systems number their own from 253.
+pub(super) const CHOSEN: u32 = 0x7174;
+
+/// Table and rule of whole families.
+pub(super) const REST: u32 = CHOSEN + 2;
+
+const AROUND: u32 = CHOSEN - 4;
+const ADMINISTRATOR: u32 = CHOSEN - 3;
+const DHCP: u32 = CHOSEN - 2;
+const NAMES: u32 = CHOSEN - 1;
+const NEIGHBOURS: u32 = CHOSEN + 1;
+const END: u32 = CHOSEN + 5;
+
+/// Of all rules that there may be.
+pub(super) const PRIORITIES: [u32; 8] = [
+    AROUND,
+    ADMINISTRATOR,
+    DHCP,
+    NAMES,
+    CHOSEN,
+    NEIGHBOURS,
+    REST,
+    END,
+];
+
+/// The mark of questions to name servers that were about to leave by another device.
+pub(super) const NAMES_MARK: u32 = MARK + 1;
+
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+pub(super) const DNS_PORT: u16 = 53;
+pub(super) const DHCP_PORTS: [u16; 2] = [68, 67];
+
+/// Networks whose addresses nobody has on the internet: only in these are neighbours reached beside the tunnel. A
+/// network that a hostile DHCP server makes up cannot take other addresses away from it.
+const PRIVATE: [(IpAddr, u8); 5] = [
+    (v4([10, 0, 0, 0]), 8),
+    (v4([172, 16, 0, 0]), 12),
+    (v4([192, 168, 0, 0]), 16),
+    (v4([169, 254, 0, 0]), 16),
+    (v6(0xfc00), 7),
+];
+
+/// IPv6's own addresses of each link.
+const LINK_LOCAL: (IpAddr, u8) = (v6(0xfe80), 10);
+
+/// What a plan depends on beside what the user wants.
+#[derive(Clone, Debug)]
+pub(super) struct Host {
+    /// Devices speak IPv6.
+    pub(super) has_ipv6: bool,
+    /// In which it has an address.
+    pub(super) networks: Vec<Cidr>,
+    pub(super) gateways: Vec<IpAddr>,
+    pub(super) administrator: Option<Administrator>,
+    /// Questions to name servers are carried.
+    pub(super) names: bool,
+}
+
+/// What is to be in the tables.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Networks, and the table that leads them into the device.
+    included: Vec<(Cidr, u32)>,
+    excepted: Vec<Cidr>,
+    /// Networks, and the shortest network in the main table that leads there.
+    neighbours: Vec<(Cidr, u8)>,
+    /// Families that are led into the device as a whole, or to nowhere where it does not speak them.
+    whole: Vec<Cidr>,
+    rules: Vec<Rule>,
+    administrator: Option<Administrator>,
+    names: bool,
+    closed: bool,
+}
+
+impl Plan {
+    pub(super) fn new(
+        routes: &Routes,
+        server: &[SocketAddr],
+        host: &Host,
+    ) -> Result<Self, DetourError> {
+        let mut wanted = routes.include.clone();
+        if wanted.is_empty() {
+            wanted.extend([Cidr::ALL_V4, Cidr::ALL_V6]);
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        for network in &wanted {
+            if server.iter().any(|at| Cidr::from(at.ip()) == *network) {
+                return Err(DetourError::RouteToServer(*network));
+            }
+            if routes.exclude.contains(network) {
+                return Err(DetourError::Contradiction(*network));
+            }
+        }
+        let speaks = |network: &Cidr| host.has_ipv6 || !network.is_v6();
+        let mut excepted = routes.exclude.clone();
+        excepted.sort_unstable();
+        excepted.dedup();
+        excepted.retain(speaks);
+        let whole: Vec<Cidr> = wanted.iter().copied().filter(|it| it.is_all()).collect();
+        let table = |network: &Cidr| if network.is_all() { REST } else { CHOSEN };
+        // A family that was not asked for by name is left out where devices do not speak it.
+        let kept = wanted
+            .iter()
+            .filter(|it| speaks(it) || !routes.include.is_empty());
+        let included = kept.map(|it| (*it, table(it))).collect();
+        let mut plan = Self {
+            included,
+            excepted,
+            neighbours: neighbours(host),
+            whole,
+            rules: Vec::new(),
+            administrator: host.administrator,
+            names: host.names,
+            closed: !routes.fail_open,
+        };
+        plan.neighbours
+            .retain(|(network, _)| plan.whole.iter().any(|it| it.is_v6() == network.is_v6()));
+        for v6 in [false, true] {
+            plan.add_rules(v6);
+        }
+        Ok(plan)
+    }
+
+    fn add_rules(&mut self, v6: bool) {
+        let has = |wanted| {
+            let mut all = self.included.iter();
+            all.any(|(network, table)| network.is_v6() == v6 && *table == wanted)
+        };
+        let (chosen, rest) = (has(CHOSEN), has(REST));
+        if !chosen && !rest {
+            return;
+        }
+        let mut rules = Vec::new();
+        let mut add = |priority, packets, next| {
+            rules.push(Rule {
+                v6,
+                priority,
+                packets,
+                next,
+            });
+        };
+        let all = Packets::default();
+        // The others lead to this one.
+        add(END, all, Next::Nothing);
+        let marked = |mark| Packets {
+            mark: Some(mark),
+            ..all
+        };
+        add(AROUND, marked(MARK), Next::Rule(END));
+        if let Some(of) = self.administrator.filter(|it| it.peer.is_ipv6() == v6) {
+            let packets = Packets {
+                to: Some(of.peer.into()),
+                protocol: Some(TCP),
+                source_port: Some(of.port),
+                ..all
+            };
+            add(ADMINISTRATOR, packets, Next::Rule(END));
+        }
+        if rest && !v6 {
+            let [client, server] = DHCP_PORTS;
+            let packets = Packets {
+                protocol: Some(UDP),
+                source_port: Some(client),
+                port: Some(server),
+                ..all
+            };
+            add(DHCP, packets, Next::Rule(END));
+        }
+        if rest && self.names {
+            add(NAMES, marked(NAMES_MARK), Next::Table(REST));
+            for protocol in [UDP, TCP] {
+                let packets = Packets {
+                    protocol: Some(protocol),
+                    port: Some(DNS_PORT),
+                    ..all
+                };
+                add(NAMES, packets, Next::Table(REST));
+            }
+        }
+        if chosen {
+            add(CHOSEN, all, Next::Table(CHOSEN));
+        }
+        if rest {
+            for (network, least) in self.neighbours.iter().filter(|(it, _)| it.is_v6() == v6) {
+                let packets = Packets {
+                    to: Some(*network),
+                    ..all
+                };
+                add(NEIGHBOURS, packets, Next::Main(*least));
+            }
+            add(REST, all, Next::Table(REST));
+        }
+        self.rules.extend(rules);
+    }
+
+    pub(super) fn included(&self) -> &[(Cidr, u32)] {
+        &self.included
+    }
+
+    pub(super) fn excepted(&self) -> &[Cidr] {
+        &self.excepted
+    }
+
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = Cidr> {
+        self.neighbours.iter().map(|(network, _)| *network)
+    }
+
+    pub(super) fn whole(&self) -> &[Cidr] {
+        &self.whole
+    }
+
+    pub(super) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    pub(super) fn administrator(&self) -> Option<Administrator> {
+        self.administrator
+    }
+
+    /// Questions to name servers are carried.
+    pub(super) fn names(&self) -> bool {
+        self.names
+    }
+
+    /// Nothing leaves beside the tunnel when it cannot be used.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// A family is led into the device as a whole.
+    pub(super) fn takes_all(&self, v6: bool) -> bool {
+        self.whole.iter().any(|it| it.is_v6() == v6)
+    }
+
+    pub(super) fn is_neighbour(&self, address: IpAddr) -> bool {
+        let mut all = self.neighbours().chain(self.excepted.iter().copied());
+        all.any(|network| network.contains(address.into()))
+    }
+
+    /// Chosen networks (`true`) and exceptions (`false`), the longest first: the first that fits decides.
+    pub(super) fn decisions(&self) -> Vec<(Cidr, bool)> {
+        let chosen = self
+            .included
+            .iter()
+            .filter(|(network, _)| !network.is_all());
+        let chosen = chosen.map(|(network, _)| (*network, true));
+        let excepted = self.excepted.iter().map(|network| (*network, false));
+        let mut all: Vec<_> = chosen.chain(excepted).collect();
+        all.sort_by_key(|(network, _)| std::cmp::Reverse(network.length()));
+        all
+    }
+
+    /// What goes through the tunnel and what around it, in sentences.
+    pub(super) fn notes(&self, accepted: usize) -> Vec<String> {
+        let list = |all: &mut dyn Iterator<Item = Cidr>| {
+            let all: Vec<_> = all.map(|it| it.to_string()).collect();
+            all.join(", ")
+        };
+        let mut notes = vec![format!(
+            "through the tunnel: {}",
+            list(&mut self.included.iter().map(|(network, _)| *network))
+        )];
+        if !self.neighbours.is_empty() {
+            let all = list(&mut self.neighbours());
+            notes.push(format!("neighbours are reached beside the tunnel: {all}"));
+        }
+        if !self.excepted.is_empty() {
+            let all = list(&mut self.excepted.iter().copied());
+            notes.push(format!("excluded, and reached beside the tunnel: {all}"));
+        }
+        notes.push(format!(
+            "connections that come in from outside are answered beside the tunnel; {accepted} were open"
+        ));
+        if let Some(of) = self.administrator {
+            notes.push(format!(
+                "you are connected from {}: answers from port {} to it go around the tunnel",
+                of.peer, of.port
+            ));
+        }
+        notes.push(if self.closed {
+            "when this is killed nothing leaves beside the tunnel until `quictun down`".to_owned()
+        } else {
+            "--fail-open: when the tunnel's device is gone, traffic leaves beside it".to_owned()
+        });
+        notes
+    }
+}
+
+fn neighbours(host: &Host) -> Vec<(Cidr, u8)> {
+    let around = |(address, length)| Cidr::around(address, length);
+    let private = |network: &Cidr| PRIVATE.map(around).iter().any(|it| it.contains(*network));
+    let networks = host.networks.iter().copied().filter(private);
+    let networks = networks.map(|network| (network, network.length()));
+    // A router asks for our hardware address, and strict reverse path filters look whether it is reached where it asks.
+    let gateways = host.gateways.iter().map(|address| ((*address).into(), 1));
+    let mut all: Vec<(Cidr, u8)> = networks.chain(gateways).collect();
+    if host.has_ipv6 {
+        let (address, length) = LINK_LOCAL;
+        all.push((Cidr::around(address, length), length));
+    }
+    all.sort_unstable();
+    // Gateways in a network that is listed already.
+    let kept = all.iter().filter(|(it, _)| {
+        let mut others = all.iter().filter(|(other, _)| other != it);
+        !others.any(|(other, _)| other.contains(*it))
+    });
+    let mut kept: Vec<_> = kept.copied().collect();
+    kept.dedup_by_key(|(network, _)| *network);
+    kept
+}
+
+const fn v4(octets: [u8; 4]) -> IpAddr {
+    let [a, b, c, d] = octets;
+    IpAddr::V4(std::net::Ipv4Addr::new(a, b, c, d))
+}
+
+const fn v6(first: u16) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0))
+}
+
+#[cfg(test)]
+mod tests;
