@@ -19,6 +19,7 @@ pub mod environment;
 pub mod faults;
 pub mod foreign;
 pub mod isolation;
+pub mod leaks;
 pub mod load;
 pub mod machine;
 pub mod original;

@@ -25,7 +25,7 @@ const SOON: Duration = Duration::from_secs(20);
 const KILLS: usize = 3;
 
 /// A process of the pair, by a word of its command line.
-fn process(word: &str) -> Result<Option<u32>> {
+pub(crate) fn process(word: &str) -> Result<Option<u32>> {
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
         let Ok(pid) = entry.file_name().to_string_lossy().parse() else {
@@ -44,7 +44,7 @@ fn process(word: &str) -> Result<Option<u32>> {
 }
 
 const NETSTACKD: &str = "quictun-netstackd";
-const CLIENT: &str = "--netstack-fd";
+pub(crate) const CLIENT: &str = "--netstack-fd";
 
 /// Bytes of one write.
 const BLOCK: usize = 16 * 1024;
@@ -117,7 +117,7 @@ fn who_has_the_device_has_no_network_and_who_has_the_keys_no_device() -> Result<
 }
 
 /// Ends a process of the pair as a crash or the lack of memory would.
-fn crash(word: &str) -> Result<()> {
+pub(crate) fn crash(word: &str) -> Result<()> {
     let pid = process(word)?.with_context(|| format!("no {word}"))?;
     let pid = Pid::from_raw(pid.cast_signed()).context("a number")?;
     Ok(kill_process(pid, Signal::KILL)?)

@@ -23,6 +23,7 @@ mod interop;
 mod iperf3;
 mod lab;
 mod lab_remote;
+mod leaks;
 mod limits;
 mod link;
 mod native;

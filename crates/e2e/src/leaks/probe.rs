@@ -1,0 +1,72 @@
+//! Packets of every kind, to addresses that only the tunnel may lead to.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::{EXPERIMENT, Kind, PROTOCOLS, Protocol};
+
+/// Sends one packet of each kind to each address, as any program does and, where there is a device of the name, as one
+/// that insists on it. What the system refuses is not sent. Nothing is waited for.
+///
+/// # Errors
+///
+/// Where sockets cannot be made at all.
+pub fn send_all(targets: &[IpAddr], device: &str) -> io::Result<()> {
+    for target in targets {
+        for protocol in PROTOCOLS {
+            for bound in [None, Some(device)] {
+                let kind = Kind {
+                    protocol,
+                    v6: target.is_ipv6(),
+                };
+                match send(kind, *target, bound) {
+                    Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return Err(error),
+                    // Refusals are what a closed tunnel answers with.
+                    Ok(()) | Err(_) => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn send(kind: Kind, target: IpAddr, device: Option<&str>) -> io::Result<()> {
+    let domain = if kind.v6 { Domain::IPV6 } else { Domain::IPV4 };
+    let icmp = if kind.v6 {
+        socket2::Protocol::ICMPV6
+    } else {
+        socket2::Protocol::ICMPV4
+    };
+    let (style, protocol, port) = match kind.protocol {
+        Protocol::Tcp => (Type::STREAM, socket2::Protocol::TCP, 80),
+        Protocol::Udp => (Type::DGRAM, socket2::Protocol::UDP, 4433),
+        Protocol::Dns => (Type::DGRAM, socket2::Protocol::UDP, 53),
+        Protocol::Icmp => (Type::RAW, icmp, 0),
+        Protocol::Raw => (Type::RAW, i32::from(EXPERIMENT).into(), 0),
+    };
+    let socket = Socket::new(domain, style, Some(protocol))?;
+    socket.set_nonblocking(true)?;
+    if let Some(device) = device {
+        socket.bind_device(Some(device.as_bytes()))?;
+    }
+    let there = SockAddr::from(SocketAddr::new(target, port));
+    match kind.protocol {
+        Protocol::Tcp => socket.connect(&there),
+        Protocol::Icmp => socket.send_to(&echo_request(kind.v6), &there).map(drop),
+        Protocol::Udp | Protocol::Dns | Protocol::Raw => {
+            socket.send_to(b"a leak", &there).map(drop)
+        }
+    }
+}
+
+/// Type, code, checksum (of IPv6 the kernel's), identifier, number.
+fn echo_request(v6: bool) -> [u8; 8] {
+    if v6 {
+        [128, 0, 0, 0, 0, 1, 0, 1]
+    } else {
+        // The complement of 0x0800 + 0x0001 + 0x0001.
+        [8, 0, 0xf7, 0xfd, 0, 1, 0, 1]
+    }
+}

@@ -1,0 +1,252 @@
+//! A tap on a cable: everything that one of its ends sends, but for what the documents allow.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read as _};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use socket2::{Domain, Socket, Type};
+
+use super::{EXPERIMENT, Kind, Protocol};
+use crate::deadline;
+use crate::machine::Machine;
+
+/// Where [`Tap::settle`] sends to, at a neighbour.
+const FENCE: u16 = 9;
+
+/// Room for what comes while this thread does not run.
+const BUFFER: usize = 4 << 20;
+
+/// How often the thread looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long a packet may take over a cable.
+const SOON: Duration = Duration::from_secs(10);
+
+/// A thread on the machine at the other end.
+#[derive(Debug)]
+pub struct Tap {
+    seen: Arc<Seen>,
+    thread: Option<JoinHandle<()>>,
+    neighbour: IpAddr,
+    fences: u64,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    ended: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    packets: BTreeMap<String, usize>,
+    kinds: BTreeMap<Kind, usize>,
+    fence: u64,
+}
+
+impl Tap {
+    /// Taps what the device with this hardware address sends to `far`; datagrams to `server` are the tunnel's own.
+    /// `neighbour` is an address of `far` that is reached beside the tunnel.
+    ///
+    /// # Errors
+    ///
+    /// Where packet sockets are not permitted.
+    pub fn start(
+        far: &Machine,
+        mac: [u8; 6],
+        server: SocketAddr,
+        neighbour: IpAddr,
+    ) -> Result<Self> {
+        let seen = Arc::<Seen>::default();
+        let socket = far.within(|| Ok(open()?)).context("a packet socket")?;
+        let of_thread = seen.clone();
+        let thread = std::thread::spawn(move || listen(&socket, mac, server, &of_thread));
+        Ok(Self {
+            seen,
+            thread: Some(thread),
+            neighbour,
+            fences: 0,
+        })
+    }
+
+    /// What has been seen since the last call, by kind and with a line for each packet that is of none.
+    ///
+    /// # Errors
+    ///
+    /// Where a packet to the neighbour does not arrive.
+    pub fn take(&mut self) -> Result<(BTreeMap<Kind, usize>, BTreeMap<String, usize>)> {
+        self.settle()?;
+        let mut inner = self.inner();
+        Ok((
+            std::mem::take(&mut inner.kinds),
+            std::mem::take(&mut inner.packets),
+        ))
+    }
+
+    /// Waits until what was sent before has been seen.
+    fn settle(&mut self) -> Result<()> {
+        self.fences += 1;
+        let wanted = self.fences;
+        deadline::wait("a packet to a neighbour", SOON, || {
+            let any: IpAddr = if self.neighbour.is_ipv6() {
+                [0; 16].into()
+            } else {
+                [0; 4].into()
+            };
+            let socket = UdpSocket::bind((any, 0))?;
+            // While the cable is being put back there is no way.
+            let sent = socket.send_to(&wanted.to_be_bytes(), (self.neighbour, FENCE));
+            Ok((sent.is_ok() && self.inner().fence >= wanted).then_some(()))
+        })
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.seen
+            .inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.seen.ended.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {}
+    }
+}
+
+fn open() -> io::Result<Socket> {
+    // Every protocol: ETH_P_ALL, in the network's order.
+    let all = i32::from(3_u16.to_be());
+    let socket = Socket::new(Domain::PACKET, Type::RAW, Some(all.into()))?;
+    socket.set_recv_buffer_size(BUFFER)?;
+    socket.set_read_timeout(Some(LOOK))?;
+    Ok(socket)
+}
+
+fn listen(mut socket: &Socket, mac: [u8; 6], server: SocketAddr, seen: &Seen) {
+    let mut frame = vec![0; 1 << 16];
+    while !seen.ended.load(Ordering::Relaxed) {
+        // Nothing came for a while.
+        let Ok(length) = socket.read(&mut frame) else {
+            continue;
+        };
+        let frame = &frame[..length];
+        if frame.get(6..12) == Some(&mac) {
+            let mut inner = seen.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            inner.see(frame, server);
+        }
+    }
+}
+
+impl Inner {
+    fn see(&mut self, frame: &[u8], server: SocketAddr) {
+        // No IP: ARP.
+        let Some(packet) = Packet::parse(frame) else {
+            return;
+        };
+        if packet.is_of_the_link() || packet.to(server) || packet.tells_error_to(server.ip()) {
+            return;
+        }
+        if let Some(fence) = packet.fence() {
+            self.fence = self.fence.max(fence);
+            return;
+        }
+        match packet.kind() {
+            Some(kind) => *self.kinds.entry(kind).or_default() += 1,
+            None => *self.packets.entry(packet.to_string()).or_default() += 1,
+        }
+    }
+}
+
+/// An IP packet.
+struct Packet<'a> {
+    from: IpAddr,
+    to: IpAddr,
+    protocol: u8,
+    payload: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    fn parse(frame: &'a [u8]) -> Option<Self> {
+        let packet = frame.get(14..)?;
+        match frame.get(12..14)? {
+            [0x08, 0x00] => {
+                let length = usize::from(packet.first()? & 15) * 4;
+                Some(Self {
+                    from: (*packet.get(12..16)?.first_chunk::<4>()?).into(),
+                    to: (*packet.get(16..20)?.first_chunk::<4>()?).into(),
+                    protocol: *packet.get(9)?,
+                    payload: packet.get(length..)?,
+                })
+            }
+            [0x86, 0xdd] => Some(Self {
+                from: (*packet.get(8..24)?.first_chunk::<16>()?).into(),
+                to: (*packet.get(24..40)?.first_chunk::<16>()?).into(),
+                protocol: *packet.get(6)?,
+                payload: packet.get(40..)?,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Neighbour discovery, and what is for groups of this link: no router passes it on.
+    fn is_of_the_link(&self) -> bool {
+        let discovers = self.protocol == 58 && matches!(self.payload, [133..=136, ..]);
+        let group = match self.to {
+            IpAddr::V4(to) => to.octets()[..3] == [224, 0, 0],
+            IpAddr::V6(to) => to.segments()[0] == 0xff02,
+        };
+        discovers || group
+    }
+
+    fn port(&self) -> Option<u16> {
+        let bytes = self.payload.get(2..4)?.first_chunk()?;
+        Some(u16::from_be_bytes(*bytes))
+    }
+
+    fn to(&self, there: SocketAddr) -> bool {
+        self.protocol == 17 && self.to == there.ip() && self.port() == Some(there.port())
+    }
+
+    /// The server's last datagrams find nobody when the client has died, and the server is told.
+    fn tells_error_to(&self, there: IpAddr) -> bool {
+        let kind = self.payload.first();
+        self.to == there && matches!((self.protocol, kind), (1, Some(3)) | (58, Some(1)))
+    }
+
+    fn fence(&self) -> Option<u64> {
+        let is_one = self.protocol == 17 && self.port() == Some(FENCE);
+        let number = self.payload.get(8..16)?.first_chunk()?;
+        is_one.then(|| u64::from_be_bytes(*number))
+    }
+
+    fn kind(&self) -> Option<Kind> {
+        let v6 = self.to.is_ipv6();
+        let protocol = match (self.protocol, self.payload.first()) {
+            (6, _) => Protocol::Tcp,
+            (17, _) if self.port() == Some(53) => Protocol::Dns,
+            (17, _) => Protocol::Udp,
+            (1, Some(8)) if !v6 => Protocol::Icmp,
+            (58, Some(128)) if v6 => Protocol::Icmp,
+            (EXPERIMENT, _) => Protocol::Raw,
+            _ => return None,
+        };
+        Some(Kind { protocol, v6 })
+    }
+}
+
+impl std::fmt::Display for Packet<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (from, to, protocol) = (self.from, self.to, self.protocol);
+        let start = &self.payload[..self.payload.len().min(4)];
+        write!(f, "{from} to {to}, protocol {protocol}, {start:?}")
+    }
+}
