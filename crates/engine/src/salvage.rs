@@ -24,6 +24,7 @@ use crate::quic_stream::QuicStream;
 /// Time between two looks at a socket that has not sent everything: no event tells when it has. Local
 /// applications have it at once.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
 
 /// An application that takes nothing for so long is taken for dead, as a silent peer is.
 const IDLE_MAX: Duration = Duration::from_mins(1);
@@ -178,7 +179,9 @@ impl<S: Socket> Engine<S> {
             && entry.flow().is_some_and(Flow::is_parting)
         {
             let by = *entry.part_by.get_or_insert(now + IDLE_MAX);
-            let at = by.min(now + LOOK_AGAIN);
+            // Thousands of flows may wait for applications that do not read, so the interval grows with the wait.
+            let waited = IDLE_MAX.saturating_sub(by.saturating_duration_since(now));
+            let at = by.min(now + (waited / 4).clamp(LOOK_AGAIN, LOOK_AGAIN_MAX));
             self.flow_timers.set(key, &mut entry.deadline, Some(at));
         }
     }
