@@ -23,6 +23,8 @@ const CHUNK_COST: usize = 96;
 pub struct ReadBuffer {
     buffer: Vec<u8>,
     kept: Arc<AtomicUsize>,
+    /// The longest read while memory is scarce.
+    max: Option<usize>,
 }
 
 /// A chunk that says when it is gone.
@@ -46,9 +48,19 @@ impl Drop for Kept {
 }
 
 impl ReadBuffer {
+    /// Limits each read to `max` bytes, and lets flows read only what their streams have credit for. `None`: no limits.
+    pub fn set_max(&mut self, max: Option<usize>) {
+        self.max = max;
+    }
+
+    /// Whether [`ReadBuffer::set_max`] has set a limit.
+    pub fn is_restrained(&self) -> bool {
+        self.max.is_some()
+    }
+
     /// Reads at most `max` bytes (and at most 64 KiB); an empty chunk is the end of the stream.
     pub fn read_from<S: Socket>(&mut self, socket: &mut S, max: usize) -> io::Result<Bytes> {
-        let max = max.clamp(1, READ_MAX);
+        let max = max.clamp(1, self.max.unwrap_or(READ_MAX));
         if let Some(lent) = socket.lend(max) {
             let bytes = lent?;
             let size = bytes.len();
@@ -60,8 +72,12 @@ impl ReadBuffer {
         // The socket fills spare capacity, so a smaller read needs a smaller vector.
         if max < self.buffer.capacity() && max < COPY_BELOW {
             let mut small = Vec::with_capacity(max);
-            socket.read(&mut small)?;
-            return Ok(self.keep(Bytes::from(small), max));
+            let length = socket.read(&mut small)?;
+            return Ok(if length < max / 2 {
+                self.keep(Bytes::copy_from_slice(&small), length)
+            } else {
+                self.keep(Bytes::from(small), max)
+            });
         }
         let length = socket.read(&mut self.buffer)?;
         if length < COPY_BELOW {

@@ -6,6 +6,8 @@ use quictun_wire::code::FlowCode;
 /// A bidirectional QUIC stream as a flow needs it.
 pub trait Stream {
     /// Hands over as much of `chunk` as flow control allows, advancing it past what was taken.
+    ///
+    /// An empty chunk asks whether there is credit for a byte: [`WriteEnd::Blocked`] where there is none.
     fn write(&mut self, chunk: &mut Bytes) -> WriteEnd;
 
     /// Ends the sending part after what was written (FIN).

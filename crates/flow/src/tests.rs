@@ -120,6 +120,9 @@ impl Stream for FakeStream {
         if let Some(code) = self.stopped {
             return WriteEnd::Stopped(code);
         }
+        if self.credit == 0 {
+            return WriteEnd::Blocked;
+        }
         let count = chunk.len().min(self.credit);
         self.credit -= count;
         self.sent.extend_from_slice(&chunk.split_to(count));
@@ -580,6 +583,24 @@ fn what_is_kept_for_sending_counts_until_its_last_part_is_gone() {
     assert!(buffer.kept() > 65_536);
     drop(part);
     assert_eq!(buffer.kept(), 0);
+}
+
+// PROTOCOL MEMORY-1.
+#[test]
+fn where_memory_is_scarce_nothing_is_read_that_the_peer_gives_no_credit_for() {
+    let mut bridge = Bridge::new();
+    bridge.buffer.set_max(Some(4096));
+    bridge.app_sends(&text(20_000));
+    bridge.stream.credit = 0;
+    assert_eq!(bridge.pump_out(65_536), Pumped::Blocked);
+    assert_eq!(bridge.buffer.kept(), 0, "it stays with the application");
+    bridge.stream.credit = 1;
+    assert_eq!(bridge.pump_out(65_536), Pumped::Blocked);
+    assert!((1..4500).contains(&bridge.buffer.kept()));
+    bridge.stream.credit = usize::MAX;
+    bridge.buffer.set_max(None);
+    assert_eq!(bridge.pump_out(65_536), Pumped::Starved);
+    assert_eq!(bridge.stream.sent, text(20_000));
 }
 
 #[test]

@@ -117,6 +117,9 @@ impl<S: Socket> Flow<S> {
         if !self.to_tunnel.readable {
             return Some(Pumped::Starved);
         }
+        if buffer.is_restrained() && stream.write(&mut Bytes::new()) == WriteEnd::Blocked {
+            return Some(Pumped::Blocked);
+        }
         match buffer.read_from(&mut self.socket, budget.max(READ_MIN)) {
             Ok(chunk) if chunk.is_empty() => {
                 stream.finish();
