@@ -16,6 +16,12 @@ const PARTS: u64 = 256;
 const PART_MIN: u64 = 16 * 1024;
 const PART_MAX: u64 = 1 << 20;
 
+/// The reserve: an eighth of a small budget, at most 1 MiB, or 1/64 of a large one. That lets dozens of connections send a
+/// little each on a small budget, and thousands on a large one.
+const RESERVE_PART: u64 = 8;
+const RESERVE_SMALL: u64 = 1 << 20;
+const RESERVE_PART_LARGE: u64 = 64;
+
 /// The account of a process. Clones are the same account.
 #[derive(Clone, Debug)]
 pub struct Account(Arc<Shared>);
@@ -90,7 +96,6 @@ impl Lease {
     }
 
     /// What is charged at the moment, bytes.
-    #[cfg(test)]
     pub(crate) fn charged(&self) -> u64 {
         self.charged
     }
@@ -101,6 +106,36 @@ impl Lease {
         unleased + self.leased.saturating_sub(self.charged)
     }
 
+    /// The part of the budget that connections, larger windows and most flows leave alone, so that those that hold little
+    /// can always go on, bytes.
+    pub(crate) fn reserve(&self) -> u64 {
+        let budget = self.account.budget();
+        (budget / RESERVE_PART)
+            .min(RESERVE_SMALL)
+            .max(budget / RESERVE_PART_LARGE)
+    }
+
+    /// What is free beside the reserve, bytes.
+    pub(crate) fn free_for_newcomers(&self) -> u64 {
+        self.free().saturating_sub(self.reserve())
+    }
+
+    /// Whether a holder that would have `own` bytes may have them. A holder with many is refused before one with few; the
+    /// reserve is for holders with next to nothing.
+    pub(crate) fn has_room(&self, own: u64) -> bool {
+        own <= self.free_for_newcomers().max(self.free() / 8)
+    }
+
+    /// Whether less than a quarter of the budget is free.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.free() < self.account.budget() / 4
+    }
+
+    /// Whether less than half of the budget is free.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.free() < self.account.budget() / 2
+    }
+
     /// Whether at least three quarters of the budget are free.
     pub(crate) fn is_plenty(&self) -> bool {
         self.free() > self.account.budget() / 4 * 3
@@ -108,7 +143,7 @@ impl Lease {
 
     /// The window that a connection begins with, which has `own` bytes already.
     pub(crate) fn first_window(&self, needed: u64, own: u64, known: bool) -> u64 {
-        let free = self.free() + own;
+        let free = self.free_for_newcomers() + own;
         ReceiveWindow::first(needed, free, self.account.budget(), known)
     }
 

@@ -28,6 +28,22 @@ const GAPS_PART: u64 = 4;
 const FLOWS_PART: u64 = 1024;
 const FLOWS_MIN: u32 = 16;
 
+/// The longest read from an application while memory is scarce, but there is enough for the unused capacity that large
+/// reads keep.
+const READ_LARGE: usize = 64 * 1024;
+
+/// Memory that one flow's turn may take with such reads.
+const LARGE_TURN_COST: u64 = 512 * 1024;
+
+/// The longest read otherwise. Reads of this size are kept without unused capacity.
+const READ_SCARCE: usize = 8 * 1024;
+
+/// Memory that one flow's turn may take with small reads: one batch, and the cost of its pieces.
+const TURN_COST: u64 = 68 * 1024;
+
+/// What a connection may read and send per round trip while only the reserve is left.
+const READ_LITTLE: usize = 4 * 1024;
+
 /// Whatever the share, a flow is not stopped for less.
 const HOLD_MIN: usize = 4 * 1024;
 
@@ -69,15 +85,21 @@ impl Pace {
 impl<S: Socket> Engine<S> {
     /// What a flow whose application does not read may hold beside its connection's window, bytes.
     fn share(&self) -> usize {
-        let share = SHARE_MAX.min(self.lease.free() / SHARE_PART);
+        let share = SHARE_MAX.min(self.lease.free_for_newcomers() / SHARE_PART);
         usize::try_from(share).unwrap_or(usize::MAX)
     }
 
     /// Notes what a flow holds, and acts on it.
     pub(crate) fn charge_flow(&mut self, now: Instant, key: usize) {
         let share = self.share();
-        let gaps = usize::try_from(self.lease.free() / GAPS_PART).unwrap_or(usize::MAX);
-        let Some((entry, connection)) = self.entry_and_connection(key) else {
+        let gaps =
+            usize::try_from(self.lease.free_for_newcomers() / GAPS_PART).unwrap_or(usize::MAX);
+        let Some(entry) = self.flows.get_mut(key) else {
+            return;
+        };
+        let handle = entry.place.map(|place| place.handle);
+        let slot = handle.and_then(|handle| self.connections.get_mut(handle));
+        let Some(Some(connection)) = slot else {
             return;
         };
         // A target that is being dialled reads nothing either.
@@ -94,7 +116,13 @@ impl<S: Socket> Engine<S> {
         };
         // What it has been given it keeps until it is consumed. Taken back and given again it would be credit for
         // nothing: the library grants what a window grows by, and cannot take it back.
-        let part = held.min(most.max(entry.parked));
+        let mut part = held.min(most.max(entry.parked));
+        let more = part.saturating_sub(entry.parked) as u64;
+        if self.lease.try_charge(more) {
+            connection.memory += more;
+        } else {
+            part = entry.parked;
+        }
         connection.held = connection.held - entry.charged + held;
         connection.parked = connection.parked - entry.parked + part;
         (entry.charged, entry.parked) = (held, part);
@@ -173,8 +201,33 @@ impl<S: Socket> Engine<S> {
 
     /// What is kept for sending is charged as it is.
     pub(crate) fn charge_kept(&mut self) {
-        let kept = self.read_buffer.kept() as u64;
-        self.lease.adjust(&mut self.kept, kept);
+        let kept = self.read_buffer.kept() + self.response_bytes;
+        self.lease.adjust(&mut self.kept, kept as u64);
+    }
+
+    /// Limits how much the next flow of a connection may read from its application, in bytes, by the memory that is free.
+    /// `None`: nothing until the peer has acknowledged what was sent before.
+    ///
+    /// While memory is scarce, nothing is read that the peer gives no credit for. While only the reserve is left, a
+    /// connection without data in flight still reads [`READ_LITTLE`], so that every connection makes progress.
+    pub(crate) fn reading_room(&mut self, handle: usize) -> Option<usize> {
+        self.charge_kept();
+        if !self.lease.is_scarce() {
+            self.read_buffer.set_max(None);
+            return Some(usize::MAX);
+        }
+        if self.lease.free() > self.lease.reserve() / 4 * 3 + TURN_COST {
+            let large = self.lease.free() > self.lease.reserve() + LARGE_TURN_COST;
+            let max = if large { READ_LARGE } else { READ_SCARCE };
+            self.read_buffer.set_max(Some(max));
+            return Some(usize::MAX);
+        }
+        let connection = self.connections.get(handle)?.as_ref()?;
+        self.read_buffer.set_max(Some(READ_LITTLE));
+        let idle = connection.unsent == 0 && connection.gauge.in_flight() == 0;
+        let room = self.lease.reserve() / 8 + 2 * READ_LITTLE as u64;
+        let room = self.lease.free() > room;
+        (idle && room).then_some(READ_LITTLE)
     }
 }
 

@@ -45,6 +45,10 @@ const CONNECTION_COST: u64 = 28 * 1024;
 /// What a stream takes that the peer may open.
 const STREAM_COST: u64 = 64;
 
+/// Further memory of a stream that has ended here while the peer keeps its half open: the library's state of both halves.
+/// It is charged in advance for streams that the peer may open beyond the first ones.
+const ENDED_COST: u64 = 576;
+
 /// What a connection begins with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First {
@@ -151,6 +155,8 @@ pub(crate) struct Connection {
     pub(crate) dirty: bool,
     pub(crate) sending: bool,
     pub(crate) flow_limit: u32,
+    /// The initial value of `flow_limit`.
+    first_flows: u32,
     pub(crate) batches_sent: u64,
     pub(crate) datagrams_sent: u64,
     pub(crate) datagrams_repeated: u64,
@@ -222,6 +228,7 @@ impl Connection {
             dirty: false,
             sending: false,
             flow_limit: first.flows,
+            first_flows: first.flows,
             batches_sent: 0,
             datagrams_sent: 0,
             datagrams_repeated: 0,
@@ -279,18 +286,49 @@ impl Connection {
     }
 
     /// The peer is no stranger: it may use what any may at first.
-    pub(crate) fn grant_first(&mut self, window: u64) {
-        self.receive_window.restart(window);
+    pub(crate) fn grant_first(&mut self, first: First) {
+        (self.flow_limit, self.first_flows) = (first.flows, first.flows);
+        self.receive_window.restart(first.window);
         self.announce();
         self.quic
             .set_max_concurrent_streams(quinn_proto::Dir::Bi, VarInt::from_u32(self.flow_limit));
     }
 
-    /// What the peer may make us hold, bytes.
-    pub(crate) fn debt(&self) -> u64 {
-        let window = window::debt(self.receive_window.size())
-            .max(self.announced + self.owed + self.held as u64);
-        CONNECTION_COST + u64::from(self.flow_limit) * STREAM_COST + window + self.parked as u64
+    /// What the peer may make us hold, bytes. After the connection is lost only the library's state is left.
+    pub(crate) fn debt(&mut self) -> u64 {
+        if self.lost {
+            return CONNECTION_COST;
+        }
+        let window = self.window_debt();
+        let more = u64::from(self.flow_limit.saturating_sub(self.first_flows));
+        let ended = self.ended_streams().max(more);
+        let streams = u64::from(self.flow_limit) * STREAM_COST + ended * ENDED_COST;
+        CONNECTION_COST + streams + window + self.parked as u64 + self.control.kept()
+    }
+
+    /// The part of [`Connection::debt`] that the receive window causes, bytes.
+    pub(crate) fn window_debt(&self) -> u64 {
+        let given = self.announced + self.owed + self.held as u64;
+        window::debt(self.receive_window.size()).max(given)
+    }
+
+    /// Memory of the connection without its flows, as far as it can be counted, bytes.
+    pub(crate) fn held_for_itself(&mut self) -> u64 {
+        let ended = self.ended_streams() * ENDED_COST;
+        CONNECTION_COST + self.control.received() + self.control.kept() + ended
+    }
+
+    /// Count of streams that have ended here and that the peer keeps open although it was asked to stop.
+    fn ended_streams(&mut self) -> u64 {
+        if self.quic.is_closed() || self.quic.side().is_client() {
+            return 0;
+        }
+        let ours = self.streams.len() + self.control.streams();
+        let open = self
+            .quic
+            .streams()
+            .remote_open_streams(quinn_proto::Dir::Bi);
+        open.saturating_sub(ours as u64)
     }
 
     /// Whether the peer makes us hold more than its credit can account for: it sends tiny pieces.
@@ -415,13 +453,22 @@ impl Connection {
         {}
     }
 
-    /// Lets the peer open more flows once it uses half of what it may.
-    pub(crate) fn update_flow_limit(&mut self, most: u32) {
-        if !self.admitted {
-            return;
-        }
+    /// Memory to charge before the peer may open twice as many flows, at most `most`, bytes. 0 while it uses less than half
+    /// of its limit.
+    pub(crate) fn cost_of_more_flows(&self, most: u32) -> u64 {
         let open = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
-        if open > self.flow_limit / 2 && self.flow_limit < most {
+        if !self.admitted || open <= self.flow_limit / 2 {
+            return 0;
+        }
+        let more = (self.flow_limit * 2)
+            .min(most)
+            .saturating_sub(self.flow_limit);
+        u64::from(more) * (STREAM_COST + ENDED_COST)
+    }
+
+    /// Lets the peer open more flows: see [`Connection::cost_of_more_flows`].
+    pub(crate) fn grant_more_flows(&mut self, most: u32) {
+        if self.flow_limit < most {
             self.flow_limit = (self.flow_limit * 2).min(most);
             self.quic.set_max_concurrent_streams(
                 quinn_proto::Dir::Bi,

@@ -18,10 +18,9 @@ use quictun_wire::control::{Frame, Gone, MAX_FLOWS, MAX_FRAME, Seen};
 use quictun_wire::open::Decoded;
 use quinn_proto::{Dir, StreamId};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, First};
 use crate::engine::{Engine, Role, close_code, export};
 use crate::event::Event;
-use crate::flow_entry::FlowEntry;
 use crate::flows::stream_number;
 use crate::memory::Peer;
 use crate::quic_stream::QuicStream;
@@ -30,8 +29,17 @@ use crate::report::Protocol;
 /// Frames that may wait for the peer's credit. One that leaves so much unread for so long is stuck or hostile.
 const PENDING_MAX: usize = 64 * 1024;
 
-/// Ended flows that may wait for the peer's word. A peer that never gives it costs no more than this.
+/// Ended flows that wait for the peer's confirmation are kept by number as long as they take less than this part of the
+/// free memory. Beyond that the oldest are only counted: a peer that never confirms costs little.
+const UNSEEN_PART: u64 = 1024;
+const UNSEEN_MIN: usize = 64;
 const UNSEEN_MAX: usize = 16 * 1024;
+
+/// Bytes of the control stream that are parsed together: a few of the longest frames.
+const READ_MAX: usize = 4 * MAX_FRAME;
+
+/// Memory of each: an entry in a B-tree whose nodes are at least half full.
+const UNSEEN_COST: usize = 40;
 
 /// The control stream of one connection, as far as there is one.
 #[derive(Debug, Default)]
@@ -48,10 +56,14 @@ pub(crate) struct Control {
     outbox: Vec<u8>,
     seen: Vec<Seen>,
     gone: Vec<Gone>,
-    hold: Vec<u64>,
-    go: Vec<u64>,
+    /// Flows that the peer is told to hold (`true`) or to let go on, in this order.
+    rests: Vec<(u64, bool)>,
     /// Ended flows of which the peer has not said that everything has arrived, by number: what it must say.
     unseen: BTreeMap<u64, u64>,
+    /// Count of further such flows, whose numbers were dropped to save memory.
+    unseen_more: usize,
+    /// The connection's control stream has ended: the peer may not begin another.
+    over: bool,
 }
 
 impl Control {
@@ -76,23 +88,55 @@ impl Control {
 
     /// To be told: the peer should send no more on a flow, or send again.
     pub(crate) fn hold(&mut self, flow: StreamId, hold: bool) {
-        let queue = if hold { &mut self.hold } else { &mut self.go };
-        queue.push(stream_number(flow));
+        self.rests.push((stream_number(flow), hold));
     }
 
-    /// A flow has ended here; the peer has not confirmed all of it.
-    pub(crate) fn await_seen(&mut self, flow: StreamId, next: u64) {
+    /// A flow has ended here; the peer has not confirmed all of it. `free` is the memory that is left, bytes.
+    pub(crate) fn await_seen(&mut self, flow: StreamId, next: u64, free: u64) {
         if self.stream.is_some() {
             self.unseen.insert(stream_number(flow), next);
-            if self.unseen.len() > UNSEEN_MAX {
+            let room = usize::try_from(free / UNSEEN_PART).unwrap_or(usize::MAX) / UNSEEN_COST;
+            if self.unseen.len() > room.clamp(UNSEEN_MIN, UNSEEN_MAX) {
                 self.unseen.pop_first();
+                self.unseen_more += 1;
             }
         }
     }
 
     /// Ended flows that the peer has not confirmed.
     pub(crate) fn unconfirmed(&self) -> usize {
-        self.unseen.len()
+        self.unseen.len() + self.unseen_more
+    }
+
+    /// Removes an ended flow that the peer has confirmed (`next`) or given up (`None`). `false`: the flow was not awaited,
+    /// or the peer has confirmed less than all of it.
+    fn confirm(&mut self, flow: u64, next: Option<u64>) -> bool {
+        match self.unseen.get(&flow) {
+            Some(wanted) if next.is_none_or(|next| next == *wanted) => {
+                self.unseen.remove(&flow);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The peer has confirmed a flow that is not known by its number any more.
+    fn confirm_forgotten(&mut self) {
+        self.unseen_more = self.unseen_more.saturating_sub(1);
+    }
+
+    /// Memory of frames that wait to be sent and of flows that wait for the peer's confirmation, bytes.
+    pub(crate) fn kept(&self) -> u64 {
+        let frames = self.pending.len() + self.outbox.capacity();
+        let said = self.seen.capacity() * size_of::<Seen>()
+            + self.gone.capacity() * size_of::<Gone>()
+            + self.rests.capacity() * size_of::<(u64, bool)>();
+        (frames + said + self.unseen.len() * UNSEEN_COST) as u64
+    }
+
+    /// Memory of received bytes that are not a whole frame yet, bytes.
+    pub(crate) fn received(&self) -> u64 {
+        self.inlet.held() as u64
     }
 
     /// Streams that are not flows'.
@@ -102,8 +146,7 @@ impl Control {
 
     fn has_frames(&self) -> bool {
         let ended = !self.seen.is_empty() || !self.gone.is_empty();
-        let rests = !self.hold.is_empty() || !self.go.is_empty();
-        ended || rests || !self.outbox.is_empty() || !self.pending.is_empty()
+        ended || !self.rests.is_empty() || !self.outbox.is_empty() || !self.pending.is_empty()
     }
 
     /// All that waits, as bytes.
@@ -114,23 +157,19 @@ impl Control {
         for flows in std::mem::take(&mut self.gone).chunks(MAX_FLOWS) {
             Frame::Gone(flows.to_vec()).encode(&mut self.outbox);
         }
-        for flows in std::mem::take(&mut self.hold).chunks(MAX_FLOWS) {
-            Frame::Hold(flows.to_vec()).encode(&mut self.outbox);
-        }
-        for flows in std::mem::take(&mut self.go).chunks(MAX_FLOWS) {
-            Frame::Go(flows.to_vec()).encode(&mut self.outbox);
-        }
-    }
-
-    /// The next whole frame of what was read.
-    fn next_frame(&mut self) -> Result<Option<Frame>, ()> {
-        match Frame::decode(&self.inlet.header(MAX_FRAME)) {
-            Ok(Decoded::Need) => Ok(None),
-            Ok(Decoded::Done { frame, consumed }) => {
-                self.inlet.skip_header(consumed);
-                Ok(Some(frame))
+        let rests = std::mem::take(&mut self.rests);
+        // The peer obeys the last frame that names a flow, so HOLD and GO keep their order.
+        for same in rests.chunk_by(|one, other| one.1 == other.1) {
+            for flows in same.chunks(MAX_FLOWS) {
+                let hold = flows[0].1;
+                let flows = flows.iter().map(|&(flow, _)| flow).collect();
+                let frame = if hold {
+                    Frame::Hold(flows)
+                } else {
+                    Frame::Go(flows)
+                };
+                frame.encode(&mut self.outbox);
             }
-            Err(_) => Err(()),
         }
     }
 }
@@ -186,7 +225,7 @@ impl<S: Socket> Engine<S> {
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
         };
-        if connection.control.stream.is_some() {
+        if connection.control.stream.is_some() || connection.control.over {
             return self.violate(now, handle, "a second control stream");
         }
         connection.control.stream = Some(stream);
@@ -213,13 +252,7 @@ impl<S: Socket> Engine<S> {
         };
         let end = control.inlet.take_in(&mut stream, usize::MAX);
         control.inlet.compact();
-        while let Some(Some(connection)) = self.connections.get_mut(handle) {
-            match connection.control.next_frame() {
-                Ok(Some(frame)) => self.handle_frame(now, handle, frame),
-                Ok(None) => break,
-                Err(()) => return self.violate(now, handle, "malformed control frame"),
-            }
-        }
+        while self.read_frames(now, handle) {}
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
         };
@@ -228,6 +261,43 @@ impl<S: Socket> Engine<S> {
         connection.control.charged = held;
         if end != ReadEnd::Blocked && connection.control.stream == Some(id) {
             self.lose_control(handle);
+        }
+    }
+
+    /// Handles the whole frames among the first [`READ_MAX`] received bytes. Returns whether there may be more.
+    ///
+    /// The bytes are copied once for all of these frames. A frame may have two bytes, so a copy of the longest frame's
+    /// length for each of them would cost the server 2000 times what it costs the peer.
+    fn read_frames(&mut self, now: Instant, handle: usize) -> bool {
+        let Some(Some(connection)) = self.connections.get_mut(handle) else {
+            return false;
+        };
+        let bytes = connection.control.inlet.header(READ_MAX);
+        let mut rest = bytes.as_slice();
+        let mut violation = None;
+        while !connection_is_lost(self.connections.get(handle)) {
+            match Frame::decode(rest) {
+                Ok(Decoded::Done { frame, consumed }) => {
+                    rest = &rest[consumed..];
+                    self.handle_frame(now, handle, frame);
+                }
+                Ok(Decoded::Need) => break,
+                Err(_) => {
+                    violation = Some("malformed control frame");
+                    break;
+                }
+            }
+        }
+        if let Some(reason) = violation {
+            self.violate(now, handle, reason);
+        }
+        let consumed = bytes.len() - rest.len();
+        match self.connections.get_mut(handle) {
+            Some(Some(connection)) if !connection.lost => {
+                connection.control.inlet.skip_header(consumed);
+                consumed > 0 && bytes.len() == READ_MAX
+            }
+            _ => false,
         }
     }
 
@@ -245,17 +315,19 @@ impl<S: Socket> Engine<S> {
             stream.stop(FlowCode::AppReset);
         }
         connection.held -= connection.control.charged;
-        connection.control = Control::default();
-        let here = |entry: &FlowEntry<S>| entry.place.is_some_and(|place| place.handle == handle);
-        let resting = self
-            .flows
-            .iter()
-            .filter(|(_, entry)| entry.resting && here(entry));
-        let resting: Vec<usize> = resting.map(|(key, _)| key).collect();
-        for key in resting {
-            // The peer can no longer tell them to go on.
-            self.flows[key].resting = false;
-            self.want_outbound(key);
+        connection.control = Control {
+            over: true,
+            ..Control::default()
+        };
+        let mut keys: Vec<usize> = connection.streams.values().copied().collect();
+        keys.sort_unstable();
+        for key in keys {
+            // The peer can no longer tell it to go on.
+            if let Some(entry) = self.flows.get_mut(key)
+                && std::mem::replace(&mut entry.resting, false)
+            {
+                self.want_outbound(key);
+            }
         }
         if matches!(self.role, Role::Client(_)) {
             self.welcome(handle);
@@ -294,11 +366,14 @@ impl<S: Socket> Engine<S> {
             }
             Frame::Gone(flows) if open => {
                 for gone in flows {
-                    connection.control.unseen.remove(&gone.flow);
+                    if connection.control.confirm(gone.flow, None) {
+                        continue;
+                    }
                     let key = stream_of(gone.flow).and_then(|id| connection.streams.get(&id));
-                    if let Some(entry) = key.and_then(|&key| self.flows.get_mut(key)) {
+                    match key.and_then(|&key| self.flows.get_mut(key)) {
                         // Nothing more will be said of it.
-                        entry.seen = u64::MAX;
+                        Some(entry) => entry.seen = u64::MAX,
+                        None => connection.control.confirm_forgotten(),
                     }
                 }
             }
@@ -314,15 +389,13 @@ impl<S: Socket> Engine<S> {
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
         };
-        let control = &mut connection.control;
-        if control.unseen.get(&seen.flow) == Some(&seen.next) {
-            control.unseen.remove(&seen.flow);
+        if connection.control.confirm(seen.flow, Some(seen.next)) {
             return;
         }
-        if let Some(&key) = stream_of(seen.flow).and_then(|id| connection.streams.get(&id))
-            && let Some(entry) = self.flows.get_mut(key)
-        {
-            entry.seen = entry.seen.max(seen.next);
+        let key = stream_of(seen.flow).and_then(|id| connection.streams.get(&id));
+        match key.and_then(|&key| self.flows.get_mut(key)) {
+            Some(entry) => entry.seen = entry.seen.max(seen.next),
+            None => connection.control.confirm_forgotten(),
         }
     }
 
@@ -382,10 +455,9 @@ impl<S: Socket> Engine<S> {
             .transport
             .memory
             .recall(now, Peer::Client(connection.remote.ip()));
-        let own = connection.memory;
+        let own = connection.window_debt();
         let window = self.lease.first_window(known.receive_window, own, true);
-        connection.flow_limit = flows;
-        connection.grant_first(window);
+        connection.grant_first(First { window, flows });
         if let Role::Server(server) = &mut self.role {
             server.admitted(connection, handle);
         }
@@ -457,8 +529,85 @@ impl Connection {
     }
 }
 
+/// Whether a connection is gone, or only waits for the library to forget it.
+fn connection_is_lost(slot: Option<&Option<Box<Connection>>>) -> bool {
+    slot.and_then(Option::as_ref)
+        .is_none_or(|connection| connection.lost)
+}
+
 /// The stream that a flow's number names: one that clients open.
 fn stream_of(flow: u64) -> Option<StreamId> {
     flow.is_multiple_of(4)
         .then(|| StreamId::new(quinn_proto::Side::Client, Dir::Bi, flow >> 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(index: u64) -> StreamId {
+        StreamId::new(quinn_proto::Side::Client, Dir::Bi, index)
+    }
+
+    fn frames(control: &mut Control) -> Vec<Frame> {
+        control.encode();
+        let bytes = std::mem::take(&mut control.outbox);
+        let mut rest = bytes.as_slice();
+        let mut frames = Vec::new();
+        while let Ok(Decoded::Done { frame, consumed }) = Frame::decode(rest) {
+            rest = &rest[consumed..];
+            frames.push(frame);
+        }
+        frames
+    }
+
+    // PROTOCOL CONTROL-7.
+    #[test]
+    fn what_was_said_last_of_a_flow_is_said_last() {
+        let mut control = Control::default();
+        for (index, hold) in [(0, true), (1, true), (0, false), (0, true)] {
+            control.hold(stream(index), hold);
+        }
+        let expected = [
+            Frame::Hold(vec![0, 4]),
+            Frame::Go(vec![0]),
+            Frame::Hold(vec![0]),
+        ];
+        assert_eq!(frames(&mut control), expected);
+    }
+
+    #[test]
+    fn as_many_flows_as_a_frame_may_name_and_one_more() {
+        let mut control = Control::default();
+        for index in 0..=MAX_FLOWS as u64 {
+            control.hold(stream(index), true);
+        }
+        let named = frames(&mut control).into_iter().map(|frame| match frame {
+            Frame::Hold(flows) => flows.len(),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(named.collect::<Vec<_>>(), [MAX_FLOWS, 1]);
+    }
+
+    // PROTOCOL CLOSE-13, MEMORY-1.
+    #[test]
+    fn flows_whose_numbers_are_forgotten_are_waited_for_all_the_same() {
+        let mut control = Control {
+            stream: Some(stream(0)),
+            ..Control::default()
+        };
+        let flows = 3 * UNSEEN_MIN as u64;
+        for index in 1..=flows {
+            control.await_seen(stream(index), 7, 0);
+        }
+        assert_eq!(control.unseen.len(), UNSEEN_MIN);
+        assert!(control.kept() <= (UNSEEN_MIN * UNSEEN_COST) as u64);
+        for index in 1..=flows {
+            assert_eq!(control.unconfirmed() as u64, flows + 1 - index);
+            if !control.confirm(index * 4, Some(7)) {
+                control.confirm_forgotten();
+            }
+        }
+        assert_eq!(control.unconfirmed(), 0);
+    }
 }

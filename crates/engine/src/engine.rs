@@ -55,6 +55,8 @@ pub struct Engine<S> {
     /// Connections that may have something to send, in turn.
     pub(crate) sending: VecDeque<usize>,
     pub(crate) responses: VecDeque<(Datagrams, Vec<u8>)>,
+    /// Memory that they take, bytes.
+    pub(crate) response_bytes: usize,
     pub(crate) events: VecDeque<Event>,
     pub(crate) totals: Totals,
     pub(crate) lease: Lease,
@@ -134,6 +136,7 @@ impl<S: Socket> Engine<S> {
             dirty: Vec::new(),
             sending: VecDeque::new(),
             responses: VecDeque::new(),
+            response_bytes: 0,
             events: VecDeque::new(),
             totals: Totals::default(),
             rng,
@@ -391,7 +394,7 @@ impl<S: Socket> Engine<S> {
         };
         // A stranger gets no more than it had at first.
         if !connection.quic.is_closed() && (client || connection.admitted) {
-            let free = self.lease.free() + connection.memory;
+            let free = self.lease.free_for_newcomers() + connection.window_debt();
             let plenty = self.lease.is_plenty();
             connection.update_windows(now, free, plenty);
         }
@@ -508,6 +511,9 @@ impl<S: Socket> Engine<S> {
         let established = connection.protocol.take().is_some();
         let (id, remote) = (connection.id, connection.remote);
         connection.handshake_by = None;
+        // What its flows hold is charged to them where they go on without it.
+        let debt = connection.debt();
+        self.lease.adjust(&mut connection.memory, debt);
         let mut keys: Vec<usize> = connection.streams.drain().map(|(_, key)| key).collect();
         keys.sort_unstable();
         let (mut flows, mut salvaged) = (0, 0);

@@ -193,7 +193,9 @@ impl<S: Socket> Engine<S> {
             let Some(stream) = connection.quic.streams().accept(Dir::Bi) else {
                 return;
             };
-            if !self.lease.try_charge(FLOW_COST) {
+            // A peer with many flows is refused before one with few.
+            let own = FLOW_COST * (connection.streams.len() as u64 + 1);
+            if !self.lease.has_room(own) || !self.lease.try_charge(FLOW_COST) {
                 self.refuse_stream(handle, stream);
                 continue;
             }
@@ -209,7 +211,13 @@ impl<S: Socket> Engine<S> {
                 connection.inbound.push(key);
                 connection.idle_since = None;
                 let most = max_flows.min(u32::try_from(free_streams).unwrap_or(u32::MAX));
-                connection.update_flow_limit(most);
+                let cost = connection.cost_of_more_flows(most);
+                if cost > 0 && cost < self.lease.free_for_newcomers() / 2 {
+                    // Less than what is free: the charge stays within the budget.
+                    connection.memory += cost;
+                    self.lease.charge(cost);
+                    connection.grant_more_flows(most);
+                }
             }
         }
     }
@@ -521,6 +529,8 @@ impl<S: Socket> Engine<S> {
             && let Some(Some(connection)) = self.connections.get_mut(place.handle)
         {
             connection.streams.remove(&place.stream);
+            connection.held -= entry.charged;
+            connection.parked -= entry.parked;
         }
     }
 
@@ -558,6 +568,7 @@ impl<S: Socket> Engine<S> {
         };
         self.totals.bytes_to_tunnel += summary.bytes_to_tunnel;
         self.totals.bytes_to_app += summary.bytes_to_app;
+        let free = self.lease.free_for_newcomers();
         if let Some(place) = entry.place
             && let Some(Some(connection)) = self.connections.get_mut(place.handle)
         {
@@ -565,7 +576,7 @@ impl<S: Socket> Engine<S> {
             if connection.protocol == Some(Protocol::Native) {
                 let confirmed = |&next: &u64| entry.seen >= next;
                 if let Some(next) = end_sent.filter(|next| !confirmed(next)) {
-                    connection.control.await_seen(place.stream, next);
+                    connection.control.await_seen(place.stream, next, free);
                 }
                 if !entry.end_told {
                     connection.control.gone(place.stream, code_of(ending));
@@ -573,6 +584,8 @@ impl<S: Socket> Engine<S> {
             }
             connection.held -= entry.charged;
             connection.parked -= entry.parked;
+            let debt = connection.debt();
+            self.lease.adjust(&mut connection.memory, debt);
             if connection.streams.is_empty() {
                 connection.idle_since = Some(now);
             }

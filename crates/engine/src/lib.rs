@@ -69,7 +69,7 @@ pub use event::{Event, FlowSummary, LossReason, Opened};
 pub use memory::PathMemory;
 pub use quictun_congestion::{Algorithm, View};
 pub use quictun_flow::{Ending, Socket};
-pub use residue::Residue;
+pub use residue::{Holdings, Residue};
 pub use revoke::{Asked, Credentials};
 pub use trace::{TraceWriter, Tracer};
 pub use transmit::Datagrams;

@@ -119,7 +119,7 @@ impl<S: Socket> Engine<S> {
         };
         let mut response = Vec::new();
         // Where there is no memory for one more, those that are here go on.
-        let no_memory = First::stranger(0).debt() > self.lease.free();
+        let no_memory = First::stranger(0).debt() > self.lease.free_for_newcomers();
         if server.is_full() || self.draining || no_memory {
             let transmit = self.endpoint.refuse(incoming, &mut response);
             self.totals.handshakes_failed += 1;
@@ -190,6 +190,23 @@ impl<S: Socket> Engine<S> {
         }
         if let Some((handle, id)) = gives_way {
             self.give_way(now, handle, id);
+        }
+    }
+
+    /// Forgets the closed connection of a stranger as soon as its last packet has been sent, if memory is half full.
+    ///
+    /// The library keeps closed connections for three probe time-outs so that it can say again that they are closed. A peer can
+    /// make these as long as it likes by delaying acknowledgements. Without the connection its packets get a stateless
+    /// reset.
+    pub(crate) fn forget_stranger(&mut self, now: Instant, handle: usize) {
+        let server = matches!(self.role, Role::Server(_));
+        if let Some(Some(connection)) = self.connections.get(handle)
+            && server
+            && connection.lost
+            && !connection.admitted
+            && self.lease.is_half_full()
+        {
+            self.forget(now, handle, LossReason::ClosedLocally);
         }
     }
 

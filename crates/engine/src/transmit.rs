@@ -67,6 +67,7 @@ impl<S: Socket> Engine<S> {
     pub fn poll_transmit(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams> {
         buffer.clear();
         if let Some((datagrams, bytes)) = self.responses.pop_front() {
+            self.response_bytes -= bytes.capacity();
             *buffer = bytes;
             self.count_batch(&datagrams);
             return Some(datagrams);
@@ -80,6 +81,7 @@ impl<S: Socket> Engine<S> {
             }
             self.sending.pop_front();
             self.rest(handle);
+            self.forget_stranger(now, handle);
         }
         None
     }
@@ -98,6 +100,7 @@ impl<S: Socket> Engine<S> {
     pub(crate) fn respond(&mut self, transmit: &quinn_proto::Transmit, mut bytes: Vec<u8>) {
         if self.responses.len() < RESPONSES_MAX {
             bytes.truncate(transmit.size);
+            self.response_bytes += bytes.capacity();
             self.responses
                 .push_back((Datagrams::from_quinn(transmit), bytes));
         }
@@ -174,11 +177,6 @@ impl<S: Socket> Engine<S> {
             connection.gauge.set_limited(resending);
             return;
         }
-        if self.lease.free() == 0 {
-            // Nothing more is kept for sending until something is acknowledged, or given back elsewhere.
-            connection.pace_at = Some(now + NO_MEMORY_PAUSE);
-            return;
-        }
         let Some(room) = connection.allowance(now) else {
             connection.gauge.set_limited(true);
             connection.limit = Limit::Congestion;
@@ -190,14 +188,22 @@ impl<S: Socket> Engine<S> {
         connection.limit = Limit::Application;
         while allowance > 0 && turns > 0 {
             turns -= 1;
-            match self.fill_from_next(now, handle, &mut allowance, compat) {
+            let Some(most) = self.reading_room(handle) else {
+                break;
+            };
+            match self.fill_from_next(now, handle, &mut allowance, most, compat) {
                 Turn::Next => {}
                 Turn::Flush => break,
             }
         }
+        let held_back = self.read_buffer.is_restrained();
         if let Some(Some(connection)) = self.connections.get_mut(handle) {
             let more = !connection.outbound.is_empty();
             connection.gauge.set_limited(more || resending);
+            if more && held_back {
+                // Until something is acknowledged, or given back elsewhere.
+                connection.pace_at = Some(now + NO_MEMORY_PAUSE);
+            }
             if more {
                 let ended = room <= BATCH_MAX;
                 connection.limit = if ended { Limit::Congestion } else { Limit::Cpu };
@@ -211,6 +217,7 @@ impl<S: Socket> Engine<S> {
         now: Instant,
         handle: usize,
         allowance: &mut usize,
+        most: usize,
         compat: bool,
     ) -> Turn {
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
@@ -245,6 +252,7 @@ impl<S: Socket> Engine<S> {
             flow.prefix_left()
         } else {
             TURN.min(*allowance)
+                .min(most)
                 .min(early.saturating_add(flow.prefix_left()))
         };
         let mut budget = turn;
