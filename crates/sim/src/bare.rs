@@ -125,6 +125,10 @@ impl Bare {
         self.address
     }
 
+    pub(crate) fn set_address(&mut self, address: SocketAddr) {
+        self.address = address;
+    }
+
     pub(crate) fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }

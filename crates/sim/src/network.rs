@@ -257,8 +257,10 @@ impl Network {
     pub fn move_host(&mut self, id: HostId) {
         let address = self.addresses.next();
         self.addresses.assign(address, id.0);
-        if let Machine::Engine(host) = &mut self.hosts[id.0] {
-            host.set_address(address);
+        match &mut self.hosts[id.0] {
+            Machine::Engine(host) => host.set_address(address),
+            Machine::Bare(bare) => bare.set_address(address),
+            Machine::Original(_) | Machine::Plain(_) | Machine::Router { .. } => {}
         }
         self.note(id.0, format!("moves to {address}"));
     }

@@ -82,7 +82,7 @@ fn a_client_with_a_wrong_secret_learns_it_at_once() {
     assert!(!world.network.host(client).engine().is_connected());
 }
 
-// PROTOCOL AUTH-4, LIMIT-3: at the limit, and one above.
+// PROTOCOL AUTH-4: at the limit, and one above.
 #[test]
 fn a_stranger_has_little_and_is_sent_away_after_ten_seconds() {
     let mut world = world(true);
@@ -180,11 +180,22 @@ fn frames_out_of_turn_end_the_connection_and_nothing_else() {
         vec![bytes]
     };
     let malformed: fn() -> Vec<Vec<u8>> = || vec![[hello(None), vec![0x10, 0]].concat()];
-    for streams in [second, twice, answer, malformed] {
+    // One that has ended was the only one, too: each end costs us more than it costs the peer.
+    let anew: fn() -> Vec<Vec<u8>> = || vec![hello(None), Vec::new(), hello(None)];
+    for streams in [second, twice, answer, malformed, anew] {
         let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
         let bare = stranger(&mut world);
+        let mut latest = None;
         for bytes in streams() {
+            if bytes.is_empty() {
+                let connection = world.network.bare(bare).connection();
+                let ended = latest.map(|stream| connection.send_stream(stream).finish());
+                assert_eq!(ended, Some(Ok(())));
+                world.network.run_for(SECOND);
+                continue;
+            }
             let stream = world.network.bare(bare).open();
+            latest = Some(stream);
             world.network.bare(bare).write(stream, &bytes);
             world.network.run_for(SECOND);
         }
@@ -222,6 +233,26 @@ fn a_control_stream_that_ends_leaves_the_flows_alone() {
     assert_eq!(world.network.bare(bare).lost(), None);
     let (echoed, _) = world.network.bare(bare).read(flow);
     assert_eq!(echoed, [&[2, 0][..], b"still here"].concat());
+}
+
+// PROTOCOL MEMORY-1: a charge follows what is held to the control stream.
+#[test]
+fn a_hello_in_pieces_is_charged_once() {
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, wire(20 * MS));
+    let bare = stranger(&mut world);
+    let control = world.network.bare(bare).open();
+    // The longest form of its type: the first bytes do not tell yet what the stream is for.
+    for piece in [&[0xc0][..], &[0, 0, 0, 0, 0, 0, 7], &[0]] {
+        world.network.bare(bare).write(control, piece);
+        world.network.run_for(SECOND);
+    }
+    assert_eq!(
+        world.network.bare(bare).read(control).0,
+        [8, 0],
+        "HELLO_ACK"
+    );
+    let engine = world.network.host(world.server).engine();
+    assert_eq!(engine.residue().received, 0);
 }
 
 // PROTOCOL CLOSE-13.

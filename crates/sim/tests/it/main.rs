@@ -4,6 +4,7 @@
 //! and packets (pcapng, with the keys to decrypt it) in that directory. Repeat one seed of the random runs with
 //! `QUICTUN_SEED=<seed> cargo test -p quictun-sim --test it <test>`.
 
+mod account;
 mod capture;
 mod close_table;
 mod codes;
@@ -15,6 +16,7 @@ mod echoes;
 mod endings;
 mod faults;
 mod flood;
+mod greed;
 mod hostile;
 mod mtu;
 mod open;

@@ -1,0 +1,177 @@
+//! The account of memory over time: what is charged for a flow or a connection comes back (PROTOCOL MEMORY-1), and
+//! those who take much are refused before those who take little (LIMIT-1).
+
+use quictun_sim::engine::Account;
+use quictun_sim::{Dial, Read, Script, Seed, Write, config};
+use quictun_wire::control::Frame;
+use quinn_proto::{Dir, VarInt};
+
+use crate::world::{MS, SECOND, World, request, wire};
+
+const MIB: u64 = 1 << 20;
+
+/// A server with an account of its own, and who is behind it.
+fn world(budget: u64, identify: bool) -> (World, Account) {
+    let account = Account::new(budget);
+    let mut server = config::server(1);
+    server.transport.account = account.clone();
+    server.role.identify = identify;
+    server.role.max_handshakes = 16;
+    let mut client = config::client_speaking(config::NATIVE, 1);
+    client.role.prover = Some(std::sync::Arc::new(|_| config::PROOF));
+    let mut world = World::with(Seed::fixed(1), client, server, wire(20 * MS), wire(20 * MS));
+    let host = world.network.host(world.server);
+    host.serve("echo", Dial::connects(), Script::echo());
+    host.serve("refused", Dial::refused(), Script::default());
+    host.serve(
+        "deaf",
+        Dial::connects(),
+        Script::default().read([Read::Never]),
+    );
+    let source = Script::default().write([Write::Send(u64::MAX)]);
+    host.serve("source", Dial::connects(), source);
+    (world, account)
+}
+
+fn charged(world: &mut World) -> u64 {
+    let engine = world.network.host(world.server).engine();
+    engine.holdings().charged
+}
+
+/// Another connection, whose streams a test moves itself; the round trip takes 20 ms.
+fn peer(world: &mut World) -> quictun_sim::HostId {
+    let (network, server) = (&mut world.network, world.server);
+    let bare = network.add_bare("peer", config::NATIVE, server);
+    network.link(bare, server, wire(20 * MS), wire(20 * MS));
+    network.run_for(100 * MS);
+    bare
+}
+
+#[test]
+fn a_hundred_thousand_flows_leave_nothing_charged() {
+    let (mut world, _) = world(64 * MIB, false);
+    let bare = peer(&mut world);
+    let control = world.network.bare(bare).open();
+    let mut hello = Vec::new();
+    Frame::Hello { proof: None }.encode(&mut hello);
+    world.network.bare(bare).write(control, &hello);
+    let mut before = 0;
+    let (mut opened, mut round) = (0, 0_u32);
+    while opened < 100_000 {
+        let mut streams = Vec::new();
+        let connection = world.network.bare(bare).connection();
+        while let Some(stream) = connection.streams().open(Dir::Bi) {
+            let target = ["echo", "refused", "deaf"][opened % 3];
+            let bytes = [request(config::NATIVE, target), vec![7; 20]].concat();
+            let mut send = connection.send_stream(stream);
+            streams.push(stream);
+            if send.write(&bytes) != Ok(bytes.len()) || streams.len() == 1000 {
+                break;
+            }
+            // Some end in order, some are cut at once, some later.
+            match opened % 4 {
+                0 | 1 => send.finish().expect("open"),
+                2 => send.reset(VarInt::from_u32(1)).expect("open"),
+                _ => {}
+            }
+            opened += 1;
+        }
+        world.network.run_for(60 * MS);
+        for stream in streams {
+            drop(world.network.bare(bare).read(stream));
+            let connection = world.network.bare(bare).connection();
+            // Errors mean that it has ended already.
+            drop(connection.send_stream(stream).reset(VarInt::from_u32(1)));
+            drop(connection.recv_stream(stream).stop(VarInt::from_u32(1)));
+        }
+        world.network.run_for(60 * MS);
+        round += 1;
+        if round == 20 {
+            before = charged(&mut world);
+        }
+    }
+    assert_eq!(world.network.bare(bare).lost(), None);
+    // Those whose targets read nothing are waited for for a minute.
+    world.network.run_for(70 * SECOND);
+    let engine = world.network.host(world.server).engine();
+    let residue = engine.residue();
+    assert_eq!((residue.flows, residue.received, residue.parked), (0, 0, 0));
+    let after = charged(&mut world);
+    assert!(
+        after <= before,
+        "{before} after {round} rounds, {after} at the end"
+    );
+    let now = world.network.now();
+    let connection = world.network.bare(bare).connection();
+    connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
+    world.network.run_for(10 * SECOND);
+    let left = charged(&mut world);
+    assert!(left < after / 2, "{left} for the other connection");
+}
+
+// PROTOCOL LIMIT-1.
+#[test]
+fn a_client_with_many_flows_is_refused_before_one_with_few() {
+    let (mut world, account) = world(MIB, false);
+    world.connect();
+    let bare = peer(&mut world);
+    for _ in 0..100 {
+        let connection = world.network.bare(bare).connection();
+        while let Some(stream) = connection.streams().open(Dir::Bi) {
+            // An OPEN that never ends.
+            drop(connection.send_stream(stream).write(&[1]));
+        }
+        world.network.run_for(50 * MS);
+        let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
+        let app = world.network.open(world.client, "echo", script);
+        world.network.run_for(50 * MS);
+        let outcome = world.network.outcome(app);
+        assert!(outcome.is_clean(), "{outcome:?}");
+        assert!(account.leased() <= account.budget());
+    }
+}
+
+// PROTOCOL LIMIT-1.
+#[test]
+fn downloads_without_credit_do_not_stop_those_of_others() {
+    let (mut world, account) = world(MIB, false);
+    world.connect();
+    let peers: Vec<_> = (0..6).map(|_| peer(&mut world)).collect();
+    for bare in peers {
+        let connection = world.network.bare(bare).connection();
+        while let Some(stream) = connection.streams().open(Dir::Bi) {
+            let bytes = request(config::NATIVE, "source");
+            drop(connection.send_stream(stream).write(&bytes));
+        }
+        world.network.run_for(100 * MS);
+    }
+    world.network.run_for(10 * SECOND);
+    assert!(account.leased() <= account.budget());
+    let script = Script::echoed(1).write([Write::Send(50_000), Write::Finish]);
+    let app = world.network.open(world.client, "echo", script);
+    world.network.run_for(10 * SECOND);
+    let outcome = world.network.outcome(app);
+    assert!(outcome.is_clean(), "{outcome:?}");
+}
+
+// PROTOCOL AUTH-6.
+#[test]
+fn strangers_who_have_been_sent_away_take_no_memory_from_a_newcomer() {
+    let (mut world, account) = world(4 * MIB, true);
+    world.connect();
+    // They make the server believe that the path is long, so that it would take its time to forget them.
+    for round in 0..120 {
+        let (network, server) = (&mut world.network, world.server);
+        let bare = network.add_bare("stranger", config::NATIVE, server);
+        network.link(bare, server, wire(6 * SECOND), wire(6 * SECOND));
+        network.run_for(SECOND / 2);
+        assert!(account.leased() <= account.budget());
+        if round % 10 == 9 {
+            let bare = peer(&mut world);
+            assert!(world.network.bare(bare).is_connected(), "round {round}");
+            let now = world.network.now();
+            let connection = world.network.bare(bare).connection();
+            connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
+        }
+    }
+}
