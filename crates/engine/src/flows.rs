@@ -366,6 +366,10 @@ impl<S: Socket> Engine<S> {
                     protocol,
                 };
                 self.charge_flow(now, key);
+                if !self.flows.contains(key) {
+                    // It holds too much, and was cut off.
+                    return;
+                }
                 // From here on the dial has its own deadline, kept by the caller.
                 self.flow_timers
                     .set(key, &mut self.flows[key].deadline, None);
@@ -394,7 +398,8 @@ impl<S: Socket> Engine<S> {
         let end = inlet.take_in(&mut stream, usize::MAX);
         inlet.compact();
         self.charge_flow(now, key);
-        if matches!(end, ReadEnd::Reset(_) | ReadEnd::Gone) {
+        // A flow that holds too much may have been cut off by that.
+        if matches!(end, ReadEnd::Reset(_) | ReadEnd::Gone) && self.flows.contains(key) {
             self.refuse_flow(now, key, FlowCode::AppReset);
         }
     }
