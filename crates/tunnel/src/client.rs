@@ -26,7 +26,7 @@ use crate::netstackd::{self, Remote};
 use crate::refusal::Refused;
 use crate::reload::{self, ClientRules, ClientSource, Read, Reload};
 use crate::settings::{
-    ClientSettings, ForwardTo, HostPort, ListenOn, ServerTrust, TokenSource, TunDevice,
+    ClientSettings, ForwardTo, HostPort, ListenOn, ServerTrust, TokenSource, TunDevice, TunSettings,
 };
 use crate::systemd::{self, Activated};
 use crate::tls;
@@ -54,8 +54,12 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
         .transport
         .workers
         .clamp(1, settings.transport.connections.max(1));
-    let load = read_again.clone().map(reload::reads_of_client);
-    launch::start_keeper(&settings.control, token_files(&settings), load)?;
+    // A process that keeps the device keeps its rights, too, and opens files itself.
+    let apart = |tun: &TunSettings| matches!(tun.device, TunDevice::Apart(_));
+    if settings.tun.as_ref().is_none_or(apart) {
+        let load = read_again.clone().map(reload::reads_of_client);
+        launch::start_keeper(&settings.control, token_files(&settings), load)?;
+    }
     let mut log = launch::prepare(&settings.control)?;
     let listeners = listeners(&settings)?;
     let mark = mark(&settings)?;

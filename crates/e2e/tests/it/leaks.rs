@@ -361,6 +361,9 @@ fn what_is_not_confirmed_is_undone_and_what_is_confirmed_stays() -> Result<()> {
         ensure!(before == after, "before:\n{before}\nafter:\n{after}");
         let (done, said) = quictun(&lan, &["confirm"])?;
         ensure!(!done && said.contains("no client waits for it"), "{said}");
+        let mut one_process = lan.client(&["--one-process", "--confirm", "1"])?;
+        one_process.wait_end(SOON)?;
+        ensure!(routing()? == before, "one process leaves routes");
         let mut client = lan.client(&["--confirm", "60"])?;
         let (done, said) = quictun(&lan, &["confirm"])?;
         ensure!(done && said == "confirmed\n", "{said}");
