@@ -44,6 +44,7 @@ mod control;
 mod descriptors;
 mod dial;
 mod flow_log;
+mod flow_uuids;
 mod launch;
 mod listener;
 mod lookups;

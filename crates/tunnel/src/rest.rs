@@ -22,13 +22,11 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::{digest, rand};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
-use quictun_engine::FlowId;
 use quictun_engine::report::{FlowReport, Side};
 use quictun_wire::spice::{self, Spice};
 use tokio::net::TcpListener;
@@ -37,6 +35,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use clock::ProcessClock;
 pub use health::Readiness;
 
+use crate::flow_uuids::FlowUuids;
 use crate::metrics;
 use crate::snapshot::{Detail, Workers};
 use sample::{Ask, Sample, Sampler};
@@ -67,7 +66,7 @@ impl RestState {
             compat_json,
             workers,
             clock,
-            uuids: FlowUuids::random(),
+            uuids: FlowUuids::of_process(),
             readiness: Readiness::default(),
             rate_window: RATE_WINDOW,
             limits: http::Limits::default(),
@@ -163,41 +162,5 @@ fn spice(side: Side, flow: &FlowReport) -> Option<Spice> {
     match side {
         Side::Client => spice::classify(&flow.head_from_app, &flow.head_to_app),
         Side::Server => spice::classify(&flow.head_to_app, &flow.head_from_app),
-    }
-}
-
-/// Makes the same UUID for a flow whenever it is asked, and another one in another process.
-#[derive(Clone, Copy, Debug)]
-struct FlowUuids {
-    seed: [u8; 16],
-}
-
-impl FlowUuids {
-    fn random() -> Self {
-        let mut seed = [0; 16];
-        // A failing system generator leaves zeros: UUIDs that repeat after a restart, which harms nobody.
-        rand::fill(&mut seed).ok();
-        Self { seed }
-    }
-
-    /// A version 4 UUID in form (RFC 9562 section 5.4), from a hash over the seed.
-    fn of(&self, worker: usize, flow: FlowId) -> String {
-        let mut input = digest::Context::new(&digest::SHA256);
-        input.update(&self.seed);
-        input.update(&(worker as u64).to_be_bytes());
-        input.update(&flow.0.to_be_bytes());
-        let hash = input.finish();
-        let mut bits = [0; 16];
-        bits.copy_from_slice(&hash.as_ref()[..16]);
-        let bits =
-            u128::from_be_bytes(bits) & !(0xf << 76) & !(0b11 << 62) | (4 << 76) | (0b10 << 62);
-        format!(
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            bits >> 96,
-            bits >> 80 & 0xffff,
-            bits >> 64 & 0xffff,
-            bits >> 48 & 0xffff,
-            bits & 0xffff_ffff_ffff
-        )
     }
 }

@@ -495,26 +495,6 @@ fn a_client_that_shuts_its_sending_side_is_answered() {
     assert_eq!(read_response(&mut stream).status(), "200");
 }
 
-#[test]
-fn uuids_are_version_4_in_form_and_differ_between_flows_workers_and_processes() {
-    let uuids = FlowUuids { seed: [1; 16] };
-    let all = [
-        uuids.of(0, FlowId(0)),
-        uuids.of(0, FlowId(1)),
-        uuids.of(1, FlowId(0)),
-        FlowUuids { seed: [2; 16] }.of(0, FlowId(0)),
-    ];
-    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 4);
-    assert_eq!(uuids.of(0, FlowId(0)), all[0]);
-    assert_ne!(FlowUuids::random().seed, FlowUuids::random().seed);
-    for uuid in all {
-        let lengths: Vec<_> = uuid.split('-').map(str::len).collect();
-        assert_eq!(lengths, [8, 4, 4, 4, 12], "{uuid}");
-        assert_eq!(&uuid[14..15], "4", "{uuid}");
-        assert!("89ab".contains(&uuid[19..20]), "{uuid}");
-    }
-}
-
 /// The child half of the next test; does nothing in an ordinary run.
 #[test]
 fn child_runs_out_of_descriptors() {
