@@ -1,6 +1,6 @@
 //! The HTTP interface and logs, under the names that each program gives them.
 
-use quictun_tunnel::settings::{ControlSettings, LogFormat, LogSettings};
+use quictun_tunnel::settings::{ControlSettings, LogFormat, LogSettings, Phrases};
 
 use crate::address::{Wildcard, parse_listen};
 use crate::exit::Fault;
@@ -15,6 +15,8 @@ pub struct Names {
     pub log_output: &'static str,
     /// The log format for people: a value, not an option.
     pub text_format: &'static str,
+    /// How lines about single flows are worded.
+    pub phrases: Phrases,
 }
 
 /// Reads the settings of the HTTP interface and of logs.
@@ -36,6 +38,7 @@ pub fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSettings, Fa
             level: layers.value("log-level", parse_filter)?,
             format: layers.choice("log-format", &formats)?,
             outputs: layers.setting(names.log_output).items,
+            phrases: names.phrases,
         },
     })
 }

@@ -18,15 +18,19 @@ use crate::client_duty::{ClientDuty, ForwardDuty};
 use crate::confinement::{self, Off};
 use crate::control::{self, Request};
 use crate::detour::{self, Detour, DetourError};
+use crate::flow_log::FlowLog;
 use crate::identity;
 use crate::launch::{self, Launch, Post};
+use crate::line_budget::LineBudget;
 use crate::listener::{self, Listener};
+use crate::log::shown_url;
 use crate::mailbox::{Inbox, Mailbox};
 use crate::netstackd::{self, Remote};
 use crate::refusal::Refused;
 use crate::reload::{self, ClientRules, ClientSource, Read, Reload};
 use crate::settings::{
-    ClientSettings, ForwardTo, HostPort, ListenOn, ServerTrust, TokenSource, TunDevice, TunSettings,
+    ClientSettings, ForwardTo, HostPort, ListenOn, Phrases, ServerTrust, TokenSource, TunDevice,
+    TunSettings,
 };
 use crate::systemd::{self, Activated};
 use crate::tls;
@@ -122,6 +126,7 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
             // One worker serves the device.
             tun: tun.take(),
             refused: refused.clone(),
+            phrases: settings.control.log.phrases,
             requests: request_sender.clone(),
         };
         makers.push(move || plan.build());
@@ -145,13 +150,14 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
                 ForwardTo::Target(target) => target.to_string(),
                 ForwardTo::Source(TokenSource::Fixed(token)) => token.clone(),
                 ForwardTo::Source(TokenSource::File(path)) => path.display().to_string(),
-                ForwardTo::Source(TokenSource::Http(url)) => url.clone(),
+                ForwardTo::Source(TokenSource::Http(url)) => shown_url(url),
             };
             info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
         }
     };
     let launch = Launch {
         side: Side::Client,
+        lines: LineBudget::default(),
         transport: settings.transport,
         control: settings.control,
         server: Some(settings.server),
@@ -199,6 +205,7 @@ struct Plan {
     udp: UdpPort,
     tun: Option<TunPlan>,
     refused: Arc<Refused>,
+    phrases: Phrases,
     requests: tokio::sync::mpsc::Sender<Request>,
 }
 
@@ -212,6 +219,7 @@ impl Plan {
             reset_key: launch::random()?,
         };
         let tun = self.tun.map(TunPlan::build).transpose()?;
+        let tun = tun.map(|tun| tun.with_phrases(self.phrases));
         Ok(Parts {
             index: self.index,
             engine: Engine::client(config, std::time::Instant::now())?,
@@ -229,6 +237,7 @@ impl Plan {
                 paused: None,
                 stopped: false,
                 refused: self.refused,
+                log: FlowLog::new(Side::Client, self.index, self.phrases),
             },
         })
     }

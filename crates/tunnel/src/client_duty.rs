@@ -13,13 +13,16 @@ use tracing::{debug, error, info, warn};
 use crate::app_socket::AppSocket;
 use crate::congestion_log::log_congestion;
 use crate::control::Request;
-use crate::flow_log::log_closed;
+use crate::flow_log::{FlowLog, Known, beginning};
 use crate::listener::{Accepted, Listener};
+use crate::log::Foreign;
 use crate::mailbox::Message;
 use crate::poller::{Key, Ready};
 use crate::refusal::{self, Refused};
 use crate::reload::{Ended, Rules};
 use crate::rest::v1::protocol_name;
+use crate::settings::Phrases;
+use crate::token_source::AppAddr;
 use crate::tun_port::TunPort;
 use crate::worker::{Duty, Io};
 
@@ -46,6 +49,7 @@ pub(crate) struct ClientDuty {
     pub(crate) paused: Option<Instant>,
     pub(crate) stopped: bool,
     pub(crate) refused: Arc<Refused>,
+    pub(crate) log: FlowLog,
 }
 
 /// One listener and where its connections lead.
@@ -104,6 +108,7 @@ impl Duty for ClientDuty {
                 reason,
                 retry_in,
             } => {
+                let reason = Foreign(reason);
                 let retry_in_ms = u64::try_from(retry_in.as_millis()).unwrap_or(u64::MAX);
                 let remote =
                     remote.map_or_else(|| "unknown".to_owned(), |remote| remote.to_string());
@@ -131,7 +136,8 @@ impl Duty for ClientDuty {
                 if self.refused.clear() {
                     info!(target: "quictun", "the server no longer refuses this client");
                 }
-                info!(target: "quictun", { "Stream-ID" = stream_id, flow = flow.0 }, "Handshake successful");
+                let id = self.log.id(flow);
+                beginning!(self.log.phrases, { "Stream-ID" = stream_id, flow = id }, "Handshake successful");
                 if let Some(tun) = &mut self.tun {
                     tun.handle_established(io, flow);
                 }
@@ -143,7 +149,7 @@ impl Duty for ClientDuty {
                 limit,
             } => log_congestion(connection.0, remote, controller, limit),
             Event::FlowClosed(summary) => {
-                log_closed(&summary);
+                self.log.closed(&summary, Known::default());
                 if let Some(tun) = &mut self.tun {
                     tun.handle_closed(summary.flow);
                 }
@@ -165,9 +171,10 @@ impl Duty for ClientDuty {
             };
             match forward.listener.accept() {
                 Accepted::Connection(socket, app) => {
-                    info!(target: "quictun", { "Client-App-Addr" = %app }, "Client connection accepted, prepare to entablish tunnel with server endpint for this connection.");
-                    match forward.token.clone() {
-                        Some(token) => open(io, socket, token),
+                    let token = forward.token.clone();
+                    self.log_accepted(&app);
+                    match token {
+                        Some(token) => self.open(io, socket, token),
                         None => self.ask_token(socket, index, app),
                     }
                 }
@@ -203,7 +210,7 @@ impl Duty for ClientDuty {
                 if asked {
                     let waiting = self.waiting.remove(key);
                     match token {
-                        Some(token) => open(io, waiting.socket, token),
+                        Some(token) => self.open(io, waiting.socket, token),
                         None => reset(waiting.socket),
                     }
                 }
@@ -260,23 +267,56 @@ impl Duty for ClientDuty {
 
 impl ClientDuty {
     fn handle_disconnected(&self, remote: SocketAddr, reason: &LossReason, flows: usize) {
+        let shown = Foreign(reason);
         match refusal::cause(reason) {
             None if *reason == LossReason::ClosedLocally && flows == 0 => {
                 info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "connection to server endpoint closed");
             }
             None => {
-                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, %reason, flows }, "connection to server endpoint lost");
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows }, "connection to server endpoint lost");
             }
             Some(cause) if self.refused.set() => {
-                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, %reason, flows }, "the server refuses this client; dialling goes on in silence");
+                warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client; dialling goes on in silence");
             }
             Some(cause) => {
-                debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, %reason, flows }, "the server refuses this client still");
+                debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, cause, reason = %shown, flows }, "the server refuses this client still");
             }
         }
     }
 
-    fn ask_token(&mut self, socket: AppSocket, forward: usize, app: crate::token_source::AppAddr) {
+    /// An application has connected. The words of the original are searched for as they are.
+    fn log_accepted(&self, app: &AppAddr) {
+        match self.log.phrases {
+            Phrases::Original => {
+                info!(target: "quictun", { "Client-App-Addr" = %app }, "Client connection accepted, prepare to entablish tunnel with server endpint for this connection.");
+            }
+            Phrases::Own => {
+                debug!(target: "quictun", { "Client-App-Addr" = %app }, "Client connection accepted, prepare to establish tunnel with server endpoint for this connection.");
+            }
+        }
+    }
+
+    /// Hands a connection to the engine.
+    fn open(&self, io: &mut Io<'_>, socket: AppSocket, token: String) {
+        let client_app = socket.peer();
+        beginning!(
+            self.log.phrases,
+            { "Client-App-Addr" = client_app },
+            "Starting handshake with server endpoint"
+        );
+        let Some(flow) = io.engine.open_flow(io.now, socket, token, client_app) else {
+            warn!(target: "quictun", "too many connections wait for the server: one was reset");
+            return;
+        };
+        if let Some(socket) = io.engine.socket(flow)
+            && let Err(cause) = io.poller.add_flow(socket, Key::Flow(flow))
+        {
+            warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
+            io.engine.handle_socket(io.now, flow, false, false, true);
+        }
+    }
+
+    fn ask_token(&mut self, socket: AppSocket, forward: usize, app: AppAddr) {
         if self.waiting.len() >= WAITING_MAX {
             warn!(target: "quictun", "too many connections wait for a token: one was reset");
             return reset(socket);
@@ -307,22 +347,6 @@ impl ClientDuty {
             }
         }
         self.paused = until;
-    }
-}
-
-/// Hands a connection to the engine.
-fn open(io: &mut Io<'_>, socket: AppSocket, token: String) {
-    let client_app = socket.peer();
-    info!(target: "quictun", { "Client-App-Addr" = client_app }, "Starting handshake with server endpoint");
-    let Some(flow) = io.engine.open_flow(io.now, socket, token, client_app) else {
-        warn!(target: "quictun", "too many connections wait for the server: one was reset");
-        return;
-    };
-    if let Some(socket) = io.engine.socket(flow)
-        && let Err(cause) = io.poller.add_flow(socket, Key::Flow(flow))
-    {
-        warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
-        io.engine.handle_socket(io.now, flow, false, false, true);
     }
 }
 

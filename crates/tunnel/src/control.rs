@@ -6,7 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quictun_engine::FlowId;
 use quictun_wire::code::FlowCode;
@@ -19,7 +19,8 @@ use tracing::{error, info, warn};
 
 use crate::crash::Crash;
 use crate::keeper;
-use crate::log::LogFiles;
+use crate::line_budget::{self, LineBudget};
+use crate::log::{Foreign, LogFiles};
 use crate::lookups::Wanted;
 use crate::mailbox::{Mailbox, Message};
 use crate::reload::{self, Reload};
@@ -78,6 +79,8 @@ pub(crate) struct Control {
     pub(crate) log_files: LogFiles,
     /// What SIGHUP reads again; `None`: nothing but log files.
     pub(crate) reload: Option<Reload>,
+    /// What peers may add to the log.
+    pub(crate) lines: LineBudget,
     /// Says that the process has started; `None`: not all of it has.
     pub(crate) announce: Option<Box<dyn FnOnce()>>,
 }
@@ -101,6 +104,7 @@ pub(crate) async fn serve(mut control: Control) -> io::Result<()> {
         plugins: std::mem::take(&mut control.plugins),
         servers: Resolver::new(),
         targets: Resolver::new(),
+        lines: control.lines.clone(),
     });
     let result = serve_workers(&mut control, helpers).await;
     // Whoever serves HTTP may have ended by itself.
@@ -123,6 +127,7 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
     let far = Duration::from_hours(8760);
     let deadline = tokio::time::sleep(far);
     tokio::pin!(deadline);
+    let mut reports = tokio::time::interval(line_budget::REPORT);
     if let Some(announce) = control.announce.take() {
         // Whoever reads this line may ask, and may send a signal.
         control.rest.readiness().set_listening();
@@ -167,6 +172,10 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
                 // As where a person asks for it, unless one has.
                 keeper_is_gone && signals == 0
             }
+            _ = reports.tick() => {
+                control.lines.report();
+                false
+            }
             () = &mut deadline => {
                 warn!(target: "quictun", "the time to drain is over: what is open is reset");
                 tell_all(&control.mailboxes, || Message::Close);
@@ -195,6 +204,7 @@ async fn serve_workers(control: &mut Control, helpers: Arc<Helpers>) -> io::Resu
         }
     }
     tasks.shutdown().await;
+    control.lines.report();
     result
 }
 
@@ -268,6 +278,7 @@ struct Helpers {
     /// Two classes, so that a slow name among the targets does not delay the way to the server.
     servers: Resolver,
     targets: Resolver,
+    lines: LineBudget,
 }
 
 async fn answer(request: Request, helpers: Arc<Helpers>, mailboxes: Vec<Mailbox>) {
@@ -296,7 +307,10 @@ async fn answer(request: Request, helpers: Arc<Helpers>, mailboxes: Vec<Mailbox>
             let result = tokio::select! {
                 resolved = helpers.targets.resolve(&holder, &host, port, family) => {
                     resolved.map_err(|error| {
-                        warn!(target: "quictun", %error, "a target's name does not resolve");
+                        if let Some(line) = helpers.lines.take(&holder, Instant::now()) {
+                            let (source, error) = (holder.to_string(), Foreign(error));
+                            warn!(target: "quictun", source, %error, lines_left_out = line.left_out(), "a target's name does not resolve");
+                        }
                         FlowCode::NameNotFound
                     })
                 }

@@ -25,6 +25,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -218,5 +219,7 @@ fn check_on_disk(path: &Path) -> io::Result<()> {
 }
 
 fn append_on_disk(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    // Others must not read who connects to what; a group may, for programs that ship logs.
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o640).open(path)
 }

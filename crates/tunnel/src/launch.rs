@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use crate::control::{self, Control, Request};
 use crate::crash::Crash;
 use crate::keeper::{self, Kept};
+use crate::line_budget::LineBudget;
 use crate::log::LogFiles;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::qlog;
@@ -45,6 +46,8 @@ pub(crate) struct Launch {
     pub(crate) http: Option<TcpListener>,
     /// What SIGHUP reads again; `None`: nothing but log files.
     pub(crate) reload: Option<Reload>,
+    /// What peers may add to the log.
+    pub(crate) lines: LineBudget,
     /// Says that the process has started, once that is true.
     pub(crate) announce: Box<dyn FnOnce()>,
 }
@@ -224,6 +227,7 @@ impl Launch {
             ended,
             log_files: self.log_files,
             reload: self.reload,
+            lines: self.lines,
             announce: all_built.then_some(self.announce),
         };
         let result = runtime.block_on(control::serve(control));

@@ -38,6 +38,7 @@ pub mod tun_device;
 pub mod udp_port;
 
 mod app_socket;
+mod asked;
 mod client_duty;
 mod congestion_log;
 mod control;
@@ -46,6 +47,7 @@ mod dial;
 mod flow_log;
 mod flow_uuids;
 mod launch;
+mod line_budget;
 mod listener;
 mod lookups;
 mod mailbox;

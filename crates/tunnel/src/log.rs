@@ -12,12 +12,17 @@
 //! {"ts":"2026-08-01T10:00:00.000000Z","level":"info","caller":"tunnel/server.rs:30","msg":"Tunnel closed","Stream-ID":4}
 //! ```
 //!
+//! In both, characters that could forge a line or its look are escaped: control characters, line separators,
+//! bidirectional controls and characters without a shape. URLs are written without user names and passwords. Text that
+//! a peer could shape is wrapped in [`Foreign`], which bounds it.
+//!
 //! Whoever logs never waits: lines go through bounded queues to a thread for each output. When an output stalls
 //! and its queue is full, lines are dropped, counted, and the count is logged. An output that is closed is let go.
 
 mod layer;
 mod line;
 mod output;
+mod text;
 mod writer;
 
 #[cfg(test)]
@@ -40,6 +45,8 @@ use writer::{Queue, Writer};
 
 pub use output::LogFiles;
 pub(crate) use output::files;
+pub use text::without_credentials;
+pub(crate) use text::{Foreign, shown_url};
 
 /// How long the end of the program, and a panic, wait for lines to be written.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);

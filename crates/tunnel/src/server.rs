@@ -12,12 +12,15 @@ use quictun_engine::{Engine, EngineConfig, ServerRole, Transport};
 use tracing::{info, warn};
 
 use crate::access::{OwnHttp, Policy};
+use crate::asked::AskedFlows;
 use crate::confinement::{self, Off, Plan};
 use crate::control::{self, Request};
 use crate::descriptors::{self, Descriptors};
 use crate::dial::Dials;
+use crate::flow_log::FlowLog;
 use crate::identity::{self, Identity};
 use crate::launch::{self, Launch, Post};
+use crate::line_budget::LineBudget;
 use crate::lookups::{self, Lookups};
 use crate::mailbox::{Inbox, Mailbox};
 use crate::reload::{self, Read, Reload, ServerRules, ServerSource};
@@ -99,6 +102,7 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
         off: (!settings.control.confine).then_some(Off::Asked),
     });
     log.start()?;
+    let lines = LineBudget::default();
     let mut makers = Vec::new();
     for (index, (udp, inbox)) in ports.into_iter().zip(inboxes).enumerate() {
         let plan = WorkerPlan {
@@ -114,6 +118,7 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
             requests: request_sender.clone(),
             lookups: lookups.clone(),
             descriptors: descriptors.clone(),
+            lines: lines.clone(),
         };
         makers.push(move || plan.build());
     }
@@ -136,6 +141,7 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
         log_files: log.files().clone(),
         http,
         reload: source.map(|source| Reload::new(Arc::new(source))),
+        lines,
         announce: Box::new(announce),
     };
     launch.run(mailboxes, makers)
@@ -155,6 +161,7 @@ struct WorkerPlan {
     requests: tokio::sync::mpsc::Sender<Request>,
     lookups: CommonShares,
     descriptors: CommonShares,
+    lines: LineBudget,
 }
 
 impl WorkerPlan {
@@ -166,6 +173,8 @@ impl WorkerPlan {
             seed: launch::random()?,
             reset_key: self.reset_key,
         };
+        let phrases = self.settings.control.log.phrases;
+        let log = FlowLog::new(Side::Server, self.index, phrases);
         Ok(Parts {
             index: self.index,
             engine: Engine::server(config)?,
@@ -183,6 +192,8 @@ impl WorkerPlan {
                 leaving: Leaving::default(),
                 lookups: Lookups::new(self.lookups),
                 descriptors: Descriptors::new(self.descriptors),
+                asked: AskedFlows::new(log, self.lines.clone(), self.settings.token_parser),
+                lines: self.lines,
             },
         })
     }

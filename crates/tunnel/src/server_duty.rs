@@ -9,24 +9,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_engine::report::Protocol;
-use quictun_engine::{ConnectionId, Event, Opened};
+use quictun_engine::{ConnectionId, Event, FlowId, LossReason, Opened};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::target::Target;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
-use crate::access::{Denied, Peer, Policy, dialled_as};
+use crate::access::{Peer, Policy, dialled_as};
+use crate::asked::{AskedFlows, Refusal, name_of};
 use crate::congestion_log::log_congestion;
 use crate::control::Request;
 use crate::descriptors::Descriptors;
 use crate::dial::{Dialed, Dials, dial_unix};
-use crate::flow_log::log_closed;
+use crate::flow_log::beginning;
+use crate::line_budget::{Line, LineBudget};
+use crate::log::Foreign;
 use crate::lookups::Lookups;
 use crate::mailbox::Message;
 use crate::poller::{Key, Ready};
 use crate::reload::Rules;
-use crate::settings::TokenParser;
+use crate::settings::{Phrases, TokenParser};
 use crate::shares::Holder;
 use crate::token_source::parse_token;
 use crate::worker::{Duty, Io};
@@ -46,6 +49,9 @@ pub(crate) struct ServerDuty {
     pub(crate) leaving: Leaving,
     pub(crate) lookups: Lookups,
     pub(crate) descriptors: Descriptors,
+    pub(crate) asked: AskedFlows,
+    /// What peers may add to the log.
+    pub(crate) lines: LineBudget,
 }
 
 impl Duty for ServerDuty {
@@ -70,13 +76,15 @@ impl Duty for ServerDuty {
                 proof,
             } => self.handle_hello(io, connection, remote, proof),
             Event::Unproven { remote, .. } => {
-                // A flood of strangers must not fill the log.
-                debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote }, "client endpoint refused: it did not say who it is in time");
+                if let Some(line) = self.debug_line(io.now, remote) {
+                    debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it did not say who it is in time");
+                }
             }
             Event::Open(opened) => self.handle_open(io, &opened),
             Event::Established { flow, stream_id } => {
-                info!(target: "quictun", { "Stream-ID" = stream_id, flow = flow.0 }, "Handshake successful");
-                info!(target: "quictun", { "Stream-ID" = stream_id }, "Tunnel established successful");
+                let flow = self.asked.log.id(flow);
+                beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Handshake successful");
+                beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Tunnel established successful");
             }
             Event::Congestion {
                 connection,
@@ -85,14 +93,19 @@ impl Duty for ServerDuty {
                 limit,
             } => log_congestion(connection.0, remote, controller, limit),
             Event::FlowClosed(summary) => {
-                log_closed(&summary);
+                let known = summary.connection.map(|connection| self.known(connection));
+                self.asked
+                    .close(io.now, &summary, known.unwrap_or(Peer::Unknown));
                 self.leaving.handle_closed(&summary);
                 self.descriptors.close(summary.flow);
                 self.dials.cancel(summary.flow);
                 self.lookups.forget(summary.flow);
             }
             Event::HandshakeFailed { remote, reason } => {
-                debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason }, "a client's handshake failed");
+                if let Some(line) = self.debug_line(io.now, remote) {
+                    let reason = Foreign(reason);
+                    debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason, lines_left_out = line.left_out() }, "a client's handshake failed");
+                }
             }
             Event::Disconnected {
                 connection,
@@ -101,26 +114,31 @@ impl Duty for ServerDuty {
                 flows,
                 salvaged,
             } => {
-                if let Some(peer) = self.peers.remove(&connection) {
+                let peer = self.peers.remove(&connection);
+                let known = peer.as_ref().unwrap_or(&Peer::Unknown);
+                self.handle_disconnected(io.now, known, remote, &reason, [flows, salvaged]);
+                if let Some(peer) = peer {
                     self.leaving.add(connection, peer, salvaged);
                 }
-                if salvaged > 0 {
-                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, flows = salvaged }, "client endpoint gone: what its flows had received whole is still delivered");
-                }
-                if flows == 0 {
-                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason }, "client endpoint gone");
-                } else {
-                    warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %reason, flows }, "client endpoint lost: its tunnels were reset");
+            }
+            Event::Unresponsive { connection, remote } => {
+                if let Some(line) = self.line_of(io.now, connection, remote) {
+                    warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint does not answer");
                 }
             }
-            Event::Unresponsive { remote, .. } => {
-                warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote }, "client endpoint does not answer");
+            Event::Responsive { connection, remote } => {
+                if let Some(line) = self.line_of(io.now, connection, remote) {
+                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint answers again");
+                }
             }
-            Event::Responsive { remote, .. } => {
-                info!(target: "quictun", { "Client-Endpoint-Addr" = %remote }, "client endpoint answers again");
-            }
-            Event::Migrated { from, to, .. } => {
-                info!(target: "quictun", %from, %to, "client endpoint changed its address");
+            Event::Migrated {
+                connection,
+                from,
+                to,
+            } => {
+                if let Some(line) = self.line_of(io.now, connection, to) {
+                    info!(target: "quictun", %from, %to, lines_left_out = line.left_out(), "client endpoint changed its address");
+                }
             }
             _ => {}
         }
@@ -129,7 +147,7 @@ impl Duty for ServerDuty {
     fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready) {
         if let Key::Dial(key) = ready.key {
             let dialed = self.dials.handle_ready(io.now, io.poller, key);
-            answer(io, dialed);
+            self.answer(io, dialed);
         }
     }
 
@@ -145,10 +163,10 @@ impl Duty for ServerDuty {
             let asked = self.lookups.answered(flow);
             let result = result.and_then(|addresses| {
                 let (peer, target) = asked.ok_or(FlowCode::Internal)?;
-                self.permitted(&peer, &target, addresses)
+                self.permitted(io.now, flow, &peer, &target, addresses)
             });
             let dialed = self.dials.handle_resolved(io.now, io.poller, flow, result);
-            answer(io, dialed);
+            self.answer(io, dialed);
         }
     }
 
@@ -158,7 +176,7 @@ impl Duty for ServerDuty {
 
     fn handle_timeout(&mut self, io: &mut Io<'_>) {
         while let Some(dialed) = self.dials.handle_timeout(io.now, io.poller) {
-            answer(io, Some(dialed));
+            self.answer(io, Some(dialed));
         }
     }
 
@@ -183,7 +201,9 @@ impl ServerDuty {
             // It may prove to know a secret, in the protocol that has a place for that.
             let may_prove = self.policy.accepts_proofs() && protocol == Protocol::Native;
             if !may_prove {
-                warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote }, "client endpoint refused: it has none of the keys in the configuration");
+                if let Some(line) = self.lines.take(&Holder::at(remote.ip()), io.now) {
+                    warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it has none of the keys in the configuration");
+                }
                 io.engine
                     .close_connection(io.now, connection, CloseCode::NotAuthorized);
             }
@@ -200,7 +220,9 @@ impl ServerDuty {
         remote: SocketAddr,
         peer: Peer,
     ) {
-        info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name_of(&peer) }, "A new client endpoint connect request accepted.");
+        if let Some(line) = self.lines.take(&holder_of(&peer, remote), io.now) {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name_of(&peer), lines_left_out = line.left_out() }, "A new client endpoint connect request accepted.");
+        }
         if let Peer::Named(client) = &peer {
             io.engine.name_peer(connection, client.name().to_owned());
         }
@@ -232,34 +254,66 @@ impl ServerDuty {
         } else {
             "it has neither a key nor a secret of the configuration"
         };
-        warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, cause }, "client endpoint refused");
+        if let Some(line) = self.lines.take(&Holder::at(remote.ip()), io.now) {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, cause, lines_left_out = line.left_out() }, "client endpoint refused");
+        }
         io.engine
             .close_connection(io.now, connection, CloseCode::NotAuthorized);
     }
 
     fn handle_open(&mut self, io: &mut Io<'_>, opened: &Opened) {
-        info!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, "Stream-ID" = opened.stream_id }, "Starting handshake with client endpoint");
-        let target = match parse_token(self.token_parser, &opened.token) {
+        let flow = opened.flow;
+        let parsed = parse_token(self.token_parser, &opened.token);
+        let peer = match &parsed {
+            Ok(_) => self.peer_of(io, opened),
+            Err(_) => self.known(opened.connection),
+        };
+        let holder = holder_of(&peer, opened.remote);
+        let verdict = parsed
+            .map_err(Refusal::from)
+            .and_then(|target| self.judge(flow, &peer, &holder, target));
+        self.asked.ask(flow, peer.clone(), opened.remote);
+        let is_logged = match &verdict {
+            Ok(_) => true,
+            Err(refusal) => self.asked.refuse(io.now, flow, refusal),
+        };
+        if is_logged {
+            beginning!(self.phrases(), { "Client-Endpoint-Addr" = %opened.remote, "Stream-ID" = opened.stream_id }, "Starting handshake with client endpoint");
+        }
+        let target = match verdict {
             Ok(target) => target,
-            Err(cause) => {
-                warn!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, %cause }, "Failed to parse token");
-                return refuse(io, opened, cause.code());
+            Err(refusal) => {
+                self.asked.log_refusal(flow);
+                return io.engine.handle_dialed(io.now, flow, Err(refusal.code));
             }
         };
-        let peer = self.peer_of(io, opened);
-        if let Err(denied) = self.policy.may_reach(&peer, &target) {
-            warn!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, client = name_of(&peer), %denied }, "a tunnel was refused");
-            return refuse(io, opened, code_of(&denied));
+        beginning!(self.phrases(), { "Server-App-Addr" = %target }, "starting connect to server app");
+        if let Err(refusal) = self.dial(io, opened, peer, &holder, target) {
+            // The dial, where it has begun, ends with the flow.
+            self.asked.refuse(io.now, flow, &refusal);
+            self.asked.log_refusal(flow);
+            io.engine.handle_dialed(io.now, flow, Err(refusal.code));
         }
-        let holder = holder_of(&peer, opened.remote);
-        if !self.descriptors.open(opened.flow, &holder) {
-            warn!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, client = name_of(&peer) }, "a tunnel was refused: its client has its share of the descriptors; raise the limit (ulimit -n, LimitNOFILE=)");
-            return refuse(io, opened, FlowCode::Limit);
-        }
-        info!(target: "quictun", { "Server-App-Addr" = %target }, "starting connect to server app");
-        self.dial(io, opened, peer, &holder, target);
     }
 
+    /// Whether a flow may be dialled, as far as can be told before its name is looked up.
+    fn judge(
+        &mut self,
+        flow: FlowId,
+        peer: &Peer,
+        holder: &Holder,
+        target: Target,
+    ) -> Result<Target, Refusal> {
+        self.policy.may_reach(peer, &target)?;
+        if !self.descriptors.open(flow, holder) {
+            return Err(Refusal::limit(
+                "its client has its share of the descriptors; raise the limit (ulimit -n, LimitNOFILE=)",
+            ));
+        }
+        Ok(target)
+    }
+
+    /// Begins the dial of a target that the client may reach.
     fn dial(
         &mut self,
         io: &mut Io<'_>,
@@ -267,47 +321,44 @@ impl ServerDuty {
         peer: Peer,
         holder: &Holder,
         target: Target,
-    ) {
+    ) -> Result<(), Refusal> {
+        let flow = opened.flow;
         let (host, port, family) = match &target {
             Target::Unix { path } => {
                 let result = dial_unix(path).and_then(|socket| {
                     io.poller
-                        .add_flow(&socket, Key::Flow(opened.flow))
+                        .add_flow(&socket, Key::Flow(flow))
                         .map_err(|_| FlowCode::Limit)?;
                     Ok((socket, target.to_string()))
                 });
-                return answer(
-                    io,
-                    Some(Dialed {
-                        flow: opened.flow,
-                        result,
-                    }),
-                );
+                self.answer(io, Some(Dialed { flow, result }));
+                return Ok(());
             }
             Target::Tcp { family, host, port } => (host.clone(), *port, *family),
         };
         let deadline = io.now + self.dial_timeout;
-        if !self.dials.resolve(opened.flow, holder, deadline) {
-            warn!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, client = name_of(&peer) }, "a tunnel was refused: too many targets are being dialled for its client");
-            return refuse(io, opened, FlowCode::Limit);
+        if !self.dials.resolve(flow, holder, deadline) {
+            return Err(Refusal::limit(
+                "too many targets are being dialled for its client",
+            ));
         }
         if let Some(ip) = target.ip_literal() {
             // Judged by `may_reach` already.
             let addresses = Ok(vec![dialled_as(SocketAddr::new(ip, port))]);
             let dialed = self
                 .dials
-                .handle_resolved(io.now, io.poller, opened.flow, addresses);
-            return answer(io, dialed);
+                .handle_resolved(io.now, io.poller, flow, addresses);
+            self.answer(io, dialed);
+            return Ok(());
         }
-        let name = name_of(&peer).to_owned();
-        let Some(wanted) = self.lookups.ask(opened.flow, holder, peer, target) else {
-            warn!(target: "quictun", { "Client-Endpoint-Addr" = %opened.remote, client = name }, "a tunnel was refused: too many names are being looked up for its client");
-            // The dial ends with the flow.
-            return refuse(io, opened, FlowCode::Limit);
+        let Some(wanted) = self.lookups.ask(flow, holder, peer, target) else {
+            return Err(Refusal::limit(
+                "too many names are being looked up for its client",
+            ));
         };
         let request = Request::ResolveTarget {
             worker: self.index,
-            flow: opened.flow,
+            flow,
             holder: holder.clone(),
             wanted,
             host,
@@ -316,18 +367,21 @@ impl ServerDuty {
         };
         if self.control.try_send(request).is_err() {
             // The queue has room for all look-ups that have a place: the control plane is gone.
-            self.lookups.answered(opened.flow);
-            refuse(io, opened, FlowCode::Limit);
+            self.lookups.answered(flow);
+            return Err(Refusal::limit("names are not looked up any more"));
         }
+        Ok(())
+    }
+
+    /// Who a connection's client is, as far as that is known.
+    fn known(&self, connection: ConnectionId) -> Peer {
+        let known = self.peers.get(&connection);
+        known.cloned().unwrap_or(Peer::Unknown)
     }
 
     /// Who asks: known by certificate since the handshake, or by the proof in this request.
     fn peer_of(&mut self, io: &mut Io<'_>, opened: &Opened) -> Peer {
-        let known = self
-            .peers
-            .get(&opened.connection)
-            .cloned()
-            .unwrap_or(Peer::Unknown);
+        let known = self.known(opened.connection);
         let (Peer::Unknown, Some(proof)) = (&known, &opened.proof) else {
             return known;
         };
@@ -346,7 +400,9 @@ impl ServerDuty {
 
     /// Those of a name's addresses that the peer may be connected to, as they are dialled.
     fn permitted(
-        &self,
+        &mut self,
+        now: Instant,
+        flow: FlowId,
         peer: &Peer,
         target: &Target,
         addresses: Vec<SocketAddr>,
@@ -367,32 +423,73 @@ impl ServerDuty {
             .collect();
         match denied {
             Some(denied) if permitted.is_empty() => {
-                warn!(target: "quictun", client = name_of(peer), %denied, "a tunnel was refused");
-                Err(code_of(&denied))
+                let refusal = Refusal::from(denied);
+                self.asked.refuse(now, flow, &refusal);
+                self.asked.log_refusal(flow);
+                Err(refusal.code)
             }
             _ => Ok(permitted),
         }
     }
-}
 
-/// Tells the engine how a dial ended.
-fn answer(io: &mut Io<'_>, dialed: Option<Dialed>) {
-    let Some(Dialed { flow, result }) = dialed else {
-        return;
-    };
-    match &result {
-        Ok((_, address)) => {
-            info!(target: "quictun", { "Server-App-Addr" = address }, "Server app connect successful");
+    /// Tells the engine how a dial ended.
+    fn answer(&self, io: &mut Io<'_>, dialed: Option<Dialed>) {
+        let Some(Dialed { flow, result }) = dialed else {
+            return;
+        };
+        let id = self.asked.log.id(flow);
+        match (&result, self.phrases()) {
+            (Ok((_, address)), phrases) => {
+                beginning!(phrases, { "Server-App-Addr" = address, flow = id }, "Server app connect successful");
+            }
+            (Err(code), Phrases::Original) => {
+                warn!(target: "quictun", flow = id, reason = %code, "Failed to dial server app");
+            }
+            (Err(code), Phrases::Own) => {
+                debug!(target: "quictun", flow = id, reason = %code, "Failed to dial server app");
+            }
         }
-        Err(code) => {
-            warn!(target: "quictun", flow = flow.0, reason = %code, "Failed to dial server app");
+        io.engine.handle_dialed(io.now, flow, result);
+    }
+
+    fn handle_disconnected(
+        &self,
+        now: Instant,
+        peer: &Peer,
+        remote: SocketAddr,
+        reason: &LossReason,
+        [flows, salvaged]: [usize; 2],
+    ) {
+        let Some(line) = self.lines.take(&holder_of(peer, remote), now) else {
+            return;
+        };
+        let (client, reason) = (name_of(peer), Foreign(reason));
+        if salvaged > 0 {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, flows = salvaged }, "client endpoint gone: what its flows had received whole is still delivered");
+        }
+        if flows == 0 {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, %reason, lines_left_out = line.left_out() }, "client endpoint gone");
+        } else {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, %reason, flows, lines_left_out = line.left_out() }, "client endpoint lost: its tunnels were reset");
         }
     }
-    io.engine.handle_dialed(io.now, flow, result);
-}
 
-fn refuse(io: &mut Io<'_>, opened: &Opened, code: FlowCode) {
-    io.engine.handle_dialed(io.now, opened.flow, Err(code));
+    fn phrases(&self) -> Phrases {
+        self.asked.log.phrases
+    }
+
+    /// Asks for a line about a connection.
+    fn line_of(&self, now: Instant, connection: ConnectionId, remote: SocketAddr) -> Option<Line> {
+        let holder = holder_of(&self.known(connection), remote);
+        self.lines.take(&holder, now)
+    }
+
+    /// Asks for a line about a stranger, which costs its address nothing where such lines are not written.
+    fn debug_line(&self, now: Instant, remote: SocketAddr) -> Option<Line> {
+        tracing::enabled!(target: "quictun", tracing::Level::DEBUG)
+            .then(|| self.lines.take(&Holder::at(remote.ip()), now))
+            .flatten()
+    }
 }
 
 /// For whom a flow takes its places.
@@ -400,20 +497,5 @@ fn holder_of(peer: &Peer, remote: SocketAddr) -> Holder {
     match peer {
         Peer::Named(client) => Holder::Client(client.shared_name()),
         Peer::Anyone | Peer::Unknown => Holder::at(remote.ip()),
-    }
-}
-
-fn name_of(peer: &Peer) -> &str {
-    match peer {
-        Peer::Anyone => "anyone",
-        Peer::Named(client) => client.name(),
-        Peer::Unknown => "unknown",
-    }
-}
-
-fn code_of(denied: &Denied) -> FlowCode {
-    match denied {
-        Denied::UnknownClient { .. } => FlowCode::Unauthenticated,
-        _ => FlowCode::Denied,
     }
 }

@@ -330,6 +330,7 @@ impl ControlSettings {
                 level: "info".to_owned(),
                 format: LogFormat::Text,
                 outputs: outputs.to_vec(),
+                phrases: Phrases::default(),
             },
         }
     }
@@ -344,6 +345,18 @@ pub struct LogSettings {
     pub format: LogFormat,
     /// `stdout`, `stderr` or file paths.
     pub outputs: Vec<String>,
+    /// How lines about single flows are worded.
+    pub phrases: Phrases,
+}
+
+/// How lines about single flows are worded, and at which level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phrases {
+    /// One line at the end of each flow; its other lines are at debug level.
+    #[default]
+    Own,
+    /// quic-tun's: several lines for each flow at info level, word for word.
+    Original,
 }
 
 /// Log line formats.

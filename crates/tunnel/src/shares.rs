@@ -19,6 +19,7 @@
 //! PROTOCOL LIMIT-2. The holder is the named client where it is known, else the remote address.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,6 +32,17 @@ pub enum Holder {
     Address(IpAddr),
     /// This process, on its own behalf.
     Own,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(name) => f.write_str(name),
+            Self::Address(v4 @ IpAddr::V4(_)) => v4.fmt(f),
+            Self::Address(v6 @ IpAddr::V6(_)) => write!(f, "{v6}/64"),
+            Self::Own => f.write_str("this process"),
+        }
+    }
 }
 
 /// Places, and how many each holder has.

@@ -25,6 +25,7 @@ pub(crate) use file::MAX_FILE;
 pub use http::{HttpError, UrlError};
 pub use parser::{ParseTokenError, parse_token};
 
+use crate::log::shown_url;
 use crate::settings::TokenSource;
 use http::HttpSource;
 
@@ -60,7 +61,7 @@ pub enum TokenSourceError {
     /// The URL cannot be asked.
     #[error("the token source {url:?} is no URL that can be asked")]
     Url {
-        /// The URL as given.
+        /// The URL, without credentials and query.
         url: String,
         /// What is wrong with it.
         source: UrlError,
@@ -82,7 +83,7 @@ pub enum TokenError {
     /// The token server has none, or cannot be asked.
     #[error("no token from {url}")]
     Http {
-        /// The URL that was asked.
+        /// The URL that was asked, without credentials and query.
         url: String,
         /// What is wrong.
         source: HttpError,
@@ -121,7 +122,7 @@ impl TokenPlugin {
             TokenSource::File(path) => Source::File(path.clone()),
             TokenSource::Http(url) => {
                 let http = HttpSource::new(url).map_err(|source| TokenSourceError::Url {
-                    url: url.clone(),
+                    url: shown_url(url),
                     source,
                 })?;
                 Source::Http(Arc::new(http))
@@ -174,7 +175,7 @@ impl TokenPlugin {
 
     async fn ask_http(&self, http: &Arc<HttpSource>, app: AppAddr) -> Result<String, TokenError> {
         let failed = |source| TokenError::Http {
-            url: http.url().to_owned(),
+            url: shown_url(http.url()),
             source,
         };
         let asked = async {

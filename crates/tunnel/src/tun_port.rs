@@ -17,10 +17,12 @@ use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
 use crate::crash::Crash;
+use crate::flow_log::beginning;
 use crate::name_questions::{self, NameQuestions};
 use crate::netstackd::{Remote, RemoteSocket};
 use crate::own_stack::OwnStack;
 use crate::poller::Key;
+use crate::settings::Phrases;
 use crate::stack_socket::StackSocket;
 use crate::worker::Io;
 
@@ -34,6 +36,7 @@ pub(crate) struct TunPort {
     to_stack: BTreeMap<FlowId, StackFlow>,
     questions: Option<NameQuestions>,
     gone: bool,
+    phrases: Phrases,
 }
 
 /// Where the stack is.
@@ -124,7 +127,13 @@ impl TunPort {
             to_stack: BTreeMap::new(),
             questions: dns.map(NameQuestions::new).transpose()?,
             gone: false,
+            phrases: Phrases::default(),
         })
+    }
+
+    /// With lines about single flows that are worded so.
+    pub(crate) fn with_phrases(self, phrases: Phrases) -> Self {
+        Self { phrases, ..self }
     }
 
     pub(crate) fn start(&self, io: &mut Io<'_>) -> io::Result<()> {
@@ -298,7 +307,11 @@ impl TunPort {
             }
         };
         let client_app = client.to_string();
-        info!(target: "quictun", { "Client-App-Addr" = client_app }, "Starting handshake with server endpoint");
+        beginning!(
+            self.phrases,
+            { "Client-App-Addr" = client_app },
+            "Starting handshake with server endpoint"
+        );
         let opened = io.engine.open_flow(io.now, socket, token, client_app);
         match opened {
             Some(flow) => {

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::str::FromStr as _;
 
 use clap::ArgMatches;
+use quictun_tunnel::log::without_credentials;
 use quictun_tunnel::settings::{
     Access, CertificateFiles, ClientIdentity, ClientSettings, Forward, ForwardTo, Guard, Offer,
-    Pin, ServerIdentity, ServerSettings, ServerTrust, TokenParser, TokenSource,
+    Phrases, Pin, ServerIdentity, ServerSettings, ServerTrust, TokenParser, TokenSource,
 };
 use quictun_wire::token;
 
@@ -26,6 +27,7 @@ const NAMES: Names = Names {
     http: "httpd-listen-on",
     log_output: "log-output-paths",
     text_format: "console",
+    phrases: Phrases::Original,
 };
 
 const CA_ALONE: &str = "--ca-file does nothing by itself: add --verify-remote-endpoint";
@@ -310,7 +312,10 @@ fn certificate(layers: &Layers<'_>) -> Result<Option<CertificateFiles>, Fault> {
 fn startup_lines(layers: &Layers<'_>, inputs: &Inputs<'_>) -> Vec<String> {
     let mut settings: Vec<(&str, String)> = layers
         .options()
-        .map(|option| (option.name, layers.setting(option.name).items.join(",")))
+        .map(|option| {
+            let value = layers.setting(option.name).items.join(",");
+            (option.name, without_credentials(&value).into_owned())
+        })
         .collect();
     settings.sort_unstable();
     let mut lines = vec![format!("WorkingDir: {}", inputs.cwd.display())];

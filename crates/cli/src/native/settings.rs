@@ -5,7 +5,8 @@ use std::str::FromStr as _;
 
 use quictun_tunnel::settings::{
     Access, CertificateFiles, ClientIdentity, ClientProof, ClientSettings, Forward, ForwardTo,
-    NamedClient, Offer, Pin, ServerIdentity, ServerSettings, ServerTrust, TargetRule, TokenParser,
+    NamedClient, Offer, Phrases, Pin, ServerIdentity, ServerSettings, ServerTrust, TargetRule,
+    TokenParser,
 };
 use quictun_wire::target::Target;
 
@@ -22,6 +23,7 @@ const NAMES: Names = Names {
     http: "http",
     log_output: "log-output",
     text_format: "text",
+    phrases: Phrases::Own,
 };
 
 /// The client that `--allow` speaks of.

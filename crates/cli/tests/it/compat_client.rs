@@ -3,7 +3,7 @@
 use quictun_cli::compat::settings::Asked;
 use quictun_tunnel::settings::{
     ClientIdentity, ControlSettings, Forward, ForwardTo, HostPort, ListenOn, LogFormat,
-    LogSettings, Offer, ServerTrust, TokenSource, TransportSettings,
+    LogSettings, Offer, Phrases, ServerTrust, TokenSource, TransportSettings,
 };
 
 use crate::world::{Lines, PIN, World, client_lines, differ, run, usage};
@@ -65,7 +65,9 @@ fn b11_the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
         level,
         format,
         outputs,
+        phrases,
     } = log;
+    assert_eq!(phrases, Phrases::Original);
     assert_eq!(
         (level.as_str(), format, outputs),
         ("info", LogFormat::Text, vec!["stdout".to_owned()])

@@ -266,6 +266,7 @@ fn control_lines(lines: &mut Lines, control: &ControlSettings) {
         ("log.level", log.level.clone()),
         ("log.format", format!("{:?}", log.format)),
         ("log.outputs", log.outputs.join(" ")),
+        ("log.phrases", format!("{:?}", log.phrases)),
     ]);
 }
 

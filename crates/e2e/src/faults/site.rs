@@ -109,6 +109,8 @@ impl Site {
         let endpoint = format!("{FAR}:7500");
         let mut command = home.command(&far, "quictun")?;
         command.args(["server", "--listen", &endpoint, "--http", "off"]);
+        // The phase in which a fault strikes is seen in its log.
+        command.args(["--log-level", "debug"]);
         command
             .args(["--allow", &format!("{TARGET}:*")])
             .args(common);

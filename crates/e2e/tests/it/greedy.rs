@@ -60,7 +60,7 @@ impl Knowing {
         command.args(&words[1..]);
         home.settle(&mut command);
         command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
-        command.args(["-c", "server.toml"]);
+        command.args(["-c", "server.toml", "--log-level", "debug"]);
         let mut program = Program::start("server", &mut command)?;
         let line = program.wait_for("Server endpoint start up successful", START)?;
         let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;

@@ -26,6 +26,7 @@ mod lab_remote;
 mod leaks;
 mod limits;
 mod link;
+mod logs;
 mod native;
 mod outage;
 mod perf;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use quictun_e2e::application::{Application, through_echo};
 use quictun_e2e::connection::{Connection, Endpoint};
+use quictun_e2e::deadline;
 use quictun_e2e::isolation::isolated;
 use quictun_e2e::machine::{self, Machine};
 use quictun_e2e::payload::Payload;
@@ -166,10 +167,12 @@ fn native(rules: &[&str], targets: &[String]) -> Result<(Program, Client, Vec<En
         command.args(["-L", &format!("127.0.0.1:0={target}")]);
     }
     let client = Client::from_command(home, &mut command)?;
+    let up = "Client endpoint start up successful";
+    deadline::until(up, START, || client.program.count(up) == targets.len())?;
     let lines = client.program.lines();
     let forwards = lines
         .iter()
-        .filter(|line| line.contains("Client endpoint start up successful"))
+        .filter(|line| line.contains(up))
         .map(|line| Endpoint::parse(&listen_address(line)?));
     let forwards = forwards.collect::<Result<Vec<_>>>()?;
     Ok((program, client, forwards))

@@ -42,6 +42,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
             dns: None,
         }),
         refused: Arc::default(),
+        phrases: Phrases::default(),
         requests: control::requests().0,
     };
     let (sender, ended) = channel();

@@ -13,6 +13,7 @@ fn end_of(make: impl FnOnce() -> Result<Parts<ClientDuty>> + Send + 'static) -> 
         plugins: Vec::new(),
         requests,
         http: None,
+        lines: LineBudget::default(),
         log_files: LogFiles::default(),
         reload: None,
         announce: Box::new(|| {}),

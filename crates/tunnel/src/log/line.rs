@@ -1,5 +1,6 @@
 //! One event as one line of text or JSON.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use jiff::Timestamp;
@@ -8,6 +9,7 @@ use serde_json::Value;
 use tracing::field::{Field, Visit};
 use tracing::{Level, Metadata};
 
+use super::text::{without_credentials, write_json_string, write_message};
 use crate::settings::LogFormat;
 
 /// Longest text of one value, bytes; more is cut, and the cut shown. A token has at most 1024.
@@ -64,21 +66,17 @@ impl Format {
             line.level,
             line.caller
         )?;
-        // A line feed in a message would let a peer write lines of its own.
-        for c in line.message.chars() {
-            if c.is_control() {
-                write!(out, "{}", c.escape_default())?;
-            } else {
-                out.push(c);
-            }
-        }
+        write_message(out, &without_credentials(line.message))?;
         if line.fields.0.is_empty() {
             return Ok(());
         }
         out.push_str("\t{");
         for (at, (name, value)) in line.fields.0.iter().enumerate() {
             let separator = if at == 0 { "" } else { ", " };
-            write!(out, "{separator}{}: {value}", Value::from(*name))?;
+            out.push_str(separator);
+            write_json_string(out, name)?;
+            out.push_str(": ");
+            write_value(out, value)?;
         }
         out.push('}');
         Ok(())
@@ -87,18 +85,31 @@ impl Format {
 
 fn write_json(line: &Line<'_>, out: &mut String) -> fmt::Result {
     let level = line.level.as_str().to_ascii_lowercase();
-    let (caller, message) = (Value::from(line.caller.as_str()), Value::from(line.message));
     write!(
         out,
-        r#"{{"ts":"{:.6}","level":"{level}","caller":{caller},"msg":{message}"#,
+        r#"{{"ts":"{:.6}","level":"{level}","caller":"#,
         line.at
     )?;
+    write_json_string(out, &line.caller)?;
+    out.push_str(r#","msg":"#);
+    write_json_string(out, &without_credentials(line.message))?;
     for (name, value) in &line.fields.0 {
         let suffix = if RESERVED.contains(name) { "_" } else { "" };
-        write!(out, ",{}:{value}", Value::from(format!("{name}{suffix}")))?;
+        out.push(',');
+        write_json_string(out, &format!("{name}{suffix}"))?;
+        out.push(':');
+        write_value(out, value)?;
     }
     out.push('}');
     Ok(())
+}
+
+/// Writes a field's value as JSON, in text lines too.
+fn write_value(out: &mut String, value: &Value) -> fmt::Result {
+    match value {
+        Value::String(text) => write_json_string(out, text),
+        other => write!(out, "{other}"),
+    }
 }
 
 /// Where an event comes from: `tunnel/server.rs:30` in this repository, the module elsewhere.
@@ -140,7 +151,11 @@ impl Fields {
         }
     }
 
-    fn set_text(&mut self, field: &Field, mut text: String) {
+    fn set_text(&mut self, field: &Field, text: String) {
+        let mut text = match without_credentials(&text) {
+            Cow::Borrowed(_) => text,
+            Cow::Owned(shown) => shown,
+        };
         if text.len() > MAX_VALUE {
             text.truncate(text.floor_char_boundary(MAX_VALUE));
             text.push('…');

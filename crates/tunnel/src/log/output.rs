@@ -2,6 +2,8 @@
 //!
 //! A program that rotates logs renames the file and asks for a new one. [`LogFiles::reopen`] opens it; the
 //! writer's thread changes over before its next write, so that no line is torn or lost.
+//!
+//! A new file has mode 0640, less what the umask takes. One that exists keeps its mode.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::settings::LogFormat;
+use crate::settings::{LogFormat, Phrases};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -160,6 +160,73 @@ fn json_lines_are_one_object_each_in_utc() {
     }
 }
 
+/// What could end a line, move the cursor or turn text around, in a message and in values.
+fn emit_hostile() {
+    let hostile = "a\u{1b}[2J\u{7f}\u{85}\u{9b}31m\u{61c}\u{200f}\u{202e}\u{2028}\u{2029}\u{2066}\u{feff}\u{e0041}\r\n\tb";
+    warn!(hostile, shown = %hostile, debugged = ?hostile, "{hostile}");
+    error!(
+        error = &io::Error::other(hostile) as &dyn std::error::Error,
+        "m"
+    );
+}
+
+#[test]
+fn hostile_text_is_escaped_in_both_formats_and_json_keeps_it() {
+    for format in [LogFormat::Text, LogFormat::Json] {
+        let got = logged(format, emit_hostile);
+        let lines: Vec<_> = got.split('\n').collect();
+        assert!(lines.len() == 3 && lines[2].is_empty(), "{got:?}");
+        let columns = if format == LogFormat::Text { "\t" } else { "" };
+        let bad = |c: char| !(c == ' ' || columns.contains(c) || c.is_ascii_graphic());
+        for line in &lines[..2] {
+            assert!(!line.contains(bad), "{line:?}");
+        }
+    }
+    let got = logged(LogFormat::Json, emit_hostile);
+    let line: serde_json::Value =
+        serde_json::from_str(got.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(line["hostile"], line["shown"]);
+    assert_eq!(line["hostile"], line["msg"]);
+    assert!(
+        line["msg"]
+            .as_str()
+            .is_some_and(|text| text.contains('\u{202e}'))
+    );
+}
+
+#[test]
+fn urls_are_logged_without_credentials() {
+    for format in [LogFormat::Text, LogFormat::Json] {
+        let got = logged(format, || {
+            let url = "https://user:secret@token.example/t";
+            warn!(url, error = %format!("no answer from {url}: refused"), "asking {url}");
+        });
+        assert!(!got.contains("secret") && !got.contains("user"), "{got}");
+        assert_eq!(got.matches("https://token.example/t").count(), 3, "{got}");
+    }
+}
+
+#[test]
+fn a_new_log_file_is_read_by_its_owner_and_group_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("log");
+    let name = path.to_str().expect("text");
+    let (_subscriber, guard) = build(&settings(&[name]), TimeZone::UTC).expect("a writable file");
+    let mode = || {
+        std::fs::metadata(&path)
+            .expect("there")
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    // The umask of the tests may take more.
+    assert_eq!(mode() & !0o040, 0o600, "{:o}", mode());
+    std::fs::remove_file(&path).expect("removed");
+    assert!(guard.files().reopen().is_empty());
+    assert_eq!(mode() & !0o040, 0o600, "{:o}", mode());
+}
+
 #[test]
 fn a_value_without_end_is_cut() {
     let long = "ä".repeat(100_000);
@@ -218,6 +285,7 @@ fn settings(outputs: &[&str]) -> LogSettings {
         level: "info".to_owned(),
         format: LogFormat::Text,
         outputs: outputs.iter().map(|&output| output.to_owned()).collect(),
+        phrases: Phrases::default(),
     }
 }
 

@@ -17,13 +17,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
-use quictun_engine::{Asked, ConnectionId, FlowId, FlowSummary};
+use quictun_engine::{Asked, ConnectionId, FlowSummary};
 use quictun_wire::code::FlowCode;
 use rustls::pki_types::UnixTime;
 use tracing::{error, warn};
 
-use super::{ServerDuty, answer, name_of};
-use crate::access::{Denied, Peer, Policy};
+use super::ServerDuty;
+use crate::access::{Peer, Policy};
+use crate::asked::name_of;
 use crate::reload::{Ended, ServerRules};
 use crate::token_source::parse_token;
 use crate::worker::Io;
@@ -143,7 +144,10 @@ impl ServerDuty {
             None => Ok(()),
         });
         if let Err(denied) = verdict {
-            return revoke(io, asked.flow, &peer, &denied, ended);
+            ended.flows += 1;
+            let flow = self.asked.log.id(asked.flow);
+            warn!(target: "quictun", client = name_of(&peer), flow, %denied, "a tunnel was revoked");
+            return io.engine.revoke_flow(io.now, asked.flow);
         }
         let permits = |address: IpAddr| self.policy.may_reach_addr(&peer, &target, address).is_ok();
         let dialed = self
@@ -154,13 +158,7 @@ impl ServerDuty {
         {
             ended.flows += 1;
         }
-        answer(io, dialed);
+        self.answer(io, dialed);
         self.lookups.set_peer(asked.flow, peer);
     }
-}
-
-fn revoke(io: &mut Io<'_>, flow: FlowId, peer: &Peer, denied: &Denied, ended: &mut Ended) {
-    ended.flows += 1;
-    warn!(target: "quictun", client = name_of(peer), flow = flow.0, %denied, "a tunnel was revoked");
-    io.engine.revoke_flow(io.now, flow);
 }

@@ -1,0 +1,237 @@
+//! Flows that clients asked a server for: whose they are, whether they were refused, and their lines in the log.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use quictun_engine::{FlowId, FlowSummary};
+use quictun_wire::code::FlowCode;
+use tracing::warn;
+
+use crate::access::{Denied, Peer};
+use crate::flow_log::{FlowLog, Known};
+use crate::line_budget::{Line, LineBudget};
+use crate::log::Foreign;
+use crate::settings::{Phrases, TokenParser};
+use crate::shares::Holder;
+use crate::token_source::{ParseTokenError, parse_token};
+
+/// The flows of one worker from their request to their end.
+#[derive(Debug)]
+pub(crate) struct AskedFlows {
+    pub(crate) log: FlowLog,
+    lines: LineBudget,
+    token_parser: TokenParser,
+    flows: HashMap<FlowId, Asked>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    peer: Peer,
+    remote: SocketAddr,
+    refused: Option<Refused>,
+}
+
+#[derive(Debug)]
+struct Refused {
+    denied: String,
+    bad_token: bool,
+    /// `None`: nothing is logged of it.
+    line: Option<Line>,
+}
+
+/// Why a server refuses a flow.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: FlowCode,
+    denied: String,
+    bad_token: bool,
+}
+
+impl Refusal {
+    /// By a limit that the client has reached.
+    pub(crate) fn limit(denied: &str) -> Self {
+        Self {
+            code: FlowCode::Limit,
+            denied: denied.to_owned(),
+            bad_token: false,
+        }
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        let code = match denied {
+            Denied::UnknownClient { .. } => FlowCode::Unauthenticated,
+            _ => FlowCode::Denied,
+        };
+        Self {
+            code,
+            denied: denied.to_string(),
+            bad_token: false,
+        }
+    }
+}
+
+impl From<ParseTokenError> for Refusal {
+    fn from(error: ParseTokenError) -> Self {
+        Self {
+            code: error.code(),
+            denied: Foreign(crate::error_chain(&error)).to_string(),
+            bad_token: true,
+        }
+    }
+}
+
+impl AskedFlows {
+    pub(crate) fn new(log: FlowLog, lines: LineBudget, token_parser: TokenParser) -> Self {
+        Self {
+            log,
+            lines,
+            token_parser,
+            flows: HashMap::new(),
+        }
+    }
+
+    /// A client asks for a flow.
+    pub(crate) fn ask(&mut self, flow: FlowId, peer: Peer, remote: SocketAddr) {
+        let asked = Asked {
+            peer,
+            remote,
+            refused: None,
+        };
+        self.flows.insert(flow, asked);
+    }
+
+    /// The flow is refused. Returns whether that is logged: strangers' refused flows count against their lines.
+    pub(crate) fn refuse(&mut self, now: Instant, flow: FlowId, refusal: &Refusal) -> bool {
+        let Some(asked) = self.flows.get_mut(&flow) else {
+            return false;
+        };
+        let line = line(&self.lines, now, &asked.peer, asked.remote);
+        asked.refused = Some(Refused {
+            denied: refusal.denied.clone(),
+            bad_token: refusal.bad_token,
+            line,
+        });
+        line.is_some()
+    }
+
+    /// Logs the refusal of a flow at once, as quic-tun does. Otherwise the flow's last line tells it.
+    pub(crate) fn log_refusal(&self, flow: FlowId) {
+        let Some(Asked {
+            peer,
+            remote,
+            refused: Some(refused),
+        }) = self.flows.get(&flow)
+        else {
+            return;
+        };
+        if self.log.phrases == Phrases::Own || refused.line.is_none() {
+            return;
+        }
+        let (flow, denied) = (self.log.id(flow), &refused.denied);
+        if refused.bad_token {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, flow, cause = denied }, "Failed to parse token");
+        } else {
+            let client = name_of(peer);
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, flow, client, denied }, "a tunnel was refused");
+        }
+    }
+
+    /// The flow is over: logs its last line. `known` is the client of its connection, for a flow that asked nothing.
+    pub(crate) fn close(&mut self, now: Instant, summary: &FlowSummary, known: Peer) {
+        let asked = self.flows.remove(&summary.flow);
+        let (peer, remote, refused) = match asked {
+            Some(asked) => (asked.peer, Some(asked.remote), asked.refused),
+            None => (known, summary.remote, None),
+        };
+        let line = match (&refused, remote) {
+            (Some(refused), _) => refused.line,
+            // Without a request it cost its client nothing.
+            (None, Some(remote)) if summary.token.is_empty() => {
+                line(&self.lines, now, &peer, remote)
+            }
+            _ => Some(Line::default()),
+        };
+        let Some(line) = line else {
+            return;
+        };
+        let target = parse_token(self.token_parser, &summary.token).ok();
+        let target = target.map(|target| target.to_string());
+        let known = Known {
+            client: Some(name_of(&peer)),
+            target: target.as_deref(),
+            denied: refused.as_ref().map(|refused| refused.denied.as_str()),
+            left_out: line.left_out(),
+        };
+        self.log.closed(summary, known);
+    }
+}
+
+/// Asks for the line about a flow that cost its client nothing. Those of known clients are their audit trail: none is
+/// left out.
+fn line(lines: &LineBudget, now: Instant, peer: &Peer, remote: SocketAddr) -> Option<Line> {
+    match peer {
+        Peer::Named(_) => Some(Line::default()),
+        Peer::Anyone | Peer::Unknown => lines.take(&Holder::at(remote.ip()), now),
+    }
+}
+
+/// A client's name in logs.
+pub(crate) fn name_of(peer: &Peer) -> &str {
+    match peer {
+        Peer::Anyone => "anyone",
+        Peer::Named(client) => client.name(),
+        Peer::Unknown => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quictun_engine::report::Side;
+
+    use super::*;
+    use crate::access::Policy;
+    use crate::identity;
+    use crate::settings::{Access, ClientProof, NamedClient};
+
+    fn known_client() -> Peer {
+        let identity = identity::ephemeral().expect("a key");
+        let client = NamedClient {
+            name: "laptop".to_owned(),
+            proofs: vec![ClientProof::Pin(identity.pin)],
+            allow: Vec::new(),
+        };
+        let policy = Policy::new(&Access::Named {
+            clients: vec![client],
+            ca: None,
+        });
+        let peer = policy.expect("a policy").identify(Some(&identity.chain));
+        assert_eq!(name_of(&peer), "laptop");
+        peer
+    }
+
+    /// How many of 1000 refused flows of this peer are logged.
+    fn logged(peer: &Peer) -> usize {
+        let log = FlowLog::new(Side::Server, 0, Phrases::Own);
+        let mut flows = AskedFlows::new(log, LineBudget::default(), TokenParser::Cleartext);
+        let (now, remote) = (Instant::now(), SocketAddr::from(([192, 0, 2, 1], 7500)));
+        let refusal = Refusal::limit("enough");
+        (0..1000)
+            .map(FlowId)
+            .filter(|&flow| {
+                flows.ask(flow, peer.clone(), remote);
+                flows.refuse(now, flow, &refusal)
+            })
+            .count()
+    }
+
+    // PROTOCOL LOG-1.
+    #[test]
+    fn refused_flows_of_strangers_are_logged_up_to_their_budget_and_those_of_known_clients_all() {
+        assert_eq!(logged(&Peer::Anyone), 100);
+        assert_eq!(logged(&Peer::Unknown), 100);
+        assert_eq!(logged(&known_client()), 1000);
+    }
+}
