@@ -35,6 +35,11 @@ impl<S: Socket> Engine<S> {
         if self.flows[key].salvage.is_some() {
             return self.handle_salvaged_socket(now, key, writable, failed);
         }
+        if failed && let Phase::Waiting(socket) = &mut self.flows[key].phase {
+            socket.abort();
+            self.remove_flow(now, key, Ending::AppReset);
+            return;
+        }
         let Some(place) = self.flows[key].place else {
             return;
         };
@@ -163,7 +168,12 @@ impl<S: Socket> Engine<S> {
         match &mut self.flows[key].phase {
             Phase::Waiting(socket) => {
                 socket.abort();
-                self.remove_flow(now, key, Ending::Abandoned(FlowCode::ConnectionLost));
+                let ending = if self.flows[key].reopened > 0 {
+                    Ending::Abandoned(FlowCode::ConnectionLost)
+                } else {
+                    Ending::NoConnection
+                };
+                self.remove_flow(now, key, ending);
             }
             Phase::Reading(_) => self.refuse_flow(now, key, FlowCode::BadOpen),
             Phase::Dialing(_) => self.refuse_flow(now, key, FlowCode::DialTimeout),
@@ -551,6 +561,7 @@ impl<S: Socket> Engine<S> {
         }
         match ending {
             Ending::Finished => self.totals.flows_finished += 1,
+            Ending::NoConnection => self.totals.flows_refused += 1,
             Ending::Abandoned(_) if !entry.established => self.totals.flows_refused += 1,
             Ending::AppReset | Ending::PeerReset(_) | Ending::Abandoned(_) => {
                 self.totals.flows_reset += 1;
@@ -643,6 +654,8 @@ fn code_of(ending: Ending) -> FlowCode {
     match ending {
         Ending::Finished | Ending::AppReset | Ending::PeerReset(None) => FlowCode::AppReset,
         Ending::PeerReset(Some(code)) | Ending::Abandoned(code) => code,
+        // There is no stream on which a peer could be told.
+        Ending::NoConnection => FlowCode::ConnectionLost,
     }
 }
 

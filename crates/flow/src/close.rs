@@ -24,4 +24,6 @@ pub enum Ending {
     PeerReset(Option<FlowCode>),
     /// We refused or abandoned it.
     Abandoned(FlowCode),
+    /// It waited for a connection to the peer, and none came about in time.
+    NoConnection,
 }

@@ -138,6 +138,9 @@ fn reason(ending: Ending) -> String {
         Ending::PeerReset(Some(code)) => format!("reset by the peer: {code}"),
         Ending::PeerReset(None) => "reset by the peer".to_owned(),
         Ending::Abandoned(code) => code.to_string(),
+        Ending::NoConnection => {
+            "the server could not be reached: no connection to it came about in time".to_owned()
+        }
     }
 }
 

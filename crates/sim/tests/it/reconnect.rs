@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{Event, LossReason};
+use quictun_sim::engine::{Ending, Event, LossReason};
 use quictun_sim::{Dial, Incoming, Network, Script, Seed, Write, config};
 use quictun_wire::code::CloseCode;
 
@@ -225,4 +225,35 @@ fn b5_after_an_outage_that_no_connection_outlives_the_client_connects_again() {
     cut(&mut world, 0.0);
     // An attempt is given up after ten seconds, and the next one follows within five.
     world.echoes_within(15 * SECOND);
+}
+
+#[test]
+fn a_flow_for_which_no_connection_comes_about_is_not_told_that_one_was_lost() {
+    let mut nothing = wire(20 * MS);
+    nothing.loss = 1.0;
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, nothing);
+    let client = world.client;
+    let app = world.network.open(client, "echo", Script::client(1));
+    // The simulation's clients wait for 30 s.
+    world.network.run_for(31 * SECOND);
+    let closed = world.closed(client);
+    let endings: Vec<_> = closed.iter().map(|summary| summary.ending).collect();
+    assert_eq!(endings, [Ending::NoConnection]);
+    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
+    assert_eq!(world.lost(), []);
+}
+
+#[test]
+fn an_application_that_gives_up_before_there_is_a_connection_is_forgotten_at_once() {
+    let mut nothing = wire(20 * MS);
+    nothing.loss = 1.0;
+    let mut world = World::new(Seed::fixed(1), config::NATIVE, nothing);
+    let client = world.client;
+    let gives_up = Script::client(1).write([Write::Wait(SECOND), Write::Abort]);
+    world.network.open(client, "echo", gives_up);
+    world.network.run_for(SECOND + MS);
+    let closed = world.closed(client);
+    let endings: Vec<_> = closed.iter().map(|summary| summary.ending).collect();
+    assert_eq!(endings, [Ending::AppReset]);
+    assert!(world.network.host(client).engine().is_drained());
 }
