@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use quictun_sys::{Tun, end_tcp};
+use quictun_sys::{Tun, end_tcp, with_standard_streams_only};
 use quictun_tunnel::tun_device;
 
 use crate::exit::{Exit, say};
@@ -75,6 +75,7 @@ impl Pair {
             .process_group(0)
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::from(device));
+        with_standard_streams_only(&mut netstackd);
         let netstackd = start(Role::Netstackd, &mut netstackd);
         let netstackd = netstackd.context("starting the process with the network stack")?;
         client

@@ -28,6 +28,7 @@
 //! | [`set_mark`] | marks that routing and the packet filter see |
 //! | [`socket_buffer_force`] | socket buffers beyond `rmem_max` / `wmem_max` where permitted |
 //! | [`socket_drops`] | datagrams the kernel threw away before we read them |
+//! | [`NullStreams`], [`with_standard_streams_only`] | descriptors that a program inherits, and its standard streams |
 //! | [`StackSampler`] | where processor time goes: stacks of threads |
 //! | [`tcp_info`] | round-trip time, losses and path of a TCP connection |
 //! | [`tcp_unsent`] | what a TCP socket has not yet brought to the other end |
@@ -61,6 +62,7 @@ mod signals;
 mod socket_buffer;
 mod socket_option;
 mod stack_sampler;
+mod standard_streams;
 mod tcp_info;
 mod tun;
 mod udp_gro;
@@ -91,6 +93,7 @@ pub use set_mark::set_mark;
 pub use signals::{Came, Signals, with_default_signals};
 pub use socket_buffer::{BufferSide, socket_buffer_force};
 pub use stack_sampler::{SAMPLES_PER_S, Stack, StackSampler};
+pub use standard_streams::{NullStreams, with_standard_streams_only};
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use tun::Tun;
 pub use udp_gro::set_udp_gro;

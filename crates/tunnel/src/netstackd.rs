@@ -28,7 +28,7 @@ use std::time::Duration;
 use quictun_ipc::HandshakeError;
 use quictun_netstack::ConfigError;
 use quictun_sys::confine::{self, Calls, ConfineError, Files};
-use quictun_sys::{Signals, Tun};
+use quictun_sys::{NullStreams, Signals, Tun};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 pub use answering::{Duty, answer};
@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[non_exhaustive]
 pub enum NetstackError {
     /// There was no client.
-    #[error("meeting the client: {0}")]
+    #[error("cannot set up the memory shared with the client")]
     Client(#[from] HandshakeError),
     /// Something could not be given up.
     #[error(transparent)]
@@ -52,7 +52,7 @@ pub enum NetstackError {
     #[error(transparent)]
     Stack(#[from] ConfigError),
     /// The device is gone, or cannot be waited for.
-    #[error("the device: {0}")]
+    #[error("cannot read, write or wait for the device")]
     Device(#[from] io::Error),
 }
 
@@ -60,7 +60,8 @@ pub enum NetstackError {
 /// servers too where `names`.
 ///
 /// The process must have one thread, and be good for nothing else: it keeps no rights, files or system calls but what
-/// this takes.
+/// this takes, its standard streams become `/dev/null`, and an error after that is seen by its exit code alone. It should
+/// have been started with [`quictun_sys::with_standard_streams_only`].
 ///
 /// # Errors
 ///
@@ -69,10 +70,17 @@ pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> 
     end_with_parent()?;
     // Whoever tells a whole group to end means the client, which lets connections finish: without a stack they cannot.
     let _held = Signals::hold(&[Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP])?;
+    let nothing = NullStreams::open()?;
     confine::give_up_rights()?;
     confine::give_up_files(&Files::None)?;
-    let channel = quictun_ipc::accept(socket, PATIENCE)?;
+    let channel = match quictun_ipc::accept(socket, PATIENCE) {
+        // The client has ended before it began, and says why where there is something to say.
+        Err(HandshakeError::Closed) => return Ok(()),
+        channel => channel?,
+    };
     let served = serve::Served::new(tun, channel, names)?;
+    // The device and the socket are held under other numbers. A log or a terminal is not for who looks at packets.
+    nothing.replace()?;
     confine::give_up_calls(Calls::Few)?;
     served.run()?;
     Ok(())

@@ -12,7 +12,7 @@ use super::ConfineError;
 /// System calls that a process keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
-    /// Those on a list: read, write, wait, memory. No file, socket, process, program, or setting.
+    /// Those on a list: read, write, wait, memory, signals to itself. No file, socket, process, program, or setting.
     Few,
     /// Those on a longer list: what a client or server of the tunnel does once it listens. It opens files, connects
     /// sockets, and starts threads; it listens nowhere else, and starts no process.
@@ -38,7 +38,9 @@ pub fn give_up_calls(keep: Calls) -> Result<(), ConfineError> {
         Calls::Ordinary => (SeccompAction::Allow, refused),
     };
     match keep {
-        Calls::Few => {}
+        Calls::Few => {
+            rules.append(&mut signals_to_itself()?);
+        }
         Calls::Tunnel => {
             rules.append(&mut without(TUNNEL));
             rules.append(&mut with_arguments()?);
@@ -95,6 +97,14 @@ fn any_of<C: AsRef<[Argument]>>(rules: &[C]) -> Result<Vec<SeccompRule>, Confine
         Ok(SeccompRule::new(conditions.collect::<Result<_, _>>()?)?)
     };
     rules.iter().map(rule).collect()
+}
+
+/// Signals to threads of the calling process, as the C library sends them in `abort` and `raise`. Other calls that send
+/// signals are not on the list of [`Calls::Few`].
+fn signals_to_itself() -> Result<BTreeMap<i64, Vec<SeccompRule>>, ConfineError> {
+    let own = std::process::id().cast_signed();
+    let rules = any_of(&[[Argument::is(0, own)]])?;
+    Ok(BTreeMap::from([(libc::SYS_tgkill, rules)]))
 }
 
 /// Calls of [`Calls::Tunnel`] that are kept with some arguments only.
@@ -228,7 +238,6 @@ const FEW: &[libc::c_long] = &[
     libc::SYS_sigaltstack,
     libc::SYS_getpid,
     libc::SYS_gettid,
-    libc::SYS_tgkill,
     libc::SYS_exit,
     libc::SYS_exit_group,
 ];

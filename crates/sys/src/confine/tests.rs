@@ -78,6 +78,26 @@ fn clone3() -> Option<i32> {
         .and_then(|error| error.raw_os_error())
 }
 
+/// Asks whether a signal could be sent to a thread of a process; none is sent.
+fn signal_thread(process: i32, thread: i32) -> io::Result<()> {
+    let (process, thread) = (libc::c_long::from(process), libc::c_long::from(thread));
+    // SAFETY: signal 0 is none, and the call takes no pointers.
+    outcome(unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0_usize) })
+}
+
+/// Calls that can make the kernel send a signal to another process.
+const SIGNALLING: &[libc::c_long] = &[
+    libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_fcntl,
+    libc::SYS_ioctl,
+    libc::SYS_prctl,
+    libc::SYS_timer_create,
+];
+
 /// Asks for our process id under the second number of that call.
 #[cfg(target_arch = "x86_64")]
 fn x32() -> io::Result<()> {
@@ -94,6 +114,7 @@ fn with_few_calls_only_what_is_open_works() {
     let (mut here, mut there) = UnixStream::pair().expect("sockets");
     let own = File::open("/proc/thread-self/status").expect("proc");
     let parent = getppid().expect("a parent");
+    let own_thread = rustix::thread::gettid().as_raw_pid();
     give_up_rights().expect("fewer rights");
     let kept = give_up_files(&Files::None).expect("no files");
     if kept == Kept::NotAtAll {
@@ -119,6 +140,17 @@ fn with_few_calls_only_what_is_open_works() {
         "a signal",
         kill_process(parent, Signal::CONT).map_err(Into::into),
     );
+    let parent = parent.as_raw_pid();
+    refused(
+        "a signal to another's thread",
+        signal_thread(parent, parent),
+    );
+    signal_thread(std::process::id().cast_signed(), own_thread).expect("its own threads");
+    for call in SIGNALLING {
+        // SAFETY: the filter refuses the call by its number; zeros as arguments would send nothing and name no memory.
+        let returned = unsafe { libc::syscall(*call, 0_usize, 0_usize, 0_usize, 0_usize) };
+        refused(&format!("call {call}"), outcome(returned));
+    }
     // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
     let unshared = unsafe { unshare_unsafe(UnshareFlags::NEWUSER) };
     refused("namespaces", unshared.map_err(Into::into));
