@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use quictun_emu::{Audit, Verdict};
-use quictun_sys::{Side, contain};
+use quictun_sys::{Identity, Side, contain};
 use rustix::net::sockopt::{set_socket_linger, set_tcp_congestion};
 use serde::Serialize;
 
@@ -101,7 +101,7 @@ pub struct Options {
 pub fn main(program: &str, options: Options) -> ExitCode {
     // Named here, where process ids are everybody's.
     let dir = std::env::temp_dir().join(format!("quictun-demo-{}", std::process::id()));
-    let side = (!options.loopback).then(contain);
+    let side = (!options.loopback).then(|| contain(Identity::Root));
     let outcome = match side {
         None => run(options, &dir, || Ok(Stage::Loopback)),
         Some(Ok(Side::Inside(_))) => run(options, &dir, Stage::link),

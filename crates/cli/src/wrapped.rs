@@ -3,18 +3,19 @@
 //! The command runs in a network of its own with one device in it. The other end of the device has a process that is in
 //! no network, and that one's client is in the network that we came from: see [`crate::pair`].
 
+mod ways_around;
+
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches};
 use quictun_emu::{FirstProcess, Outcome};
-use quictun_sys::{Inside, NetNamespace, Network, OwnMounts, Side, Tun, contain};
+use quictun_sys::{Identity, Inside, NetNamespace, Network, Side, Tun, contain};
 use quictun_tunnel::settings::HostPort;
 use quictun_tunnel::tun_device;
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,15 +27,6 @@ use crate::native;
 use crate::pair::{self, Pair, Restarts, Role};
 
 const PROGRAM: &str = "quictun run";
-
-/// Where programs read whom to ask.
-const NAME_SERVERS: &str = "/etc/resolv.conf";
-
-/// Sockets of those who would ask the host's name servers for a program: systemd-resolved, nscd.
-const NAME_DAEMONS: [&str; 2] = [
-    "/run/systemd/resolve/io.systemd.Resolve",
-    "/run/nscd/socket",
-];
 
 /// How long the client has to end by itself.
 const GRACE: Duration = Duration::from_secs(2);
@@ -107,7 +99,7 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped
 
 /// Runs it, and ends with its exit code.
 pub(crate) fn main(plan: &Wrapped) -> ExitCode {
-    let inside = match contain() {
+    let inside = match contain(Identity::Caller) {
         Ok(Side::Inside(inside)) => inside,
         Ok(Side::Outside(contained)) => {
             return contained.wait(relay).map_or_else(
@@ -145,7 +137,8 @@ fn run(plan: &Wrapped, inside: Inside) -> anyhow::Result<u8> {
         restarts: Restarts::new(),
     };
     served.start(&mut first)?;
-    name_servers(plan.dns).context("name servers of its own for the command")?;
+    // The client was started before: it finds the server as the host finds names.
+    ways_around::close(plan.dns)?;
     let (program, arguments) = plan
         .command
         .split_first()
@@ -349,32 +342,4 @@ fn device() -> io::Result<Tun> {
         }
     }
     Ok(tun)
-}
-
-/// From here on names are asked of `dns` only, or of nobody: not past the tunnel, whoever the host asks.
-///
-/// The client was started before: it finds the server as the host finds names.
-fn name_servers(dns: Option<IpAddr>) -> anyhow::Result<()> {
-    let mounts = OwnMounts::new()?;
-    let list = match dns {
-        Some(address) => {
-            let stand_in = tun_device::ADDRESSES[0].gateway;
-            format!("# quictun run --dns: this is {address}\nnameserver {stand_in}\n")
-        }
-        // Who finds none in it asks this very network's loopback device, and is refused at once.
-        None => "# quictun run without --dns: names are not looked up\n".to_owned(),
-    };
-    match (mounts.cover(Path::new(NAME_SERVERS), &list), dns) {
-        (Err(error), None) if error.kind() == io::ErrorKind::NotFound => {}
-        (covered, _) => covered.with_context(|| {
-            format!("{NAME_SERVERS} cannot be replaced for the command: does it exist?")
-        })?,
-    }
-    for daemon in NAME_DAEMONS.map(Path::new) {
-        if daemon.exists() {
-            let covered = mounts.cover(daemon, "");
-            covered.with_context(|| format!("hiding {}", daemon.display()))?;
-        }
-    }
-    Ok(())
 }

@@ -61,12 +61,24 @@ pub enum Reaped {
     },
 }
 
+/// The user that a process inside is, where it needs a user namespace.
+///
+/// The process inside has every capability in that namespace either way. A program that it executes keeps them only as
+/// [`Identity::Root`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// User 0 and group 0: programs may change the networks and mounts inside.
+    Root,
+    /// The caller's own user and group: programs see the same user as outside, and have no capabilities.
+    Caller,
+}
+
 /// What the process inside may do there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// It is the system's root and may do anything to the host's networks as well.
     Root,
-    /// It is root in a user namespace: only namespaces that it makes are its own.
+    /// It has every capability in a user namespace: only namespaces that it makes are its own.
     User,
 }
 
@@ -95,12 +107,14 @@ pub struct Contained {
 
 /// Splits the calling process, which must have one thread, in two; see the module's documentation.
 ///
+/// A caller that may make namespaces without a user namespace stays the user that it is, whatever `identity` says.
+///
 /// # Errors
 ///
 /// [`ContainError::Forbidden`] where there is no permission; the process is as it was then.
-pub fn contain() -> Result<Side, ContainError> {
-    let rights = permitted()?;
-    unshare(rights)?;
+pub fn contain(identity: Identity) -> Result<Side, ContainError> {
+    let rights = permitted(identity)?;
+    unshare(rights, identity)?;
     let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from)?;
     if let Some(pid) = fork()? {
         return Ok(Side::Outside(Contained { pid, _alive: ours }));
@@ -208,11 +222,11 @@ pub fn exit_code(status: ExitStatus) -> u8 {
 }
 
 /// Finds out in a process that is thrown away, because an attempt that fails half-way cannot be undone.
-fn permitted() -> Result<Rights, ContainError> {
+fn permitted(identity: Identity) -> Result<Rights, ContainError> {
     let mut refused = io::Error::from(io::ErrorKind::PermissionDenied);
     for rights in [Rights::Root, Rights::User] {
         let Some(pid) = fork()? else {
-            let outcome = unshare(rights).and_then(|()| new_network());
+            let outcome = unshare(rights, identity).and_then(|()| new_network());
             let error = outcome
                 .err()
                 .map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
@@ -236,7 +250,7 @@ fn new_network() -> io::Result<()> {
 }
 
 /// New mounts for the calling process, new process ids for its children and, without root, its own users.
-fn unshare(rights: Rights) -> io::Result<()> {
+fn unshare(rights: Rights, identity: Identity) -> io::Result<()> {
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     let mut flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID;
     if rights == Rights::User {
@@ -245,10 +259,15 @@ fn unshare(rights: Rights) -> io::Result<()> {
     // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
     unsafe { unshare_unsafe(flags) }?;
     if rights == Rights::User {
-        // Without giving up other groups nobody may say which group is root's.
+        let (inner_user, inner_group) = match identity {
+            Identity::Root => (0, 0),
+            Identity::Caller => (user, group),
+        };
+        // The kernel lets an unprivileged process map its group only after it has given up `setgroups`. Other groups
+        // of the caller stay in force, but are shown as the overflow group.
         fs::write("/proc/self/setgroups", "deny")?;
-        fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
-        fs::write("/proc/self/gid_map", format!("0 {group} 1"))?;
+        fs::write("/proc/self/uid_map", format!("{inner_user} {user} 1"))?;
+        fs::write("/proc/self/gid_map", format!("{inner_group} {group} 1"))?;
     }
     Ok(())
 }

@@ -72,7 +72,9 @@ pub use batch::{BatchError, Batches, Operation};
 pub use buffer_pool::BufferPool;
 pub use cidr::{Cidr, CidrError};
 pub use companion::{Companion, start_companion};
-pub use contain::{ContainError, Contained, Inside, Reaped, Rights, Side, contain, exit_code};
+pub use contain::{
+    ContainError, Contained, Identity, Inside, Reaped, Rights, Side, contain, exit_code,
+};
 pub use drops::socket_drops;
 pub use end_tcp::{accepted_tcp, end_tcp};
 pub use epoll_wait::epoll_wait;

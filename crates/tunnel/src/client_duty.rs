@@ -149,7 +149,12 @@ impl Duty for ClientDuty {
                 limit,
             } => log_congestion(connection.0, remote, controller, limit),
             Event::FlowClosed(summary) => {
-                self.log.closed(&summary, Known::default());
+                let given_up = self.tun.as_ref();
+                if given_up.is_some_and(|tun| tun.has_given_up(summary.flow)) {
+                    debug!(target: "quictun", flow = self.log.id(summary.flow), "given up: it had no answer when the drain began");
+                } else {
+                    self.log.closed(&summary, Known::default());
+                }
                 if let Some(tun) = &mut self.tun {
                     tun.handle_closed(summary.flow);
                 }
@@ -250,7 +255,10 @@ impl Duty for ClientDuty {
 
     fn stop_accepting(&mut self, io: &mut Io<'_>) {
         self.stopped = true;
-        // Connections through a device are refused by the engine, which takes no more flows.
+        if let Some(tun) = &mut self.tun {
+            // New ones are refused by the engine, which takes no more flows.
+            tun.stop_accepting(io);
+        }
         self.pause(io, None);
         // The descriptors close here: who connects from now on is refused at once.
         self.forwards.clear();

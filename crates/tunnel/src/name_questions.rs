@@ -155,6 +155,18 @@ impl NameQuestions {
         }
     }
 
+    /// Whether a flow is that of a question.
+    pub(crate) fn is_open(&self, flow: FlowId) -> bool {
+        self.open.contains_key(&flow)
+    }
+
+    /// Gives up all questions; their programs are told as the flows end.
+    pub(crate) fn give_up(&self, io: &mut Io<'_>) {
+        for flow in self.open.keys() {
+            io.engine.handle_socket(io.now, *flow, false, false, true);
+        }
+    }
+
     /// What the next program is sent. Its flow may have something to do after that.
     pub(crate) fn poll_reply(&mut self, io: &mut Io<'_>) -> Option<Datagram> {
         let reply = self.replies.borrow_mut().pop_front()?;

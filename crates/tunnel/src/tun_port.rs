@@ -4,7 +4,7 @@
 //! server has reached the target, and refused when it has not. Questions to name servers go to the one that was
 //! chosen, see [`crate::name_questions`]. The stack is here ([`OwnStack`]), or in a process of its own ([`Remote`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -34,6 +34,10 @@ pub(crate) struct TunPort {
     place: Place,
     to_engine: BTreeMap<StackFlow, FlowId>,
     to_stack: BTreeMap<FlowId, StackFlow>,
+    /// Flows whose target the server has not reached yet: their applications have sent nothing.
+    unanswered: BTreeSet<FlowId>,
+    /// They were given up, as was every question to a name server.
+    gave_up: bool,
     questions: Option<NameQuestions>,
     gone: bool,
     phrases: Phrases,
@@ -125,6 +129,8 @@ impl TunPort {
             place,
             to_engine: BTreeMap::new(),
             to_stack: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
+            gave_up: false,
             questions: dns.map(NameQuestions::new).transpose()?,
             gone: false,
             phrases: Phrases::default(),
@@ -202,6 +208,7 @@ impl TunPort {
         let Some(&id) = self.to_stack.get(&flow) else {
             return;
         };
+        self.unanswered.remove(&flow);
         match &self.place {
             Place::Apart(remote) => remote.shared().accept(id),
             Place::Here(own) => {
@@ -216,12 +223,31 @@ impl TunPort {
     }
 
     pub(crate) fn handle_closed(&mut self, flow: FlowId) {
+        self.unanswered.remove(&flow);
         if let Some(id) = self.to_stack.remove(&flow) {
             self.to_engine.remove(&id);
         }
         if let Some(questions) = &mut self.questions {
             questions.handle_closed(flow);
         }
+    }
+
+    /// Refuses what has no answer yet, so that a drain waits only for bytes that applications have sent or are sent.
+    pub(crate) fn stop_accepting(&mut self, io: &mut Io<'_>) {
+        self.gave_up = true;
+        for flow in &self.unanswered {
+            io.engine.handle_socket(io.now, *flow, false, false, true);
+        }
+        if let Some(questions) = &self.questions {
+            questions.give_up(io);
+        }
+    }
+
+    /// Whether a flow that has ended now is one of those that [`TunPort::stop_accepting`] gave up.
+    pub(crate) fn has_given_up(&self, flow: FlowId) -> bool {
+        let asks = |questions: &NameQuestions| questions.is_open(flow);
+        self.gave_up
+            && (self.unanswered.contains(&flow) || self.questions.as_ref().is_some_and(asks))
     }
 
     /// Sends what the stack has. Tells whether the engine may have something to do after that.
@@ -317,6 +343,7 @@ impl TunPort {
             Some(flow) => {
                 self.to_engine.insert(id, flow);
                 self.to_stack.insert(flow, id);
+                self.unanswered.insert(flow);
             }
             None => {
                 warn!(target: "quictun", "too many connections wait for the server: one was refused");

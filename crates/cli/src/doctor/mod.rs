@@ -7,7 +7,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use quictun_sys::{ContainError, Rights, Side, contain};
+use quictun_sys::{ContainError, Identity, Rights, Side, contain};
 use serde::Serialize;
 
 use crate::exit::{self, Exit};
@@ -32,7 +32,7 @@ struct Report {
 
 /// Examines this machine. The exit code is 1 where something stands in the way.
 pub fn main(json: bool) -> ExitCode {
-    let (inside, refused) = match contain() {
+    let (inside, refused) = match contain(Identity::Root) {
         Ok(Side::Inside(inside)) => (Some(inside.rights()), None),
         Ok(Side::Outside(contained)) => {
             let code = contained.wait_or_kill();

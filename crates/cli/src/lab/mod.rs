@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use quictun_lab::{Findings, Metric, Scenario, Schedule, Selection, compare_runs, scenarios};
-use quictun_sys::{Side, contain};
+use quictun_sys::{Identity, Side, contain};
 
 use crate::address::{self, Wildcard};
 use crate::exit::{self, Fault};
@@ -126,7 +126,7 @@ fn measure(measuring: &Measuring) -> ExitCode {
             ExitCode::from,
         );
     }
-    let code = match contain() {
+    let code = match contain(Identity::Root) {
         Ok(Side::Outside(contained)) => contained.wait(link::relay).map_err(anyhow::Error::from),
         Ok(Side::Inside(_)) => run::run(measuring, threads),
         Err(error) => Err(link::explain(&error).into()),

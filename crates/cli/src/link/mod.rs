@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::ArgMatches;
 use quictun_emu::{KernelLink, LossUnit, Offload, Plan};
 use quictun_link::{LinkConfig, LossAt};
-use quictun_sys::{Came, Inside, Side, contain};
+use quictun_sys::{Came, Identity, Inside, Side, contain};
 use rustix::process::Signal;
 
 use crate::exit::{self, Fault};
@@ -150,7 +150,7 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
 
 /// Does it, and ends with the exit code of the command.
 pub fn main(action: Action) -> ExitCode {
-    let inside = match contain() {
+    let inside = match contain(Identity::Root) {
         Ok(Side::Inside(inside)) => inside,
         Ok(Side::Outside(contained)) => {
             let code = match action {

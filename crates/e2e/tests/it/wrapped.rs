@@ -2,10 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use quictun_e2e::application::Application;
 use quictun_e2e::binaries;
 use quictun_e2e::connection::Connection;
@@ -18,6 +20,10 @@ use quictun_e2e::tunnel::{Home, START};
 use crate::endings;
 
 const SOON: Duration = Duration::from_secs(20);
+
+/// A command that has tried to connect in vain is waited for so much longer at most: half of what a client has to end.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// What [`serve`] gives.
 pub(crate) const FILE: Payload = Payload {
     seed: 91,
@@ -29,6 +35,9 @@ const SENT: Payload = Payload {
     seed: 94,
     bytes: 3_000_000,
 };
+
+/// A group that has no other members.
+const GROUP: u32 = 7500;
 
 /// Addresses that only the server's network has.
 pub(crate) const HOSTS: [&str; 2] = ["203.0.113.9", "2001:db8::9"];
@@ -328,7 +337,8 @@ fn neither_root_nor_its_rights_are_needed() -> Result<()> {
             return Ok(());
         }
         let program = binaries::path("quictun")?;
-        let nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all";
+        let nobody =
+            format!("setpriv --reuid 65534 --regid 65534 --groups {GROUP} --bounding-set=-all");
         machine::run(&format!("chown -R 65534 {}", far.home.path().display()))?;
         // Some systems keep the device to root. Here, in mounts of this test's own, nobody may open one like it.
         let node = far.home.path().join("tun");
@@ -355,15 +365,28 @@ fn neither_root_nor_its_rights_are_needed() -> Result<()> {
         let _server = Application::tcp_on("203.0.113.9:53".parse()?, name_server)?;
         let web = Application::tcp_on("203.0.113.9:0".parse()?, serve)?;
         let port = web.endpoint().port()?;
+        // It is who its caller is: by number, by name, and in the groups that let it read a file.
+        let shared = far.home.path().join("shared");
+        std::fs::write(&shared, "shared")?;
+        machine::run(&format!("chgrp {GROUP} {0}", shared.display()))?;
+        machine::run(&format!("chmod 0040 {0}", shared.display()))?;
         let line = format!(
-            "{nobody} {program} run {} --dns 203.0.113.9 -- sh -c \"curl -sS http://far.test:{port}/ | wc -c; cat /proc/self/uid_map\"",
-            far.flags
+            "{nobody} {program} run {} --dns 203.0.113.9 -- sh -c \"curl -sS http://far.test:{port}/ | wc -c; id -u; id -g; id -un; cat {}; echo; grep CapEff /proc/self/status\"",
+            far.flags,
+            shared.display()
         );
         let ran = shell(&line)?;
         let said = String::from_utf8_lossy(&ran.stdout);
         let words: Vec<_> = said.split_whitespace().collect();
         let bytes = FILE.bytes.to_string();
-        ensure!(words == [&bytes, "0", "65534", "1"], "{ran:?}");
+        let none = "0000000000000000";
+        ensure!(
+            words
+                == [
+                    &bytes, "65534", "65534", "nobody", "shared", "CapEff:", none
+                ],
+            "{ran:?}"
+        );
         web.outcome(SOON)
     })
 }
@@ -404,6 +427,153 @@ fn ctrl_c_is_for_the_command_and_not_for_its_tunnel() -> Result<()> {
             "{:?}",
             ran.lines()
         );
+        application.outcome(SOON)
+    })
+}
+
+/// Runs a command behind a tunnel to `server`, and tells what it and `quictun run` said, and how long it all took.
+fn timed(far: &Far, server: &str, line: &str) -> Result<(Output, Duration)> {
+    let mut flags = far.flags.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    server.clone_into(&mut flags[1]);
+    let mut command = far.home.command(&Machine::here(), "quictun")?;
+    command
+        .arg("run")
+        .args(flags)
+        .args(["--", "sh", "-c", line]);
+    let began = Instant::now();
+    Ok((output(&mut command)?, began.elapsed()))
+}
+
+#[test]
+fn a_command_that_ends_early_is_followed_by_nothing_and_waited_for_no_longer() -> Result<()> {
+    isolated_with(Far::start, |far| {
+        let server = far.flags.split(' ').nth(1).context("an address")?;
+        // Nobody answers at the latter: a socket that nobody reads.
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0")?;
+        let silent = silent.local_addr()?.to_string();
+        for server in [server, &silent] {
+            for _ in 0..4 {
+                let (ran, _) = timed(&far, server, "true")?;
+                ensure!(
+                    ran.status.success() && ran.stdout.is_empty() && ran.stderr.is_empty(),
+                    "{server}: {ran:?}"
+                );
+            }
+        }
+        // One that has tried to connect, and whose time is up.
+        let (_, idle) = timed(&far, &silent, "sleep 1")?;
+        let (ran, tried) = timed(&far, &silent, "curl -s -m 1 http://203.0.113.9:9/")?;
+        ensure!(
+            ran.status.code() == Some(28) && ran.stderr.is_empty(),
+            "{ran:?}"
+        );
+        let more = tried.saturating_sub(idle);
+        ensure!(more < LINGER, "{tried:?} instead of {idle:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn sockets_of_daemons_that_would_go_around_the_tunnel_are_out_of_reach() -> Result<()> {
+    isolated_with(Far::start, |far| {
+        let path = |name: &str| far.home.path().join(name);
+        std::fs::create_dir_all(path("runtime/systemd"))?;
+        let hidden = [
+            path("runtime/bus"),
+            path("runtime/systemd/private"),
+            path("bus"),
+        ];
+        let kept = path("agent");
+        let sockets = hidden.iter().chain([&kept]);
+        let listeners = sockets
+            .map(UnixListener::bind)
+            .collect::<std::io::Result<Vec<_>>>()?;
+        let run = |socket: &Path| {
+            let mut command = far.home.command(&Machine::here(), "quictun")?;
+            command.arg("run").args(far.flags.split(' '));
+            command.args(["--", "curl", "-sS", "http://daemon/", "--unix-socket"]);
+            command.arg(socket);
+            command.env("XDG_RUNTIME_DIR", path("runtime"));
+            let address = format!("unix:path={},guid=1", path("bus").display());
+            command.env("DBUS_SESSION_BUS_ADDRESS", address);
+            output(&mut command)
+        };
+        for socket in &hidden {
+            let ran = run(socket)?;
+            ensure!(
+                ran.status.code() == Some(7),
+                "{}: {ran:?}",
+                socket.display()
+            );
+        }
+        // Others are the user's business.
+        std::thread::scope(|scope| {
+            let answering = scope.spawn(|| -> Result<()> {
+                let (mut connection, _) = listeners[3].accept()?;
+                ensure!(connection.read(&mut [0; 4096])? > 0, "no request");
+                Ok(connection.write_all(b"HTTP/1.0 200 OK\r\n\r\nagent")?)
+            });
+            let ran = run(&kept)?;
+            ensure!(ran.stdout == b"agent", "{ran:?}");
+            answering.join().map_err(|_| anyhow!("a panic"))?
+        })
+    })
+}
+
+/// Prints what the descriptors of the process with the network stack are.
+const LOOK: &str = r"
+for it in /proc/[0-9]*; do
+    if tr '\0' ' ' <$it/cmdline | grep -q '^quictun-netstackd '; then ls -l $it/fd; fi
+done
+";
+
+#[test]
+fn the_process_with_the_network_stack_has_no_descriptor_that_somebody_left_open() -> Result<()> {
+    isolated_with(Far::start, |far| {
+        if !is_root()? {
+            skip(
+                &far.test,
+                "not root: a process without rights can be looked at by nobody",
+            );
+            return Ok(());
+        }
+        // What a command has been sent through it shows that it serves.
+        let application = Application::tcp_on("203.0.113.9:0".parse()?, serve)?;
+        let url = url("203.0.113.9", &application)?;
+        let quictun = binaries::path("quictun")?;
+        let look = far.home.path().join("look");
+        std::fs::write(&look, format!("curl -sS -o /dev/null {url}\n{LOOK}"))?;
+        let secret = far.home.path().join("state/client.psk");
+        let line = format!(
+            "exec 9<{}; exec {} run {} -- sh {}",
+            secret.display(),
+            quictun.display(),
+            far.flags,
+            look.display()
+        );
+        let mut command = Machine::here().command("sh");
+        command.args(["-c", &line]);
+        far.home.settle(&mut command);
+        let ran = output(&mut command)?;
+        let said = String::from_utf8_lossy(&ran.stdout);
+        let open: Vec<_> = said
+            .lines()
+            .filter_map(|line| line.split_once(" -> "))
+            .collect();
+        ensure!(ran.status.success() && open.len() > 3, "{ran:?}");
+        for (name, target) in open {
+            let number = name.rsplit(' ').next().unwrap_or_default();
+            let standard = ["0", "1", "2"].contains(&number);
+            let own = ["socket:", "/dev/net/tun", "/memfd:", "anon_inode:"];
+            ensure!(
+                if standard {
+                    target == "/dev/null"
+                } else {
+                    own.iter().any(|it| target.starts_with(it))
+                },
+                "{number} -> {target}: {said}"
+            );
+        }
         application.outcome(SOON)
     })
 }
