@@ -57,6 +57,8 @@ pub type Resolved = Result<Vec<SocketAddr>, String>;
 pub(crate) struct Client {
     role: ClientRole,
     crypto: Arc<QuicClientConfig>,
+    /// See [`ClientRole::fallback`].
+    fallback: Option<Arc<QuicClientConfig>>,
     slots: Vec<Slot>,
     resolving: bool,
     stopped: bool,
@@ -70,6 +72,8 @@ pub(crate) struct Client {
 struct Slot {
     state: State,
     failures: u32,
+    /// Attempts that timed out since there was a connection.
+    timeouts: u32,
     spare: bool,
 }
 
@@ -87,17 +91,21 @@ struct Race {
     next: VecDeque<SocketAddr>,
     next_at: Instant,
     last: Option<(SocketAddr, LossReason)>,
+    /// An attempt has timed out.
+    timed_out: bool,
 }
 
 impl Client {
     pub(crate) fn new(role: ClientRole, _now: Instant) -> Result<Self, LossReason> {
         let crypto = quic_crypto(&role.crypto)?;
+        let fallback = role.fallback.as_ref().map(quic_crypto).transpose()?;
         let slots = (0..role.connections.max(1))
             .map(|_| Slot::new(false))
             .collect();
         Ok(Self {
             role,
             crypto,
+            fallback,
             slots,
             resolving: false,
             stopped: false,
@@ -114,10 +122,14 @@ impl Client {
     fn set_identity(
         &mut self,
         crypto: &Arc<rustls::ClientConfig>,
+        fallback: Option<&Arc<rustls::ClientConfig>>,
         prover: Option<Prover>,
     ) -> Result<(), LossReason> {
+        let quic_fallback = fallback.map(quic_crypto).transpose()?;
         self.crypto = quic_crypto(crypto)?;
+        self.fallback = quic_fallback;
         self.role.crypto = crypto.clone();
+        self.role.fallback = fallback.cloned();
         self.role.prover = prover;
         Ok(())
     }
@@ -139,6 +151,14 @@ impl Client {
             State::Idle | State::Resolving | State::Racing(_) | State::Up(_) => None,
         });
         slots.chain(self.sweep_at).min()
+    }
+
+    /// TLS for the next attempt of a slot: the fall-back for every other one after a time-out.
+    fn crypto_of(&self, index: usize) -> &Arc<QuicClientConfig> {
+        match &self.fallback {
+            Some(fallback) if self.slots[index].timeouts % 2 == 1 => fallback,
+            _ => &self.crypto,
+        }
     }
 
     fn slot_of(&self, handle: usize) -> Option<usize> {
@@ -163,6 +183,7 @@ impl Slot {
         Self {
             state: State::Idle,
             failures: 0,
+            timeouts: 0,
             spare,
         }
     }
@@ -178,10 +199,11 @@ impl<S: Socket> Engine<S> {
     pub fn set_client_identity(
         &mut self,
         crypto: &Arc<rustls::ClientConfig>,
+        fallback: Option<&Arc<rustls::ClientConfig>>,
         prover: Option<Prover>,
     ) -> Result<(), LossReason> {
         match &mut self.role {
-            Role::Client(client) => client.set_identity(crypto, prover),
+            Role::Client(client) => client.set_identity(crypto, fallback, prover),
             Role::Server(_) => Err(LossReason::Local("not a client".to_owned())),
         }
     }
@@ -206,6 +228,7 @@ impl<S: Socket> Engine<S> {
                         next: addresses.iter().copied().collect(),
                         next_at: now,
                         last: None,
+                        timed_out: false,
                     });
                     self.race(now, index);
                 }
@@ -285,16 +308,21 @@ impl<S: Socket> Engine<S> {
             };
             let Some(address) = race.next.pop_front() else {
                 if race.attempts.is_empty() {
+                    let timed_out = race.timed_out;
                     let (remote, reason) = match race.last.take() {
                         Some((remote, reason)) => (Some(remote), reason),
                         None => (None, LossReason::TimedOut),
                     };
+                    if timed_out {
+                        let timeouts = &mut client.slots[index].timeouts;
+                        *timeouts = timeouts.saturating_add(1);
+                    }
                     self.back_off(now, index, remote, reason);
                 }
                 return;
             };
             race.next_at = now + RACE_STEP;
-            match self.connect(now, address) {
+            match self.connect(now, index, address) {
                 Ok(handle) => {
                     if let Role::Client(client) = &mut self.role
                         && let State::Racing(race) = &mut client.slots[index].state
@@ -314,7 +342,12 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    fn connect(&mut self, now: Instant, address: SocketAddr) -> Result<usize, LossReason> {
+    fn connect(
+        &mut self,
+        now: Instant,
+        index: usize,
+        address: SocketAddr,
+    ) -> Result<usize, LossReason> {
         let Role::Client(client) = &mut self.role else {
             return Err(LossReason::Local("not a client".to_owned()));
         };
@@ -322,7 +355,8 @@ impl<S: Socket> Engine<S> {
         let known = self.transport.memory.recall(now, Peer::Server(address));
         let window = self.lease.first_window(known.receive_window, 0, true);
         let first = First { window, flows: 0 };
-        let mut config = ClientConfig::new(client.crypto.clone());
+        let crypto = client.crypto_of(index).clone();
+        let mut config = ClientConfig::new(crypto);
         let (transport, trace) = Connection::transport_config(
             &self.transport,
             &gauge,
@@ -387,6 +421,7 @@ impl<S: Socket> Engine<S> {
             return;
         };
         let slot = &mut client.slots[index];
+        slot.timeouts = 0;
         let state = std::mem::replace(&mut slot.state, State::Up(handle));
         if let State::Racing(race) = state {
             for other in race.attempts.into_iter().filter(|&other| other != handle) {
@@ -403,6 +438,7 @@ impl<S: Socket> Engine<S> {
                 .quic
                 .close(now, close_code(CloseCode::Done), Bytes::new());
             connection.handshake_by = None;
+            connection.handshake_copies.end();
             self.mark(handle);
         }
     }
@@ -432,6 +468,7 @@ impl<S: Socket> Engine<S> {
             }
             State::Racing(race) => {
                 race.attempts.retain(|&attempt| attempt != handle);
+                race.timed_out |= *reason == LossReason::TimedOut;
                 race.last = remote.map(|remote| (remote, reason.clone()));
                 if race.attempts.is_empty() {
                     self.race(now, index);

@@ -15,6 +15,7 @@ use crate::ConnectionId;
 use crate::config::Transport;
 use crate::control::Control;
 use crate::event::Event;
+use crate::handshake_copies::HandshakeCopies;
 use crate::liveness::Liveness;
 use crate::memory::{Known, NOTE_EVERY, PathMemory, Peer};
 use crate::news::News;
@@ -94,6 +95,8 @@ pub(crate) struct Connection {
     pub(crate) gauge: Gauge,
     pub(crate) pacer: Pacer,
     pub(crate) repeat: Repeat,
+    /// Client: what is to be sent twice until the handshake is done.
+    pub(crate) handshake_copies: HandshakeCopies,
     pub(crate) receive_window: ReceiveWindow,
     /// The window that the library has been told.
     announced: u64,
@@ -189,6 +192,7 @@ impl Connection {
             gauge,
             pacer: Pacer::new(now),
             repeat: Repeat::default(),
+            handshake_copies: HandshakeCopies::default(),
             receive_window: ReceiveWindow::new(now, window),
             announced: window,
             owed: 0,
@@ -485,6 +489,7 @@ impl Connection {
             self.quic.poll_timeout(),
             self.pace_at,
             self.repeat.next_timeout(),
+            self.handshake_copies.next_timeout(),
             self.handshake_by,
             self.prove_by,
             liveness,

@@ -458,6 +458,7 @@ impl<S: Socket> Engine<S> {
         };
         connection.protocol = Some(protocol);
         connection.handshake_by = None;
+        connection.handshake_copies.end();
         connection.liveness.handle_heard(now);
         let identity = connection.quic.crypto_session().peer_identity();
         let certificates = identity
@@ -511,6 +512,7 @@ impl<S: Socket> Engine<S> {
         let established = connection.protocol.take().is_some();
         let (id, remote) = (connection.id, connection.remote);
         connection.handshake_by = None;
+        connection.handshake_copies.end();
         // What its flows hold is charged to them where they go on without it.
         let debt = connection.debt();
         self.lease.adjust(&mut connection.memory, debt);

@@ -42,6 +42,7 @@ mod engine;
 mod event;
 mod flow_entry;
 mod flows;
+mod handshake_copies;
 mod liveness;
 mod memory;
 mod news;

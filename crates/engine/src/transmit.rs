@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use quictun_flow::{Pumped, Socket};
 
 use crate::connection::Connection;
-use crate::engine::{Engine, RESPONSES_MAX};
+use crate::engine::{Engine, RESPONSES_MAX, Role};
 use crate::quic_stream::QuicStream;
 use crate::report::{Limit, Protocol};
 
@@ -130,6 +130,7 @@ impl<S: Socket> Engine<S> {
     ) -> Option<Datagrams> {
         self.flush_control(now, handle);
         self.fill(now, handle);
+        let client = matches!(self.role, Role::Client(_));
         let connection = self.connections.get_mut(handle)?.as_mut()?;
         let mtu = connection.quic.current_mtu();
         let most = (BATCH_MAX / usize::from(mtu)).clamp(1, self.transport.max_segments);
@@ -156,6 +157,10 @@ impl<S: Socket> Engine<S> {
         let datagrams = Datagrams::from_quinn(&transmit);
         if data {
             connection.note_flight(&datagrams, buffer);
+        }
+        if client && connection.protocol.is_none() {
+            let copies = &mut connection.handshake_copies;
+            copies.handle_sent(now, datagrams, &buffer[..datagrams.size]);
         }
         connection.batches_sent += 1;
         connection.datagrams_sent += datagrams.count() as u64;
@@ -310,14 +315,15 @@ impl Connection {
         }
     }
 
-    /// The last datagram again, where its acknowledgement is late.
+    /// What is sent a second time: a copy of the handshake, or the last datagram where its acknowledgement is late.
     fn repeat_late(&mut self, now: Instant, buffer: &mut Vec<u8>) -> Option<Datagrams> {
         let rtt = self.quic.rtt();
-        let datagrams = self.repeat.poll(now, rtt, buffer)?;
+        let copy = self.handshake_copies.poll(now, buffer);
+        let datagrams = copy.or_else(|| self.repeat.poll(now, rtt, buffer))?;
         self.pacer.on_sent(datagrams.size, self.gauge.limits().rate);
         self.batches_sent += 1;
-        self.datagrams_sent += 1;
-        self.datagrams_repeated += 1;
+        self.datagrams_sent += datagrams.count() as u64;
+        self.datagrams_repeated += datagrams.count() as u64;
         Some(datagrams)
     }
 

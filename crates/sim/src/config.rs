@@ -8,7 +8,7 @@ use quictun_engine::{ClientRole, EngineConfig, ServerRole, Transport};
 use quictun_wire::alpn;
 
 use crate::seed::Random;
-use crate::tls;
+use crate::tls::{self, Exchange};
 
 /// Largest UDP payload that engines look for: Ethernet less the headers of IPv6 and UDP.
 pub const PATH_MTU: u16 = 1452;
@@ -47,7 +47,8 @@ pub fn client(seed: u64) -> EngineConfig<ClientRole> {
 /// A client that offers these protocols.
 pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRole> {
     let role = ClientRole {
-        crypto: tls::client(protocols),
+        crypto: tls::client(protocols, Exchange::Classical),
+        fallback: None,
         server_name: tls::SERVER_NAME.to_owned(),
         connections: 1,
         prover: None,
@@ -57,14 +58,22 @@ pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRol
     engine(role, seed, 2)
 }
 
+/// A client as programs are: it speaks `quictun/1` and prefers a post-quantum exchange of keys.
+pub fn post_quantum_client(seed: u64) -> EngineConfig<ClientRole> {
+    let mut config = client_speaking(NATIVE, seed);
+    config.role.crypto = tls::client(NATIVE, Exchange::PostQuantum);
+    config.role.fallback = Some(tls::client(NATIVE, Exchange::Classical));
+    config
+}
+
 /// TLS for a server of the original protocol, for hosts that are not engines.
-pub(crate) fn compat_server_tls() -> Arc<rustls::ServerConfig> {
+pub fn compat_server_tls() -> Arc<rustls::ServerConfig> {
     tls::server(COMPAT)
 }
 
 /// TLS for a client that a test drives itself.
 pub fn client_tls(protocols: &[&[u8]]) -> Arc<rustls::ClientConfig> {
-    tls::client(protocols)
+    tls::client(protocols, Exchange::Classical)
 }
 
 fn engine<R>(role: R, seed: u64, purpose: u64) -> EngineConfig<R> {

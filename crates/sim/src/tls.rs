@@ -41,18 +41,30 @@ fn credentials() -> &'static Credentials {
     })
 }
 
-/// X25519 alone: its shares have one size.
-fn provider() -> Arc<CryptoProvider> {
+/// How a client agrees on keys. The shares of each group have one size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exchange {
+    /// X25519: the `ClientHello` fits one datagram.
+    Classical,
+    /// X25519MLKEM768, with X25519 as the fall-back: the `ClientHello` takes two.
+    PostQuantum,
+}
+
+fn provider(exchange: Exchange) -> Arc<CryptoProvider> {
+    use aws_lc_rs::kx_group::{X25519, X25519MLKEM768};
     Arc::new(CryptoProvider {
-        kx_groups: vec![aws_lc_rs::kx_group::X25519],
+        kx_groups: match exchange {
+            Exchange::Classical => vec![X25519],
+            Exchange::PostQuantum => vec![X25519MLKEM768, X25519],
+        },
         ..aws_lc_rs::default_provider()
     })
 }
 
-/// A server that offers `protocols` (ALPN).
+/// A server that offers `protocols` (ALPN), and takes what a client prefers for the exchange of keys.
 pub(crate) fn server(protocols: &[&[u8]]) -> Arc<ServerConfig> {
     let credentials = credentials();
-    let mut config = ServerConfig::builder_with_provider(provider())
+    let mut config = ServerConfig::builder_with_provider(provider(Exchange::PostQuantum))
         .with_protocol_versions(&[&TLS13])
         .expect("invariant: the provider has TLS 1.3")
         .with_no_client_auth()
@@ -67,8 +79,8 @@ pub(crate) fn server(protocols: &[&[u8]]) -> Arc<ServerConfig> {
 }
 
 /// A client that offers `protocols` (ALPN) and trusts the server of [`server`] only.
-pub(crate) fn client(protocols: &[&[u8]]) -> Arc<ClientConfig> {
-    let mut config = ClientConfig::builder_with_provider(provider())
+pub(crate) fn client(protocols: &[&[u8]], exchange: Exchange) -> Arc<ClientConfig> {
+    let mut config = ClientConfig::builder_with_provider(provider(exchange))
         .with_protocol_versions(&[&TLS13])
         .expect("invariant: the provider has TLS 1.3")
         .dangerous()
@@ -113,7 +125,7 @@ impl ServerCertVerifier for ThisServer {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = provider().signature_verification_algorithms;
+        let algorithms = provider(Exchange::Classical).signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signature, &algorithms)
     }
 

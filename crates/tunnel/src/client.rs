@@ -85,6 +85,7 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
     let mut tun = tun_plan(&settings, detour.as_ref())?;
     let role = ClientRole {
         crypto: rules.crypto.clone(),
+        fallback: rules.fallback.clone(),
         server_name: settings.server.host.clone(),
         connections: settings.transport.connections.max(1).div_ceil(workers),
         prover: rules.prover.clone(),

@@ -199,9 +199,11 @@ impl Duty for ClientDuty {
             Message::ServerResolved(resolved) => io.engine.handle_resolved(io.now, &resolved),
             Message::Rules(change) => {
                 if let Rules::Client(rules) = &change.rules
-                    && let Err(cause) = io
-                        .engine
-                        .set_client_identity(&rules.crypto, rules.prover.clone())
+                    && let Err(cause) = io.engine.set_client_identity(
+                        &rules.crypto,
+                        rules.fallback.as_ref(),
+                        rules.prover.clone(),
+                    )
                 {
                     error!(target: "quictun", %cause, "new connections go on as before");
                 }

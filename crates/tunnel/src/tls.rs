@@ -11,6 +11,7 @@
 mod authorities;
 mod client_certificate;
 mod insecure;
+mod key_exchange;
 mod key_log;
 mod pinned;
 #[cfg(test)]
@@ -36,6 +37,7 @@ use thiserror::Error;
 pub use authorities::AuthoritiesError;
 pub use pinned::PinMismatch;
 
+use self::key_exchange::KeyExchange;
 use crate::identity::{self, Identity, IdentityError};
 use crate::settings::{Access, ClientIdentity, ClientProof, Offer, Pin, ServerTrust};
 
@@ -107,20 +109,48 @@ pub(crate) fn client_config_logging(
     offer: Offer,
     key_log: Arc<dyn KeyLog>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    let provider = provider();
+    let own = load_identity(identity)?;
+    if let Some(warning) = own.as_ref().and_then(|own| own.warning.as_ref()) {
+        tracing::warn!("{warning}");
+    }
+    client_with(trust, own.as_ref(), offer, KeyExchange::of(offer), key_log)
+}
+
+/// Makes the configuration for attempts after one of [`client_config`] has timed out: with a `ClientHello` of one
+/// datagram. `None`: the other one is like that already.
+pub(crate) fn client_fallback(
+    trust: &ServerTrust,
+    identity: &ClientIdentity,
+    offer: Offer,
+    key_log: Arc<dyn KeyLog>,
+) -> Result<Option<Arc<ClientConfig>>, TlsError> {
+    if KeyExchange::of(offer) == KeyExchange::Classical {
+        return Ok(None);
+    }
+    let own = load_identity(identity)?;
+    client_with(trust, own.as_ref(), offer, KeyExchange::Classical, key_log).map(Some)
+}
+
+fn load_identity(identity: &ClientIdentity) -> Result<Option<Identity>, IdentityError> {
+    let files = identity.certificate.as_ref();
+    files.map(identity::load_files).transpose()
+}
+
+fn client_with(
+    trust: &ServerTrust,
+    own: Option<&Identity>,
+    offer: Offer,
+    exchange: KeyExchange,
+    key_log: Arc<dyn KeyLog>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = provider_with(exchange);
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(server_verifier(trust, &provider)?);
-    let mut config = match &identity.certificate {
+    let mut config = match own {
         None => builder.with_no_client_auth(),
-        Some(files) => {
-            let own = identity::load_files(files)?;
-            if let Some(warning) = &own.warning {
-                tracing::warn!("{warning}");
-            }
-            builder.with_client_cert_resolver(certified(&own)?)
-        }
+        Some(own) => builder.with_client_cert_resolver(certified(own)?),
     };
     config.alpn_protocols = match offer {
         Offer::Both => alpn_names(&[alpn::NATIVE, alpn::COMPAT]),
@@ -208,9 +238,13 @@ impl ClientCertPolicy {
 
 /// The algorithms of both sides, best first: aws-lc-rs, TLS 1.3 only.
 ///
-/// AES-128-GCM leads where the processor computes AES; the data path is tuned for it. X25519 leads so
-/// that the `ClientHello` fits one packet: a post-quantum share would need two.
+/// AES-128-GCM leads where the processor computes AES; the data path is tuned for it. X25519MLKEM768 leads the exchange
+/// of keys, with X25519 beside it.
 pub fn provider() -> Arc<CryptoProvider> {
+    provider_with(KeyExchange::PostQuantum)
+}
+
+fn provider_with(exchange: KeyExchange) -> Arc<CryptoProvider> {
     use aws_lc_rs::cipher_suite::{
         TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
     };
@@ -229,7 +263,7 @@ pub fn provider() -> Arc<CryptoProvider> {
     };
     Arc::new(CryptoProvider {
         cipher_suites,
-        kx_groups: vec![aws_lc_rs::kx_group::X25519, aws_lc_rs::kx_group::SECP256R1],
+        kx_groups: exchange.groups(),
         ..aws_lc_rs::default_provider()
     })
 }

@@ -93,6 +93,8 @@ impl Asking<'_> {
         let config = EngineConfig {
             role: ClientRole {
                 crypto: self.crypto.clone(),
+                // What is measured must not change on the way.
+                fallback: None,
                 server_name: self.server.ip().to_string(),
                 connections: match self.plan.mode {
                     Mode::Crr => 1,

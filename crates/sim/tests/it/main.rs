@@ -18,6 +18,7 @@ mod faults;
 mod flood;
 mod greed;
 mod hostile;
+mod key_exchange;
 mod mtu;
 mod open;
 mod oracle;

@@ -29,6 +29,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         siblings: mailboxes,
         role: ClientRole {
             crypto: crypto.expect("defaults"),
+            fallback: None,
             server_name: "server.invalid".to_owned(),
             connections: 1,
             prover: None,

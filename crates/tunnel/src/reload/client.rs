@@ -15,6 +15,8 @@ use crate::tls;
 /// By what connections are made.
 pub(crate) struct ClientRules {
     pub(crate) crypto: Arc<ClientConfig>,
+    /// See [`quictun_engine::ClientRole::fallback`].
+    pub(crate) fallback: Option<Arc<ClientConfig>>,
     pub(crate) prover: Option<Prover>,
     trust: ServerTrust,
     secret: Option<Secret>,
@@ -29,7 +31,8 @@ impl ClientRules {
         offer: Offer,
         key_log: Arc<dyn rustls::KeyLog>,
     ) -> Result<Self, ReloadError> {
-        let crypto = tls::client_config_logging(trust, identity, offer, key_log)?;
+        let crypto = tls::client_config_logging(trust, identity, offer, key_log.clone())?;
+        let fallback = tls::client_fallback(trust, identity, offer, key_log)?;
         let secret = identity.psk_file.as_deref().map(psk::load_secret);
         let secret = secret.transpose()?;
         let certificate = identity.certificate.as_ref().map(identity::load_files);
@@ -39,6 +42,7 @@ impl ClientRules {
         });
         Ok(Self {
             crypto,
+            fallback,
             prover,
             trust: trust.clone(),
             secret,

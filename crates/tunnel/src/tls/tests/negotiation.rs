@@ -61,12 +61,6 @@ fn only_tls13_with_the_fast_algorithms_is_agreed_in_one_round_trip() {
         client.negotiated_cipher_suite().map(|suite| suite.suite()),
         Some(best)
     );
-    assert_eq!(
-        client
-            .negotiated_key_exchange_group()
-            .map(rustls::crypto::SupportedKxGroup::name),
-        Some(NamedGroup::X25519)
-    );
     assert_eq!(client.handshake_kind(), Some(HandshakeKind::Full));
 
     let suites: Vec<_> = provider()
@@ -81,13 +75,91 @@ fn only_tls13_with_the_fast_algorithms_is_agreed_in_one_round_trip() {
     );
 }
 
+fn falling_back(offer: Offer) -> Option<Arc<ClientConfig>> {
+    let identity = ClientIdentity::default();
+    let no_log = Arc::new(rustls::NoKeyLog);
+    client_fallback(&ServerTrust::Insecure, &identity, offer, no_log).expect("a configuration")
+}
+
+/// A side that knows no hybrid group, as the original's.
+fn classical_server() -> Arc<ServerConfig> {
+    let provider = provider_with(KeyExchange::Classical);
+    let identity = identity::ephemeral().expect("made");
+    let server = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .expect("TLS 1.3")
+        .with_no_client_auth()
+        .with_single_cert(identity.chain.clone(), identity.key.clone_key());
+    let mut server = server.expect("a pair");
+    server.alpn_protocols = vec![b"quic-tun".to_vec()];
+    Arc::new(server)
+}
+
+// PROTOCOL QUIC-6.
 #[test]
-fn client_hello_fits_one_packet() {
-    let name = ServerName::try_from("a-rather-long-name-of-a-server.department.example.net")
-        .expect("a name");
-    let (_, hello) = quic_client(&offering(Offer::Both), name);
+fn keys_are_agreed_post_quantum_where_both_sides_can_and_always_in_one_round_trip() {
+    let fallback = |offer| falling_back(offer).expect("there is one");
+    for (what, client, server, group) in [
+        (
+            "native",
+            offering(Offer::Native),
+            own_server(),
+            NamedGroup::X25519MLKEM768,
+        ),
+        (
+            "both",
+            offering(Offer::Both),
+            own_server(),
+            NamedGroup::X25519MLKEM768,
+        ),
+        (
+            "compat",
+            offering(Offer::Compat),
+            own_server(),
+            NamedGroup::X25519,
+        ),
+        (
+            "original",
+            offering(Offer::Both),
+            classical_server(),
+            NamedGroup::X25519,
+        ),
+        (
+            "fall-back",
+            fallback(Offer::Native),
+            own_server(),
+            NamedGroup::X25519,
+        ),
+    ] {
+        let (client, _) = handshake(&client, &server, "example.net").both();
+        let agreed = client.negotiated_key_exchange_group();
+        assert_eq!(
+            agreed.map(rustls::crypto::SupportedKxGroup::name),
+            Some(group),
+            "{what}"
+        );
+        // Not `FullWithHelloRetryRequest`.
+        assert_eq!(client.handshake_kind(), Some(HandshakeKind::Full), "{what}");
+    }
+    assert!(
+        falling_back(Offer::Compat).is_none(),
+        "it is classical anyway"
+    );
+}
+
+#[test]
+fn a_classical_client_hello_fits_one_packet_and_a_post_quantum_one_two() {
+    let length = |config: &Arc<ClientConfig>| {
+        let name = ServerName::try_from("a-rather-long-name-of-a-server.department.example.net");
+        quic_client(config, name.expect("a name")).1.len()
+    };
     // 1200 bytes less long header, tokens of 200 bytes, frame header and tag; with transport parameters.
-    assert!(hello.len() < 700, "{} bytes", hello.len());
+    for classical in [Some(offering(Offer::Compat)), falling_back(Offer::Both)] {
+        let length = length(&classical.expect("a configuration"));
+        assert!(length < 700, "{length} bytes");
+    }
+    let length = length(&offering(Offer::Both));
+    assert!((1216..1900).contains(&length), "{length} bytes");
 }
 
 fn quic_client(
