@@ -1,8 +1,11 @@
 //! The HTTP interface and logs, under the names that each program gives them.
 
-use quictun_tunnel::settings::{ControlSettings, LogFormat, LogSettings, Phrases};
+use std::net::IpAddr;
 
-use crate::address::{Wildcard, parse_listen};
+use quictun_tunnel::settings::{ControlSettings, HttpListen, LogFormat, LogSettings, Phrases};
+use thiserror::Error;
+
+use crate::address::{AddressError, Wildcard, parse_listen};
 use crate::exit::Fault;
 use crate::layers::{Layers, Origin};
 
@@ -11,6 +14,12 @@ use crate::layers::{Layers, Origin};
 pub struct Names {
     /// Address of the HTTP interface.
     pub http: &'static str,
+    /// Mode of its Unix socket.
+    pub http_mode: &'static str,
+    /// Names that it answers to.
+    pub http_name: &'static str,
+    /// What `0.0.0.0` means there.
+    pub wildcard: Wildcard,
     /// Where logs go.
     pub log_output: &'static str,
     /// The log format for people: a value, not an option.
@@ -21,10 +30,9 @@ pub struct Names {
 
 /// Reads the settings of the HTTP interface and of logs.
 pub fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSettings, Fault> {
-    let httpd = layers.value(names.http, |text| match text {
-        "" | "off" => Ok(None),
-        _ => parse_listen(text, Wildcard::BothFamilies).map(Some),
-    })?;
+    let mode = layers.value(names.http_mode, parse_mode)?;
+    let httpd = layers.value(names.http, |text| parse_http(text, mode, names.wildcard))?;
+    let http_names = layers.all(names.http_name, parse_name)?;
     let formats = [
         (names.text_format, LogFormat::Text),
         ("json", LogFormat::Json),
@@ -32,6 +40,7 @@ pub fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSettings, Fa
     Ok(ControlSettings {
         httpd,
         httpd_is_default: layers.setting(names.http).origin == Origin::Default,
+        http_names,
         compat_json: layers.switch("compat-json")?,
         confine: !layers.switch("no-confine")?,
         log: LogSettings {
@@ -40,6 +49,80 @@ pub fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSettings, Fa
             outputs: layers.setting(names.log_output).items,
             phrases: names.phrases,
         },
+    })
+}
+
+/// Why a setting of the HTTP interface has no meaning. Each message says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum HttpError {
+    /// Neither an address nor a socket.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// `unix:` and a path that is none.
+    #[error("{path:?} is no path of a socket: write unix:/PATH, as in unix:/run/quictun/http.sock")]
+    Path {
+        /// What follows `unix:`.
+        path: String,
+    },
+    /// A mode that is no number of eight, or has more than permissions in it.
+    #[error(
+        "{mode:?} is no mode of a socket: write 0600 for its owner, 0660 for its group as well, or 0666"
+    )]
+    Mode {
+        /// As given.
+        mode: String,
+    },
+    /// A name that cannot stand in a `Host` header.
+    #[error(
+        "{name:?} is no host name: write it without scheme, port and path, as in gateway.example"
+    )]
+    Name {
+        /// As given.
+        name: String,
+    },
+}
+
+/// Reads where the HTTP interface listens; `off`: nowhere.
+pub(crate) fn parse_http(
+    text: &str,
+    mode: u32,
+    wildcard: Wildcard,
+) -> Result<Option<HttpListen>, HttpError> {
+    if matches!(text, "" | "off") {
+        return Ok(None);
+    }
+    let Some(path) = text.strip_prefix("unix:") else {
+        return Ok(Some(HttpListen::Tcp(parse_listen(text, wildcard)?)));
+    };
+    if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+        return Err(HttpError::Path {
+            path: path.to_owned(),
+        });
+    }
+    Ok(Some(HttpListen::Unix {
+        path: path.into(),
+        mode,
+    }))
+}
+
+fn parse_mode(text: &str) -> Result<u32, HttpError> {
+    let mode = u32::from_str_radix(text, 8).ok();
+    mode.filter(|mode| mode & !0o777 == 0)
+        .ok_or_else(|| HttpError::Mode {
+            mode: text.to_owned(),
+        })
+}
+
+/// Reads one name; addresses are answered to anyway.
+fn parse_name(text: &str) -> Result<String, HttpError> {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let name = text.trim_end_matches('.');
+    if !name.is_empty() && name.bytes().all(letter) && name.parse::<IpAddr>().is_err() {
+        return Ok(name.to_ascii_lowercase());
+    }
+    Err(HttpError::Name {
+        name: text.to_owned(),
     })
 }
 
@@ -83,6 +166,50 @@ fn parse_level(text: &str) -> Result<&'static str, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_http_interface_is_at_an_address_a_socket_or_nowhere() {
+        let at = |text: &str| parse_http(text, 0o660, Wildcard::AsWritten);
+        let tcp = |text: &str| Ok(Some(HttpListen::Tcp(text.parse().expect("an address"))));
+        assert_eq!(at("off"), Ok(None));
+        assert_eq!(at("127.0.0.1:8086"), tcp("127.0.0.1:8086"));
+        assert_eq!(at("0.0.0.0:8086"), tcp("0.0.0.0:8086"));
+        let both = parse_http("0.0.0.0:8086", 0o600, Wildcard::BothFamilies);
+        assert_eq!(both, tcp("[::]:8086"));
+        assert_eq!(
+            at("unix:/run/q.sock"),
+            Ok(Some(HttpListen::Unix {
+                path: "/run/q.sock".into(),
+                mode: 0o660,
+            }))
+        );
+        for text in ["unix:", "unix:q.sock", "unix:/run/", "unix:/a\0b"] {
+            assert!(matches!(at(text), Err(HttpError::Path { .. })), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_mode_is_of_base_eight_and_a_name_has_nothing_around_it() {
+        assert_eq!(parse_mode("0600"), Ok(0o600));
+        assert_eq!(parse_mode("777"), Ok(0o777));
+        for text in ["", "0o600", "rw", "0888", "01777", "-1"] {
+            assert!(parse_mode(text).is_err(), "{text:?}");
+        }
+        assert_eq!(
+            parse_name("Gateway.Example."),
+            Ok("gateway.example".to_owned())
+        );
+        for text in [
+            "gateway.example:80",
+            "http://gateway.example",
+            "127.0.0.1",
+            "a b",
+            ".",
+            "",
+        ] {
+            assert!(parse_name(text).is_err(), "{text:?}");
+        }
+    }
 
     #[test]
     fn levels_are_those_of_zap_and_filters_those_of_tracing() {

@@ -13,6 +13,7 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 pub mod address;
+mod ask;
 pub mod bench;
 pub mod compat;
 mod confirm;
@@ -35,6 +36,7 @@ pub mod perf;
 mod program;
 pub mod run;
 pub mod state_dir;
+pub mod status;
 pub mod transport;
 mod tun_flags;
 pub mod tune;

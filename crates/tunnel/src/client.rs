@@ -28,6 +28,7 @@ use crate::mailbox::{Inbox, Mailbox};
 use crate::netstackd::{self, Remote};
 use crate::refusal::Refused;
 use crate::reload::{self, ClientRules, ClientSource, Read, Reload};
+use crate::rest;
 use crate::settings::{
     ClientSettings, ForwardTo, HostPort, ListenOn, Phrases, ServerTrust, TokenSource, TunDevice,
     TunSettings,
@@ -69,7 +70,7 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
     let mark = mark(&settings)?;
     let ports = udp_ports(&settings, workers, mark)?;
     let path_mtu = path_mtu(&settings, mark)?;
-    let http = launch::bind_http(&settings.control)?;
+    let http = rest::bind(&settings.control)?;
     if let Some(first) = ports.first() {
         launch::tell_of_udp(first, &settings.transport);
     }
@@ -141,6 +142,7 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
     };
     let addresses: Vec<String> = listeners.iter().map(Listener::address).collect();
     drop(listeners);
+    let listen = addresses.clone();
     let forwards = settings.forwards;
     let started = Arc::new(AtomicBool::new(false));
     let has_started = started.clone();
@@ -167,6 +169,7 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
         requests,
         log_files: log.files().clone(),
         http,
+        listen,
         reload: read_again.map(|read| Reload::new(Arc::new(ClientSource::new(read, rules)))),
         announce: Box::new(announce),
     };

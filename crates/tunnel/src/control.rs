@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use quictun_engine::FlowId;
 use quictun_wire::code::FlowCode;
 use quictun_wire::target::Family;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
@@ -72,7 +71,7 @@ pub(crate) struct Control {
     /// Client: the token source of each forward that has one.
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
     pub(crate) rest: Arc<RestState>,
-    pub(crate) http: Option<std::net::TcpListener>,
+    pub(crate) http: Option<rest::Bound>,
     pub(crate) drain: Duration,
     /// Each worker's end, with its error.
     pub(crate) ended: Receiver<(usize, io::Result<()>)>,
@@ -95,7 +94,7 @@ pub(crate) async fn serve(mut control: Control) -> io::Result<()> {
     let (stop_http, http_stopped) = tokio::sync::oneshot::channel::<()>();
     let mut http = JoinSet::new();
     if let Some(listener) = control.http.take() {
-        let listener = TcpListener::from_std(listener)?;
+        let listener = rest::Listener::new(listener)?;
         http.spawn(rest::serve(listener, control.rest.clone(), http_stopped));
     }
     let helpers = Arc::new(Helpers {

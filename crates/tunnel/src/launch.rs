@@ -1,7 +1,7 @@
 //! What both sides do to start: sockets, threads, control plane.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::log::LogFiles;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::qlog;
 use crate::reload::Reload;
-use crate::rest::{ProcessClock, RestState};
+use crate::rest::{self, ProcessClock, RestState};
 use crate::settings::{Congestion, ControlSettings, HostPort, TransportSettings};
 use crate::snapshot::{Ask, SnapshotRequest, Workers};
 use crate::token_source::TokenPlugin;
@@ -43,7 +43,9 @@ pub(crate) struct Launch {
     pub(crate) requests: Receiver<Request>,
     pub(crate) log_files: LogFiles,
     /// Where the HTTP interface listens, if it does.
-    pub(crate) http: Option<TcpListener>,
+    pub(crate) http: Option<rest::Bound>,
+    /// Where the process listens, for those who ask.
+    pub(crate) listen: Vec<String>,
     /// What SIGHUP reads again; `None`: nothing but log files.
     pub(crate) reload: Option<Reload>,
     /// What peers may add to the log.
@@ -214,7 +216,10 @@ impl Launch {
         let all_built = built.iter().count() == count;
         let workers = Workers::new(mailboxes.iter().map(ask).collect());
         let clock = ProcessClock::start();
-        let rest = RestState::new(self.side, workers, self.control.compat_json, clock);
+        let rest = RestState::new(self.side, workers, self.control.compat_json, clock)
+            .with_names(&self.control.http_names)
+            .with_listen(self.listen)
+            .with_reload(self.reload.clone());
         let control = Control {
             mailboxes,
             requests: self.requests,
@@ -245,28 +250,6 @@ impl Launch {
 fn ask(mailbox: &Mailbox) -> Ask {
     let mailbox = mailbox.clone();
     Box::new(move |request: SnapshotRequest| mailbox.ask(request))
-}
-
-/// Binds the HTTP interface; `None`: there is to be none, or its default address is taken.
-pub(crate) fn bind_http(control: &ControlSettings) -> Result<Option<TcpListener>> {
-    let Some(address) = control.httpd else {
-        return Ok(None);
-    };
-    match TcpListener::bind(address) {
-        Ok(listener) => {
-            listener.set_nonblocking(true).context("HTTP listener")?;
-            let address = listener.local_addr().context("HTTP listener")?;
-            info!(target: "quictun", { "listen address" = %address }, "HTTP interface");
-            Ok(Some(listener))
-        }
-        Err(error) if control.httpd_is_default => {
-            warn!(target: "quictun", %address, %error, "no HTTP interface: its default address is taken; choose one with --httpd-listen-on (quictun: --http)");
-            Ok(None)
-        }
-        Err(error) => Err(error).with_context(|| {
-            format!("cannot listen on {address} for HTTP: choose another with --httpd-listen-on (quictun: --http), or `off`")
-        }),
-    }
 }
 
 #[cfg(test)]

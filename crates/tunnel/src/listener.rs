@@ -58,7 +58,7 @@ pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
 }
 
 /// Removes a socket file whose owner is gone. Anything else at that path is left for `bind` to refuse.
-fn remove_stale(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if is_socket
         && UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)

@@ -147,6 +147,14 @@ pub(crate) struct Reload {
     pub(crate) state: Arc<State>,
 }
 
+impl std::fmt::Debug for Reload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reload")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Reload {
     pub(crate) fn new(source: Arc<dyn Source>) -> Self {
         Self {
@@ -249,4 +257,4 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,14 +4,19 @@
 //! when the program listens and when it drains. `docs/REST.md` describes every resource, `docs/METRICS.md` every metric.
 //!
 //! Nothing here blocks a worker: see [`crate::snapshot`] for how they are asked, and `rest/sample.rs` for how
-//! seldom. Access control is the address listened on, 127.0.0.1 unless told otherwise.
+//! seldom. Access control is the address listened on, 127.0.0.1 unless told otherwise, or the mode of a Unix socket;
+//! web pages are kept out by `rest/guard.rs`.
 
 mod clock;
 mod compat;
+mod error;
 mod go;
+mod guard;
 mod health;
 mod http;
+mod listen;
 pub(crate) mod sample;
+mod status;
 pub(crate) mod v1;
 
 #[cfg(test)]
@@ -24,20 +29,23 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use quictun_engine::report::{FlowReport, Side};
 use quictun_wire::spice::{self, Spice};
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 pub use clock::ProcessClock;
 pub use health::Readiness;
+pub use listen::Listener;
+pub(crate) use listen::{Bound, bind};
 
 use crate::flow_uuids::FlowUuids;
 use crate::metrics;
+use crate::reload::Reload;
 use crate::snapshot::{Detail, Workers};
+use guard::Guard;
 use sample::{Ask, Sample, Sampler};
 
 /// Rates are over one second, as the original's.
@@ -54,6 +62,12 @@ pub struct RestState {
     readiness: Readiness,
     rate_window: Duration,
     limits: http::Limits,
+    version: &'static str,
+    pid: u32,
+    names: Vec<String>,
+    listen: Vec<String>,
+    reload: Option<Reload>,
+    preview: status::Preview,
 }
 
 impl RestState {
@@ -70,7 +84,34 @@ impl RestState {
             readiness: Readiness::default(),
             rate_window: RATE_WINDOW,
             limits: http::Limits::default(),
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            names: Vec::new(),
+            listen: Vec::new(),
+            reload: None,
+            preview: status::Preview::default(),
         }
+    }
+
+    /// Names in `Host` headers that are answered, beside addresses and `localhost`.
+    #[must_use]
+    pub fn with_names(self, names: &[String]) -> Self {
+        Self {
+            names: names.to_vec(),
+            ..self
+        }
+    }
+
+    /// Where the process listens, for `/v1/status`.
+    #[must_use]
+    pub fn with_listen(self, listen: Vec<String>) -> Self {
+        Self { listen, ..self }
+    }
+
+    /// What the process can read again.
+    #[must_use]
+    pub(crate) fn with_reload(self, reload: Option<Reload>) -> Self {
+        Self { reload, ..self }
     }
 
     /// What `/readyz` hangs on; to be told by the program.
@@ -84,16 +125,20 @@ impl RestState {
 /// # Cancel safety
 ///
 /// Dropping it closes the listener and all connections at once.
-pub async fn serve(listener: TcpListener, state: Arc<RestState>, shutdown: impl Future) {
+pub async fn serve(listener: Listener, state: Arc<RestState>, shutdown: impl Future) {
     let (asks, questions) = mpsc::channel(state.limits.connections);
     let app = Arc::new(App {
         state: Arc::clone(&state),
         asks,
     });
+    let guard = match &listener {
+        Listener::Tcp(_) => Guard::Tcp(state.names.clone()),
+        Listener::Unix(_) => Guard::Unix,
+    };
     let sampler = Sampler::new(&state.workers, state.rate_window);
     // The sampler ends when the last handler is gone; it never ends before the server.
     tokio::join!(
-        http::serve(listener, router(app), state.limits, shutdown),
+        http::serve(listener, router(app), guard, state.limits, shutdown),
         sampler.run(questions)
     );
 }
@@ -101,8 +146,13 @@ pub async fn serve(listener: TcpListener, state: Arc<RestState>, shutdown: impl 
 fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/tunnels", any(compat::tunnels))
-        .route("/v1/tunnels", get(v1::tunnels))
-        .route("/v1/connections", get(v1::connections))
+        .route("/v1/status", get(status::status).fallback(error::method))
+        .route("/v1/tunnels", get(v1::tunnels).fallback(error::method))
+        .route(
+            "/v1/connections",
+            get(v1::connections).fallback(error::method),
+        )
+        .route("/v1/reload", get(status::reload).fallback(error::method))
         .route("/metrics", get(scrape))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
@@ -139,8 +189,11 @@ async fn scrape(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }
 
-async fn not_found() -> Response {
-    let text = "Not found. There are /tunnels, /v1/tunnels, /v1/connections, /metrics, /healthz and /readyz.\n";
+async fn not_found(uri: Uri) -> Response {
+    let text = "Not found. There are /tunnels, /v1/status, /v1/tunnels, /v1/connections, /v1/reload, /metrics, /healthz and /readyz.\n";
+    if uri.path().starts_with("/v1") {
+        return error::json(StatusCode::NOT_FOUND, text.trim_end());
+    }
     (StatusCode::NOT_FOUND, text).into_response()
 }
 

@@ -1,7 +1,7 @@
 //! The server process.
 
 use std::collections::HashMap;
-use std::net::{TcpListener, UdpSocket};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,7 @@ use crate::line_budget::LineBudget;
 use crate::lookups::{self, Lookups};
 use crate::mailbox::{Inbox, Mailbox};
 use crate::reload::{self, Read, Reload, ServerRules, ServerSource};
+use crate::rest;
 use crate::server_duty::ServerDuty;
 use crate::server_duty::again::Leaving;
 use crate::settings::{Access, ClientProof, Pin, ServerIdentity, ServerSettings};
@@ -72,8 +73,8 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
         launch::tell_of_udp(first, &settings.transport);
     }
     // The policy has to know where it is before anyone can ask for it.
-    let http = launch::bind_http(&settings.control)?;
-    let own_http = own_http(http.as_ref())?;
+    let http = rest::bind(&settings.control)?;
+    let own_http = http.as_ref().map(rest::Bound::as_target).transpose()?;
     let policy = policy.with_own_http(own_http.clone());
     let rules = ServerRules::new(&settings.access, policy, &identity, key_log)?;
     let rules = Arc::new(rules);
@@ -140,6 +141,7 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
         requests,
         log_files: log.files().clone(),
         http,
+        listen: vec![format!("udp {address}")],
         reload: source.map(|source| Reload::new(Arc::new(source))),
         lines,
         announce: Box::new(announce),
@@ -204,12 +206,6 @@ impl WorkerPlan {
 fn strangers_max(budget: u64) -> usize {
     let room = usize::try_from(budget / 4 / STRANGER_COST).unwrap_or(usize::MAX);
     room.clamp(STRANGERS_MIN, HANDSHAKES_MAX)
-}
-
-/// Where the HTTP interface is, as a target of flows.
-fn own_http(listener: Option<&TcpListener>) -> Result<Option<OwnHttp>> {
-    let address = listener.map(TcpListener::local_addr).transpose();
-    Ok(address.context("HTTP listener")?.map(OwnHttp::Tcp))
 }
 
 /// The sockets of all workers: inherited from systemd, or bound.

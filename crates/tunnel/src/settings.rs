@@ -305,16 +305,41 @@ pub enum Congestion {
 /// REST, metrics and logs.
 #[derive(Clone, Debug)]
 pub struct ControlSettings {
-    /// Address of the HTTP interface; `None`: off.
-    pub httpd: Option<SocketAddr>,
+    /// Where the HTTP interface listens; `None`: off.
+    pub httpd: Option<HttpListen>,
     /// `httpd` was not chosen by the user: where it is taken, go on without it and say so.
     pub httpd_is_default: bool,
+    /// Names in `Host` headers that the HTTP interface answers to, beside addresses and `localhost`.
+    pub http_names: Vec<String>,
     /// Keep the original's two misspellings in SPICE properties.
     pub compat_json: bool,
     /// Give up rights, files and system calls once everything listens.
     pub confine: bool,
     /// Logs.
     pub log: LogSettings,
+}
+
+/// Where the HTTP interface listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HttpListen {
+    /// TCP address.
+    Tcp(SocketAddr),
+    /// Unix stream socket; a stale socket file is replaced.
+    Unix {
+        /// Its path.
+        path: PathBuf,
+        /// Permissions of the socket: who may connect.
+        mode: u32,
+    },
+}
+
+impl std::fmt::Display for HttpListen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix { path, .. } => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -324,6 +349,7 @@ impl ControlSettings {
         Self {
             httpd: None,
             httpd_is_default: false,
+            http_names: Vec::new(),
             compat_json: false,
             confine: false,
             log: LogSettings {
@@ -402,6 +428,7 @@ pub(crate) fn restart_keys(old: &ServerSettings, new: &ServerSettings) -> Vec<&'
         ("transport.key_log", t.key_log != u.key_log),
         ("transport.qlog_dir", t.qlog_dir != u.qlog_dir),
         ("control.http", c.httpd != d.httpd),
+        ("control.http_names", c.http_names != d.http_names),
         ("control.compat_json", c.compat_json != d.compat_json),
         ("log.level", c.log.level != d.log.level),
         ("log.format", c.log.format != d.log.format),

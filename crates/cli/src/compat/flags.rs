@@ -222,7 +222,19 @@ static GENERAL: Section = Section {
             "httpd-listen-on",
             "ADDR",
             "127.0.0.1:8086",
-            "HTTP interface (/tunnels, /metrics, ...); off: none",
+            "HTTP interface (/tunnels, /metrics, ...), also unix:/PATH; off: none",
+        ),
+        Opt::one(
+            "httpd-mode",
+            "MODE",
+            "0600",
+            "Permissions of its Unix socket: who may connect",
+        ),
+        Opt::list(
+            "httpd-name",
+            "NAME",
+            "",
+            "A name that it answers to, beside addresses and localhost; repeatable",
         ),
         Opt::switch(
             "compat-json",

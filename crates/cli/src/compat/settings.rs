@@ -25,6 +25,9 @@ use crate::tun_flags;
 
 const NAMES: Names = Names {
     http: "httpd-listen-on",
+    http_mode: "httpd-mode",
+    http_name: "httpd-name",
+    wildcard: Wildcard::BothFamilies,
     log_output: "log-output-paths",
     text_format: "console",
     phrases: Phrases::Original,

@@ -152,9 +152,23 @@ static GENERAL: Section = Section {
             "http",
             "ADDR",
             "127.0.0.1:8086",
-            "HTTP interface (/metrics, /v1/tunnels, ...); off: none",
+            "HTTP interface (/metrics, /v1/tunnels, ...), also unix:/PATH; off: none",
         )
         .key("control.http"),
+        Opt::one(
+            "http-mode",
+            "MODE",
+            "0600",
+            "Permissions of its Unix socket: who may connect",
+        )
+        .key("control.http_mode"),
+        Opt::list(
+            "http-name",
+            "NAME",
+            "",
+            "A name that it answers to, beside addresses and localhost; repeatable",
+        )
+        .key("control.http_names"),
         Opt::switch(
             "compat-json",
             "Keep quic-tun's misspellings in /tunnels (webdev, unknow)",
@@ -164,6 +178,29 @@ static GENERAL: Section = Section {
             "no-confine",
             "Keep all rights, files and system calls: for debugging only",
         ),
+    ],
+};
+
+/// Flags of `quictun status`.
+pub static STATUS: &[&Section] = &[&ASKED];
+
+static ASKED: Section = Section {
+    heading: "Which process",
+    options: &[
+        Opt::one(
+            "config",
+            "FILE",
+            "",
+            "Its configuration file: control.http there is asked",
+        )
+        .short('c'),
+        Opt::one(
+            "http",
+            "ADDR",
+            "127.0.0.1:8086",
+            "Its HTTP interface, an address or unix:/PATH",
+        )
+        .key("control.http"),
     ],
 };
 
@@ -207,6 +244,7 @@ pub fn command() -> Command {
             client(),
             confirm(),
             down(),
+            status(),
             config(),
             keygen(),
             demo(),
@@ -254,6 +292,14 @@ fn down() -> Command {
         .after_help(include_str!("down_help.txt"))
 }
 
+fn status() -> Command {
+    let command = Command::new("status")
+        .about("Show how a running server or client is: connections, tunnels, the latest reload")
+        .after_help(include_str!("status_help.txt"))
+        .arg(json());
+    options::add_to(command, STATUS)
+}
+
 fn config() -> Command {
     let file = |side: &'static str| {
         Arg::new(side)
@@ -285,7 +331,7 @@ fn config() -> Command {
         .disable_help_subcommand(true)
         .subcommand(which(
             "check",
-            "Say whether the programs would start with this file",
+            "Say whether the programs would start with this file, and what a reload would change",
         ))
         .subcommand(which(
             "print",

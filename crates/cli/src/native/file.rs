@@ -113,6 +113,8 @@ struct TransportTable {
 #[serde(deny_unknown_fields, default)]
 struct ControlTable {
     http: Option<Text>,
+    http_mode: Option<Text>,
+    http_names: Option<Texts>,
     compat_json: Option<Text>,
 }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
-use quictun_tunnel::reload::Unreadable;
 use quictun_tunnel::settings::{Access, ClientProof, ClientSettings, ServerSettings};
 
 use crate::exit::{self, Exit, Fault};
@@ -18,7 +17,7 @@ use crate::inputs::Inputs;
 use crate::layers::Layers;
 use crate::{
     bench, confirm, demo, doctor, forbidden, host_tun, lab, link, manual, netstackd, options, perf,
-    run, tune, wrapped,
+    run, status, tune, wrapped,
 };
 use file::{ClientFile, ServerFile};
 use settings::Server;
@@ -26,6 +25,7 @@ use settings::Server;
 pub mod args;
 pub mod file;
 pub mod print;
+mod reload;
 pub mod settings;
 
 const PROGRAM: &str = "quictun";
@@ -67,6 +67,8 @@ pub enum Action {
     Demo(demo::Options),
     /// Try what a confined process must not be able to do.
     Forbidden(forbidden::Forbidden),
+    /// Show how a running process is.
+    Status(status::Options),
     /// Examine this machine; print it as JSON or not.
     Doctor(bool),
     /// Look at the system's settings.
@@ -95,6 +97,7 @@ pub fn main() -> ExitCode {
         Ok(Action::Bench(action)) => return bench::main(action),
         Ok(Action::Run(plan)) => return wrapped::main(&plan),
         Ok(Action::Demo(options)) => return demo::main(PROGRAM, options),
+        Ok(Action::Status(options)) => return status::main(&options),
         Ok(Action::Doctor(json)) => return doctor::main(json),
         Ok(Action::Tune { apply, json }) => return tune::main(apply, json),
         Ok(Action::Client(settings)) => match host_tun::wanted(&settings) {
@@ -138,6 +141,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         "bench" => bench::parse(matches).map(Action::Bench),
         "run" => wrapped::parse(matches, inputs).map(Action::Run),
         "forbidden" => Ok(Action::Forbidden(forbidden::parse(matches))),
+        "status" => status::parse(matches, inputs).map(Action::Status),
         "doctor" => Ok(Action::Doctor(matches.get_flag("json"))),
         "tune" => Ok(Action::Tune {
             apply: matches.get_flag("apply"),
@@ -164,9 +168,9 @@ fn act(action: Action) -> anyhow::Result<()> {
                 run::ensure_psk(psk)
                     .with_context(|| format!("making the secret {}", psk.display()))?;
             }
-            run::server(server.settings, Some(Arc::new(read_server_again)))
+            run::server(server.settings, Some(Arc::new(reload::read_server)))
         }
-        Action::Client(settings) => run::client(settings, Some(Arc::new(read_client_again))),
+        Action::Client(settings) => run::client(settings, Some(Arc::new(reload::read_client))),
         Action::Confirm => confirm::main(),
         Action::Down => host_tun::down(),
         Action::CheckServer(path, server) => {
@@ -177,7 +181,8 @@ fn act(action: Action) -> anyhow::Result<()> {
             if denies_all(&settings) {
                 line.push_str(", but no client may reach any target");
             }
-            exit::print(&format!("{line}\n"))
+            exit::print(&format!("{line}\n"))?;
+            exit::print(&reload::would_change(&server.settings))
         }
         Action::CheckClient(path, settings) => {
             run::check_client(&settings).with_context(|| path.display().to_string())?;
@@ -200,6 +205,7 @@ fn act(action: Action) -> anyhow::Result<()> {
         | Action::Lab(_)
         | Action::Bench(_)
         | Action::Demo(_)
+        | Action::Status(_)
         | Action::Doctor(_)
         | Action::Tune { .. } => {
             unreachable!("invariant: main() has its own way for these")
@@ -210,23 +216,6 @@ fn act(action: Action) -> anyhow::Result<()> {
 fn warn(warnings: &[String]) {
     for line in warnings {
         exit::say(&format!("{PROGRAM}: warning: {line}"));
-    }
-}
-
-/// What `quictun server` would run with if this process were started now: the same arguments, environment and working
-/// directory, and the files as they are.
-fn read_server_again() -> Result<ServerSettings, Unreadable> {
-    match parse(&Inputs::of_process())? {
-        Action::Server(server) => Ok(server.settings),
-        _ => unreachable!("invariant: a running server was asked for by these arguments"),
-    }
-}
-
-/// The same for `quictun client`.
-fn read_client_again() -> Result<ClientSettings, Unreadable> {
-    match parse(&Inputs::of_process())? {
-        Action::Client(client) => Ok(client),
-        _ => unreachable!("invariant: a running client was asked for by these arguments"),
     }
 }
 

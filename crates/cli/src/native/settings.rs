@@ -21,6 +21,9 @@ use crate::tun_flags;
 
 const NAMES: Names = Names {
     http: "http",
+    http_mode: "http-mode",
+    http_name: "http-name",
+    wildcard: Wildcard::AsWritten,
     log_output: "log-output",
     text_format: "text",
     phrases: Phrases::Own,

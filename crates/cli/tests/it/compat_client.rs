@@ -2,7 +2,7 @@
 
 use quictun_cli::compat::settings::Asked;
 use quictun_tunnel::settings::{
-    ClientIdentity, ControlSettings, Forward, ForwardTo, HostPort, ListenOn, LogFormat,
+    ClientIdentity, ControlSettings, Forward, ForwardTo, HostPort, HttpListen, ListenOn, LogFormat,
     LogSettings, Offer, Phrases, ServerTrust, TokenSource, TransportSettings,
 };
 
@@ -55,12 +55,14 @@ fn b11_the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
     let ControlSettings {
         httpd,
         httpd_is_default,
+        http_names,
         compat_json,
         confine,
         log,
     } = settings.control;
-    assert_eq!(httpd, Some("127.0.0.1:8086".parse().expect("an address")));
-    assert!(httpd_is_default && !compat_json && confine);
+    let address = "127.0.0.1:8086".parse().expect("an address");
+    assert_eq!(httpd, Some(HttpListen::Tcp(address)));
+    assert!(httpd_is_default && !compat_json && confine && http_names.is_empty());
     let LogSettings {
         level,
         format,
@@ -356,11 +358,12 @@ fn token_sources_are_chosen_by_name_in_any_case() {
 fn the_http_interface_can_be_moved_opened_and_turned_off() {
     let world = World::default();
     for (value, at) in [
-        ("0.0.0.0:8086", "Some([::]:8086)"),
-        ("127.0.0.1:0", "Some(127.0.0.1:0)"),
-        (":9000", "Some([::]:9000)"),
-        ("off", "None"),
-        ("''", "None"),
+        ("0.0.0.0:8086", "[::]:8086"),
+        ("127.0.0.1:0", "127.0.0.1:0"),
+        (":9000", "[::]:9000"),
+        ("unix:/run/q.sock", "unix:/run/q.sock"),
+        ("off", "off"),
+        ("''", "off"),
     ] {
         check(
             &world,

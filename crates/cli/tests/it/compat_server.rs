@@ -1,6 +1,6 @@
 //! `quictun-server`: command lines of quic-tun v0.0.1 to v0.0.5, and ours.
 
-use quictun_tunnel::settings::{Access, Guard, ServerIdentity, TokenParser};
+use quictun_tunnel::settings::{Access, Guard, HttpListen, ServerIdentity, TokenParser};
 
 use crate::world::{Lines, World, differ, failure, run, server_lines, usage};
 
@@ -41,7 +41,7 @@ fn b11_the_http_interface_is_on_loopback_unless_told_otherwise() {
         let control = run(World::default().compat_server(flags)).settings.control;
         (control.httpd, control.httpd_is_default)
     };
-    let address = |text: &str| Some(text.parse().expect("an address"));
+    let address = |text: &str| Some(HttpListen::Tcp(text.parse().expect("an address")));
     assert_eq!(httpd(""), (address("127.0.0.1:8086"), true));
     let everywhere = "--httpd-listen-on 0.0.0.0:8086";
     // As in Go, that is both families.

@@ -48,7 +48,7 @@ fn a_file_can_say_everything_in_three_formats() {
                     "example.net 7500",
                     "debug",
                     "a stdout",
-                    "None",
+                    "off",
                     "Authorities(None)",
                     "74"
                 ],

@@ -32,7 +32,7 @@ fn the_defaults_verify_the_server_and_speak_the_native_protocol() {
     assert!(settings.control.httpd_is_default);
     let lines = client_lines(&settings);
     assert_eq!(lines["trust"], format!("Pins([{PIN}])"));
-    assert_eq!(lines["httpd"], "Some(127.0.0.1:8086)");
+    assert_eq!(lines["httpd"], "127.0.0.1:8086");
     assert_eq!(
         lines["forwards"],
         "Tcp(127.0.0.1:2222) -> Target(Tcp { family: Any, host: \"127.0.0.1\", port: 22 })"
@@ -117,7 +117,7 @@ fn flags_become_settings() {
     differ(
         &lines(&world, &format!("{} --http off", minimal())),
         &base,
-        &[("httpd", "None"), ("httpd_is_default", "false")],
+        &[("httpd", "off"), ("httpd_is_default", "false")],
         "--http off",
     );
     for (flags, trust) in [

@@ -67,7 +67,7 @@ fn without_clients_the_server_denies_all() {
     let lines = server_lines(&server.settings);
     assert_eq!(lines["listen"], "[::]:7500");
     assert_eq!(lines["identity"], "State(\"/var/lib/quictun\")");
-    assert_eq!(lines["httpd"], "Some(127.0.0.1:8086)");
+    assert_eq!(lines["httpd"], "127.0.0.1:8086");
 }
 
 #[test]

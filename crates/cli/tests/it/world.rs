@@ -254,13 +254,20 @@ fn control_lines(lines: &mut Lines, control: &ControlSettings) {
     let ControlSettings {
         httpd,
         httpd_is_default,
+        http_names,
         compat_json,
         confine,
         log,
     } = control;
     lines.extend([
-        ("httpd", format!("{httpd:?}")),
+        (
+            "httpd",
+            httpd
+                .as_ref()
+                .map_or_else(|| "off".to_owned(), ToString::to_string),
+        ),
         ("httpd_is_default", httpd_is_default.to_string()),
+        ("http_names", http_names.join(" ")),
         ("compat_json", compat_json.to_string()),
         ("confine", confine.to_string()),
         ("log.level", log.level.clone()),

@@ -37,6 +37,7 @@ mod reload;
 mod rest;
 mod scale;
 mod service;
+mod status;
 mod units;
 mod wrapped;
 mod wrapped_programs;

@@ -67,10 +67,19 @@ impl Native {
 
     /// A client that proves the secret of this name, with a forward to each target.
     fn client(&self, secret: &str, targets: &[&str]) -> Result<(Client, Vec<Endpoint>)> {
+        self.client_with(secret, targets, "2")
+    }
+
+    fn client_with(
+        &self,
+        secret: &str,
+        targets: &[&str],
+        connections: &str,
+    ) -> Result<(Client, Vec<Endpoint>)> {
         let home = Home::new()?;
         let mut command = home.command(&Machine::here(), "quictun")?;
         command.args(["client", "--server", &self.address, "--pin", &self.pin]);
-        command.args(["--http", "off", "--connections", "2", "--psk-file"]);
+        command.args(["--http", "off", "--connections", connections, "--psk-file"]);
         command.arg(self.home.path().join(format!("{secret}.psk")));
         for target in targets {
             command.args(["-L", &format!("127.0.0.1:0={target}")]);
@@ -269,6 +278,34 @@ fn a_bad_file_changes_nothing_and_the_reason_is_one_line() -> Result<()> {
     server.reload()?;
     ensure!(flow.ending().is_reset(), "its secret was changed");
     server.program.wait_for("psk_file: another secret", SOON)?;
+    Ok(())
+}
+
+#[test]
+fn a_secret_is_changed_without_a_cut_when_the_client_learns_it_first() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application);
+    let server = Native::start(&[("kept", "kept", vec![&target])])?;
+    let (mut client, forwards) = server.client_with("kept", &[&target], "1")?;
+    let mut flow = open(&forwards[0])?;
+    let file = server.home.path().join("kept.psk");
+    std::fs::write(file, "another secret, long enough\n")?;
+    client.program.signal(Signal::HUP)?;
+    client.program.wait_for("configuration reloaded", SOON)?;
+    ensure!(
+        client.program.has_said("psk_file: another secret"),
+        "the client says what has changed"
+    );
+    // It proves the new secret; the server knows it by the old one.
+    let mut proving = open(&forwards[0])?;
+    server.reload()?;
+    echo(&mut flow).context("the flow from before")?;
+    echo(&mut proving).context("the flow that proves the new secret")?;
+    through_echo(&forwards[0], SOME).context("a new flow")?;
+    ensure!(
+        !server.program.has_said("client endpoint revoked"),
+        "nothing was revoked"
+    );
     Ok(())
 }
 

@@ -15,6 +15,7 @@ fn end_of(make: impl FnOnce() -> Result<Parts<ClientDuty>> + Send + 'static) -> 
         http: None,
         lines: LineBudget::default(),
         log_files: LogFiles::default(),
+        listen: Vec::new(),
         reload: None,
         announce: Box::new(|| {}),
     };

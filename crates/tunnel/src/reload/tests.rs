@@ -64,6 +64,39 @@ fn source_of(
     ServerSource::new(Arc::new(new), old, Some(own_http), Arc::new(rules))
 }
 
+/// A source that says what it is told to.
+struct Fake {
+    would: Result<Changes, String>,
+    rules: Arc<ServerRules>,
+}
+
+impl Source for Fake {
+    fn read(&self) -> Result<Prepared, ReloadError> {
+        let changes = self.would.clone().map_err(Unreadable::from)?;
+        let rules = Rules::Server(self.rules.clone());
+        Ok(Prepared { changes, rules })
+    }
+
+    fn commit(&self, _: &Rules) {}
+}
+
+/// What would change, and how the latest reload went.
+pub(crate) fn fake(would: Result<Changes, String>, was: Option<Outcome>) -> Reload {
+    let access = Access::Named {
+        clients: Vec::new(),
+        ca: None,
+    };
+    let policy = Policy::new(&access).expect("a policy");
+    let identity = identity::ephemeral().expect("a key");
+    let rules = ServerRules::new(&access, policy, &identity, Arc::new(rustls::NoKeyLog));
+    let rules = Arc::new(rules.expect("rules"));
+    let reload = Reload::new(Arc::new(Fake { would, rules }));
+    if let Some(was) = was {
+        reload.state.set(was);
+    }
+    reload
+}
+
 #[test]
 fn what_changes_is_named_client_by_client_and_secrets_are_not_shown() {
     let dir = directory();

@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use quictun_engine::report::Side;
 use serde::Serialize;
 
-use super::App;
 use super::sample::{DEADLINE, Sample};
+use super::{App, RestState};
 use crate::snapshot::Detail;
 
 /// What the program says of itself. Each flag stands alone, so no memory order hangs on them.
@@ -66,12 +66,23 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
         (Some(reason), _) => Some(reason.to_owned()),
         (None, Side::Server) => None,
         (None, Side::Client) => match app.sample(Detail::Counters).await {
-            Some(sample) => (!usable_connection(&sample))
-                .then(|| "no usable connection to the server".to_owned()),
+            Some(sample) => not_ready(state, &sample),
             None => Some("shutting down".to_owned()),
         },
     };
     status(reason)
+}
+
+/// Why the process is of no use to someone who comes now.
+pub(super) fn not_ready(state: &RestState, sample: &Sample) -> Option<String> {
+    let reason = match (state.readiness.missing(), state.side) {
+        (Some(reason), _) => Some(reason),
+        (None, Side::Client) if !usable_connection(sample) => {
+            Some("no usable connection to the server")
+        }
+        (None, _) => None,
+    };
+    reason.map(str::to_owned)
 }
 
 fn silence(sample: &Sample) -> Option<String> {

@@ -9,14 +9,19 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+
+use super::error;
+use super::guard::Guard;
+use super::listen::Listener;
 
 /// What a client of the interface may take up.
 #[derive(Clone, Copy, Debug)]
@@ -53,18 +58,20 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Serves `router` until `shutdown` is ready, then lets open requests finish.
 pub(super) async fn serve(
-    listener: TcpListener,
+    listener: Listener,
     router: Router,
+    guard: Guard,
     limits: Limits,
     shutdown: impl Future,
 ) {
+    let guard = Arc::new(guard);
     let places = Arc::new(Semaphore::new(limits.connections));
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
         let next = async {
             let place = Arc::clone(&places).acquire_owned().await;
-            (place, listener.accept().await)
+            (place, accept(&listener).await)
         };
         let (place, accepted) = tokio::select! {
             next = next => next,
@@ -73,10 +80,17 @@ pub(super) async fn serve(
         // Finished connections are forgotten here, so the set holds no more than there are places, and one.
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok((stream, _)) => {
-                let router = router.clone();
+            Ok(stream) => {
+                let (router, guard) = (router.clone(), guard.clone());
                 connections.spawn(async move {
-                    serve_connection(stream, router, limits).await;
+                    match stream {
+                        Accepted::Tcp(stream) => {
+                            serve_connection(stream, router, guard, limits).await;
+                        }
+                        Accepted::Unix(stream) => {
+                            serve_connection(stream, router, guard, limits).await;
+                        }
+                    }
                     drop(place);
                 });
             }
@@ -94,13 +108,36 @@ pub(super) async fn serve(
         .ok();
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, limits: Limits) {
+enum Accepted {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+async fn accept(listener: &Listener) -> std::io::Result<Accepted> {
+    Ok(match listener {
+        Listener::Tcp(listener) => Accepted::Tcp(listener.accept().await?.0),
+        Listener::Unix(listener) => Accepted::Unix(listener.accept().await?.0),
+    })
+}
+
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    guard: Arc<Guard>,
+    limits: Limits,
+) {
     let handlers = TowerToHyperService::new(router);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let handlers = handlers.clone();
+        let judged = guard.check(request.uri(), request.headers());
         async move {
+            if let Err(foreign) = judged {
+                let refusal = error::json(StatusCode::FORBIDDEN, &foreign.to_string());
+                return Ok::<Response, Infallible>(refusal);
+            }
             if request.body().size_hint().lower() > MAX_BODY {
-                return Ok::<Response, Infallible>(StatusCode::PAYLOAD_TOO_LARGE.into_response());
+                let text = "no request here has a body";
+                return Ok(error::json(StatusCode::PAYLOAD_TOO_LARGE, text));
             }
             hyper::service::Service::call(&handlers, request.map(Body::new) as Request).await
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::reload::{Changes, Outcome};
 use crate::snapshot::WorkerSnapshot;
 use fake::{check_document, check_golden};
 use jiff::Timestamp;
@@ -34,7 +35,7 @@ impl Server {
                 .build()
                 .expect("a runtime");
             runtime.block_on(async {
-                let listener = TcpListener::from_std(listener).expect("a listener");
+                let listener = Listener::new(Bound::Tcp(listener)).expect("a listener");
                 serve(listener, served, wait).await;
             });
         });
@@ -186,7 +187,7 @@ fn tunnels_knows_get_only() {
     let server = Server::start(state(Side::Client, fake::snapshots));
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "HEAD"] {
         let response = server.exchange(&format!(
-            "{method} /tunnels HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{{}}"
+            "{method} /tunnels HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}"
         ));
         assert_eq!(response.status(), "405", "{method}");
         assert!(
@@ -375,7 +376,7 @@ fn an_unknown_path_says_which_there_are() {
 fn a_large_body_and_large_headers_are_refused() {
     let server = Server::start(state(Side::Server, fake::snapshots));
     let response =
-        server.exchange("GET /tunnels HTTP/1.1\r\nHost: h\r\nContent-Length: 4097\r\n\r\n");
+        server.exchange("GET /tunnels HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4097\r\n\r\n");
     assert_eq!(response.status(), "413");
     let mut stream = server.connect();
     // The server may close before it has taken all of it.
@@ -447,7 +448,7 @@ fn connections_beyond_the_limit_wait_for_a_place() {
     let idle = [server.connect(), server.connect()];
     let mut third = server.connect();
     third
-        .write_all(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .expect("sent");
     third
         .set_read_timeout(Some(Duration::from_millis(50)))
@@ -544,11 +545,181 @@ fn running_out_of_descriptors_does_not_end_the_server() {
         .expect("an address");
     let mut stream = TcpStream::connect(address).expect("the backlog takes it");
     stream
-        .write_all(b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .expect("sent");
     let mut stdin = child.stdin.take().expect("piped");
     stdin.write_all(b"connected\n").expect("the child reads");
     assert_eq!(read_response(&mut stream).status(), "200");
     drop(stdin);
     assert!(child.wait().expect("ends").success());
+}
+
+/// A state that was reloaded, and what a reload would do now.
+fn reloadable(would: Result<Changes, String>, was: Option<Outcome>) -> RestState {
+    let reload = crate::reload::tests::fake(would, was);
+    RestState {
+        version: "0.1.0",
+        pid: 4711,
+        ..state(Side::Server, fake::snapshots)
+    }
+    .with_listen(vec!["udp [::]:7500".to_owned()])
+    .with_reload(Some(reload))
+}
+
+fn some_changes() -> Changes {
+    Changes {
+        lines: vec![r#"client "laptop": allow -db:5432 +db:5433"#.to_owned()],
+        restart: vec!["transport.idle_timeout"],
+    }
+}
+
+#[test]
+fn v1_status_is_as_documented() {
+    let at = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_785_585_630);
+    let was = Outcome {
+        at,
+        result: Ok(some_changes()),
+    };
+    let state = reloadable(Ok(Changes::default()), Some(was));
+    state.readiness().set_listening();
+    let response = Server::start(state).get("/v1/status");
+    assert_eq!(response.status(), "200", "{}", response.body);
+    let value: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+    check_fields("GET /v1/status", &value);
+    let pretty = serde_json::to_string_pretty(&value).expect("JSON");
+    check_document(
+        "REST.md",
+        "example of /v1/status",
+        &format!("```json\n{pretty}\n```\n"),
+    );
+}
+
+#[test]
+fn v1_status_says_why_a_process_is_not_ready_and_why_a_reload_failed() {
+    let was = Outcome {
+        at: std::time::SystemTime::UNIX_EPOCH,
+        result: Err("server.toml: line 3: missing `]`".to_owned()),
+    };
+    let server = Server::start(reloadable(Ok(Changes::default()), Some(was)));
+    let value: serde_json::Value =
+        serde_json::from_str(&server.get("/v1/status").body).expect("JSON");
+    assert_eq!(value["ready"], false);
+    assert_eq!(value["reason"], "not listening yet");
+    assert_eq!(
+        value["reload"]["reload_error"],
+        "server.toml: line 3: missing `]`"
+    );
+}
+
+#[test]
+fn v1_reload_says_what_would_change_and_changes_nothing() {
+    let server = Server::start(reloadable(Ok(some_changes()), None));
+    let response = server.get("/v1/reload");
+    assert_eq!(response.status(), "200");
+    let value: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+    check_fields("GET /v1/reload", &value);
+    assert_eq!(value["error"], serde_json::Value::Null);
+    assert_eq!(
+        value["restart"],
+        serde_json::json!(["transport.idle_timeout"])
+    );
+    // It is not read again for everyone who asks.
+    for _ in 0..20 {
+        assert_eq!(server.get("/v1/reload").body, response.body);
+    }
+    let reload = server.state.reload.as_ref().expect("it was given");
+    assert!(reload.state.latest().is_none(), "nothing was reloaded");
+    let bad = Server::start(reloadable(Err("bad".to_owned()), None));
+    let response = bad.get("/v1/reload");
+    assert_eq!(
+        (response.status(), response.body.as_str()),
+        ("200", r#"{"error":"bad","changes":[],"restart":[]}"#)
+    );
+    let without = Server::start(state(Side::Client, fake::snapshots)).get("/v1/reload");
+    assert_eq!(without.status(), "404");
+    assert!(
+        without.body.starts_with(r#"{"error":""#),
+        "{}",
+        without.body
+    );
+}
+
+#[test]
+fn errors_under_v1_are_json_with_one_sentence() {
+    let server = Server::start(state(Side::Server, fake::snapshots));
+    for (request, status) in [
+        ("GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
+        (
+            "POST /v1/tunnels HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "405",
+        ),
+        (
+            "DELETE /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "405",
+        ),
+        (
+            "PUT /v1/connections HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n",
+            "413",
+        ),
+        (
+            "GET /v1/status HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            "403",
+        ),
+    ] {
+        let response = server.exchange(request);
+        assert_eq!(response.status(), status, "{request}");
+        assert!(
+            response.has_header("Content-Type: application/json"),
+            "{request}: {}",
+            response.head
+        );
+        let value: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+        let fields = value.as_object().expect("an object");
+        assert!(
+            fields.len() == 1 && fields["error"].is_string(),
+            "{request}: {value}"
+        );
+    }
+}
+
+#[test]
+fn pages_of_other_sites_learn_nothing_from_any_resource() {
+    let own = state(Side::Server, fake::snapshots).with_names(&["gateway.example".to_owned()]);
+    let server = Server::start(own);
+    let paths = [
+        "/tunnels",
+        "/v1/tunnels",
+        "/v1/connections",
+        "/v1/status",
+        "/v1/reload",
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/nothing",
+    ];
+    for path in paths {
+        for headers in [
+            "Host: evil.example:8086",
+            "Host: localhost\r\nOrigin: http://evil.example",
+            "Host: localhost\r\nOrigin: null",
+            "Host: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors",
+        ] {
+            let response = server.exchange(&format!("GET {path} HTTP/1.1\r\n{headers}\r\n\r\n"));
+            assert_eq!(response.status(), "403", "{path} with {headers}");
+            assert!(
+                response.body.starts_with(r#"{"error":""#),
+                "{}",
+                response.body
+            );
+        }
+    }
+    for host in [
+        "127.0.0.1:8086",
+        "[::1]:8086",
+        "localhost",
+        "Gateway.Example:8086",
+    ] {
+        let response = server.exchange(&format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(response.status(), "200", "{host}");
+    }
 }

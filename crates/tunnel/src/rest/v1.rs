@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use quictun_engine::report::{ConnectionReport, FlowReport, Protocol};
 use quictun_wire::spice::Spice;
@@ -114,7 +113,7 @@ struct UdpSocket {
 /// Every flow, oldest first.
 pub(super) async fn tunnels(State(app): State<Arc<App>>) -> Response {
     let Some(sample) = app.sample(Detail::Flows).await else {
-        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        return super::error::shutting_down();
     };
     let mut flows: Vec<_> = sample
         .collected
@@ -137,7 +136,7 @@ pub(super) async fn tunnels(State(app): State<Arc<App>>) -> Response {
 /// Every connection, oldest first, and the workers' sockets.
 pub(super) async fn connections(State(app): State<Arc<App>>) -> Response {
     let Some(sample) = app.sample(Detail::Counters).await else {
-        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        return super::error::shutting_down();
     };
     let snapshots = &sample.collected.snapshots;
     let mut reports: Vec<_> = snapshots

@@ -1,0 +1,92 @@
+//! `quictun status`: how a running server or client is, from its HTTP interface.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use jiff::Timestamp;
+use quictun_tunnel::settings::HttpListen;
+
+use crate::address::Wildcard;
+use crate::ask::{self, AskError};
+use crate::control::parse_http;
+use crate::exit::{self, Fault};
+use crate::inputs::Inputs;
+use crate::layers::{FileLayer, Layers};
+use crate::native::args;
+use crate::options;
+
+mod render;
+
+const PROGRAM: &str = "quictun status";
+
+/// What is asked, and how the answer is shown.
+#[derive(Debug)]
+pub struct Options {
+    at: HttpListen,
+    json: bool,
+}
+
+/// Reads the flags, the environment, and `control.http` in the configuration file, of whichever side it is.
+pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault> {
+    let given = options::given(matches, args::STATUS);
+    let mut layers = Layers::new(args::STATUS, given, inputs, args::PREFIX);
+    if let Some(path) = layers.text("config") {
+        layers = layers.with_file(Some(file(Path::new(&path), inputs)?));
+    }
+    let at = layers.value("http", |text| parse_http(text, 0, Wildcard::AsWritten))?;
+    let Some(at) = at else {
+        let fault = layers.fault("http", "the HTTP interface is off: there is nothing to ask");
+        return Err(fault.next("set control.http and restart, or name another with --http"));
+    };
+    Ok(Options {
+        at,
+        json: matches.get_flag("json"),
+    })
+}
+
+/// The one key of the file that says where to ask.
+fn file(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
+    let table: toml::Table = crate::native::file::read(path, inputs)?;
+    let http = table
+        .get("control")
+        .and_then(|control| control.get("http"))
+        .and_then(toml::Value::as_str);
+    let mut layer = FileLayer {
+        path: path.to_owned(),
+        ..FileLayer::default()
+    };
+    if let Some(http) = http {
+        let value = ("control.http".to_owned(), vec![http.to_owned()]);
+        layer.values.insert("http", value);
+    }
+    Ok(layer)
+}
+
+/// Asks, and prints the answer.
+pub fn main(options: &Options) -> ExitCode {
+    let outcome = text(options).map_err(anyhow::Error::from);
+    exit::report(PROGRAM, outcome.and_then(|text| exit::print(&text))).into()
+}
+
+fn text(options: &Options) -> Result<String, AskError> {
+    let at = &options.at;
+    let (status, status_json) = ask::get::<render::Status>(at, "/v1/status")?;
+    let (connections, connections_json) = ask::get::<render::Connections>(at, "/v1/connections")?;
+    let (tunnels, tunnels_json) = ask::get::<render::Tunnels>(at, "/v1/tunnels")?;
+    if options.json {
+        let all = serde_json::json!({
+            "status": status_json,
+            "connections": connections_json["connections"],
+            "udp_sockets": connections_json["udp_sockets"],
+            "tunnels": tunnels_json["tunnels"],
+        });
+        return Ok(format!("{all:#}\n"));
+    }
+    Ok(render::page(
+        &status,
+        &connections,
+        &tunnels,
+        Timestamp::now(),
+    ))
+}

@@ -1,0 +1,157 @@
+//! What people read.
+
+use serde_json::json;
+
+use super::*;
+
+const NOW: &str = "2026-08-01T12:10:00Z";
+
+fn shown(
+    status: serde_json::Value,
+    connections: serde_json::Value,
+    tunnels: serde_json::Value,
+) -> String {
+    page(
+        &serde_json::from_value(status).expect("a status"),
+        &serde_json::from_value(connections).expect("connections"),
+        &serde_json::from_value(tunnels).expect("tunnels"),
+        NOW.parse().expect("a time"),
+    )
+}
+
+fn status(reload: &serde_json::Value) -> serde_json::Value {
+    json!({
+        "version": "0.1.0", "side": "server", "pid": 4711, "started_at": "2026-07-29T07:10:00Z",
+        "uptime_seconds": 277_201.5, "ready": true, "reason": null, "listen": ["udp [::]:7500"],
+        "workers": 2, "workers_silent": [], "connections": 2, "tunnels": 25, "sent_bytes": 1,
+        "received_bytes": 1, "reload": reload,
+    })
+}
+
+fn connection(peer: Option<&str>, remote: &str) -> serde_json::Value {
+    json!({
+        "remote": remote, "protocol": "quictun/1", "peer": peer, "age_seconds": 7325.0,
+        "unresponsive": peer.is_none(), "flows": 3, "rtt_seconds": 0.0234, "loss_ratio": 0.0123,
+        "sent_bytes": 1_234_567, "received_bytes": 99_949,
+    })
+}
+
+fn tunnel(target: &str, bytes: u64) -> serde_json::Value {
+    json!({
+        "target": target, "client_app": null, "server_app": "127.0.0.1:22", "age_seconds": 61.0,
+        "established": bytes > 0, "to_tunnel_bytes": bytes, "to_app_bytes": 1000 * bytes,
+    })
+}
+
+#[test]
+fn a_page_has_80_columns_and_the_busiest_tunnels_first() {
+    let reload = json!({
+        "reloaded_at": "2026-08-01T12:04:59Z", "reload_error": null,
+        "changes": ["client \"a\": added", "client \"b\": removed"], "restart": ["listen"],
+    });
+    let remote = "[2001:db8:1234:5678:9abc:def0:1234:5678]:50000";
+    let connections = json!({"connections": [
+        connection(Some("laptop.example.net"), "192.0.2.1:50000"), connection(None, remote),
+    ]});
+    let mut tunnels: Vec<_> = (0..24).map(|n| tunnel("tcp:127.0.0.1:22", n)).collect();
+    tunnels.push(tunnel(
+        "tcp:a-name-that-is-too-long-for-its-column.example:443",
+        999_999,
+    ));
+    let text = shown(status(&reload), connections, json!({"tunnels": tunnels}));
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    let expected = "\
+quictun server 0.1.0, process 4711, up 3d05h: ready
+listens on udp [::]:7500
+workers: 2, all answer
+configuration: reloaded 5m01s ago, changes: 2
+needs a restart: listen
+
+2 connections
+PEER       ADDRESS                    UP FLOWS     RTT   LOSS     SENT RECEIVED
+laptop.ex… 192.0.2.1:50000         2h02m     3   23 ms  1.2 %   1.2 MB  99.9 kB
+quictun/1  [2001:db8:1234:5678:…   2h02m     3  SILENT  1.2 %   1.2 MB  99.9 kB
+
+25 tunnels
+TARGET                        APPLICATION                UP TO TUNNEL    TO APP
+tcp:a-name-that-is-too-long-… 127.0.0.1:22            1m01s    1.0 MB    1.0 GB
+tcp:127.0.0.1:22              127.0.0.1:22            1m01s      23 B   23.0 kB
+";
+    assert!(text.starts_with(expected), "{text}");
+    assert!(text.ends_with("\nand 5 more: --json shows all\n"), "{text}");
+}
+
+#[test]
+fn what_is_wrong_is_in_capitals_and_nothing_acts_on_the_terminal() {
+    let reload = json!({
+        "reloaded_at": "2026-08-01T12:09:59Z", "reload_error": "bad\u{1b}[31m file", "changes": [],
+        "restart": [],
+    });
+    let mut bad = status(&reload);
+    bad["ready"] = json!(false);
+    bad["reason"] = json!("draining: open flows are being finished");
+    bad["workers_silent"] = json!([1]);
+    bad["connections"] = json!(0);
+    bad["tunnels"] = json!(1);
+    let evil = "tcp:\u{202e}evil\u{7}\u{9b}31m\n:22";
+    let text = shown(
+        bad,
+        json!({"connections": []}),
+        json!({"tunnels": [tunnel(evil, 0)]}),
+    );
+    let expected = "\
+quictun server 0.1.0, process 4711, up 3d05h: NOT READY: draining: open flows a…
+listens on udp [::]:7500
+workers: 2, and 1 do NOT answer: [1]
+configuration: the reload 1s ago FAILED: bad?[31m file
+
+0 connections
+
+1 tunnel
+TARGET                        APPLICATION                UP TO TUNNEL    TO APP
+tcp:?evil??31m?:22            connecting              1m01s       0 B       0 B
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn a_process_that_has_not_been_reloaded_says_so_and_one_that_cannot_says_nothing() {
+    let none = json!({"reloaded_at": null, "reload_error": null, "changes": [], "restart": []});
+    let empty = || (json!({"connections": []}), json!({"tunnels": []}));
+    let (connections, tunnels) = empty();
+    let text = shown(status(&none), connections, tunnels);
+    assert!(text.contains("configuration: as at the start\n"), "{text}");
+    let (connections, tunnels) = empty();
+    let text = shown(status(&json!(null)), connections, tunnels);
+    assert!(!text.contains("configuration"), "{text}");
+}
+
+#[test]
+fn numbers_have_three_digits_and_ages_two_units() {
+    for (number, text) in [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (99_949, "99.9 kB"),
+        (99_950, "100 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1.0 MB"),
+        (1_000_000_000, "1.0 GB"),
+        (5_000_000_000_000, "5.0 TB"),
+    ] {
+        assert_eq!(bytes(number), text, "{number}");
+    }
+    for (seconds, text) in [
+        (0.9, "0s"),
+        (59.9, "59s"),
+        (61.0, "1m01s"),
+        (3599.0, "59m59s"),
+        (7325.0, "2h02m"),
+        (200_000.0, "2d07h"),
+        (-1.0, "0s"),
+    ] {
+        assert_eq!(age(seconds), text, "{seconds}");
+    }
+}

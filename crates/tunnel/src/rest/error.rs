@@ -1,0 +1,26 @@
+//! Errors of the interface's own resources: JSON with one sentence.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    error: &'a str,
+}
+
+/// An error with its sentence.
+pub(super) fn json(status: StatusCode, error: &str) -> Response {
+    (status, Json(Body { error })).into_response()
+}
+
+/// The process ends.
+pub(super) fn shutting_down() -> Response {
+    json(StatusCode::SERVICE_UNAVAILABLE, "shutting down")
+}
+
+/// Another method than GET.
+pub(super) async fn method() -> Response {
+    json(StatusCode::METHOD_NOT_ALLOWED, "only GET is known here")
+}

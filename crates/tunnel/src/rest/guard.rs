@@ -1,0 +1,238 @@
+//! Requests that a web page has another program make: refused.
+//!
+//! The interface has no password, and a browser on the same machine reaches it. So a page from anywhere could read it,
+//! by a name of its own that suddenly leads to 127.0.0.1 (DNS rebinding), or by a request to the address itself. What a
+//! browser cannot hide is where it thinks it is: the `Host` header has the name from the address bar, and `Origin` and
+//! `Sec-Fetch-Site` say where the page comes from. Accepted are
+//!
+//! * hosts that are an address, `localhost`, or a name that the configuration lists: no page can have these as a name of
+//!   its own;
+//! * no `Origin`, or one that is the host itself;
+//! * no `Sec-Fetch-Site`, or one that is no other site's, unless a person follows a link.
+//!
+//! A Unix socket is not reached by browsers, and what is in front of it passes on names of its own: it is not guarded.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderMap, HeaderValue, Uri};
+use thiserror::Error;
+
+/// Why a request is refused. Each message says what would help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(super) enum Foreign {
+    #[error(
+        "the Host header is none of an address, localhost and the configured names: add the name with --http-name (quictun-server, quictun-client: --httpd-name)"
+    )]
+    Host,
+    #[error("the Origin header is another site's: pages of other sites may not read this")]
+    Origin,
+    #[error("a page of another site asks, as Sec-Fetch-Site says: it may not read this")]
+    Site,
+}
+
+/// Whom the interface answers.
+#[derive(Clone, Debug)]
+pub(super) enum Guard {
+    /// Whoever may connect.
+    Unix,
+    /// Those who know it by an address, as `localhost`, or by one of these names, which are in lower case.
+    Tcp(Vec<String>),
+}
+
+impl Guard {
+    /// Judges a request by what it says of its origin.
+    pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
+        let Self::Tcp(names) = self else {
+            return Ok(());
+        };
+        let mut hosts = headers.get_all(HOST).iter();
+        let host = match (hosts.next(), hosts.next()) {
+            // No browser leaves it out.
+            (None, _) => None,
+            (Some(host), None) => Some(host.to_str().map_err(|_| Foreign::Host)?),
+            (Some(_), Some(_)) => return Err(Foreign::Host),
+        };
+        let asked = uri.authority().map(axum::http::uri::Authority::as_str);
+        for host in [host, asked].into_iter().flatten() {
+            if !is_ours(host, names) {
+                return Err(Foreign::Host);
+            }
+        }
+        let mut origins = headers.get_all(ORIGIN).iter();
+        if !origins.all(|origin| is_same(origin, host)) {
+            return Err(Foreign::Origin);
+        }
+        let says = |name: &str, value: &[u8]| {
+            headers
+                .get(name)
+                .is_some_and(|header| header.as_bytes() == value)
+        };
+        let other = says("sec-fetch-site", b"cross-site") || says("sec-fetch-site", b"same-site");
+        if other && !says("sec-fetch-mode", b"navigate") {
+            return Err(Foreign::Site);
+        }
+        Ok(())
+    }
+}
+
+/// Whether `host`, with or without a port, cannot be the name of somebody else's page.
+fn is_ours(host: &str, names: &[String]) -> bool {
+    let Some(name) = without_port(host) else {
+        return false;
+    };
+    let literal = match name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
+        Some(v6) => v6.parse::<Ipv6Addr>().is_ok(),
+        None => matches!(name.parse(), Ok(IpAddr::V4(_))),
+    };
+    // `localhost.` is the same name.
+    let name = name.strip_suffix('.').unwrap_or(name);
+    literal
+        || name.eq_ignore_ascii_case("localhost")
+        || names.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// `host:80`, `[::1]:80` without their ports; `None` where that is no port.
+fn without_port(host: &str) -> Option<&str> {
+    let end = match host.rfind(']') {
+        Some(bracket) => bracket + 1,
+        None => host.find(':').unwrap_or(host.len()),
+    };
+    let (name, port) = host.split_at(end);
+    let port = port.strip_prefix(':').unwrap_or(port);
+    port.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then_some(name)
+}
+
+/// Whether an origin is the host that was asked.
+fn is_same(origin: &HeaderValue, host: Option<&str>) -> bool {
+    let origin = origin.to_str().unwrap_or_default();
+    let of = origin
+        .strip_prefix("http://")
+        .or_else(|| origin.strip_prefix("https://"));
+    of.zip(host)
+        .is_some_and(|(of, host)| of.eq_ignore_ascii_case(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(names: &[&str], headers: &[(&'static str, &str)]) -> Result<(), Foreign> {
+        let guard = Guard::Tcp(names.iter().map(|name| (*name).to_owned()).collect());
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().expect("a header"));
+        }
+        guard.check(&Uri::from_static("/v1/tunnels"), &map)
+    }
+
+    #[test]
+    fn a_host_is_an_address_localhost_or_a_configured_name() {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:8086",
+            "192.0.2.1:80",
+            "[::1]",
+            "[::1]:8086",
+            "[2001:db8::1]:1",
+            "localhost",
+            "LocalHost:8086",
+            "localhost.:8086",
+            "gateway.example:8086",
+            "GATEWAY.example",
+        ] {
+            assert_eq!(
+                check(&["gateway.example"], &[("host", host)]),
+                Ok(()),
+                "{host}"
+            );
+        }
+        for host in [
+            "",
+            ":8086",
+            "evil.example",
+            "evil.example:8086",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "gateway.example.evil.example",
+            "127.0.0.1:8086.evil.example",
+            "127.1",
+            "2130706433",
+            "0x7f.0.0.1",
+            "::1",
+            "[::1",
+            "[::1]evil.example",
+            "[::1]:80:80",
+            "[evil]",
+            "user@127.0.0.1",
+        ] {
+            let found = check(&["gateway.example"], &[("host", host)]);
+            assert_eq!(found, Err(Foreign::Host), "{host}");
+        }
+        let twice = [("host", "127.0.0.1"), ("host", "evil.example")];
+        assert_eq!(check(&[], &twice), Err(Foreign::Host));
+        assert_eq!(check(&[], &[]), Ok(()), "HTTP/1.0 has none");
+    }
+
+    #[test]
+    fn the_host_in_the_request_line_counts_too() {
+        let guard = Guard::Tcp(Vec::new());
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_static("127.0.0.1"));
+        let evil = Uri::from_static("http://evil.example/v1/tunnels");
+        assert_eq!(guard.check(&evil, &headers), Err(Foreign::Host));
+        let own = Uri::from_static("http://127.0.0.1:8086/v1/tunnels");
+        assert_eq!(guard.check(&own, &headers), Ok(()));
+    }
+
+    #[test]
+    fn an_origin_is_the_host_itself() {
+        let with = |origin| check(&[], &[("host", "127.0.0.1:8086"), ("origin", origin)]);
+        assert_eq!(with("http://127.0.0.1:8086"), Ok(()));
+        assert_eq!(with("https://127.0.0.1:8086"), Ok(()));
+        for origin in [
+            "null",
+            "http://evil.example",
+            "http://127.0.0.1",
+            "http://127.0.0.1:80",
+            "http://localhost:8086",
+            "file://",
+            "127.0.0.1:8086",
+        ] {
+            assert_eq!(with(origin), Err(Foreign::Origin), "{origin}");
+        }
+        let no_host = check(&[], &[("origin", "http://127.0.0.1:8086")]);
+        assert_eq!(no_host, Err(Foreign::Origin));
+    }
+
+    #[test]
+    fn a_page_of_another_site_does_not_read_but_a_link_may_be_followed() {
+        let with = |site, mode| {
+            let host = ("host", "127.0.0.1:8086");
+            check(
+                &[],
+                &[host, ("sec-fetch-site", site), ("sec-fetch-mode", mode)],
+            )
+        };
+        assert_eq!(with("none", "navigate"), Ok(()));
+        assert_eq!(with("same-origin", "cors"), Ok(()));
+        assert_eq!(with("cross-site", "navigate"), Ok(()));
+        for site in ["cross-site", "same-site"] {
+            assert_eq!(with(site, "no-cors"), Err(Foreign::Site));
+            assert_eq!(with(site, "cors"), Err(Foreign::Site));
+        }
+    }
+
+    #[test]
+    fn what_reaches_a_unix_socket_is_no_browser() {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, HeaderValue::from_static("status.example"));
+        let found = Guard::Unix.check(&Uri::from_static("/"), &headers);
+        assert_eq!(found, Ok(()));
+    }
+}
