@@ -21,6 +21,7 @@ use quinn_proto::{Dir, StreamId};
 use crate::connection::{Connection, First};
 use crate::engine::{Engine, Role, close_code, export};
 use crate::event::Event;
+use crate::flow_entry::FlowEntry;
 use crate::flows::stream_number;
 use crate::memory::Peer;
 use crate::quic_stream::QuicStream;
@@ -319,15 +320,14 @@ impl<S: Socket> Engine<S> {
             over: true,
             ..Control::default()
         };
-        let mut keys: Vec<usize> = connection.streams.values().copied().collect();
-        keys.sort_unstable();
+        let here = |entry: &FlowEntry<S>| entry.place.is_some_and(|place| place.handle == handle);
+        let flows = self.flows.iter();
+        let resting = flows.filter(|(_, entry)| entry.resting && here(entry));
+        let keys: Vec<usize> = resting.map(|(key, _)| key).collect();
         for key in keys {
             // The peer can no longer tell it to go on.
-            if let Some(entry) = self.flows.get_mut(key)
-                && std::mem::replace(&mut entry.resting, false)
-            {
-                self.want_outbound(key);
-            }
+            self.flows[key].resting = false;
+            self.want_outbound(key);
         }
         if matches!(self.role, Role::Client(_)) {
             self.welcome(handle);

@@ -30,8 +30,8 @@ use crate::refusal::Refused;
 use crate::reload::{self, ClientRules, ClientSource, Read, Reload};
 use crate::rest;
 use crate::settings::{
-    ClientSettings, ForwardTo, HostPort, ListenOn, Phrases, ServerTrust, TokenSource, TunDevice,
-    TunSettings,
+    ClientSettings, Forward, ForwardTo, HostPort, ListenOn, Phrases, ServerTrust, TokenSource,
+    TunDevice, TunSettings,
 };
 use crate::systemd::{self, Activated};
 use crate::tls;
@@ -149,12 +149,7 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
     let announce = move || {
         has_started.store(true, Ordering::Relaxed);
         for (address, forward) in addresses.iter().zip(&forwards) {
-            let to = match &forward.to {
-                ForwardTo::Target(target) => target.to_string(),
-                ForwardTo::Source(TokenSource::Fixed(token)) => token.clone(),
-                ForwardTo::Source(TokenSource::File(path)) => path.display().to_string(),
-                ForwardTo::Source(TokenSource::Http(url)) => shown_url(url),
-            };
+            let to = destination(forward);
             info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
         }
     };
@@ -178,6 +173,16 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
         keep_closed(detour.as_mut(), &outcome);
     }
     outcome
+}
+
+/// Where a forward leads, as logs show it.
+fn destination(forward: &Forward) -> String {
+    match &forward.to {
+        ForwardTo::Target(target) => target.to_string(),
+        ForwardTo::Source(TokenSource::Fixed(token)) => token.clone(),
+        ForwardTo::Source(TokenSource::File(path)) => path.display().to_string(),
+        ForwardTo::Source(TokenSource::Http(url)) => shown_url(url),
+    }
 }
 
 /// Leaves the device's rules and filter as they are where the tunnel has failed by itself.

@@ -11,7 +11,7 @@ use quictun_engine::report::Side;
 use quictun_engine::{Engine, EngineConfig, ServerRole, Transport};
 use tracing::{info, warn};
 
-use crate::access::{OwnHttp, Policy};
+use crate::access::Policy;
 use crate::asked::AskedFlows;
 use crate::confinement::{self, Off, Plan};
 use crate::control::{self, Request};
