@@ -1,6 +1,7 @@
 //! `quictun-attack` in small: what an attacker can do, and that the tool says so.
 
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use quictun_e2e::binaries;
@@ -8,6 +9,9 @@ use serde_json::Value;
 
 /// Runs an attack on a server with this budget; its outcomes, and whether all limits were kept.
 pub(crate) fn attack(budget: &str, arguments: &[&str]) -> Result<(Vec<Value>, bool)> {
+    // One attack at a time: two that share the processors would measure each other.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(env!("CARGO_BIN_EXE_quictun-attack"));
     command
         .args(arguments)

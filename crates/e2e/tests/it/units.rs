@@ -1,4 +1,4 @@
-//! The unit files that the documentation teaches, as systemd reads them.
+//! The shipped service units and the documented socket units, as systemd reads them.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,13 +9,13 @@ use quictun_e2e::isolation::skip;
 use quictun_e2e::program::{installed, output};
 use quictun_e2e::tunnel::Home;
 
-/// Where the documentation has the program.
+/// Where the units expect the program.
 const INSTALLED: &str = "/usr/local/bin/quictun";
 /// The first line of each unit names its file.
 const HEAD: &str = "# /etc/systemd/system/";
 
 #[test]
-fn systemd_understands_every_line_of_the_documented_units() -> Result<()> {
+fn systemd_understands_every_line_of_the_units() -> Result<()> {
     let analyze = match installed("systemd-analyze", "systemd") {
         Ok(analyze) => analyze,
         Err(reason) => {
@@ -36,8 +36,17 @@ fn systemd_understands_every_line_of_the_documented_units() -> Result<()> {
         std::fs::write(home.path().join(name), unit.replace(INSTALLED, program))?;
         names.push(name.to_owned());
     }
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/systemd");
+    for entry in std::fs::read_dir(&shipped)? {
+        let entry = entry?;
+        let unit = std::fs::read_to_string(entry.path())?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        std::fs::write(home.path().join(&name), unit.replace(INSTALLED, program))?;
+        names.push(name);
+    }
     names.sort();
     let expected = [
+        "client-tun.service",
         "client.service",
         "client.socket",
         "server.service",
