@@ -67,27 +67,6 @@ fn an_exceeded_limit_is_a_failure() -> Result<()> {
 }
 
 #[test]
-fn one_flow_goes_on_beside_100_stalled_downloads() -> Result<()> {
-    // The figures of a busy machine say little; that both flows move at all is what this test is for.
-    scale(&[
-        "stalled",
-        "--flows",
-        "100",
-        "--repetitions",
-        "1",
-        "--seconds",
-        "0.3",
-        "--echoes",
-        "50",
-        "--least-rate",
-        "0.05",
-        "--most-delay",
-        "1000",
-    ])
-    .map(drop)
-}
-
-#[test]
 fn a_build_is_compared_with_itself() -> Result<()> {
     let before = binaries::directory()?;
     let before = before.to_str().context("a path in UTF-8")?;
