@@ -20,7 +20,7 @@ const ANSWER_MAX: u64 = 64 << 20;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub(crate) enum AskError {
-    /// Nobody listens there.
+    /// No process listens at the address.
     #[error(
         "nothing answers at {at}: no server or client runs with this HTTP interface, or it has another address (--http, control.http)"
     )]
@@ -56,7 +56,7 @@ pub(crate) enum AskError {
         /// The system's answer.
         source: io::Error,
     },
-    /// It answers, but not as ours does.
+    /// The answer does not come from an HTTP interface of this version.
     #[error(
         "{at} is no HTTP interface of quictun, or of an older version: {path} answers {status}"
     )]
@@ -68,14 +68,14 @@ pub(crate) enum AskError {
         /// The status line, cut.
         status: String,
     },
-    /// It is ours, and says no.
+    /// The interface refuses the request.
     #[error("{at} refuses {path}: {why}")]
     Refused {
         /// The address or path.
         at: String,
         /// The resource.
         path: &'static str,
-        /// Its sentence.
+        /// The reason that the interface gives.
         why: String,
     },
 }
@@ -158,7 +158,7 @@ fn connect(at: SocketAddr) -> Result<TcpStream, AskError> {
     if at.port() == 0 {
         return Err(AskError::AnyPort { at });
     }
-    // What listens on all addresses is asked on loopback.
+    // An interface that listens on all addresses answers on loopback, too.
     let ip = match at.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

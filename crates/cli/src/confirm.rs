@@ -1,4 +1,4 @@
-//! `--confirm SECONDS`: a device for the whole host that is undone unless somebody can still say that all is well.
+//! `--confirm SECONDS`: undoes a device for the whole host unless an administrator confirms in time.
 //!
 //! The client listens on an abstract Unix socket of its network. `quictun confirm` connects there; only root and the
 //! client's own user may. Enter on the client's terminal does the same.
