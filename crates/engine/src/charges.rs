@@ -1,6 +1,7 @@
 //! What flows hold, and what follows from that: their connection's window, a rest for flows whose applications do not
 //! read, and the end of those that send tiny pieces to make us hold much.
 
+use std::ops::{AddAssign, SubAssign};
 use std::time::{Duration, Instant};
 
 use quictun_flow::{Flow, Socket, Stream};
@@ -20,9 +21,15 @@ pub(crate) const FLOW_COST: u64 = 2560;
 const SHARE_MAX: u64 = 256 * 1024;
 const SHARE_PART: u64 = 1024;
 
-/// What flows of a connection may hold behind gaps without taking it from its window: where much is lost that is many
-/// times what is under way. No more than this part of what is free, so that others find something, too.
-const GAPS_PART: u64 = 4;
+/// What flows of a connection may hold behind gaps and at rest without taking it from its window: no more than this part
+/// of what is free, so that others find something, too. Where much is lost, many times what is under way waits behind
+/// gaps. What a flow holds at rest came before the peer heard of it: a window or two.
+const POOL_PART: u64 = 4;
+
+/// What a flow that the peer was told to hold may take beyond the credit that there was then, as a multiple of the
+/// credit that is left when flows hold the whole window. An honest peer goes on for the round trip, or for some if the
+/// frame is lost.
+const REST_SLACK: u64 = 8;
 
 /// A peer may open at first what this part of the free memory has room for, but not too few.
 const FLOWS_PART: u64 = 1024;
@@ -49,6 +56,36 @@ const HOLD_MIN: usize = 4 * 1024;
 
 /// Shortest time over which it is measured how fast an application reads.
 const PACE_MIN: Duration = Duration::from_millis(2);
+
+/// What pieces may cost a flow besides their bytes whatever the others hold.
+pub(crate) const OVERHEAD_MIN: usize = 256;
+
+/// Received data that a flow holds, or all flows of a connection, bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Holding {
+    /// Memory.
+    pub(crate) held: usize,
+    /// The part of it that does not count against the connection's window.
+    pub(crate) parked: usize,
+    /// The part of it that is not data: what the pieces cost.
+    pub(crate) overhead: usize,
+}
+
+impl AddAssign for Holding {
+    fn add_assign(&mut self, other: Self) {
+        self.held += other.held;
+        self.parked += other.parked;
+        self.overhead += other.overhead;
+    }
+}
+
+impl SubAssign for Holding {
+    fn sub_assign(&mut self, other: Self) {
+        self.held -= other.held;
+        self.parked -= other.parked;
+        self.overhead -= other.overhead;
+    }
+}
 
 /// How fast an application reads.
 #[derive(Debug)]
@@ -92,8 +129,9 @@ impl<S: Socket> Engine<S> {
     /// Notes what a flow holds, and acts on it.
     pub(crate) fn charge_flow(&mut self, now: Instant, key: usize) {
         let share = self.share();
-        let gaps =
-            usize::try_from(self.lease.free_for_newcomers() / GAPS_PART).unwrap_or(usize::MAX);
+        let pool = self.lease.free_for_newcomers() / POOL_PART;
+        let pool = usize::try_from(pool).unwrap_or(usize::MAX);
+        let floor = self.lease.floor();
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
@@ -102,58 +140,57 @@ impl<S: Socket> Engine<S> {
         let Some(Some(connection)) = slot else {
             return;
         };
-        // A target that is being dialled reads nothing either.
-        let dialing = matches!(entry.phase, Phase::Dialing(_));
-        let parked = dialing || entry.flow().is_some_and(Flow::is_parked);
-        let held = entry.held();
-        let others = connection.parked - entry.parked;
-        let most = if !connection.admitted {
-            0
-        } else if parked {
-            share
-        } else {
-            gaps.saturating_sub(others)
-        };
-        // What it has been given it keeps until it is consumed. Taken back and given again it would be credit for
-        // nothing: the library grants what a window grows by, and cannot take it back.
-        let mut part = held.min(most.max(entry.parked));
-        let more = part.saturating_sub(entry.parked) as u64;
-        if self.lease.try_charge(more) {
-            connection.memory += more;
-        } else {
-            part = entry.parked;
-        }
-        connection.held = connection.held - entry.charged + held;
-        connection.parked = connection.parked - entry.parked + part;
-        (entry.charged, entry.parked) = (held, part);
+        let (held, parked) = (entry.held(), entry.is_parked());
         let came = entry.taken();
         connection.note_taken(came.saturating_sub(entry.noted));
         entry.noted = came;
-        connection.announce();
-        if entry.holds_tiny_pieces() && connection.hoards() {
-            return self.cut_off(now, key);
+        let mut told = None;
+        if connection.control.open {
+            let rtt = connection.quic.min_rtt();
+            let rest = entry.should_rest(now, rtt, share, connection.is_taken_up());
+            if rest != entry.told_to_rest.is_some() {
+                entry.told_to_rest =
+                    rest.then(|| came + connection.window_debt() + REST_SLACK * floor);
+                told = entry.place.map(|place| (place, rest));
+            }
         }
-        if !connection.control.open {
-            return;
-        }
-        let rtt = connection.quic.min_rtt();
-        let taken = entry.flow().map_or(0, Flow::bytes_to_app);
-        let pace = entry.pace.update(now, rtt, taken);
-        // One that reads steadily, however slowly, needs more of it: what comes in the round trip after GO is late.
-        let hold_at = (share / 2).max(HOLD_MIN).max(pace.saturating_mul(4));
-        let go_at = (hold_at / 4).max(pace.saturating_mul(2));
-        // What came at once behind a gap is a lot for a moment, and says nothing of the application.
-        entry.over_since = (held >= hold_at).then(|| entry.over_since.unwrap_or(now));
-        let lasts = |since: Instant| now.saturating_duration_since(since) >= rtt.max(PACE_MIN);
-        let hold = if entry.told_to_rest {
-            held > go_at
+        let before = entry.holding;
+        let others = connection.holding.parked - before.parked;
+        let most = if !connection.admitted {
+            0
+        } else if !parked {
+            pool.saturating_sub(others)
+        } else if entry.told_to_rest.is_some() {
+            share.max(pool.saturating_sub(others))
         } else {
-            parked && entry.over_since.is_some_and(lasts)
+            share
         };
-        if hold != std::mem::replace(&mut entry.told_to_rest, hold)
-            && let Some(place) = entry.place
-        {
-            connection.control.hold(place.stream, hold);
+        // What it has been given it keeps until it is consumed. Taken back and given again it would be credit for
+        // nothing: the library grants what a window grows by, and cannot take it back.
+        let mut part = held.min(most.max(before.parked));
+        let more = part.saturating_sub(before.parked) as u64;
+        if self.lease.try_charge(more) {
+            connection.memory += more;
+        } else {
+            part = before.parked;
+        }
+        entry.holding = Holding {
+            held,
+            parked: part,
+            overhead: held.saturating_sub(entry.buffered()),
+        };
+        connection.holding -= before;
+        connection.holding += entry.holding;
+        connection.announce(floor);
+        if let Some((place, rest)) = told {
+            connection.control.hold(place.stream, rest);
+        }
+        let tiny = entry.holds_tiny_pieces() && connection.hoards();
+        let heedless = entry.told_to_rest.is_some_and(|most| came > most);
+        if tiny || (heedless && connection.is_taken_up()) {
+            self.cut_off(now, key);
+        }
+        if let Some((place, _)) = told {
             self.want_transmit(place.handle);
         }
     }
@@ -232,8 +269,33 @@ impl<S: Socket> Engine<S> {
 }
 
 impl<S: Socket> FlowEntry<S> {
-    /// Whether what it holds is more cost than bytes.
+    /// Whether what it holds waits for its application. A target that is being dialled reads nothing either.
+    fn is_parked(&self) -> bool {
+        matches!(self.phase, Phase::Dialing(_)) || self.flow().is_some_and(Flow::is_parked)
+    }
+
+    /// Whether the peer should send no more for now, as the application does not read. `share` is what the flow may hold
+    /// besides its connection's window, bytes; `urgent`: nothing is left of that window.
+    fn should_rest(&mut self, now: Instant, rtt: Duration, share: usize, urgent: bool) -> bool {
+        let held = self.held();
+        let taken = self.flow().map_or(0, Flow::bytes_to_app);
+        let pace = self.pace.update(now, rtt, taken);
+        // One that reads steadily, however slowly, needs more of it: what comes in the round trip after GO is late.
+        let hold_at = (share / 2).max(HOLD_MIN).max(pace.saturating_mul(4));
+        let go_at = (hold_at / 4).max(pace.saturating_mul(2));
+        // What came at once behind a gap is a lot for a moment, and says nothing of the application.
+        self.over_since = (held >= hold_at).then(|| self.over_since.unwrap_or(now));
+        let lasts = |since: Instant| now.saturating_duration_since(since) >= rtt.max(PACE_MIN);
+        if self.told_to_rest.is_some() {
+            held > go_at
+        } else {
+            self.is_parked() && self.over_since.is_some_and(|since| urgent || lasts(since))
+        }
+    }
+
+    /// Whether what it holds is more cost than bytes, and not next to nothing.
     fn holds_tiny_pieces(&self) -> bool {
-        self.held() > 2 * self.buffered()
+        let Holding { held, overhead, .. } = self.holding;
+        overhead > (held / 2).max(OVERHEAD_MIN)
     }
 }

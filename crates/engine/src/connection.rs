@@ -12,6 +12,7 @@ use quinn_proto::{
 };
 
 use crate::ConnectionId;
+use crate::charges::{Holding, OVERHEAD_MIN};
 use crate::config::Transport;
 use crate::control::Control;
 use crate::event::Event;
@@ -102,6 +103,10 @@ pub(crate) struct Connection {
     announced: u64,
     /// Credit that the peer has beyond it: the library has still to take it back.
     owed: u64,
+    /// Credit that the peer gets whatever flows hold, bytes: 0 where memory is short.
+    floor: u64,
+    /// `DATA_BLOCKED` frames of the peer that were answered.
+    blocked_seen: u64,
     /// What the engine has charged for it.
     pub(crate) memory: u64,
     pub(crate) liveness: Liveness,
@@ -127,10 +132,8 @@ pub(crate) struct Connection {
     pub(crate) outbound: VecDeque<usize>,
     /// Flows with something to receive.
     pub(crate) inbound: Vec<usize>,
-    /// What flows hold of received data, bytes.
-    pub(crate) held: usize,
-    /// The part of it that does not count against the window: their applications do not read, and have a share each.
-    pub(crate) parked: usize,
+    /// What flows and the control stream hold of received data.
+    pub(crate) holding: Holding,
     /// Longest packet that the peer has sent.
     pub(crate) packet_max: usize,
     /// Stream bytes that applications have taken, for the receive window.
@@ -196,6 +199,8 @@ impl Connection {
             receive_window: ReceiveWindow::new(now, window),
             announced: window,
             owed: 0,
+            floor: 0,
+            blocked_seen: 0,
             memory: 0,
             liveness: Liveness::new(now, transport.keep_alive),
             protocol: None,
@@ -212,8 +217,7 @@ impl Connection {
             streams: FxHashMap::default(),
             outbound: VecDeque::new(),
             inbound: Vec::new(),
-            held: 0,
-            parked: 0,
+            holding: Holding::default(),
             packet_max: 0,
             delivered: 0,
             unsent: 0,
@@ -293,7 +297,7 @@ impl Connection {
     pub(crate) fn grant_first(&mut self, first: First) {
         (self.flow_limit, self.first_flows) = (first.flows, first.flows);
         self.receive_window.restart(first.window);
-        self.announce();
+        self.announce(0);
         self.quic
             .set_max_concurrent_streams(quinn_proto::Dir::Bi, VarInt::from_u32(self.flow_limit));
     }
@@ -307,13 +311,36 @@ impl Connection {
         let more = u64::from(self.flow_limit.saturating_sub(self.first_flows));
         let ended = self.ended_streams().max(more);
         let streams = u64::from(self.flow_limit) * STREAM_COST + ended * ENDED_COST;
-        CONNECTION_COST + streams + window + self.parked as u64 + self.control.kept()
+        CONNECTION_COST + streams + window + self.holding.parked as u64 + self.control.kept()
     }
 
     /// The part of [`Connection::debt`] that the receive window causes, bytes.
     pub(crate) fn window_debt(&self) -> u64 {
-        let given = self.announced + self.owed + self.held as u64;
+        let given = self.credit() + self.excess();
         window::debt(self.receive_window.size()).max(given)
+    }
+
+    /// Bytes that the peer may still send, or has sent and we have not read.
+    pub(crate) fn credit(&self) -> u64 {
+        self.announced + self.owed
+    }
+
+    /// Bytes that flows hold at the expense of the window.
+    fn excess(&self) -> u64 {
+        self.holding.held.saturating_sub(self.holding.parked) as u64
+    }
+
+    /// What flows leave of the window, but `floor` bytes of it in any case. A peer without HOLD cannot know which flow
+    /// should stop, so it has to stop them all.
+    fn window_left(&self, floor: u64) -> u64 {
+        let size = self.receive_window.size();
+        let floor = if self.control.open { floor } else { 0 };
+        size.saturating_sub(self.excess()).max(floor.min(size))
+    }
+
+    /// Whether flows that do not read hold as much as the whole window.
+    pub(crate) fn is_taken_up(&self) -> bool {
+        self.excess() >= self.receive_window.size()
     }
 
     /// Memory of the connection without its flows, as far as it can be counted, bytes.
@@ -337,7 +364,9 @@ impl Connection {
 
     /// Whether the peer makes us hold more than its credit can account for: it sends tiny pieces.
     pub(crate) fn hoards(&self) -> bool {
-        self.held as u64 > window::debt(self.receive_window.size()) + self.parked as u64
+        let some = self.streams.len() * OVERHEAD_MIN;
+        let size = self.receive_window.size();
+        self.holding.overhead as u64 > window::debt(size) - size + some as u64
     }
 
     /// A datagram of this connection arrived.
@@ -395,26 +424,28 @@ impl Connection {
     }
 
     /// Follows what the path has shown with the windows of both directions.
-    pub(crate) fn update_windows(&mut self, now: Instant, free: u64, plenty: bool) {
+    pub(crate) fn update_windows(&mut self, now: Instant, free: u64, plenty: bool, floor: u64) {
         // Not the smoothed time: that grows with the queue that a larger window would only lengthen.
         let rtt = self.quic.min_rtt();
-        if self.receive_window.update(now, rtt, self.delivered, free) && plenty {
+        let left = self.window_left(floor);
+        let window = &mut self.receive_window;
+        if window.update(now, rtt, self.delivered, left, free) && plenty {
             self.forgive();
         }
-        self.announce();
+        self.announce(floor);
+        self.answer_blocked();
         let kept = window::send_window(self.gauge.window(), free / 2);
         self.quic.set_send_window(kept);
     }
 
-    /// Tells the library the window: what flows hold takes up a part of it, but for their shares.
+    /// Tells the library the window: what flows hold takes up a part of it, but for what is parked.
     ///
     /// The library gives at once what a window grows by, and takes back what it shrinks by only as bytes are read. What
     /// the peer may send is therefore the window and all that is still to be taken back; a window grows by no more
     /// than that allows.
-    pub(crate) fn announce(&mut self) {
+    pub(crate) fn announce(&mut self, floor: u64) {
         let size = self.receive_window.size();
-        let held = (self.held - self.parked.min(self.held)) as u64;
-        let wanted = size.saturating_sub(held);
+        let wanted = self.window_left(floor);
         let step = (size / 8).max(1);
         let to = if wanted < self.announced {
             wanted
@@ -423,10 +454,37 @@ impl Connection {
         };
         // Only a larger one costs a frame.
         let little = to >= self.announced && to - self.announced < step;
-        if to == self.announced || (little && to < size) {
+        let starved = self.announced < floor;
+        self.floor = floor;
+        if to == self.announced || (little && to < size && !starved) {
             return;
         }
         self.owed += self.announced.saturating_sub(to);
+        self.set_window(to);
+    }
+
+    /// Answers a peer that says it has used all its credit (RFC 9000 section 19.12).
+    ///
+    /// The library announces credit once there is an eighth of the window. After the window has shrunk, less than that
+    /// can be all there is, and nothing would announce it. And what the peer says it has used is not owed any more. One
+    /// that lies gains no more than a window: it has to send as much as a window shrinks by.
+    fn answer_blocked(&mut self) {
+        if self.announced == self.receive_window.size() && self.owed == 0 {
+            return;
+        }
+        let blocked = self.quic.stats().frame_rx.data_blocked;
+        if std::mem::replace(&mut self.blocked_seen, blocked) == blocked {
+            return;
+        }
+        self.owed = 0;
+        let to = self.announced;
+        // A window that grows is announced at once.
+        self.set_window(to.saturating_sub(1));
+        self.set_window(to);
+        self.announce(self.floor);
+    }
+
+    fn set_window(&mut self, to: u64) {
         self.announced = to;
         self.quic
             .set_receive_window(VarInt::from_u64(to).unwrap_or(VarInt::MAX));

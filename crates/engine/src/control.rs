@@ -258,7 +258,7 @@ impl<S: Socket> Engine<S> {
             return;
         };
         let held = connection.control.inlet.held();
-        connection.held = connection.held - connection.control.charged + held;
+        connection.holding.held = connection.holding.held - connection.control.charged + held;
         connection.control.charged = held;
         if end != ReadEnd::Blocked && connection.control.stream == Some(id) {
             self.lose_control(handle);
@@ -315,7 +315,7 @@ impl<S: Socket> Engine<S> {
             stream.reset(FlowCode::AppReset);
             stream.stop(FlowCode::AppReset);
         }
-        connection.held -= connection.control.charged;
+        connection.holding.held -= connection.control.charged;
         connection.control = Control {
             over: true,
             ..Control::default()

@@ -396,7 +396,8 @@ impl<S: Socket> Engine<S> {
         if !connection.quic.is_closed() && (client || connection.admitted) {
             let free = self.lease.free_for_newcomers() + connection.window_debt();
             let plenty = self.lease.is_plenty();
-            connection.update_windows(now, free, plenty);
+            let floor = self.lease.floor();
+            connection.update_windows(now, free, plenty, floor);
         }
         let debt = connection.debt();
         self.lease.adjust(&mut connection.memory, debt);

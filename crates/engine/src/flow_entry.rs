@@ -6,7 +6,7 @@ use quictun_flow::{Ending, Flow, Inlet, Socket};
 use quinn_proto::StreamId;
 
 use crate::FlowId;
-use crate::charges::Pace;
+use crate::charges::{Holding, Pace};
 use crate::salvage::Salvage;
 
 /// Application bytes sent before the server has answered. They wait in its receive window, which all
@@ -43,17 +43,15 @@ pub(crate) struct FlowEntry<S> {
     /// Bytes taken off its stream, as noted in its connection.
     pub(crate) noted: u64,
     /// What it holds of received data, as counted in its connection.
-    pub(crate) charged: usize,
-    /// The part of it that does not count against the connection's window: its application does not read.
-    pub(crate) parked: usize,
+    pub(crate) holding: Holding,
     /// The first number of it that the peer has not confirmed (PROTOCOL CONTROL-5).
     pub(crate) seen: u64,
     /// The peer was told that everything has arrived.
     pub(crate) end_told: bool,
     /// The peer's application does not read: nothing is sent for now.
     pub(crate) resting: bool,
-    /// Ours does not, and the peer was told.
-    pub(crate) told_to_rest: bool,
+    /// Ours does not, and the peer was told: how much it may have sent on the stream, in all, until it heeds that.
+    pub(crate) told_to_rest: Option<u64>,
     /// Since when it has held more than it should.
     pub(crate) over_since: Option<Instant>,
     /// How fast it reads.
@@ -105,12 +103,11 @@ impl<S: Socket> FlowEntry<S> {
             deadline: None,
             queued: false,
             noted: 0,
-            charged: 0,
-            parked: 0,
+            holding: Holding::default(),
             seen: 0,
             end_told: false,
             resting: false,
-            told_to_rest: false,
+            told_to_rest: None,
             over_since: None,
             pace: Pace::new(now),
             salvage: None,

@@ -544,8 +544,7 @@ impl<S: Socket> Engine<S> {
             && let Some(Some(connection)) = self.connections.get_mut(place.handle)
         {
             connection.streams.remove(&place.stream);
-            connection.held -= entry.charged;
-            connection.parked -= entry.parked;
+            connection.holding -= entry.holding;
         }
     }
 
@@ -598,8 +597,7 @@ impl<S: Socket> Engine<S> {
                     connection.control.gone(place.stream, code_of(ending));
                 }
             }
-            connection.held -= entry.charged;
-            connection.parked -= entry.parked;
+            connection.holding -= entry.holding;
             let debt = connection.debt();
             self.lease.adjust(&mut connection.memory, debt);
             if connection.streams.is_empty() {

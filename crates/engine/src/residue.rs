@@ -79,8 +79,8 @@ impl<S: Socket> Engine<S> {
         }
         for connection in self.connections.iter_mut().flatten() {
             residue.streams += connection.streams.len();
-            residue.parked += connection.parked;
-            residue.received += connection.held;
+            residue.parked += connection.holding.parked;
+            residue.received += connection.holding.held;
             residue.queued += connection.outbound.len() + connection.inbound.len();
             if !connection.quic.is_closed() {
                 let control = connection.control.streams();

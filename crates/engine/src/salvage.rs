@@ -87,8 +87,7 @@ impl<S: Socket> Engine<S> {
         };
         flow.handle_connection_lost(&mut stream, FlowCode::ConnectionLost);
         if flow.ending().is_none() {
-            connection.held -= std::mem::take(&mut entry.charged);
-            connection.parked -= std::mem::take(&mut entry.parked);
+            connection.holding -= std::mem::take(&mut entry.holding);
             entry.salvage = Some(Salvage {
                 carried: Carried {
                     connection: connection.id,

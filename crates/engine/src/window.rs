@@ -33,7 +33,7 @@ const RTT_MIN: Duration = Duration::from_millis(1);
 /// The receive window of one connection.
 ///
 /// It doubles whenever more than a sixth of it was used up in one round trip, and doubles twice where more than a third
-/// was: a peer at its start sends 2.5 times as much in each, and what it sends meets the window announced a round trip
+/// was; where flows hold a part of it at rest, the part that is left counts. A peer at its start sends 2.5 times as much in each, and what it sends meets the window announced a round trip
 /// before. It never takes more than half of what is free, so that the next one finds something, too; where memory runs
 /// low, what has been used is not renewed.
 #[derive(Debug)]
@@ -70,13 +70,14 @@ impl ReceiveWindow {
         self.size = size;
     }
 
-    /// Notes how much was delivered in total so far. `free` is the memory that there is for it, its own included. Whether
-    /// a round trip has passed since the last time.
+    /// Notes how much was delivered in total so far. `left` is what flows leave of the window, `free` the memory that there
+    /// is for it, its own included. Returns whether a round trip has passed since the last time.
     pub(crate) fn update(
         &mut self,
         now: Instant,
         rtt: Duration,
         delivered: u64,
+        left: u64,
         free: u64,
     ) -> bool {
         let interval = rtt.max(INTERVAL_MIN);
@@ -88,14 +89,14 @@ impl ReceiveWindow {
         let taken = delivered.saturating_sub(self.delivered);
         let share = rtt.max(RTT_MIN).as_secs_f64() / elapsed.as_secs_f64();
         let used = as_f64(taken) * share;
-        let factor = if used > as_f64(self.size / 3) {
-            4
-        } else if used > as_f64(self.size / 6) {
-            2
+        let more = if used > as_f64(left / 3) {
+            3 * left
+        } else if used > as_f64(left / 6) {
+            left
         } else {
-            1
+            0
         };
-        let wanted = (self.size * factor).min(most);
+        let wanted = (self.size + more).min(most);
         if wanted > self.size {
             self.size = wanted;
             self.needed = wanted;
@@ -155,19 +156,19 @@ mod tests {
         let start = Instant::now();
         let rtt = Duration::from_millis(100);
         let mut window = ReceiveWindow::new(start, MIB);
-        window.update(start + rtt, rtt, MIB / 5, 1024 * MIB);
+        window.update(start + rtt, rtt, MIB / 5, MIB, 1024 * MIB);
         assert_eq!(window.size(), 2 * MIB);
-        window.update(start + 2 * rtt, rtt, MIB, 1024 * MIB);
+        window.update(start + 2 * rtt, rtt, MIB, 2 * MIB, 1024 * MIB);
         assert_eq!(window.size(), 8 * MIB);
-        window.update(start + 3 * rtt, rtt, 2 * MIB, 30 * MIB);
+        window.update(start + 3 * rtt, rtt, 2 * MIB, 8 * MIB, 30 * MIB);
         assert_eq!(
             window.size(),
             8 * MIB,
             "there is enough not to take anything back"
         );
-        window.update(start + 4 * rtt, rtt, 3 * MIB, 15 * MIB);
+        window.update(start + 4 * rtt, rtt, 3 * MIB, 8 * MIB, 15 * MIB);
         assert_eq!(window.size(), 3 * MIB);
-        window.update(start + 5 * rtt, rtt, 4 * MIB, 0);
+        window.update(start + 5 * rtt, rtt, 4 * MIB, 3 * MIB, 0);
         assert_eq!(window.size(), FLOOR);
     }
 }

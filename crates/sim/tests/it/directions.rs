@@ -1,6 +1,7 @@
 //! A connection that has carried data one way is as fast the other way.
 
-use quictun_sim::{Dial, Script, Seed, Write, config};
+use quictun_sim::engine::Account;
+use quictun_sim::{Dial, Read, Script, Seed, Write, config};
 
 use crate::world::{MS, SECOND, World, limited};
 
@@ -39,7 +40,7 @@ fn an_upload_beside_stalled_downloads_fills_the_link() {
         host.serve("pour", Dial::connects(), pour);
         host.serve("sink", Dial::connects(), Script::server(1));
         for _ in 0..flows {
-            let stalled = Script::client(2).read([quictun_sim::Read::Pause(1000 * SECOND)]);
+            let stalled = Script::client(2).read([Read::Pause(1000 * SECOND)]);
             world.network.open(world.client, "pour", stalled);
         }
         world.network.run_for(5 * SECOND);
@@ -50,6 +51,46 @@ fn an_upload_beside_stalled_downloads_fills_the_link() {
             sink.map_or(0, |sink| sink.received)
         });
         assert!(share >= LEAST, "{flows} stalled: {share} % of the link");
+    }
+}
+
+// PROTOCOL MEMORY-2. On a link this fast a flow takes a whole window before its peer is told to hold it.
+#[test]
+fn a_download_beside_stalled_downloads_fills_a_fast_link() {
+    let (rate, round_trip) = (1_250_000_000, MS / 5);
+    let cases = [
+        (1 << 30, 1, LEAST),
+        (1 << 30, 100, LEAST),
+        (64 << 20, 1, 70),
+        (64 << 20, 20, 70),
+        // The memory is full of what waits: it goes on, slowly.
+        (8 << 20, 20, 1),
+    ];
+    for (budget, flows, least) in cases {
+        let link = limited(rate, round_trip);
+        let mut client = config::client_speaking(config::NATIVE, 4);
+        client.transport.account = Account::new(budget);
+        let server = config::server(4);
+        let mut world = World::with(Seed::fixed(4), client, server, link.clone(), link);
+        world.connect();
+        let host = world.network.host(world.server);
+        let pour = Script::server(2).write([Write::Send(u64::MAX / 4)]);
+        host.serve("pour", Dial::connects(), pour);
+        for _ in 0..flows {
+            let stalled = Script::client(2).read([Read::Pause(1000 * SECOND)]);
+            world.network.open(world.client, "pour", stalled);
+        }
+        world.network.run_for(SECOND / 2);
+        let script = Script::client(2);
+        let app = world.network.open(world.client, "pour", script);
+        world.network.run_for(SECOND / 4);
+        let before = world.network.outcome(app).received;
+        world.network.run_for(SECOND / 10);
+        let received = world.network.outcome(app).received - before;
+        let share = received * 10 * 100 / rate;
+        let case = format!("{budget} bytes of memory, {flows} stalled");
+        assert!(share >= least, "{case}: {share} % of the link");
+        assert_eq!(world.closed(world.client).len(), 0, "{case}: a flow ended");
     }
 }
 
