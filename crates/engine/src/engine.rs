@@ -446,6 +446,10 @@ impl<S: Socket> Engine<S> {
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
         };
+        // It was closed while the event waited.
+        if connection.lost {
+            return;
+        }
         let data = connection.quic.crypto_session().handshake_data();
         let data = data.and_then(|data| {
             data.downcast::<quinn_proto::crypto::rustls::HandshakeData>()

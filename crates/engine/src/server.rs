@@ -220,6 +220,8 @@ impl<S: Socket> Engine<S> {
         }
         connection.stranger = None;
         if connection.protocol.is_none() {
+            // An honest one sends its first packet again and finds a place then. To be told would make it wait longer and
+            // longer, and those that flood come again at once.
             self.forget(now, handle, LossReason::TimedOut);
         } else {
             // It may be an honest one that is slow: it will come again.

@@ -1,8 +1,9 @@
 //! Which host an address belongs to.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-/// UDP port of every host.
+/// UDP port of a host that has its address for itself.
 const PORT: u16 = 7500;
 
 /// The first half of every address.
@@ -11,41 +12,37 @@ const PREFIX: [u8; 2] = [10, 0];
 /// Addresses are given one after the other, and never twice.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
-    /// The owner of each address given, by its last two bytes less one.
-    owners: Vec<Option<usize>>,
+    hosts: u16,
+    /// Ports given beside [`PORT`].
+    ports: u16,
+    owners: BTreeMap<SocketAddrV4, usize>,
 }
 
 impl Addresses {
     /// An address that nobody has had.
     pub(crate) fn next(&mut self) -> SocketAddr {
-        self.owners.push(None);
-        let number = u16::try_from(self.owners.len()).expect("at most 65535 addresses");
-        let [high, low] = number.to_be_bytes();
+        self.hosts = self.hosts.checked_add(1).expect("at most 65535 addresses");
+        let [high, low] = self.hosts.to_be_bytes();
         let ip = Ipv4Addr::new(PREFIX[0], PREFIX[1], high, low);
         SocketAddr::new(IpAddr::V4(ip), PORT)
     }
 
+    /// Another port of an address, as a translator gives to the hosts behind it.
+    pub(crate) fn beside(&mut self, neighbour: SocketAddr) -> SocketAddr {
+        self.ports += 1;
+        SocketAddr::new(neighbour.ip(), PORT + self.ports)
+    }
+
     /// Gives a host an address, and takes those that it had.
     pub(crate) fn assign(&mut self, address: SocketAddr, host: usize) {
-        for owner in &mut self.owners {
-            *owner = owner.filter(|&owner| owner != host);
-        }
-        if let SocketAddr::V4(address) = address
-            && let Some(owner) = index(address).and_then(|index| self.owners.get_mut(index))
-        {
-            *owner = Some(host);
+        self.owners.retain(|_, owner| *owner != host);
+        if let SocketAddr::V4(address) = address {
+            self.owners.insert(address, host);
         }
     }
 
     /// The host that an address belongs to.
     pub(crate) fn host(&self, address: SocketAddrV4) -> Option<usize> {
-        *self.owners.get(index(address)?)?
+        self.owners.get(&address).copied()
     }
-}
-
-fn index(address: SocketAddrV4) -> Option<usize> {
-    let [first, second, high, low] = address.ip().octets();
-    let ours = [first, second] == PREFIX && address.port() == PORT;
-    let number = usize::from(u16::from_be_bytes([high, low]));
-    number.checked_sub(1).filter(|_| ours)
 }

@@ -105,12 +105,35 @@ impl Network {
     pub fn add_client(
         &mut self,
         name: &str,
+        config: EngineConfig<ClientRole>,
+        server: HostId,
+    ) -> HostId {
+        let address = self.addresses.next();
+        self.add_client_at(name, config, server, address)
+    }
+
+    /// Adds a client of `server` that shares its address with `neighbour`, as behind one translator.
+    pub fn add_client_beside(
+        &mut self,
+        name: &str,
+        config: EngineConfig<ClientRole>,
+        server: HostId,
+        neighbour: HostId,
+    ) -> HostId {
+        let neighbour = self.address(neighbour);
+        let address = self.addresses.beside(neighbour);
+        self.add_client_at(name, config, server, address)
+    }
+
+    fn add_client_at(
+        &mut self,
+        name: &str,
         mut config: EngineConfig<ClientRole>,
         server: HostId,
+        address: SocketAddr,
     ) -> HostId {
         self.log_keys(&mut config);
         let servers = vec![self.address(server)];
-        let address = self.addresses.next();
         let host = Host::client(name, address, config, servers, self.now);
         self.add(Machine::Engine(Box::new(host)))
     }

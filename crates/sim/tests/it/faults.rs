@@ -111,6 +111,7 @@ fn flows_outlive_thirty_seconds_without_a_link() {
     assert_eq!(world.lost(), []);
 }
 
+// PROTOCOL LIMIT-3.
 #[test]
 fn what_has_arrived_is_delivered_while_the_udp_socket_is_full() {
     let mut world = world(limited(RATE, 20 * MS));

@@ -10,6 +10,7 @@ mod close_table;
 mod codes;
 mod control;
 mod cross_traffic;
+mod crowd;
 mod determinism;
 mod directions;
 mod echoes;
