@@ -245,6 +245,7 @@ mod tests {
         poll(&mut fds, Some(&Timespec::default())).expect("poll") > 0
     }
 
+    // PROTOCOL LIMIT-3.
     #[test]
     fn a_flood_of_datagrams_neither_loses_nor_delays_a_drain() {
         let (mailbox, mut inbox) = mailbox().expect("a mailbox");
@@ -256,6 +257,7 @@ mod tests {
         assert_eq!(turn(&mut inbox)[0], "Drain");
     }
 
+    // PROTOCOL LIMIT-3.
     #[test]
     fn a_turn_is_bounded_and_the_next_one_follows_by_itself() {
         let (mailbox, mut inbox) = mailbox().expect("a mailbox");

@@ -10,7 +10,8 @@ use quictun_e2e::isolation::skip;
 use quictun_e2e::machine::Machine;
 use quictun_e2e::payload::Payload;
 use quictun_e2e::program::Program;
-use quictun_e2e::tunnel::{Client, Home, START};
+use quictun_e2e::rest;
+use quictun_e2e::tunnel::{Client, Home, START, listen_address};
 
 const SOON: Duration = Duration::from_secs(10);
 const SOME: Payload = Payload {
@@ -156,7 +157,7 @@ fn another_pin_is_refused_by_an_error_that_names_it() -> Result<()> {
     Ok(())
 }
 
-// PROTOCOL AUTH-1, PROOF-2.
+// PROTOCOL AUTH-1, AUTH-4, PROOF-2.
 #[test]
 fn a_client_without_the_secret_is_refused() -> Result<()> {
     let application = Application::echo()?;
@@ -179,10 +180,18 @@ fn a_client_without_the_secret_is_refused() -> Result<()> {
         "--psk-file",
         "client.psk",
     ]);
-    command.args(["--http", "off", "-L", &format!("127.0.0.1:0={target}")]);
-    let client = Client::from_command(home, &mut command)?;
+    let forward = format!("127.0.0.1:0={target}");
+    command.args(["--http", "127.0.0.1:0", "-L", &forward]);
+    let mut client = Client::from_command(home, &mut command)?;
     let ending = client.forward.ending()?;
     ensure!(ending.is_reset(), "a wrong secret ended as {ending:?}");
+    let why = "the server does not know this client: its secret (--psk-file)";
+    client.program.wait_for(why, START)?;
+    let line = client.program.wait_for("HTTP interface\t", START)?;
+    let ready = rest::get(listen_address(&line)?.parse()?, "/readyz")?;
+    ensure!(ready.status == 503, "ready with a wrong secret: {ready:?}");
+    let times = client.program.count(why);
+    ensure!(times == 1, "the error was said {times} times");
     ensure!(
         application.outcome(Duration::ZERO).is_err(),
         "the target was reached"

@@ -1,7 +1,9 @@
 //! `quictun run`: unmodified programs whose connections go through the tunnel, whatever they connect to.
 
+use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -131,6 +133,23 @@ fn curl_reaches_both_families_and_gets_every_byte() -> Result<()> {
             FILE.read_to_end_of(&mut std::fs::File::open(&file)?)?;
             application.outcome(SOON)?;
         }
+        Ok(())
+    })
+}
+
+// PROTOCOL AUTH-4.
+#[test]
+fn b7_a_command_fails_at_once_where_the_secret_is_wrong() -> Result<()> {
+    isolated_with(Far::start, |mut far| {
+        let wrong = far.home.path().join("wrong.psk");
+        std::fs::write(&wrong, "0123456789abcdef0123456789abcdef\n")?;
+        std::fs::set_permissions(&wrong, Permissions::from_mode(0o600))?;
+        far.flags = far.flags.replace("state/client.psk", "wrong.psk");
+        let output = far.run("curl -sS http://203.0.113.9:1/")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success(), "the command succeeded: {said}");
+        let why = "the server does not know this client";
+        ensure!(said.matches(why).count() == 1, "not said once: {said}");
         Ok(())
     })
 }
