@@ -95,7 +95,7 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
     };
     let transport = launch::transport(&settings.transport, path_mtu)?;
     let (request_sender, requests) = control::requests();
-    let Post { mailboxes, inboxes } = launch::post(workers)?;
+    let Post { mailboxes, inboxes } = launch::post(workers, settings.transport.memory_budget)?;
     let refused = Arc::<Refused>::default();
     let one_process = tun.as_ref().is_some_and(TunPlan::is_one_process);
     confinement::enter(confinement::Plan {

@@ -96,14 +96,14 @@ pub(crate) fn descriptor_limit() -> u64 {
     raise_nofile_limit().map_or(1024, |limit| limit.now)
 }
 
-/// Mailboxes for `count` workers.
-pub(crate) fn post(count: usize) -> io::Result<Post> {
+/// Mailboxes for `count` workers; `budget` is the memory of the process, bytes.
+pub(crate) fn post(count: usize, budget: u64) -> io::Result<Post> {
     let mut post = Post {
         mailboxes: Vec::new(),
         inboxes: Vec::new(),
     };
     for _ in 0..count {
-        let (mailbox, inbox) = mailbox()?;
+        let (mailbox, inbox) = mailbox(budget)?;
         post.mailboxes.push(mailbox);
         post.inboxes.push(inbox);
     }

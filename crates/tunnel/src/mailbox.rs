@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | messages | answers that the worker waits for, drain, close | never: each has its place, see [`MESSAGES`] |
 //! | snapshots | requests of the HTTP interface | who asks is told, and reports a silent worker |
-//! | datagrams | those that the kernel gave to a sibling | one is lost, as a full socket buffer would lose it |
+//! | datagrams | those that the kernel gave to a sibling, within a part of the memory budget | one is lost, as a full socket buffer would lose it |
 //!
 //! The worker takes them in this order, and no more than [`TURN`] of them before it looks at its other
 //! descriptors: neither does a flood of datagrams lose or delay a message, nor do siblings that keep sending keep
@@ -14,7 +14,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 
 use quictun_engine::{FlowId, Resolved};
 use quictun_wire::code::FlowCode;
@@ -43,6 +44,10 @@ const SNAPSHOTS: usize = 16;
 
 /// Datagrams that may wait: what 1 Gbit/s brings in 50 ms, longer than a worker's turn.
 const DATAGRAMS: usize = 4096;
+
+/// Memory of them: this part of the budget. A worker that waits for a processor finds all of its lane full.
+const DATAGRAMS_PART: u64 = 256;
+const DATAGRAMS_BYTES_MIN: usize = 64 * 1024;
 
 /// Taken in one turn of the worker's loop: four GRO batches, less than a round of its own receive buffers.
 const TURN: usize = 256;
@@ -92,7 +97,15 @@ pub(crate) struct Mailbox {
     messages: SyncSender<Message>,
     snapshots: SyncSender<SnapshotRequest>,
     datagrams: SyncSender<Received>,
+    waiting: Arc<Waiting>,
     bell: Bell,
+}
+
+/// Memory of the datagrams that wait, bytes.
+#[derive(Debug)]
+struct Waiting {
+    bytes: AtomicUsize,
+    most: usize,
 }
 
 /// The worker's end.
@@ -101,14 +114,20 @@ pub(crate) struct Inbox {
     messages: Receiver<Message>,
     snapshots: Receiver<SnapshotRequest>,
     datagrams: Receiver<Received>,
+    waiting: Arc<Waiting>,
     bell: Bell,
     /// May still be taken in this turn.
     left: usize,
 }
 
-/// Makes both ends.
-pub(crate) fn mailbox() -> io::Result<(Mailbox, Inbox)> {
+/// Makes both ends; `budget` is the memory of the process, bytes.
+pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
     let bell = Bell::new()?;
+    let part = usize::try_from(budget / DATAGRAMS_PART).unwrap_or(usize::MAX);
+    let waiting = Arc::new(Waiting {
+        bytes: AtomicUsize::new(0),
+        most: part.max(DATAGRAMS_BYTES_MIN),
+    });
     let (message_sender, messages) = sync_channel(MESSAGES);
     let (snapshot_sender, snapshots) = sync_channel(SNAPSHOTS);
     let (datagram_sender, datagrams) = sync_channel(DATAGRAMS);
@@ -116,12 +135,14 @@ pub(crate) fn mailbox() -> io::Result<(Mailbox, Inbox)> {
         messages: message_sender,
         snapshots: snapshot_sender,
         datagrams: datagram_sender,
+        waiting: waiting.clone(),
         bell: bell.clone(),
     };
     let inbox = Inbox {
         messages,
         snapshots,
         datagrams,
+        waiting,
         bell,
         left: TURN,
     };
@@ -152,11 +173,42 @@ impl Mailbox {
 
     /// Hands over a datagram; `false`: it is lost.
     pub(crate) fn hand_over(&self, datagram: Received) -> bool {
-        let taken = self.datagrams.try_send(datagram).is_ok();
+        let bytes = memory(&datagram);
+        let taken = self.waiting.enter(bytes) && self.enqueue(datagram, bytes);
         if taken {
             self.bell.ring();
         }
         taken
+    }
+
+    fn enqueue(&self, datagram: Received, bytes: usize) -> bool {
+        let taken = self.datagrams.try_send(datagram).is_ok();
+        if !taken {
+            self.waiting.leave(bytes);
+        }
+        taken
+    }
+}
+
+/// Memory that a datagram keeps, bytes: it may be the beginning of a larger buffer.
+fn memory(datagram: &Received) -> usize {
+    datagram.data.capacity() + size_of::<Received>()
+}
+
+impl Waiting {
+    /// Makes room; `false`: there is none.
+    fn enter(&self, bytes: usize) -> bool {
+        // Only a sum: no other memory hangs on it. The same below.
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before + bytes <= self.most;
+        if !fits {
+            self.leave(bytes);
+        }
+        fits
+    }
+
+    fn leave(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -177,8 +229,14 @@ impl Inbox {
         let message = self.messages.try_recv().map(Mail::Message);
         message
             .or_else(|_| self.snapshots.try_recv().map(Mail::Snapshot))
-            .or_else(|_| self.datagrams.try_recv().map(Mail::Datagram))
+            .or_else(|_| self.next_datagram().map(Mail::Datagram))
             .ok()
+    }
+
+    fn next_datagram(&self) -> Result<Received, TryRecvError> {
+        let datagram = self.datagrams.try_recv()?;
+        self.waiting.leave(memory(&datagram));
+        Ok(datagram)
     }
 }
 
@@ -248,7 +306,7 @@ mod tests {
     // PROTOCOL LIMIT-3.
     #[test]
     fn a_flood_of_datagrams_neither_loses_nor_delays_a_drain() {
-        let (mailbox, mut inbox) = mailbox().expect("a mailbox");
+        let (mailbox, mut inbox) = mailbox(1 << 30).expect("a mailbox");
         let taken = (0..10_000)
             .filter(|_| mailbox.hand_over(datagram()))
             .count();
@@ -257,10 +315,26 @@ mod tests {
         assert_eq!(turn(&mut inbox)[0], "Drain");
     }
 
+    // PROTOCOL MEMORY-1.
+    #[test]
+    fn datagrams_that_wait_take_a_part_of_the_budget() {
+        let (mailbox, mut inbox) = mailbox(4 << 20).expect("a mailbox");
+        let large = || Received {
+            data: BytesMut::zeroed(1200),
+            ..datagram()
+        };
+        let taken = (0..1000).filter(|_| mailbox.hand_over(large())).count();
+        assert_eq!(taken, DATAGRAMS_BYTES_MIN / memory(&large()));
+        // What was taken out leaves room for as many again.
+        assert_eq!(turn(&mut inbox).len(), taken);
+        let again = (0..1000).filter(|_| mailbox.hand_over(large())).count();
+        assert_eq!(again, taken);
+    }
+
     // PROTOCOL LIMIT-3.
     #[test]
     fn a_turn_is_bounded_and_the_next_one_follows_by_itself() {
-        let (mailbox, mut inbox) = mailbox().expect("a mailbox");
+        let (mailbox, mut inbox) = mailbox(1 << 30).expect("a mailbox");
         assert!(!rings(&inbox));
         for _ in 0..=TURN {
             assert!(mailbox.hand_over(datagram()));
@@ -274,7 +348,7 @@ mod tests {
 
     #[test]
     fn every_message_that_can_be_under_way_has_its_place() {
-        let (mailbox, mut inbox) = mailbox().expect("a mailbox");
+        let (mailbox, mut inbox) = mailbox(1 << 30).expect("a mailbox");
         for _ in 1..MESSAGES {
             mailbox.send(Message::Close);
         }
@@ -291,7 +365,7 @@ mod tests {
 
     #[test]
     fn snapshots_wait_in_a_lane_of_their_own_and_are_refused_above_it() {
-        let (mailbox, mut inbox) = mailbox().expect("a mailbox");
+        let (mailbox, mut inbox) = mailbox(1 << 30).expect("a mailbox");
         let ask = || {
             let (reply, _answer) = tokio::sync::oneshot::channel();
             let detail = crate::snapshot::Detail::Counters;
@@ -308,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_has_ended_takes_nothing() {
-        let (mailbox, inbox) = mailbox().expect("a mailbox");
+        let (mailbox, inbox) = mailbox(1 << 30).expect("a mailbox");
         drop(inbox);
         mailbox.send(Message::Close);
         assert!(!mailbox.hand_over(datagram()));

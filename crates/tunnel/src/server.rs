@@ -94,7 +94,7 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
     let path_mtu = crate::udp_port::path_mtu(settings.transport.max_udp_payload);
     let transport = launch::transport(&settings.transport, path_mtu)?;
     let (request_sender, requests) = control::requests();
-    let Post { mailboxes, inboxes } = launch::post(workers)?;
+    let Post { mailboxes, inboxes } = launch::post(workers, settings.transport.memory_budget)?;
     let reset_key = reset_key(&identity);
     let lookups = lookups::places();
     let descriptors = descriptors::places(launch::descriptor_limit());

@@ -21,7 +21,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     let Post {
         mailboxes,
         mut inboxes,
-    } = launch::post(1).expect("a mailbox");
+    } = launch::post(1, 1 << 30).expect("a mailbox");
     let plan = Plan {
         index: 0,
         transport: launch::transport(&settings, udp_port::path_mtu(None)).expect("defaults"),

@@ -19,7 +19,7 @@ fn end_of(make: impl FnOnce() -> Result<Parts<ClientDuty>> + Send + 'static) -> 
         reload: None,
         announce: Box::new(|| {}),
     };
-    let mailboxes = post(1).expect("a mailbox").mailboxes;
+    let mailboxes = post(1, 1 << 30).expect("a mailbox").mailboxes;
     let ended = launch.run(mailboxes, vec![make]);
     ended.expect_err("there is no worker")
 }
