@@ -20,6 +20,10 @@ use crate::stop::{Stop, Woken};
 const SEND_ROUNDS: usize = 16;
 const RECEIVE_ROUNDS: usize = 4;
 
+/// Longest sleep of [`Loop::SleepTimeout`]: with nothing under way its next deadline is a keep-alive, and an answer that is
+/// there already would wait for that.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
 /// The pause of [`Loop::Poll100us`].
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -128,7 +132,10 @@ impl<'s, 'a> Driver<'s, 'a> {
         match self.event_loop {
             Loop::Event | Loop::EventGso => self.wait_for_event(deadline),
             Loop::Poll100us => self.stop.wait(Some(Instant::now() + PAUSE)),
-            Loop::SleepTimeout if deadline.is_some() => self.stop.wait(deadline),
+            Loop::SleepTimeout if deadline.is_some() => {
+                let latest = Instant::now() + SLEEP_MAX;
+                self.stop.wait(deadline.map(|at| at.min(latest)))
+            }
             // Before the first connection there is no deadline to sleep for.
             Loop::SleepTimeout => self.stop.wait_for(&self.port, PollFlags::IN, None),
         }
