@@ -16,19 +16,19 @@ use rustix::termios::tcgetpgrp;
 
 use crate::exit::{self, Fault, say};
 
-/// Where the client listens.
+/// Name of the client's abstract Unix socket.
 const NAME: &str = "quictun-confirm";
 
-/// What it answers.
+/// The client's answer to a confirmation.
 const ANSWER: &str = "confirmed\n";
 
-/// How long one who has connected may take to read that.
+/// Time limit for writing the answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Between a first signal to this process, which drains, and a second one, which does not.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Has this process end after `limit`, as by two signals, unless somebody confirms.
+/// Ends this process after `limit`, as two SIGTERM would, unless a user confirms before.
 ///
 /// # Errors
 ///
@@ -64,7 +64,7 @@ pub(crate) fn wait_for(limit: Duration) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether somebody confirms within that time.
+/// Waits for a confirmation; returns `false` once `limit` has passed without one.
 fn watch(listener: &UnixListener, limit: Duration) -> io::Result<bool> {
     let until = Instant::now() + limit;
     let stdin = io::stdin();
@@ -98,7 +98,7 @@ fn watch(listener: &UnixListener, limit: Duration) -> io::Result<bool> {
     }
 }
 
-/// Takes one who has connected, and answers those who may confirm.
+/// Accepts one connection, and answers it if its user is root or the client's own.
 fn may_confirm(listener: &UnixListener) -> io::Result<bool> {
     let (mut stream, _) = match listener.accept() {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -110,7 +110,7 @@ fn may_confirm(listener: &UnixListener) -> io::Result<bool> {
     }
     stream.set_write_timeout(Some(PATIENCE))?;
     if stream.write_all(ANSWER.as_bytes()).is_err() {
-        // It has gone, and its word holds.
+        // The confirmation counts even if its sender does not read the answer.
     }
     Ok(true)
 }

@@ -18,7 +18,7 @@ pub struct Names {
     pub http_mode: &'static str,
     /// Names that it answers to.
     pub http_name: &'static str,
-    /// What `0.0.0.0` means there.
+    /// Meaning of the address `0.0.0.0` in the HTTP interface's setting.
     pub wildcard: Wildcard,
     /// Where logs go.
     pub log_output: &'static str,
@@ -62,7 +62,7 @@ pub enum HttpError {
     /// `unix:` and a path that is none.
     #[error("{path:?} is no path of a socket: write unix:/PATH, as in unix:/run/quictun/http.sock")]
     Path {
-        /// What follows `unix:`.
+        /// The text behind `unix:`.
         path: String,
     },
     /// A mode that is no number of eight, or has more than permissions in it.
@@ -107,11 +107,12 @@ pub(crate) fn parse_http(
 }
 
 fn parse_mode(text: &str) -> Result<u32, HttpError> {
-    let mode = u32::from_str_radix(text, 8).ok();
-    mode.filter(|mode| mode & !0o777 == 0)
-        .ok_or_else(|| HttpError::Mode {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode & !0o777 == 0 => Ok(mode),
+        _ => Err(HttpError::Mode {
             mode: text.to_owned(),
-        })
+        }),
+    }
 }
 
 /// Reads one name; addresses are answered to anyway.

@@ -22,8 +22,8 @@ const RESERVE_PART: u64 = 8;
 const RESERVE_SMALL: u64 = 1 << 20;
 const RESERVE_PART_LARGE: u64 = 64;
 
-/// The least credit of a connection whose flows hold all of its window: this part of what is free. Each further flow that
-/// stops reading takes two or three times as much. 256 KiB are 100 Mbit/s at 20 ms.
+/// Least credit of a connection whose flows hold all of its window, as a part of the free memory. Each further flow that
+/// stops reading takes two or three times as much. 256 KiB carry 100 Mbit/s at 20 ms.
 const FLOOR_PART: u64 = 256;
 const FLOOR_MAX: u64 = 256 * 1024;
 

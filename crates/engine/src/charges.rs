@@ -21,14 +21,15 @@ pub(crate) const FLOW_COST: u64 = 2560;
 const SHARE_MAX: u64 = 256 * 1024;
 const SHARE_PART: u64 = 1024;
 
-/// What flows of a connection may hold behind gaps and at rest without taking it from its window: no more than this part
-/// of what is free, so that others find something, too. Where much is lost, many times what is under way waits behind
-/// gaps. What a flow holds at rest came before the peer heard of it: a window or two.
+/// Part of the free memory that the flows of one connection may hold behind gaps and at rest beside its window. Heavy loss
+/// leaves many times the data in flight behind gaps. A flow at rest holds what arrived before the peer obeyed HOLD: one or
+/// two windows.
 const POOL_PART: u64 = 4;
 
-/// What a flow that the peer was told to hold may take beyond the credit that there was then, as a multiple of the
-/// credit that is left when flows hold the whole window. An honest peer goes on for the round trip, or for some if the
-/// frame is lost.
+/// Bytes that a flow may receive after HOLD beyond the credit at that time, in units of [`Lease::floor`]. An honest peer
+/// sends for one round trip more, or for a few if the frame is lost.
+///
+/// [`Lease::floor`]: crate::account::Lease::floor
 const REST_SLACK: u64 = 8;
 
 /// A peer may open at first what this part of the free memory has room for, but not too few.
@@ -57,17 +58,17 @@ const HOLD_MIN: usize = 4 * 1024;
 /// Shortest time over which it is measured how fast an application reads.
 const PACE_MIN: Duration = Duration::from_millis(2);
 
-/// What pieces may cost a flow besides their bytes whatever the others hold.
+/// Overhead of pieces that every flow may have, bytes.
 pub(crate) const OVERHEAD_MIN: usize = 256;
 
 /// Received data that a flow holds, or all flows of a connection, bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Holding {
-    /// Memory.
+    /// All of its memory.
     pub(crate) held: usize,
     /// The part of it that does not count against the connection's window.
     pub(crate) parked: usize,
-    /// The part of it that is not data: what the pieces cost.
+    /// The part of it that is not data: the overhead of pieces.
     pub(crate) overhead: usize,
 }
 

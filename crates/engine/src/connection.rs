@@ -320,7 +320,7 @@ impl Connection {
         window::debt(self.receive_window.size()).max(given)
     }
 
-    /// Bytes that the peer may still send, or has sent and we have not read.
+    /// Credit that the peer has not used, and bytes that have arrived and are not read, bytes.
     pub(crate) fn credit(&self) -> u64 {
         self.announced + self.owed
     }
@@ -330,8 +330,8 @@ impl Connection {
         self.holding.held.saturating_sub(self.holding.parked) as u64
     }
 
-    /// What flows leave of the window, but `floor` bytes of it in any case. A peer without HOLD cannot know which flow
-    /// should stop, so it has to stop them all.
+    /// The part of the window that flows do not hold, at least `floor`, bytes. A peer without HOLD has no floor: it cannot
+    /// know which flow should stop, so it has to stop them all.
     fn window_left(&self, floor: u64) -> u64 {
         let size = self.receive_window.size();
         let floor = if self.control.open { floor } else { 0 };
@@ -463,11 +463,11 @@ impl Connection {
         self.set_window(to);
     }
 
-    /// Answers a peer that says it has used all its credit (RFC 9000 section 19.12).
+    /// Answers a `DATA_BLOCKED` frame (RFC 9000 section 19.12): announces the remaining credit, and forgets what is owed.
     ///
-    /// The library announces credit once there is an eighth of the window. After the window has shrunk, less than that
-    /// can be all there is, and nothing would announce it. And what the peer says it has used is not owed any more. One
-    /// that lies gains no more than a window: it has to send as much as a window shrinks by.
+    /// The library sends `MAX_DATA` once an eighth of the window is new. After a window has shrunk, the whole credit may be
+    /// less than that, and nothing would announce it. A blocked peer has used its credit, so it owes none. A peer that
+    /// lies gains one window at most: a window shrinks only by what the peer has sent.
     fn answer_blocked(&mut self) {
         if self.announced == self.receive_window.size() && self.owed == 0 {
             return;
@@ -478,7 +478,7 @@ impl Connection {
         }
         self.owed = 0;
         let to = self.announced;
-        // A window that grows is announced at once.
+        // The library announces a window that grows at once, so this one shrinks by a byte and grows again.
         self.set_window(to.saturating_sub(1));
         self.set_window(to);
         self.announce(self.floor);

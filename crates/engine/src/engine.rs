@@ -446,7 +446,7 @@ impl<S: Socket> Engine<S> {
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
         };
-        // It was closed while the event waited.
+        // The engine has closed the connection since the library queued this event.
         if connection.lost {
             return;
         }

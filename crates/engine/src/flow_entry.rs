@@ -50,7 +50,8 @@ pub(crate) struct FlowEntry<S> {
     pub(crate) end_told: bool,
     /// The peer's application does not read: nothing is sent for now.
     pub(crate) resting: bool,
-    /// Ours does not, and the peer was told: how much it may have sent on the stream, in all, until it heeds that.
+    /// Set while the peer is asked to hold this flow: the total of stream bytes that it may send before it is taken to
+    /// ignore HOLD.
     pub(crate) told_to_rest: Option<u64>,
     /// Since when it has held more than it should.
     pub(crate) over_since: Option<Instant>,

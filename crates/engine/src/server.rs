@@ -220,8 +220,8 @@ impl<S: Socket> Engine<S> {
         }
         connection.stranger = None;
         if connection.protocol.is_none() {
-            // An honest one sends its first packet again and finds a place then. To be told would make it wait longer and
-            // longer, and those that flood come again at once.
+            // Forgotten silently: a client that retransmits its first packet gets a new place, one that is further in its
+            // handshake times out. A CONNECTION_CLOSE would also let a flood come again sooner.
             self.forget(now, handle, LossReason::TimedOut);
         } else {
             // It may be an honest one that is slow: it will come again.

@@ -33,8 +33,8 @@ const RTT_MIN: Duration = Duration::from_millis(1);
 /// The receive window of one connection.
 ///
 /// It doubles whenever more than a sixth of it was used up in one round trip, and doubles twice where more than a third
-/// was; where flows hold a part of it at rest, the part that is left counts. A peer at its start sends 2.5 times as much in each, and what it sends meets the window announced a round trip
-/// before. It never takes more than half of what is free, so that the next one finds something, too; where memory runs
+/// was; where flows hold a part of it at rest, the part that is left counts. A peer at its start sends 2.5 times as much in
+/// each, and what it sends meets the window announced a round trip before. It never takes more than half of what is free, so that the next one finds something, too; where memory runs
 /// low, what has been used is not renewed.
 #[derive(Debug)]
 pub(crate) struct ReceiveWindow {

@@ -296,6 +296,7 @@ impl Network {
     ///
     /// The system's.
     pub fn networks(&mut self, but: &str) -> io::Result<Vec<Cidr>> {
+        // A device that does not exist has no address to leave out.
         let but = self.index(but).ok();
         let mut all = Vec::new();
         let request = Request::new(libc::RTM_GETADDR, 0, &[0; 8]);

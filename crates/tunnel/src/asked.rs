@@ -157,6 +157,7 @@ impl AskedFlows {
         let Some(line) = line else {
             return;
         };
+        // A token that cannot be parsed was refused and logged with the reason; its line here has no target.
         let target = parse_token(self.token_parser, &summary.token).ok();
         let target = target.map(|target| target.to_string());
         let known = Known {

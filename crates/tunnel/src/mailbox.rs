@@ -45,7 +45,8 @@ const SNAPSHOTS: usize = 16;
 /// Datagrams that may wait: what 1 Gbit/s brings in 50 ms, longer than a worker's turn.
 const DATAGRAMS: usize = 4096;
 
-/// Memory of them: this part of the budget. A worker that waits for a processor finds all of its lane full.
+/// Their memory, as a part of the budget, but at least [`DATAGRAMS_BYTES_MIN`]. The lane fills while its worker waits for a
+/// processor.
 const DATAGRAMS_PART: u64 = 256;
 const DATAGRAMS_BYTES_MIN: usize = 64 * 1024;
 

@@ -282,7 +282,8 @@ pub fn path_mtu(most: Option<u16>) -> PathMtu {
 pub fn marked_path_mtu(most: Option<u16>, mark: u32) -> io::Result<PathMtu> {
     let mut probes = Vec::new();
     for any in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
-        // A host may speak one family only.
+        // A host may speak one family only. Without a probe, payloads of that family have at most
+        // `PAYLOAD_DEFAULT` bytes.
         let probe = UdpSocket::bind((any, 0)).ok();
         if let Some(probe) = &probe {
             set_mark(probe, mark)?;
