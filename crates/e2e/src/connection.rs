@@ -85,12 +85,8 @@ impl Endpoint {
     pub fn ending(&self) -> Result<Ending> {
         match self.connect() {
             Ok(mut connection) => Ok(connection.ending()),
-            Err(error) => match error.downcast_ref::<io::Error>() {
-                Some(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    Ok(Ending::Reset { bytes: 0 })
-                }
-                _ => Err(error),
-            },
+            Err(error) if is_reset(&error) => Ok(Ending::Reset { bytes: 0 }),
+            Err(error) => Err(error),
         }
     }
 
@@ -240,6 +236,13 @@ impl Connection {
             }
         }
     }
+}
+
+/// Tells whether this error of [`Endpoint::connect`] is a reset by a peer that accepted and refused at once.
+pub fn is_reset(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
 }
 
 /// How a direction came to its end.
