@@ -32,6 +32,7 @@
 //! | [`StackSampler`] | where processor time goes: stacks of threads |
 //! | [`tcp_info`] | round-trip time, losses and path of a TCP connection |
 //! | [`tcp_unsent`] | what a TCP socket has not yet brought to the other end |
+//! | [`use_small_pages`] | memory that is counted by what is used of it |
 //! | [`Tun`] | IP packets of this host, super-packets whole |
 
 mod batch;
@@ -59,6 +60,7 @@ mod queueing;
 mod routing;
 mod set_mark;
 mod signals;
+mod small_pages;
 mod socket_buffer;
 mod socket_option;
 mod stack_sampler;
@@ -93,6 +95,7 @@ pub use queueing::{Discipline, Netem, TokenBucket};
 pub use routing::{Next, Packets, Rule, Way};
 pub use set_mark::set_mark;
 pub use signals::{Came, Signals, with_default_signals};
+pub use small_pages::use_small_pages;
 pub use socket_buffer::{BufferSide, socket_buffer_force};
 pub use stack_sampler::{SAMPLES_PER_S, Stack, StackSampler};
 pub use standard_streams::{NullStreams, with_standard_streams_only};

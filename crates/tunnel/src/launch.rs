@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
 use quictun_engine::{Account, Algorithm, PathMtu, Transport};
-use quictun_sys::raise_nofile_limit;
+use quictun_sys::{raise_nofile_limit, use_small_pages};
 use tokio::sync::mpsc::{Receiver, channel};
 use tracing::{info, warn};
 
@@ -81,9 +81,12 @@ pub(crate) fn start_keeper(
     keeper::start(kept).context("starting the process that opens files again")
 }
 
-/// Logs, descriptors: what comes before anything can fail.
+/// Logs, descriptors, pages: what comes before anything can fail.
 pub(crate) fn prepare(control: &ControlSettings) -> Result<crate::log::Guard> {
     let guard = crate::log::init(&control.log)?;
+    if let Err(error) = use_small_pages() {
+        warn!(target: "quictun", %error, "memory comes in huge pages: more of it may be held than the budget says");
+    }
     if let Err(error) = raise_nofile_limit() {
         warn!(target: "quictun", %error, "the limit of open files could not be raised");
     }
