@@ -129,6 +129,7 @@ impl<S: Socket> Engine<S> {
 
     /// Notes what a flow holds, and acts on it.
     pub(crate) fn charge_flow(&mut self, now: Instant, key: usize) {
+        self.note_pinned(key);
         let share = self.share();
         let pool = self.lease.free_for_newcomers() / POOL_PART;
         let pool = usize::try_from(pool).unwrap_or(usize::MAX);

@@ -252,11 +252,11 @@ impl<S: Socket> Engine<S> {
             id,
         };
         let end = control.inlet.take_in(&mut stream, usize::MAX);
-        control.inlet.compact();
         while self.read_frames(now, handle) {}
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
             return;
         };
+        connection.control.inlet.pack();
         let held = connection.control.inlet.held();
         connection.holding.held = connection.holding.held - connection.control.charged + held;
         connection.control.charged = held;

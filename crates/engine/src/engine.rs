@@ -27,6 +27,7 @@ use crate::deadlines::Deadlines;
 use crate::event::{Event, LossReason};
 use crate::flow_entry::FlowEntry;
 use crate::liveness::Verdict;
+use crate::pinned::Pinned;
 use crate::report::{ConnectionReport, FlowReport, Protocol, Side, Totals};
 use crate::server::Server;
 use crate::transmit::Datagrams;
@@ -60,6 +61,7 @@ pub struct Engine<S> {
     pub(crate) events: VecDeque<Event>,
     pub(crate) totals: Totals,
     pub(crate) lease: Lease,
+    pub(crate) pinned: Pinned,
     /// What is kept for sending, as charged.
     pub(crate) kept: u64,
     pub(crate) rng: ChaCha20Rng,
@@ -123,6 +125,7 @@ impl<S: Socket> Engine<S> {
         };
         let lease = Lease::new(transport.account.clone());
         Self {
+            pinned: Pinned::new(transport.account.budget()),
             lease,
             kept: 0,
             endpoint: Endpoint::new(Arc::new(endpoint_config), server_config, true, None),

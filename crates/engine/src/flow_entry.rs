@@ -7,6 +7,7 @@ use quinn_proto::StreamId;
 
 use crate::FlowId;
 use crate::charges::{Holding, Pace};
+use crate::pinned::Kept;
 use crate::salvage::Salvage;
 
 /// Application bytes sent before the server has answered. They wait in its receive window, which all
@@ -44,6 +45,8 @@ pub(crate) struct FlowEntry<S> {
     pub(crate) noted: u64,
     /// What it holds of received data, as counted in its connection.
     pub(crate) holding: Holding,
+    /// Batches that slices of that keep in memory, as counted in its engine.
+    pub(crate) pinned: Kept,
     /// The first number of it that the peer has not confirmed (PROTOCOL CONTROL-5).
     pub(crate) seen: u64,
     /// The peer was told that everything has arrived.
@@ -105,6 +108,7 @@ impl<S: Socket> FlowEntry<S> {
             queued: false,
             noted: 0,
             holding: Holding::default(),
+            pinned: Kept::default(),
             seen: 0,
             end_told: false,
             resting: false,

@@ -538,7 +538,8 @@ impl<S: Socket> Engine<S> {
     fn drop_entry(&mut self, key: usize) {
         self.flow_timers
             .set(key, &mut self.flows[key].deadline, None);
-        let entry = self.flows.remove(key);
+        let mut entry = self.flows.remove(key);
+        self.pinned.note(key, &mut entry.pinned, 0);
         self.lease.release(FLOW_COST);
         if let Some(place) = entry.place
             && let Some(Some(connection)) = self.connections.get_mut(place.handle)
@@ -552,7 +553,8 @@ impl<S: Socket> Engine<S> {
     pub(crate) fn remove_flow(&mut self, now: Instant, key: usize, ending: Ending) {
         self.flow_timers
             .set(key, &mut self.flows[key].deadline, None);
-        let entry = self.flows.remove(key);
+        let mut entry = self.flows.remove(key);
+        self.pinned.note(key, &mut entry.pinned, 0);
         self.lease.release(FLOW_COST);
         if matches!(entry.phase, Phase::Reading(_)) {
             // It never said what it is for; until then it might have been the control stream.

@@ -48,6 +48,7 @@ mod memory;
 mod news;
 mod opening;
 mod pacer;
+mod pinned;
 mod quic_stream;
 mod repeat;
 mod residue;

@@ -4,11 +4,11 @@
 //! small pieces are copied, and every byte and every piece counts ([`Inlet::held`]). An `Inlet` begins with the stream:
 //! first the header is taken off its front ([`Inlet::header`], [`Inlet::skip_header`]), then a flow owns it.
 
-use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
+use crate::ready::Ready;
 use crate::stream::ReadEnd;
 use crate::{Reassembly, Stream};
 
@@ -18,18 +18,14 @@ pub(crate) const WRITE_CHUNKS: usize = 64;
 /// Smaller pieces are copied where they have to wait: a slice keeps the whole packet alive that it came in.
 const COPY_BELOW: usize = 1024;
 
-/// What a piece costs besides its bytes: its place in a queue, or in the tree of those behind a gap.
-const READY_COST: usize = 64;
+/// What a piece behind a gap costs besides its bytes: its place in a tree.
 const EARLY_COST: usize = 160;
 
 /// The receiving part of one stream.
 #[derive(Debug)]
 pub struct Inlet {
     /// In order, to be consumed.
-    ready: VecDeque<Bytes>,
-    ready_bytes: usize,
-    /// Pieces at the front of `ready` that are known to be no slices of much larger packets.
-    compact: usize,
+    ready: Ready,
     /// Bytes read from the stream in order so far; the offset at which reassembly takes over.
     received: u64,
     /// `Some` from the first gap on: from then on the stream is read unordered.
@@ -56,9 +52,7 @@ impl Inlet {
     /// Of a stream of which something may have arrived.
     pub fn new() -> Self {
         Self {
-            ready: VecDeque::new(),
-            ready_bytes: 0,
-            compact: 0,
+            ready: Ready::default(),
             received: 0,
             reassembly: None,
             news: true,
@@ -82,11 +76,8 @@ impl Inlet {
         }
         loop {
             let mut taken = 0;
-            let (ready, ready_bytes) = (&mut self.ready, &mut self.ready_bytes);
-            let mut push = |chunk: Bytes| {
-                *ready_bytes += chunk.len();
-                ready.push_back(chunk);
-            };
+            let ready = &mut self.ready;
+            let mut push = |chunk: Bytes| ready.push(chunk);
             let reassembly = &mut self.reassembly;
             let end = stream.read(reassembly.is_none(), max, &mut |offset, chunk| {
                 taken += chunk.len();
@@ -117,8 +108,8 @@ impl Inlet {
 
     /// The first bytes, at most so many, for a parser of the header.
     pub fn header(&self, max: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(max.min(self.ready_bytes));
-        for chunk in &self.ready {
+        let mut bytes = Vec::with_capacity(max.min(self.ready.bytes()));
+        for chunk in self.ready.pieces() {
             let part = chunk.len().min(max - bytes.len());
             bytes.extend_from_slice(&chunk[..part]);
             if bytes.len() == max {
@@ -141,19 +132,19 @@ impl Inlet {
 
     /// Bytes that are here in order.
     pub fn ready(&self) -> usize {
-        self.ready_bytes
+        self.ready.bytes()
     }
 
     /// What this holds in memory, bytes: what is in order, what is behind a gap, and what keeping it costs.
     pub fn held(&self) -> usize {
         let early = self.reassembly.as_ref();
         let early = early.map_or(0, |early| early.held() + early.pieces() * EARLY_COST);
-        self.ready_bytes + self.ready.len() * READY_COST + early
+        self.ready.held() + early
     }
 
     /// Bytes that the peer has been given back the credit for, once they are consumed.
     pub fn buffered(&self) -> usize {
-        self.ready_bytes + self.reassembly.as_ref().map_or(0, Reassembly::held)
+        self.ready.bytes() + self.reassembly.as_ref().map_or(0, Reassembly::held)
     }
 
     /// Whether everything up to the FIN is here, or was.
@@ -168,52 +159,37 @@ impl Inlet {
 
     /// What is to be written next.
     pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; WRITE_CHUNKS]) -> usize {
-        let mut count = 0;
-        for (slot, chunk) in slices.iter_mut().zip(&self.ready) {
-            *slot = IoSlice::new(chunk);
-            count += 1;
-        }
-        count
+        self.ready.slices(slices)
     }
 
     /// The pieces that are to be written next.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &Bytes> {
-        self.ready.iter()
+        self.ready.pieces()
     }
 
     /// So many bytes were consumed.
-    pub(crate) fn advance(&mut self, mut bytes: usize) {
-        self.ready_bytes -= bytes;
-        while bytes > 0 {
-            let Some(front) = self.ready.front_mut() else {
-                break;
-            };
-            if bytes < front.len() {
-                front.advance(bytes);
-                break;
-            }
-            bytes -= front.len();
-            self.ready.pop_front();
-            self.compact = self.compact.saturating_sub(1);
-        }
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.ready.advance(bytes);
     }
 
-    /// Lets go of packets behind small pieces that have to wait.
+    /// Copies small pieces that have to wait, so that they keep no packets in memory.
     pub fn compact(&mut self) {
-        let copy_below = copy_below(self.packet_max);
-        let done = self.compact.min(self.ready.len());
-        for chunk in self.ready.range_mut(done..) {
-            if chunk.len() < copy_below {
-                *chunk = Bytes::copy_from_slice(chunk);
-            }
-        }
-        self.compact = self.ready.len();
+        self.ready.compact(copy_below(self.packet_max));
+    }
+
+    /// Batches of received datagrams, of up to 64 KiB each, that stay in memory because of pieces that wait.
+    pub fn batches(&self) -> usize {
+        self.ready.batches()
+    }
+
+    /// Copies all that waits, so that it keeps no batches in memory.
+    pub fn pack(&mut self) {
+        self.ready.pack();
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        self.ready = VecDeque::new();
-        (self.ready_bytes, self.compact) = (0, 0);
+        self.ready = Ready::default();
         self.reassembly = None;
     }
 }

@@ -32,6 +32,7 @@ mod close;
 mod flow;
 mod inlet;
 mod read_buffer;
+mod ready;
 mod reassembly;
 mod socket;
 mod stream;

@@ -113,6 +113,15 @@ pub enum Attack {
         #[arg(long, default_value_t = 60)]
         streams: u64,
     },
+    /// Batches of datagrams of which one is full of data that no target reads, and the others PING.
+    PinnedPackets {
+        /// Connections.
+        #[arg(long, default_value_t = 32)]
+        connections: usize,
+        /// Streams on each.
+        #[arg(long, default_value_t = 8)]
+        streams: u64,
+    },
 }
 
 impl Attack {
@@ -155,6 +164,10 @@ impl Attack {
             Self::PinnedBatches {
                 connections: 8,
                 streams: 60,
+            },
+            Self::PinnedPackets {
+                connections: 32,
+                streams: 8,
             },
         ]
     }
@@ -219,6 +232,10 @@ impl Attack {
                 connections,
                 streams,
             } => fragments::pinned_batches(terms, connections, streams),
+            Self::PinnedPackets {
+                connections,
+                streams,
+            } => fragments::pinned_packets(terms, connections, streams),
             Self::FirstByteMissing { .. } | Self::Stalled { .. } => {
                 anyhow::bail!("invariant: it has several kinds")
             }

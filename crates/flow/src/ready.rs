@@ -1,0 +1,255 @@
+//! Bytes in order that wait for the application, as the pieces in which they came.
+//!
+//! The worker receives up to 64 KiB of datagrams at once, and a piece is a slice of such a batch: it costs no copy, and
+//! keeps the whole batch in memory. [`Ready::compact`] copies small pieces, and counts the batches that the others keep
+//! ([`Ready::batches`]); [`Ready::pack`] copies those, too.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::inlet::WRITE_CHUNKS;
+
+/// What a piece costs besides its bytes: its place in the queue.
+const PIECE_COST: usize = 64;
+
+/// Pieces that begin less than this behind the piece before are taken for slices of the same batch, bytes.
+const BATCH_MAX: usize = 64 * 1024;
+
+/// Length of the copies that [`Ready::pack`] makes, bytes, unless one piece is longer.
+const PACKED_MAX: usize = 16 * 1024;
+
+/// What a piece keeps in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeps {
+    /// Not known: [`Ready::compact`] has not seen it.
+    New,
+    /// Its own bytes.
+    Copy,
+    /// A batch that an earlier piece counts for.
+    Slice,
+    /// A batch, which counts.
+    Batch,
+}
+
+#[derive(Debug)]
+struct Piece {
+    bytes: Bytes,
+    keeps: Keeps,
+}
+
+/// See the module documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Ready {
+    pieces: VecDeque<Piece>,
+    bytes: usize,
+    /// Pieces at the front that are not new.
+    seen: usize,
+    /// Pieces at the front that are copies.
+    copies: usize,
+    batches: usize,
+    /// Address of the piece that counted last.
+    batch: usize,
+}
+
+impl Ready {
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Memory that the pieces take, bytes, without the rest of their batches.
+    pub(crate) fn held(&self) -> usize {
+        self.bytes + self.pieces.len() * PIECE_COST
+    }
+
+    /// Batches that pieces keep in memory, as far as [`Ready::compact`] has seen them. A batch of which several flows
+    /// keep pieces counts for each; one that begins in another's last bytes may count with that.
+    pub(crate) fn batches(&self) -> usize {
+        self.batches
+    }
+
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        self.bytes += bytes.len();
+        self.pieces.push_back(Piece {
+            bytes,
+            keeps: Keeps::New,
+        });
+    }
+
+    /// The pieces, first to last.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.iter().map(|piece| &piece.bytes)
+    }
+
+    /// Fills `slices` with the first pieces; tells how many there are.
+    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; WRITE_CHUNKS]) -> usize {
+        let mut count = 0;
+        for (slot, bytes) in slices.iter_mut().zip(self.pieces()) {
+            *slot = IoSlice::new(bytes);
+            count += 1;
+        }
+        count
+    }
+
+    /// Drops the first `bytes` bytes: they were consumed.
+    pub(crate) fn advance(&mut self, mut bytes: usize) {
+        self.bytes -= bytes;
+        while bytes > 0 {
+            let Some(front) = self.pieces.front_mut() else {
+                break;
+            };
+            if bytes < front.bytes.len() {
+                front.bytes.advance(bytes);
+                break;
+            }
+            bytes -= front.bytes.len();
+            self.drop_front();
+        }
+    }
+
+    fn drop_front(&mut self) {
+        let dropped = self.pieces.pop_front().map(|piece| piece.keeps);
+        self.seen = self.seen.saturating_sub(1);
+        self.copies = self.copies.saturating_sub(1);
+        if dropped == Some(Keeps::Batch) {
+            match self.pieces.front_mut() {
+                Some(next) if next.keeps == Keeps::Slice => next.keeps = Keeps::Batch,
+                _ => self.batches -= 1,
+            }
+        }
+    }
+
+    /// Copies new pieces shorter than `copy_below` bytes, and counts the batches that the longer ones keep.
+    pub(crate) fn compact(&mut self, copy_below: usize) {
+        let last = self.seen.checked_sub(1);
+        let last = last.and_then(|last| self.pieces.get(last));
+        let mut follows = last.is_some_and(|piece| piece.keeps != Keeps::Copy);
+        for piece in self.pieces.range_mut(self.seen..) {
+            if piece.bytes.len() < copy_below {
+                piece.bytes = Bytes::copy_from_slice(&piece.bytes);
+                piece.keeps = Keeps::Copy;
+                follows = false;
+                continue;
+            }
+            let address = piece.bytes.as_ptr() as usize;
+            if follows && address.wrapping_sub(self.batch) < BATCH_MAX {
+                piece.keeps = Keeps::Slice;
+                continue;
+            }
+            piece.keeps = Keeps::Batch;
+            (self.batch, follows) = (address, true);
+            self.batches += 1;
+        }
+        self.seen = self.pieces.len();
+    }
+
+    /// Copies all pieces, so that no batch stays in memory because of them.
+    pub(crate) fn pack(&mut self) {
+        let mut slices = self.pieces.split_off(self.copies.min(self.pieces.len()));
+        while !slices.is_empty() {
+            let mut bytes = 0;
+            let fitting = |piece: &&Piece| {
+                bytes += piece.bytes.len();
+                bytes <= PACKED_MAX
+            };
+            let count = slices.iter().take_while(fitting).count().max(1);
+            let length = slices.range(..count).map(|piece| piece.bytes.len()).sum();
+            let mut packed = BytesMut::with_capacity(length);
+            for piece in slices.drain(..count) {
+                packed.extend_from_slice(&piece.bytes);
+            }
+            self.pieces.push_back(Piece {
+                bytes: packed.freeze(),
+                keeps: Keeps::Copy,
+            });
+        }
+        (self.seen, self.copies) = (self.pieces.len(), self.pieces.len());
+        self.batches = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: usize = 1200;
+    const BELOW: usize = 1024;
+
+    /// A received batch of `count` long pieces, and the pieces.
+    fn batch(count: usize) -> Vec<Bytes> {
+        let whole = Bytes::from(vec![7; count * LONG]);
+        (0..count)
+            .map(|number| whole.slice(number * LONG..(number + 1) * LONG))
+            .collect()
+    }
+
+    fn ready(pieces: impl IntoIterator<Item = Bytes>) -> Ready {
+        let mut ready = Ready::default();
+        for piece in pieces {
+            ready.push(piece);
+        }
+        ready.compact(BELOW);
+        ready
+    }
+
+    #[test]
+    fn pieces_of_a_batch_count_once_until_the_last_is_consumed() {
+        let mut ready = ready(batch(10));
+        assert_eq!(ready.batches(), 1);
+        ready.advance(9 * LONG + 5);
+        assert_eq!(ready.batches(), 1);
+        ready.advance(LONG - 5);
+        assert_eq!((ready.batches(), ready.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_piece_of_each_batch_counts_for_each() {
+        let batches: Vec<_> = (0..20).map(|_| batch(54)).collect();
+        let mut ready = ready(batches.iter().map(|batch| batch[3].clone()));
+        assert_eq!(ready.batches(), 20);
+        ready.advance(LONG);
+        assert_eq!(ready.batches(), 19);
+    }
+
+    #[test]
+    fn batches_that_follow_each_other_in_memory_count_each() {
+        let memory = Bytes::from(vec![7; 40 * BATCH_MAX]);
+        // The later a batch, the earlier in it the piece: each is nearer to the piece before than a batch is long.
+        let piece = |number: usize| {
+            let start = number * BATCH_MAX + (39 - number) * LONG;
+            memory.slice(start..start + LONG)
+        };
+        let ready = ready((0..40).map(piece));
+        assert!(ready.batches() >= 20, "{}", ready.batches());
+    }
+
+    #[test]
+    fn small_pieces_are_copied_and_keep_nothing() {
+        let whole = batch(1).remove(0);
+        let ready = ready([whole.slice(..10), whole.slice(10..20)]);
+        assert_eq!((ready.batches(), ready.bytes()), (0, 20));
+        drop(ready);
+        assert!(whole.is_unique());
+    }
+
+    #[test]
+    fn packed_bytes_are_the_same_and_keep_no_batch() {
+        let pieces: Vec<Bytes> = (0..3).flat_map(|_| batch(30)).collect();
+        let mut ready = ready(pieces.iter().cloned());
+        ready.advance(3 * LONG + 7);
+        ready.pack();
+        for piece in batch(2) {
+            ready.push(piece);
+        }
+        ready.pack();
+        assert_eq!(ready.batches(), 0);
+        assert!(ready.pieces().all(|piece| piece.len() <= PACKED_MAX));
+        let bytes: usize = ready.pieces().map(Bytes::len).sum();
+        assert_eq!((bytes, ready.bytes()), (89 * LONG - 7, 89 * LONG - 7));
+        for piece in pieces {
+            assert!(ready.pieces().all(|kept| kept.as_ptr() != piece.as_ptr()));
+        }
+    }
+}
