@@ -354,7 +354,11 @@ impl<S: Socket> Engine<S> {
         let gauge = Gauge::new();
         let known = self.transport.memory.recall(now, Peer::Server(address));
         let window = self.lease.first_window(known.receive_window, 0, true);
-        let first = First { window, flows: 0 };
+        let first = First {
+            window,
+            remembered: known.receive_window,
+            flows: 0,
+        };
         let crypto = client.crypto_of(index).clone();
         let mut config = ClientConfig::new(crypto);
         let (transport, trace) = Connection::transport_config(

@@ -56,6 +56,8 @@ const ENDED_COST: u64 = 576;
 pub(crate) struct First {
     /// The receive window, bytes.
     pub(crate) window: u64,
+    /// What an earlier connection to the same peer needed, bytes.
+    pub(crate) remembered: u64,
     /// Flows that the peer may open.
     pub(crate) flows: u32,
 }
@@ -65,6 +67,7 @@ impl First {
     pub(crate) fn stranger(window: u64) -> Self {
         Self {
             window: STRANGER_WINDOW.min(window.max(window::FLOOR)),
+            remembered: 0,
             flows: STRANGER_FLOWS,
         }
     }
@@ -188,7 +191,9 @@ impl Connection {
         now: Instant,
     ) -> Self {
         let remote = quic.remote_address();
-        let window = first.window;
+        let First {
+            window, remembered, ..
+        } = first;
         Self {
             id,
             quic,
@@ -196,7 +201,7 @@ impl Connection {
             pacer: Pacer::new(now),
             repeat: Repeat::default(),
             handshake_copies: HandshakeCopies::default(),
-            receive_window: ReceiveWindow::new(now, window),
+            receive_window: ReceiveWindow::new(now, window, remembered),
             announced: window,
             owed: 0,
             floor: 0,
@@ -296,7 +301,7 @@ impl Connection {
     /// The peer is no stranger: it may use what any may at first.
     pub(crate) fn grant_first(&mut self, first: First) {
         (self.flow_limit, self.first_flows) = (first.flows, first.flows);
-        self.receive_window.restart(first.window);
+        self.receive_window.restart(first.window, first.remembered);
         self.announce(0);
         self.quic
             .set_max_concurrent_streams(quinn_proto::Dir::Bi, VarInt::from_u32(self.flow_limit));

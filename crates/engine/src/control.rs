@@ -457,7 +457,11 @@ impl<S: Socket> Engine<S> {
             .recall(now, Peer::Client(connection.remote.ip()));
         let own = connection.window_debt();
         let window = self.lease.first_window(known.receive_window, own, true);
-        connection.grant_first(First { window, flows });
+        connection.grant_first(First {
+            window,
+            remembered: known.receive_window,
+            flows,
+        });
         if let Role::Server(server) = &mut self.role {
             server.admitted(connection, handle);
         }

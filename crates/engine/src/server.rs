@@ -153,7 +153,11 @@ impl<S: Socket> Engine<S> {
         let first = if server.role.identify {
             First::stranger(window)
         } else {
-            First { window, flows }
+            First {
+                window,
+                remembered: known.receive_window,
+                flows,
+            }
         };
         let mut config = server.base.clone();
         let (transport, trace) = Connection::transport_config(

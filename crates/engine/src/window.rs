@@ -23,6 +23,10 @@ pub(crate) fn debt(size: u64) -> u64 {
 const PLENTY_PART: u64 = 256;
 const SCARCE_PART: u64 = 16_384;
 
+/// Part of the free memory that a connection may begin with because an earlier one needed it. It gets the rest of that
+/// when it grows for the first time: many connections that never use it would leave nothing for others.
+const REMEMBERED_PART: u64 = 32;
+
 /// Shortest measuring interval. Threads that share cores take turns of milliseconds, and within a turn
 /// a receiver finds far more than the path brings on average.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -41,6 +45,8 @@ pub(crate) struct ReceiveWindow {
     size: u64,
     /// The most that use has made it; 0: it is as it was at first.
     needed: u64,
+    /// What an earlier connection to the same peer needed, until this one grows for the first time.
+    remembered: u64,
     epoch: Instant,
     delivered: u64,
 }
@@ -52,22 +58,24 @@ impl ReceiveWindow {
         let plenty = known || free > budget / 4 * 3;
         let part = if plenty { PLENTY_PART } else { SCARCE_PART };
         let first = INITIAL.min(free / part);
-        needed.min(most(free)).max(first).max(FLOOR)
+        needed.min(free / REMEMBERED_PART).max(first).max(FLOOR)
     }
 
-    /// Begins with `size` bytes.
-    pub(crate) fn new(now: Instant, size: u64) -> Self {
+    /// Begins with `size` bytes, and goes on with the `remembered` ones.
+    pub(crate) fn new(now: Instant, size: u64, remembered: u64) -> Self {
         Self {
             size,
             needed: 0,
+            remembered,
             epoch: now,
             delivered: 0,
         }
     }
 
-    /// Begins again with `size` bytes.
-    pub(crate) fn restart(&mut self, size: u64) {
+    /// Begins again with `size` bytes, and goes on with the `remembered` ones.
+    pub(crate) fn restart(&mut self, size: u64, remembered: u64) {
         self.size = size;
+        self.remembered = remembered;
     }
 
     /// Notes how much was delivered in total so far. `left` is what flows leave of the window, `free` the memory that there
@@ -96,7 +104,12 @@ impl ReceiveWindow {
         } else {
             0
         };
-        let wanted = (self.size + more).min(most);
+        let remembered = if more > 0 {
+            std::mem::take(&mut self.remembered)
+        } else {
+            0
+        };
+        let wanted = (self.size + more).max(remembered).min(most);
         if wanted > self.size {
             self.size = wanted;
             self.needed = wanted;
@@ -146,16 +159,29 @@ mod tests {
         assert_eq!(first(0, 768 * MIB, true), INITIAL);
         assert_eq!(first(0, 768 * MIB, false), 48 * 1024);
         assert_eq!(first(0, 0, false), FLOOR);
-        // What was needed before is there at once, as far as there is memory.
+        // What was needed before is there at once, as far as many connections may have as much.
         assert_eq!(first(16 * MIB, 1024 * MIB, false), 16 * MIB);
-        assert_eq!(first(16 * MIB, 20 * MIB, false), 4 * MIB);
+        assert_eq!(first(16 * MIB, 64 * MIB, false), 2 * MIB);
+    }
+
+    #[test]
+    fn a_remembered_window_comes_back_with_the_first_growth() {
+        let start = Instant::now();
+        let rtt = Duration::from_millis(100);
+        let mut window = ReceiveWindow::new(start, MIB, 16 * MIB);
+        window.update(start + rtt, rtt, MIB / 10, MIB, 1024 * MIB);
+        assert_eq!(window.size(), MIB, "little use shows nothing");
+        window.update(start + 2 * rtt, rtt, MIB, MIB, 1024 * MIB);
+        assert_eq!(window.size(), 16 * MIB);
+        window.update(start + 3 * rtt, rtt, 2 * MIB, 16 * MIB, 1024 * MIB);
+        assert_eq!(window.size(), 16 * MIB, "it is remembered once");
     }
 
     #[test]
     fn windows_follow_use_and_shrink_where_memory_runs_low() {
         let start = Instant::now();
         let rtt = Duration::from_millis(100);
-        let mut window = ReceiveWindow::new(start, MIB);
+        let mut window = ReceiveWindow::new(start, MIB, 0);
         window.update(start + rtt, rtt, MIB / 5, MIB, 1024 * MIB);
         assert_eq!(window.size(), 2 * MIB);
         window.update(start + 2 * rtt, rtt, MIB, 2 * MIB, 1024 * MIB);
