@@ -53,11 +53,13 @@ impl ConnectionIdGenerator for WorkerCids {
     }
 }
 
+/// Header form of long headers (RFC 8999 section 5.1), which handshakes use.
+pub(crate) const LONG_HEADER: u8 = 0x80;
+
 /// The worker that the connection id of a datagram names; `None` where the id was chosen by the client.
 ///
 /// Reads only the version-independent header (RFC 8999 section 5).
 pub fn worker_of(datagram: &[u8]) -> Option<u8> {
-    const LONG_HEADER: u8 = 0x80;
     const INITIAL_OR_0RTT: u8 = 0x20;
     let first = *datagram.first()?;
     if first & LONG_HEADER == 0 {

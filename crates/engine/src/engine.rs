@@ -19,7 +19,7 @@ use rand_core::SeedableRng;
 use slab::Slab;
 
 use crate::account::Lease;
-use crate::cid::WorkerCids;
+use crate::cid::{LONG_HEADER, WorkerCids};
 use crate::client::Client;
 use crate::config::{ClientRole, EngineConfig, ServerRole, Transport};
 use crate::connection::Connection;
@@ -169,6 +169,12 @@ impl<S: Socket> Engine<S> {
         let ecn = ecn.and_then(EcnCodepoint::from_bits);
         let mut response = Vec::new();
         let length = data.len();
+        // What a handshake leaves waiting must not keep the whole batch in memory that it came in.
+        let data = if data.first().is_some_and(|first| first & LONG_HEADER != 0) {
+            BytesMut::from(&data[..])
+        } else {
+            data
+        };
         let event = self
             .endpoint
             .handle(now, remote, local_ip, ecn, data, &mut response);
@@ -230,11 +236,11 @@ impl<S: Socket> Engine<S> {
 
     /// When [`Engine::handle_timeout`] wants to be called next.
     pub fn next_timeout(&self) -> Option<Instant> {
-        let client = match &self.role {
+        let role = match &self.role {
             Role::Client(client) => client.next_timeout(),
-            Role::Server(_) => None,
+            Role::Server(server) => server.next_timeout(),
         };
-        [self.timers.next(), self.flow_timers.next(), client]
+        [self.timers.next(), self.flow_timers.next(), role]
             .into_iter()
             .flatten()
             .min()
@@ -365,8 +371,9 @@ impl<S: Socket> Engine<S> {
         while let Some(handle) = self.dirty.pop() {
             self.drive_connection(now, handle);
         }
-        if matches!(self.role, Role::Client(_)) {
-            self.drive_client(now);
+        match self.role {
+            Role::Client(_) => self.drive_client(now),
+            Role::Server(_) => self.accept_newcomers(now),
         }
     }
 

@@ -45,6 +45,7 @@ mod flows;
 mod handshake_copies;
 mod liveness;
 mod memory;
+mod newcomers;
 mod news;
 mod opening;
 mod pacer;

@@ -18,11 +18,19 @@ use crate::connection::{Connection, First};
 use crate::engine::{Engine, Role, close_code};
 use crate::event::{Event, LossReason};
 use crate::memory::Peer;
+use crate::newcomers::{NEWCOMERS_MAX, Newcomers};
 use crate::report::Side;
 use crate::strangers::{Source, Strangers};
 
 /// However few places there are, the connections of one client find theirs.
 const OF_ONE_MIN: usize = 8;
+
+/// Handshakes that begin in one turn.
+const HANDSHAKES_OF_TURN: usize = 4;
+
+/// What is kept of the datagrams that follow a connection's first one while that waits, bytes. A handshake with ML-KEM
+/// begins with two datagrams, each of which comes twice.
+const FOLLOWING_MAX: u64 = 8 * 1024;
 
 /// State of the server side.
 pub(crate) struct Server {
@@ -31,6 +39,9 @@ pub(crate) struct Server {
     base: ServerConfig,
     /// Handshakes in progress, and connections whose clients are not known yet where they have to be.
     strangers: Strangers,
+    newcomers: Newcomers<Incoming>,
+    /// When the last newcomer came, while some wait.
+    came: Option<Instant>,
     /// Connections that are served in full.
     established: usize,
 }
@@ -38,10 +49,15 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(role: ServerRole) -> Result<Self, LossReason> {
         let crypto = quic_crypto(&role.crypto)?;
+        let mut base = ServerConfig::with_crypto(crypto);
+        base.incoming_buffer_size(FOLLOWING_MAX)
+            .incoming_buffer_size_total(FOLLOWING_MAX * NEWCOMERS_MAX as u64);
         Ok(Self {
             role,
-            base: ServerConfig::with_crypto(crypto),
+            base,
             strangers: Strangers::default(),
+            newcomers: Newcomers::default(),
+            came: None,
             established: 0,
         })
     }
@@ -87,6 +103,11 @@ impl Server {
         }
     }
 
+    /// When the next handshakes may begin: at once, if any.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.came
+    }
+
     /// Whether as many connections are served as may be.
     pub(crate) fn is_full(&self) -> bool {
         self.established >= self.role.max_connections
@@ -111,41 +132,87 @@ fn quic_crypto(tls: &Arc<rustls::ServerConfig>) -> Result<Arc<QuicServerConfig>,
 }
 
 impl<S: Socket> Engine<S> {
-    /// A client wants to connect.
+    /// A client wants to connect: its address is validated where there are many, and its handshake waits for its turn.
     pub(crate) fn handle_incoming(&mut self, now: Instant, incoming: Incoming) {
+        if self.is_closed_to_newcomers() {
+            return self.turn_away(incoming);
+        }
         let Role::Server(server) = &mut self.role else {
             self.endpoint.ignore(incoming);
             return;
         };
-        let mut response = Vec::new();
-        // Where there is no memory for one more, those that are here go on.
-        let no_memory = First::stranger(0).debt() > self.lease.free_for_newcomers();
-        if server.is_full() || self.draining || no_memory {
-            let transmit = self.endpoint.refuse(incoming, &mut response);
-            self.totals.handshakes_failed += 1;
-            self.respond(&transmit, response);
-            return;
-        }
+        let begun = server.strangers.len() + server.newcomers.len();
         let validate = server.role.always_retry
-            || server.strangers.len() >= server.role.retry_above.min(server.strangers_max());
+            || begun >= server.role.retry_above.min(server.strangers_max());
         if validate && !incoming.remote_address_validated() {
+            let mut response = Vec::new();
             match self.endpoint.retry(incoming, &mut response) {
                 Ok(transmit) => self.respond(&transmit, response),
                 Err(error) => self.endpoint.ignore(error.into_incoming()),
             }
             return;
         }
-        self.accept(now, incoming);
+        server.came = Some(now);
+        let source = Source::of(incoming.remote_address().ip());
+        if let Some(lost) = server.newcomers.push(source, incoming) {
+            self.totals.handshakes_failed += 1;
+            self.endpoint.ignore(lost);
+        }
+    }
+
+    /// Begins the handshakes of this turn.
+    pub(crate) fn accept_newcomers(&mut self, now: Instant) {
+        for _ in 0..HANDSHAKES_OF_TURN {
+            let Role::Server(server) = &mut self.role else {
+                return;
+            };
+            let Some(incoming) = server.newcomers.pop() else {
+                server.came = None;
+                return;
+            };
+            if self.is_closed_to_newcomers() {
+                self.turn_away(incoming);
+            } else {
+                self.accept(now, incoming);
+            }
+        }
+    }
+
+    /// Whether no connection more is served for now. Where there is no memory for one more, those that are served go on,
+    /// and strangers give way.
+    fn is_closed_to_newcomers(&self) -> bool {
+        let Role::Server(server) = &self.role else {
+            return true;
+        };
+        let no_place = server.strangers.len() == 0 && self.has_no_memory_for_strangers();
+        server.is_full() || self.draining || no_place
+    }
+
+    fn has_no_memory_for_strangers(&self) -> bool {
+        First::stranger(0).debt() > self.lease.free_for_newcomers()
+    }
+
+    fn turn_away(&mut self, incoming: Incoming) {
+        let mut response = Vec::new();
+        let transmit = self.endpoint.refuse(incoming, &mut response);
+        self.totals.handshakes_failed += 1;
+        self.respond(&transmit, response);
     }
 
     fn accept(&mut self, now: Instant, incoming: Incoming) {
         let flows = self.first_flows();
+        let no_memory = self.has_no_memory_for_strangers();
         let Role::Server(server) = &mut self.role else {
             return;
         };
         let remote = incoming.remote_address();
         let source = Source::of(remote.ip());
         let (most, most_of_one) = (server.strangers_max(), server.strangers_of_one_max());
+        let most = if no_memory {
+            most.min(server.strangers.len())
+        } else {
+            most
+        };
         let gives_way = server.strangers.make_room(source, most, most_of_one);
         let gauge = Gauge::new();
         let known = self.transport.memory.recall(now, Peer::Client(remote.ip()));

@@ -1,0 +1,111 @@
+//! First packets of connections, until there is time for their handshakes.
+//!
+//! A handshake takes a hundred times as long as another datagram. In a flood, connections that are served already would
+//! wait in the socket's buffer behind all of it. First packets wait here instead: the engine takes in everything that has
+//! arrived, and begins a few handshakes in each turn. Sources take turns. Where all places are taken, the source with the
+//! most of them loses its latest, so that the packet of a source with few is not lost.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::strangers::Source;
+
+/// Packets that may wait.
+pub(crate) const NEWCOMERS_MAX: usize = 64;
+
+/// First packets of type `T`, by source.
+#[derive(Debug)]
+pub(crate) struct Newcomers<T> {
+    sources: BTreeMap<Source, VecDeque<T>>,
+    /// Sources that have some, the one first whose turn it is.
+    turns: VecDeque<Source>,
+    total: usize,
+}
+
+impl<T> Default for Newcomers<T> {
+    fn default() -> Self {
+        Self {
+            sources: BTreeMap::new(),
+            turns: VecDeque::new(),
+            total: 0,
+        }
+    }
+}
+
+impl<T> Newcomers<T> {
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.total
+    }
+
+    /// Lets one wait; returns the one that is lost for it, if any.
+    pub(crate) fn push(&mut self, source: Source, newcomer: T) -> Option<T> {
+        let places = self.sources.entry(source).or_default();
+        if places.is_empty() {
+            self.turns.push_back(source);
+        }
+        places.push_back(newcomer);
+        self.total += 1;
+        if self.total <= NEWCOMERS_MAX {
+            return None;
+        }
+        let lengths = self.sources.iter();
+        let (&largest, _) = lengths.max_by_key(|(_, places)| places.len())?;
+        self.take(largest, VecDeque::pop_back)
+    }
+
+    /// Takes the one whose turn it is.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let source = *self.turns.front()?;
+        self.turns.rotate_left(1);
+        self.take(source, VecDeque::pop_front)
+    }
+
+    fn take(
+        &mut self,
+        source: Source,
+        take: impl FnOnce(&mut VecDeque<T>) -> Option<T>,
+    ) -> Option<T> {
+        let places = self.sources.get_mut(&source)?;
+        let taken = take(places);
+        if places.is_empty() {
+            self.sources.remove(&source);
+            self.turns.retain(|&other| other != source);
+        }
+        self.total -= usize::from(taken.is_some());
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(number: u8) -> Source {
+        Source::V4([192, 0, 2, number])
+    }
+
+    #[test]
+    fn sources_take_turns() {
+        let mut newcomers = Newcomers::default();
+        for (number, newcomer) in [(1, "a"), (1, "b"), (1, "c"), (2, "d"), (3, "e"), (3, "f")] {
+            assert_eq!(newcomers.push(source(number), newcomer), None);
+        }
+        let order: Vec<_> = std::iter::from_fn(|| newcomers.pop()).collect();
+        assert_eq!(order, ["a", "d", "e", "b", "f", "c"]);
+        assert_eq!(newcomers.len(), 0);
+    }
+
+    #[test]
+    fn a_flood_from_one_source_loses_its_own() {
+        let mut newcomers = Newcomers::default();
+        assert_eq!(newcomers.push(source(1), 1), None);
+        for number in 10..10 + 2 * NEWCOMERS_MAX {
+            let lost = newcomers.push(source(2), number);
+            assert_ne!(lost, Some(1));
+            assert!(newcomers.len() <= NEWCOMERS_MAX);
+        }
+        assert_eq!(newcomers.push(source(3), 3), Some(9 + NEWCOMERS_MAX - 1));
+        let first: Vec<_> = (0..3).filter_map(|_| newcomers.pop()).collect();
+        assert_eq!(first, [1, 10, 3]);
+    }
+}
