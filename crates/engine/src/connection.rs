@@ -56,7 +56,7 @@ const ENDED_COST: u64 = 576;
 pub(crate) struct First {
     /// The receive window, bytes.
     pub(crate) window: u64,
-    /// What an earlier connection to the same peer needed, bytes.
+    /// Receive window of an earlier connection to the same peer, bytes; 0: none is known.
     pub(crate) remembered: u64,
     /// Flows that the peer may open.
     pub(crate) flows: u32,

@@ -169,7 +169,7 @@ impl<S: Socket> Engine<S> {
         let ecn = ecn.and_then(EcnCodepoint::from_bits);
         let mut response = Vec::new();
         let length = data.len();
-        // What a handshake leaves waiting must not keep the whole batch in memory that it came in.
+        // The library keeps handshake packets for long. A copy releases the receive batch, of up to 64 KiB.
         let data = if data.first().is_some_and(|first| first & LONG_HEADER != 0) {
             BytesMut::from(&data[..])
         } else {
@@ -306,8 +306,9 @@ impl<S: Socket> Engine<S> {
     /// Ends everything: open flows are reset, peers told. Poll for the last transmits afterwards.
     pub fn close(&mut self, now: Instant) {
         self.draining = true;
-        if let Role::Client(client) = &mut self.role {
-            client.stop();
+        match &mut self.role {
+            Role::Client(client) => client.stop(),
+            Role::Server(_) => self.refuse_newcomers(),
         }
         for handle in 0..self.connections.len() {
             if let Some(connection) = &self.connections[handle] {

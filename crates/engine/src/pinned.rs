@@ -1,9 +1,9 @@
 //! Batches of received datagrams that stay in memory because flows keep slices of them.
 //!
 //! A slice costs no copy, and keeps a batch of up to 64 KiB. The peer decides how little of a batch it is, so that the
-//! bytes that flows hold say little about memory. [`Pinned::note`] is called with what each flow keeps; while the flows
-//! together keep too many batches, [`Pinned::excess`] names the flow that has kept some for the longest time, and the
-//! engine packs what it holds ([`Inlet::pack`]). Data on its way to an application that reads is rarely copied.
+//! bytes that flows hold say little about memory. The engine calls [`Pinned::note`] whenever a flow's data has moved. While
+//! the flows together keep too many batches, [`Pinned::excess`] names the flow that has kept some for the longest time, and
+//! the engine copies that flow's data ([`Inlet::pack`]). Data of an application that reads is rarely copied.
 //!
 //! [`Inlet::pack`]: quictun_flow::Inlet::pack
 
@@ -20,11 +20,11 @@ const BATCH: u64 = 64 * 1024;
 const PART: u64 = 64;
 const MAX: u64 = 4 << 20;
 
-/// What one flow keeps, as noted here.
+/// Batches that one flow keeps, as counted in [`Pinned`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kept {
     batches: usize,
-    /// Its place in the order of flows that keep batches.
+    /// Key of the flow in `Pinned::flows`: the smaller, the longer it has kept batches.
     turn: u64,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Pinned {
     batches: usize,
     most: usize,
     next: u64,
-    /// Flows that keep batches, the one first that has kept some for the longest time.
+    /// Slab keys of the flows that keep batches, the longest-standing first.
     flows: BTreeMap<u64, usize>,
 }
 
@@ -70,7 +70,7 @@ impl Pinned {
 }
 
 impl<S: Socket> Engine<S> {
-    /// Notes what a flow keeps, and packs what flows hold while they keep too many batches.
+    /// Counts the batches that a flow keeps, and copies the data of flows while all of them keep too many.
     pub(crate) fn note_pinned(&mut self, key: usize) {
         if let Some(entry) = self.flows.get_mut(key) {
             let batches = entry.inlet_mut().map_or(0, |inlet| inlet.batches());
@@ -83,5 +83,34 @@ impl<S: Socket> Engine<S> {
             }
             self.pinned.note(key, &mut entry.pinned, 0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_are_packed_longest_standing_first_until_few_batches_are_left() {
+        let mut pinned = Pinned::new(64 * 16 * BATCH);
+        let mut kept = [Kept::default(); 4];
+        for (key, batches) in [(1, 9), (2, 7), (3, 5), (1, 8)] {
+            pinned.note(key, &mut kept[key], batches);
+        }
+        assert_eq!(pinned.excess(), Some(1), "20 batches of at most 16");
+        pinned.note(1, &mut kept[1], 0);
+        assert_eq!(pinned.excess(), None, "12 batches");
+        pinned.note(1, &mut kept[1], 5);
+        assert_eq!(pinned.excess(), Some(2), "the first one is the latest now");
+    }
+
+    #[test]
+    fn flows_that_are_gone_are_not_named() {
+        let mut pinned = Pinned::new(0);
+        let mut kept = Kept::default();
+        pinned.note(7, &mut kept, 1);
+        assert_eq!(pinned.excess(), Some(7));
+        pinned.note(7, &mut kept, 0);
+        assert_eq!((pinned.excess(), pinned.batches), (None, 0));
     }
 }

@@ -28,8 +28,8 @@ const OF_ONE_MIN: usize = 8;
 /// Handshakes that begin in one turn.
 const HANDSHAKES_OF_TURN: usize = 4;
 
-/// What is kept of the datagrams that follow a connection's first one while that waits, bytes. A handshake with ML-KEM
-/// begins with two datagrams, each of which comes twice.
+/// Limit for the datagrams that follow the first one of a waiting connection, bytes. A handshake with ML-KEM begins with two
+/// datagrams, and each is sent twice.
 const FOLLOWING_MAX: u64 = 8 * 1024;
 
 /// State of the server side.
@@ -40,7 +40,7 @@ pub(crate) struct Server {
     /// Handshakes in progress, and connections whose clients are not known yet where they have to be.
     strangers: Strangers,
     newcomers: Newcomers<Incoming>,
-    /// When the last newcomer came, while some wait.
+    /// Arrival of the last newcomer.
     came: Option<Instant>,
     /// Connections that are served in full.
     established: usize,
@@ -103,9 +103,9 @@ impl Server {
         }
     }
 
-    /// When the next handshakes may begin: at once, if any.
+    /// Time to begin the next handshakes: in the past while newcomers wait.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.came
+        self.came.filter(|_| self.newcomers.len() > 0)
     }
 
     /// Whether as many connections are served as may be.
@@ -167,7 +167,6 @@ impl<S: Socket> Engine<S> {
                 return;
             };
             let Some(incoming) = server.newcomers.pop() else {
-                server.came = None;
                 return;
             };
             if self.is_closed_to_newcomers() {
@@ -190,6 +189,15 @@ impl<S: Socket> Engine<S> {
 
     fn has_no_memory_for_strangers(&self) -> bool {
         First::stranger(0).debt() > self.lease.free_for_newcomers()
+    }
+
+    /// Refuses all newcomers that wait.
+    pub(crate) fn refuse_newcomers(&mut self) {
+        while let Role::Server(server) = &mut self.role
+            && let Some(incoming) = server.newcomers.pop()
+        {
+            self.turn_away(incoming);
+        }
     }
 
     fn turn_away(&mut self, incoming: Incoming) {

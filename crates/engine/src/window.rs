@@ -23,8 +23,8 @@ pub(crate) fn debt(size: u64) -> u64 {
 const PLENTY_PART: u64 = 256;
 const SCARCE_PART: u64 = 16_384;
 
-/// Part of the free memory that a connection may begin with because an earlier one needed it. It gets the rest of that
-/// when it grows for the first time: many connections that never use it would leave nothing for others.
+/// Largest first window that an earlier connection can lead to, as a part of the free memory. The window takes the earlier
+/// one's size when it first grows. Idle connections would otherwise hold half of the free memory each.
 const REMEMBERED_PART: u64 = 32;
 
 /// Shortest measuring interval. Threads that share cores take turns of milliseconds, and within a turn
@@ -38,14 +38,14 @@ const RTT_MIN: Duration = Duration::from_millis(1);
 ///
 /// It doubles whenever more than a sixth of it was used up in one round trip, and doubles twice where more than a third
 /// was; where flows hold a part of it at rest, the part that is left counts. A peer at its start sends 2.5 times as much in
-/// each, and what it sends meets the window announced a round trip before. It never takes more than half of what is free, so that the next one finds something, too; where memory runs
-/// low, what has been used is not renewed.
+/// each, and what it sends meets the window announced a round trip before. It never takes more than half of what is free,
+/// so that the next one finds something, too; where memory runs low, what has been used is not renewed.
 #[derive(Debug)]
 pub(crate) struct ReceiveWindow {
     size: u64,
     /// The most that use has made it; 0: it is as it was at first.
     needed: u64,
-    /// What an earlier connection to the same peer needed, until this one grows for the first time.
+    /// Size of an earlier connection's window, until this one first grows; 0: none is known.
     remembered: u64,
     epoch: Instant,
     delivered: u64,
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(first(0, 768 * MIB, true), INITIAL);
         assert_eq!(first(0, 768 * MIB, false), 48 * 1024);
         assert_eq!(first(0, 0, false), FLOOR);
-        // What was needed before is there at once, as far as many connections may have as much.
+        // An earlier connection's window is granted at once up to 1/32 of the free memory.
         assert_eq!(first(16 * MIB, 1024 * MIB, false), 16 * MIB);
         assert_eq!(first(16 * MIB, 64 * MIB, false), 2 * MIB);
     }

@@ -14,7 +14,8 @@ use crate::inlet::WRITE_CHUNKS;
 /// What a piece costs besides its bytes: its place in the queue.
 const PIECE_COST: usize = 64;
 
-/// Pieces that begin less than this behind the piece before are taken for slices of the same batch, bytes.
+/// Length of the longest batch, bytes. A piece that begins less than this behind the piece that counted last is taken for a
+/// slice of the same batch.
 const BATCH_MAX: usize = 64 * 1024;
 
 /// Length of the copies that [`Ready::pack`] makes, bytes, unless one piece is longer.
@@ -64,8 +65,8 @@ impl Ready {
         self.bytes + self.pieces.len() * PIECE_COST
     }
 
-    /// Batches that pieces keep in memory, as far as [`Ready::compact`] has seen them. A batch of which several flows
-    /// keep pieces counts for each; one that begins in another's last bytes may count with that.
+    /// Batches that the pieces seen by [`Ready::compact`] keep in memory. Two batches that are neighbours in memory may
+    /// count as one, so the true number is at most twice as large.
     pub(crate) fn batches(&self) -> usize {
         self.batches
     }

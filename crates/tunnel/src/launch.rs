@@ -81,7 +81,7 @@ pub(crate) fn start_keeper(
     keeper::start(kept).context("starting the process that opens files again")
 }
 
-/// Logs, descriptors, pages: what comes before anything can fail.
+/// Starts the logs, and sets the limits of descriptors and pages, before anything that can fail.
 pub(crate) fn prepare(control: &ControlSettings) -> Result<crate::log::Guard> {
     let guard = crate::log::init(&control.log)?;
     if let Err(error) = use_small_pages() {

@@ -64,7 +64,10 @@ pub fn pinned_packets(terms: &Terms, connections: usize, streams: u64) -> Result
 
 fn run(terms: &Terms, name: &str, connections: usize, streams: u64, way: Way) -> Result<Outcome> {
     let sink = targets::sink()?;
-    let mut stalled = Targets::stalled(connections * usize::try_from(streams)?)?;
+    let mut stalled = match way {
+        Way::Gaps | Way::Byte => None,
+        Way::Packet => Some(Targets::stalled(connections * usize::try_from(streams)?)?),
+    };
     let tamper = Tamper {
         frames: true,
         ..Tamper::default()
@@ -76,7 +79,7 @@ fn run(terms: &Terms, name: &str, connections: usize, streams: u64, way: Way) ->
     let flows = connections as u64 * streams;
     stage::attack(name, Trust::Open, terms, manner, flows, |stage| {
         if way == Way::Packet {
-            // What a target does not read stays with the server, not with its kernel.
+            // With small send buffers the kernel takes little, so unread data stays in the server process.
             set_sysctl("net/ipv4/tcp_wmem", "4096 4096 4096")?;
         }
         stage.connect(connections)?;
@@ -86,9 +89,9 @@ fn run(terms: &Terms, name: &str, connections: usize, streams: u64, way: Way) ->
             while (opened.len() as u64) < streams
                 && let Some(stream) = stage.open(peer)
             {
-                let open = match way {
-                    Way::Gaps | Way::Byte => open_frame(&sink.target())?,
-                    Way::Packet => open_frame(stalled.next_target())?,
+                let open = match &mut stalled {
+                    None => open_frame(&sink.target())?,
+                    Some(targets) => open_frame(targets.next_target())?,
                 };
                 stage.crowd.peer(peer).write(stream, &open);
                 let gap = u64::from(way != Way::Packet);

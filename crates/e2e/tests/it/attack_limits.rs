@@ -59,12 +59,12 @@ fn single_bytes_between_gaps_stay_within_the_budget() -> Result<()> {
 
 #[test]
 fn batches_with_a_single_byte_stay_within_the_budget() -> Result<()> {
-    is_withstood(BUDGET, &["pinned-batches", "--seconds", "8"]).map(drop)
+    is_withstood(BUDGET, &["pinned-batches"]).map(drop)
 }
 
 #[test]
 fn batches_of_which_a_stalled_flow_keeps_a_packet_stay_within_the_budget() -> Result<()> {
-    // In so few seconds the attack sends 12 MB for the targets, in batches of 450 MB.
+    // In 8 s the attack sends 450 MB, of which 12 MB are stream data. Without copies the server grew by 294 MB.
     let arguments = ["pinned-packets", "--seconds", "8", "--limit", "96M"];
     is_withstood("1G", &arguments).map(drop)
 }
