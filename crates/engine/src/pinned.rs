@@ -3,9 +3,9 @@
 //! A slice costs no copy, and keeps a batch of up to 64 KiB. The peer decides how little of a batch it is, so that the
 //! bytes that flows hold say little about memory. The engine calls [`Pinned::note`] whenever a flow's data has moved. While
 //! the flows together keep too many batches, [`Pinned::excess`] names the flow that has kept some for the longest time, and
-//! the engine copies that flow's data ([`Inlet::pack`]). Data of an application that reads is rarely copied.
+//! the engine copies that flow's data ([`Inlet::detach`]). Data of an application that reads is rarely copied.
 //!
-//! [`Inlet::pack`]: quictun_flow::Inlet::pack
+//! [`Inlet::detach`]: quictun_flow::Inlet::detach
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ impl Pinned {
         kept.batches = batches;
     }
 
-    /// The flow that is to be packed next, while the flows keep too many batches.
+    /// The flow whose data is to be copied next, while the flows keep too many batches.
     fn excess(&self) -> Option<usize> {
         let (_, &key) = self.flows.first_key_value()?;
         (self.batches > self.most).then_some(key)
@@ -79,7 +79,7 @@ impl<S: Socket> Engine<S> {
         while let Some(key) = self.pinned.excess() {
             let entry = &mut self.flows[key];
             if let Some(inlet) = entry.inlet_mut() {
-                inlet.pack();
+                inlet.detach();
             }
             self.pinned.note(key, &mut entry.pinned, 0);
         }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flows_are_packed_longest_standing_first_until_few_batches_are_left() {
+    fn flows_are_copied_longest_standing_first_until_few_batches_are_left() {
         let mut pinned = Pinned::new(64 * 16 * BATCH);
         let mut kept = [Kept::default(); 4];
         for (key, batches) in [(1, 9), (2, 7), (3, 5), (1, 8)] {

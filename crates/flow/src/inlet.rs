@@ -182,7 +182,12 @@ impl Inlet {
         self.ready.batches()
     }
 
-    /// Copies all that waits, so that it keeps no batches in memory.
+    /// Copies the pieces that keep batches in memory. What this holds ([`Inlet::held`]) stays the same.
+    pub fn detach(&mut self) {
+        self.ready.detach();
+    }
+
+    /// Copies all that waits into few pieces.
     pub fn pack(&mut self) {
         self.ready.pack();
     }

@@ -2,7 +2,8 @@
 //!
 //! The worker receives up to 64 KiB of datagrams at once, and a piece is a slice of such a batch: it costs no copy, and
 //! keeps the whole batch in memory. [`Ready::compact`] copies small pieces, and counts the batches that the others keep
-//! ([`Ready::batches`]); [`Ready::pack`] copies those, too.
+//! ([`Ready::batches`]); [`Ready::detach`] copies those, too. The count depends on addresses, so nothing that a peer can
+//! observe may depend on it: `detach` leaves the number of pieces and their lengths as they are.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -146,7 +147,18 @@ impl Ready {
         self.seen = self.pieces.len();
     }
 
-    /// Copies all pieces, so that no batch stays in memory because of them.
+    /// Copies the pieces that are slices, so that no batch stays in memory because of them.
+    pub(crate) fn detach(&mut self) {
+        for piece in self.pieces.range_mut(self.copies..) {
+            if piece.keeps != Keeps::Copy {
+                piece.bytes = Bytes::copy_from_slice(&piece.bytes);
+                piece.keeps = Keeps::Copy;
+            }
+        }
+        self.copied();
+    }
+
+    /// Copies all pieces into few, so that their number costs little.
     pub(crate) fn pack(&mut self) {
         let mut slices = self.pieces.split_off(self.copies.min(self.pieces.len()));
         while !slices.is_empty() {
@@ -166,6 +178,10 @@ impl Ready {
                 keeps: Keeps::Copy,
             });
         }
+        self.copied();
+    }
+
+    fn copied(&mut self) {
         (self.seen, self.copies) = (self.pieces.len(), self.pieces.len());
         self.batches = 0;
     }
@@ -233,6 +249,23 @@ mod tests {
         assert_eq!((ready.batches(), ready.bytes()), (0, 20));
         drop(ready);
         assert!(whole.is_unique());
+    }
+
+    #[test]
+    fn detached_pieces_are_the_same_and_keep_no_batch() {
+        let pieces: Vec<Bytes> = (0..3).flat_map(|_| batch(30)).collect();
+        let mut ready = ready(pieces.iter().cloned());
+        ready.advance(3 * LONG + 7);
+        let (held, bytes) = (ready.held(), ready.bytes());
+        ready.detach();
+        assert_eq!((ready.held(), ready.bytes()), (held, bytes));
+        ready.push(batch(1).remove(0));
+        ready.detach();
+        assert_eq!(ready.batches(), 0);
+        assert_eq!(ready.pieces().count(), 3 * 30 - 3 + 1);
+        for piece in pieces {
+            assert!(ready.pieces().all(|kept| kept.as_ptr() != piece.as_ptr()));
+        }
     }
 
     #[test]
