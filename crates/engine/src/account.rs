@@ -126,9 +126,10 @@ impl Lease {
     }
 
     /// Whether a holder that would have `own` bytes may have them. A holder with many is refused before one with few; the
-    /// reserve is for holders with next to nothing.
+    /// reserve is for holders with next to nothing, and the last eighth of it for those that are there already.
     pub(crate) fn has_room(&self, own: u64) -> bool {
-        own <= self.free_for_newcomers().max(self.free() / 8)
+        let little = self.free().saturating_sub(self.reserve() / 8) / 8;
+        own <= self.free_for_newcomers().max(little)
     }
 
     /// Whether less than a quarter of the budget is free.

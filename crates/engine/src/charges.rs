@@ -4,11 +4,11 @@
 use std::ops::{AddAssign, SubAssign};
 use std::time::{Duration, Instant};
 
-use quictun_flow::{Flow, Socket, Stream};
+use quictun_flow::{Flow, Socket};
 use quictun_wire::code::FlowCode;
 
 use crate::connection::FLOWS_INITIAL;
-use crate::engine::Engine;
+use crate::engine::{Engine, Role};
 use crate::flow_entry::{FlowEntry, Phase};
 use crate::quic_stream::QuicStream;
 
@@ -36,14 +36,11 @@ const REST_SLACK: u64 = 8;
 const FLOWS_PART: u64 = 1024;
 const FLOWS_MIN: u32 = 16;
 
-/// The longest read from an application while memory is scarce, but there is enough for the unused capacity that large
-/// reads keep.
+/// The longest read from an application once half of the budget is taken. Large reads keep unused capacity, and more than
+/// the peer may give credit for.
 const READ_LARGE: usize = 64 * 1024;
 
-/// Memory that one flow's turn may take with such reads.
-const LARGE_TURN_COST: u64 = 512 * 1024;
-
-/// The longest read otherwise. Reads of this size are kept without unused capacity.
+/// The longest read once three quarters are taken. Reads of this size are kept without unused capacity.
 const READ_SCARCE: usize = 8 * 1024;
 
 /// Memory that one flow's turn may take with small reads: one batch, and the cost of its pieces.
@@ -217,20 +214,6 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Refuses a stream for which there is no memory.
-    pub(crate) fn refuse_stream(&mut self, handle: usize, id: quinn_proto::StreamId) {
-        if let Some(Some(connection)) = self.connections.get_mut(handle) {
-            let mut stream = QuicStream {
-                quic: &mut connection.quic,
-                id,
-            };
-            stream.reset(FlowCode::Limit);
-            stream.stop(FlowCode::Limit);
-        }
-        self.totals.flows_opened += 1;
-        self.totals.flows_refused += 1;
-    }
-
     /// Flows that a peer may open at first.
     pub(crate) fn first_flows(&self) -> u32 {
         let room = self.lease.free() / (FLOW_COST * FLOWS_PART);
@@ -238,26 +221,33 @@ impl<S: Socket> Engine<S> {
         FLOWS_INITIAL.min(room).min(self.transport.max_flows)
     }
 
-    /// What is kept for sending is charged as it is.
+    /// What is kept for sending, and what waits for its handshake, is charged as it is.
     pub(crate) fn charge_kept(&mut self) {
+        let waiting = match &self.role {
+            Role::Server(server) => server.kept(),
+            Role::Client(_) => 0,
+        };
         let kept = self.read_buffer.kept() + self.response_bytes;
-        self.lease.adjust(&mut self.kept, kept as u64);
+        self.lease.adjust(&mut self.kept, kept as u64 + waiting);
     }
 
     /// Limits how much the next flow of a connection may read from its application, in bytes, by the memory that is free.
     /// `None`: nothing until the peer has acknowledged what was sent before.
     ///
-    /// While memory is scarce, nothing is read that the peer gives no credit for. While only the reserve is left, a
-    /// connection without data in flight still reads [`READ_LITTLE`], so that every connection makes progress.
+    /// Once half of the budget is taken, nothing is read that the peer gives no credit for. While only the reserve is left,
+    /// a connection without data in flight still reads [`READ_LITTLE`], so that every connection makes progress.
     pub(crate) fn reading_room(&mut self, handle: usize) -> Option<usize> {
         self.charge_kept();
-        if !self.lease.is_scarce() {
+        if !self.lease.is_half_full() {
             self.read_buffer.set_max(None);
             return Some(usize::MAX);
         }
         if self.lease.free() > self.lease.reserve() / 4 * 3 + TURN_COST {
-            let large = self.lease.free() > self.lease.reserve() + LARGE_TURN_COST;
-            let max = if large { READ_LARGE } else { READ_SCARCE };
+            let max = if self.lease.is_scarce() {
+                READ_SCARCE
+            } else {
+                READ_LARGE
+            };
             self.read_buffer.set_max(Some(max));
             return Some(usize::MAX);
         }

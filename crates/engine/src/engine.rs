@@ -72,7 +72,7 @@ pub struct Engine<S> {
 /// What differs between the sides.
 pub(crate) enum Role {
     Client(Client),
-    Server(Server),
+    Server(Box<Server>),
 }
 
 impl<S: Socket> Engine<S> {
@@ -93,7 +93,7 @@ impl<S: Socket> Engine<S> {
         let server = Server::new(config.role)?;
         Ok(Self::new(
             config.transport,
-            Role::Server(server),
+            Role::Server(Box::new(server)),
             config.worker,
             config.seed,
             config.reset_key,
@@ -398,6 +398,7 @@ impl<S: Socket> Engine<S> {
             self.forget(now, handle, LossReason::TimedOut);
             return;
         }
+        self.admit_arrivals(now, handle);
         self.pump_inbound(now, handle);
         let client = matches!(self.role, Role::Client(_));
         let Some(Some(connection)) = self.connections.get_mut(handle) else {
@@ -405,10 +406,7 @@ impl<S: Socket> Engine<S> {
         };
         // A stranger gets no more than it had at first.
         if !connection.quic.is_closed() && (client || connection.admitted) {
-            let free = self.lease.free_for_newcomers() + connection.window_debt();
-            let plenty = self.lease.is_plenty();
-            let floor = self.lease.floor();
-            connection.update_windows(now, free, plenty, floor);
+            connection.update_windows(now, &self.lease);
         }
         let debt = connection.debt();
         self.lease.adjust(&mut connection.memory, debt);

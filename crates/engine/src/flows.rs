@@ -7,10 +7,10 @@ use quictun_flow::{Ending, Flow, Inlet, ReadEnd, Socket, Stream, WriteEnd};
 use quictun_wire::ack::Ack;
 use quictun_wire::code::FlowCode;
 use quictun_wire::control;
-use quinn_proto::{Dir, StreamId};
+use quinn_proto::StreamId;
 
 use crate::charges::FLOW_COST;
-use crate::engine::{Engine, Role};
+use crate::engine::Engine;
 use crate::event::{Event, FlowSummary, Opened};
 use crate::flow_entry::{FlowEntry, Phase, Place};
 use crate::opening::{self, Answered, Asked};
@@ -185,50 +185,6 @@ impl<S: Socket> Engine<S> {
         }
         if let Some(handle) = handle {
             self.want_transmit(handle);
-        }
-    }
-
-    /// Server: takes the streams a client has opened.
-    pub(crate) fn accept_streams(&mut self, now: Instant, handle: usize) {
-        let (Role::Server(server), max_flows) = (&self.role, self.transport.max_flows) else {
-            return;
-        };
-        let deadline = now + server.open_timeout();
-        // A flow that may be opened is one that memory should be there for.
-        let free_streams = self.lease.free() / FLOW_COST;
-        loop {
-            let Some(Some(connection)) = self.connections.get_mut(handle) else {
-                return;
-            };
-            let Some(stream) = connection.quic.streams().accept(Dir::Bi) else {
-                return;
-            };
-            // A peer with many flows is refused before one with few.
-            let own = FLOW_COST * (connection.streams.len() as u64 + 1);
-            if !self.lease.has_room(own) || !self.lease.try_charge(FLOW_COST) {
-                self.refuse_stream(handle, stream);
-                continue;
-            }
-            let slot = self.flows.vacant_key();
-            let id = FlowId(self.next_id(slot));
-            let mut entry = FlowEntry::new(id, Phase::Reading(Inlet::new()), now);
-            entry.place = Some(Place { handle, stream });
-            let key = self.flows.insert(entry);
-            self.flow_timers
-                .set(key, &mut self.flows[key].deadline, Some(deadline));
-            if let Some(Some(connection)) = self.connections.get_mut(handle) {
-                connection.streams.insert(stream, key);
-                connection.inbound.push(key);
-                connection.idle_since = None;
-                let most = max_flows.min(u32::try_from(free_streams).unwrap_or(u32::MAX));
-                let cost = connection.cost_of_more_flows(most);
-                if cost > 0 && cost < self.lease.free_for_newcomers() / 2 {
-                    // Less than what is free: the charge stays within the budget.
-                    connection.memory += cost;
-                    self.lease.charge(cost);
-                    connection.grant_more_flows(most);
-                }
-            }
         }
     }
 
@@ -546,6 +502,8 @@ impl<S: Socket> Engine<S> {
         {
             connection.streams.remove(&place.stream);
             connection.holding -= entry.holding;
+            let debt = connection.debt();
+            self.lease.adjust(&mut connection.memory, debt);
         }
     }
 

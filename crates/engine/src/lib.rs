@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod arrivals;
 mod charges;
 mod cid;
 mod client;
@@ -74,6 +75,7 @@ pub use quictun_congestion::{Algorithm, View};
 pub use quictun_flow::{Ending, Socket};
 pub use residue::{Holdings, Residue};
 pub use revoke::{Asked, Credentials};
+pub use strangers::places_for_strangers;
 pub use trace::{TraceWriter, Tracer};
 pub use transmit::Datagrams;
 

@@ -9,29 +9,36 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::strangers::Source;
 
-/// Packets that may wait.
-pub(crate) const NEWCOMERS_MAX: usize = 64;
+/// Bounds of the number of packets that may wait.
+const MIN: usize = 16;
+const MAX: usize = 512;
 
 /// First packets of type `T`, by source.
 #[derive(Debug)]
 pub(crate) struct Newcomers<T> {
+    most: usize,
     sources: BTreeMap<Source, VecDeque<T>>,
     /// Sources that have some, the one first whose turn it is.
     turns: VecDeque<Source>,
     total: usize,
 }
 
-impl<T> Default for Newcomers<T> {
-    fn default() -> Self {
+impl<T> Newcomers<T> {
+    /// For a server with so many places for handshakes: more first packets than that would take places from each other.
+    pub(crate) fn new(places: usize) -> Self {
         Self {
+            most: places.clamp(MIN, MAX),
             sources: BTreeMap::new(),
             turns: VecDeque::new(),
             total: 0,
         }
     }
-}
 
-impl<T> Newcomers<T> {
+    /// How many may wait.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.total
@@ -45,7 +52,7 @@ impl<T> Newcomers<T> {
         }
         places.push_back(newcomer);
         self.total += 1;
-        if self.total <= NEWCOMERS_MAX {
+        if self.total <= self.most {
             return None;
         }
         let lengths = self.sources.iter();
@@ -86,7 +93,7 @@ mod tests {
 
     #[test]
     fn sources_take_turns() {
-        let mut newcomers = Newcomers::default();
+        let mut newcomers = Newcomers::new(MIN);
         for (number, newcomer) in [(1, "a"), (1, "b"), (1, "c"), (2, "d"), (3, "e"), (3, "f")] {
             assert_eq!(newcomers.push(source(number), newcomer), None);
         }
@@ -97,14 +104,14 @@ mod tests {
 
     #[test]
     fn a_flood_from_one_source_loses_its_own() {
-        let mut newcomers = Newcomers::default();
+        let mut newcomers = Newcomers::new(MIN);
         assert_eq!(newcomers.push(source(1), 1), None);
-        for number in 10..10 + 2 * NEWCOMERS_MAX {
+        for number in 10..10 + 2 * MIN {
             let lost = newcomers.push(source(2), number);
             assert_ne!(lost, Some(1));
-            assert!(newcomers.len() <= NEWCOMERS_MAX);
+            assert!(newcomers.len() <= MIN);
         }
-        assert_eq!(newcomers.push(source(3), 3), Some(9 + NEWCOMERS_MAX - 1));
+        assert_eq!(newcomers.push(source(3), 3), Some(9 + MIN - 1));
         let first: Vec<_> = (0..3).filter_map(|_| newcomers.pop()).collect();
         assert_eq!(first, [1, 10, 3]);
     }

@@ -18,7 +18,7 @@ use crate::connection::{Connection, First};
 use crate::engine::{Engine, Role, close_code};
 use crate::event::{Event, LossReason};
 use crate::memory::Peer;
-use crate::newcomers::{NEWCOMERS_MAX, Newcomers};
+use crate::newcomers::Newcomers;
 use crate::report::Side;
 use crate::strangers::{Source, Strangers};
 
@@ -31,6 +31,9 @@ const HANDSHAKES_OF_TURN: usize = 4;
 /// Limit for the datagrams that follow the first one of a waiting connection, bytes. A handshake with ML-KEM begins with two
 /// datagrams, and each is sent twice.
 const FOLLOWING_MAX: u64 = 8 * 1024;
+
+/// Memory of a connection that waits, bytes: its first packet with the keys to read it, and the datagrams that follow.
+const NEWCOMER_COST: u64 = 4 * 1024 + FOLLOWING_MAX;
 
 /// State of the server side.
 pub(crate) struct Server {
@@ -49,14 +52,15 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(role: ServerRole) -> Result<Self, LossReason> {
         let crypto = quic_crypto(&role.crypto)?;
+        let newcomers = Newcomers::new(role.max_handshakes);
         let mut base = ServerConfig::with_crypto(crypto);
         base.incoming_buffer_size(FOLLOWING_MAX)
-            .incoming_buffer_size_total(FOLLOWING_MAX * NEWCOMERS_MAX as u64);
+            .incoming_buffer_size_total(FOLLOWING_MAX * newcomers.most() as u64);
         Ok(Self {
             role,
             base,
             strangers: Strangers::default(),
-            newcomers: Newcomers::default(),
+            newcomers,
             came: None,
             established: 0,
         })
@@ -101,6 +105,11 @@ impl Server {
         } else {
             usize::MAX
         }
+    }
+
+    /// Memory of the connections that wait, bytes.
+    pub(crate) fn kept(&self) -> u64 {
+        self.newcomers.len() as u64 * NEWCOMER_COST
     }
 
     /// Time to begin the next handshakes: in the past while newcomers wait.

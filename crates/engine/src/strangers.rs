@@ -8,6 +8,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use crate::ConnectionId;
+use crate::connection::First;
+use crate::window::ReceiveWindow;
+
+/// However little memory there is, a few newcomers are looked at.
+const PLACES_MIN: usize = 16;
+
+/// Handshakes hold more than they are charged for, about 50 KiB each.
+const PLACES_MAX: usize = 2048;
+
+/// Places for handshakes and clients that have not shown who they are, in all engines of a process that may hold `budget`
+/// bytes (PROTOCOL AUTH-6). They may take a quarter of the budget, besides the 1/32 of which the first ones get more.
+pub fn places_for_strangers(budget: u64) -> usize {
+    let window = ReceiveWindow::first(0, budget / 32 * 31, budget, false);
+    let room = budget / 4 / First::stranger(window).debt();
+    usize::try_from(room)
+        .unwrap_or(usize::MAX)
+        .clamp(PLACES_MIN, PLACES_MAX)
+}
 
 /// Where peers come from, as far as one of them can choose it: an IPv4 address or an IPv6 network of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

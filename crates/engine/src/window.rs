@@ -18,9 +18,10 @@ pub(crate) fn debt(size: u64) -> u64 {
     size * 5 / 2
 }
 
-/// Parts of the free memory that newcomers start with, as far as [`INITIAL`] allows. Once a quarter of the budget is
-/// taken, unknown ones get so little that thousands leave room for thousands more.
+/// Parts of the free memory that newcomers start with, as far as [`INITIAL`] allows. Once 1/32 of the budget is taken,
+/// they get less, so that a thousand unknown ones with 10 flows each find room on 64 MiB.
 const PLENTY_PART: u64 = 256;
+const KNOWN_PART: u64 = 2048;
 const SCARCE_PART: u64 = 16_384;
 
 /// Largest first window that an earlier connection can lead to, as a part of the free memory. The window takes the earlier
@@ -39,7 +40,8 @@ const RTT_MIN: Duration = Duration::from_millis(1);
 /// It doubles whenever more than a sixth of it was used up in one round trip, and doubles twice where more than a third
 /// was; where flows hold a part of it at rest, the part that is left counts. A peer at its start sends 2.5 times as much in
 /// each, and what it sends meets the window announced a round trip before. It never takes more than half of what is free,
-/// so that the next one finds something, too; where memory runs low, what has been used is not renewed.
+/// so that the next one finds something, too; where memory runs low, what has been used is not renewed, and a window of
+/// which less than a twelfth is used in a round trip halves.
 #[derive(Debug)]
 pub(crate) struct ReceiveWindow {
     size: u64,
@@ -55,8 +57,13 @@ impl ReceiveWindow {
     /// What to begin with where so much of a budget is `free`, and an earlier connection to the same peer `needed` so
     /// much.
     pub(crate) fn first(needed: u64, free: u64, budget: u64, known: bool) -> u64 {
-        let plenty = known || free > budget / 4 * 3;
-        let part = if plenty { PLENTY_PART } else { SCARCE_PART };
+        let part = if free > budget / 32 * 31 {
+            PLENTY_PART
+        } else if known {
+            KNOWN_PART
+        } else {
+            SCARCE_PART
+        };
         let first = INITIAL.min(free / part);
         needed.min(free / REMEMBERED_PART).max(first).max(FLOOR)
     }
@@ -79,7 +86,8 @@ impl ReceiveWindow {
     }
 
     /// Notes how much was delivered in total so far. `left` is what flows leave of the window, `free` the memory that there
-    /// is for it, its own included. Returns whether a round trip has passed since the last time.
+    /// is for it, its own included. Where memory is short, a window of which little was used shrinks to `least` at last.
+    /// Returns whether a round trip has passed since the last time.
     pub(crate) fn update(
         &mut self,
         now: Instant,
@@ -87,6 +95,7 @@ impl ReceiveWindow {
         delivered: u64,
         left: u64,
         free: u64,
+        least: Option<u64>,
     ) -> bool {
         let interval = rtt.max(INTERVAL_MIN);
         let elapsed = now.saturating_duration_since(self.epoch);
@@ -115,6 +124,11 @@ impl ReceiveWindow {
             self.needed = wanted;
         } else if self.size > 2 * most {
             self.size = most;
+        } else if let Some(least) = least
+            && used < as_f64(left / 12)
+        {
+            let half = (self.size / 2).max(least).max(FLOOR);
+            self.size = self.size.min(half);
         }
         self.epoch = now;
         self.delivered = delivered;
@@ -156,7 +170,7 @@ mod tests {
     fn a_first_window_leaves_room_for_thousands() {
         let first = |needed, free, known| ReceiveWindow::first(needed, free, 1024 * MIB, known);
         assert_eq!(first(0, 1024 * MIB, false), INITIAL);
-        assert_eq!(first(0, 768 * MIB, true), INITIAL);
+        assert_eq!(first(0, 768 * MIB, true), 384 * 1024);
         assert_eq!(first(0, 768 * MIB, false), 48 * 1024);
         assert_eq!(first(0, 0, false), FLOOR);
         // An earlier connection's window is granted at once up to 1/32 of the free memory.
@@ -169,12 +183,39 @@ mod tests {
         let start = Instant::now();
         let rtt = Duration::from_millis(100);
         let mut window = ReceiveWindow::new(start, MIB, 16 * MIB);
-        window.update(start + rtt, rtt, MIB / 10, MIB, 1024 * MIB);
+        window.update(start + rtt, rtt, MIB / 10, MIB, 1024 * MIB, None);
         assert_eq!(window.size(), MIB, "little use shows nothing");
-        window.update(start + 2 * rtt, rtt, MIB, MIB, 1024 * MIB);
+        window.update(start + 2 * rtt, rtt, MIB, MIB, 1024 * MIB, None);
         assert_eq!(window.size(), 16 * MIB);
-        window.update(start + 3 * rtt, rtt, 2 * MIB, 16 * MIB, 1024 * MIB);
+        window.update(start + 3 * rtt, rtt, 2 * MIB, 16 * MIB, 1024 * MIB, None);
         assert_eq!(window.size(), 16 * MIB, "it is remembered once");
+    }
+
+    #[test]
+    fn an_unused_window_halves_where_memory_is_short() {
+        let start = Instant::now();
+        let rtt = Duration::from_millis(100);
+        let mut window = ReceiveWindow::new(start, 8 * MIB, 0);
+        let mut size_after = |number: u32, delivered, left, least| {
+            window.update(
+                start + number * rtt,
+                rtt,
+                delivered,
+                left,
+                1024 * MIB,
+                least,
+            );
+            window.size()
+        };
+        assert_eq!(size_after(1, MIB / 2, 8 * MIB, None), 8 * MIB);
+        assert_eq!(size_after(2, MIB, 8 * MIB, Some(MIB)), 4 * MIB);
+        assert_eq!(
+            size_after(3, 3 * MIB / 2, 4 * MIB, Some(MIB)),
+            4 * MIB,
+            "an eighth is used"
+        );
+        assert_eq!(size_after(4, 3 * MIB / 2, 4 * MIB, Some(3 * MIB)), 3 * MIB);
+        assert_eq!(size_after(5, 3 * MIB / 2, 3 * MIB, Some(4 * MIB)), 3 * MIB);
     }
 
     #[test]
@@ -182,19 +223,19 @@ mod tests {
         let start = Instant::now();
         let rtt = Duration::from_millis(100);
         let mut window = ReceiveWindow::new(start, MIB, 0);
-        window.update(start + rtt, rtt, MIB / 5, MIB, 1024 * MIB);
+        window.update(start + rtt, rtt, MIB / 5, MIB, 1024 * MIB, None);
         assert_eq!(window.size(), 2 * MIB);
-        window.update(start + 2 * rtt, rtt, MIB, 2 * MIB, 1024 * MIB);
+        window.update(start + 2 * rtt, rtt, MIB, 2 * MIB, 1024 * MIB, None);
         assert_eq!(window.size(), 8 * MIB);
-        window.update(start + 3 * rtt, rtt, 2 * MIB, 8 * MIB, 30 * MIB);
+        window.update(start + 3 * rtt, rtt, 2 * MIB, 8 * MIB, 30 * MIB, None);
         assert_eq!(
             window.size(),
             8 * MIB,
             "there is enough not to take anything back"
         );
-        window.update(start + 4 * rtt, rtt, 3 * MIB, 8 * MIB, 15 * MIB);
+        window.update(start + 4 * rtt, rtt, 3 * MIB, 8 * MIB, 15 * MIB, None);
         assert_eq!(window.size(), 3 * MIB);
-        window.update(start + 5 * rtt, rtt, 4 * MIB, 3 * MIB, 0);
+        window.update(start + 5 * rtt, rtt, 4 * MIB, 3 * MIB, 0, None);
         assert_eq!(window.size(), FLOOR);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{Engine, EngineConfig, ServerRole, Transport};
+use quictun_engine::{Engine, EngineConfig, ServerRole, Transport, places_for_strangers};
 use tracing::{info, warn};
 
 use crate::access::Policy;
@@ -34,16 +34,8 @@ use crate::tls;
 use crate::udp_port::UdpPort;
 use crate::worker::Parts;
 
-/// Handshakes in progress at once, over all workers, before the oldest gives way; and from how many on
-/// clients must prove their address first. A handshake holds about 50 KiB.
-const HANDSHAKES_MAX: usize = 2048;
+/// Handshakes in progress, over all workers, from which on clients must prove their address first.
 const RETRY_ABOVE: usize = 256;
-
-/// What a stranger may make us hold: a connection, and 64 KiB of credit, which may come twice.
-const STRANGER_COST: u64 = 192 * 1024;
-
-/// However little memory there is, a few newcomers are looked at.
-const STRANGERS_MIN: usize = 16;
 
 /// Time for a client to say what a stream is for.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -80,13 +72,12 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
     let rules = Arc::new(rules);
     let source =
         read_again.map(|read| ServerSource::new(read, settings.clone(), own_http, rules.clone()));
+    let strangers_max = places_for_strangers(settings.transport.memory_budget);
     let role = ServerRole {
         crypto: rules.crypto.clone(),
         max_connections: settings.transport.max_connections.div_ceil(workers),
-        max_handshakes: strangers_max(settings.transport.memory_budget).div_ceil(workers),
-        retry_above: RETRY_ABOVE
-            .min(strangers_max(settings.transport.memory_budget) / 2)
-            .div_ceil(workers),
+        max_handshakes: strangers_max.div_ceil(workers),
+        retry_above: RETRY_ABOVE.min(strangers_max / 2).div_ceil(workers),
         always_retry: false,
         identify: rules.policy.asks_who(),
         open_timeout: OPEN_TIMEOUT,
@@ -199,13 +190,6 @@ impl WorkerPlan {
             },
         })
     }
-}
-
-/// Handshakes, and clients that are not known yet, in all workers: at most so many, and no more than a quarter of the
-/// memory has room for.
-fn strangers_max(budget: u64) -> usize {
-    let room = usize::try_from(budget / 4 / STRANGER_COST).unwrap_or(usize::MAX);
-    room.clamp(STRANGERS_MIN, HANDSHAKES_MAX)
 }
 
 /// The sockets of all workers: inherited from systemd, or bound.

@@ -131,6 +131,30 @@ fn a_client_with_many_flows_is_refused_before_one_with_few() {
     }
 }
 
+// PROTOCOL MEMORY-1, LIMIT-1.
+#[test]
+fn refused_streams_that_clients_keep_open_cost_others_nothing() {
+    let (mut world, account) = world(2 * MIB, false);
+    world.connect();
+    let peers: Vec<_> = (0..40).map(|_| peer(&mut world)).collect();
+    for round in 0..50 {
+        for &bare in &peers {
+            let connection = world.network.bare(bare).connection();
+            while let Some(stream) = connection.streams().open(Dir::Bi) {
+                // An OPEN that never ends, on a stream that stays open whatever the server says.
+                drop(connection.send_stream(stream).write(&[1]));
+            }
+        }
+        let script = Script::echoed(1).write([Write::Send(100), Write::Finish]);
+        let app = world.network.open(world.client, "echo", script);
+        world.network.run_for(100 * MS);
+        let outcome = world.network.outcome(app);
+        assert!(outcome.is_clean(), "round {round}: {outcome:?}");
+        let (leased, budget) = (account.leased(), account.budget());
+        assert!(leased <= budget, "round {round}: {leased} of {budget}");
+    }
+}
+
 // PROTOCOL LIMIT-1.
 #[test]
 fn downloads_without_credit_do_not_stop_those_of_others() {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_sim::engine::{Account, Holdings};
+use quictun_sim::engine::{Account, Holdings, places_for_strangers};
 use quictun_sim::{
     AppId, Dial, HostId, Incoming, LinkConfig, Outcome, Outgoing, Random, Read, Script, Seed,
     Write, config,
@@ -156,9 +156,7 @@ impl Greed {
         let mut server = config::server(value);
         server.transport.account = account.clone();
         server.role.identify = identify;
-        // As the program does: a quarter of the budget for those that are not known.
-        server.role.max_handshakes =
-            usize::try_from(budget / 4 / (192 * 1024)).map_or(16, |most| most.clamp(16, 2048));
+        server.role.max_handshakes = places_for_strangers(budget);
         server.role.retry_above = server.role.max_handshakes / 2;
         let mut client = config::client_speaking(config::NATIVE, value);
         if identify {
