@@ -60,6 +60,12 @@ pub(crate) const NETSTACK_FD: Opt = Opt::one(
     "Descriptor of a socket to quictun-netstackd, as --tun and `quictun run` make one",
 );
 
+pub(crate) const FOR_COMMAND: Opt = Opt::switch(
+    "for-command",
+    "What is behind the device is a command that has ended when the client drains, as `quictun run` does",
+)
+.hidden();
+
 pub(crate) const SERVER_ADDRESS: Opt = Opt::list(
     "server-address",
     "ADDR",
@@ -86,6 +92,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
         fail_open: layers.switch("fail-open")?,
     };
     let one_process = layers.switch("one-process")?;
+    let for_command = layers.switch("for-command")?;
     if layers.is_given("netstack-fd") {
         // Whoever gave it has made the device, and obeys the other flags.
         let device = TunDevice::Apart(layers.number("netstack-fd", 0..=i32::MAX)?);
@@ -94,6 +101,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
             dns,
             one_process,
             confirm: None,
+            for_command,
         }));
     }
     let own = layers.value("tun", |text| {
@@ -117,6 +125,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
             dns,
             one_process,
             confirm,
+            for_command,
         }));
     }
     if given {
@@ -126,6 +135,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
             dns,
             one_process,
             confirm: None,
+            for_command,
         }));
     }
     for name in ["route", "exclude", "fail-open", "confirm"] {

@@ -232,6 +232,7 @@ impl Served<'_> {
         command
             // A file may speak of a device for the whole host.
             .arg("--tun=false")
+            .arg("--for-command")
             .stdout(Stdio::from(errors.context("a log")?));
         Ok(command)
     }

@@ -257,6 +257,7 @@ impl Plan {
 struct TunPlan {
     source: Source,
     dns: Option<IpAddr>,
+    for_command: bool,
 }
 
 #[derive(Debug)]
@@ -280,8 +281,11 @@ fn tun_plan(settings: &ClientSettings, detour: Option<&Detour>) -> Result<Option
         TunDevice::Inherited(number) => Source::Device(device(*number)?),
         TunDevice::Own(_) => Source::Device(device(detour.map_or(-1, Detour::descriptor))?),
     };
-    let dns = tun.dns;
-    Ok(Some(TunPlan { source, dns }))
+    Ok(Some(TunPlan {
+        source,
+        dns: tun.dns,
+        for_command: tun.for_command,
+    }))
 }
 
 impl TunPlan {
@@ -290,6 +294,11 @@ impl TunPlan {
     }
 
     fn build(self) -> Result<TunPort> {
+        let for_command = self.for_command;
+        Ok(self.port()?.for_command(for_command))
+    }
+
+    fn port(self) -> Result<TunPort> {
         let tun = match self.source {
             Source::Device(tun) => tun,
             Source::Apart(socket) => {

@@ -64,6 +64,8 @@ pub struct TunSettings {
     pub one_process: bool,
     /// A device of ours goes, and its routes, where it is not confirmed within this time.
     pub confirm: Option<Duration>,
+    /// One command is behind the device, and it has ended when this drains: connections without an answer are refused.
+    pub for_command: bool,
 }
 
 /// Where a TUN device comes from.

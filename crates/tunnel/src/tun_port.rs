@@ -36,6 +36,8 @@ pub(crate) struct TunPort {
     to_stack: BTreeMap<FlowId, StackFlow>,
     /// Flows whose target the server has not reached yet: their applications have sent nothing.
     unanswered: BTreeSet<FlowId>,
+    /// A command is behind the device, and it has ended when a drain begins.
+    for_command: bool,
     /// They were given up, as was every question to a name server.
     gave_up: bool,
     questions: Option<NameQuestions>,
@@ -130,6 +132,7 @@ impl TunPort {
             to_engine: BTreeMap::new(),
             to_stack: BTreeMap::new(),
             unanswered: BTreeSet::new(),
+            for_command: false,
             gave_up: false,
             questions: dns.map(NameQuestions::new).transpose()?,
             gone: false,
@@ -140,6 +143,14 @@ impl TunPort {
     /// With lines about single flows that are worded so.
     pub(crate) fn with_phrases(self, phrases: Phrases) -> Self {
         Self { phrases, ..self }
+    }
+
+    /// Behind the device is a command that has ended when a drain begins, or not.
+    pub(crate) fn for_command(self, for_command: bool) -> Self {
+        Self {
+            for_command,
+            ..self
+        }
     }
 
     pub(crate) fn start(&self, io: &mut Io<'_>) -> io::Result<()> {
@@ -232,8 +243,12 @@ impl TunPort {
         }
     }
 
-    /// Refuses what has no answer yet, so that a drain waits only for bytes that applications have sent or are sent.
+    /// Behind a command that has ended, refuses what has no answer yet, so that a drain waits only for bytes that it has
+    /// sent. The programs of a host go on, and wait for their answers.
     pub(crate) fn stop_accepting(&mut self, io: &mut Io<'_>) {
+        if !self.for_command {
+            return;
+        }
         self.gave_up = true;
         for flow in &self.unanswered {
             io.engine.handle_socket(io.now, *flow, false, false, true);

@@ -103,6 +103,7 @@ static CLIENT_TUNNEL: Section = Section {
         tun_flags::CONFIRM,
         tun_flags::ONE_PROCESS,
         tun_flags::NETSTACK_FD,
+        tun_flags::FOR_COMMAND,
         tun_flags::SERVER_ADDRESS,
         tun_flags::DNS,
         Opt::one(

@@ -102,6 +102,7 @@ static CLIENT_TUNNEL: Section = Section {
         ),
         tun_flags::ONE_PROCESS,
         tun_flags::NETSTACK_FD,
+        tun_flags::FOR_COMMAND,
         tun_flags::SERVER_ADDRESS,
         tun_flags::DNS.key("dns"),
         Opt::one(

@@ -80,26 +80,26 @@ fn flags_become_settings() {
         (
             "--tun-fd 5 --dns 2001:db8::53",
             "tun",
-            "Some(TunSettings { device: Inherited(5), dns: Some(2001:db8::53), one_process: false, confirm: None })".to_owned(),
+            "Some(TunSettings { device: Inherited(5), dns: Some(2001:db8::53), one_process: false, confirm: None, for_command: false })".to_owned(),
         ),
         (
             "--tun --route 10.0.0.0/8,::/0 --exclude 10.1.0.0/16",
             "tun",
             "Some(TunSettings { device: Own(Routes { include: [Cidr { address: 10.0.0.0, length: 8 }, \
-                Cidr { address: ::, length: 0 }], exclude: [Cidr { address: 10.1.0.0, length: 16 }], fail_open: false }), dns: None, one_process: false, confirm: None })"
+                Cidr { address: ::, length: 0 }], exclude: [Cidr { address: 10.1.0.0, length: 16 }], fail_open: false }), dns: None, one_process: false, confirm: None, for_command: false })"
                 .to_owned(),
         ),
         (
             "--tun --fail-open --confirm 60",
             "tun",
             "Some(TunSettings { device: Own(Routes { include: [], exclude: [], fail_open: true }), dns: None, \
-                one_process: false, confirm: Some(60s) })"
+                one_process: false, confirm: Some(60s), for_command: false })"
                 .to_owned(),
         ),
         (
             "--tun --netstack-fd 0 --one-process",
             "tun",
-            "Some(TunSettings { device: Apart(0), dns: None, one_process: true, confirm: None })".to_owned(),
+            "Some(TunSettings { device: Apart(0), dns: None, one_process: true, confirm: None, for_command: false })".to_owned(),
         ),
         (
             "--server-address 192.0.2.1 --server-address ::1",

@@ -65,23 +65,52 @@ fn close_11_a_connection_that_says_nothing_is_reset_as_well() -> Result<()> {
     killed(Process::Server, Phase::Idle, Sockets::Tcp)
 }
 
+fn has_devices(test: &str) -> Option<()> {
+    let opened = std::fs::File::open("/dev/net/tun");
+    if let Err(why) = &opened {
+        skip(test, &format!("/dev/net/tun: {why}"));
+    }
+    opened.ok().map(drop)
+}
+
 #[test]
 fn close_11_a_killed_process_of_a_device_is_a_reset_whichever_it_was() -> Result<()> {
-    let has_devices = |test: &str| {
-        if let Err(why) = std::fs::File::open("/dev/net/tun") {
-            skip(test, &format!("/dev/net/tun: {why}"));
-            return Ok(None);
-        }
-        Ok(Some(()))
-    };
-    isolated_with(has_devices, |()| {
-        for process in [Process::Client, Process::Netstackd] {
-            for phase in [Phase::Idle, Phase::Up, Phase::Down] {
-                killed(process, phase, Sockets::Tun)?;
+    isolated_with(
+        |test| Ok(has_devices(test)),
+        |()| {
+            for process in [Process::Client, Process::Netstackd] {
+                for phase in [Phase::Idle, Phase::Up, Phase::Down] {
+                    killed(process, phase, Sockets::Tun)?;
+                }
             }
-        }
-        Ok(())
-    })
+            Ok(())
+        },
+    )
+}
+
+// The programs of a host go on when its client ends: what they are connecting to is waited for.
+#[test]
+fn close_12_a_client_with_a_device_that_drains_waits_for_a_target_that_answers_late() -> Result<()>
+{
+    isolated_with(
+        |test| Ok(has_devices(test)),
+        |()| {
+            for process in [Process::Client, Process::Supervisor] {
+                let cell = Cell {
+                    process,
+                    fault: Fault::Term,
+                    phase: Phase::Opening,
+                    sockets: Sockets::Tun,
+                };
+                let [app, target] = run(cell, &PLAN).with_context(|| cell.to_string())?;
+                ensure!(
+                    app.is_whole() && target.is_whole(),
+                    "{cell}: the application saw: {app}; the target saw: {target}"
+                );
+            }
+            Ok(())
+        },
+    )
 }
 
 // What the kernel holds when an orderly end closes a socket is delivered: nothing there is reset.

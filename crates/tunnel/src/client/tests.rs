@@ -41,6 +41,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         tun: Some(TunPlan {
             source: Source::Apart(stack),
             dns: None,
+            for_command: false,
         }),
         refused: Arc::default(),
         phrases: Phrases::default(),
