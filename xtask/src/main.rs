@@ -1,7 +1,9 @@
-//! Checks of this repository that no linter makes: `cargo xtask tidy`, or `cargo test -p xtask`.
+//! Checks of this repository that no linter makes: `cargo xtask tidy`, or `cargo test -p xtask`; and `cargo xtask house`,
+//! the size and shape of the code.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
+mod house;
 mod kinds;
 mod manifests;
 mod rules;
@@ -13,11 +15,22 @@ mod tidy;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    ensure!(arguments == ["tidy"], "usage: cargo xtask tidy");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["tidy"] => tidy(),
+        ["house"] => {
+            print!("{}", house::report(&tidy::Tree::read(root())?, root()));
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => bail!("usage: cargo xtask tidy | house"),
+    }
+}
+
+fn tidy() -> Result<ExitCode> {
     let found = tidy::findings(&tidy::Tree::read(root())?);
     for finding in &found {
         println!("{finding}");

@@ -1,0 +1,171 @@
+//! The size and shape of the code: `cargo xtask house`.
+//!
+//! [`report`] prints lines and public items by crate, the largest files and functions, cycles of files inside a crate,
+//! passages that are repeated, and the size of each program that has been built. It judges nothing: run it before and after a
+//! change of structure, and compare.
+
+mod cycles;
+mod repeats;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::source::{Source, functions, words};
+use crate::tidy::Tree;
+
+use table::Table;
+
+/// How many of the largest are shown.
+const TOP: usize = 10;
+
+/// Lines and items of one crate.
+#[derive(Debug, Default)]
+struct Crate {
+    /// All lines of files that are no tests, without `#[cfg(test)]` items.
+    product: usize,
+    /// The part of them with code.
+    code: usize,
+    tests: usize,
+    /// Items that other crates can name.
+    public: usize,
+    files: usize,
+}
+
+/// The whole report, for the repository at `root`.
+pub(crate) fn report(tree: &Tree, root: &Path) -> String {
+    let products: Vec<&Source> = tree.products().collect();
+    let cycles = cycles::find(&products);
+    let repeats = repeats::find(&products);
+    let mut text = crates(tree).to_string();
+    text.push_str(&largest_files(&products).to_string());
+    text.push_str(&largest_functions(&products).to_string());
+    let _written = writeln!(text, "\n{} cycles of files", cycles.len());
+    for cycle in &cycles {
+        let _written = writeln!(text, "  {}", cycle.join(" "));
+    }
+    let lines: usize = repeats.iter().map(|repeat| repeat.lines).sum();
+    let _written = writeln!(
+        text,
+        "\n{} repeated passages, {lines} lines; the longest",
+        repeats.len()
+    );
+    for repeat in repeats.iter().take(TOP) {
+        let _written = writeln!(text, "  {repeat}");
+    }
+    text.push_str(&programs(root).to_string());
+    text
+}
+
+fn crates(tree: &Tree) -> Table {
+    let test_paths = tree.test_paths();
+    let mut crates: BTreeMap<&str, Crate> = BTreeMap::new();
+    for source in &tree.sources {
+        let entry = crates.entry(source.package()).or_default();
+        if source.is_test(&test_paths) {
+            entry.tests += source.raw.lines().count();
+            continue;
+        }
+        let tests = test_lines(source);
+        entry.tests += tests;
+        entry.product += source.raw.lines().count() - tests;
+        entry.code += source
+            .product
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .count();
+        entry.public += public_items(&source.product);
+        entry.files += 1;
+    }
+    let mut table = Table::new(&["crate", "product", "code", "tests", "public", "files"]);
+    let mut sum = Crate::default();
+    for (name, entry) in &crates {
+        table.row(name, &entry.numbers());
+        sum.product += entry.product;
+        sum.code += entry.code;
+        sum.tests += entry.tests;
+        sum.public += entry.public;
+        sum.files += entry.files;
+    }
+    table.row("all", &sum.numbers());
+    table
+}
+
+impl Crate {
+    fn numbers(&self) -> [usize; 5] {
+        [self.product, self.code, self.tests, self.public, self.files]
+    }
+}
+
+/// Lines of `#[cfg(test)]` items in a file of the product.
+fn test_lines(source: &Source) -> usize {
+    let pairs = source.code.lines().zip(source.product.lines());
+    pairs.filter(|(code, product)| code != product).count()
+}
+
+fn public_items(product: &str) -> usize {
+    let items = [
+        "fn", "struct", "enum", "trait", "const", "type", "mod", "use", "static",
+    ];
+    let is_item = |&at: &usize| {
+        let rest = product[at + "pub ".len()..].trim_start_matches("const ");
+        items.iter().any(|item| {
+            rest.strip_prefix(item)
+                .is_some_and(|rest| rest.starts_with(' '))
+        })
+    };
+    words(product, "pub ").filter(is_item).count()
+}
+
+fn largest_files(products: &[&Source]) -> Table {
+    let mut files: Vec<(usize, &str)> = products
+        .iter()
+        .map(|source| {
+            let lines = source.raw.lines().count() - test_lines(source);
+            (lines, source.path.as_str())
+        })
+        .collect();
+    files.sort_unstable_by(|a, b| b.cmp(a));
+    let mut table = Table::new(&["largest files", "lines"]);
+    for (lines, path) in files.into_iter().take(TOP) {
+        table.row(path, &[lines]);
+    }
+    table
+}
+
+fn largest_functions(products: &[&Source]) -> Table {
+    let mut all = Vec::new();
+    for source in products {
+        for (name, line, lines) in functions(&source.product) {
+            all.push((lines, format!("{}:{line} {name}", source.path)));
+        }
+    }
+    all.sort_unstable_by(|a, b| b.cmp(a));
+    let mut table = Table::new(&["largest functions", "lines"]);
+    for (lines, place) in all.into_iter().take(TOP) {
+        table.row(&place, &[lines]);
+    }
+    table
+}
+
+/// Programs of the release profile, as far as they have been built.
+fn programs(root: &Path) -> Table {
+    let mut table = Table::new(&["program (target/release)", "KiB"]);
+    for name in [
+        "quictun",
+        "quictun-server",
+        "quictun-client",
+        "quictun-netstackd",
+    ] {
+        if let Ok(metadata) = std::fs::metadata(root.join("target/release").join(name)) {
+            table.row(
+                name,
+                &[usize::try_from(metadata.len() / 1024).unwrap_or(usize::MAX)],
+            );
+        }
+    }
+    table
+}

@@ -1,0 +1,48 @@
+//! Text in columns: a name to the left, numbers to the right.
+
+use std::fmt;
+
+/// One table, with a blank line before it.
+#[derive(Debug)]
+pub(crate) struct Table {
+    heads: Vec<String>,
+    rows: Vec<(String, Vec<usize>)>,
+}
+
+impl Table {
+    /// With these heads: the names', and one for each number.
+    pub(crate) fn new(heads: &[&str]) -> Self {
+        Self {
+            heads: heads.iter().map(|&head| head.to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub(crate) fn row(&mut self, name: &str, numbers: &[usize]) {
+        self.rows.push((name.to_owned(), numbers.to_vec()));
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.rows.iter().map(|(name, _)| name);
+        let names = names.chain(self.heads.first());
+        let width = names.map(String::len).max().unwrap_or(0);
+        writeln!(f)?;
+        for (column, head) in self.heads.iter().enumerate() {
+            match column {
+                0 => write!(f, "{head:width$}")?,
+                _ => write!(f, " {head:>8}")?,
+            }
+        }
+        writeln!(f)?;
+        for (name, numbers) in &self.rows {
+            write!(f, "{name:width$}")?;
+            for (number, head) in numbers.iter().zip(&self.heads[1..]) {
+                write!(f, " {number:>0$}", head.len().max(8))?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
