@@ -11,7 +11,6 @@ mod table;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::source::{Source, functions, words};
@@ -19,7 +18,7 @@ use crate::tidy::Tree;
 
 use table::Table;
 
-/// How many of the largest are shown.
+/// Rows of each list of the largest.
 const TOP: usize = 10;
 
 /// Lines and items of one crate.
@@ -40,24 +39,26 @@ pub(crate) fn report(tree: &Tree, root: &Path) -> String {
     let products: Vec<&Source> = tree.products().collect();
     let cycles = cycles::find(&products);
     let repeats = repeats::find(&products);
-    let mut text = crates(tree).to_string();
-    text.push_str(&largest_files(&products).to_string());
-    text.push_str(&largest_functions(&products).to_string());
-    let _written = writeln!(text, "\n{} cycles of files", cycles.len());
-    for cycle in &cycles {
-        let _written = writeln!(text, "  {}", cycle.join(" "));
-    }
     let lines: usize = repeats.iter().map(|repeat| repeat.lines).sum();
-    let _written = writeln!(
-        text,
-        "\n{} repeated passages, {lines} lines; the longest",
-        repeats.len()
+    let mut parts = vec![
+        crates(tree).to_string(),
+        largest_files(&products).to_string(),
+        largest_functions(&products).to_string(),
+        format!("\n{} cycles of files\n", cycles.len()),
+    ];
+    parts.extend(
+        cycles
+            .iter()
+            .map(|cycle| format!("  {}\n", cycle.join(" "))),
     );
-    for repeat in repeats.iter().take(TOP) {
-        let _written = writeln!(text, "  {repeat}");
-    }
-    text.push_str(&programs(root).to_string());
-    text
+    parts.push(format!(
+        "\n{} repeated passages, {lines} lines; the longest\n",
+        repeats.len()
+    ));
+    let longest = repeats.iter().take(TOP);
+    parts.extend(longest.map(|repeat| format!("  {repeat}\n")));
+    parts.push(programs(root).to_string());
+    parts.concat()
 }
 
 fn crates(tree: &Tree) -> Table {

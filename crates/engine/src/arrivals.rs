@@ -31,7 +31,7 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Makes flows of the streams that wait, and refuses those for which there is no memory.
+    /// Turns the streams that wait into flows, and refuses those for which there is no memory.
     pub(crate) fn admit_arrivals(&mut self, now: Instant, handle: usize) {
         loop {
             let Some(Some(connection)) = self.connections.get_mut(handle) else {
@@ -62,13 +62,13 @@ impl<S: Socket> Engine<S> {
         }
     }
 
-    /// Makes a flow of a stream whose memory has been charged.
+    /// Turns a stream into a flow; its memory has been charged.
     fn admit_stream(&mut self, now: Instant, handle: usize, stream: StreamId) {
         let (Role::Server(server), max_flows) = (&self.role, self.transport.max_flows) else {
             return;
         };
         let deadline = now + server.open_timeout();
-        // A flow that may be opened is one that memory should be there for.
+        // There is memory for every flow that a client may open.
         let free_streams = self.lease.free() / FLOW_COST;
         let slot = self.flows.vacant_key();
         let id = FlowId(self.next_id(slot));

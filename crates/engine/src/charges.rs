@@ -221,7 +221,7 @@ impl<S: Socket> Engine<S> {
         FLOWS_INITIAL.min(room).min(self.transport.max_flows)
     }
 
-    /// What is kept for sending, and what waits for its handshake, is charged as it is.
+    /// Charges data that is kept for sending, and connections that wait for their handshakes.
     pub(crate) fn charge_kept(&mut self) {
         let waiting = match &self.role {
             Role::Server(server) => server.kept(),

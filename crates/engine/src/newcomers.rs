@@ -24,7 +24,7 @@ pub(crate) struct Newcomers<T> {
 }
 
 impl<T> Newcomers<T> {
-    /// For a server with so many places for handshakes: more first packets than that would take places from each other.
+    /// An empty queue for a server with so many places for handshakes. More first packets would take places from each other.
     pub(crate) fn new(places: usize) -> Self {
         Self {
             most: places.clamp(MIN, MAX),
@@ -34,7 +34,7 @@ impl<T> Newcomers<T> {
         }
     }
 
-    /// How many may wait.
+    /// Limit for the packets that wait.
     pub(crate) fn most(&self) -> usize {
         self.most
     }

@@ -11,10 +11,10 @@ use crate::ConnectionId;
 use crate::connection::First;
 use crate::window::ReceiveWindow;
 
-/// However little memory there is, a few newcomers are looked at.
+/// Places on the smallest budgets.
 const PLACES_MIN: usize = 16;
 
-/// Handshakes hold more than they are charged for, about 50 KiB each.
+/// Places on the largest budgets. A handshake holds about 50 KiB, more than it is charged for.
 const PLACES_MAX: usize = 2048;
 
 /// Places for handshakes and clients that have not shown who they are, in all engines of a process that may hold `budget`

@@ -86,7 +86,7 @@ impl ReceiveWindow {
     }
 
     /// Notes how much was delivered in total so far. `left` is what flows leave of the window, `free` the memory that there
-    /// is for it, its own included. Where memory is short, a window of which little was used shrinks to `least` at last.
+    /// is for it, its own included. Where memory is short, a window that is hardly used shrinks towards `least`.
     /// Returns whether a round trip has passed since the last time.
     pub(crate) fn update(
         &mut self,

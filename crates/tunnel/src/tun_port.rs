@@ -145,7 +145,7 @@ impl TunPort {
         Self { phrases, ..self }
     }
 
-    /// Behind the device is a command that has ended when a drain begins, or not.
+    /// Sets whether the command behind the device has ended when a drain begins.
     pub(crate) fn for_command(self, for_command: bool) -> Self {
         Self {
             for_command,

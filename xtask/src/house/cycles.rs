@@ -156,7 +156,7 @@ fn extend(prefix: &str, code: &str, at: usize, found: &mut Vec<String>) -> usize
         } else {
             found.push(path);
         }
-        // What an item is called here does not matter.
+        // An alias changes nothing.
         let rest = code[at..].trim_start();
         if let Some(alias) = rest.strip_prefix("as ") {
             at = code.len() - alias.len();

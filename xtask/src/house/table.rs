@@ -10,7 +10,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// With these heads: the names', and one for each number.
+    /// An empty table. The first head is above the names, the others are above the numbers.
     pub(crate) fn new(heads: &[&str]) -> Self {
         Self {
             heads: heads.iter().map(|&head| head.to_owned()).collect(),
