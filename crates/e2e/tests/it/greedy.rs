@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use quictun_e2e::application::{Application, BlackHole, served_within, through_echo};
 use quictun_e2e::binaries;
-use quictun_e2e::connection::Connection;
+use quictun_e2e::connection::{Connection, is_reset};
 use quictun_e2e::deadline;
 use quictun_e2e::isolation::isolated;
 use quictun_e2e::machine::{self, Machine};
@@ -113,8 +113,14 @@ fn silent_name_server(home: &Home, timeout_s: u32, attempts: u32) -> Result<UdpS
     Ok(socket)
 }
 
+/// Many connections, without those that were refused.
 fn crowd(client: &Client, count: usize) -> Result<Vec<Connection>> {
-    (0..count).map(|_| client.forward.connect()).collect()
+    let connections = (0..count).map(|_| client.forward.connect());
+    // A refusal may come before the system says that the connection is there.
+    let refused = |connection: &Result<Connection>| connection.as_ref().is_err_and(is_reset);
+    connections
+        .filter(|connection| !refused(connection))
+        .collect()
 }
 
 /// TCP sockets of this world that wait for an answer to their SYN.
