@@ -155,12 +155,7 @@ fn largest_functions(products: &[&Source]) -> Table {
 /// Programs of the release profile, as far as they have been built.
 fn programs(root: &Path) -> Table {
     let mut table = Table::new(&["program (target/release)", "KiB"]);
-    for name in [
-        "quictun",
-        "quictun-server",
-        "quictun-client",
-        "quictun-netstackd",
-    ] {
+    for name in ["quictun", "quictun-server", "quictun-client"] {
         if let Ok(metadata) = std::fs::metadata(root.join("target/release").join(name)) {
             table.row(
                 name,

@@ -138,9 +138,10 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
             for_command,
         }));
     }
-    for name in ["route", "exclude", "fail-open", "confirm"] {
+    for name in ["route", "exclude", "fail-open", "confirm", "for-command"] {
         // A switch that is off asks for nothing.
-        let is_off = name == "fail-open" && !layers.switch(name)?;
+        let is_switch = matches!(name, "fail-open" | "for-command");
+        let is_off = is_switch && !layers.switch(name)?;
         if layers.is_given(name) && !is_off {
             return Err(layers.fault(name, "leads nowhere without a device: add tun"));
         }

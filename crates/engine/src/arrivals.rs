@@ -16,14 +16,19 @@ use crate::engine::{Engine, Role};
 use crate::flow_entry::{FlowEntry, Phase, Place};
 use crate::quic_stream::QuicStream;
 
-/// Part of the free memory that more permitted streams may take before a client has used those that it has.
+/// Part of the free memory that further permitted streams may take while a client still has some.
 const AHEAD_PART: u64 = 256;
+
+/// The same once it has used them all.
+const USED_UP_PART: u64 = 2;
 
 impl<S: Socket> Engine<S> {
     /// Takes the streams that a client has opened.
     pub(crate) fn accept_streams(&mut self, now: Instant, handle: usize) {
         let slot = self.connections.get_mut(handle);
-        if let (Role::Server(_), Some(Some(connection))) = (&self.role, slot) {
+        if let (Role::Server(_), Some(Some(connection))) = (&self.role, slot)
+            && !connection.lost
+        {
             while let Some(stream) = connection.quic.streams().accept(Dir::Bi) {
                 connection.arrivals.push_back(stream);
             }
@@ -86,7 +91,7 @@ impl<S: Socket> Engine<S> {
             let part = if connection.has_streams_left() {
                 AHEAD_PART
             } else {
-                2
+                USED_UP_PART
             };
             if cost > 0 && cost < self.lease.free_for_newcomers() / part {
                 // Less than what is free: the charge stays within the budget.

@@ -527,6 +527,7 @@ impl<S: Socket> Engine<S> {
         let (id, remote) = (connection.id, connection.remote);
         connection.handshake_by = None;
         connection.handshake_copies.end();
+        connection.arrivals.clear();
         // What its flows hold is charged to them where they go on without it.
         let debt = connection.debt();
         self.lease.adjust(&mut connection.memory, debt);

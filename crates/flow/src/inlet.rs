@@ -187,7 +187,7 @@ impl Inlet {
         self.ready.detach();
     }
 
-    /// Copies all that waits into few pieces.
+    /// Copies the pieces that wait into few.
     pub fn pack(&mut self) {
         self.ready.pack();
     }

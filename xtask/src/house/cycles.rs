@@ -60,7 +60,7 @@ fn cycles_of(modules: &Modules<'_>) -> Vec<Vec<String>> {
     cycles
 }
 
-/// What can be reached in one step or more.
+/// The modules that `from` depends on, directly or through others.
 fn reached<'a>(from: &str, arrows: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut next: Vec<&str> = arrows[from].iter().copied().collect();

@@ -177,6 +177,10 @@ const BAD: &[(&str, &str)] = &[
         "--exclude: leads nowhere without a device: add tun",
     ),
     (
+        "client --server h:1 {forward} --ca system --for-command",
+        "--for-command: leads nowhere without a device: add tun",
+    ),
+    (
         "client --server h:1 --ca system --tun --route 10.0.0.1/8",
         "--route: \"10.0.0.1/8\" has bits behind its length: did you mean 10.0.0.0/8?",
     ),

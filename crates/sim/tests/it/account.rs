@@ -153,6 +153,43 @@ fn refused_streams_that_clients_keep_open_cost_others_nothing() {
         let (leased, budget) = (account.leased(), account.budget());
         assert!(leased <= budget, "round {round}: {leased} of {budget}");
     }
+    for bare in peers {
+        let now = world.network.now();
+        let connection = world.network.bare(bare).connection();
+        connection.close(now, VarInt::from_u32(0), bytes::Bytes::new());
+    }
+    world.network.run_for(SECOND);
+    let engine = world.network.host(world.server).engine();
+    assert_eq!(
+        engine.residue().flows,
+        0,
+        "streams that waited are no flows"
+    );
+}
+
+#[test]
+fn a_client_that_uses_all_its_streams_gets_more_of_them() {
+    let (mut world, _) = world(64 * MIB, false);
+    let bare = peer(&mut world);
+    let control = world.network.bare(bare).open();
+    let mut hello = Vec::new();
+    Frame::Hello { proof: None }.encode(&mut hello);
+    world.network.bare(bare).write(control, &hello);
+    let mut opened = 0;
+    for _ in 0..20 {
+        let connection = world.network.bare(bare).connection();
+        while opened < 2000
+            && let Some(stream) = connection.streams().open(Dir::Bi)
+        {
+            let bytes = request(config::NATIVE, "echo");
+            let mut send = connection.send_stream(stream);
+            assert_eq!(send.write(&bytes), Ok(bytes.len()));
+            opened += 1;
+        }
+        world.network.run_for(50 * MS);
+    }
+    let engine = world.network.host(world.server).engine();
+    assert_eq!((opened, engine.residue().flows), (2000, 2000));
 }
 
 // PROTOCOL LIMIT-1.
