@@ -9,9 +9,13 @@ pub(crate) enum Kind {
     SansIo,
     /// Wrappers over the system.
     Unsafe,
-    /// Input and output.
+    /// The running product: input and output.
     Shell,
-    /// Programs; nobody depends on them.
+    /// Flags, files and environment.
+    Arguments,
+    /// Measurements and test beds; the product depends on none of them.
+    Measuring,
+    /// Programs; no crate depends on them.
     Binary,
 }
 
@@ -20,7 +24,9 @@ const KINDS: &[(&str, Kind)] = &[
     ("wire flow congestion link lab netstack", Kind::Pure),
     ("engine sim", Kind::SansIo),
     ("sys shmq", Kind::Unsafe),
-    ("tunnel emu perf ipc", Kind::Shell),
+    ("ipc io trust control stackd tunnel", Kind::Shell),
+    ("args", Kind::Arguments),
+    ("perf emu lab-run bench testbed", Kind::Measuring),
     ("cli e2e xtask", Kind::Binary),
 ];
 
