@@ -25,9 +25,9 @@ use serde::Serialize;
 
 use crate::exit;
 use crate::link;
-use crate::program::PATIENCE;
 use apps::Apps;
 use pair::Pair;
+use quictun_lab_run::program::PATIENCE;
 use stage::{LinkFacts, Stage};
 
 /// Sizes that depend on what is between the two sides.

@@ -33,7 +33,6 @@ pub mod netstackd;
 pub mod options;
 mod pair;
 pub mod perf;
-mod program;
 pub mod run;
 pub mod state_dir;
 pub mod status;

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::apps::Apps;
 use super::stage::Stage;
-use crate::program::{Program, text};
+use quictun_lab_run::program::{Program, text};
 
 /// A running pair and where its forwards listen.
 pub(super) struct Pair {

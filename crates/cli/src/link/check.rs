@@ -17,9 +17,9 @@ use quictun_sim::{Cell, Direction, Tcp, Traffic, predict};
 use quictun_sys::Inside;
 use serde::Serialize;
 
-use super::tunnel::{Ends, Tunnel};
 use super::{Backend, Checking, bulk, report};
 use crate::exit;
+use quictun_lab_run::tunnel::{Ends, Tunnel};
 
 /// Packets and streams as the links of all cells carry them.
 const MTU: usize = 1500;

@@ -30,7 +30,6 @@ mod plan_file;
 pub(crate) mod privilege;
 mod report;
 pub(crate) mod session;
-pub(crate) mod tunnel;
 mod ways;
 
 pub use backend::Backend;

@@ -35,7 +35,7 @@ const LABELS: [&[u8]; 2] = [
 ];
 
 /// See the module documentation.
-pub(in crate::lab) struct Channel {
+pub(crate) struct Channel {
     stream: Box<dyn Stream>,
     socket: TcpStream,
     /// What came after the last whole message.
@@ -48,7 +48,7 @@ impl<T: Read + Write + Send> Stream for T {}
 
 impl Channel {
     /// Connects to an agent.
-    pub(in crate::lab) fn connect(address: SocketAddr, token: &Secret) -> Result<Self> {
+    pub(crate) fn connect(address: SocketAddr, token: &Secret) -> Result<Self> {
         let socket = TcpStream::connect_timeout(&address, OPENING)
             .with_context(|| format!("cannot connect to the agent at {address}"))?;
         let identity = ClientIdentity::default();
@@ -70,11 +70,7 @@ impl Channel {
     }
 
     /// Lets somebody in who knows the token.
-    pub(in crate::lab) fn accept(
-        socket: TcpStream,
-        identity: &Identity,
-        token: &Secret,
-    ) -> Result<Self> {
+    pub(crate) fn accept(socket: TcpStream, identity: &Identity, token: &Secret) -> Result<Self> {
         let config = tls::server_config(identity, &ClientCertPolicy::NotAsked, None)?;
         let connection = ServerConnection::new(config)?;
         let (mut channel, [theirs, ours]) = Self::open(socket, connection.into())?;
@@ -125,7 +121,7 @@ impl Channel {
     }
 
     /// Sends a message.
-    pub(in crate::lab) fn send(&mut self, message: &impl Serialize) -> Result<()> {
+    pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec(message)?;
         text.push(b'\n');
         self.stream.write_all(&text)?;
@@ -133,10 +129,7 @@ impl Channel {
     }
 
     /// The next message, if it comes in time.
-    pub(in crate::lab) fn receive<T: DeserializeOwned>(
-        &mut self,
-        within: Duration,
-    ) -> Result<Option<T>> {
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self, within: Duration) -> Result<Option<T>> {
         let until = Instant::now() + within;
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -169,7 +162,7 @@ impl Channel {
 }
 
 /// Shared by all connections of an agent: made when it starts.
-pub(in crate::lab) fn identity() -> Result<Arc<Identity>> {
+pub(crate) fn identity() -> Result<Arc<Identity>> {
     Ok(Arc::new(quictun_tunnel::identity::ephemeral()?))
 }
 

@@ -12,22 +12,22 @@ use quictun_lab::{
     late_limit,
 };
 
-use super::arm::Ready;
-use super::client::{Ended, Interrupted, Patience};
-use super::foreign::Foreign;
-use super::generator::{Generator, Outcome};
-use super::processors::{HIDDEN, HostThreads, Usage, Watch};
-use super::profile::Profiler;
-use super::remote::Remote;
-use super::tally::Tally;
+use crate::arm::Ready;
+use crate::client::{Ended, Interrupted, Patience};
+use crate::foreign::Foreign;
+use crate::generator::{Generator, Outcome};
+use crate::processors::{HIDDEN, HostThreads, Usage, Watch};
+use crate::profile::Profiler;
+use crate::remote::Remote;
+use crate::tally::Tally;
 
 /// What cells have in common.
 #[derive(Debug)]
-pub(super) struct Bench {
-    pub(super) patience: Patience,
-    pub(super) host: HostThreads,
+pub(crate) struct Bench {
+    pub(crate) patience: Patience,
+    pub(crate) host: HostThreads,
     /// The far end of a real path; `None`: everything is here.
-    pub(super) remote: Option<Remote>,
+    pub(crate) remote: Option<Remote>,
 }
 
 impl Bench {
@@ -36,7 +36,7 @@ impl Bench {
     /// # Errors
     ///
     /// [`Interrupted`] only.
-    pub(super) fn measure(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Cell> {
+    pub(crate) fn measure(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Cell> {
         let mut cell = blank;
         let begin = Instant::now();
         let measured = match &self.remote {
@@ -60,7 +60,7 @@ impl Bench {
     /// # Errors
     ///
     /// Whatever goes wrong, [`Interrupted`] among it.
-    pub(super) fn profile(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Vec<Profile>> {
+    pub(crate) fn profile(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Vec<Profile>> {
         let mut cell = blank;
         let mut profiler = Profiler::new();
         self.attempt(arm, setup, &mut cell, Some(&mut profiler))?;
@@ -157,7 +157,7 @@ impl Bench {
 }
 
 /// What a client has to say.
-pub(super) fn figures(
+pub(crate) fn figures(
     name: &str,
     ended: &Ended,
     generator: Generator,
@@ -180,7 +180,7 @@ fn refusal(output: &str) -> &str {
 }
 
 /// The time whose processor use is set against what was measured.
-pub(super) fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, Instant) {
+pub(crate) fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, Instant) {
     match load.amount {
         Amount::Time(time) => {
             let from = begin + load.warm_up;
@@ -191,7 +191,7 @@ pub(super) fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, In
 }
 
 /// What it took of the processors: both are rates of the same time.
-pub(super) fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(String, f64)> {
+pub(crate) fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(String, f64)> {
     let of = |role: &str| -> Option<f64> {
         let here = usage
             .processes

@@ -17,15 +17,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::channel::Channel;
 use self::message::{Answer, Ask, Counters, Start, TunnelEntry, Used, VERSION};
-use super::arm::{TCP, listens};
-use super::client::{Interrupted, Patience, Started};
-use super::processors::{Groups, HostThreads, Watch};
+use crate::arm::{TCP, listens};
+use crate::client::{Interrupted, Patience, Started};
 use crate::exit::{Fault, say};
-use crate::link::tunnel::Server;
+use crate::processors::{Groups, HostThreads, Watch};
+use crate::tunnel::Server;
 
-pub(super) mod channel;
-pub(super) mod host;
-pub(super) mod message;
+pub(crate) mod channel;
+pub(crate) mod host;
+pub(crate) mod message;
 
 /// Flags of servers that change how they work, and nothing on this machine. Each takes a value.
 const FLAGS: [&str; 6] = [
@@ -53,12 +53,12 @@ pub struct Agent {
 }
 
 /// Reads the token that both ends know.
-pub(super) fn token(file: &std::path::Path) -> Result<Secret> {
+pub(crate) fn token(file: &std::path::Path) -> Result<Secret> {
     Ok(psk::load_secret(file).map_err(|why| Fault::failure("--token-file", why))?)
 }
 
 /// Serves until a signal comes.
-pub(super) fn run(agent: &Agent) -> Result<()> {
+pub fn run(agent: &Agent) -> Result<()> {
     let token = token(&agent.token_file)?;
     // Before there are threads.
     let patience = Patience::new()?;

@@ -10,12 +10,13 @@ use quictun_lab::{
 };
 use quictun_tunnel::settings::HostPort;
 
-use super::cell::Bench;
-use super::client::{Interrupted, Patience};
-use super::processors::HostThreads;
-use super::remote::Remote;
-use super::{Measuring, PROGRAM, arm, environment, remote, results};
-use crate::exit::{self, Exit, Fault, say};
+use crate::cell::Bench;
+use crate::client::{Interrupted, Patience};
+use crate::exit::{self, Fault, say};
+use crate::measuring::Measuring;
+use crate::processors::HostThreads;
+use crate::remote::Remote;
+use crate::{arm, environment, remote, results};
 
 /// What a cell takes beyond what crosses the link: networks, programs, and their ends.
 const EXTRA: Duration = Duration::from_millis(700);
@@ -30,8 +31,21 @@ const ATTEMPTS: u32 = 3;
 /// One further attempt for so many cells, all in all: a run does not take much longer for them than was said.
 const AGAIN_SHARE: usize = 4;
 
-/// Measures, and returns the exit code.
-pub(super) fn run(measuring: &Measuring, host: HostThreads) -> Result<u8> {
+const PROGRAM: &str = "quictun lab";
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Something counts, and all that was asserted holds.
+    Holds,
+    /// Nothing counts, or an assertion does not hold.
+    Fails,
+    /// A signal ended it early.
+    Interrupted,
+}
+
+/// Measures, and writes the report.
+pub fn run(measuring: &Measuring, host: HostThreads) -> Result<Outcome> {
     // Before there are threads.
     let bench = Bench {
         patience: Patience::new()?,
@@ -93,11 +107,11 @@ pub(super) fn run(measuring: &Measuring, host: HostThreads) -> Result<u8> {
     exit::print(&text(&findings))?;
     exit::print(&format!("\n{}\n", results::report_path(&out).display()))?;
     Ok(if interrupted {
-        Exit::Interrupted as u8
+        Outcome::Interrupted
     } else if findings.all_hold() && findings.validity().0 > 0 {
-        Exit::Ok as u8
+        Outcome::Holds
     } else {
-        Exit::Failure as u8
+        Outcome::Fails
     })
 }
 

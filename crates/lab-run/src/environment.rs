@@ -5,8 +5,8 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use super::client::Patience;
-use super::processors::Machine;
+use crate::client::Patience;
+use crate::processors::Machine;
 
 /// How long the machine is watched before anything is measured.
 const LOOK: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const FILES: [(&str, &str); 8] = [
 ];
 
 /// What the machine is.
-pub(super) fn snapshot() -> BTreeMap<String, String> {
+pub(crate) fn snapshot() -> BTreeMap<String, String> {
     let read = |path: &str| {
         fs::read_to_string(path)
             .ok()
@@ -68,7 +68,7 @@ pub(super) fn snapshot() -> BTreeMap<String, String> {
 }
 
 /// Watches the machine for a moment: what speaks against measuring now.
-pub(super) fn noise(patience: &Patience) -> anyhow::Result<Vec<String>> {
+pub(crate) fn noise(patience: &Patience) -> anyhow::Result<Vec<String>> {
     let before = Machine::read();
     patience.pause(LOOK)?;
     let (idle, steal) = Machine::read().since(before);

@@ -14,14 +14,14 @@ use quictun_lab::Process;
 
 /// Threads of the kernel that do what is left over of network interrupts, open since before we could not see them.
 #[derive(Debug, Default)]
-pub(super) struct HostThreads(Vec<File>);
+pub struct HostThreads(Vec<File>);
 
 /// Whom to look at: a name and a process group each.
-pub(super) type Groups = Vec<(&'static str, u32)>;
+pub(crate) type Groups = Vec<(&'static str, u32)>;
 
 /// Readings of one run.
 #[derive(Debug)]
-pub(super) struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     groups: Groups,
     host: &'a HostThreads,
     readings: Vec<Reading>,
@@ -49,7 +49,7 @@ struct Used {
 
 /// Ticks of all processors since the start, from `/proc/stat`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     total: u64,
     idle: u64,
     steal: u64,
@@ -57,22 +57,22 @@ pub(super) struct Machine {
 
 /// What was used between two times.
 #[derive(Debug)]
-pub(super) struct Usage {
-    pub(super) processes: Vec<Process>,
+pub(crate) struct Usage {
+    pub(crate) processes: Vec<Process>,
     /// The kernel's threads, seconds in a second, where they are to be seen.
-    pub(super) softirq: Option<f64>,
-    pub(super) idle: f64,
-    pub(super) steal: f64,
+    pub(crate) softirq: Option<f64>,
+    pub(crate) idle: f64,
+    pub(crate) steal: f64,
     /// Some of it was not to be seen.
-    pub(super) hidden: bool,
+    pub(crate) hidden: bool,
 }
 
 /// What is said of figures where [`Usage::hidden`].
-pub(super) const HIDDEN: &str = "/proc did not let us see all threads of these programs: they used more processor time than is told";
+pub(crate) const HIDDEN: &str = "/proc did not let us see all threads of these programs: they used more processor time than is told";
 
 impl HostThreads {
     /// Finds them. Where `/proc` hides them there are none.
-    pub(super) fn open() -> Self {
+    pub fn open() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let files = entries.filter_map(|entry| {
             let name = fs::read_to_string(entry.path().join("comm")).ok()?;
@@ -93,7 +93,7 @@ impl HostThreads {
 }
 
 impl<'a> Watch<'a> {
-    pub(super) fn new(groups: Groups, host: &'a HostThreads) -> Self {
+    pub(crate) fn new(groups: Groups, host: &'a HostThreads) -> Self {
         Self {
             groups,
             host,
@@ -102,7 +102,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Looks.
-    pub(super) fn read(&mut self) {
+    pub(crate) fn read(&mut self) {
         let (mut threads, mut hidden) = (BTreeMap::new(), false);
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -127,13 +127,13 @@ impl<'a> Watch<'a> {
     }
 
     /// Whose threads there were at the last look.
-    pub(super) fn threads(&self) -> impl Iterator<Item = (u32, &'static str)> {
+    pub(crate) fn threads(&self) -> impl Iterator<Item = (u32, &'static str)> {
         let last = self.readings.last().into_iter();
         last.flat_map(|reading| reading.threads.iter().map(|(id, used)| (*id, used.role)))
     }
 
     /// What was used from one time to another, as near as there are readings.
-    pub(super) fn usage(&self, from: Instant, until: Instant) -> Option<Usage> {
+    pub(crate) fn usage(&self, from: Instant, until: Instant) -> Option<Usage> {
         let first = self.readings.iter().find(|reading| reading.at >= from)?;
         let within = |reading: &&Reading| reading.at > first.at && reading.at <= until;
         let last = self.readings.iter().rev().find(within)?;
@@ -174,7 +174,7 @@ impl<'a> Watch<'a> {
 }
 
 impl Machine {
-    pub(super) fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = text.lines().next().unwrap_or_default();
         let ticks: Vec<u64> = line
@@ -193,7 +193,7 @@ impl Machine {
 
     /// Shares of all processors that were idle, and that were stolen.
     #[expect(clippy::cast_precision_loss, reason = "ticks of hours")]
-    pub(super) fn since(self, before: Self) -> (f64, f64) {
+    pub(crate) fn since(self, before: Self) -> (f64, f64) {
         let total = self.total.saturating_sub(before.total).max(1) as f64;
         let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / total;
         (

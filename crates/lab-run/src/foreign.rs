@@ -9,18 +9,18 @@ use quictun_lab::Emulated;
 use quictun_link::Queue;
 use quictun_sys::{NetNamespace, Network};
 
-use super::client::{Patience, Started};
+use crate::client::{Patience, Started};
 
 /// What an address's network is.
 const PREFIX: u8 = 24;
 
 /// The program that emulates, which ends with this.
 #[derive(Debug)]
-pub(super) struct Foreign(Started);
+pub(crate) struct Foreign(Started);
 
 impl Foreign {
     /// Starts it, and waits until both networks have their addresses.
-    pub(super) fn start(
+    pub(crate) fn start(
         world: &World,
         link: &Emulated,
         command: &str,
@@ -41,7 +41,7 @@ impl Foreign {
     }
 
     /// What is wrong with it, if it has ended.
-    pub(super) fn check(&mut self) -> Result<()> {
+    pub(crate) fn check(&mut self) -> Result<()> {
         self.0.check()
     }
 }

@@ -21,7 +21,7 @@ const MAX_BYTES: u64 = 1 << 30;
 const RESULTS: &str = "lab-results";
 
 /// Makes the directory, which must not hold a run yet.
-pub(super) fn prepare(asked: Option<&Path>, name: &str, started: Timestamp) -> Result<PathBuf> {
+pub(crate) fn prepare(asked: Option<&Path>, name: &str, started: Timestamp) -> Result<PathBuf> {
     let time = started.strftime("%Y%m%d-%H%M%S");
     let dir = asked.map_or_else(
         || Path::new(RESULTS).join(format!("{name}-{time}")),
@@ -38,20 +38,20 @@ pub(super) fn prepare(asked: Option<&Path>, name: &str, started: Timestamp) -> R
 }
 
 /// Writes raw data and reports. The raw data are never there in part.
-pub(super) fn write(dir: &Path, run: &Run, scenario: &Scenario) -> Result<()> {
+pub(crate) fn write(dir: &Path, run: &Run, scenario: &Scenario) -> Result<()> {
     put(dir, RAW, &run.to_json()?)?;
     write_reports(dir, &Findings::new(run, scenario))
 }
 
 /// Writes what follows from the raw data.
-pub(super) fn write_reports(dir: &Path, findings: &Findings<'_>) -> Result<()> {
+pub(crate) fn write_reports(dir: &Path, findings: &Findings<'_>) -> Result<()> {
     put(dir, SUMMARY, &findings.to_json()?)?;
     put(dir, MARKDOWN, &markdown(findings))?;
     put(dir, HTML, &html(findings))
 }
 
 /// Reads raw data.
-pub(super) fn read(dir: &Path) -> Result<(Run, Scenario)> {
+pub(crate) fn read(dir: &Path) -> Result<(Run, Scenario)> {
     let path = dir.join(RAW);
     let unreadable = |error: std::io::Error| {
         Fault::failure(path.display().to_string(), error)
@@ -67,7 +67,7 @@ pub(super) fn read(dir: &Path) -> Result<(Run, Scenario)> {
 }
 
 /// The page to open.
-pub(super) fn report_path(dir: &Path) -> PathBuf {
+pub(crate) fn report_path(dir: &Path) -> PathBuf {
     dir.join(HTML)
 }
 

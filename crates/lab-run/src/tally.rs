@@ -14,11 +14,11 @@ const LONGEST_USUAL: u32 = 65_535 + 14;
 /// Counts what arrives at the two ends of a cable, up and down. Where nothing was said of pieces of a stream, nothing
 /// is counted.
 #[derive(Debug)]
-pub(super) struct Tally<'a>([Option<(&'a NetNamespace, FrameCounter)>; 2]);
+pub(crate) struct Tally<'a>([Option<(&'a NetNamespace, FrameCounter)>; 2]);
 
 impl<'a> Tally<'a> {
     /// Call it before anything crosses.
-    pub(super) fn open(world: &'a World, link: &Link) -> Result<Self> {
+    pub(crate) fn open(world: &'a World, link: &Link) -> Result<Self> {
         if link.segment_limit().is_none() {
             return Ok(Self([None, None]));
         }
@@ -32,7 +32,7 @@ impl<'a> Tally<'a> {
     }
 
     /// What there was.
-    pub(super) fn figures(self) -> io::Result<Vec<(String, f64)>> {
+    pub(crate) fn figures(self) -> io::Result<Vec<(String, f64)>> {
         let mut all = Vec::new();
         for (end, way) in self.0.into_iter().zip(["up", "down"]) {
             let Some((network, mut counter)) = end else {

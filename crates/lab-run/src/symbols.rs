@@ -10,20 +10,20 @@ const PROGRAM_MAX: u64 = 512 << 20;
 
 /// Functions by their address.
 #[derive(Debug, Default)]
-pub(super) struct Symbols(Vec<(u64, String)>);
+pub(crate) struct Symbols(Vec<(u64, String)>);
 
 /// A piece of a program in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     from: u64,
     until: u64,
     offset: u64,
-    pub(super) path: String,
+    pub(crate) path: String,
 }
 
 impl Symbols {
     /// The kernel's; none where it does not tell.
-    pub(super) fn kernel() -> Self {
+    pub(crate) fn kernel() -> Self {
         let text = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         let all = text.lines().filter_map(|line| {
             let mut words = line.split_ascii_whitespace();
@@ -35,19 +35,19 @@ impl Symbols {
     }
 
     /// Those of a program's file, by their place in it; none where it has no table.
-    pub(super) fn program(path: &Path) -> Self {
+    pub(crate) fn program(path: &Path) -> Self {
         let is_sensible = fs::metadata(path).is_ok_and(|meta| meta.len() <= PROGRAM_MAX);
         let bytes = is_sensible.then(|| fs::read(path).ok()).flatten();
         Self::sorted(functions(&bytes.unwrap_or_default()).unwrap_or_default())
     }
 
-    pub(super) fn sorted(mut all: Vec<(u64, String)>) -> Self {
+    pub(crate) fn sorted(mut all: Vec<(u64, String)>) -> Self {
         all.sort_by_key(|(address, _)| *address);
         Self(all)
     }
 
     /// The function that an address is in: the last that begins no later.
-    pub(super) fn find(&self, address: u64) -> Option<&str> {
+    pub(crate) fn find(&self, address: u64) -> Option<&str> {
         let after = self.0.partition_point(|(begin, _)| *begin <= address);
         let (_, name) = self.0.get(after.checked_sub(1)?)?;
         Some(name)
@@ -56,13 +56,13 @@ impl Symbols {
 
 impl Mapping {
     /// All that a process may execute.
-    pub(super) fn all(process: u32) -> Vec<Self> {
+    pub(crate) fn all(process: u32) -> Vec<Self> {
         let text = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
         text.lines().filter_map(Self::read).collect()
     }
 
     /// `55d0-55f0 r-xp 00010000 fe:00 123   /path`.
-    pub(super) fn read(line: &str) -> Option<Self> {
+    pub(crate) fn read(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (from, until) = words.next()?.split_once('-')?;
         let is_code = words.next()?.contains('x');
@@ -77,7 +77,7 @@ impl Mapping {
     }
 
     /// Where in the file an address is from, if it is in here.
-    pub(super) fn in_file(&self, address: u64) -> Option<u64> {
+    pub(crate) fn in_file(&self, address: u64) -> Option<u64> {
         (self.from..self.until)
             .contains(&address)
             .then(|| address - self.from + self.offset)

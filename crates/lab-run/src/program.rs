@@ -10,20 +10,21 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Nothing that it is waited for may take longer.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub const PATIENCE: Duration = Duration::from_secs(40);
 
 /// How often one looks whether it has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// A child and its log lines.
-pub(crate) struct Program {
+#[derive(Debug)]
+pub struct Program {
     child: Child,
     lines: Receiver<Value>,
 }
 
 impl Program {
     /// Starts it with these arguments and structured logs, by whatever `spawn` does.
-    pub(crate) fn start(
+    pub fn start(
         spawn: impl FnOnce(&mut Command) -> std::io::Result<Child>,
         arguments: &[&str],
     ) -> Result<Self> {
@@ -55,12 +56,12 @@ impl Program {
     }
 
     /// Its process id.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// The next line with this message.
-    pub(crate) fn wait_for(&self, message: &str) -> Result<Value> {
+    pub fn wait_for(&self, message: &str) -> Result<Value> {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = Vec::new();
         loop {
@@ -79,7 +80,7 @@ impl Program {
     }
 
     /// Ends it as a service manager would.
-    pub(crate) fn stop(&mut self) -> Result<()> {
+    pub fn stop(&mut self) -> Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         kill_process(pid.context("its process id")?, Signal::TERM)?;
         let deadline = Instant::now() + PATIENCE;
@@ -110,7 +111,7 @@ impl Drop for Program {
 }
 
 /// What a log line says under a key.
-pub(crate) fn text(line: &Value, key: &str) -> Result<String> {
+pub fn text(line: &Value, key: &str) -> Result<String> {
     let value = line.get(key).and_then(Value::as_str);
     Ok(value
         .with_context(|| format!("no {key:?} in {line}"))?

@@ -8,7 +8,7 @@ use quictun_sys::{Ethtool, NetNamespace, Network};
 use quictun_tunnel::udp_port;
 
 use super::message::Counters;
-use crate::lab::environment;
+use crate::environment;
 
 /// Features of a device that decide how much work a packet is.
 const FEATURES: [&str; 4] = [
@@ -22,7 +22,7 @@ const FEATURES: [&str; 4] = [
 const DISCARD: u16 = 9;
 
 /// The machine, and the device that leads to `other`.
-pub(in crate::lab) fn facts(other: IpAddr) -> BTreeMap<String, String> {
+pub(crate) fn facts(other: IpAddr) -> BTreeMap<String, String> {
     let mut all = environment::snapshot();
     if let Some((own, device)) = way(other) {
         all.insert("own address".to_owned(), own.to_string());
@@ -66,7 +66,7 @@ fn offloads(device: &str) -> String {
 
 impl Counters {
     /// As they stand in a network.
-    pub(in crate::lab) fn read(network: &NetNamespace) -> Self {
+    pub(crate) fn read(network: &NetNamespace) -> Self {
         let text = network.within(|| fs::read_to_string("/proc/thread-self/net/snmp"));
         Self::find(&text.unwrap_or_default())
     }
@@ -86,7 +86,7 @@ impl Counters {
     }
 
     /// What has been added since.
-    pub(in crate::lab) fn since(self, before: Self) -> Self {
+    pub(crate) fn since(self, before: Self) -> Self {
         Self {
             tcp_resent: self.tcp_resent.saturating_sub(before.tcp_resent),
             udp_overflows: self.udp_overflows.saturating_sub(before.udp_overflows),

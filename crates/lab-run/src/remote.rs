@@ -13,17 +13,17 @@ use quictun_lab::{Arm, Cell, Load, judge};
 use quictun_sys::NetNamespace;
 use quictun_tunnel::settings::HostPort;
 
-use super::agent::channel::Channel;
-use super::agent::message::{
+use crate::agent::channel::Channel;
+use crate::agent::message::{
     Answer, Ask, Counters, Start, Started as Serving, TunnelEntry, Used, VERSION,
 };
-use super::agent::{self, host};
-use super::arm::program;
-use super::cell::{Bench, costs, counted, figures};
-use super::client::Started;
-use super::generator::Generator;
-use super::processors::{Groups, HIDDEN, Watch};
-use crate::link::tunnel::{Client, Known};
+use crate::agent::{self, host};
+use crate::arm::program;
+use crate::cell::{Bench, costs, counted, figures};
+use crate::client::Started;
+use crate::generator::Generator;
+use crate::processors::{Groups, HIDDEN, Watch};
+use crate::tunnel::{Client, Known};
 
 /// Where to find an agent, and the token that it knows too.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ const ANSWER: Duration = Duration::from_mins(1);
 const PINGS: u32 = 20;
 
 /// An agent that has let us in.
-pub(super) struct Remote {
+pub(crate) struct Remote {
     address: SocketAddr,
     channel: Mutex<Channel>,
 }
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Remote {
 
 impl Remote {
     /// Connects.
-    pub(super) fn connect(asked: &Asked) -> Result<Self> {
+    pub(crate) fn connect(asked: &Asked) -> Result<Self> {
         let token = agent::token(&asked.token_file)?;
         let HostPort { host, port } = &asked.host;
         let address = (host.as_str(), *port)
@@ -70,7 +70,7 @@ impl Remote {
     }
 
     /// What there is at both ends and between them.
-    pub(super) fn environment(&self) -> Result<BTreeMap<String, String>> {
+    pub(crate) fn environment(&self) -> Result<BTreeMap<String, String>> {
         let version = VERSION;
         let Answer::Facts(far) = self.ask(&Ask::Facts { version })? else {
             bail!("the agent answers something else");
@@ -111,7 +111,7 @@ impl Remote {
     }
 
     /// Measures an arm; what came of it is in the cell.
-    pub(super) fn cross(
+    pub(crate) fn cross(
         &self,
         bench: &Bench,
         arm: &Arm,
@@ -224,7 +224,7 @@ impl Remote {
             pin: &entry.pin,
             psk: &secret.0,
         };
-        let [flags, _] = super::arm::tunnel_flags(arm);
+        let [flags, _] = crate::arm::tunnel_flags(arm);
         Client::start(here, known, &entry.target, &flags)
     }
 }

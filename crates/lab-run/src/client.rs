@@ -26,17 +26,17 @@ const OUTPUT: u64 = 16 << 20;
 /// Somebody wants the run to end.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
-pub(super) struct Interrupted;
+pub(crate) struct Interrupted;
 
 /// Waits, and notices when it is to be over.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     signals: Signals,
 }
 
 impl Patience {
     /// Call it before there are threads.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             signals: Signals::of_parents()?,
         })
@@ -47,7 +47,7 @@ impl Patience {
     /// # Errors
     ///
     /// [`Interrupted`].
-    pub(super) fn wait(&self, within: Duration) -> Result<()> {
+    pub(crate) fn wait(&self, within: Duration) -> Result<()> {
         match self.signals.wait(within)? {
             Some(Came { signal, .. }) if signal != Signal::CHILD => Err(Interrupted.into()),
             _ => Ok(()),
@@ -55,7 +55,7 @@ impl Patience {
     }
 
     /// Waits for all of it.
-    pub(super) fn pause(&self, length: Duration) -> Result<()> {
+    pub(crate) fn pause(&self, length: Duration) -> Result<()> {
         let until = Instant::now() + length;
         while Instant::now() < until {
             self.wait(until.saturating_duration_since(Instant::now()))?;
@@ -66,7 +66,7 @@ impl Patience {
 
 /// A program, in a process group of its own.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(crate) struct Started {
     name: String,
     child: Child,
     output: Receiver<String>,
@@ -75,15 +75,15 @@ pub(super) struct Started {
 
 /// How a program ended.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) status: ExitStatus,
-    pub(super) output: String,
-    pub(super) errors: String,
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) output: String,
+    pub(crate) errors: String,
 }
 
 impl Started {
     /// Starts it.
-    pub(super) fn new(name: &str, network: &NetNamespace, command: &mut Command) -> Result<Self> {
+    pub(crate) fn new(name: &str, network: &NetNamespace, command: &mut Command) -> Result<Self> {
         with_default_signals(command)
             .process_group(0)
             .stdin(Stdio::null())
@@ -102,12 +102,12 @@ impl Started {
     }
 
     /// Its process group.
-    pub(super) fn group(&self) -> u32 {
+    pub(crate) fn group(&self) -> u32 {
         self.child.id()
     }
 
     /// Waits until `ready`; its end before that is an error.
-    pub(super) fn wait_ready(
+    pub(crate) fn wait_ready(
         &mut self,
         patience: &Patience,
         ready: impl Fn() -> bool,
@@ -130,7 +130,7 @@ impl Started {
     }
 
     /// Waits for its end, and calls `look` meanwhile again and again.
-    pub(super) fn wait_end(
+    pub(crate) fn wait_end(
         mut self,
         patience: &Patience,
         within: Duration,
@@ -158,7 +158,7 @@ impl Started {
     }
 
     /// What is wrong with a program that should run and does not.
-    pub(super) fn check(&mut self) -> Result<()> {
+    pub(crate) fn check(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("{} ended with {status}: {}", self.name, self.said());
         }

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use quictun_lab::Profile;
 use quictun_sys::{Stack, StackSampler};
 
-use super::symbols::{Mapping, Symbols};
+use crate::symbols::{Mapping, Symbols};
 
 /// Distinct stacks that are kept of a program, the most frequent: the others are too narrow to be seen.
 const STACKS: usize = 1500;
 
 /// Samples of one run.
 #[derive(Debug)]
-pub(super) struct Profiler {
+pub(crate) struct Profiler {
     sampler: StackSampler,
     watched: BTreeSet<u32>,
     /// By process.
@@ -33,7 +33,7 @@ struct Seen {
 }
 
 impl Profiler {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             sampler: StackSampler::open(),
             watched: BTreeSet::new(),
@@ -45,7 +45,7 @@ impl Profiler {
     }
 
     /// Fetches samples, and watches threads that are new.
-    pub(super) fn look(&mut self, threads: impl Iterator<Item = (u32, &'static str)>) {
+    pub(crate) fn look(&mut self, threads: impl Iterator<Item = (u32, &'static str)>) {
         for (thread, role) in threads {
             if self.watched.insert(thread) {
                 match self.sampler.watch(thread) {
@@ -81,7 +81,7 @@ impl Profiler {
     /// # Errors
     ///
     /// The system's, where it permitted nobody to look.
-    pub(super) fn finish(self, case: &str, arm: &str) -> io::Result<Vec<Profile>> {
+    pub(crate) fn finish(self, case: &str, arm: &str) -> io::Result<Vec<Profile>> {
         if self.seen.is_empty()
             && let Some(error) = self.refused
         {
@@ -281,7 +281,7 @@ mod tests {
                 let named = profile
                     .stacks
                     .iter()
-                    .any(|(stack, _)| stack.contains("quictun_cli"));
+                    .any(|(stack, _)| stack.contains("quictun_lab_run"));
                 assert!(named, "{:?}", profile.stacks);
             }
             Err(error) => assert_ne!(error.kind(), io::ErrorKind::NotFound, "{error}"),

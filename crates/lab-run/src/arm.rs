@@ -8,10 +8,10 @@ use quictun_emu::World;
 use quictun_lab::{Arm, Link, Load};
 use quictun_sys::NetNamespace;
 
-use super::client::{Patience, Started};
-use super::generator::{Generator, is_tunnel};
-use super::processors::Groups;
-use crate::link::tunnel::{Ends, Tunnel};
+use crate::client::{Patience, Started};
+use crate::generator::{Generator, is_tunnel};
+use crate::processors::Groups;
+use crate::tunnel::{Ends, Tunnel};
 
 /// Where the generator's server listens: the network is its own.
 const PORT: u16 = 5201;
@@ -25,11 +25,11 @@ const ENTRY: u16 = 6500;
 const TUNNEL: u16 = 7500;
 
 /// What is listened to is found here: table, and the states that mean it (`TCP_LISTEN`; an unconnected UDP socket).
-pub(super) const TCP: [&str; 2] = ["tcp", "tcp6"];
+pub(crate) const TCP: [&str; 2] = ["tcp", "tcp6"];
 const UDP: [&str; 2] = ["udp", "udp6"];
 
 /// An arm that is ready for its client.
-pub(super) struct Ready<'a> {
+pub(crate) struct Ready<'a> {
     near: &'a NetNamespace,
     generator: Generator,
     server: Started,
@@ -43,7 +43,7 @@ pub(super) struct Ready<'a> {
 
 impl<'a> Ready<'a> {
     /// Starts servers, and the tunnel where there is one.
-    pub(super) fn new(
+    pub(crate) fn new(
         world: &'a World,
         link: &Link,
         arm: &Arm,
@@ -111,12 +111,12 @@ impl<'a> Ready<'a> {
     }
 
     /// Starts the client.
-    pub(super) fn client(&self, arm: &Arm, load: &Load) -> Result<Started> {
+    pub(crate) fn client(&self, arm: &Arm, load: &Load) -> Result<Started> {
         self.start("the client", arm, load, self.connect)
     }
 
     /// Starts the streams in the background: up, and down.
-    pub(super) fn streams(&self, arm: &Arm, load: &Load) -> Result<[Option<Started>; 2]> {
+    pub(crate) fn streams(&self, arm: &Arm, load: &Load) -> Result<[Option<Started>; 2]> {
         let start = |way: usize| -> Result<Option<Started>> {
             let Some((_, to)) = &self.beside[way] else {
                 return Ok(None);
@@ -133,12 +133,12 @@ impl<'a> Ready<'a> {
         Started::new(name, self.near, command.args(arguments))
     }
 
-    pub(super) fn generator(&self) -> Generator {
+    pub(crate) fn generator(&self) -> Generator {
         self.generator
     }
 
     /// Whose processor time is counted, with the client's.
-    pub(super) fn groups(&self, client: &Started) -> Groups {
+    pub(crate) fn groups(&self, client: &Started) -> Groups {
         let mut groups = vec![("client", client.group()), ("server", self.server.group())];
         let pairs = self.tunnel.as_ref().map(Tunnel::groups);
         let brought = self
@@ -152,7 +152,7 @@ impl<'a> Ready<'a> {
     }
 
     /// What is wrong with those that should run.
-    pub(super) fn check(&mut self) -> Result<()> {
+    pub(crate) fn check(&mut self) -> Result<()> {
         self.server.check()?;
         for one in self.brought.iter_mut().flatten() {
             one.check()?;
@@ -161,7 +161,7 @@ impl<'a> Ready<'a> {
     }
 
     /// Ends all of them.
-    pub(super) fn stop(self) -> Result<()> {
+    pub(crate) fn stop(self) -> Result<()> {
         self.tunnel.map_or(Ok(()), Tunnel::stop)
     }
 }
@@ -171,7 +171,7 @@ fn occupied<T>((way, slot): (usize, &mut Option<T>)) -> Option<(usize, &mut T)> 
 }
 
 /// Why an arm cannot be measured on this machine, if it cannot.
-pub(super) fn missing(arm: &Arm) -> Option<String> {
+pub(crate) fn missing(arm: &Arm) -> Option<String> {
     if Generator::of(arm) == Generator::Iperf3 && !is_installed("iperf3") {
         return Some("iperf3 is not installed (`apt install iperf3`)".to_owned());
     }
@@ -217,7 +217,7 @@ fn is_installed(name: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
-pub(super) fn program(generator: Generator) -> Result<Command> {
+pub(crate) fn program(generator: Generator) -> Result<Command> {
     Ok(match generator {
         Generator::Perf(_) => {
             Command::new(std::env::current_exe().context("finding this program")?)
@@ -227,7 +227,7 @@ pub(super) fn program(generator: Generator) -> Result<Command> {
 }
 
 /// Flags of the tunnel's client and server.
-pub(super) fn tunnel_flags(arm: &Arm) -> [Vec<String>; 2] {
+pub(crate) fn tunnel_flags(arm: &Arm) -> [Vec<String>; 2] {
     let own = |flags: &[String]| {
         let mut all: Vec<String> = if is_tunnel(arm) {
             flags.to_vec()
@@ -273,7 +273,7 @@ fn bring(
 }
 
 /// Whether anybody has this port open in a network.
-pub(super) fn listens(network: &NetNamespace, tables: [&str; 2], port: u16) -> bool {
+pub(crate) fn listens(network: &NetNamespace, tables: [&str; 2], port: u16) -> bool {
     let open = |table: &str| -> std::io::Result<bool> {
         let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}"))?;
         let state = if table.starts_with("tcp") { "0A" } else { "07" };

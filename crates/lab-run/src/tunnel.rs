@@ -17,19 +17,19 @@ use crate::program::{Program, text};
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Where the two ends are.
-#[derive(Clone, Copy)]
-pub(crate) struct Ends<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Ends<'a> {
     /// The client's network.
-    pub(crate) near: &'a NetNamespace,
+    pub near: &'a NetNamespace,
     /// The server's.
-    pub(crate) far: &'a NetNamespace,
+    pub far: &'a NetNamespace,
     /// The server's address.
-    pub(crate) far_address: IpAddr,
+    pub far_address: IpAddr,
 }
 
 impl<'a> Ends<'a> {
     /// At the two sides of a world.
-    pub(crate) fn across(world: &'a World) -> Self {
+    pub fn across(world: &'a World) -> Self {
         Self {
             near: world.near(),
             far: world.far(),
@@ -39,41 +39,44 @@ impl<'a> Ends<'a> {
 }
 
 /// A running pair.
-pub(crate) struct Tunnel {
+#[derive(Debug)]
+pub struct Tunnel {
     server: Server,
     client: Client,
 }
 
 /// The server of a pair, with keys made for the occasion.
-pub(crate) struct Server {
+#[derive(Debug)]
+pub struct Server {
     program: Program,
     dir: PathBuf,
     /// Where it listens.
-    pub(crate) address: String,
+    pub address: String,
     /// Its key.
-    pub(crate) pin: String,
+    pub pin: String,
 }
 
 /// The client of a pair.
-pub(crate) struct Client {
+#[derive(Debug)]
+pub struct Client {
     program: Program,
     entry: SocketAddr,
 }
 
 /// What a client needs to know of its server.
-#[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
     /// Where it listens.
-    pub(crate) address: &'a str,
+    pub address: &'a str,
     /// Its key.
-    pub(crate) pin: &'a str,
+    pub pin: &'a str,
     /// The file of the secret that both know.
-    pub(crate) psk: &'a Path,
+    pub psk: &'a Path,
 }
 
 impl Tunnel {
     /// Starts both; whoever connects to [`Tunnel::entry`] reaches `target`. Client and server get these further flags.
-    pub(crate) fn start(ends: Ends<'_>, target: SocketAddr, flags: [&[String]; 2]) -> Result<Self> {
+    pub fn start(ends: Ends<'_>, target: SocketAddr, flags: [&[String]; 2]) -> Result<Self> {
         let listen = SocketAddr::new(ends.far_address, 0);
         let server = Server::start(ends.far, listen, target, flags[1])?;
         let psk = server.psk_file();
@@ -87,17 +90,17 @@ impl Tunnel {
     }
 
     /// Process groups of client and server.
-    pub(crate) fn groups(&self) -> [u32; 2] {
+    pub fn groups(&self) -> [u32; 2] {
         [self.client.group(), self.server.group()]
     }
 
     /// Where the near side connects to.
-    pub(crate) fn entry(&self) -> SocketAddr {
+    pub fn entry(&self) -> SocketAddr {
         self.client.entry()
     }
 
     /// Ends both as a service manager would.
-    pub(crate) fn stop(self) -> Result<()> {
+    pub fn stop(self) -> Result<()> {
         self.client.stop()?;
         self.server.stop()
     }
@@ -105,7 +108,7 @@ impl Tunnel {
 
 impl Server {
     /// Starts it; it leads to `target` and nowhere else.
-    pub(crate) fn start(
+    pub fn start(
         network: &NetNamespace,
         listen: SocketAddr,
         target: SocketAddr,
@@ -136,17 +139,17 @@ impl Server {
     }
 
     /// The secret that its client needs.
-    pub(crate) fn psk_file(&self) -> PathBuf {
+    pub fn psk_file(&self) -> PathBuf {
         self.dir.join("client.psk")
     }
 
     /// Its process group.
-    pub(crate) fn group(&self) -> u32 {
+    pub fn group(&self) -> u32 {
         self.program.pid()
     }
 
     /// Ends it as a service manager would.
-    pub(crate) fn stop(mut self) -> Result<()> {
+    pub fn stop(mut self) -> Result<()> {
         self.program.stop()
     }
 }
@@ -161,7 +164,7 @@ impl Drop for Server {
 
 impl Client {
     /// Starts it, and waits until it is connected.
-    pub(crate) fn start(
+    pub fn start(
         network: &NetNamespace,
         server: Known<'_>,
         target: &str,
@@ -192,17 +195,17 @@ impl Client {
     }
 
     /// Where the near side connects to.
-    pub(crate) fn entry(&self) -> SocketAddr {
+    pub fn entry(&self) -> SocketAddr {
         self.entry
     }
 
     /// Its process group.
-    pub(crate) fn group(&self) -> u32 {
+    pub fn group(&self) -> u32 {
         self.program.pid()
     }
 
     /// Ends it as a service manager would.
-    pub(crate) fn stop(mut self) -> Result<()> {
+    pub fn stop(mut self) -> Result<()> {
         self.program.stop()
     }
 }

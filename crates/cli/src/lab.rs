@@ -1,42 +1,25 @@
 //! `quictun lab`: scenarios measured, and their reports.
 //!
 //! [`parse`] turns the command line into what is to be done, [`main`] does it. What is measured and how it is judged
-//! is `quictun-lab`'s; here programs are started (`arm`), a cell is measured (`cell`), a run is made of them (`run`),
-//! and files are read and written (`results`).
+//! is `quictun-lab`'s, measuring `quictun-lab-run`'s.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use quictun_lab::{Findings, Metric, Scenario, Schedule, Selection, compare_runs, scenarios};
+use quictun_lab::{Scenario, Schedule, Selection, scenarios};
+use quictun_lab_run::{Agent, Asked, HostThreads, Outcome};
 use quictun_sys::{Identity, Side, contain};
 
 use crate::address::{self, Wildcard};
-use crate::exit::{self, Fault};
+use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
 use crate::options::Section;
 use crate::{link, options};
-use processors::HostThreads;
 
-pub use agent::Agent;
-pub use remote::Asked;
-
-mod agent;
-mod arm;
-mod cell;
-mod client;
-mod environment;
+pub use quictun_lab_run::Measuring;
 pub mod flags;
-mod foreign;
-mod generator;
-mod processors;
-mod profile;
-mod remote;
-mod results;
-mod run;
-mod symbols;
-mod tally;
 
 const PROGRAM: &str = "quictun lab";
 
@@ -53,27 +36,6 @@ pub enum Action {
     Compare([PathBuf; 2]),
     /// Be the far end of measurements.
     Agent(Agent),
-}
-
-/// What to measure.
-#[derive(Debug)]
-pub struct Measuring {
-    /// As it was named.
-    pub named: String,
-    /// The scenario.
-    pub scenario: Scenario,
-    /// Which part of it.
-    pub selection: Selection,
-    /// What order and losses follow from.
-    pub seed: u64,
-    /// Where to write.
-    pub out: Option<PathBuf>,
-    /// All runs, in order.
-    pub schedule: Schedule,
-    /// `quictun lab crosscheck`: somebody else's emulator.
-    pub emulator: Option<String>,
-    /// The far end of a real path.
-    pub remote: Option<Asked>,
 }
 
 /// Reads what follows `quictun lab`.
@@ -108,31 +70,37 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
 pub fn main(action: Action) -> ExitCode {
     let outcome = match action {
         Action::Print(text) => exit::print(&text),
-        Action::Report(dir) => report(&dir),
-        Action::Compare(dirs) => compare(&dirs),
+        Action::Report(dir) => quictun_lab_run::report(&dir),
+        Action::Compare(dirs) => quictun_lab_run::compare(&dirs),
         Action::Run(measuring) => return measure(&measuring),
-        Action::Agent(agent) => agent::run(&agent),
+        Action::Agent(agent) => quictun_lab_run::serve(&agent),
     };
-    exit::report(PROGRAM, outcome).into()
+    exit::report(PROGRAM, outcome.map_err(told)).into()
 }
 
 fn measure(measuring: &Measuring) -> ExitCode {
     // Inside, the kernel's threads cannot be seen.
     let threads = HostThreads::open();
-    if measuring.remote.is_some() {
-        let code = run::run(measuring, threads);
-        return code.map_or_else(
-            |error| exit::report(PROGRAM, Err(error)).into(),
-            ExitCode::from,
-        );
-    }
-    let code = match contain(Identity::Root) {
-        Ok(Side::Outside(contained)) => contained.wait(link::relay).map_err(anyhow::Error::from),
-        Ok(Side::Inside(_)) => run::run(measuring, threads),
-        Err(error) => Err(link::explain(&error).into()),
+    let run = || {
+        quictun_lab_run::run(measuring, threads).map(|outcome| match outcome {
+            Outcome::Holds => Exit::Ok as u8,
+            Outcome::Fails => Exit::Failure as u8,
+            Outcome::Interrupted => Exit::Interrupted as u8,
+        })
+    };
+    let code = if measuring.remote.is_some() {
+        run()
+    } else {
+        match contain(Identity::Root) {
+            Ok(Side::Outside(contained)) => {
+                contained.wait(link::relay).map_err(anyhow::Error::from)
+            }
+            Ok(Side::Inside(_)) => run(),
+            Err(error) => Err(link::explain(&error).into()),
+        }
     };
     code.map_or_else(
-        |error| exit::report(PROGRAM, Err(error)).into(),
+        |error| exit::report(PROGRAM, Err(told(error))).into(),
         ExitCode::from,
     )
 }
@@ -264,48 +232,20 @@ fn agent_of(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Agent, Fault> {
     })
 }
 
-fn report(dir: &Path) -> anyhow::Result<()> {
-    let (run, scenario) = results::read(dir)?;
-    let findings = Findings::new(&run, &scenario);
-    results::write_reports(dir, &findings)?;
-    exit::print(&quictun_lab::text(&findings))?;
-    exit::print(&format!("\n{}\n", results::report_path(dir).display()))
-}
-
-/// What a comparison of whole runs is about.
-const COMPARED: [&str; 6] = [
-    "receiver_mbit_per_s",
-    "transactions_per_s",
-    "total_ms",
-    "latency_p50_us",
-    "latency_p99_us",
-    "cpu_s_per_gb",
-];
-
-fn compare(dirs: &[PathBuf; 2]) -> anyhow::Result<()> {
-    let [before, after] = dirs;
-    let ((first, _), (second, _)) = (results::read(before)?, results::read(after)?);
-    let metrics: Vec<_> = COMPARED.iter().filter_map(|id| Metric::find(id)).collect();
-    let rivals = compare_runs(&first, &second, &metrics);
-    anyhow::ensure!(
-        !rivals.is_empty(),
-        "the two runs have no arm under the same case in common"
-    );
-    exit::print(&format!("{} -> {}\n\n", before.display(), after.display()))?;
-    for one in rivals {
-        let [(a, before), (b, after)] = one.sides;
-        exit::print(&format!(
-            "{:<18} {:<12} {:<24} {a:>9.2} [{:.2}, {:.2}] -> {b:>9.2} [{:.2}, {:.2}]  x{:.3}  {}\n",
-            one.case,
-            one.arm,
-            one.metric.title(),
-            before.low,
-            before.high,
-            after.low,
-            after.high,
-            one.ratio,
-            one.word(),
-        ))?;
+/// A fault of the run, as all programs tell one.
+fn told(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<quictun_lab_run::Fault>() {
+        Ok(fault) => Fault {
+            what: fault.what,
+            why: fault.why,
+            next: fault.next,
+            exit: if fault.is_usage {
+                Exit::Usage
+            } else {
+                Exit::Failure
+            },
+        }
+        .into(),
+        Err(error) => error,
     }
-    Ok(())
 }

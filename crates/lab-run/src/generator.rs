@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 /// Who makes the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Generator {
+pub(crate) enum Generator {
     /// `quictun perf`, with this transport.
     Perf(&'static str),
     Iperf3,
@@ -18,14 +18,14 @@ pub(super) enum Generator {
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
-    pub(super) metrics: BTreeMap<String, f64>,
+pub(crate) struct Outcome {
+    pub(crate) metrics: BTreeMap<String, f64>,
     /// Seconds and bit/s.
-    pub(super) series: Vec<(f64, f64)>,
+    pub(crate) series: Vec<(f64, f64)>,
 }
 
 impl Generator {
-    pub(super) fn of(arm: &Arm) -> Self {
+    pub(crate) fn of(arm: &Arm) -> Self {
         match arm.kind {
             ArmKind::Tls => Self::Perf("tls"),
             ArmKind::Quic => Self::Perf("quic"),
@@ -36,7 +36,7 @@ impl Generator {
     }
 
     /// Arguments of the server.
-    pub(super) fn server(self, arm: &Arm, at: SocketAddr) -> Vec<String> {
+    pub(crate) fn server(self, arm: &Arm, at: SocketAddr) -> Vec<String> {
         let mut words = match self {
             Self::Perf(transport) => words(&[
                 "perf",
@@ -62,7 +62,7 @@ impl Generator {
 
     /// Arguments of the client. The congestion control is that of the connection itself; what the tunnel uses, it
     /// was told by its own flags.
-    pub(super) fn client(self, arm: &Arm, load: &Load, to: SocketAddr) -> Vec<String> {
+    pub(crate) fn client(self, arm: &Arm, load: &Load, to: SocketAddr) -> Vec<String> {
         let mut words = match self {
             Self::Perf(transport) => perf_client(transport, load, to),
             Self::Iperf3 => iperf3_client(load, to),
@@ -85,7 +85,7 @@ impl Generator {
     }
 
     /// What it said at its end.
-    pub(super) fn outcome(self, text: &str, load: &Load) -> Result<Outcome> {
+    pub(crate) fn outcome(self, text: &str, load: &Load) -> Result<Outcome> {
         match self {
             Self::Perf(_) => perf_outcome(text, load),
             Self::Iperf3 => iperf3_outcome(text),
@@ -94,7 +94,7 @@ impl Generator {
 }
 
 /// Whether the arm's flags are the tunnel's.
-pub(super) fn is_tunnel(arm: &Arm) -> bool {
+pub(crate) fn is_tunnel(arm: &Arm) -> bool {
     arm.kind == ArmKind::Tunnel
 }
 
