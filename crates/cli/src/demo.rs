@@ -24,7 +24,7 @@ use rustix::net::sockopt::{set_socket_linger, set_tcp_congestion};
 use serde::Serialize;
 
 use crate::exit;
-use crate::link;
+use crate::privilege;
 use apps::Apps;
 use pair::Pair;
 use quictun_lab_run::program::PATIENCE;
@@ -119,7 +119,7 @@ pub fn main(program: &str, options: Options) -> ExitCode {
         }
         Some(Err(error)) => {
             exit::say(&format!("{program}: no emulated link: {error}"));
-            if let Some(next) = link::explain(&error).next {
+            if let Some(next) = privilege::explain(&error).next {
                 exit::say(&format!("  try: {next}"));
             }
             run(options, &dir, || Ok(Stage::Loopback))

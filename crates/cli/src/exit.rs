@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
 
-use crate::{options, run};
+use crate::{options, privilege, run};
 
 /// Exit codes of all three programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,8 @@ impl std::error::Error for Fault {}
 /// chain of errors.
 pub fn report(program: &str, outcome: Result<(), anyhow::Error>) -> Exit {
     let Err(error) = outcome else { return Exit::Ok };
-    if let Some(fault) = error.downcast_ref::<Fault>() {
+    let forbidden = error.downcast_ref().map(privilege::explain);
+    if let Some(fault) = error.downcast_ref().or(forbidden.as_ref()) {
         say(&format!("{program}: {fault}"));
         if let Some(next) = &fault.next {
             say(&format!("  try: {next}"));

@@ -96,7 +96,7 @@ fn measure(measuring: &Measuring) -> ExitCode {
                 contained.wait(link::relay).map_err(anyhow::Error::from)
             }
             Ok(Side::Inside(_)) => run(),
-            Err(error) => Err(link::explain(&error).into()),
+            Err(error) => Err(error.into()),
         }
     };
     code.map_or_else(

@@ -14,7 +14,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 pub mod address;
 mod ask;
-pub mod bench;
 pub mod compat;
 mod confirm;
 pub mod control;
@@ -33,6 +32,7 @@ pub mod netstackd;
 pub mod options;
 mod pair;
 pub mod perf;
+mod privilege;
 pub mod run;
 pub mod state_dir;
 pub mod status;

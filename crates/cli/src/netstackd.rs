@@ -7,11 +7,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use quictun_sys::Tun;
+use quictun_tunnel::netstackd::NAME;
 
 use crate::exit;
-
-/// Its name, by which it knows what it is.
-pub(crate) const NAME: &str = "quictun-netstackd";
 
 /// Its only argument: questions to name servers are carried.
 pub(crate) const NAMES: &str = "--names";

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use quictun_sys::{Tun, end_tcp, with_standard_streams_only};
+use quictun_tunnel::netstackd::NAME;
 use quictun_tunnel::tun_device;
 
 use crate::exit::{Exit, say};
@@ -69,7 +70,7 @@ impl Pair {
         let device = tun.as_fd().try_clone_to_owned().context("the device")?;
         let mut netstackd = Command::new(program);
         netstackd
-            .arg0(netstackd::NAME)
+            .arg0(NAME)
             .args(names.then_some(netstackd::NAMES))
             .env_clear()
             .process_group(0)

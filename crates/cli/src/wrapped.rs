@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::exit::{self, Fault, say};
 use crate::inputs::Inputs;
-use crate::link::{privilege, relay, session};
+use crate::link::{relay, session};
 use crate::native;
 use crate::pair::{self, Pair, Restarts, Role};
 
@@ -107,9 +107,7 @@ pub(crate) fn main(plan: &Wrapped) -> ExitCode {
                 ExitCode::from,
             );
         }
-        Err(error) => {
-            return exit::report(PROGRAM, Err(privilege::explain(&error).into())).into();
-        }
+        Err(error) => return exit::report(PROGRAM, Err(error.into())).into(),
     };
     match run(plan, inside) {
         Ok(code) => ExitCode::from(code),

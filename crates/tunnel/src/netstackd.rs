@@ -35,6 +35,9 @@ pub use answering::{Duty, answer};
 pub(crate) use remote::Remote;
 pub(crate) use remote_socket::RemoteSocket;
 
+/// The name that a program is started under to be this process.
+pub const NAME: &str = "quictun-netstackd";
+
 /// How long the two processes wait for each other at their start: either may be one of many that a busy machine starts.
 const PATIENCE: Duration = Duration::from_secs(20);
 

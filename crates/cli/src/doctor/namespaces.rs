@@ -8,7 +8,7 @@ use quictun_link::{LinkConfig, Queue, overhead};
 use quictun_sys::{ContainError, Rights};
 
 use super::finding::{Finding, State};
-use crate::link;
+use crate::privilege;
 
 const AREA: &str = "emulated link";
 
@@ -27,7 +27,7 @@ pub(super) fn findings(inside: Option<Rights>, refused: Option<&ContainError>) -
             findings.extend(in_a_world());
         }
         (None, Some(error)) => {
-            let fault = link::explain(error);
+            let fault = privilege::explain(error);
             let finding = Finding::ok(AREA, "namespaces", error.to_string());
             let finding = finding.but(State::Bad, "no emulated link, no lab on this machine");
             findings.push(Finding {

@@ -27,14 +27,12 @@ mod calibrate;
 mod check;
 pub mod flags;
 mod plan_file;
-pub(crate) mod privilege;
 mod report;
 pub(crate) mod session;
 mod ways;
 
 pub use backend::Backend;
 pub use check::{CheckCell, Load};
-pub(crate) use privilege::explain;
 
 const PROGRAM: &str = "quictun link";
 
@@ -163,7 +161,7 @@ pub fn main(action: Action) -> ExitCode {
                 ExitCode::from,
             );
         }
-        Err(error) => return exit::report(PROGRAM, Err(explain(&error).into())).into(),
+        Err(error) => return exit::report(PROGRAM, Err(error.into())).into(),
     };
     match act(action, inside) {
         Ok(code) => ExitCode::from(code),

@@ -252,7 +252,7 @@ pub fn command() -> Command {
             crate::link::flags::command(),
             crate::wrapped::command(),
             crate::forbidden::command(),
-            crate::bench::command(),
+            quictun_bench::command(),
             doctor(),
             tune(),
             crate::perf::flags::command(),

@@ -16,8 +16,8 @@ use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
 use crate::{
-    bench, confirm, demo, doctor, forbidden, host_tun, lab, link, manual, netstackd, options, perf,
-    run, status, tune, wrapped,
+    confirm, demo, doctor, forbidden, host_tun, lab, link, manual, netstackd, options, perf, run,
+    status, tune, wrapped,
 };
 use file::{ClientFile, ServerFile};
 use settings::Server;
@@ -60,7 +60,7 @@ pub enum Action {
     /// Measure scenarios.
     Lab(lab::Action),
     /// Measure, or be measured.
-    Bench(bench::Action),
+    Bench(quictun_bench::Action),
     /// Run a command behind the tunnel.
     Run(wrapped::Wrapped),
     /// Run the demonstration.
@@ -94,7 +94,7 @@ pub fn main() -> ExitCode {
         Ok(Action::Link(action)) => return link::main(action),
         Ok(Action::Perf(action)) => return perf::main(*action),
         Ok(Action::Lab(action)) => return lab::main(action),
-        Ok(Action::Bench(action)) => return bench::main(action),
+        Ok(Action::Bench(action)) => return bench(&action),
         Ok(Action::Run(plan)) => return wrapped::main(&plan),
         Ok(Action::Demo(options)) => return demo::main(PROGRAM, options),
         Ok(Action::Status(options)) => return status::main(&options),
@@ -138,7 +138,9 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         ),
         "version" => Ok(Action::Print(args::command().render_version())),
         "link" => link::parse(matches, inputs).map(Action::Link),
-        "bench" => bench::parse(matches).map(Action::Bench),
+        "bench" => quictun_bench::parse(matches)
+            .map(Action::Bench)
+            .map_err(|error| Fault::usage(error.flag, error)),
         "run" => wrapped::parse(matches, inputs).map(Action::Run),
         "forbidden" => Ok(Action::Forbidden(forbidden::parse(matches))),
         "status" => status::parse(matches, inputs).map(Action::Status),
@@ -155,6 +157,11 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         })),
         _ => unreachable!("invariant: clap knows no other command"),
     }
+}
+
+fn bench(action: &quictun_bench::Action) -> ExitCode {
+    let outcome = quictun_bench::run(action, &exit::say).and_then(|text| exit::print(&text));
+    exit::report(action.program(), outcome).into()
 }
 
 fn act(action: Action) -> anyhow::Result<()> {

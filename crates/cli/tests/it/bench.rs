@@ -1,7 +1,7 @@
 //! `quictun bench`: what its flags come to.
 
-use quictun_cli::bench::netstack::{self, Mode, Polling, WireKind};
-use quictun_cli::bench::{Action as BenchAction, Options, Section};
+use quictun_bench::netstack::{self, Mode, Polling, WireKind};
+use quictun_bench::{Action as BenchAction, Options, Section};
 use quictun_cli::native::Action;
 use quictun_ipc::WaitPolicy;
 

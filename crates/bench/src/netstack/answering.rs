@@ -1,0 +1,212 @@
+//! Who answers bulk flows and echoes: the kernel, the stack in a thread of this process, or the stack as the product has it,
+//! in a process of its own.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use quictun_netstack::Config;
+use quictun_sys::NetNamespace;
+use quictun_tunnel::netstackd::{self, Duty};
+
+use super::device::{self, Shared};
+use super::load::Server;
+use crate::machine::{bind, bind_to};
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The kernel, on its loopback device.
+    Loopback,
+    /// The stack in a thread of this process, with or without the device's offload.
+    Stack { offload: bool },
+    /// The stack in `quictun-netstackd`, and the application behind calls in a thread of this process.
+    Apart,
+}
+
+/// One of them, as long as it runs.
+pub(crate) struct Answering {
+    pub(crate) shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Result<()>>>,
+    /// Where the kernel says how long the parts of it have run.
+    times: Vec<PathBuf>,
+    netstackd: Option<Child>,
+    addresses: Vec<(Duty, SocketAddr)>,
+}
+
+impl Side {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Loopback => "kernel loopback",
+            Self::Stack { offload: true } => "stack, offload on",
+            Self::Stack { offload: false } => "stack, offload off",
+            Self::Apart => "stack behind calls",
+        }
+    }
+
+    /// Starts it for these duties: the stack on the second core, an application behind calls wherever there is room.
+    pub(crate) fn start(
+        self,
+        duties: &[Duty],
+        v6: bool,
+        cores: [usize; 2],
+        network: &NetNamespace,
+    ) -> Result<Answering> {
+        let host = if v6 { "fd77::1" } else { "10.77.0.1" };
+        let host: IpAddr = host.parse()?;
+        let addresses = duties
+            .iter()
+            .map(|duty| (*duty, (host, duty.port()).into()));
+        let mut answering = Answering {
+            shared: Arc::new(Shared::default()),
+            threads: Vec::new(),
+            times: Vec::new(),
+            netstackd: None,
+            addresses: addresses.collect(),
+        };
+        match self {
+            Self::Loopback => {
+                let host = if v6 { "::1" } else { "127.0.0.1" };
+                let address = SocketAddr::new(host.parse()?, 0);
+                answering.addresses.clear();
+                for duty in duties.iter().copied() {
+                    let server = network.within(|| Server::bind(address))?;
+                    answering.addresses.push((duty, server.address()?));
+                    answering.spawn(move |shared| {
+                        bind(cores[1])?;
+                        server.serve(duty, shared).context("serving")
+                    })?;
+                }
+            }
+            Self::Stack { offload } => {
+                let tun = network.within(|| super::device(offload));
+                let tun = tun.context("a TUN device")?;
+                let config = Config {
+                    offload,
+                    ..Config::default()
+                };
+                answering.spawn(move |shared| {
+                    bind(cores[1])?;
+                    device::serve(&tun, config, shared)
+                })?;
+            }
+            Self::Apart => {
+                let tun = network.within(|| super::device(true));
+                let tun = tun.context("a TUN device")?;
+                let (ours, theirs) = quictun_ipc::sockets().context("a pair of sockets")?;
+                let device = tun.as_fd().try_clone_to_owned().context("the device")?;
+                let mut command =
+                    Command::new(std::env::current_exe().context("finding this program")?);
+                command.arg0(netstackd::NAME).env_clear();
+                command
+                    .stdin(Stdio::from(theirs))
+                    .stdout(Stdio::from(device));
+                // What is started has the core of who starts it.
+                bind(cores[1])?;
+                let child = command.spawn();
+                bind(cores[0])?;
+                let child = child.context("starting the process with the network stack")?;
+                let time = PathBuf::from(format!("/proc/{}/schedstat", child.id()));
+                answering.netstackd = Some(child);
+                answering.times.push(time);
+                let (tell, told) = channel();
+                answering.spawn(move |shared| {
+                    tell.send(rustix::thread::gettid())?;
+                    bind_to(&cores)?;
+                    netstackd::answer(ours, &shared.bytes, &shared.stop)
+                        .context("calling the process with the network stack")
+                })?;
+                let thread = told.recv().context("a thread that has not begun")?;
+                let time = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
+                answering.times.push(time.into());
+            }
+        }
+        Ok(answering)
+    }
+}
+
+impl Answering {
+    fn spawn(&mut self, serve: impl FnOnce(&Shared) -> Result<()> + Send + 'static) -> Result<()> {
+        let shared = self.shared.clone();
+        let work = thread::Builder::new().spawn(move || serve(&shared));
+        self.threads.push(work.context("a thread")?);
+        Ok(())
+    }
+
+    /// Where a duty is done.
+    pub(crate) fn address(&self, duty: Duty) -> Result<SocketAddr> {
+        let mut all = self.addresses.iter();
+        let found = all.find(|(known, _)| *known == duty);
+        found
+            .map(|(_, address)| *address)
+            .context("a duty that nobody has")
+    }
+
+    /// Nanoseconds of processor time that it has used so far, the kernel's own work for it included.
+    pub(crate) fn busy(&self) -> Result<u64> {
+        let mut busy = self.shared.busy_ns.load(Ordering::Relaxed);
+        for path in &self.times {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("reading {}", path.display()))?;
+            let nanos = text
+                .split(' ')
+                .next()
+                .and_then(|word| word.parse::<u64>().ok());
+            busy += nanos.with_context(|| format!("no time in {}", path.display()))?;
+        }
+        Ok(busy)
+    }
+
+    /// Bytes of memory that it has, and this process with it.
+    pub(crate) fn resident(&self) -> Result<u64> {
+        let mut kib = 0;
+        let netstackd = self.netstackd.as_ref().map(|child| child.id().to_string());
+        for process in ["self".to_owned()].into_iter().chain(netstackd) {
+            let path = format!("/proc/{process}/status");
+            let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+            let mut words = text.lines().filter_map(|line| line.strip_prefix("VmRSS:"));
+            let said = words
+                .next()
+                .and_then(|rest| rest.trim().strip_suffix(" kB"));
+            let said = said.and_then(|number| number.parse::<u64>().ok());
+            kib += said.with_context(|| format!("no VmRSS in {path}"))?;
+        }
+        Ok(1024 * kib)
+    }
+
+    /// Tells it to end, and waits until it has.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread
+                .join()
+                .map_err(|_| anyhow!("the other side failed"))??;
+        }
+        // Without an application netstackd ends.
+        if let Some(mut child) = self.netstackd.take() {
+            let status = child
+                .wait()
+                .context("waiting for the process with the stack")?;
+            ensure!(status.success(), "the process with the stack: {status}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(child) = &mut self.netstackd {
+            // It may have ended by itself.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Bulk flows and echoes of one byte (B10): the stack on its device, and the kernel's loopback in the same run.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use quictun_sys::NetNamespace;
+use quictun_tunnel::netstackd::Duty;
+use serde_json::{Value, json};
+
+use super::answering::{Answering, Side};
+use super::load::{self, Bulk};
+use super::{Options, float, micros};
+use crate::machine::{Machine, pause};
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell {
+    side: Side,
+    duty: Duty,
+    v6: bool,
+    /// Bulk flows; beside echoes, those that come in meanwhile.
+    flows: usize,
+}
+
+/// One run of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    gbit_per_s: f64,
+    cpu_s_per_gb: f64,
+    p50_us: f64,
+    p99_us: f64,
+}
+
+/// What came of the runs: medians, and the rates from least to most.
+pub(crate) struct Row {
+    cell: Cell,
+    median: Sample,
+    range: [f64; 2],
+}
+
+pub(crate) fn cells(options: &Options) -> Vec<Cell> {
+    let sides = [
+        Side::Loopback,
+        Side::Stack { offload: true },
+        Side::Stack { offload: false },
+        Side::Apart,
+    ];
+    let mut all = Vec::new();
+    for v6 in [false, true] {
+        let echoes = [(Duty::Echo, 0), (Duty::Echo, 1)];
+        let bulk = [Duty::Discard, Duty::Generate].into_iter();
+        let bulk = bulk.flat_map(|duty| options.flows.iter().map(move |flows| (duty, *flows)));
+        for (duty, flows) in bulk.chain(echoes) {
+            for side in sides {
+                // The comparison is about one core against one; more flows do not change it.
+                if side != Side::Loopback || flows <= 1 {
+                    all.push(Cell {
+                        side,
+                        duty,
+                        v6,
+                        flows,
+                    });
+                }
+            }
+        }
+    }
+    all
+}
+
+pub(crate) fn repeat(
+    cell: &Cell,
+    options: &Options,
+    machine: &Machine,
+    network: &NetNamespace,
+) -> Result<Row> {
+    let mut samples = Vec::new();
+    for _ in 0..options.repeats {
+        let sample = once(cell, options.run, machine.cores, network);
+        samples.push(sample.with_context(|| cell.name())?);
+    }
+    let order = |sample: &Sample| match cell.duty {
+        Duty::Echo => sample.p50_us,
+        _ => sample.gbit_per_s,
+    };
+    samples.sort_by(|a, b| order(a).total_cmp(&order(b)));
+    Ok(Row {
+        cell: *cell,
+        median: samples[samples.len() / 2],
+        range: [order(&samples[0]), order(&samples[samples.len() - 1])],
+    })
+}
+
+/// One run: the answering side on the second core, the asking one here.
+fn once(cell: &Cell, run: Duration, cores: [usize; 2], network: &NetNamespace) -> Result<Sample> {
+    let bulk = match cell.duty {
+        Duty::Echo => Duty::Discard,
+        duty => duty,
+    };
+    let duties = [Duty::Echo, bulk];
+    let needed = match (cell.duty, cell.flows) {
+        (Duty::Echo, 0) => &duties[..1],
+        (Duty::Echo, _) => &duties[..],
+        _ => &duties[1..],
+    };
+    let answering = cell.side.start(needed, cell.v6, cores, network)?;
+    let flows: Result<Vec<Bulk>> = (0..cell.flows)
+        .map(|_| Bulk::start(network, answering.address(bulk)?, bulk))
+        .collect();
+    let flows = flows?;
+    if !flows.is_empty() {
+        pause(WARM_UP)?;
+    }
+    let sample = match cell.duty {
+        Duty::Echo => echo(network, answering.address(Duty::Echo)?, run),
+        _ => throughput(&answering, run),
+    };
+    answering.shared.stop.store(true, Ordering::Relaxed);
+    for flow in flows {
+        flow.stop();
+    }
+    let sample = sample?;
+    answering.stop()?;
+    Ok(sample)
+}
+
+fn echo(network: &NetNamespace, target: SocketAddr, run: Duration) -> Result<Sample> {
+    // In a thread of its own: it does not stay prompt.
+    let times = thread::scope(|scope| {
+        let asking = scope.spawn(|| load::ping_pong(network, target, run));
+        asking.join().map_err(|_| anyhow!("who asks failed"))
+    });
+    let mut times = times??;
+    times.sort_unstable();
+    let at = |share: usize| micros(times[(times.len() - 1) * share / 100]);
+    Ok(Sample {
+        p50_us: at(50),
+        p99_us: at(99),
+        ..Sample::default()
+    })
+}
+
+fn throughput(answering: &Answering, run: Duration) -> Result<Sample> {
+    let read = || -> Result<(Instant, u64, u64)> {
+        let bytes = answering.shared.bytes.load(Ordering::Relaxed);
+        Ok((Instant::now(), bytes, answering.busy()?))
+    };
+    let (began, bytes, busy) = read()?;
+    pause(run)?;
+    let (ended, bytes_then, busy_then) = read()?;
+    let moved = float(bytes_then - bytes);
+    Ok(Sample {
+        gbit_per_s: moved * 8.0 / float(nanos(ended - began)),
+        cpu_s_per_gb: float(busy_then - busy) / moved,
+        ..Sample::default()
+    })
+}
+
+impl Cell {
+    pub(crate) fn name(&self) -> String {
+        let family = if self.v6 { "IPv6" } else { "IPv4" };
+        let what = match (self.duty, self.flows) {
+            (Duty::Discard, flows) => format!("in, {family}, {flows} flows"),
+            (Duty::Generate, flows) => format!("out, {family}, {flows} flows"),
+            (Duty::Echo, 0) => format!("1-byte echo, {family}"),
+            (Duty::Echo, flows) => format!("1-byte echo, {family}, beside {flows} flow in"),
+        };
+        format!("{what}, {}", self.side.name())
+    }
+}
+
+/// A line for each row.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for Row {
+        cell,
+        median,
+        range,
+    } in rows
+    {
+        let _infallible = match cell.duty {
+            Duty::Echo => writeln!(
+                text,
+                "{:<54} p50 {:.1} us ({:.1} to {:.1}), p99 {:.1} us",
+                cell.name(),
+                median.p50_us,
+                range[0],
+                range[1],
+                median.p99_us
+            ),
+            _ => writeln!(
+                text,
+                "{:<54} {:.1} Gbit/s ({:.1} to {:.1}), {}",
+                cell.name(),
+                median.gbit_per_s,
+                range[0],
+                range[1],
+                match cell.side {
+                    Side::Loopback => "in the kernel".to_owned(),
+                    _ => format!("{:.2} CPU-s/GB", median.cpu_s_per_gb),
+                }
+            ),
+        };
+    }
+    text
+}
+
+/// An object for each row.
+pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
+    let one = |Row {
+                   cell,
+                   median,
+                   range,
+               }: &Row| {
+        json!({
+            "name": cell.name(),
+            "family": if cell.v6 { 6 } else { 4 },
+            "flows": cell.flows,
+            "gbit_per_s": median.gbit_per_s,
+            "cpu_s_per_gb": median.cpu_s_per_gb,
+            "p50_us": median.p50_us,
+            "p99_us": median.p99_us,
+            "range": range,
+        })
+    };
+    rows.iter().map(one).collect()
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Until flows are at full speed.
+const WARM_UP: Duration = Duration::from_millis(300);

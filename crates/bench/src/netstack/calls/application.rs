@@ -1,0 +1,355 @@
+//! The application, in this process: it receives and sends message by message, by coroutines or by threads.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use quictun_ipc::{Channel, Client, Executor, Item, Message, Reserved, WaitPolicy, connect};
+use quictun_shmq::INLINE;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::super::device::thread_time;
+use super::server::give;
+use super::{BYTES_MAX, Mode, RECV, SEND, Sample, Setup};
+use crate::machine::pause;
+use crate::peer::{Kind, PATIENCE};
+use crate::synchronous::next;
+
+/// Bytes of memory for what does not fit a message: one for each of 64 connections, and some.
+const ARENA: u32 = 64 * 1024;
+
+/// Messages between two looks at the clock, which takes a tenth of what the fastest of them do.
+const LOOKS: u64 = 16;
+
+/// How long it runs: to warm up, and then in parts that count, without a pause between them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) warm_up: Duration,
+    pub(crate) part: Duration,
+    pub(crate) parts: usize,
+}
+
+/// How far it had come at a moment: the first is the end of the warm-up.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    done: u64,
+    at: Instant,
+}
+
+/// What it did.
+pub(crate) struct Done {
+    pub(crate) samples: Vec<Sample>,
+    /// When times began to count.
+    pub(crate) counted: Instant,
+    /// Processor time of its threads, and how long they ran.
+    pub(crate) cpu: Duration,
+    pub(crate) elapsed: Duration,
+}
+
+/// It and its way to the stack.
+pub(crate) enum Application {
+    Coroutines(Box<Executor>, Client),
+    Threads(Vec<Way>),
+}
+
+impl Application {
+    /// Meets the process with the stack.
+    pub(crate) fn new(setup: &Setup, control: &OwnedFd) -> Result<Self> {
+        let socket = || {
+            let (here, there) = quictun_ipc::sockets().context("a pair of sockets")?;
+            give(control, &there)?;
+            anyhow::Ok(here)
+        };
+        let channel = |number: usize| {
+            let channel = connect(socket()?, ARENA, number as u64, PATIENCE);
+            channel.context("the process with the stack")
+        };
+        let way = |number: usize| {
+            if setup.kind == Kind::SeqPacket {
+                return socket().map(Way::Socket);
+            }
+            let mut channel = channel(number)?;
+            let buffer = channel.reserve(length(setup));
+            Ok(Way::Shared(Box::new(channel), buffer))
+        };
+        if setup.kind == Kind::Asynchronous {
+            let (client, executor) = Client::new(channel(0)?, WaitPolicy::Hybrid);
+            return Ok(Self::Coroutines(Box::new(executor), client));
+        }
+        let ways = (0..setup.connections).map(way);
+        Ok(Self::Threads(ways.collect::<Result<_>>()?))
+    }
+
+    /// Runs as planned, and sets `counting` when times begin to count.
+    pub(crate) fn run(self, setup: &Setup, plan: Plan, counting: &Arc<AtomicBool>) -> Result<Done> {
+        let from = Instant::now();
+        let (marks, cpu) = match self {
+            Self::Coroutines(executor, client) => {
+                run_coroutines(*executor, client, setup, plan, counting)?
+            }
+            Self::Threads(ways) => run_threads(ways, setup, plan, counting)?,
+        };
+        let between = |pair: &[Mark]| Sample {
+            done: pair[1].done - pair[0].done,
+            elapsed: pair[1].at - pair[0].at,
+        };
+        Ok(Done {
+            samples: marks.windows(2).map(between).collect(),
+            counted: marks.first().context("it did not even warm up")?.at,
+            cpu: Duration::from_nanos(cpu),
+            elapsed: from.elapsed(),
+        })
+    }
+}
+
+fn length(setup: &Setup) -> u32 {
+    u32::try_from(setup.bytes).unwrap_or(u32::MAX)
+}
+
+/// What coroutines share.
+struct Shared {
+    setup: Setup,
+    client: Client,
+    plan: Plan,
+    counting: Arc<AtomicBool>,
+    /// The end of the present part.
+    until: Cell<Instant>,
+    marks: RefCell<Vec<Mark>>,
+    done: Cell<u64>,
+    failed: Cell<bool>,
+}
+
+fn run_coroutines(
+    mut executor: Executor,
+    client: Client,
+    setup: &Setup,
+    plan: Plan,
+    counting: &Arc<AtomicBool>,
+) -> Result<(Vec<Mark>, u64)> {
+    let cpu = thread_time()?;
+    let shared = Rc::new(Shared {
+        setup: *setup,
+        client,
+        plan,
+        counting: counting.clone(),
+        until: Cell::new(Instant::now() + plan.warm_up),
+        marks: RefCell::default(),
+        done: Cell::new(0),
+        failed: Cell::new(false),
+    });
+    for number in 0..setup.connections {
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        executor.spawner().spawn(1, shared.clone().serve(number));
+    }
+    executor.run();
+    ensure!(!shared.failed.get(), "the process with the stack failed");
+    let marks = shared.marks.take();
+    Ok((marks, thread_time()? - cpu))
+}
+
+impl Shared {
+    /// One connection.
+    async fn serve(self: Rc<Self>, number: u32) {
+        while self.marks.borrow().len() <= self.plan.parts {
+            let done = match self.setup.mode {
+                Mode::Read => self.receive(number).await,
+                Mode::Write => self.send(number).await,
+                Mode::Call => self.answer(number).await,
+            };
+            if done.is_none() {
+                self.failed.set(true);
+                return;
+            }
+            self.done.set(self.done.get() + 1);
+            if self.done.get().is_multiple_of(LOOKS) {
+                self.look();
+            }
+        }
+    }
+
+    /// At the clock.
+    fn look(&self) {
+        let (at, done) = (Instant::now(), self.done.get());
+        if at >= self.until.get() {
+            self.counting.store(true, Ordering::Relaxed);
+            self.marks.borrow_mut().push(Mark { done, at });
+            self.until.set(at + self.plan.part);
+        }
+    }
+
+    async fn answer(&self, number: u32) -> Option<()> {
+        self.receive(number).await?;
+        self.send(number).await
+    }
+
+    /// A whole message.
+    async fn receive(&self, number: u32) -> Option<()> {
+        let mut left = self.setup.bytes;
+        while left > 0 {
+            let part = self.receive_some(number, left).await?;
+            left = left.checked_sub(part).filter(|_| part > 0)?;
+        }
+        Some(())
+    }
+
+    async fn receive_some(&self, number: u32, wanted: usize) -> Option<usize> {
+        let message = Message::new(RECV).with_sock(number);
+        if wanted <= INLINE {
+            let message = message.with_arg(wanted as u64);
+            return Some(self.client.call(message).await.ok()?.bytes().len());
+        }
+        let mut bytes = [0; BYTES_MAX];
+        let buffer = self.client.reserve(u32::try_from(wanted).ok()?)?;
+        let mut call = std::pin::pin!(self.client.call_with(message, buffer));
+        let answer = call.as_mut().await.ok()?;
+        let (buffer, length) = (call.buffer()?, usize::try_from(answer.arg()).ok()?);
+        let part = bytes.get_mut(..length)?;
+        self.client
+            .with_channel(|channel| channel.read_back(&buffer, 0, part));
+        self.client.release(buffer);
+        Some(length)
+    }
+
+    /// A whole message.
+    async fn send(&self, number: u32) -> Option<()> {
+        let mut left = &[7; BYTES_MAX][..self.setup.bytes];
+        while !left.is_empty() {
+            let part = self.send_some(number, left).await?;
+            left = left.get(part..).filter(|_| part > 0)?;
+        }
+        Some(())
+    }
+
+    async fn send_some(&self, number: u32, bytes: &[u8]) -> Option<usize> {
+        let message = Message::new(SEND).with_sock(number);
+        let answer = if let Ok(message) = message.with_bytes(bytes) {
+            self.client.call(message).await.ok()?
+        } else {
+            let buffer = self.client.reserve(u32::try_from(bytes.len()).ok()?)?;
+            self.client
+                .with_channel(|channel| channel.write(&buffer, 0, bytes));
+            let mut call = std::pin::pin!(self.client.call_with(message, buffer));
+            let answer = call.as_mut().await.ok()?;
+            self.client.release(call.buffer()?);
+            answer
+        };
+        usize::try_from(answer.arg()).ok()
+    }
+}
+
+/// A thread's way to the stack.
+pub(crate) enum Way {
+    Shared(Box<Channel>, Option<Reserved>),
+    Socket(OwnedFd),
+}
+
+fn run_threads(
+    mut ways: Vec<Way>,
+    setup: &Setup,
+    plan: Plan,
+    counting: &Arc<AtomicBool>,
+) -> Result<(Vec<Mark>, u64)> {
+    let over = AtomicBool::new(false);
+    let counts: Vec<AtomicU64> = ways.iter().map(|_| AtomicU64::new(0)).collect();
+    let work = |way: &mut Way, count: &AtomicU64| {
+        while !over.load(Ordering::Relaxed) {
+            way.serve(setup)
+                .context("the process with the stack failed")?;
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        thread_time()
+    };
+    let mut marks = Vec::new();
+    let cpu: Result<Vec<u64>> = std::thread::scope(|scope| {
+        let threads = ways.iter_mut().zip(&counts);
+        let threads: Vec<_> = threads
+            .map(|(way, count)| scope.spawn(move || work(way, count)))
+            .collect();
+        let mut slept = pause(plan.warm_up);
+        for _ in 0..=plan.parts {
+            let done = counts.iter().map(|count| count.load(Ordering::Relaxed));
+            let (done, at) = (done.sum(), Instant::now());
+            counting.store(true, Ordering::Relaxed);
+            marks.push(Mark { done, at });
+            if marks.len() <= plan.parts {
+                slept = slept.and_then(|()| pause(plan.part));
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        let ended = threads.into_iter().map(|thread| {
+            let ended = thread.join();
+            ended.map_err(|_| anyhow!("a thread failed"))?
+        });
+        let ended = ended.collect();
+        slept.and(ended)
+    });
+    Ok((marks, cpu?.iter().sum()))
+}
+
+impl Way {
+    fn serve(&mut self, setup: &Setup) -> Option<()> {
+        match setup.mode {
+            Mode::Read => self.move_all(RECV, setup.bytes),
+            Mode::Write => self.move_all(SEND, setup.bytes),
+            Mode::Call => {
+                self.move_all(RECV, setup.bytes)?;
+                self.move_all(SEND, setup.bytes)
+            }
+        }
+    }
+
+    /// A whole message.
+    fn move_all(&mut self, op: u16, bytes: usize) -> Option<()> {
+        let mut left = bytes;
+        while left > 0 {
+            let part = self.call(op, left)?;
+            left = left.checked_sub(part).filter(|_| part > 0)?;
+        }
+        Some(())
+    }
+
+    /// One call; how many bytes were received or sent.
+    fn call(&mut self, op: u16, bytes: usize) -> Option<usize> {
+        match self {
+            Self::Shared(channel, buffer) => {
+                let mut item = Item {
+                    op,
+                    len: u32::try_from(bytes).ok()?,
+                    ..Item::default()
+                };
+                if bytes > INLINE {
+                    let buffer = buffer.as_ref()?;
+                    item.off = buffer.off();
+                    if op == SEND {
+                        channel.write(buffer, 0, &[7; BYTES_MAX][..bytes]);
+                    }
+                }
+                if channel.push(&item) != Ok(true) {
+                    return None;
+                }
+                let answer = next(channel)?;
+                let done = usize::try_from(answer.arg).ok()?;
+                if bytes > INLINE && op == RECV {
+                    let mut taken = [0; BYTES_MAX];
+                    let part = taken.get_mut(..done)?;
+                    channel.read_back(buffer.as_ref()?, 0, part);
+                }
+                Some(done)
+            }
+            Self::Socket(socket) => {
+                let mut packet = [7; BYTES_MAX + 1];
+                packet[0] = u8::try_from(op).ok()?;
+                let packet = &packet[..=bytes];
+                rustix::net::send(&*socket, packet, SendFlags::NOSIGNAL).ok()?;
+                let mut answer = [0; BYTES_MAX];
+                let (length, _) =
+                    rustix::net::recv(&*socket, &mut answer, RecvFlags::empty()).ok()?;
+                Some(if op == RECV { length } else { answer[0].into() })
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The stack as its process has it, whoever calls: connections by number, in the order in which they came.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use quictun_netstack::{Config, Event, FRAME_MAX, FlowId, Read, Stack};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::wire::Wire;
+
+/// Frames that are taken in before what they caused goes on: more, and short flows wait for bulk.
+const FRAMES: usize = 8;
+
+/// Longest sleep.
+const NAP: Duration = Duration::from_millis(50);
+
+/// A stack on its wire.
+pub(crate) struct Host {
+    stack: Stack,
+    pub(crate) wire: Wire,
+    frame: Box<[u8; FRAME_MAX]>,
+    flows: Vec<FlowId>,
+    /// Connections of which something has become possible.
+    pub(crate) ready: Vec<usize>,
+    /// Packets go out with each message that is sent, as the original has it; otherwise once in a round.
+    eager: bool,
+    now: Instant,
+}
+
+impl Host {
+    pub(crate) fn new(wire: Wire, eager: bool) -> Result<Self> {
+        let now = Instant::now();
+        let seed = u64::from(std::process::id());
+        let frame = vec![0; FRAME_MAX].into_boxed_slice().try_into();
+        Ok(Self {
+            stack: Stack::new(Config::default(), seed, now)?,
+            wire,
+            frame: frame.map_err(|_| anyhow!("a buffer of another length than asked for"))?,
+            flows: Vec::new(),
+            ready: Vec::new(),
+            eager,
+            now,
+        })
+    }
+
+    /// A few frames in, and what they mean. Tells whether there were any.
+    pub(crate) fn turn(&mut self) -> Result<bool> {
+        self.now = Instant::now();
+        let mut some = false;
+        for _ in 0..FRAMES {
+            let read = self.wire.read(self.frame.as_mut_slice());
+            let Some(length) = read.context("reading the device")? else {
+                break;
+            };
+            self.stack.handle_frame(self.now, &mut self.frame[..length]);
+            some = true;
+        }
+        if self.stack.next_timeout().is_some_and(|at| at <= self.now) {
+            self.stack.handle_timeout(self.now);
+        }
+        while let Some(event) = self.stack.poll_event() {
+            match event {
+                Event::Offered { flow, .. } => {
+                    self.stack.accept(self.now, flow)?;
+                    self.flows.push(flow);
+                }
+                Event::Open(flow)
+                | Event::Readable(flow)
+                | Event::Writable(flow)
+                | Event::Ended { flow, .. } => {
+                    let number = self.flows.iter().position(|known| *known == flow);
+                    self.ready.extend(number);
+                }
+            }
+        }
+        Ok(some)
+    }
+
+    /// Receives: how much, or nothing where nothing has come yet. 0 where nothing will.
+    pub(crate) fn receive(&mut self, number: usize, into: &mut [u8]) -> Option<usize> {
+        let flow = *self.flows.get(number)?;
+        let read = self.stack.read(self.now, flow, |bytes| {
+            let length = bytes.len().min(into.len());
+            into[..length].copy_from_slice(&bytes[..length]);
+            length
+        });
+        match read {
+            Ok(Read::Data(length)) => Some(length),
+            Ok(Read::Empty) => None,
+            Ok(Read::Finished) | Err(_) => Some(0),
+        }
+    }
+
+    /// Sends: how much, or nothing where there is no room yet. 0 where there will be none.
+    pub(crate) fn send(&mut self, number: usize, bytes: &[u8]) -> Option<usize> {
+        let flow = *self.flows.get(number)?;
+        let sent = match self.stack.write(self.now, flow, bytes) {
+            Ok(0) => return None,
+            Ok(sent) => sent,
+            Err(_) => 0,
+        };
+        if self.eager && self.transmit().is_err() {
+            // The next turn finds out.
+            return Some(0);
+        }
+        Some(sent)
+    }
+
+    /// Everything out that may go. Tells whether there was something.
+    pub(crate) fn transmit(&mut self) -> Result<bool> {
+        let mut some = false;
+        while let Some(length) = self.stack.poll_transmit(self.now, &mut self.frame) {
+            let written = self.wire.write(&self.frame[..length]);
+            written.context("writing to the device")?;
+            some = true;
+        }
+        Ok(some)
+    }
+
+    /// Until the device or the descriptor has something, or a deadline.
+    pub(crate) fn wait(&self, wakes: &OwnedFd) -> Result<()> {
+        let until = self.stack.next_timeout().unwrap_or(self.now + NAP);
+        let nap = until.saturating_duration_since(self.now).min(NAP);
+        let time = Timespec {
+            tv_sec: 0,
+            tv_nsec: nap.subsec_nanos().into(),
+        };
+        let mut fds = vec![PollFd::new(wakes, PollFlags::IN)];
+        if let Wire::Tun(tun) = &self.wire {
+            fds.push(PollFd::new(tun, PollFlags::IN));
+        }
+        poll(&mut fds, Some(&time)).context("waiting for the device")?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Mode;
+    use super::super::wire::Programs;
+    use super::*;
+
+    /// More than fits the buffers of a connection, so that it has to stop and go on.
+    const MESSAGES: usize = 20_000;
+
+    /// Has the application do its part with each connection, and all of it within so many rounds.
+    fn serve(mode: Mode, bytes: usize, eager: bool) {
+        const CONNECTIONS: usize = 3;
+        let programs = Programs::new(mode, bytes, CONNECTIONS);
+        let mut host = Host::new(Wire::Memory(programs), eager).expect("a stack");
+        let mut done = [0; CONNECTIONS];
+        let mut owed = [0; CONNECTIONS];
+        for _ in 0..20 * MESSAGES {
+            host.turn().expect("memory");
+            for (number, done) in done.iter_mut().enumerate() {
+                let mut room = [0; 64];
+                let moved = match mode {
+                    Mode::Read => host.receive(number, &mut room[..bytes]),
+                    Mode::Write => host.send(number, &[7; 64][..bytes]),
+                    Mode::Call if owed[number] < bytes => {
+                        let received = host.receive(number, &mut room[..bytes - owed[number]]);
+                        owed[number] += received.unwrap_or(0);
+                        None
+                    }
+                    Mode::Call => host.send(number, &[7; 64][..bytes]).inspect(|sent| {
+                        owed[number] -= *sent;
+                    }),
+                };
+                *done += moved.unwrap_or(0);
+            }
+            host.transmit().expect("memory");
+            if done.iter().all(|done| *done >= MESSAGES * bytes) {
+                break;
+            }
+        }
+        assert!(
+            done.iter().all(|done| *done >= MESSAGES * bytes),
+            "{mode:?}: {done:?}"
+        );
+        let Wire::Memory(programs) = host.wire else {
+            unreachable!("it was made of memory");
+        };
+        let calls = if mode == Mode::Call {
+            CONNECTIONS * (MESSAGES - 1)
+        } else {
+            0
+        };
+        assert!(
+            programs.times.len() >= calls,
+            "{} calls",
+            programs.times.len()
+        );
+    }
+
+    #[test]
+    fn programs_in_memory_go_on_for_as_long_as_they_are_served() {
+        for mode in Mode::ALL {
+            for (bytes, eager) in [(1, true), (1, false), (64, true), (64, false)] {
+                serve(mode, bytes, eager);
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The tables in the published shape, the published figures below ours; JSON, and the panels of the figure.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::{Grid, KINDS, Latency, Mode, PLACEMENTS, Polling, Row, WireKind, published};
+use crate::peer::Kind;
+use crate::plot::{Panel, Scale, Series};
+use crate::run::Placement;
+
+/// The rows of one table.
+struct Table<'a> {
+    grid: &'a Grid<'a>,
+    rows: Vec<&'a Row>,
+    mode: Mode,
+    group: (WireKind, Polling, usize),
+}
+
+/// All tables, for people.
+pub(crate) fn tables(grid: &Grid<'_>, rows: &[Row]) -> String {
+    let mut text = String::new();
+    for table in all(grid, rows) {
+        text += &table.rates();
+        if table.mode == Mode::Call {
+            text += &table.latencies();
+        }
+        text += &table.processors();
+    }
+    text
+}
+
+/// A panel for each of them.
+pub(crate) fn panels(grid: &Grid<'_>, rows: &[Row]) -> Vec<Panel> {
+    all(grid, rows).iter().map(Table::panel).collect()
+}
+
+/// One object for each row.
+pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
+    let one = |row: &Row| {
+        let setup = &row.setup;
+        let published = is_published(setup.polling, setup.bytes)
+            .then(|| published::rate(setup.mode, setup.kind, setup.placement, setup.connections));
+        json!({
+            "mode": setup.mode.word(),
+            "kind": setup.kind.word(),
+            "placement": setup.placement.word(),
+            "wire": setup.wire.word(),
+            "poll": setup.polling.word(),
+            "connections": setup.connections,
+            "bytes": setup.bytes,
+            "per_second": {"median": row.rate[0], "min": row.rate[1], "max": row.rate[2]},
+            "latency": row.latency.map(Latency::to_json),
+            "cpu_percent": {"stack": row.cpu[0], "application": row.cpu[1]},
+            "published_per_second": published.flatten(),
+        })
+    };
+    rows.iter().map(one).collect()
+}
+
+fn all<'a>(grid: &'a Grid<'a>, rows: &'a [Row]) -> Vec<Table<'a>> {
+    let mut tables = Vec::new();
+    for group in grid.groups() {
+        for mode in grid.modes(group.1) {
+            let belongs = |row: &&Row| {
+                let setup = &row.setup;
+                (setup.wire, setup.polling, setup.bytes) == group && setup.mode == mode
+            };
+            tables.push(Table {
+                grid,
+                rows: rows.iter().filter(belongs).collect(),
+                mode,
+                group,
+            });
+        }
+    }
+    tables
+}
+
+fn is_published(polling: Polling, bytes: usize) -> bool {
+    polling == Polling::EachSend && bytes == 1
+}
+
+impl Table<'_> {
+    fn words(&self) -> String {
+        let (wire, polling, bytes) = self.group;
+        format!("{}, {}, {bytes} B", wire.word(), polling.word())
+    }
+
+    fn title(&self, what: &str) -> String {
+        let (wire, polling, bytes) = self.group;
+        let wire = match wire {
+            WireKind::Memory => "programs in memory",
+            WireKind::Tun => "programs behind a TUN device",
+        };
+        let polling = match polling {
+            Polling::EachSend => "packets with each send",
+            Polling::Batch => "packets in batches",
+        };
+        format!("{what}: {wire}, {polling}, {bytes} B")
+    }
+
+    /// The original's messages have one byte, and its packets go out with each.
+    fn is_published(&self) -> bool {
+        let (_, polling, bytes) = self.group;
+        is_published(polling, bytes)
+    }
+
+    fn find(&self, kind: Kind, placement: Placement, connections: usize) -> Option<&Row> {
+        self.rows.iter().copied().find(|row| {
+            let setup = &row.setup;
+            (setup.kind, setup.placement, setup.connections) == (kind, placement, connections)
+        })
+    }
+
+    /// The faster of both kinds.
+    fn synchronous(&self, placement: Placement, connections: usize) -> Option<&Row> {
+        [Kind::Futex, Kind::SeqPacket]
+            .into_iter()
+            .filter_map(|kind| self.find(kind, placement, connections))
+            .max_by(|a, b| a.rate[0].total_cmp(&b.rate[0]))
+    }
+
+    fn head(&self, what: &str) -> String {
+        let mut text = format!("\n{}\n{:<34}", self.title(what), "connections");
+        for connections in self.grid.connections {
+            let _infallible = write!(text, "{connections:>22}");
+        }
+        text + "\n"
+    }
+
+    /// One line: a name, and something for each number of connections.
+    fn line(&self, name: &str, cell: impl Fn(usize) -> Option<String>) -> String {
+        let mut text = format!("{name:<34}");
+        for connections in self.grid.connections {
+            let found = cell(*connections).unwrap_or_else(|| "-".to_owned());
+            let _infallible = write!(text, "{found:>22}");
+        }
+        text + "\n"
+    }
+
+    /// Ours of each kind and place, and the published ones where there are such.
+    fn lines(
+        &self,
+        ours: impl Fn(&Row) -> Option<String>,
+        theirs: impl Fn(Kind, Placement, usize) -> Option<String>,
+    ) -> String {
+        let mut text = self.ours(ours);
+        if !self.is_published() {
+            return text;
+        }
+        for kind in [Kind::Futex, Kind::Asynchronous] {
+            for placement in PLACEMENTS {
+                let word = if kind == Kind::Futex { "sync" } else { "async" };
+                let name = format!("published {word}, {}", placement.word());
+                text += &self.line(&name, |connections| theirs(kind, placement, connections));
+            }
+        }
+        text
+    }
+
+    fn ours(&self, ours: impl Fn(&Row) -> Option<String>) -> String {
+        let mut text = String::new();
+        for kind in KINDS {
+            for placement in PLACEMENTS {
+                let name = format!("{}, {}", kind.word(), placement.word());
+                text += &self.line(&name, |connections| {
+                    self.find(kind, placement, connections).and_then(&ours)
+                });
+            }
+        }
+        text
+    }
+
+    fn rates(&self) -> String {
+        let what = match self.mode {
+            Mode::Read => "Reads per second (B4)",
+            Mode::Write => "Writes per second (B5)",
+            Mode::Call => "Calls per second (B6)",
+        };
+        let ours = |row: &Row| Some(format!("{:.0}", row.rate[0]));
+        let theirs = |kind, placement, connections| {
+            let rate = published::rate(self.mode, kind, placement, connections)?;
+            Some(format!("{rate:.0}"))
+        };
+        let mut text = self.head(what) + &self.lines(ours, theirs);
+        for placement in PLACEMENTS {
+            let name = format!("async over sync, {}", placement.word());
+            text += &self.line(&name, |connections| self.gain(placement, connections));
+            if !self.is_published() {
+                continue;
+            }
+            let name = format!("published, {}", placement.word());
+            text += &self.line(&name, |connections| {
+                let rate = |kind| published::rate(self.mode, kind, placement, connections);
+                let gain = rate(Kind::Asynchronous)? / rate(Kind::Futex)?;
+                Some(format!("{gain:.2}"))
+            });
+        }
+        text
+    }
+
+    /// Asynchronous over the faster synchronous kind: of the medians, and the least and the most of any two runs.
+    fn gain(&self, placement: Placement, connections: usize) -> Option<String> {
+        let [median, least, most] = self.find(Kind::Asynchronous, placement, connections)?.rate;
+        let [sync, sync_least, sync_most] = self.synchronous(placement, connections)?.rate;
+        let (low, high) = (least / sync_most, most / sync_least);
+        Some(format!("{:.2} ({low:.2}..{high:.2})", median / sync))
+    }
+
+    fn latencies(&self) -> String {
+        let micros = |value: f64| Some(format!("{value:.1}"));
+        let of = |at: usize| move |row: &Row| micros(row.latency.as_ref()?.percentiles_us[at]);
+        let mean = self.lines(
+            |row| micros(row.latency.as_ref()?.mean_us),
+            |kind, placement, connections| {
+                micros(1000.0 * published::latency(kind, placement, connections)?[0])
+            },
+        );
+        let variance = self.lines(
+            |row| micros(row.latency.as_ref()?.variance),
+            |kind, placement, connections| {
+                micros(1e6 * published::latency(kind, placement, connections)?[1])
+            },
+        );
+        self.head("Mean of a call in microseconds (B7)")
+            + &mean
+            + &self.head("Variance of a call in square microseconds (B7)")
+            + &variance
+            + &self.head("Half of the calls take at most, in microseconds (B7)")
+            + &self.ours(of(0))
+            + &self.head("99 % of the calls take at most, in microseconds (B7)")
+            + &self.ours(of(1))
+            + &self.head("99.9 % of the calls take at most, in microseconds (B7)")
+            + &self.ours(of(2))
+    }
+
+    fn processors(&self) -> String {
+        let ours = |row: &Row| Some(format!("{:.0} + {:.0}", row.cpu[0], row.cpu[1]));
+        self.head("Per cent of a core: the stack's process + the application's threads")
+            + &self.ours(ours)
+    }
+
+    fn panel(&self) -> Panel {
+        let mut series = Vec::new();
+        let number = |connections: usize| u32::try_from(connections).map_or(f64::MAX, f64::from);
+        for (style, placement) in PLACEMENTS.into_iter().enumerate() {
+            for (kind, style) in [(Kind::Asynchronous, style), (Kind::Futex, style + 4)] {
+                let word = if kind == Kind::Futex { "sync" } else { "async" };
+                let place = placement.word();
+                let points = self.grid.connections.iter().filter_map(|connections| {
+                    let row = match kind {
+                        Kind::Asynchronous => self.find(kind, placement, *connections),
+                        _ => self.synchronous(placement, *connections),
+                    };
+                    Some((number(*connections), row?.rate[0]))
+                });
+                series.push(Series::new(
+                    format!("{word}, {place}"),
+                    style,
+                    false,
+                    points,
+                ));
+                let theirs = self.grid.connections.iter().filter_map(|connections| {
+                    let rate = published::rate(self.mode, kind, placement, *connections)?;
+                    Some((number(*connections), rate))
+                });
+                let name = format!("published {word}, {place}");
+                series.push(Series::new(name, style, true, theirs));
+            }
+        }
+        Panel {
+            title: format!("{}s per second, {}", self.mode.word(), self.words()),
+            x: Scale::Doublings,
+            y: Scale::Powers,
+            series,
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! The process with the stack: the same program once more, with one end of a socket pair as its standard input.
+//!
+//! Over it come the sockets of those who call, and at the end goes what this process has used.
+
+use std::cell::{Cell, RefCell};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use quictun_ipc::{
+    Advance, Channel, ChannelError, Item, Message, Request, Server, Spawner, WaitPolicy, accept,
+};
+use quictun_shmq::{INLINE, Received};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use serde_json::json;
+
+use super::host::Host;
+use super::wire::{Programs, Wire};
+use super::{BYTES_MAX, Latency, Polling, RECV, SEND, Setup, WireKind};
+use crate::machine::bind;
+use crate::peer::{Kind, PATIENCE, clock_ns, cpu_ns};
+use crate::run::Placement;
+
+/// Before it sleeps, a process that has a core for itself looks for so long, as the product's does where messages are short.
+const LOOK: Duration = Duration::from_micros(60);
+
+/// Rounds between two looks whether everybody has gone: a system call each.
+const ROUNDS: u32 = 4096;
+
+/// Is that process until everybody who calls has gone.
+pub(crate) fn run(setup: &Setup, cpu: usize) -> Result<()> {
+    bind(cpu)?;
+    let control = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .context("standard input")?;
+    let wire = match setup.wire {
+        WireKind::Tun => Wire::Tun(super::super::device(true).context("a TUN device")?),
+        WireKind::Memory => {
+            let programs = Programs::new(setup.mode, setup.bytes, setup.connections);
+            Wire::Memory(programs)
+        }
+    };
+    let host = Host::new(wire, setup.polling == Polling::EachSend)?;
+    rustix::net::send(&control, b"ready", SendFlags::NOSIGNAL)?;
+    let (from, cpu) = (Instant::now(), cpu_ns());
+    let host = if setup.kind == Kind::Asynchronous {
+        let channel = accept(take(&control)?, PATIENCE)?;
+        serve(channel, host, setup.placement)?
+    } else {
+        let ends = (0..setup.connections).map(|_| End::meet(setup.kind, take(&control)?));
+        serve_each(
+            &control,
+            ends.collect::<Result<_>>()?,
+            host,
+            setup.placement,
+        )?
+    };
+    let (cpu, elapsed) = (cpu_ns() - cpu, from.elapsed());
+    // Since when times count.
+    let mut since = [0; 8];
+    rustix::net::recv(&control, &mut since, RecvFlags::empty())?;
+    let counted = clock_ns().saturating_sub(u64::from_le_bytes(since));
+    let first = Instant::now().checked_sub(Duration::from_nanos(counted));
+    let latency = match host.wire {
+        Wire::Memory(programs) => {
+            let counts = |(asked, _): &&(Instant, u64)| first.is_some_and(|first| *asked >= first);
+            let times = programs.times.iter().filter(counts).map(|(_, time)| *time);
+            Latency::of(times.collect())
+        }
+        Wire::Tun(_) => None,
+    };
+    let used = json!({
+        "cpu_ns": cpu,
+        "elapsed_ns": u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+        "latency": latency.map(Latency::to_json),
+    });
+    rustix::net::send(&control, used.to_string().as_bytes(), SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// What coroutines work with.
+struct Shared {
+    host: RefCell<Host>,
+    server: Server,
+    /// By connection: what waits for the stack.
+    parked: RefCell<Vec<Option<Request>>>,
+    /// Somebody is answering those.
+    telling: Cell<bool>,
+}
+
+/// Answers coroutines over one channel.
+fn serve(channel: Channel, host: Host, placement: Placement) -> Result<Host> {
+    let (server, mut executor) = Server::new(channel, WaitPolicy::Hybrid);
+    let (wakes, spawner) = (executor.descriptor()?, executor.spawner());
+    let shared = Rc::new(Shared {
+        host: RefCell::new(host),
+        server,
+        parked: RefCell::default(),
+        telling: Cell::new(false),
+    });
+    spawner.spawn(1, shared.clone().answer_all());
+    let mut idle: Option<Instant> = None;
+    loop {
+        let mut busy = shared.host.borrow_mut().turn()?;
+        shared.tell_soon(&spawner);
+        match executor.try_advance() {
+            Some(Advance::Ended) => break,
+            done => busy |= done.is_some(),
+        }
+        busy |= shared.host.borrow_mut().transmit()?;
+        if busy {
+            idle = None;
+            if placement == Placement::OneCore {
+                // As below: whoever was answered needs this core.
+                std::thread::yield_now();
+            }
+            continue;
+        }
+        let now = Instant::now();
+        let since = *idle.get_or_insert(now);
+        if placement == Placement::TwoCores && now - since < LOOK {
+            std::hint::spin_loop();
+            continue;
+        }
+        match executor.advance() {
+            Advance::Ended => break,
+            Advance::Ready => {}
+            Advance::Asleep(_) => {
+                // What was asked for in the last moment.
+                if !shared.host.borrow_mut().transmit()? {
+                    shared.host.borrow().wait(&wakes)?;
+                }
+            }
+        }
+        idle = None;
+    }
+    drop((executor, wakes));
+    let shared = Rc::into_inner(shared).context("coroutines that have not ended")?;
+    Ok(shared.host.into_inner())
+}
+
+impl Shared {
+    async fn answer_all(self: Rc<Self>) {
+        while let Ok(request) = self.server.recv().await {
+            if self.answer(request).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn answer(&self, request: Request) -> Result<(), ChannelError> {
+        if let Some(answer) = self.attempt(&request) {
+            return self.server.reply(request, answer).await;
+        }
+        let number = request.message().sock() as usize;
+        let mut parked = self.parked.borrow_mut();
+        if parked.len() <= number {
+            parked.resize_with(number + 1, || None);
+        }
+        parked[number] = Some(request);
+        Ok(())
+    }
+
+    /// The answer, or nothing where it has to wait.
+    fn attempt(&self, request: &Request) -> Option<Message> {
+        let message = request.message();
+        let (number, host) = (message.sock() as usize, &mut *self.host.borrow_mut());
+        let mut bytes = [0; BYTES_MAX];
+        let length = request.buffer().map_or(0, |buffer| buffer.len() as usize);
+        let length = length.min(BYTES_MAX);
+        let answer = Message::new(0);
+        match (message.op(), request.buffer()) {
+            (RECV, None) => {
+                let wanted = usize::try_from(message.arg()).unwrap_or(INLINE).min(INLINE);
+                let received = host.receive(number, &mut bytes[..wanted])?;
+                answer.with_bytes(&bytes[..received]).ok()
+            }
+            (RECV, Some(buffer)) => {
+                let received = host.receive(number, &mut bytes[..length])?;
+                self.server
+                    .with_channel(|channel| channel.answer(buffer, 0, &bytes[..received]));
+                Some(answer.with_arg(received as u64))
+            }
+            (_, None) => {
+                let sent = host.send(number, message.bytes())?;
+                Some(answer.with_arg(sent as u64))
+            }
+            (_, Some(buffer)) => {
+                self.server
+                    .with_channel(|channel| channel.read(buffer, 0, &mut bytes[..length]));
+                let sent = host.send(number, &bytes[..length])?;
+                Some(answer.with_arg(sent as u64))
+            }
+        }
+    }
+
+    fn unpark(&self, number: usize) -> Option<Request> {
+        self.parked.borrow_mut().get_mut(number)?.take()
+    }
+
+    /// Sees to it that what waits is answered, where something has become possible.
+    fn tell_soon(self: &Rc<Self>, spawner: &Spawner) {
+        if !self.host.borrow().ready.is_empty() && !self.telling.replace(true) {
+            spawner.spawn(0, self.clone().tell());
+        }
+    }
+
+    async fn tell(self: Rc<Self>) {
+        loop {
+            let Some(number) = self.host.borrow_mut().ready.pop() else {
+                break;
+            };
+            if let Some(request) = self.unpark(number)
+                && self.answer(request).await.is_err()
+            {
+                break;
+            }
+        }
+        self.telling.set(false);
+    }
+}
+
+/// A thread's way to the stack, seen from there.
+enum End {
+    Shared(Box<Channel>),
+    Socket(OwnedFd),
+}
+
+/// What a thread waits for.
+struct Ask {
+    op: u16,
+    length: usize,
+    bytes: [u8; BYTES_MAX],
+    /// Where the answer goes, if that is memory.
+    place: Option<Received>,
+}
+
+impl End {
+    fn meet(kind: Kind, socket: OwnedFd) -> Result<Self> {
+        Ok(match kind {
+            Kind::Futex => Self::Shared(Box::new(accept(socket, PATIENCE)?)),
+            Kind::SeqPacket | Kind::Asynchronous => Self::Socket(socket),
+        })
+    }
+
+    /// What it asks for, if it does.
+    fn next(&mut self) -> Result<Option<Ask>> {
+        let mut bytes = [0; BYTES_MAX];
+        match self {
+            Self::Shared(channel) => {
+                let item = match channel.pop() {
+                    Ok(Some(item)) => item,
+                    Ok(None) | Err(ChannelError::Closed) => return Ok(None),
+                    Err(error) => return Err(error.into()),
+                };
+                let length = (item.len as usize).min(BYTES_MAX);
+                let place = if length > INLINE {
+                    channel.received(&item)?
+                } else {
+                    None
+                };
+                if let Some(place) = place {
+                    channel.read(place, 0, &mut bytes[..length]);
+                } else {
+                    let length = length.min(INLINE);
+                    bytes[..length].copy_from_slice(&item.inline[..length]);
+                }
+                let op = item.op;
+                Ok(Some(Ask {
+                    op,
+                    length,
+                    bytes,
+                    place,
+                }))
+            }
+            Self::Socket(socket) => {
+                let mut packet = [0; BYTES_MAX + 1];
+                match rustix::net::recv(&*socket, &mut packet, RecvFlags::DONTWAIT) {
+                    Ok((1.., whole)) => {
+                        // A request to receive is as long as what it asks for.
+                        let length = whole.min(packet.len()) - 1;
+                        bytes[..length].copy_from_slice(&packet[1..=length]);
+                        let (op, place) = (packet[0].into(), None);
+                        Ok(Some(Ask {
+                            op,
+                            length,
+                            bytes,
+                            place,
+                        }))
+                    }
+                    Ok(_) | Err(Errno::AGAIN | Errno::CONNRESET) => Ok(None),
+                    Err(error) => Err(error.into()),
+                }
+            }
+        }
+    }
+
+    /// Answers with bytes received, or with how many were sent.
+    fn answer(&mut self, ask: &Ask, received: &[u8], done: usize) -> Result<()> {
+        match self {
+            Self::Shared(channel) => {
+                let mut item = Item {
+                    arg: done as u64,
+                    ..Item::default()
+                };
+                if let Some(place) = ask.place {
+                    channel.answer(place, 0, received);
+                } else {
+                    item.inline[..received.len()].copy_from_slice(received);
+                }
+                if channel.push(&item) == Ok(true) {
+                    channel.flush();
+                }
+                Ok(())
+            }
+            Self::Socket(socket) => {
+                let count = [u8::try_from(done).unwrap_or(u8::MAX)];
+                let packet = if ask.op == RECV { received } else { &count };
+                match rustix::net::send(&*socket, packet, SendFlags::NOSIGNAL) {
+                    Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+                    Err(error) => Err(error.into()),
+                }
+            }
+        }
+    }
+}
+
+/// Goes round threads that each wait for their answer, as the original does, and never sleeps.
+fn serve_each(
+    control: &OwnedFd,
+    mut ends: Vec<End>,
+    mut host: Host,
+    placement: Placement,
+) -> Result<Host> {
+    let mut asks: Vec<Option<Ask>> = ends.iter().map(|_| None).collect();
+    for round in 0_u32.. {
+        let mut busy = host.turn()?;
+        host.ready.clear();
+        for (number, (end, asked)) in ends.iter_mut().zip(&mut asks).enumerate() {
+            if asked.is_none() {
+                *asked = end.next()?;
+            }
+            let Some(ask) = asked else {
+                continue;
+            };
+            let mut received = [0; BYTES_MAX];
+            let done = if ask.op == SEND {
+                host.send(number, &ask.bytes[..ask.length])
+            } else {
+                host.receive(number, &mut received[..ask.length])
+            };
+            if let Some(done) = done {
+                let received = if ask.op == SEND {
+                    &[][..]
+                } else {
+                    &received[..done]
+                };
+                end.answer(ask, received, done)?;
+                *asked = None;
+                busy = true;
+            }
+        }
+        busy |= host.transmit()?;
+        if round.is_multiple_of(ROUNDS) && is_over(control)? {
+            break;
+        }
+        if placement == Placement::OneCore {
+            // Whoever was answered, and whoever is to ask, needs this core.
+            std::thread::yield_now();
+        } else if !busy {
+            std::hint::spin_loop();
+        }
+    }
+    Ok(host)
+}
+
+/// Whether the one who started this process has said that it is enough.
+fn is_over(control: &OwnedFd) -> Result<bool> {
+    let mut fds = [PollFd::new(control, PollFlags::IN)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    Ok(rustix::event::poll(&mut fds, Some(&at_once))? > 0)
+}
+
+/// Hands a socket to the other process.
+pub(crate) fn give(control: &OwnedFd, socket: &OwnedFd) -> Result<()> {
+    let descriptors = [socket.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let flags = SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(control, &[IoSlice::new(b"s")], &mut ancillary, flags)?;
+    Ok(())
+}
+
+fn take(control: &OwnedFd) -> Result<OwnedFd> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    rustix::net::recvmsg(
+        control,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut ancillary,
+        flags,
+    )?;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message
+            && let Some(socket) = descriptors.next()
+        {
+            return Ok(socket);
+        }
+    }
+    bail!("no socket from the one who started this process")
+}

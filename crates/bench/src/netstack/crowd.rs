@@ -1,0 +1,230 @@
+//! Many flows at a time: what an idle one costs in memory, what it costs the others, and how fast they come.
+
+use std::fmt::Write as _;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use quictun_sys::{NetNamespace, raise_nofile_limit};
+use quictun_tunnel::netstackd::Duty;
+use rustix::net::sockopt::set_socket_linger;
+use serde_json::{Value, json};
+
+use super::answering::{Answering, Side};
+use super::{Options, float, load};
+use crate::machine::{Machine, pause};
+
+/// Flows that are compared with.
+const FEW: usize = 10;
+
+/// Echoes under way at a time, each on a flow of its own.
+const AT_ONCE: usize = FEW;
+
+/// Threads that connect: one would mostly wait.
+const CALLERS: usize = 8;
+
+/// Descriptors for everything else.
+const RESERVE: u64 = 256;
+
+/// Flows that have been idle for so long have given their buffers back.
+const IDLE: Duration = Duration::from_millis(2500);
+
+/// What came of one run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    per_s: f64,
+    kib_each: f64,
+    /// Processor time of the stack for an echo, us: of few flows, of few beside many idle ones, of all in turns.
+    echo_us: [f64; 3],
+}
+
+/// What came of a side's runs: medians, and the most memory.
+pub(crate) struct Row {
+    side: Side,
+    flows: usize,
+    sample: Sample,
+}
+
+/// Measures both sides.
+pub(crate) fn measure(
+    options: &Options,
+    machine: &Machine,
+    network: &NetNamespace,
+    mut say: impl FnMut(&str),
+) -> Result<Vec<Row>> {
+    let flows = options.crowd;
+    let limit = raise_nofile_limit().context("raising the limit of open files")?;
+    ensure!(
+        limit.now >= flows as u64 + RESERVE,
+        "{flows} flows need as many open files, and {} are allowed: raise the hard limit (ulimit -Hn), or ask for less \
+         with --crowd",
+        limit.now
+    );
+    let mut rows = Vec::new();
+    for side in SIDES {
+        let name = format!("{flows} flows, {}", side.name());
+        say(&name);
+        let mut samples = Vec::new();
+        for _ in 0..options.repeats {
+            let sample = once(side, flows, options.run, machine.cores, network);
+            samples.push(sample.with_context(|| name.clone())?);
+        }
+        let median = |of: &dyn Fn(&Sample) -> f64| {
+            let mut all: Vec<f64> = samples.iter().map(of).collect();
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        };
+        let sample = Sample {
+            per_s: median(&|sample| sample.per_s),
+            // Later runs find memory that the first one has left.
+            kib_each: samples
+                .iter()
+                .map(|sample| sample.kib_each)
+                .fold(0.0, f64::max),
+            echo_us: std::array::from_fn(|at| median(&|sample| sample.echo_us[at])),
+        };
+        rows.push(Row {
+            side,
+            flows,
+            sample,
+        });
+    }
+    Ok(rows)
+}
+
+fn once(
+    side: Side,
+    count: usize,
+    run: Duration,
+    cores: [usize; 2],
+    network: &NetNamespace,
+) -> Result<Sample> {
+    let answering = side.start(&[Duty::Echo], false, cores, network)?;
+    let target = answering.address(Duty::Echo)?;
+    let mut sample = Sample::default();
+    let mut flows = connect(network, target, FEW)?;
+    flows.iter().try_for_each(prepare)?;
+    sample.echo_us[0] = cost(&answering, &mut flows, run)?;
+    pause(IDLE)?;
+    let before = answering.resident()?;
+    let began = Instant::now();
+    flows.extend(connect(network, target, count)?);
+    sample.per_s = float(count as u64) / began.elapsed().as_secs_f64();
+    flows.iter().try_for_each(prepare)?;
+    pause(IDLE)?;
+    let resident = answering.resident()?.saturating_sub(before);
+    sample.kib_each = float(resident) / 1024.0 / float(count as u64);
+    sample.echo_us[1] = cost(&answering, &mut flows[..FEW], run)?;
+    sample.echo_us[2] = cost(&answering, &mut flows, run)?;
+    drop(flows);
+    answering.stop()?;
+    Ok(sample)
+}
+
+fn connect(network: &NetNamespace, target: SocketAddr, count: usize) -> Result<Vec<TcpStream>> {
+    let caller = |number: usize| {
+        let part = count / CALLERS + usize::from(number < count % CALLERS);
+        network.within(|| {
+            (0..part)
+                .map(|_| TcpStream::connect(target))
+                .collect::<io::Result<Vec<_>>>()
+        })
+    };
+    thread::scope(|scope| {
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|number| scope.spawn(move || caller(number)))
+            .collect();
+        let mut all = Vec::with_capacity(count);
+        for caller in callers {
+            let some = caller.join().map_err(|_| anyhow!("a caller failed"))?;
+            all.extend(some.context("connecting")?);
+        }
+        Ok(all)
+    })
+}
+
+/// Nothing waits, and it ends with a reset: otherwise there would soon be no ports left.
+fn prepare(flow: &TcpStream) -> Result<()> {
+    flow.set_nodelay(true)?;
+    flow.set_read_timeout(Some(load::PATIENCE))?;
+    Ok(set_socket_linger(flow, Some(Duration::ZERO))?)
+}
+
+/// A byte there and back, on flow after flow. Returns what an echo costs the stack, in us.
+fn cost(answering: &Answering, flows: &mut [TcpStream], run: Duration) -> Result<f64> {
+    let end = Instant::now() + run;
+    let (busy, mut echoes) = (answering.busy()?, 0);
+    let mut byte = [7];
+    // All of them once at least.
+    for (number, some) in (0..).zip(rounds(flows.len())) {
+        if Instant::now() >= end && number * AT_ONCE >= flows.len() {
+            break;
+        }
+        let some = &mut flows[some];
+        for flow in &mut *some {
+            flow.write_all(&byte).context("one byte")?;
+        }
+        for flow in &mut *some {
+            flow.read_exact(&mut byte).context("its echo")?;
+        }
+        echoes += some.len() as u64;
+    }
+    Ok(float(answering.busy()? - busy) / 1000.0 / float(echoes))
+}
+
+/// Ten at a time, again and again.
+fn rounds(count: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    let starts = (0..count).step_by(AT_ONCE).cycle();
+    starts.map(move |start| start..count.min(start + AT_ONCE))
+}
+
+/// Lines for each row.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for Row {
+        side,
+        flows,
+        sample,
+    } in rows
+    {
+        let [few, idle, all] = sample.echo_us;
+        let _infallible = writeln!(
+            text,
+            "{:<54} {:.0} connections/s, {:.1} KiB each when idle\n{:<54} {few:.2} us of the stack for an echo; beside \
+             them idle {:.2} times; all in turns {:.2} times",
+            format!("{flows} flows, {}", side.name()),
+            sample.per_s,
+            sample.kib_each,
+            format!("{FEW} flows, {}", side.name()),
+            idle / few,
+            all / few,
+        );
+    }
+    text
+}
+
+/// An object for each row.
+pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
+    let one = |row: &Row| {
+        let Sample {
+            per_s,
+            kib_each,
+            echo_us: [few, idle, all],
+        } = row.sample;
+        json!({
+            "side": row.side.name(),
+            "flows": row.flows,
+            "connections_per_s": per_s,
+            "idle_kib_each": kib_each,
+            "echo_us": few,
+            "echo_beside_idle_us": idle,
+            "echo_of_all_us": all,
+        })
+    };
+    rows.iter().map(one).collect()
+}
+
+/// Who is measured.
+pub(crate) const SIDES: [Side; 2] = [Side::Stack { offload: true }, Side::Apart];

@@ -1,0 +1,123 @@
+//! Ordinary programs' side: sockets of the kernel, in the network that the device is in.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use quictun_sys::{NetNamespace, be_prompt};
+use quictun_tunnel::netstackd::Duty;
+
+use super::device::Shared;
+
+/// How long anything may take that should take no time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of a read or a write of a bulk flow, as of iperf3.
+const CHUNK: usize = 128 * 1024;
+
+/// The kernel's answer to whatever the stack does: the same duty, for comparison.
+pub(crate) struct Server {
+    listener: TcpListener,
+}
+
+impl Server {
+    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        Ok(Self { listener })
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves one connection until it ends.
+    pub(crate) fn serve(&self, duty: Duty, shared: &Shared) -> io::Result<()> {
+        let (mut stream, _) = self.listener.accept()?;
+        stream.set_nodelay(true)?;
+        let mut buffer = vec![7; CHUNK];
+        loop {
+            let moved = match duty {
+                Duty::Generate => stream.write(&buffer),
+                _ => stream.read(&mut buffer),
+            };
+            match moved {
+                Ok(0) | Err(_) => return Ok(()),
+                Ok(length) => {
+                    shared.bytes.fetch_add(length as u64, Ordering::Relaxed);
+                    if duty == Duty::Echo {
+                        stream.write_all(&buffer[..length])?;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One bulk flow.
+pub(crate) struct Bulk {
+    stream: TcpStream,
+    thread: JoinHandle<()>,
+}
+
+impl Bulk {
+    /// Connects, and moves bytes the way that `duty` leaves to do, on the core of the calling thread.
+    pub(crate) fn start(network: &NetNamespace, to: SocketAddr, duty: Duty) -> Result<Self> {
+        let stream = connect(network, to)?;
+        let mut other = stream.try_clone().context("a second handle")?;
+        let work = move || {
+            let mut buffer = vec![7; CHUNK];
+            loop {
+                let moved = match duty {
+                    Duty::Generate => other.read(&mut buffer),
+                    _ => other.write(&buffer),
+                };
+                // It ends by being shut down, or reset.
+                if !matches!(moved, Ok(1..)) {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().spawn(work).context("a thread")?;
+        Ok(Self { stream, thread })
+    }
+
+    pub(crate) fn stop(self) {
+        // Where the other side was first, there is nothing left to shut down.
+        drop(self.stream.shutdown(Shutdown::Both));
+        drop(self.thread.join());
+    }
+}
+
+/// Sends one byte and waits for it, for so long. Returns the times in nanoseconds: those of the answering side, since this
+/// thread runs as soon as there is an echo, whatever else its core has to do.
+pub(crate) fn ping_pong(
+    network: &NetNamespace,
+    to: SocketAddr,
+    time: Duration,
+) -> Result<Vec<u64>> {
+    be_prompt();
+    let mut stream = connect(network, to)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut times = Vec::new();
+    let end = Instant::now() + time;
+    let mut byte = [7];
+    let mut last = Instant::now();
+    while last < end {
+        stream.write_all(&byte).context("one byte")?;
+        stream.read_exact(&mut byte).context("its echo")?;
+        let now = Instant::now();
+        times.push(u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX));
+        last = now;
+    }
+    Ok(times)
+}
+
+/// A connection to there.
+pub(crate) fn connect(network: &NetNamespace, to: SocketAddr) -> Result<TcpStream> {
+    let connected = network.within(|| TcpStream::connect_timeout(&to, PATIENCE));
+    connected.with_context(|| format!("connecting to {to}"))
+}

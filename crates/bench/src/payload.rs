@@ -1,0 +1,248 @@
+//! Calls that carry something: both sides touch every byte of it, and nobody copies it.
+//!
+//! The client writes words into a buffer of its arena, the server reads them where they lie and answers with their sum. To be
+//! compared with what two threads make of plain memory, one of which writes it and one copies it: how long such a copy takes,
+//! and how long both together, which is more where lines go to the reader faster than they come back to who writes next.
+
+use std::cell::{Cell as Shared, RefCell};
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_ipc::{Client, Executor, Message, WaitPolicy, connect, cycles};
+
+use super::machine::{bind, ratio};
+use super::peer::{Kind, PATIENCE, PAYLOAD, Peer};
+
+/// Bytes of a call.
+pub(crate) const SIZES: [u32; 4] = [1, 64, 4096, 65536];
+
+/// Calls under way at a time: enough for both sides to work at once, few enough for all buffers to lie in a cache.
+const UNDER_WAY: usize = 4;
+
+/// Calls between two looks at the clock. What is published is the median of such pieces, as the copies' is of copies:
+/// where the host takes a processor away for a millisecond now and then, that is in few pieces of either.
+const WINDOW: u64 = 32;
+
+/// Up to as many bytes lie in the item itself.
+const INLINE: u32 = 32;
+
+/// The arena, for all buffers.
+const ARENA: u32 = 1 << 20;
+
+/// Buffers of the two threads, and copies of a run.
+const BUFFERS: usize = 4;
+const COPIES: usize = 640;
+
+/// What came of one size.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) bytes: u32,
+    /// Per call, by the median window: median, least, most of the runs.
+    pub(crate) cycles: [f64; 3],
+    /// Medians of the same for memory of two threads; none where that is too short to be measured.
+    pub(crate) plain: Option<Plain>,
+}
+
+/// Cycles that two threads take for as many bytes, of which one has just written them and the other copies them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plain {
+    /// For the copy by itself.
+    pub(crate) copy: f64,
+    /// From one copy to the next, neither of them ever asleep.
+    pub(crate) both: f64,
+}
+
+impl Row {
+    /// Bytes per nanosecond, which is the same as 10^9 bytes per second.
+    pub(crate) fn rate(&self, cycles_per_ns: f64) -> f64 {
+        f64::from(self.bytes) * cycles_per_ns / self.cycles[0]
+    }
+
+    /// How it compares with a copy, and with writing and copying, each of which is 1.
+    pub(crate) fn shares(&self) -> Option<[f64; 2]> {
+        let plain = self.plain?;
+        Some([plain.copy, plain.both].map(|cycles| cycles / self.cycles[0]))
+    }
+}
+
+/// All sizes, on two cores.
+pub(crate) fn measure(
+    cores: [usize; 2],
+    policy: WaitPolicy,
+    repeats: usize,
+    run: Duration,
+) -> Result<Vec<Row>> {
+    let (peer, socket) = Peer::start(Kind::Asynchronous, cores[1], policy)?;
+    let channel = connect(socket, ARENA, 1, PATIENCE).context("the server of the measurement")?;
+    let (client, mut executor) = Client::new(channel, policy);
+    let mut rows = Vec::new();
+    for bytes in SIZES {
+        let mut calls = 4 * WINDOW;
+        let start = std::time::Instant::now();
+        while start.elapsed() < run / 4 {
+            calls *= 2;
+            once(&client, &mut executor, bytes, calls)?;
+        }
+        let mut runs = Vec::new();
+        let (mut copies, mut both) = (Vec::new(), Vec::new());
+        for _ in 0..repeats {
+            runs.push(once(&client, &mut executor, bytes, calls)?);
+            if bytes > 64 {
+                let plain = plain(cores, bytes as usize)?;
+                copies.push(plain.copy);
+                both.push(plain.both);
+            }
+        }
+        for all in [&mut runs, &mut copies, &mut both] {
+            all.sort_by(f64::total_cmp);
+        }
+        let middle = |all: &[f64]| all.get(all.len() / 2).copied();
+        let at = |index: usize| runs.get(index).copied().unwrap_or_default();
+        rows.push(Row {
+            bytes,
+            cycles: [at(runs.len() / 2), at(0), at(runs.len().saturating_sub(1))],
+            plain: middle(&copies)
+                .zip(middle(&both))
+                .map(|(copy, both)| Plain { copy, both }),
+        });
+    }
+    drop((client, executor));
+    peer.end()?;
+    Ok(rows)
+}
+
+/// That many calls; the ticks that one took, in the median window.
+fn once(client: &Client, executor: &mut Executor, bytes: u32, calls: u64) -> Result<f64> {
+    let left = Rc::new(Shared::new(calls));
+    let answered = Rc::new(Shared::new(0_u64));
+    let marks = Rc::new(RefCell::new(Vec::new()));
+    for _ in 0..UNDER_WAY {
+        let (client, left) = (client.clone(), left.clone());
+        let (answered, marks) = (answered.clone(), marks.clone());
+        executor.spawner().spawn(1, async move {
+            while let Some(rest) = left.get().checked_sub(1) {
+                left.set(rest);
+                let sum = if bytes <= INLINE {
+                    carried(&client, bytes, rest).await
+                } else {
+                    by_reference(&client, bytes, rest).await
+                };
+                if sum != Some(expected(bytes, rest)) {
+                    return;
+                }
+                answered.set(answered.get() + 1);
+                if answered.get() % WINDOW == 0 {
+                    marks.borrow_mut().push(cycles());
+                }
+            }
+        });
+    }
+    executor.run();
+    ensure!(
+        answered.get() == calls,
+        "{} of {calls} calls with {bytes} bytes were answered rightly",
+        answered.get()
+    );
+    window(&marks.borrow()).context("too few calls")
+}
+
+/// Ticks of one, by the median of the windows between marks.
+fn window(marks: &[u64]) -> Option<f64> {
+    let mut windows: Vec<u64> = marks
+        .windows(2)
+        .map(|marks| marks[1].saturating_sub(marks[0]))
+        .collect();
+    windows.sort_unstable();
+    let median = windows.get(windows.len() / 2)?;
+    Some(ratio(*median, WINDOW))
+}
+
+/// In the item: bytes from `seed` on; the sum that the server found.
+async fn carried(client: &Client, bytes: u32, seed: u64) -> Option<u64> {
+    let payload = [seed.to_le_bytes()[0]; INLINE as usize];
+    let message = Message::new(PAYLOAD).with_bytes(payload.get(..bytes as usize)?);
+    let answer = client.call(message.ok()?).await.ok()?;
+    Some(answer.arg())
+}
+
+/// In a buffer: words from `seed` on; the sum that the server found.
+async fn by_reference(client: &Client, bytes: u32, seed: u64) -> Option<u64> {
+    let buffer = client.reserve(bytes)?;
+    client.with_channel(|channel| {
+        channel.fill_lines(&buffer, |line| {
+            let first = seed.wrapping_add(8 * line as u64);
+            std::array::from_fn(|at| first.wrapping_add(at as u64))
+        });
+    });
+    let mut call = std::pin::pin!(client.call_with(Message::new(PAYLOAD), buffer));
+    let answer = call.as_mut().await.ok()?;
+    client.release(call.buffer()?);
+    Some(answer.arg())
+}
+
+fn expected(bytes: u32, seed: u64) -> u64 {
+    if bytes <= INLINE {
+        return u64::from(bytes) * u64::from(seed.to_le_bytes()[0]);
+    }
+    let words = u64::from(bytes / 8);
+    words
+        .wrapping_mul(seed)
+        .wrapping_add(words * (words - 1) / 2)
+}
+
+/// What two threads make of it, the one on the other core writing; medians of many copies.
+fn plain(cores: [usize; 2], bytes: usize) -> Result<Plain> {
+    let (give, given) = sync_channel::<Vec<u8>>(BUFFERS);
+    let (back, again) = sync_channel::<Vec<u8>>(BUFFERS);
+    let writer = std::thread::spawn(move || -> Result<()> {
+        bind(cores[1])?;
+        let mut value = 0_u8;
+        while let Some(mut buffer) = look(&again) {
+            value = value.wrapping_add(1);
+            buffer.fill(value);
+            if give.send(buffer).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    });
+    for _ in 0..BUFFERS {
+        back.send(vec![0; bytes])?;
+    }
+    let mut target = vec![0; bytes];
+    let mut times = Vec::with_capacity(COPIES);
+    let mut marks = Vec::new();
+    for at in 0..COPIES {
+        let buffer = look(&given).context("the other core's thread")?;
+        let start = cycles();
+        target.copy_from_slice(&buffer);
+        times.push(cycles() - start);
+        std::hint::black_box(&target);
+        back.send(buffer)?;
+        if (at as u64).is_multiple_of(WINDOW) {
+            marks.push(start);
+        }
+    }
+    drop((given, back));
+    writer
+        .join()
+        .map_err(|_| anyhow::anyhow!("the thread on core {} failed", cores[1]))??;
+    times.sort_unstable();
+    Ok(Plain {
+        copy: ratio(times.get(COPIES / 2).copied().unwrap_or(1), 1),
+        both: window(&marks).context("too few copies")?,
+    })
+}
+
+/// The next one, if there are any more. Nobody sleeps: what a core that sleeps has written may be taken out of its cache.
+fn look<T>(from: &Receiver<T>) -> Option<T> {
+    loop {
+        match from.try_recv() {
+            Ok(one) => return Some(one),
+            Err(TryRecvError::Empty) => std::hint::spin_loop(),
+            Err(TryRecvError::Disconnected) => return None,
+        }
+    }
+}

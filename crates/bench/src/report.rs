@@ -1,0 +1,268 @@
+//! Results as text, CSV and JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::extras;
+use super::peer::Kind;
+use super::published;
+use super::run::{LOADED, Placement, Results, Row};
+
+/// One table, for people.
+pub(crate) fn table(results: &Results) -> String {
+    let machine = &results.machine;
+    let mut text = String::new();
+    let mut line = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    line(format!("{}, Linux {}", machine.cpu, machine.kernel));
+    line(format!(
+        "{:.3} cycles per ns; cores {} and {}; load average {}; host took {:.1} % of the time",
+        machine.cycles_per_ns, machine.cores[0], machine.cores[1], machine.load, machine.steal
+    ));
+    line(format!(
+        "a cache line there and back: {:.0} cycles; a wake-up, and the time that hybrid looks before it sleeps: {} cycles",
+        machine.line, results.wake_cost
+    ));
+    if let Some(noise) = &results.noise {
+        line(format!("NOT TO BE PUBLISHED: {noise}"));
+    }
+    for (title, rows) in groups(results) {
+        if rows.is_empty() {
+            continue;
+        }
+        line(format!("\n{title}"));
+        line(format!(
+            "{:<15} {:<9} {:<9} {:>5} {:>5} {:>8} {:>17} {:>8} {:>8} {:>8} {:>11} {:>9} {:>11} {:>9}",
+            "kind",
+            "where",
+            "policy",
+            "calls",
+            "load",
+            "cycles",
+            "least..most",
+            "ns",
+            "to srv",
+            "to clt",
+            "cpu clt srv",
+            "published",
+            "their ntfn",
+            "floor"
+        ));
+        for row in rows {
+            line(table_row(row, machine.cycles_per_ns));
+        }
+    }
+    let ratios = ratios(results);
+    if !ratios.is_empty() {
+        line(String::new());
+    }
+    for ratio in ratios {
+        line(ratio);
+    }
+    text + &extras::table(results)
+}
+
+fn table_row(row: &Row, cycles_per_ns: f64) -> String {
+    let cell = &row.cell;
+    let [median, least, most] = row.cycles;
+    let spread = format!("{least:.0}..{most:.0}");
+    let cpu = row.cpu.map_or("-".to_owned(), |[client, server]| {
+        format!("{client:.0} {server:.0} %")
+    });
+    let published = published(row).map_or("-".to_owned(), |cycles| cycles.to_string());
+    let theirs = their_notifications(row).map_or("-".to_owned(), |(server, client)| {
+        format!("{server} {client}")
+    });
+    let floor = match row.floor {
+        0.0 => "-".to_owned(),
+        floor if is_below(row) => format!("!! {floor:.0}"),
+        floor => format!("{floor:.0}"),
+    };
+    let [to_server, to_client] = match cell.kind {
+        Kind::Asynchronous => [row.to_server, row.to_client].map(|ratio| format!("{ratio:.4}")),
+        Kind::Futex | Kind::SeqPacket => ["-".to_owned(), "-".to_owned()],
+    };
+    format!(
+        "{:<15} {:<9} {:<9} {:>5} {:>5} {:>8.0} {:>17} {:>8.1} {:>8} {:>8} {:>11} {:>9} {:>11} {:>9}",
+        cell.kind.word(),
+        cell.placement.word(),
+        cell.policy.word(),
+        cell.concurrency,
+        cell.load,
+        median,
+        spread,
+        median / cycles_per_ns,
+        to_server,
+        to_client,
+        cpu,
+        published,
+        theirs,
+        floor
+    )
+}
+
+fn groups(results: &Results) -> [(&'static str, Vec<&Row>); 3] {
+    let rows =
+        |wanted: &dyn Fn(&Row) -> bool| results.rows.iter().filter(|row| wanted(row)).collect();
+    let policy = results.options.policy;
+    let is_curve = |row: &Row| {
+        row.cell.load == 0 && (row.cell.policy == policy || row.cell.kind != Kind::Asynchronous)
+    };
+    // Those with a load begin with none, also where that is no point of the curve.
+    let is_load =
+        |row: &Row| row.cell.load > 0 || (!is_curve(row) && row.cell.concurrency == LOADED);
+    [
+        (
+            "Calls, by how many are under way (B1, B2, B3)",
+            rows(&is_curve),
+        ),
+        (
+            "Calls that make the server work (B2): load is rows of its matrix",
+            rows(&is_load),
+        ),
+        (
+            "Other ways to wait (B8); the original's interrupt 10559, polling 6968, hybrid 8172 cycles on an FPGA",
+            rows(&|row| !is_curve(row) && !is_load(row)),
+        ),
+    ]
+}
+
+/// What the original publishes for the same.
+fn published(row: &Row) -> Option<u32> {
+    match row.cell.kind {
+        Kind::Asynchronous if row.cell.load == 0 => {
+            published::asynchronous(row.cell.placement, row.cell.concurrency)
+        }
+        Kind::Futex if row.cell.concurrency == 1 => {
+            Some(published::synchronous(row.cell.placement))
+        }
+        Kind::Asynchronous | Kind::Futex | Kind::SeqPacket => None,
+    }
+}
+
+fn their_notifications(row: &Row) -> Option<(f64, f64)> {
+    (row.cell.kind == Kind::Asynchronous && row.cell.load == 0)
+        .then(|| published::notifications(row.cell.placement, row.cell.concurrency))
+        .flatten()
+}
+
+fn is_below(row: &Row) -> bool {
+    row.cycles[1] < row.floor
+}
+
+/// The faster baseline on the same cores: of both kinds, and of all numbers of callers.
+fn baseline(results: &Results, placement: Placement) -> Option<&Row> {
+    let rows = results.rows.iter();
+    let sync =
+        rows.filter(|row| row.cell.kind != Kind::Asynchronous && row.cell.placement == placement);
+    sync.min_by(|a, b| a.cycles[0].total_cmp(&b.cycles[0]))
+}
+
+/// How much faster the asynchronous calls are, as sentences.
+fn ratios(results: &Results) -> Vec<String> {
+    let curve = results.rows.iter().filter(|row| {
+        let cell = &row.cell;
+        cell.kind == Kind::Asynchronous && cell.load == 0 && cell.policy == results.options.policy
+    });
+    curve
+        .filter(|row| [1, 32, 128].contains(&row.cell.concurrency))
+        .filter_map(|row| {
+            let baseline = baseline(results, row.cell.placement)?;
+            Some(format!(
+                "async, {}, {} at a time: {:.1} x the faster baseline ({}, {} callers)",
+                row.cell.placement.word(),
+                row.cell.concurrency,
+                baseline.cycles[0] / row.cycles[0],
+                baseline.cell.kind.word(),
+                baseline.cell.concurrency
+            ))
+        })
+        .collect()
+}
+
+/// One line for each measurement.
+pub(crate) fn csv(results: &Results) -> String {
+    let mut text = String::from(
+        "kind,placement,policy,concurrency,load,calls,cycles_median,cycles_min,cycles_max,ns_median,\
+         notifications_to_server,notifications_to_client,cpu_client_percent,cpu_server_percent,\
+         published_cycles,floor_cycles,below_floor,noise\n",
+    );
+    let noise = results.noise.as_deref().unwrap_or_default();
+    for row in &results.rows {
+        let cell = &row.cell;
+        let [median, least, most] = row.cycles;
+        let cpu = row.cpu.map_or(",".to_owned(), |[client, server]| {
+            format!("{client:.1},{server:.1}")
+        });
+        let published = published(row).map_or(String::new(), |cycles| cycles.to_string());
+        let written = writeln!(
+            text,
+            "{},{},{},{},{},{},{median:.1},{least:.1},{most:.1},{:.2},{:.6},{:.6},{cpu},{published},{:.1},{},\"{noise}\"",
+            cell.kind.word(),
+            cell.placement.word(),
+            cell.policy.word(),
+            cell.concurrency,
+            cell.load,
+            row.calls,
+            median / results.machine.cycles_per_ns,
+            row.to_server,
+            row.to_client,
+            row.floor,
+            is_below(row),
+        );
+        debug_assert!(written.is_ok(), "a String takes everything");
+    }
+    text + &extras::csv(results)
+}
+
+/// One object.
+pub(crate) fn json(results: &Results) -> String {
+    let machine = &results.machine;
+    let rows: Vec<Value> = results
+        .rows
+        .iter()
+        .map(|row| {
+            json!({
+                "kind": row.cell.kind.word(),
+                "placement": row.cell.placement.word(),
+                "policy": row.cell.policy.word(),
+                "concurrency": row.cell.concurrency,
+                "load": row.cell.load,
+                "calls": row.calls,
+                "cycles": {"median": row.cycles[0], "min": row.cycles[1], "max": row.cycles[2]},
+                "ns": row.cycles[0] / machine.cycles_per_ns,
+                "notifications_per_call": {"to_server": row.to_server, "to_client": row.to_client},
+                "cpu_percent": row.cpu.map(|[client, server]| json!({"client": client, "server": server})),
+                "published_cycles": published(row),
+                "floor_cycles": row.floor,
+                "below_floor": is_below(row),
+            })
+        })
+        .collect();
+    let [payloads, syscalls, idle] = extras::json(results);
+    let all = json!({
+        "bench": "ipc",
+        "version": env!("CARGO_PKG_VERSION"),
+        "machine": {
+            "cpu": machine.cpu,
+            "kernel": machine.kernel,
+            "cores": machine.cores,
+            "cycles_per_ns": machine.cycles_per_ns,
+            "load_average": machine.load,
+            "steal_percent": machine.steal,
+            "line_round_trip_cycles": machine.line,
+            "wake_cycles": results.wake_cost,
+        },
+        "noise": results.noise,
+        "repeats": results.options.repeats,
+        "run_ms": results.options.run_ms,
+        "results": rows,
+        "payloads": payloads,
+        "syscalls": syscalls,
+        "idle": idle,
+    });
+    format!("{all:#}\n")
+}

@@ -1,0 +1,131 @@
+//! The baselines: a thread for each caller, which sleeps until its call is answered.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use quictun_ipc::{Channel, Item, WaitPolicy, connect, cycles};
+use quictun_shmq::Sleep;
+use rustix::net::{RecvFlags, SendFlags};
+
+use super::machine::{bind, pause};
+use super::peer::{Kind, PATIENCE, Peer};
+use super::run::{Cell, Sample};
+
+/// Calls before the clock starts.
+const WARM_UP: u32 = 200;
+
+/// Sleeps until there is an item; none where the other end is gone.
+pub(crate) fn next(channel: &mut Channel) -> Option<Item> {
+    loop {
+        if let Some(item) = channel.pop().ok()? {
+            return Some(item);
+        }
+        if channel.arm(Sleep::Futex) {
+            channel.wait(None);
+        } else {
+            channel.disarm();
+        }
+    }
+}
+
+/// A caller's way to its server.
+enum Way {
+    Shared(Box<Channel>),
+    Socket(OwnedFd),
+}
+
+impl Way {
+    /// One call, one byte there and one back; whether there was an answer.
+    fn call(&mut self) -> bool {
+        match self {
+            Self::Shared(channel) => {
+                let pushed = channel.push(&Item {
+                    len: 1,
+                    ..Item::default()
+                });
+                pushed == Ok(true) && next(channel).is_some()
+            }
+            Self::Socket(socket) => {
+                let mut byte = [1];
+                let sent = rustix::net::send(&*socket, &byte, SendFlags::NOSIGNAL);
+                sent == Ok(1)
+                    && rustix::net::recv(&*socket, &mut byte, RecvFlags::empty())
+                        .is_ok_and(|(n, _)| n == 1)
+            }
+        }
+    }
+}
+
+/// Runs of the cell, each with as many threads and servers as it has callers.
+pub(crate) fn measure(
+    cell: &Cell,
+    cores: [usize; 2],
+    repeats: usize,
+    run: Duration,
+) -> Result<Vec<Sample>> {
+    let mut ways = Vec::new();
+    let mut peers = Vec::new();
+    for number in 0..cell.concurrency {
+        let (peer, socket) = Peer::start(cell.kind, cores[1], WaitPolicy::Interrupt)?;
+        peers.push(peer);
+        ways.push(match cell.kind {
+            Kind::SeqPacket => Way::Socket(socket),
+            Kind::Asynchronous | Kind::Futex => {
+                Way::Shared(Box::new(connect(socket, 0, number as u64, PATIENCE)?))
+            }
+        });
+    }
+    let samples: Result<Vec<Sample>> = (0..repeats)
+        .map(|_| once(&mut ways, cores[0], run))
+        .collect();
+    drop(ways);
+    peers.into_iter().try_for_each(Peer::end)?;
+    samples
+}
+
+fn once(ways: &mut [Way], core: usize, run: Duration) -> Result<Sample> {
+    let (stop, calls, failed) = (
+        AtomicBool::new(false),
+        AtomicU64::new(0),
+        AtomicBool::new(false),
+    );
+    let callers = ways.len();
+    let ready = std::sync::Barrier::new(callers + 1);
+    let (mut from, mut elapsed, mut ticks) = (Instant::now(), Duration::ZERO, 0);
+    let mut slept = Ok(());
+    std::thread::scope(|scope| {
+        for way in ways {
+            scope.spawn(|| {
+                let mut done = 0;
+                let mut fine = bind(core).is_ok() && (0..WARM_UP).all(|_| way.call());
+                ready.wait();
+                while fine && !stop.load(Ordering::Relaxed) {
+                    fine = way.call();
+                    done += 1;
+                }
+                failed.fetch_or(!fine, Ordering::Relaxed);
+                calls.fetch_add(done, Ordering::Relaxed);
+            });
+        }
+        ready.wait();
+        from = Instant::now();
+        let start = cycles();
+        slept = pause(run);
+        stop.store(true, Ordering::Relaxed);
+        ticks = cycles() - start;
+        elapsed = from.elapsed();
+    });
+    slept?;
+    ensure!(
+        !failed.load(Ordering::Relaxed),
+        "a server stopped answering"
+    );
+    Ok(Sample {
+        calls: calls.load(Ordering::Relaxed).max(1),
+        ticks,
+        elapsed,
+        ..Sample::default()
+    })
+}

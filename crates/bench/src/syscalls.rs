@@ -1,0 +1,167 @@
+//! The asynchronous system call of the original, on Linux: batches through `io_uring` beside one call at a time (B9).
+//!
+//! As there, memory is put behind pages and taken away again, 512 pages in turn; and beside that the kernel is asked for
+//! nothing at all, which is what the way there and back costs.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use quictun_ipc::cycles;
+use quictun_sys::{BatchError, Batches, Operation};
+
+use super::machine::{bind, ratio};
+
+/// Operations at a time.
+const CONCURRENCY: [u16; 4] = [1, 8, 64, 512];
+
+/// As many as the largest batch.
+const PAGES: usize = 512;
+
+/// How the kernel is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A system call for each.
+    Plain,
+    /// A batch, for which the kernel is entered once.
+    Batch,
+    /// A batch, which a kernel thread on the other core looks for.
+    Polled,
+}
+
+impl Way {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Plain => "a call each",
+            Self::Batch => "io_uring, one core",
+            Self::Polled => "io_uring, polled on the other core",
+        }
+    }
+}
+
+/// What came of one way and one size of batches.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) way: Way,
+    /// Whether memory is put behind pages, or nothing is done.
+    pub(crate) maps: bool,
+    pub(crate) concurrency: u16,
+    /// For one operation: median, least, most.
+    pub(crate) cycles: [f64; 3],
+    /// Times that the kernel was entered, for one operation.
+    pub(crate) enters: f64,
+}
+
+impl Row {
+    /// The original's cycles, and times that it entered its kernel, where it says so.
+    pub(crate) fn published(&self) -> Option<(u32, Option<f64>)> {
+        match (self.maps, self.way, self.concurrency) {
+            (true, Way::Plain, _) => Some((8172, None)),
+            (true, Way::Batch, 8) => Some((22732, Some(0.125))),
+            (true, Way::Batch, 512) => Some((6136, Some(0.025))),
+            (true, Way::Polled, 8) => Some((20079, Some(0.144))),
+            (true, Way::Polled, 512) => Some((5286, Some(0.032))),
+            _ => None,
+        }
+    }
+}
+
+/// All rows; nothing, and why, where the system has no `io_uring` for us.
+pub(crate) fn measure(
+    cores: [usize; 2],
+    repeats: usize,
+    run: Duration,
+) -> Result<Result<Vec<Row>, String>> {
+    bind(cores[0])?;
+    let mut rows = Vec::new();
+    for maps in [true, false] {
+        for way in [Way::Plain, Way::Batch, Way::Polled] {
+            let sizes: &[u16] = if way == Way::Plain {
+                &[1]
+            } else {
+                &CONCURRENCY
+            };
+            for &concurrency in sizes {
+                let poll_on = (way == Way::Polled).then(|| u32::try_from(cores[1]).ok());
+                let entries = u32::from(concurrency);
+                let mut batches = match Batches::new(entries, PAGES, poll_on.flatten()) {
+                    Err(error @ BatchError::Unavailable(_)) => return Ok(Err(error.to_string())),
+                    made => made?,
+                };
+                rows.push(row(&mut batches, way, maps, concurrency, repeats, run)?);
+            }
+        }
+    }
+    Ok(Ok(rows))
+}
+
+fn row(
+    batches: &mut Batches,
+    way: Way,
+    maps: bool,
+    concurrency: u16,
+    repeats: usize,
+    run: Duration,
+) -> Result<Row> {
+    let (mut samples, mut operations, mut enters) = (Vec::new(), 0_u64, 0_u64);
+    // One more, which warms up.
+    for number in 0..=repeats {
+        let (done, ticks, entered) = once(batches, way, maps, concurrency, run)?;
+        if number > 0 {
+            samples.push(ratio(ticks, done));
+            operations += done;
+            enters += entered;
+        }
+    }
+    samples.sort_by(f64::total_cmp);
+    let at = |index: usize| samples.get(index).copied().unwrap_or_default();
+    Ok(Row {
+        way,
+        maps,
+        concurrency,
+        cycles: [
+            at(samples.len() / 2),
+            at(0),
+            at(samples.len().saturating_sub(1)),
+        ],
+        enters: ratio(enters, operations.max(1)),
+    })
+}
+
+/// Operations done in the time, the ticks that they took, and times that the kernel was entered.
+fn once(
+    batches: &mut Batches,
+    way: Way,
+    maps: bool,
+    concurrency: u16,
+    run: Duration,
+) -> Result<(u64, u64, u64)> {
+    let (from, start, before) = (std::time::Instant::now(), cycles(), batches.enters());
+    let (mut done, mut page) = (0_u64, 0);
+    let mut batch = Vec::with_capacity(usize::from(concurrency));
+    while from.elapsed() < run {
+        for unmaps in [false, true] {
+            batch.clear();
+            batch.extend((page..page + usize::from(concurrency)).map(|page| {
+                match (maps, unmaps) {
+                    (false, _) => Operation::Nothing,
+                    (true, false) => Operation::Map(page),
+                    (true, true) => Operation::Unmap(page),
+                }
+            }));
+            if way == Way::Plain {
+                batch
+                    .iter()
+                    .try_for_each(|operation| batches.call(*operation))?;
+            } else {
+                batches.run(&batch)?;
+            }
+            done += u64::from(concurrency);
+        }
+        page = (page + usize::from(concurrency)) % PAGES;
+    }
+    let entered = match way {
+        Way::Plain => done,
+        Way::Batch | Way::Polled => batches.enters() - before,
+    };
+    Ok((done, cycles() - start, entered))
+}
