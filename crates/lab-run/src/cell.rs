@@ -8,8 +8,8 @@ use quictun_emu::{
     WorldPlan,
 };
 use quictun_lab::{
-    Amount, Arm, Cell, Emulated, Link, LinkAccount, Load, Mode, Profile, Setup, WayAccount, judge,
-    late_limit,
+    Amount, Arm, Cell, Emulated, Link, LinkAccount, Load, Metric, Mode, Profile, Setup, WayAccount,
+    judge, late_limit,
 };
 
 use crate::arm::Ready;
@@ -104,7 +104,7 @@ impl Bench {
         outcome?;
         let frames = cell.link.as_ref().map(|link| link.up.packets_per_frame);
         cell.metrics
-            .extend(frames.map(|packets| ("packets_per_frame".to_owned(), packets)));
+            .extend(frames.map(|packets| (Metric::PacketsPerFrame, packets)));
         cell.metrics
             .extend(tally.figures().context("counting frames")?);
         Ok(())
@@ -142,9 +142,9 @@ impl Bench {
             let load = load.stream_beside(way == 1);
             let ended = stream.wait_end(&self.patience, load.time_limit, || ready.check())?;
             let mut beside = figures("the stream beside", &ended, ready.generator(), &load)?;
-            let rate = beside.metrics.remove("receiver_mbit_per_s");
-            let id = ["background_up_mbit_per_s", "background_down_mbit_per_s"][way];
-            cell.metrics.extend(rate.map(|rate| (id.to_owned(), rate)));
+            let rate = beside.metrics.remove(&Metric::ReceiverMbitPerS);
+            let id = [Metric::BackgroundUpMbitPerS, Metric::BackgroundDownMbitPerS][way];
+            cell.metrics.extend(rate.map(|rate| (id, rate)));
         }
         if let Some(usage) = watch.usage(from, until) {
             cell.metrics.extend(costs(&usage, &outcome, load));
@@ -191,7 +191,7 @@ pub(crate) fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, In
 }
 
 /// What it took of the processors: both are rates of the same time.
-pub(crate) fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(String, f64)> {
+pub(crate) fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(Metric, f64)> {
     let of = |role: &str| -> Option<f64> {
         let here = usage
             .processes
@@ -205,7 +205,7 @@ pub(crate) fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(Strin
     let roles = ["client", "server", "tunnel client", "tunnel server"].map(of);
     let all: f64 = roles.iter().flatten().sum();
     let percent = |share: Option<f64>| share.map(|share| share * 100.0);
-    let received = outcome.metrics.get("receiver_mbit_per_s");
+    let received = outcome.metrics.get(&Metric::ReceiverMbitPerS);
     let gb_per_s = received
         .map(|mbit| mbit / 8000.0)
         .filter(|_| load.mode == Mode::Stream);
@@ -220,24 +220,24 @@ pub(crate) fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(Strin
         .map(|(client, server)| client + server);
     let per_transaction = outcome
         .metrics
-        .get("transactions_per_s")
+        .get(&Metric::TransactionsPerS)
         .filter(|rate| **rate > 0.0);
     let costs = [
-        ("cpu_ksoftirqd_percent", percent(usage.softirq)),
-        ("cpu_client_percent", percent(client)),
-        ("cpu_server_percent", percent(server)),
-        ("cpu_tunnel_client_percent", percent(tunnel_client)),
-        ("cpu_tunnel_server_percent", percent(tunnel_server)),
-        ("cpu_s_per_gb", per_gb(Some(all))),
-        ("tunnel_cpu_s_per_gb", per_gb(tunnel)),
+        (Metric::CpuKsoftirqdPercent, percent(usage.softirq)),
+        (Metric::CpuClientPercent, percent(client)),
+        (Metric::CpuServerPercent, percent(server)),
+        (Metric::CpuTunnelClientPercent, percent(tunnel_client)),
+        (Metric::CpuTunnelServerPercent, percent(tunnel_server)),
+        (Metric::CpuSPerGb, per_gb(Some(all))),
+        (Metric::TunnelCpuSPerGb, per_gb(tunnel)),
         (
-            "cpu_us_per_transaction",
+            Metric::CpuUsPerTransaction,
             per_transaction.map(|rate| all * 1e6 / rate),
         ),
     ];
     costs
         .into_iter()
-        .filter_map(|(id, value)| Some((id.to_owned(), value?)))
+        .filter_map(|(id, value)| Some((id, value?)))
         .collect()
 }
 

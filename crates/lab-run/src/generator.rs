@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_lab::{Amount, Arm, ArmKind, Load, Mode};
+use quictun_lab::{Amount, Arm, ArmKind, Load, Metric, Mode};
 use quictun_link::units::Delay;
 use serde::Deserialize;
 
@@ -19,7 +19,7 @@ pub(crate) enum Generator {
 /// What came of it.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    pub(crate) metrics: BTreeMap<String, f64>,
+    pub(crate) metrics: BTreeMap<Metric, f64>,
     /// Seconds and bit/s.
     pub(crate) series: Vec<(f64, f64)>,
 }
@@ -247,56 +247,56 @@ fn perf_outcome(text: &str, load: &Load) -> Result<Outcome> {
         "what arrived is not what was sent"
     );
     let mut metrics = BTreeMap::new();
-    let mut put = |id: &str, value: Option<f64>| {
+    let mut put = |metric: Metric, value: Option<f64>| {
         if let Some(value) = value.filter(|value| value.is_finite()) {
-            metrics.insert(id.to_owned(), value);
+            metrics.insert(metric, value);
         }
     };
     let rate = |side: &Option<Side>| side.as_ref().and_then(|side| side.bit_per_s);
     if load.mode == Mode::Stream {
         let received = rate(&perf.receiver);
-        put("receiver_mbit_per_s", received.map(|rate| rate / 1e6));
-        put("receiver_mb_per_s", received.map(|rate| rate / 8e6));
+        put(Metric::ReceiverMbitPerS, received.map(|rate| rate / 1e6));
+        put(Metric::ReceiverMbPerS, received.map(|rate| rate / 8e6));
         put(
-            "sender_mbit_per_s",
+            Metric::SenderMbitPerS,
             rate(&perf.sender).map(|rate| rate / 1e6),
         );
         let whole = matches!(load.amount, Amount::Bytes(_)).then(|| {
             let total = perf.total_us.map(|us| us / 1e6);
             total.or(perf.receiver.as_ref().map(|side| side.seconds))
         });
-        put("transfer_s", whole.flatten());
+        put(Metric::TransferS, whole.flatten());
     } else {
-        put("transactions_per_s", perf.transactions_per_s);
-        put("first_ms", perf.first_us.map(|us| us / 1e3));
+        put(Metric::TransactionsPerS, perf.transactions_per_s);
+        put(Metric::FirstMs, perf.first_us.map(|us| us / 1e3));
         let counted = matches!(load.amount, Amount::Count(_));
         put(
-            "total_ms",
+            Metric::TotalMs,
             perf.total_us.filter(|_| counted).map(|us| us / 1e3),
         );
     }
     let latency = perf.latency_us.unwrap_or_default();
-    for (id, value) in [
-        ("latency_min_us", latency.min),
-        ("latency_mean_us", latency.mean),
-        ("latency_p50_us", latency.p50),
-        ("latency_p90_us", latency.p90),
-        ("latency_p99_us", latency.p99),
-        ("latency_p99_9_us", latency.p99_9),
-        ("latency_max_us", latency.max),
-        ("latency_variance_us2", latency.variance),
+    for (metric, value) in [
+        (Metric::LatencyMinUs, latency.min),
+        (Metric::LatencyMeanUs, latency.mean),
+        (Metric::LatencyP50Us, latency.p50),
+        (Metric::LatencyP90Us, latency.p90),
+        (Metric::LatencyP99Us, latency.p99),
+        (Metric::LatencyP999Us, latency.p99_9),
+        (Metric::LatencyMaxUs, latency.max),
+        (Metric::LatencyVarianceUs2, latency.variance),
     ] {
-        put(id, value);
+        put(metric, value);
     }
-    put("unanswered", perf.unanswered.map(|left| left.count));
+    put(Metric::Unanswered, perf.unanswered.map(|left| left.count));
     let path = perf.path.unwrap_or_default();
-    put("rtt_us", path.rtt_us);
-    put("mtu_bytes", path.mtu);
-    put("segments_per_send", path.gso_segments_per_send);
+    put(Metric::RttUs, path.rtt_us);
+    put(Metric::MtuBytes, path.mtu);
+    put(Metric::SegmentsPerSend, path.gso_segments_per_send);
     let lost = path
         .lost_packets
         .zip(path.sent_packets.filter(|sent| *sent > 0.0));
-    put("lost_share", lost.map(|(lost, sent)| lost / sent));
+    put(Metric::LostShare, lost.map(|(lost, sent)| lost / sent));
     ensure!(!metrics.is_empty(), "quictun perf measured nothing");
     let moved = perf.receiver.as_ref().is_none_or(|side| side.bytes > 0.0);
     ensure!(moved, "nothing arrived");
@@ -350,16 +350,15 @@ fn iperf3_outcome(text: &str) -> Result<Outcome> {
     let received = end
         .sum_received
         .context("iperf3 says nothing of what was received")?;
-    let mut metrics: BTreeMap<String, f64> = [
-        ("receiver_mbit_per_s", received.bits_per_second / 1e6),
-        ("receiver_mb_per_s", received.bits_per_second / 8e6),
-        ("transfer_s", received.seconds),
+    let mut metrics: BTreeMap<Metric, f64> = [
+        (Metric::ReceiverMbitPerS, received.bits_per_second / 1e6),
+        (Metric::ReceiverMbPerS, received.bits_per_second / 8e6),
+        (Metric::TransferS, received.seconds),
     ]
-    .map(|(id, value)| (id.to_owned(), value))
     .into();
     metrics.extend(
         end.sum_sent
-            .map(|sent| ("sender_mbit_per_s".to_owned(), sent.bits_per_second / 1e6)),
+            .map(|sent| (Metric::SenderMbitPerS, sent.bits_per_second / 1e6)),
     );
     let counted = intervals.iter().filter(|one| !one.sum.omitted);
     Ok(Outcome {
@@ -430,19 +429,16 @@ mod tests {
             "path":{"rtt_us":900,"lost_packets":1,"sent_packets":4,"mtu":1452,"gso_segments_per_send":null}}"#;
         let outcome = Generator::Perf("tcp").outcome(text, load).expect("figures");
         let expected = [
-            ("first_ms", 1.5),
-            ("latency_min_us", 1.0),
-            ("latency_p50_us", 2.0),
-            ("lost_share", 0.25),
-            ("mtu_bytes", 1452.0),
-            ("rtt_us", 900.0),
-            ("total_ms", 20.0),
-            ("transactions_per_s", 10.5),
+            (Metric::FirstMs, 1.5),
+            (Metric::LatencyMinUs, 1.0),
+            (Metric::LatencyP50Us, 2.0),
+            (Metric::LostShare, 0.25),
+            (Metric::MtuBytes, 1452.0),
+            (Metric::RttUs, 900.0),
+            (Metric::TotalMs, 20.0),
+            (Metric::TransactionsPerS, 10.5),
         ];
-        assert_eq!(
-            outcome.metrics,
-            expected.map(|(id, value)| (id.to_owned(), value)).into()
-        );
+        assert_eq!(outcome.metrics, expected.into());
         assert_eq!(outcome.series, [(0.1, 5.0)]);
         for (from, to, why) in [
             (
@@ -469,7 +465,7 @@ mod tests {
             "end":{"sum_sent":{"end":1.0,"seconds":1.0,"bits_per_second":4e6},
             "sum_received":{"end":1.0,"seconds":1.0,"bits_per_second":2e6}}}"#;
         let outcome = Generator::Iperf3.outcome(text, load).expect("figures");
-        assert!((outcome.metrics["receiver_mbit_per_s"] - 2.0).abs() < 1e-9);
+        assert!((outcome.metrics[&Metric::ReceiverMbitPerS] - 2.0).abs() < 1e-9);
         assert_eq!(outcome.series, [(1.0, 3e6)]);
         let error = Generator::Iperf3.outcome(r#"{"error":"no route","end":{}}"#, load);
         assert!(

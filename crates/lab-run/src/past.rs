@@ -17,21 +17,20 @@ pub fn report(dir: &Path) -> Result<()> {
 }
 
 /// What a comparison of whole runs is about.
-const COMPARED: [&str; 6] = [
-    "receiver_mbit_per_s",
-    "transactions_per_s",
-    "total_ms",
-    "latency_p50_us",
-    "latency_p99_us",
-    "cpu_s_per_gb",
+const COMPARED: [Metric; 6] = [
+    Metric::ReceiverMbitPerS,
+    Metric::TransactionsPerS,
+    Metric::TotalMs,
+    Metric::LatencyP50Us,
+    Metric::LatencyP99Us,
+    Metric::CpuSPerGb,
 ];
 
 /// Compares what two runs have in common.
 pub fn compare(dirs: &[PathBuf; 2]) -> Result<()> {
     let [before, after] = dirs;
     let ((first, _), (second, _)) = (results::read(before)?, results::read(after)?);
-    let metrics: Vec<_> = COMPARED.iter().filter_map(|id| Metric::find(id)).collect();
-    let rivals = compare_runs(&first, &second, &metrics);
+    let rivals = compare_runs(&first, &second, &COMPARED);
     anyhow::ensure!(
         !rivals.is_empty(),
         "the two runs have no arm under the same case in common"

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use quictun_lab::{Arm, Cell, Load, judge};
+use quictun_lab::{Arm, Cell, Load, Metric, judge};
 use quictun_sys::NetNamespace;
 use quictun_tunnel::settings::HostPort;
 
@@ -139,12 +139,12 @@ impl Remote {
         let near = Counters::read(&here).since(before);
         #[expect(clippy::cast_precision_loss, reason = "segments of an hour")]
         for (id, count) in [
-            ("tcp_resent_near", near.tcp_resent),
-            ("tcp_resent_far", far.tcp_resent),
-            ("udp_overflows_near", near.udp_overflows),
-            ("udp_overflows_far", far.udp_overflows),
+            (Metric::TcpResentNear, near.tcp_resent),
+            (Metric::TcpResentFar, far.tcp_resent),
+            (Metric::UdpOverflowsNear, near.udp_overflows),
+            (Metric::UdpOverflowsFar, far.udp_overflows),
         ] {
-            cell.metrics.insert(id.to_owned(), count as f64);
+            cell.metrics.insert(id, count as f64);
         }
         let judgement = judge(None, load.mode, cell.steal);
         cell.valid = judgement.against.is_empty();

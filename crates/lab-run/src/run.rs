@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use jiff::Timestamp;
 use quictun_lab::{
-    Arm, ArmKind, Asked, Background, Cell, Findings, Mode, Planned, Run, SCHEMA, Scenario, text,
+    Arm, ArmKind, Asked, Background, Cell, Findings, Metric, Mode, Planned, Run, SCHEMA, Scenario,
+    text,
 };
 use quictun_tunnel::settings::HostPort;
 
@@ -324,18 +325,18 @@ fn look_into(bench: &Bench, measuring: &Measuring, cells: &[Planned], run: &mut 
 }
 
 /// What is said of a cell at once.
-const HEADLINES: [(&str, &str); 5] = [
-    ("receiver_mbit_per_s", "Mbit/s"),
-    ("total_ms", "ms in all"),
-    ("latency_p50_us", "us p50"),
-    ("transactions_per_s", "transactions/s"),
-    ("transfer_s", "s"),
+const HEADLINES: [(Metric, &str); 5] = [
+    (Metric::ReceiverMbitPerS, "Mbit/s"),
+    (Metric::TotalMs, "ms in all"),
+    (Metric::LatencyP50Us, "us p50"),
+    (Metric::TransactionsPerS, "transactions/s"),
+    (Metric::TransferS, "s"),
 ];
 
 fn progress(number: usize, of: usize, begin: Instant, cell: &Cell) -> String {
     let found = HEADLINES
         .iter()
-        .find_map(|(id, unit)| Some((cell.metrics.get(*id)?, unit)));
+        .find_map(|(metric, unit)| Some((cell.metrics.get(metric)?, unit)));
     let found = found.map_or(String::new(), |(value, unit)| format!("{value:.1} {unit}"));
     let per_cell = begin.elapsed() / u32::try_from(number).unwrap_or(u32::MAX);
     let left = per_cell * u32::try_from(of - number).unwrap_or(u32::MAX);

@@ -5,7 +5,7 @@ use std::io;
 
 use anyhow::{Context as _, Result};
 use quictun_emu::{DEVICE, World};
-use quictun_lab::Link;
+use quictun_lab::{Link, Metric};
 use quictun_sys::{FrameCounter, NetNamespace};
 
 /// The longest frame without BIG TCP: what the length field of an IP header can say, and an Ethernet header.
@@ -32,17 +32,21 @@ impl<'a> Tally<'a> {
     }
 
     /// What there was.
-    pub(crate) fn figures(self) -> io::Result<Vec<(String, f64)>> {
+    pub(crate) fn figures(self) -> io::Result<Vec<(Metric, f64)>> {
         let mut all = Vec::new();
-        for (end, way) in self.0.into_iter().zip(["up", "down"]) {
+        let metrics = [
+            (Metric::BigFramesUp, Metric::FrameBytesUp),
+            (Metric::BigFramesDown, Metric::FrameBytesDown),
+        ];
+        for (end, (big_frames, frame_bytes)) in self.0.into_iter().zip(metrics) {
             let Some((network, mut counter)) = end else {
                 continue;
             };
             #[expect(clippy::cast_precision_loss, reason = "frames of an hour")]
             let big = counter.count()? as f64;
-            all.push((format!("big_frames_{way}"), big));
+            all.push((big_frames, big));
             let text = network.within(|| fs::read_to_string("/proc/thread-self/net/dev"))?;
-            let mean = mean_frame(&text).map(|mean| (format!("frame_bytes_{way}"), mean));
+            let mean = mean_frame(&text).map(|mean| (frame_bytes, mean));
             all.extend(mean);
         }
         Ok(all)

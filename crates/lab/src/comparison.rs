@@ -15,7 +15,7 @@ pub struct Rivals {
     /// Arm.
     pub arm: String,
     /// Of what.
-    pub metric: &'static Metric,
+    pub metric: Metric,
     /// Median and interval of each.
     pub sides: [(f64, Interval); 2],
     /// Second over first.
@@ -27,12 +27,12 @@ pub struct Rivals {
 impl Rivals {
     /// The verdict in a word.
     pub fn word(&self) -> &'static str {
-        word(self.metric.better, self.verdict)
+        word(self.metric.better(), self.verdict)
     }
 }
 
 /// Everything that two runs have in common.
-pub fn compare_runs(before: &Run, after: &Run, metrics: &[&'static Metric]) -> Vec<Rivals> {
+pub fn compare_runs(before: &Run, after: &Run, metrics: &[Metric]) -> Vec<Rivals> {
     let mut keys: Vec<(&str, &str)> = Vec::new();
     for cell in &before.cells {
         let key = (&*cell.case, &*cell.arm);
@@ -45,15 +45,15 @@ pub fn compare_runs(before: &Run, after: &Run, metrics: &[&'static Metric]) -> V
         all.extend(
             metrics
                 .iter()
-                .filter_map(|metric| rivals([before, after], case, arm, metric)),
+                .filter_map(|&metric| rivals([before, after], case, arm, metric)),
         );
     }
     all
 }
 
-fn rivals(runs: [&Run; 2], case: &str, arm: &str, metric: &'static Metric) -> Option<Rivals> {
+fn rivals(runs: [&Run; 2], case: &str, arm: &str, metric: Metric) -> Option<Rivals> {
     let side = |run: &Run| {
-        let values = run.values(case, arm, metric.id);
+        let values = run.values(case, arm, metric);
         Some((median(&values)?, interval(&values)?))
     };
     let sides @ [(a, before), (b, after)] = [side(runs[0])?, side(runs[1])?];

@@ -1,11 +1,19 @@
 //! What a run comes to: tables, comparisons, assertions. All of it from `run.json` alone.
 
-use crate::metric::{Better, METRICS, Metric};
+use crate::metric::{Better, Metric};
+use crate::number::shown;
 use crate::record::Run;
-use crate::scenario::{Assertion, Published, Room, Scenario, Shape, Shown};
-use crate::stats::{Interval, Paired, Verdict, compare, interval, median, outliers};
+use crate::scenario::Scenario;
+use crate::stats::{Paired, Verdict, compare};
 
+mod assertion;
+mod figure;
 mod json;
+mod table;
+
+pub use assertion::Asserted;
+pub use figure::Figure;
+pub use table::{Table, TableCell};
 
 /// What a run comes to.
 #[derive(Debug)]
@@ -22,41 +30,6 @@ pub struct Findings<'a> {
     pub asserted: Vec<Asserted>,
 }
 
-/// The middle of some runs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
-    /// Median.
-    pub median: f64,
-    /// Interval around it.
-    pub interval: Interval,
-    /// Runs that count.
-    pub runs: usize,
-    /// Runs that stand apart.
-    pub outliers: Vec<f64>,
-}
-
-/// A table as a report shows it.
-#[derive(Debug)]
-pub struct Table {
-    /// Heading.
-    pub title: String,
-    /// Heading of the first column.
-    pub row: String,
-    /// Headings of the others.
-    pub columns: Vec<String>,
-    /// Label and cells.
-    pub rows: Vec<(String, Vec<TableCell>)>,
-}
-
-/// A figure of ours, and the published one.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TableCell {
-    /// Ours; `None`: not measured, or no run of it counts.
-    pub ours: Option<Figure>,
-    /// What was published.
-    pub published: Option<f64>,
-}
-
 /// Two arms under one case.
 #[derive(Debug)]
 pub struct Compared {
@@ -67,22 +40,9 @@ pub struct Compared {
     /// Second arm.
     pub b: String,
     /// Of what.
-    pub metric: &'static Metric,
+    pub metric: Metric,
     /// What the pairs say; `None`: there are none.
     pub paired: Option<Paired>,
-}
-
-/// Whether an assertion holds under one case.
-#[derive(Debug)]
-pub struct Asserted {
-    /// In words.
-    pub what: String,
-    /// What was found; `None`: nothing was measured.
-    pub found: Option<f64>,
-    /// Whether it holds.
-    pub holds: bool,
-    /// The limit was less than the scenario says, and why: see [`Room`](crate::Room).
-    pub allowed: bool,
 }
 
 impl<'a> Findings<'a> {
@@ -91,27 +51,30 @@ impl<'a> Findings<'a> {
         let tables = scenario
             .tables
             .iter()
-            .flat_map(|shown| tables(run, scenario, shown));
-        let compares = scenario.compares.iter().flat_map(|(a, b, metric)| {
-            measured_cases(run, scenario).map(move |case| Compared {
-                paired: compare(&run.pairs(case, [a, b], metric.id)),
-                case: case.to_owned(),
-                a: a.clone(),
-                b: b.clone(),
-                metric,
-            })
-        });
-        let has = |one: &Compared, arm: &str| has_cells(run, Some(&one.case), arm);
+            .flat_map(|shown| table::tables(run, scenario, shown));
+        let compares = scenario
+            .compares
+            .iter()
+            .flat_map(|&(ref a, ref b, metric)| {
+                run.measured_cases(scenario).map(move |case| Compared {
+                    paired: compare(&run.pairs(case, [a, b], metric)),
+                    case: case.to_owned(),
+                    a: a.clone(),
+                    b: b.clone(),
+                    metric,
+                })
+            });
+        let has = |one: &Compared, arm: &str| run.has(Some(&one.case), arm);
         let measured = compares.filter(|one| has(one, &one.a) && has(one, &one.b));
         Self {
             run,
             scenario,
-            tables: tables.filter(|table| !table.rows.is_empty()).collect(),
+            tables: tables.collect(),
             compared: measured.collect(),
             asserted: scenario
                 .asserts
                 .iter()
-                .flat_map(|assertion| asserted(run, scenario, assertion))
+                .flat_map(|assertion| assertion::asserted(run, scenario, assertion))
                 .collect(),
         }
     }
@@ -129,15 +92,15 @@ impl<'a> Findings<'a> {
     }
 
     /// Median and interval of a metric.
-    pub fn figure(&self, case: &str, arm: &str, metric: &str) -> Option<Figure> {
-        figure(&self.run.values(case, arm, metric))
+    pub fn figure(&self, case: &str, arm: &str, metric: Metric) -> Option<Figure> {
+        Figure::of(&self.run.values(case, arm, metric))
     }
 
     /// The metrics that were measured, in their usual order.
-    pub fn metrics(&self) -> impl Iterator<Item = &'static Metric> {
-        METRICS.iter().filter(|metric| {
+    pub fn metrics(&self) -> impl Iterator<Item = Metric> {
+        Metric::ALL.iter().copied().filter(|metric| {
             let mut cells = self.run.cells.iter();
-            cells.any(|cell| cell.metrics.contains_key(metric.id))
+            cells.any(|cell| cell.metrics.contains_key(metric))
         })
     }
 
@@ -146,11 +109,11 @@ impl<'a> Findings<'a> {
         self.scenario
             .compares
             .iter()
-            .filter_map(|(a, b, metric)| self.verdict(a, b, metric))
+            .filter_map(|(a, b, metric)| self.verdict(a, b, *metric))
             .collect()
     }
 
-    fn verdict(&self, a: &str, b: &str, metric: &'static Metric) -> Option<String> {
+    fn verdict(&self, a: &str, b: &str, metric: Metric) -> Option<String> {
         let here = |one: &&Compared| one.a == a && one.b == b && one.metric == metric;
         let pairs: Vec<_> = self.compared.iter().filter(here).collect();
         let found: Vec<_> = pairs.iter().filter_map(|one| one.paired).collect();
@@ -182,7 +145,7 @@ impl<'a> Findings<'a> {
         };
         Some(format!(
             "{a} against {b}, {}: {} ({range})",
-            metric.label,
+            metric.label(),
             words.collect::<Vec<_>>().join("; ")
         ))
     }
@@ -192,7 +155,7 @@ impl Compared {
     /// The verdict in a word.
     pub fn word(&self) -> &'static str {
         self.paired.map_or("not measured", |paired| {
-            word(self.metric.better, paired.verdict)
+            word(self.metric.better(), paired.verdict)
         })
     }
 }
@@ -213,193 +176,6 @@ pub(crate) fn word(better: Better, verdict: Verdict) -> &'static str {
         (Verdict::Higher, Better::Neither) => "more",
         (Verdict::Lower, Better::Neither) => "less",
     }
-}
-
-/// From where on a number needs no decimals, one, two and so on.
-const DECIMALS: [f64; 6] = [99.95, 9.995, 0.9995, 0.099_95, 0.009_995, 0.000_999_5];
-
-/// Three digits that mean something; whole numbers stay whole.
-pub(crate) fn shown(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    let needed = DECIMALS.iter().position(|from| value.abs() >= *from);
-    format!("{value:.*}", needed.unwrap_or(DECIMALS.len()))
-}
-
-fn figure(values: &[f64]) -> Option<Figure> {
-    Some(Figure {
-        median: median(values)?,
-        interval: interval(values)?,
-        runs: values.len(),
-        outliers: outliers(values),
-    })
-}
-
-/// Cases of which there is a cell.
-fn measured_cases<'a>(run: &'a Run, scenario: &'a Scenario) -> impl Iterator<Item = &'a str> {
-    let ids = scenario.cases.iter().map(|case| &*case.id);
-    ids.filter(|id| run.cells.iter().any(|cell| cell.case == **id))
-}
-
-fn has_cells(run: &Run, case: Option<&str>, arm: &str) -> bool {
-    run.cells
-        .iter()
-        .any(|cell| cell.arm == arm && case.is_none_or(|case| cell.case == case))
-}
-
-fn tables(run: &Run, scenario: &Scenario, shown: &Shown) -> Vec<Table> {
-    let cases: Vec<&str> = measured_cases(run, scenario)
-        .filter(|case| shown.cases.iter().any(|shown| shown == case))
-        .collect();
-    let arms: Vec<&str> = shown
-        .arms
-        .iter()
-        .map(String::as_str)
-        .filter(|arm| has_cells(run, None, arm))
-        .collect();
-    let published = |case: &str, arm: &str, metric: &Metric| -> Option<&Published> {
-        let key = (case.to_owned(), arm.to_owned());
-        scenario.published.get(&key)?.get(metric.id)
-    };
-    let cell = |case: &str, arm: &str, metric: &Metric| TableCell {
-        ours: figure(&run.values(case, arm, metric.id)),
-        published: published(case, arm, metric).and_then(Published::middle),
-    };
-    let label = |case: &str| scenario.case_label(case).to_owned();
-    match shown.shape {
-        Shape::Metrics => {
-            let one = |arm: &&str| Table {
-                title: titled(&shown.title, arm, arms.len() > 1),
-                row: shown.row.clone(),
-                columns: shown.columns.iter().map(|metric| metric.title()).collect(),
-                rows: cases
-                    .iter()
-                    .map(|case| {
-                        let cells = shown.columns.iter().map(|metric| cell(case, arm, metric));
-                        (label(case), cells.collect())
-                    })
-                    .collect(),
-            };
-            arms.iter().map(one).collect()
-        }
-        Shape::Arms => {
-            let one = |metric: &&'static Metric| Table {
-                title: titled(&shown.title, &metric.title(), true),
-                row: shown.row.clone(),
-                columns: arms.iter().map(|arm| (*arm).to_owned()).collect(),
-                rows: cases
-                    .iter()
-                    .map(|case| {
-                        let cells = arms.iter().map(|arm| cell(case, arm, metric));
-                        (label(case), cells.collect())
-                    })
-                    .collect(),
-            };
-            shown.columns.iter().map(one).collect()
-        }
-        Shape::Runs => {
-            let both = cases
-                .iter()
-                .flat_map(|case| arms.iter().map(move |arm| (case, arm)));
-            let one = |(case, arm): (&&str, &&str)| {
-                let row = |(at, measured): (usize, &crate::Cell)| {
-                    let cells = shown.columns.iter().map(|metric| TableCell {
-                        ours: measured
-                            .metrics
-                            .get(metric.id)
-                            .and_then(|value| figure(&[*value])),
-                        published: match published(case, arm, metric) {
-                            Some(Published::Runs(runs)) => runs.get(at).copied(),
-                            _ => None,
-                        },
-                    });
-                    (measured.block.to_string(), cells.collect())
-                };
-                let mut measured: Vec<_> = run.valid(case, arm).collect();
-                measured.sort_by_key(|cell| cell.block);
-                let mut rows: Vec<_> = measured.into_iter().enumerate().map(row).collect();
-                let middle = shown.columns.iter().map(|metric| cell(case, arm, metric));
-                rows.push(("median".to_owned(), middle.collect()));
-                Table {
-                    title: titled(
-                        &titled(&shown.title, arm, true),
-                        &label(case),
-                        cases.len() > 1,
-                    ),
-                    row: shown.row.clone(),
-                    columns: shown.columns.iter().map(|metric| metric.title()).collect(),
-                    rows,
-                }
-            };
-            both.map(one).collect()
-        }
-    }
-}
-
-fn titled(title: &str, of: &str, needed: bool) -> String {
-    if needed {
-        format!("{title}: {of}")
-    } else {
-        title.to_owned()
-    }
-}
-
-fn asserted(run: &Run, scenario: &Scenario, assertion: &Assertion) -> Vec<Asserted> {
-    let Assertion {
-        arm,
-        over,
-        metric,
-        cases,
-        at_least,
-        at_most,
-        allow: _,
-    } = assertion;
-    let cases = measured_cases(run, scenario).filter(|case| cases.iter().any(|one| one == case));
-    let one = |case: &str| {
-        if !has_cells(run, Some(case), arm) {
-            return None;
-        }
-        let (found, subject) = match over {
-            None => (median(&run.values(case, arm, metric.id)), arm.clone()),
-            Some(over) if !has_cells(run, Some(case), over) => return None,
-            Some(over) => {
-                let paired = compare(&run.pairs(case, [arm, over], metric.id));
-                (paired.map(|paired| paired.ratio), format!("{arm} / {over}"))
-            }
-        };
-        let room = scenario.room(assertion, case);
-        let least = at_least.map(|least| least * room.map_or(1.0, Room::ratio));
-        let mut limits: Vec<String> = Vec::new();
-        limits.extend(at_least.zip(least).map(|(whole, least)| {
-            room.map_or_else(
-                || format!(">= {}", shown(least)),
-                |Room { quic, tcp }| {
-                    format!(
-                        ">= {least:.3} (not {}: QUIC's headers leave {quic} bytes of a packet for payload, TCP's leave {tcp})",
-                        shown(whole)
-                    )
-                },
-            )
-        }));
-        limits.extend(at_most.map(|most| format!("<= {}", shown(most))));
-        let what = format!(
-            "{subject}, {} at {}: {}",
-            metric.label,
-            scenario.case_label(case),
-            limits.join(" and ")
-        );
-        let within = |found: f64| {
-            least.is_none_or(|least| found >= least) && at_most.is_none_or(|most| found <= most)
-        };
-        Some(Asserted {
-            what,
-            found,
-            holds: found.is_some_and(within),
-            allowed: room.is_some(),
-        })
-    };
-    cases.filter_map(one).collect()
 }
 
 #[cfg(test)]
@@ -462,7 +238,10 @@ mod tests {
         let scenario = Scenario::parse(TEXT).expect("a scenario");
         let mut run = run(2.0);
         for cell in run.cells.iter_mut().filter(|cell| cell.case == "loss=1%") {
-            let rate = cell.metrics.get_mut("receiver_mbit_per_s").expect("a rate");
+            let rate = cell
+                .metrics
+                .get_mut(&Metric::ReceiverMbitPerS)
+                .expect("a rate");
             *rate *= if cell.arm == "second" { 0.25 } else { 1.0 };
         }
         let said = Findings::new(&run, &scenario).verdicts();
@@ -511,25 +290,5 @@ mod tests {
         assert_eq!(findings.compared[0].word(), "not measured");
         assert!(!findings.all_hold(), "nothing found holds nothing");
         assert_eq!(findings.validity(), (7, 7));
-    }
-
-    #[test]
-    fn figures_have_three_digits_that_mean_something() {
-        for (value, text) in [
-            (12_797.4, "12797"),
-            (562.3, "562"),
-            (99.96, "100"),
-            (80.2, "80.2"),
-            (9.999, "10.0"),
-            (2.7, "2.70"),
-            (0.9996, "1.00"),
-            (0.9994, "0.999"),
-            (0.11, "0.110"),
-            (0.05, "0.0500"),
-            (0.0017, "0.00170"),
-            (0.0, "0"),
-        ] {
-            assert_eq!(shown(value), text);
-        }
     }
 }

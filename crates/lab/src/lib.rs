@@ -21,6 +21,7 @@ mod comparison;
 mod findings;
 mod judgement;
 mod metric;
+mod number;
 mod record;
 mod report;
 mod scenario;
@@ -31,7 +32,7 @@ pub mod stats;
 pub use comparison::{Rivals, compare_runs};
 pub use findings::{Asserted, Compared, Figure, Findings, Table, TableCell};
 pub use judgement::{Judgement, judge, late_limit};
-pub use metric::{Better, METRICS, Metric};
+pub use metric::{Better, Metric};
 pub use record::{Asked, Cell, LinkAccount, Process, Profile, Run, RunError, SCHEMA, WayAccount};
 pub use report::{html, markdown, text};
 pub use scenario::{

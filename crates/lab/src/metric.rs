@@ -1,17 +1,8 @@
 //! What is measured, by the names that scenarios, `run.json` and reports share.
 
-/// One kind of figure.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Metric {
-    /// As scenarios and `run.json` name it: the unit stands last.
-    pub id: &'static str,
-    /// As reports call it.
-    pub label: &'static str,
-    /// As reports write it.
-    pub unit: &'static str,
-    /// Which way is good.
-    pub better: Better,
-}
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Which way is good, and what it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,162 +17,106 @@ pub enum Better {
     Neither,
 }
 
+/// Defines [`Metric`]. A line is: the variant, its id in scenarios and `run.json` (its unit stands last), its label and
+/// its unit in reports, and which way is good.
+macro_rules! metrics {
+    ($($name:ident: $id:literal, $label:literal, $unit:literal, $better:ident;)*) => {
+        /// One kind of figure. The order is that of reports.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        pub enum Metric {
+            $(#[doc = concat!("`", $id, "`: ", $label, ".")] #[serde(rename = $id)] $name,)*
+        }
+
+        impl Metric {
+            /// All metrics.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            const fn row(self) -> (&'static str, &'static str, &'static str, Better) {
+                match self {
+                    $(Self::$name => ($id, $label, $unit, Better::$better),)*
+                }
+            }
+        }
+    };
+}
+
+metrics! {
+    ReceiverMbitPerS: "receiver_mbit_per_s", "receiver", "Mbit/s", HigherIsFaster;
+    SenderMbitPerS: "sender_mbit_per_s", "sender", "Mbit/s", HigherIsFaster;
+    ReceiverMbPerS: "receiver_mb_per_s", "receiver", "MB/s", HigherIsFaster;
+    BackgroundUpMbitPerS: "background_up_mbit_per_s", "stream beside it, up", "Mbit/s", HigherIsFaster;
+    BackgroundDownMbitPerS: "background_down_mbit_per_s", "stream beside it, down", "Mbit/s", HigherIsFaster;
+    TransferS: "transfer_s", "whole transfer", "s", LowerIsFaster;
+    FirstMs: "first_ms", "first answer", "ms", LowerIsFaster;
+    TotalMs: "total_ms", "all of them", "ms", LowerIsFaster;
+    TransactionsPerS: "transactions_per_s", "transactions", "1/s", HigherIsFaster;
+    LatencyMinUs: "latency_min_us", "least latency", "us", LowerIsFaster;
+    LatencyMeanUs: "latency_mean_us", "mean latency", "us", LowerIsFaster;
+    LatencyP50Us: "latency_p50_us", "latency p50", "us", LowerIsFaster;
+    LatencyP90Us: "latency_p90_us", "latency p90", "us", LowerIsFaster;
+    LatencyP99Us: "latency_p99_us", "latency p99", "us", LowerIsFaster;
+    LatencyP999Us: "latency_p99_9_us", "latency p99.9", "us", LowerIsFaster;
+    LatencyMaxUs: "latency_max_us", "most latency", "us", LowerIsFaster;
+    LatencyVarianceUs2: "latency_variance_us2", "variance of latency", "us^2", LowerIsFaster;
+    CpuSPerGb: "cpu_s_per_gb", "CPU of all programs", "s/GB", LowerIsCheaper;
+    TunnelCpuSPerGb: "tunnel_cpu_s_per_gb", "CPU of the tunnel", "s/GB", LowerIsCheaper;
+    CpuUsPerTransaction: "cpu_us_per_transaction", "CPU of a transaction", "us", LowerIsCheaper;
+    CpuKsoftirqdPercent: "cpu_ksoftirqd_percent", "CPU (ksoftirqd)", "% of a core", LowerIsCheaper;
+    CpuClientPercent: "cpu_client_percent", "CPU (client)", "% of a core", LowerIsCheaper;
+    CpuServerPercent: "cpu_server_percent", "CPU (server)", "% of a core", LowerIsCheaper;
+    CpuTunnelClientPercent: "cpu_tunnel_client_percent", "CPU (tunnel's client)", "% of a core", LowerIsCheaper;
+    CpuTunnelServerPercent: "cpu_tunnel_server_percent", "CPU (tunnel's server)", "% of a core", LowerIsCheaper;
+    RttUs: "rtt_us", "round trip as the sender sees it", "us", LowerIsFaster;
+    LostShare: "lost_share", "lost, as the sender sees it", "share", Neither;
+    MtuBytes: "mtu_bytes", "packet size found", "bytes", Neither;
+    PacketsPerFrame: "packets_per_frame", "packets of a frame", "", Neither;
+    SegmentsPerSend: "segments_per_send", "packets of a send call", "", Neither;
+    BigFramesUp: "big_frames_up", "frames above 64 kB, up", "", Neither;
+    BigFramesDown: "big_frames_down", "frames above 64 kB, down", "", Neither;
+    FrameBytesUp: "frame_bytes_up", "mean frame, up", "bytes", Neither;
+    FrameBytesDown: "frame_bytes_down", "mean frame, down", "bytes", Neither;
+    TcpResentNear: "tcp_resent_near", "TCP segments sent again here", "", Neither;
+    TcpResentFar: "tcp_resent_far", "TCP segments sent again there", "", Neither;
+    UdpOverflowsNear: "udp_overflows_near", "datagrams without room here", "", Neither;
+    UdpOverflowsFar: "udp_overflows_far", "datagrams without room there", "", Neither;
+    Unanswered: "unanswered", "due and not answered", "", LowerIsFaster;
+}
+
 impl Metric {
-    /// The one of this name.
-    pub fn find(id: &str) -> Option<&'static Self> {
-        METRICS.iter().find(|metric| metric.id == id)
+    /// The metric with this id.
+    pub fn find(id: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|metric| metric.id() == id)
+    }
+
+    /// Its name in scenarios and `run.json`.
+    pub const fn id(self) -> &'static str {
+        self.row().0
+    }
+
+    /// Its name in reports.
+    pub const fn label(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Which way is good.
+    pub const fn better(self) -> Better {
+        self.row().3
     }
 
     /// Label and unit.
-    pub fn title(&self) -> String {
-        if self.unit.is_empty() {
-            self.label.to_owned()
-        } else {
-            format!("{} ({})", self.label, self.unit)
+    pub fn title(self) -> String {
+        match self.row() {
+            (_, label, "", _) => label.to_owned(),
+            (_, label, unit, _) => format!("{label} ({unit})"),
         }
     }
 }
 
-const fn metric(
-    id: &'static str,
-    label: &'static str,
-    unit: &'static str,
-    better: Better,
-) -> Metric {
-    Metric {
-        id,
-        label,
-        unit,
-        better,
-    }
+/// Reads figures by id. Those of another version's metrics are left out.
+pub(crate) fn known<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<Metric, f64>, D::Error> {
+    let all = BTreeMap::<String, f64>::deserialize(from)?;
+    let known = all
+        .into_iter()
+        .filter_map(|(id, value)| Some((Metric::find(&id)?, value)));
+    Ok(known.collect())
 }
-
-use Better::{HigherIsFaster, LowerIsCheaper, LowerIsFaster, Neither};
-
-/// All there are.
-pub static METRICS: &[Metric] = &[
-    metric("receiver_mbit_per_s", "receiver", "Mbit/s", HigherIsFaster),
-    metric("sender_mbit_per_s", "sender", "Mbit/s", HigherIsFaster),
-    metric("receiver_mb_per_s", "receiver", "MB/s", HigherIsFaster),
-    metric(
-        "background_up_mbit_per_s",
-        "stream beside it, up",
-        "Mbit/s",
-        HigherIsFaster,
-    ),
-    metric(
-        "background_down_mbit_per_s",
-        "stream beside it, down",
-        "Mbit/s",
-        HigherIsFaster,
-    ),
-    metric("transfer_s", "whole transfer", "s", LowerIsFaster),
-    metric("first_ms", "first answer", "ms", LowerIsFaster),
-    metric("total_ms", "all of them", "ms", LowerIsFaster),
-    metric("transactions_per_s", "transactions", "1/s", HigherIsFaster),
-    metric("latency_min_us", "least latency", "us", LowerIsFaster),
-    metric("latency_mean_us", "mean latency", "us", LowerIsFaster),
-    metric("latency_p50_us", "latency p50", "us", LowerIsFaster),
-    metric("latency_p90_us", "latency p90", "us", LowerIsFaster),
-    metric("latency_p99_us", "latency p99", "us", LowerIsFaster),
-    metric("latency_p99_9_us", "latency p99.9", "us", LowerIsFaster),
-    metric("latency_max_us", "most latency", "us", LowerIsFaster),
-    metric(
-        "latency_variance_us2",
-        "variance of latency",
-        "us^2",
-        LowerIsFaster,
-    ),
-    metric(
-        "cpu_s_per_gb",
-        "CPU of all programs",
-        "s/GB",
-        LowerIsCheaper,
-    ),
-    metric(
-        "tunnel_cpu_s_per_gb",
-        "CPU of the tunnel",
-        "s/GB",
-        LowerIsCheaper,
-    ),
-    metric(
-        "cpu_us_per_transaction",
-        "CPU of a transaction",
-        "us",
-        LowerIsCheaper,
-    ),
-    metric(
-        "cpu_ksoftirqd_percent",
-        "CPU (ksoftirqd)",
-        "% of a core",
-        LowerIsCheaper,
-    ),
-    metric(
-        "cpu_client_percent",
-        "CPU (client)",
-        "% of a core",
-        LowerIsCheaper,
-    ),
-    metric(
-        "cpu_server_percent",
-        "CPU (server)",
-        "% of a core",
-        LowerIsCheaper,
-    ),
-    metric(
-        "cpu_tunnel_client_percent",
-        "CPU (tunnel's client)",
-        "% of a core",
-        LowerIsCheaper,
-    ),
-    metric(
-        "cpu_tunnel_server_percent",
-        "CPU (tunnel's server)",
-        "% of a core",
-        LowerIsCheaper,
-    ),
-    metric(
-        "rtt_us",
-        "round trip as the sender sees it",
-        "us",
-        LowerIsFaster,
-    ),
-    metric(
-        "lost_share",
-        "lost, as the sender sees it",
-        "share",
-        Neither,
-    ),
-    metric("mtu_bytes", "packet size found", "bytes", Neither),
-    metric("packets_per_frame", "packets of a frame", "", Neither),
-    metric("segments_per_send", "packets of a send call", "", Neither),
-    metric("big_frames_up", "frames above 64 kB, up", "", Neither),
-    metric("big_frames_down", "frames above 64 kB, down", "", Neither),
-    metric("frame_bytes_up", "mean frame, up", "bytes", Neither),
-    metric("frame_bytes_down", "mean frame, down", "bytes", Neither),
-    metric(
-        "tcp_resent_near",
-        "TCP segments sent again here",
-        "",
-        Neither,
-    ),
-    metric(
-        "tcp_resent_far",
-        "TCP segments sent again there",
-        "",
-        Neither,
-    ),
-    metric(
-        "udp_overflows_near",
-        "datagrams without room here",
-        "",
-        Neither,
-    ),
-    metric(
-        "udp_overflows_far",
-        "datagrams without room there",
-        "",
-        Neither,
-    ),
-    metric("unanswered", "due and not answered", "", LowerIsFaster),
-];

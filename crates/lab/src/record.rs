@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Selection;
-use crate::{Refused, Scenario};
+use crate::{Metric, Refused, Scenario};
 
 /// Of the format; its number rises when a key changes its meaning.
 pub const SCHEMA: &str = "lab/1";
@@ -105,7 +105,8 @@ pub struct Cell {
     /// The machine is why it does not: the same was measured again, if time permitted.
     pub noise: bool,
     /// Figures, by [`crate::Metric::id`].
-    pub metrics: BTreeMap<String, f64>,
+    #[serde(deserialize_with = "crate::metric::known")]
+    pub metrics: BTreeMap<Metric, f64>,
     /// What the receiver got, over time: seconds and bit/s.
     pub series: Vec<(f64, f64)>,
     /// What the arm's programs took.
@@ -228,6 +229,21 @@ impl Run {
         self.cells.iter().filter(here)
     }
 
+    /// Cases of a scenario of which there is a cell.
+    pub(crate) fn measured_cases<'a>(
+        &'a self,
+        scenario: &'a Scenario,
+    ) -> impl Iterator<Item = &'a str> {
+        let ids = scenario.cases.iter().map(|case| &*case.id);
+        ids.filter(|id| self.cells.iter().any(|cell| cell.case == **id))
+    }
+
+    /// Whether there is a cell of this arm, under this case or any.
+    pub(crate) fn has(&self, case: Option<&str>, arm: &str) -> bool {
+        let mut cells = self.cells.iter();
+        cells.any(|cell| cell.arm == arm && case.is_none_or(|case| cell.case == case))
+    }
+
     /// Case, arm and block of what was measured, and whether an attempt counts.
     pub fn outcomes(&self) -> BTreeMap<(&str, &str, u32), bool> {
         let mut all = BTreeMap::new();
@@ -239,15 +255,15 @@ impl Run {
     }
 
     /// A metric of these, where it was measured.
-    pub fn values(&self, case: &str, arm: &str, metric: &str) -> Vec<f64> {
+    pub fn values(&self, case: &str, arm: &str, metric: Metric) -> Vec<f64> {
         self.valid(case, arm)
-            .filter_map(|cell| cell.metrics.get(metric).copied())
+            .filter_map(|cell| cell.metrics.get(&metric).copied())
             .collect()
     }
 
     /// A metric of two arms under a case, from the same blocks.
-    pub fn pairs(&self, case: &str, [a, b]: [&str; 2], metric: &str) -> Vec<(f64, f64)> {
-        let value = |cell: &Cell| cell.metrics.get(metric).copied();
+    pub fn pairs(&self, case: &str, [a, b]: [&str; 2], metric: Metric) -> Vec<(f64, f64)> {
+        let value = |cell: &Cell| cell.metrics.get(&metric).copied();
         self.valid(case, a)
             .filter_map(|first| {
                 let second = self.valid(case, b).find(|cell| cell.block == first.block)?;
@@ -332,15 +348,15 @@ pub(crate) mod tests {
                 for (arm, factor) in [("first", 1.0), ("second", second)] {
                     let rate = rate * factor * (1.0 + f64::from(block) / 1000.0);
                     let metrics = [
-                        ("receiver_mbit_per_s", rate),
-                        ("cpu_s_per_gb", 2.0 / factor),
+                        (Metric::ReceiverMbitPerS, rate),
+                        (Metric::CpuSPerGb, 2.0 / factor),
                     ];
                     cells.push(Cell {
                         case: case.to_owned(),
                         arm: arm.to_owned(),
                         block,
                         valid: true,
-                        metrics: metrics.map(|(id, value)| (id.to_owned(), value)).into(),
+                        metrics: metrics.into(),
                         link: Some(account()),
                         seconds: 1.0,
                         idle: 0.5,
@@ -455,6 +471,10 @@ values = { receiver_mbit_per_s = 60.3 }
         let error = Run::from_json(&other).expect_err("another schema");
         assert!(error.to_string().contains("lab/2"), "{error}");
         Run::from_json("{").expect_err("no JSON");
+        let newer = text.replace("cpu_s_per_gb\":", "unheard_of\":");
+        let (read, _) = Run::from_json(&newer).expect("a run of a newer version");
+        let ids: Vec<_> = read.cells[0].metrics.keys().collect();
+        assert_eq!(ids, [&Metric::ReceiverMbitPerS]);
     }
 
     #[test]
@@ -483,13 +503,14 @@ values = { receiver_mbit_per_s = 60.3 }
             .iter_mut()
             .find(|cell| cell.block == 3 && cell.arm == "second" && cell.case == "loss=0%");
         bad.expect("it is there").valid = false;
-        let pairs = run.pairs("loss=0%", ["second", "first"], "receiver_mbit_per_s");
+        let pairs = run.pairs("loss=0%", ["second", "first"], Metric::ReceiverMbitPerS);
         assert_eq!(pairs.len(), 6);
         assert!(pairs.iter().all(|(a, b)| (a / b - 2.0).abs() < 1e-9));
         assert_eq!(
-            run.values("loss=0%", "first", "receiver_mbit_per_s").len(),
+            run.values("loss=0%", "first", Metric::ReceiverMbitPerS)
+                .len(),
             7
         );
-        assert!(run.values("loss=0%", "first", "rtt_us").is_empty());
+        assert!(run.values("loss=0%", "first", Metric::RttUs).is_empty());
     }
 }

@@ -15,7 +15,8 @@ pub use html::html;
 pub use markdown::{markdown, text};
 
 use crate::Profile;
-use crate::findings::{Figure, Findings, TableCell, shown};
+use crate::findings::{Figure, Findings, TableCell};
+use crate::number::{percent, shown};
 
 /// Appends to a text.
 pub(crate) fn put(text: &mut String, part: Arguments<'_>) {
@@ -113,15 +114,6 @@ fn with_interval(figure: &Figure) -> String {
     format!("{middle} [{low}, {high}]")
 }
 
-/// A ratio: near 1 the third decimal is what people look for.
-fn ratio(value: f64) -> String {
-    if value < 9.9995 {
-        format!("{value:.3}")
-    } else {
-        shown(value)
-    }
-}
-
 /// `562, x1.07`: what was published, and ours as a multiple of it.
 fn beside(cell: &TableCell) -> Option<String> {
     let published = cell.published?;
@@ -175,10 +167,6 @@ fn functions<'f>(findings: &'f Findings<'_>) -> Vec<&'f str> {
     let asked = findings.scenario.profile.iter();
     let functions = asked.flat_map(|asked| &asked.functions);
     functions.map(String::as_str).collect()
-}
-
-fn percent(share: f64) -> String {
-    format!("{} %", shown(100.0 * share))
 }
 
 /// What programs were in the middle of: a row for each, after the heading.

@@ -60,13 +60,13 @@ pub struct Scenario {
     /// What to show.
     pub tables: Vec<Shown>,
     /// What to compare: arms a and b, and the metric.
-    pub compares: Vec<(String, String, &'static Metric)>,
+    pub compares: Vec<(String, String, Metric)>,
     /// What must hold.
     pub asserts: Vec<Assertion>,
     /// Whose processor time to look into.
     pub profile: Option<Profiled>,
     /// By case and arm.
-    pub published: BTreeMap<(String, String), BTreeMap<String, Published>>,
+    pub published: BTreeMap<(String, String), BTreeMap<Metric, Published>>,
     /// By case, arm, and whether in a hurry.
     setups: Vec<Setup>,
 }
@@ -128,7 +128,7 @@ pub struct Shown {
     /// Cases it is about.
     pub cases: Vec<String>,
     /// Metrics.
-    pub columns: Vec<&'static Metric>,
+    pub columns: Vec<Metric>,
 }
 
 /// Whose processor time to look into, in a run of its own after all others.
@@ -150,7 +150,7 @@ pub struct Assertion {
     /// The arm it is measured against; `None`: absolute.
     pub over: Option<String>,
     /// Of what.
-    pub metric: &'static Metric,
+    pub metric: Metric,
     /// In these cases.
     pub cases: Vec<String>,
     /// Limits.
@@ -321,11 +321,16 @@ impl Names<'_> {
         Err(self.refuse(word, Why::Unknown { what, name, known }))
     }
 
-    fn metric(&self, word: &Word) -> Result<&'static Metric, Refused> {
-        Metric::find(word.get_ref()).ok_or_else(|| {
-            let known: Vec<&str> = crate::METRICS.iter().map(|metric| metric.id).collect();
-            let (what, name, known) = ("metric", word.get_ref().clone(), known.join(", "));
-            self.refuse(word, Why::Unknown { what, name, known })
+    fn metric(&self, word: &Word) -> Result<Metric, Refused> {
+        self.metric_called(word.get_ref(), word)
+    }
+
+    /// The metric with this id; where there is none, `at` is at fault.
+    fn metric_called(&self, id: &str, at: &Word) -> Result<Metric, Refused> {
+        Metric::find(id).ok_or_else(|| {
+            let known: Vec<&str> = Metric::ALL.iter().map(|metric| metric.id()).collect();
+            let (what, name, known) = ("metric", id.to_owned(), known.join(", "));
+            self.refuse(at, Why::Unknown { what, name, known })
         })
     }
 
@@ -371,7 +376,7 @@ impl Names<'_> {
         })
     }
 
-    fn compare(&self, raw: &RawCompare) -> Result<(String, String, &'static Metric), Refused> {
+    fn compare(&self, raw: &RawCompare) -> Result<(String, String, Metric), Refused> {
         Ok((
             self.arm(&raw.a)?,
             self.arm(&raw.b)?,
@@ -404,16 +409,11 @@ impl Names<'_> {
     fn published(
         &self,
         raw: RawPublished,
-    ) -> Result<((String, String), BTreeMap<String, Published>), Refused> {
+    ) -> Result<((String, String), BTreeMap<Metric, Published>), Refused> {
         let key = (self.case(&raw.case)?, self.arm(&raw.arm)?);
-        for id in raw.values.keys() {
-            if Metric::find(id).is_none() {
-                let known: Vec<&str> = crate::METRICS.iter().map(|metric| metric.id).collect();
-                let (what, name, known) = ("metric", id.clone(), known.join(", "));
-                return Err(self.refuse(&raw.case, Why::Unknown { what, name, known }));
-            }
-        }
-        Ok((key, raw.values))
+        let values = raw.values.into_iter();
+        let values = values.map(|(id, figure)| Ok((self.metric_called(&id, &raw.case)?, figure)));
+        Ok((key, values.collect::<Result<_, Refused>>()?))
     }
 }
 

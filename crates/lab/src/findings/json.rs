@@ -79,7 +79,7 @@ impl Findings<'_> {
                 case: &one.case,
                 a: &one.a,
                 b: &one.b,
-                metric: one.metric.id,
+                metric: one.metric.id(),
                 pairs: paired.pairs,
                 ratio: paired.ratio,
                 interval: paired.interval.into(),
@@ -113,11 +113,11 @@ impl Findings<'_> {
         for case in &self.scenario.cases {
             for arm in &self.scenario.arms {
                 all.extend(self.metrics().filter_map(|metric| {
-                    let figure = self.figure(&case.id, &arm.id, metric.id)?;
+                    let figure = self.figure(&case.id, &arm.id, metric)?;
                     Some(FigureJson {
                         case: &case.id,
                         arm: &arm.id,
-                        metric: metric.id,
+                        metric: metric.id(),
                         runs: figure.runs,
                         median: figure.median,
                         interval: figure.interval.into(),

@@ -3,7 +3,7 @@
 //! The picture is as wide as a telephone, so that its letters are never smaller than they are drawn.
 
 use super::put;
-use crate::findings::shown;
+use crate::number::shown;
 
 /// A line of a plot.
 #[derive(Debug)]

@@ -1,19 +1,20 @@
 //! One page that needs nothing else: no script, no font, no request.
 
 use super::chart::{self, Point, Series, Trace, Words};
-use super::{Tone, beside, flame, legend, ours, put, ratio, validity, verdict};
+use super::{Tone, beside, flame, legend, ours, put, validity, verdict};
 use crate::Metric;
-use crate::findings::{Findings, Table, shown};
+use crate::findings::{Findings, Table};
+use crate::number::{percent, ratio, shown};
 use crate::scenario::Shape;
 
 /// Percentiles of the ladder, and their metrics.
-const LADDER: [(&str, &str); 6] = [
-    ("min", "latency_min_us"),
-    ("p50", "latency_p50_us"),
-    ("p90", "latency_p90_us"),
-    ("p99", "latency_p99_us"),
-    ("p99.9", "latency_p99_9_us"),
-    ("max", "latency_max_us"),
+const LADDER: [(&str, Metric); 6] = [
+    ("min", Metric::LatencyMinUs),
+    ("p50", Metric::LatencyP50Us),
+    ("p90", Metric::LatencyP90Us),
+    ("p99", Metric::LatencyP99Us),
+    ("p99.9", Metric::LatencyP999Us),
+    ("max", Metric::LatencyMaxUs),
 ];
 
 /// Runs of an arm whose course is drawn; more would be a smear.
@@ -189,7 +190,7 @@ fn comparisons(findings: &Findings<'_>) -> String {
         };
         rows.push(vec![
             findings.scenario.case_label(&one.case).to_owned(),
-            format!("{} / {}, {}", one.a, one.b, one.metric.label),
+            format!("{} / {}, {}", one.a, one.b, one.metric.label()),
             ratio,
             pairs,
             one.word().to_owned(),
@@ -205,11 +206,11 @@ fn comparisons(findings: &Findings<'_>) -> String {
 
 fn plots(findings: &Findings<'_>) -> String {
     let mut figures = String::new();
-    let mut metrics: Vec<(&Metric, &str)> = Vec::new();
+    let mut metrics: Vec<(Metric, &str)> = Vec::new();
     for table in &findings.scenario.tables {
-        for metric in &table.columns {
-            let is_known = metrics.iter().any(|(known, _)| known == metric);
-            if !is_known && !metric.id.starts_with("sender") {
+        for &metric in &table.columns {
+            let is_known = metrics.iter().any(|(known, _)| *known == metric);
+            if !is_known && metric != Metric::SenderMbitPerS {
                 // A row for each run says nothing of what cases are.
                 let along = if matches!(table.shape, Shape::Runs) {
                     ""
@@ -266,7 +267,7 @@ fn flames(findings: &Findings<'_>) -> String {
             profile.samples
         );
         for function in &functions {
-            let share = super::percent(profile.share(function));
+            let share = percent(profile.share(function));
             put(&mut caption, format_args!(", {share} in {function}"));
         }
         put(
@@ -290,12 +291,12 @@ fn figure(title: &str, svg: &str) -> String {
 }
 
 /// A metric of all arms against the cases; nothing where there is but one case.
-fn against_cases(findings: &Findings<'_>, metric: &Metric, along: &str) -> String {
+fn against_cases(findings: &Findings<'_>, metric: Metric, along: &str) -> String {
     let cases = &findings.scenario.cases;
     let series = series(findings, |arm| {
         cases
             .iter()
-            .map(|case| point(findings, &case.id, arm, metric.id))
+            .map(|case| point(findings, &case.id, arm, metric))
             .collect()
     });
     if series.is_empty() {
@@ -315,7 +316,7 @@ fn ladder(findings: &Findings<'_>, case: &str, label: &str) -> String {
     let series = series(findings, |arm| {
         LADDER
             .iter()
-            .map(|(_, metric)| point(findings, case, arm, metric))
+            .map(|(_, metric)| point(findings, case, arm, *metric))
             .collect()
     });
     if series.is_empty() {
@@ -382,7 +383,7 @@ fn series(findings: &Findings<'_>, points: impl Fn(&str) -> Vec<Option<Point>>) 
     .collect()
 }
 
-fn point(findings: &Findings<'_>, case: &str, arm: &str, metric: &str) -> Option<Point> {
+fn point(findings: &Findings<'_>, case: &str, arm: &str, metric: Metric) -> Option<Point> {
     let figure = findings.figure(case, arm, metric)?;
     Some(Point {
         value: figure.median,
@@ -447,7 +448,7 @@ mod tests {
         let mut run = run(2.0);
         for cell in &mut run.cells {
             cell.series = vec![(0.1, 1e6), (0.2, 2e6)];
-            cell.metrics.insert("latency_p50_us".to_owned(), 30.0);
+            cell.metrics.insert(Metric::LatencyP50Us, 30.0);
         }
         run.cells[0].flags = vec!["odd & <strange>".to_owned()];
         let scenario = Scenario::parse(TEXT).expect("a scenario");

@@ -1,7 +1,8 @@
 //! Markdown, which is also what the terminal shows.
 
-use super::{Tone, beside, legend, ours, put, ratio, validity, verdict};
-use crate::findings::{Compared, Findings, Table, shown};
+use super::{Tone, beside, legend, ours, put, validity, verdict};
+use crate::findings::{Compared, Findings, Table};
+use crate::number::{ratio, shown};
 
 /// `report.md`.
 pub fn markdown(findings: &Findings<'_>) -> String {
@@ -111,7 +112,7 @@ fn comparisons(findings: &Findings<'_>) -> String {
         } = one;
         let mut row = vec![
             findings.scenario.case_label(case).to_owned(),
-            format!("{a} / {b}, {}", metric.label),
+            format!("{a} / {b}, {}", metric.label()),
         ];
         match paired {
             None => row.extend(["-", "0", one.word(), "-"].map(str::to_owned)),

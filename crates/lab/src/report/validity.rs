@@ -1,6 +1,7 @@
 //! How far a run can be trusted: what the link was asked for and did, and what the machine did meanwhile.
 
-use crate::findings::{Findings, shown};
+use crate::findings::Findings;
+use crate::number::shown;
 use crate::record::{Cell, WayAccount};
 use crate::stats::median;
 

@@ -1,0 +1,173 @@
+//! Tables: our figures, and published ones beside them.
+
+use super::figure::Figure;
+use crate::metric::Metric;
+use crate::record::{Cell, Run};
+use crate::scenario::{Published, Scenario, Shape, Shown};
+
+/// A table as a report shows it.
+#[derive(Debug)]
+pub struct Table {
+    /// Heading.
+    pub title: String,
+    /// Heading of the first column.
+    pub row: String,
+    /// Headings of the others.
+    pub columns: Vec<String>,
+    /// Label and cells.
+    pub rows: Vec<(String, Vec<TableCell>)>,
+}
+
+/// A figure of ours, and the published one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TableCell {
+    /// Ours; `None`: not measured, or no run of it counts.
+    pub ours: Option<Figure>,
+    /// What was published.
+    pub published: Option<f64>,
+}
+
+/// The tables that a scenario shows of a run.
+pub(super) fn tables(run: &Run, scenario: &Scenario, shown: &Shown) -> Vec<Table> {
+    let cases = run.measured_cases(scenario);
+    let arms = shown.arms.iter().map(String::as_str);
+    let view = View {
+        run,
+        scenario,
+        shown,
+        cases: cases
+            .filter(|case| shown.cases.iter().any(|shown| shown == case))
+            .collect(),
+        arms: arms.filter(|arm| run.has(None, arm)).collect(),
+    };
+    let all: Vec<Table> = match shown.shape {
+        Shape::Metrics => view.arms.iter().map(|arm| view.of_arm(arm)).collect(),
+        Shape::Arms => shown
+            .columns
+            .iter()
+            .map(|metric| view.of_metric(*metric))
+            .collect(),
+        Shape::Runs => {
+            let cases = view.cases.iter();
+            let both = cases.flat_map(|case| view.arms.iter().map(move |arm| (case, arm)));
+            both.map(|(case, arm)| view.of_runs(case, arm)).collect()
+        }
+    };
+    all.into_iter()
+        .filter(|table| !table.rows.is_empty())
+        .collect()
+}
+
+/// Part of a run, as a scenario shows it.
+struct View<'a> {
+    run: &'a Run,
+    scenario: &'a Scenario,
+    shown: &'a Shown,
+    /// Of these there are cells.
+    cases: Vec<&'a str>,
+    /// Of these too.
+    arms: Vec<&'a str>,
+}
+
+impl View<'_> {
+    /// A row for each case, a column for each metric.
+    fn of_arm(&self, arm: &str) -> Table {
+        Table {
+            title: titled(&self.shown.title, arm, self.arms.len() > 1),
+            rows: self.rows(|case| self.metrics(case, arm)),
+            ..self.without_rows()
+        }
+    }
+
+    /// A row for each case, a column for each arm.
+    fn of_metric(&self, metric: Metric) -> Table {
+        let arms = self.arms.iter();
+        Table {
+            title: titled(&self.shown.title, &metric.title(), true),
+            columns: arms.clone().map(|arm| (*arm).to_owned()).collect(),
+            rows: self.rows(|case| {
+                arms.clone()
+                    .map(|arm| self.cell(case, arm, metric))
+                    .collect()
+            }),
+            ..self.without_rows()
+        }
+    }
+
+    /// A row for each run, a column for each metric, and the medians below.
+    fn of_runs(&self, case: &str, arm: &str) -> Table {
+        let mut measured: Vec<_> = self.run.valid(case, arm).collect();
+        measured.sort_by_key(|cell| cell.block);
+        let row = |(at, measured): (usize, &Cell)| {
+            let cells = self.shown.columns.iter().map(|metric| TableCell {
+                ours: measured
+                    .metrics
+                    .get(metric)
+                    .and_then(|value| Figure::of(&[*value])),
+                published: match self.published(case, arm, *metric) {
+                    Some(Published::Runs(runs)) => runs.get(at).copied(),
+                    _ => None,
+                },
+            });
+            (measured.block.to_string(), cells.collect())
+        };
+        let mut rows: Vec<_> = measured.into_iter().enumerate().map(row).collect();
+        rows.push(("median".to_owned(), self.metrics(case, arm)));
+        let title = titled(&self.shown.title, arm, true);
+        Table {
+            title: titled(&title, self.scenario.case_label(case), self.cases.len() > 1),
+            rows,
+            ..self.without_rows()
+        }
+    }
+
+    fn without_rows(&self) -> Table {
+        Table {
+            title: String::new(),
+            row: self.shown.row.clone(),
+            columns: self
+                .shown
+                .columns
+                .iter()
+                .map(|metric| metric.title())
+                .collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    fn rows(&self, cells: impl Fn(&str) -> Vec<TableCell>) -> Vec<(String, Vec<TableCell>)> {
+        let cases = self.cases.iter();
+        cases
+            .map(|case| (self.scenario.case_label(case).to_owned(), cells(case)))
+            .collect()
+    }
+
+    fn metrics(&self, case: &str, arm: &str) -> Vec<TableCell> {
+        let metrics = self.shown.columns.iter();
+        metrics
+            .map(|metric| self.cell(case, arm, *metric))
+            .collect()
+    }
+
+    fn cell(&self, case: &str, arm: &str, metric: Metric) -> TableCell {
+        TableCell {
+            ours: Figure::of(&self.run.values(case, arm, metric)),
+            published: self
+                .published(case, arm, metric)
+                .and_then(Published::middle),
+        }
+    }
+
+    fn published(&self, case: &str, arm: &str, metric: Metric) -> Option<&Published> {
+        let key = (case.to_owned(), arm.to_owned());
+        self.scenario.published.get(&key)?.get(&metric)
+    }
+}
+
+fn titled(title: &str, of: &str, needed: bool) -> String {
+    if needed {
+        format!("{title}: {of}")
+    } else {
+        title.to_owned()
+    }
+}
