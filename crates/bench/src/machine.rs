@@ -126,8 +126,16 @@ pub(crate) fn bind_to(wanted: &[usize]) -> Result<()> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a measurement")]
+pub(crate) fn float(count: u64) -> f64 {
+    count as f64
+}
+
+pub(crate) fn micros(nanos: u64) -> f64 {
+    float(nanos) / 1000.0
+}
+
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
-    part as f64 / whole as f64
+    float(part) / float(whole)
 }
 
 fn text(path: &str) -> Result<String> {

@@ -16,7 +16,8 @@ use quictun_netstack::Config;
 use quictun_sys::NetNamespace;
 use quictun_tunnel::netstackd::{self, Duty};
 
-use super::device::{self, Shared};
+use super::device;
+use super::in_thread::{self, Shared};
 use super::load::Server;
 use crate::machine::{bind, bind_to};
 
@@ -72,67 +73,86 @@ impl Side {
             addresses: addresses.collect(),
         };
         match self {
-            Self::Loopback => {
-                let host = if v6 { "::1" } else { "127.0.0.1" };
-                let address = SocketAddr::new(host.parse()?, 0);
-                answering.addresses.clear();
-                for duty in duties.iter().copied() {
-                    let server = network.within(|| Server::bind(address))?;
-                    answering.addresses.push((duty, server.address()?));
-                    answering.spawn(move |shared| {
-                        bind(cores[1])?;
-                        server.serve(duty, shared).context("serving")
-                    })?;
-                }
-            }
-            Self::Stack { offload } => {
-                let tun = network.within(|| super::device(offload));
-                let tun = tun.context("a TUN device")?;
-                let config = Config {
-                    offload,
-                    ..Config::default()
-                };
-                answering.spawn(move |shared| {
-                    bind(cores[1])?;
-                    device::serve(&tun, config, shared)
-                })?;
-            }
-            Self::Apart => {
-                let tun = network.within(|| super::device(true));
-                let tun = tun.context("a TUN device")?;
-                let (ours, theirs) = quictun_ipc::sockets().context("a pair of sockets")?;
-                let device = tun.as_fd().try_clone_to_owned().context("the device")?;
-                let mut command =
-                    Command::new(std::env::current_exe().context("finding this program")?);
-                command.arg0(netstackd::NAME).env_clear();
-                command
-                    .stdin(Stdio::from(theirs))
-                    .stdout(Stdio::from(device));
-                // What is started has the core of who starts it.
-                bind(cores[1])?;
-                let child = command.spawn();
-                bind(cores[0])?;
-                let child = child.context("starting the process with the network stack")?;
-                let time = PathBuf::from(format!("/proc/{}/schedstat", child.id()));
-                answering.netstackd = Some(child);
-                answering.times.push(time);
-                let (tell, told) = channel();
-                answering.spawn(move |shared| {
-                    tell.send(rustix::thread::gettid())?;
-                    bind_to(&cores)?;
-                    netstackd::answer(ours, &shared.bytes, &shared.stop)
-                        .context("calling the process with the network stack")
-                })?;
-                let thread = told.recv().context("a thread that has not begun")?;
-                let time = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
-                answering.times.push(time.into());
-            }
+            Self::Loopback => answering.start_kernel(duties, v6, cores, network)?,
+            Self::Stack { offload } => answering.start_thread(offload, cores, network)?,
+            Self::Apart => answering.start_process(cores, network)?,
         }
         Ok(answering)
     }
 }
 
 impl Answering {
+    fn start_kernel(
+        &mut self,
+        duties: &[Duty],
+        v6: bool,
+        cores: [usize; 2],
+        network: &NetNamespace,
+    ) -> Result<()> {
+        let host = if v6 { "::1" } else { "127.0.0.1" };
+        let address = SocketAddr::new(host.parse()?, 0);
+        self.addresses.clear();
+        for duty in duties.iter().copied() {
+            let server = network.within(|| Server::bind(address))?;
+            self.addresses.push((duty, server.address()?));
+            self.spawn(move |shared| {
+                bind(cores[1])?;
+                server.serve(duty, shared).context("serving")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn start_thread(
+        &mut self,
+        offload: bool,
+        cores: [usize; 2],
+        network: &NetNamespace,
+    ) -> Result<()> {
+        let tun = network.within(|| device::create(offload));
+        let tun = tun.context("a TUN device")?;
+        let config = Config {
+            offload,
+            ..Config::default()
+        };
+        self.spawn(move |shared| {
+            bind(cores[1])?;
+            in_thread::serve(&tun, config, shared)
+        })
+    }
+
+    fn start_process(&mut self, cores: [usize; 2], network: &NetNamespace) -> Result<()> {
+        let tun = network.within(|| device::create(true));
+        let tun = tun.context("a TUN device")?;
+        let (ours, theirs) = quictun_ipc::sockets().context("a pair of sockets")?;
+        let device = tun.as_fd().try_clone_to_owned().context("the device")?;
+        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        command
+            .arg0(netstackd::NAME)
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::from(device));
+        // What is started has the core of who starts it.
+        bind(cores[1])?;
+        let child = command.spawn();
+        bind(cores[0])?;
+        let child = child.context("starting the process with the network stack")?;
+        let time = PathBuf::from(format!("/proc/{}/schedstat", child.id()));
+        self.netstackd = Some(child);
+        self.times.push(time);
+        let (tell, told) = channel();
+        self.spawn(move |shared| {
+            tell.send(rustix::thread::gettid())?;
+            bind_to(&cores)?;
+            netstackd::answer(ours, &shared.bytes, &shared.stop)
+                .context("calling the process with the network stack")
+        })?;
+        let thread = told.recv().context("a thread that has not begun")?;
+        let time = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
+        self.times.push(time.into());
+        Ok(())
+    }
+
     fn spawn(&mut self, serve: impl FnOnce(&Shared) -> Result<()> + Send + 'static) -> Result<()> {
         let shared = self.shared.clone();
         let work = thread::Builder::new().spawn(move || serve(&shared));

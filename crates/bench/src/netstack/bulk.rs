@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::answering::{Answering, Side};
 use super::load::{self, Bulk};
-use super::{Options, float, micros};
-use crate::machine::{Machine, pause};
+use super::options::Options;
+use crate::machine::{Machine, float, micros, pause};
 
 /// One measurement.
 #[derive(Clone, Copy, Debug)]

@@ -13,8 +13,10 @@ use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Value, json};
 
 use super::answering::{Answering, Side};
-use super::{Options, float, load};
-use crate::machine::{Machine, pause};
+use super::load;
+use super::options::Options;
+use crate::machine::{Machine, float, pause};
+use crate::spread;
 
 /// Flows that are compared with.
 const FEW: usize = 10;
@@ -71,11 +73,7 @@ pub(crate) fn measure(
             let sample = once(side, flows, options.run, machine.cores, network);
             samples.push(sample.with_context(|| name.clone())?);
         }
-        let median = |of: &dyn Fn(&Sample) -> f64| {
-            let mut all: Vec<f64> = samples.iter().map(of).collect();
-            all.sort_by(f64::total_cmp);
-            all[all.len() / 2]
-        };
+        let median = |of: &dyn Fn(&Sample) -> f64| spread::of(samples.iter().map(of).collect())[0];
         let sample = Sample {
             per_s: median(&|sample| sample.per_s),
             // Later runs find memory that the first one has left.

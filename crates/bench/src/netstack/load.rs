@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use quictun_sys::{NetNamespace, be_prompt};
 use quictun_tunnel::netstackd::Duty;
 
-use super::device::Shared;
+use super::in_thread::Shared;
 
 /// How long anything may take that should take no time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,7 +1,8 @@
 //! `quictun bench`: what its flags come to.
 
+use quictun_bench::Action as BenchAction;
+use quictun_bench::ipc::{self, Options, Section};
 use quictun_bench::netstack::{self, Mode, Polling, WireKind};
-use quictun_bench::{Action as BenchAction, Options, Section};
 use quictun_cli::native::Action;
 use quictun_ipc::WaitPolicy;
 
@@ -9,7 +10,7 @@ use crate::world::World;
 
 fn options(line: &str) -> Options {
     match World::default().native(line) {
-        Ok(Action::Bench(BenchAction::Ipc(options))) => options,
+        Ok(Action::Bench(BenchAction::Ipc(ipc::Action::Measure(options)))) => options,
         other => panic!("{line}: not a measurement: {other:?}"),
     }
 }

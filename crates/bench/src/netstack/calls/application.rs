@@ -12,12 +12,13 @@ use quictun_ipc::{Channel, Client, Executor, Item, Message, Reserved, WaitPolicy
 use quictun_shmq::INLINE;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::super::device::thread_time;
-use super::server::give;
-use super::{BYTES_MAX, Mode, RECV, SEND, Sample, Setup};
+use super::setup::{BYTES_MAX, Mode, RECV, SEND, Setup};
+use super::sockets::give;
+use crate::clocks::thread_cpu_ns;
+use crate::ipc::peer::PATIENCE;
+use crate::ipc::synchronous::next;
+use crate::kind::Kind;
 use crate::machine::pause;
-use crate::peer::{Kind, PATIENCE};
-use crate::synchronous::next;
 
 /// Bytes of memory for what does not fit a message: one for each of 64 connections, and some.
 const ARENA: u32 = 64 * 1024;
@@ -38,6 +39,12 @@ pub(crate) struct Plan {
 struct Mark {
     done: u64,
     at: Instant,
+}
+
+/// One part of it.
+pub(crate) struct Sample {
+    pub(crate) done: u64,
+    pub(crate) elapsed: Duration,
 }
 
 /// What it did.
@@ -130,7 +137,7 @@ fn run_coroutines(
     plan: Plan,
     counting: &Arc<AtomicBool>,
 ) -> Result<(Vec<Mark>, u64)> {
-    let cpu = thread_time()?;
+    let cpu = thread_cpu_ns();
     let shared = Rc::new(Shared {
         setup: *setup,
         client,
@@ -148,7 +155,7 @@ fn run_coroutines(
     executor.run();
     ensure!(!shared.failed.get(), "the process with the stack failed");
     let marks = shared.marks.take();
-    Ok((marks, thread_time()? - cpu))
+    Ok((marks, thread_cpu_ns() - cpu))
 }
 
 impl Shared {
@@ -261,7 +268,7 @@ fn run_threads(
                 .context("the process with the stack failed")?;
             count.fetch_add(1, Ordering::Relaxed);
         }
-        thread_time()
+        anyhow::Ok(thread_cpu_ns())
     };
     let mut marks = Vec::new();
     let cpu: Result<Vec<u64>> = std::thread::scope(|scope| {

@@ -10,8 +10,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 use quictun_sys::NetNamespace;
 
-use super::super::load::connect;
-use super::{Mode, Setup};
+use super::setup::{Mode, Setup};
+use crate::netstack::load::connect;
 
 /// Where they connect to: any address behind the device will do.
 const TARGET: ([u8; 4], u16) = ([10, 77, 0, 1], 5201);

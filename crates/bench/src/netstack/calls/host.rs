@@ -137,7 +137,7 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Mode;
+    use super::super::setup::Mode;
     use super::super::wire::Programs;
     use super::*;
 

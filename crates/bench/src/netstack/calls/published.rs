@@ -1,8 +1,7 @@
 //! The published figures of the original, in an emulator: with 1, 2, 4, 8, 16 and 32 connections.
 
-use super::Mode;
-use crate::peer::Kind;
-use crate::run::Placement;
+use super::setup::Mode;
+use crate::kind::{Kind, Placement};
 
 const CONNECTIONS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 

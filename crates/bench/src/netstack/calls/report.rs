@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Grid, KINDS, Latency, Mode, PLACEMENTS, Polling, Row, WireKind, published};
-use crate::peer::Kind;
+use super::published;
+use super::row::{Latency, Row};
+use super::setup::{Grid, Mode, Polling, WireKind};
+use crate::kind::{Kind, Placement};
 use crate::plot::{Panel, Scale, Series};
-use crate::run::Placement;
+use crate::spread;
 
 /// The rows of one table.
 struct Table<'a> {
@@ -49,7 +51,7 @@ pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
             "poll": setup.polling.word(),
             "connections": setup.connections,
             "bytes": setup.bytes,
-            "per_second": {"median": row.rate[0], "min": row.rate[1], "max": row.rate[2]},
+            "per_second": spread::json(row.rate),
             "latency": row.latency.map(Latency::to_json),
             "cpu_percent": {"stack": row.cpu[0], "application": row.cpu[1]},
             "published_per_second": published.flatten(),
@@ -150,7 +152,7 @@ impl Table<'_> {
             return text;
         }
         for kind in [Kind::Futex, Kind::Asynchronous] {
-            for placement in PLACEMENTS {
+            for placement in Placement::ALL {
                 let word = if kind == Kind::Futex { "sync" } else { "async" };
                 let name = format!("published {word}, {}", placement.word());
                 text += &self.line(&name, |connections| theirs(kind, placement, connections));
@@ -161,8 +163,8 @@ impl Table<'_> {
 
     fn ours(&self, ours: impl Fn(&Row) -> Option<String>) -> String {
         let mut text = String::new();
-        for kind in KINDS {
-            for placement in PLACEMENTS {
+        for kind in Kind::ALL {
+            for placement in Placement::ALL {
                 let name = format!("{}, {}", kind.word(), placement.word());
                 text += &self.line(&name, |connections| {
                     self.find(kind, placement, connections).and_then(&ours)
@@ -184,7 +186,7 @@ impl Table<'_> {
             Some(format!("{rate:.0}"))
         };
         let mut text = self.head(what) + &self.lines(ours, theirs);
-        for placement in PLACEMENTS {
+        for placement in Placement::ALL {
             let name = format!("async over sync, {}", placement.word());
             text += &self.line(&name, |connections| self.gain(placement, connections));
             if !self.is_published() {
@@ -244,7 +246,7 @@ impl Table<'_> {
     fn panel(&self) -> Panel {
         let mut series = Vec::new();
         let number = |connections: usize| u32::try_from(connections).map_or(f64::MAX, f64::from);
-        for (style, placement) in PLACEMENTS.into_iter().enumerate() {
+        for (style, placement) in Placement::ALL.into_iter().enumerate() {
             for (kind, style) in [(Kind::Asynchronous, style), (Kind::Futex, style + 4)] {
                 let word = if kind == Kind::Futex { "sync" } else { "async" };
                 let place = placement.word();

@@ -3,31 +3,30 @@
 //! Over it come the sockets of those who call, and at the end goes what this process has used.
 
 use std::cell::{Cell, RefCell};
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use quictun_ipc::{
     Advance, Channel, ChannelError, Item, Message, Request, Server, Spawner, WaitPolicy, accept,
 };
 use quictun_shmq::{INLINE, Received};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{RecvFlags, SendFlags};
 use serde_json::json;
 
 use super::host::Host;
+use super::row::Latency;
+use super::setup::{BYTES_MAX, Polling, RECV, SEND, Setup, WireKind};
+use super::sockets::take;
 use super::wire::{Programs, Wire};
-use super::{BYTES_MAX, Latency, Polling, RECV, SEND, Setup, WireKind};
+use crate::clocks::{clock_ns, cpu_ns};
+use crate::ipc::peer::PATIENCE;
+use crate::kind::{Kind, Placement};
 use crate::machine::bind;
-use crate::peer::{Kind, PATIENCE, clock_ns, cpu_ns};
-use crate::run::Placement;
+use crate::netstack::device;
 
 /// Before it sleeps, a process that has a core for itself looks for so long, as the product's does where messages are short.
 const LOOK: Duration = Duration::from_micros(60);
@@ -43,7 +42,7 @@ pub(crate) fn run(setup: &Setup, cpu: usize) -> Result<()> {
         .try_clone_to_owned()
         .context("standard input")?;
     let wire = match setup.wire {
-        WireKind::Tun => Wire::Tun(super::super::device(true).context("a TUN device")?),
+        WireKind::Tun => Wire::Tun(device::create(true).context("a TUN device")?),
         WireKind::Memory => {
             let programs = Programs::new(setup.mode, setup.bytes, setup.connections);
             Wire::Memory(programs)
@@ -391,36 +390,4 @@ fn is_over(control: &OwnedFd) -> Result<bool> {
         tv_nsec: 0,
     };
     Ok(rustix::event::poll(&mut fds, Some(&at_once))? > 0)
-}
-
-/// Hands a socket to the other process.
-pub(crate) fn give(control: &OwnedFd, socket: &OwnedFd) -> Result<()> {
-    let descriptors = [socket.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    let flags = SendFlags::NOSIGNAL;
-    rustix::net::sendmsg(control, &[IoSlice::new(b"s")], &mut ancillary, flags)?;
-    Ok(())
-}
-
-fn take(control: &OwnedFd) -> Result<OwnedFd> {
-    let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    rustix::net::recvmsg(
-        control,
-        &mut [IoSliceMut::new(&mut byte)],
-        &mut ancillary,
-        flags,
-    )?;
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(mut descriptors) = message
-            && let Some(socket) = descriptors.next()
-        {
-            return Ok(socket);
-        }
-    }
-    bail!("no socket from the one who started this process")
 }

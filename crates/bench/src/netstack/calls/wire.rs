@@ -7,7 +7,7 @@ use std::time::Instant;
 use quictun_netstack::{Checksum, HEADER, Offload};
 use quictun_sys::Tun;
 
-use super::Mode;
+use super::setup::Mode;
 
 /// Where frames come from and go to.
 pub(crate) enum Wire {

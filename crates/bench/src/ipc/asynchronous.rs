@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use quictun_ipc::{Client, Executor, Message, connect, cycles};
 
-use super::peer::{PATIENCE, Peer, STATISTICS, WORK, cpu_ns};
-use super::run::{Cell, Sample};
+use super::cell::{Cell, Sample};
+use super::peer::{PATIENCE, Peer, STATISTICS, WORK};
+use crate::clocks::cpu_ns;
 
 /// Calls of the run before the first, from which the length of the others follows; the original's number.
 const WARM_UP: u64 = 20_480;

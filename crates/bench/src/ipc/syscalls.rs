@@ -3,13 +3,16 @@
 //! As there, memory is put behind pages and taken away again, 512 pages in turn; and beside that the kernel is asked for
 //! nothing at all, which is what the way there and back costs.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
 use quictun_ipc::cycles;
 use quictun_sys::{BatchError, Batches, Operation};
+use serde_json::{Value, json};
 
-use super::machine::{bind, ratio};
+use crate::machine::{bind, ratio};
+use crate::spread;
 
 /// Operations at a time.
 const CONCURRENCY: [u16; 4] = [1, 8, 64, 512];
@@ -52,8 +55,16 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    fn what(&self) -> &'static str {
+        if self.maps {
+            "map and unmap"
+        } else {
+            "nothing"
+        }
+    }
+
     /// The original's cycles, and times that it entered its kernel, where it says so.
-    pub(crate) fn published(&self) -> Option<(u32, Option<f64>)> {
+    fn published(&self) -> Option<(u32, Option<f64>)> {
         match (self.maps, self.way, self.concurrency) {
             (true, Way::Plain, _) => Some((8172, None)),
             (true, Way::Batch, 8) => Some((22732, Some(0.125))),
@@ -112,17 +123,11 @@ fn row(
             enters += entered;
         }
     }
-    samples.sort_by(f64::total_cmp);
-    let at = |index: usize| samples.get(index).copied().unwrap_or_default();
     Ok(Row {
         way,
         maps,
         concurrency,
-        cycles: [
-            at(samples.len() / 2),
-            at(0),
-            at(samples.len().saturating_sub(1)),
-        ],
+        cycles: spread::of(samples),
         enters: ratio(enters, operations.max(1)),
     })
 }
@@ -164,4 +169,77 @@ fn once(
         Way::Batch | Way::Polled => batches.enters() - before,
     };
     Ok((done, cycles() - start, entered))
+}
+
+/// A table, for people; or why there is none.
+pub(crate) fn table(rows: &Result<Vec<Row>, String>) -> String {
+    let rows = match rows {
+        Err(why) => return format!("\nNo system calls in batches (B9): {why}\n"),
+        Ok(rows) if rows.is_empty() => return String::new(),
+        Ok(rows) => rows,
+    };
+    let mut text = format!(
+        "\nSystem calls, one by one and in batches (B9)\n\
+         {:<34} {:<15} {:>5} {:>8} {:>17} {:>10} {:>9} {:>13}\n",
+        "way", "what", "batch", "cycles", "least..most", "enters/op", "published", "their enters"
+    );
+    for row in rows {
+        let [median, least, most] = row.cycles;
+        let none = || "-".to_owned();
+        let published = row.published();
+        let theirs = published.and_then(|(_, enters)| enters);
+        let _infallible = writeln!(
+            text,
+            "{:<34} {:<15} {:>5} {median:>8.0} {:>17} {:>10.4} {:>9} {:>13}",
+            row.way.word(),
+            row.what(),
+            row.concurrency,
+            format!("{least:.0}..{most:.0}"),
+            row.enters,
+            published.map_or_else(none, |(cycles, _)| cycles.to_string()),
+            theirs.map_or_else(none, |enters| enters.to_string()),
+        );
+    }
+    text
+}
+
+/// Lines below a heading, after an empty line.
+pub(crate) fn csv(rows: &Result<Vec<Row>, String>) -> String {
+    let rows = rows.as_deref().unwrap_or_default();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "\nsyscall_way,what,batch,cycles_median,cycles_min,cycles_max,enters_per_operation\n",
+    );
+    for row in rows {
+        let [median, least, most] = row.cycles;
+        let _infallible = writeln!(
+            text,
+            "\"{}\",{},{},{median:.1},{least:.1},{most:.1},{:.6}",
+            row.way.word(),
+            row.what(),
+            row.concurrency,
+            row.enters
+        );
+    }
+    text
+}
+
+/// An object for each row, or why there are none.
+pub(crate) fn json(rows: &Result<Vec<Row>, String>) -> Value {
+    let one = |row: &Row| {
+        json!({
+            "way": row.way.word(),
+            "what": row.what(),
+            "batch": row.concurrency,
+            "cycles": spread::json(row.cycles),
+            "enters_per_operation": row.enters,
+            "published_cycles": row.published().map(|(cycles, _)| cycles),
+        })
+    };
+    match rows {
+        Err(why) => json!({"unavailable": why}),
+        Ok(rows) => rows.iter().map(one).collect(),
+    }
 }

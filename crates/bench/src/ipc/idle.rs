@@ -8,17 +8,58 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use quictun_ipc::{Client, Message, WaitPolicy, connect};
+use serde_json::{Value, json};
 
-use super::peer::{Kind, PATIENCE, Peer, STATISTICS, cpu_ns};
+use super::peer::{PATIENCE, Peer, STATISTICS};
+use crate::clocks::cpu_ns;
+use crate::kind::Kind;
 
 /// What two processes used while there was nothing to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idle {
-    pub(crate) elapsed: Duration,
-    pub(crate) client_cpu: Duration,
-    pub(crate) server_cpu: Duration,
+    elapsed: Duration,
+    client_cpu: Duration,
+    server_cpu: Duration,
     /// Times that the client's executor slept: once, if nothing woke it.
-    pub(crate) sleeps: u64,
+    sleeps: u64,
+}
+
+impl Idle {
+    /// For people.
+    pub(crate) fn sentence(&self) -> String {
+        format!(
+            "\nNothing to do for {:.1} s: the client used {:.3} ms of processor time, the server {:.3} ms; the client slept {} times\n",
+            self.elapsed.as_secs_f64(),
+            millis(self.client_cpu),
+            millis(self.server_cpu),
+            self.sleeps,
+        )
+    }
+
+    /// A line below a heading, after an empty line.
+    pub(crate) fn csv(&self) -> String {
+        format!(
+            "\nidle_s,client_cpu_ms,server_cpu_ms,client_sleeps\n{:.3},{:.4},{:.4},{}\n",
+            self.elapsed.as_secs_f64(),
+            millis(self.client_cpu),
+            millis(self.server_cpu),
+            self.sleeps
+        )
+    }
+
+    /// One object.
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "seconds": self.elapsed.as_secs_f64(),
+            "client_cpu_ms": millis(self.client_cpu),
+            "server_cpu_ms": millis(self.server_cpu),
+            "client_sleeps": self.sleeps,
+        })
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
 }
 
 /// Has both sides wait for that long.

@@ -5,15 +5,19 @@
 //! and how long both together, which is more where lines go to the reader faster than they come back to who writes next.
 
 use std::cell::{Cell as Shared, RefCell};
+use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use quictun_ipc::{Client, Executor, Message, WaitPolicy, connect, cycles};
+use serde_json::{Value, json};
 
-use super::machine::{bind, ratio};
-use super::peer::{Kind, PATIENCE, PAYLOAD, Peer};
+use super::peer::{PATIENCE, PAYLOAD, Peer};
+use crate::kind::Kind;
+use crate::machine::{bind, ratio};
+use crate::spread;
 
 /// Bytes of a call.
 pub(crate) const SIZES: [u32; 4] = [1, 64, 4096, 65536];
@@ -95,16 +99,11 @@ pub(crate) fn measure(
                 both.push(plain.both);
             }
         }
-        for all in [&mut runs, &mut copies, &mut both] {
-            all.sort_by(f64::total_cmp);
-        }
-        let middle = |all: &[f64]| all.get(all.len() / 2).copied();
-        let at = |index: usize| runs.get(index).copied().unwrap_or_default();
         rows.push(Row {
             bytes,
-            cycles: [at(runs.len() / 2), at(0), at(runs.len().saturating_sub(1))],
-            plain: middle(&copies)
-                .zip(middle(&both))
+            cycles: spread::of(runs),
+            plain: spread::median(copies)
+                .zip(spread::median(both))
                 .map(|(copy, both)| Plain { copy, both }),
         });
     }
@@ -245,4 +244,85 @@ fn look<T>(from: &Receiver<T>) -> Option<T> {
             Err(TryRecvError::Disconnected) => return None,
         }
     }
+}
+
+/// A table, for people.
+pub(crate) fn table(rows: &[Row], cycles_per_ns: f64) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "\nCalls that carry something on two cores: both sides touch every byte, nobody copies it\n\
+         {:>8} {:>10} {:>19} {:>9} {:>13} {:>9} {:>16} {:>9}\n",
+        "bytes",
+        "cycles",
+        "least..most",
+        "Gbyte/s",
+        "plain copy",
+        "ratio",
+        "write and copy",
+        "ratio"
+    );
+    let shown = |value: Option<f64>, digits| {
+        value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
+    };
+    for row in rows {
+        let [median, least, most] = row.cycles;
+        let shares = row.shares();
+        let _infallible = writeln!(
+            text,
+            "{:>8} {median:>10.0} {:>19} {:>9.3} {:>13} {:>9} {:>16} {:>9}",
+            row.bytes,
+            format!("{least:.0}..{most:.0}"),
+            row.rate(cycles_per_ns),
+            shown(row.plain.map(|plain| plain.copy), 0),
+            shown(shares.map(|shares| shares[0]), 2),
+            shown(row.plain.map(|plain| plain.both), 0),
+            shown(shares.map(|shares| shares[1]), 2),
+        );
+    }
+    text
+}
+
+/// Lines below a heading, after an empty line.
+pub(crate) fn csv(rows: &[Row], cycles_per_ns: f64) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "\npayload_bytes,cycles_median,cycles_min,cycles_max,gbyte_per_s,copy_cycles,share_of_copy,\
+         write_and_copy_cycles,share_of_write_and_copy\n",
+    );
+    let shown = |value: Option<f64>, digits| {
+        value.map_or(String::new(), |value| format!("{value:.digits$}"))
+    };
+    for row in rows {
+        let [median, least, most] = row.cycles;
+        let copy = shown(row.plain.map(|plain| plain.copy), 1);
+        let both = shown(row.plain.map(|plain| plain.both), 1);
+        let [of_copy, of_both] = [0, 1].map(|at| shown(row.shares().map(|shares| shares[at]), 3));
+        let rate = row.rate(cycles_per_ns);
+        let _infallible = writeln!(
+            text,
+            "{},{median:.1},{least:.1},{most:.1},{rate:.4},{copy},{of_copy},{both},{of_both}",
+            row.bytes
+        );
+    }
+    text
+}
+
+/// An object for each row.
+pub(crate) fn json(rows: &[Row], cycles_per_ns: f64) -> Vec<Value> {
+    let one = |row: &Row| {
+        json!({
+            "bytes": row.bytes,
+            "cycles": spread::json(row.cycles),
+            "gbyte_per_s": row.rate(cycles_per_ns),
+            "copy_cycles": row.plain.map(|plain| plain.copy),
+            "share_of_copy": row.shares().map(|shares| shares[0]),
+            "write_and_copy_cycles": row.plain.map(|plain| plain.both),
+            "share_of_write_and_copy": row.shares().map(|shares| shares[1]),
+        })
+    };
+    rows.iter().map(one).collect()
 }

@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::extras;
-use super::peer::Kind;
-use super::published;
-use super::run::{LOADED, Placement, Results, Row};
+use super::cell::LOADED;
+use super::idle::Idle;
+use super::results::{Results, Row};
+use super::{payload, published, syscalls};
+use crate::kind::{Kind, Placement};
+use crate::spread;
 
 /// One table, for people.
 pub(crate) fn table(results: &Results) -> String {
@@ -62,7 +64,13 @@ pub(crate) fn table(results: &Results) -> String {
     for ratio in ratios {
         line(ratio);
     }
-    text + &extras::table(results)
+    text + &payload::table(&results.payloads, machine.cycles_per_ns)
+        + &syscalls::table(&results.syscalls)
+        + &results
+            .idle
+            .as_ref()
+            .map(Idle::sentence)
+            .unwrap_or_default()
 }
 
 fn table_row(row: &Row, cycles_per_ns: f64) -> String {
@@ -215,7 +223,9 @@ pub(crate) fn csv(results: &Results) -> String {
         );
         debug_assert!(written.is_ok(), "a String takes everything");
     }
-    text + &extras::csv(results)
+    text + &payload::csv(&results.payloads, results.machine.cycles_per_ns)
+        + &syscalls::csv(&results.syscalls)
+        + &results.idle.as_ref().map(Idle::csv).unwrap_or_default()
 }
 
 /// One object.
@@ -232,7 +242,7 @@ pub(crate) fn json(results: &Results) -> String {
                 "concurrency": row.cell.concurrency,
                 "load": row.cell.load,
                 "calls": row.calls,
-                "cycles": {"median": row.cycles[0], "min": row.cycles[1], "max": row.cycles[2]},
+                "cycles": spread::json(row.cycles),
                 "ns": row.cycles[0] / machine.cycles_per_ns,
                 "notifications_per_call": {"to_server": row.to_server, "to_client": row.to_client},
                 "cpu_percent": row.cpu.map(|[client, server]| json!({"client": client, "server": server})),
@@ -242,7 +252,6 @@ pub(crate) fn json(results: &Results) -> String {
             })
         })
         .collect();
-    let [payloads, syscalls, idle] = extras::json(results);
     let all = json!({
         "bench": "ipc",
         "version": env!("CARGO_PKG_VERSION"),
@@ -260,9 +269,9 @@ pub(crate) fn json(results: &Results) -> String {
         "repeats": results.options.repeats,
         "run_ms": results.options.run_ms,
         "results": rows,
-        "payloads": payloads,
-        "syscalls": syscalls,
-        "idle": idle,
+        "payloads": payload::json(&results.payloads, machine.cycles_per_ns),
+        "syscalls": syscalls::json(&results.syscalls),
+        "idle": results.idle.as_ref().map(Idle::json),
     });
     format!("{all:#}\n")
 }

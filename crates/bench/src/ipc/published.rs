@@ -1,6 +1,6 @@
 //! The published figures of the original: cycles per call, QEMU.
 
-use super::run::Placement;
+use crate::kind::Placement;
 
 const CONCURRENCY: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const ONE_CORE: [u32; 8] = [1326, 793, 524, 387, 318, 283, 262, 251];

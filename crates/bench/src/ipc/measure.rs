@@ -5,95 +5,21 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use quictun_ipc::{WaitPolicy, wake_cost};
 
-use super::idle::{self, Idle};
-use super::machine::{Machine, ratio};
-use super::peer::Kind;
-use super::{Options, Section, asynchronous, payload, synchronous, syscalls};
+use super::cell::{Cell, LOADED, Sample};
+use super::options::{Options, Section};
+use super::results::{Results, Row};
+use super::{asynchronous, idle, payload, synchronous, syscalls};
+use crate::kind::{Kind, Placement};
+use crate::machine::{Machine, ratio};
+use crate::spread;
 
 /// Rows of the server's matrices, as in the original.
 const LOADS: [u32; 6] = [3, 4, 5, 10, 20, 30];
 
-/// Calls under way where loads and modes are compared.
-pub(crate) const LOADED: usize = 32;
 const MODES: [usize; 3] = [1, 8, 64];
 
 /// Callers of the synchronous baselines: each is a process of its own.
 const CALLERS: [usize; 2] = [1, 8];
-
-/// Where the two processes run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Placement {
-    OneCore,
-    TwoCores,
-}
-
-impl Placement {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::OneCore => "one core",
-            Self::TwoCores => "two cores",
-        }
-    }
-}
-
-/// One measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cell {
-    pub(crate) kind: Kind,
-    pub(crate) placement: Placement,
-    pub(crate) policy: WaitPolicy,
-    pub(crate) concurrency: usize,
-    pub(crate) load: u32,
-}
-
-/// One run of it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sample {
-    pub(crate) calls: u64,
-    pub(crate) ticks: u64,
-    pub(crate) elapsed: Duration,
-    pub(crate) to_server: u64,
-    pub(crate) to_client: u64,
-    pub(crate) client_cpu: Duration,
-    pub(crate) server_cpu: Duration,
-}
-
-impl Sample {
-    fn cycles(&self) -> f64 {
-        ratio(self.ticks, self.calls)
-    }
-}
-
-/// What came of the runs.
-#[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) cell: Cell,
-    pub(crate) calls: u64,
-    /// Per call: median, least, most.
-    pub(crate) cycles: [f64; 3],
-    /// Per call, of all runs.
-    pub(crate) to_server: f64,
-    pub(crate) to_client: f64,
-    /// Per cent of a core, of all runs; nothing for baselines.
-    pub(crate) cpu: Option<[f64; 2]>,
-    /// Cycles that it takes at least.
-    pub(crate) floor: f64,
-}
-
-/// Everything.
-#[derive(Clone, Debug)]
-pub(crate) struct Results {
-    pub(crate) machine: Machine,
-    pub(crate) wake_cost: u64,
-    pub(crate) options: Options,
-    pub(crate) rows: Vec<Row>,
-    pub(crate) payloads: Vec<payload::Row>,
-    /// Or why there are none.
-    pub(crate) syscalls: Result<Vec<syscalls::Row>, String>,
-    pub(crate) idle: Option<Idle>,
-    /// Why they should not be believed.
-    pub(crate) noise: Option<String>,
-}
 
 pub(crate) fn all(options: &Options, say: &dyn Fn(&str)) -> Result<Results> {
     let mut machine = Machine::examine()?;
@@ -175,12 +101,11 @@ fn cells(options: &Options) -> Vec<Cell> {
         concurrency,
         load: 0,
     };
-    let placements = [Placement::OneCore, Placement::TwoCores];
     let wanted = |section| options.sections.contains(&section);
     let mut cells = Vec::new();
     if wanted(Section::Baselines) {
         for kind in [Kind::Futex, Kind::SeqPacket] {
-            for placement in placements {
+            for placement in Placement::ALL {
                 cells.extend(CALLERS.map(|callers| Cell {
                     policy: WaitPolicy::Interrupt,
                     ..cell(kind, placement, callers)
@@ -189,14 +114,14 @@ fn cells(options: &Options) -> Vec<Cell> {
         }
     }
     if wanted(Section::Calls) {
-        for placement in placements {
+        for placement in Placement::ALL {
             let curve = options.concurrency.iter();
             cells
                 .extend(curve.map(|concurrency| cell(Kind::Asynchronous, placement, *concurrency)));
         }
     }
     if wanted(Section::Load) {
-        for placement in placements {
+        for placement in Placement::ALL {
             cells.extend(LOADS.map(|load| Cell {
                 load,
                 ..cell(Kind::Asynchronous, placement, LOADED)
@@ -244,22 +169,15 @@ fn measure(cell: &Cell, machine: &Machine, options: &Options) -> Result<Vec<Samp
 }
 
 fn row(cell: Cell, samples: &[Sample], floor: f64) -> Row {
-    let mut cycles: Vec<f64> = samples.iter().map(Sample::cycles).collect();
-    cycles.sort_by(f64::total_cmp);
     let sum = |value: fn(&Sample) -> u64| samples.iter().map(value).sum::<u64>();
     let nanos =
         |value: fn(&Sample) -> Duration| samples.iter().map(value).sum::<Duration>().as_secs_f64();
     let (calls, elapsed) = (sum(|sample| sample.calls), nanos(|sample| sample.elapsed));
     let share = |value| 100.0 * nanos(value) / elapsed.max(1e-9);
-    let at = |index: usize| cycles.get(index).copied().unwrap_or_default();
     Row {
         cell,
         calls,
-        cycles: [
-            at(cycles.len() / 2),
-            at(0),
-            at(cycles.len().saturating_sub(1)),
-        ],
+        cycles: spread::of(samples.iter().map(Sample::cycles).collect()),
         to_server: ratio(sum(|sample| sample.to_server), calls.max(1)),
         to_client: ratio(sum(|sample| sample.to_client), calls.max(1)),
         cpu: (cell.kind == Kind::Asynchronous).then(|| {

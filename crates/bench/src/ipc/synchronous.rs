@@ -9,9 +9,10 @@ use quictun_ipc::{Channel, Item, WaitPolicy, connect, cycles};
 use quictun_shmq::Sleep;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::machine::{bind, pause};
-use super::peer::{Kind, PATIENCE, Peer};
-use super::run::{Cell, Sample};
+use super::cell::{Cell, Sample};
+use super::peer::{PATIENCE, Peer};
+use crate::kind::Kind;
+use crate::machine::{bind, pause};
 
 /// Calls before the clock starts.
 const WARM_UP: u32 = 200;

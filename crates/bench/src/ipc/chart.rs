@@ -1,13 +1,13 @@
 //! The figure: cycles and notifications per call, against calls under way and against the server's load, the published
 //! curves dashed.
 
-use super::peer::Kind;
-use super::plot::{self, Panel, Scale, Series};
-use super::published;
-use super::run::{Cell, LOADED, Placement, Results, Row};
 use quictun_ipc::WaitPolicy;
 
-const PLACEMENTS: [Placement; 2] = [Placement::OneCore, Placement::TwoCores];
+use super::cell::{Cell, LOADED};
+use super::published;
+use super::results::{Results, Row};
+use crate::kind::{Kind, Placement};
+use crate::plot::{self, Panel, Scale, Series};
 
 /// The figure as SVG.
 pub(crate) fn draw(results: &Results) -> String {
@@ -29,7 +29,7 @@ fn cycles(results: &Results) -> Panel {
             .max()
             .unwrap_or(1),
     );
-    for (style, placement) in PLACEMENTS.into_iter().enumerate() {
+    for (style, placement) in Placement::ALL.into_iter().enumerate() {
         let rows = curve(results, placement);
         let place = placement.word();
         let ours = rows.iter().map(|row| (calls(row), row.cycles[0]));
@@ -48,11 +48,11 @@ fn cycles(results: &Results) -> Panel {
     let kinds = [(Kind::Futex, 2), (Kind::SeqPacket, 4)];
     for ((kind, style), at) in kinds.into_iter().flat_map(|kind| [(kind, 0), (kind, 1)]) {
         let is_wanted = |cell: &Cell| {
-            cell.kind == kind && cell.placement == PLACEMENTS[at] && cell.concurrency == 1
+            cell.kind == kind && cell.placement == Placement::ALL[at] && cell.concurrency == 1
         };
         let one = results.rows.iter().find(|row| is_wanted(&row.cell));
         series.extend(one.map(|row| {
-            let name = format!("{}, {}", kind.word(), PLACEMENTS[at].word());
+            let name = format!("{}, {}", kind.word(), Placement::ALL[at].word());
             let level = [(1.0, row.cycles[0]), (last, row.cycles[0])];
             Series::new(name, style + at, false, level.into_iter())
         }));
@@ -67,7 +67,7 @@ fn cycles(results: &Results) -> Panel {
 
 fn notifications(results: &Results) -> Panel {
     let mut series = Vec::new();
-    for (style, placement) in PLACEMENTS.into_iter().enumerate() {
+    for (style, placement) in Placement::ALL.into_iter().enumerate() {
         let rows = curve(results, placement);
         let place = placement.word();
         let ours = rows.iter().map(|row| (calls(row), row.to_server));
@@ -98,7 +98,7 @@ fn notifications(results: &Results) -> Panel {
 
 fn loads(results: &Results) -> Panel {
     let mut series = Vec::new();
-    for (style, placement) in PLACEMENTS.into_iter().enumerate() {
+    for (style, placement) in Placement::ALL.into_iter().enumerate() {
         // Two cores where nobody looks before it sleeps, as in the original: otherwise hardly anybody is notified at all.
         let policy = match placement {
             Placement::OneCore => results.options.policy,

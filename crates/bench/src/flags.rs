@@ -1,0 +1,102 @@
+//! Flags that benchmarks share, and the values of those that clap has checked.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, ValueHint};
+
+const SVG: &str = "svg";
+
+/// A flag for helper processes holds words that the measurement itself does not use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is for `{program}` itself: run that without it")]
+pub struct OnlyForItself {
+    /// The flag, with its dashes.
+    pub flag: &'static str,
+    /// The command that starts the helper process.
+    pub program: &'static str,
+}
+
+/// A flag without a value.
+pub(crate) fn switch(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .action(ArgAction::SetTrue)
+        .help(help)
+}
+
+/// A number within a range.
+pub(crate) fn number(
+    name: &'static str,
+    default: &'static str,
+    range: RangeInclusive<u64>,
+    help: &'static str,
+) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("N")
+        .value_parser(clap::value_parser!(u64).range(range))
+        .default_value(default)
+        .help(help)
+}
+
+/// Values with commas between them.
+pub(crate) fn list(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("LIST")
+        .value_delimiter(',')
+        .help(help)
+}
+
+/// Numbers with commas between them, each within a range.
+pub(crate) fn numbers(
+    name: &'static str,
+    default: &'static str,
+    range: RangeInclusive<u64>,
+    help: &'static str,
+) -> Arg {
+    list(name, help)
+        .default_value(default)
+        .value_parser(clap::value_parser!(u64).range(range))
+}
+
+/// The file of the figure.
+pub(crate) fn svg(help: &'static str) -> Arg {
+    Arg::new(SVG)
+        .long(SVG)
+        .value_name("FILE")
+        .value_hint(ValueHint::FilePath)
+        .help(help)
+}
+
+/// The value of a [`number`].
+pub(crate) fn number_of(matches: &ArgMatches, name: &str) -> u64 {
+    *matches.get_one(name).expect("invariant: it has a default")
+}
+
+/// The value of a [`number`] whose range fits a `usize`.
+pub(crate) fn count_of(matches: &ArgMatches, name: &str) -> usize {
+    small(number_of(matches, name))
+}
+
+/// The values of [`numbers`] whose range fits a `usize`.
+pub(crate) fn counts_of(matches: &ArgMatches, name: &str) -> Vec<usize> {
+    let all = matches.get_many::<u64>(name).into_iter().flatten();
+    all.copied().map(small).collect()
+}
+
+/// The words of a [`list`]; none where it was not given.
+pub(crate) fn words_of<'a>(matches: &'a ArgMatches, name: &str) -> Option<Vec<&'a str>> {
+    let words = matches.get_many::<String>(name)?;
+    Some(words.map(String::as_str).collect())
+}
+
+/// The value of [`svg`].
+pub(crate) fn svg_of(matches: &ArgMatches) -> Option<PathBuf> {
+    matches.get_one::<String>(SVG).map(PathBuf::from)
+}
+
+fn small(number: u64) -> usize {
+    usize::try_from(number).expect("invariant: clap has bounded it")
+}

@@ -1,0 +1,86 @@
+//! One combination, measured: the process with the stack, the clients, and the application in this process.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_sys::NetNamespace;
+use rustix::net::{RecvFlags, SendFlags};
+use serde_json::Value;
+
+use super::application::{Application, Done, Plan, Sample};
+use super::clients::Clients;
+use super::row::{Latency, Row};
+use super::setup::{Setup, WireKind};
+use crate::clocks::clock_ns;
+use crate::ipc::peer::Peer;
+use crate::kind::Placement;
+use crate::machine::{Machine, float};
+use crate::spread;
+
+/// Measures it.
+pub(crate) fn measure(
+    setup: &Setup,
+    repeats: usize,
+    run: Duration,
+    machine: &Machine,
+    network: &NetNamespace,
+) -> Result<Row> {
+    let [first, second] = machine.cores;
+    let core = match setup.placement {
+        Placement::OneCore => first,
+        Placement::TwoCores => second,
+    };
+    let (control, there) = quictun_ipc::sockets().context("a pair of sockets")?;
+    let program = std::env::current_exe().context("finding this program")?;
+    let words = setup.words();
+    let child = network.within(move || {
+        Command::new(program)
+            .args(["bench", "netstack", "--serve", &core.to_string()])
+            .args(words)
+            .stdin(Stdio::from(there))
+            .spawn()
+    });
+    let peer = Peer::of(child.context("starting this program again")?);
+    let mut said = [0; 1024];
+    let (length, _) = rustix::net::recv(&control, &mut said, RecvFlags::empty())?;
+    ensure!(length > 0, "the process with the stack did not start");
+    let application = Application::new(setup, &control)?;
+    let counting = Arc::default();
+    let clients = (setup.wire == WireKind::Tun)
+        .then(|| Clients::start(network, setup, &counting))
+        .transpose()?;
+    let plan = Plan {
+        warm_up: run / 2,
+        part: run,
+        parts: repeats,
+    };
+    // The application and its ways end with this.
+    let done = application.run(setup, plan, &counting);
+    let times = clients.map(Clients::stop).unwrap_or_default();
+    let done = done?;
+    let counted = u64::try_from(done.counted.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    // A time and not how long ago: the other process may look at it much later.
+    let since = clock_ns().saturating_sub(counted);
+    rustix::net::send(&control, &since.to_le_bytes(), SendFlags::NOSIGNAL)?;
+    let (length, _) = rustix::net::recv(&control, &mut said, RecvFlags::empty())?;
+    let said: Value = serde_json::from_slice(&said[..length])
+        .context("what the process with the stack has used")?;
+    peer.end()?;
+    let latency = Latency::of(times).or_else(|| Latency::from_json(&said["latency"]));
+    Ok(row(setup, &done, latency, &said))
+}
+
+fn row(setup: &Setup, done: &Done, latency: Option<Latency>, said: &Value) -> Row {
+    let rate = |sample: &Sample| float(sample.done) / sample.elapsed.as_secs_f64();
+    let number = |name: &str| said[name].as_f64().unwrap_or_default();
+    let application = done.cpu.as_secs_f64() / done.elapsed.as_secs_f64().max(1e-9);
+    let stack = number("cpu_ns") / number("elapsed_ns").max(1.0);
+    Row {
+        setup: *setup,
+        rate: spread::of(done.samples.iter().map(rate).collect()),
+        latency,
+        cpu: [100.0 * stack, 100.0 * application],
+    }
+}

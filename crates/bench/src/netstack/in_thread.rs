@@ -1,0 +1,266 @@
+//! The stack on a TUN device, in a thread of its own: what a measurement is made of.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use quictun_netstack::{Config, Event, FRAME_MAX, FlowError, FlowId, Read, Stack};
+use quictun_sys::Tun;
+use quictun_tunnel::netstackd::Duty;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::clocks::thread_cpu_ns;
+
+/// What both threads see.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Payload that went through the stack.
+    pub(crate) bytes: AtomicU64,
+    /// Processor time of the stack's thread.
+    pub(crate) busy_ns: AtomicU64,
+    pub(crate) stop: AtomicBool,
+}
+
+/// Frames that are taken in before what they caused goes out: more, and short flows wait for bulk.
+const TURN: usize = 32;
+
+/// How often the thread says what it has used.
+const REPORT: Duration = Duration::from_millis(1);
+
+/// Longest sleep, after which it looks whether it is to end.
+const NAP: Duration = Duration::from_millis(50);
+
+/// One device and its stack.
+struct Machine<'a> {
+    tun: &'a Tun,
+    stack: Stack,
+    flows: BTreeMap<FlowId, Duty>,
+    /// Echoes that found no room: a flow takes nothing while it changes its buffers.
+    owed: BTreeMap<FlowId, Vec<u8>>,
+    source: Vec<u8>,
+    sink: Vec<u8>,
+    moved: u64,
+}
+
+/// Serves the device until it is told to stop; then resets all flows.
+pub(crate) fn serve(tun: &Tun, config: Config, shared: &Shared) -> Result<()> {
+    let seed = u64::from(std::process::id());
+    let stack = Stack::new(config, seed, Instant::now())?;
+    let mut machine = Machine {
+        tun,
+        stack,
+        flows: BTreeMap::new(),
+        owed: BTreeMap::new(),
+        source: vec![7; 64 * 1024],
+        sink: vec![0; 64 * 1024],
+        moved: 0,
+    };
+    let mut buffer = buffer()?;
+    let mut reported = Instant::now();
+    while !shared.stop.load(Ordering::Relaxed) {
+        let now = Instant::now();
+        let frames = machine.turn(now, &mut buffer)?;
+        if now >= reported + REPORT || frames == 0 {
+            reported = now;
+            shared.bytes.store(machine.moved, Ordering::Relaxed);
+            shared.busy_ns.store(thread_cpu_ns(), Ordering::Relaxed);
+        }
+        if frames == 0 {
+            machine.wait(now)?;
+        }
+    }
+    for flow in std::mem::take(&mut machine.flows).into_keys() {
+        if machine.stack.reset(flow).is_err() {
+            // It is gone already.
+        }
+    }
+    machine.send(Instant::now(), &mut buffer)
+}
+
+impl Machine<'_> {
+    /// A few frames in, and whatever there is out. Returns how many came in.
+    fn turn(&mut self, now: Instant, buffer: &mut [u8; FRAME_MAX]) -> Result<usize> {
+        let mut frames = 0;
+        while frames < TURN {
+            match self.tun.read(buffer) {
+                Ok(length) => self.stack.handle_frame(now, &mut buffer[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error).context("reading the device"),
+            }
+            frames += 1;
+        }
+        if self.stack.next_timeout().is_some_and(|at| at <= now) {
+            self.stack.handle_timeout(now);
+        }
+        self.work(now)?;
+        self.send(now, buffer)?;
+        Ok(frames)
+    }
+
+    fn send(&mut self, now: Instant, buffer: &mut [u8; FRAME_MAX]) -> Result<()> {
+        loop {
+            while let Some(length) = self.stack.poll_transmit(now, buffer) {
+                // The kernel takes what it gets, or drops it: both are its business.
+                if let Err(error) = self.tun.write(&buffer[..length])
+                    && error.kind() != io::ErrorKind::WouldBlock
+                {
+                    return Err(error).context("writing to the device");
+                }
+            }
+            if !self.work(now)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Handles all events. Tells whether there were any.
+    fn work(&mut self, now: Instant) -> Result<bool> {
+        let mut any = false;
+        while let Some(event) = self.stack.poll_event() {
+            any = true;
+            match event {
+                Event::Offered { flow, target, .. } => {
+                    self.stack.accept(now, flow)?;
+                    self.flows.insert(flow, Duty::of(target.port()));
+                }
+                Event::Open(flow) | Event::Writable(flow) => match self.flows.get(&flow) {
+                    Some(Duty::Generate) => self.fill(now, flow)?,
+                    _ => self.repay(now, flow)?,
+                },
+                Event::Readable(flow) => self.drain(now, flow)?,
+                Event::Ended { flow, .. } => {
+                    self.flows.remove(&flow);
+                    self.owed.remove(&flow);
+                }
+            }
+        }
+        Ok(any)
+    }
+
+    fn fill(&mut self, now: Instant, flow: FlowId) -> Result<()> {
+        loop {
+            match self.stack.write(now, flow, &self.source) {
+                Ok(0) | Err(FlowError::Gone) => return Ok(()),
+                Ok(written) => self.moved += written as u64,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn drain(&mut self, now: Instant, flow: FlowId) -> Result<()> {
+        let echoes = self.flows.get(&flow) == Some(&Duty::Echo);
+        loop {
+            let sink = &mut self.sink;
+            let read = self.stack.read(now, flow, |bytes| {
+                let length = bytes.len().min(sink.len());
+                sink[..length].copy_from_slice(&bytes[..length]);
+                length
+            });
+            match read {
+                Ok(Read::Data(length)) => {
+                    self.moved += length as u64;
+                    if echoes {
+                        let owed = self.owed.entry(flow).or_default();
+                        owed.extend_from_slice(&self.sink[..length]);
+                        self.repay(now, flow)?;
+                    }
+                }
+                Ok(Read::Empty) | Err(FlowError::Gone) => return Ok(()),
+                Ok(Read::Finished) => {
+                    self.stack.finish(now, flow)?;
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Writes what is owed to a flow, or as much of it as there is room for.
+    fn repay(&mut self, now: Instant, flow: FlowId) -> Result<()> {
+        let Some(owed) = self.owed.get_mut(&flow) else {
+            return Ok(());
+        };
+        match self.stack.write(now, flow, owed) {
+            Ok(written) => drop(owed.drain(..written)),
+            Err(FlowError::Gone) => owed.clear(),
+            Err(error) => return Err(error.into()),
+        }
+        if owed.is_empty() {
+            self.owed.remove(&flow);
+        }
+        Ok(())
+    }
+
+    /// Until the device has something, or a deadline.
+    fn wait(&self, now: Instant) -> Result<()> {
+        let until = self.stack.next_timeout().unwrap_or(now + NAP);
+        let nap = until.saturating_duration_since(now).min(NAP);
+        let time = Timespec {
+            tv_sec: 0,
+            tv_nsec: nap.subsec_nanos().into(),
+        };
+        let mut fds = [PollFd::new(self.tun, PollFlags::IN)];
+        poll(&mut fds, Some(&time)).context("waiting for the device")?;
+        Ok(())
+    }
+}
+
+fn buffer() -> Result<Box<[u8; FRAME_MAX]>> {
+    let buffer = vec![0; FRAME_MAX].into_boxed_slice().try_into();
+    buffer.map_err(|_| anyhow::anyhow!("a buffer of another length than asked for"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+
+    use quictun_sys::NetNamespace;
+
+    use super::super::device;
+    use super::*;
+
+    /// Bytes of an echo: enough of them fill the small buffers in a few hundred.
+    const ECHO: usize = 64;
+    /// More than it takes to outgrow them twice.
+    const ECHOES: usize = 1000;
+
+    #[test]
+    fn echoes_go_on_while_a_flow_changes_its_buffers() {
+        let made = NetNamespace::new().and_then(|network| {
+            let tun = network.within(|| device::create(true))?;
+            Ok((network, tun))
+        });
+        let (network, tun) = match made {
+            Ok(made) => made,
+            Err(why) => {
+                let test =
+                    "netstack::in_thread::tests::echoes_go_on_while_a_flow_changes_its_buffers";
+                let line = format!("SKIPPED {test}: no network with a TUN device: {why}\n");
+                io::Write::write_all(&mut io::stderr(), line.as_bytes()).expect("stderr");
+                return;
+            }
+        };
+        let shared = Shared::default();
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| serve(&tun, Config::default(), &shared));
+            let mut stream = network
+                .within(|| TcpStream::connect(("10.77.0.1", Duty::Echo.port())))
+                .expect("a connection");
+            stream.set_nodelay(true).expect("an option");
+            let patience = Some(Duration::from_secs(30));
+            stream.set_read_timeout(patience).expect("an option");
+            let mut echo = [0; ECHO];
+            for number in 0..ECHOES {
+                let text = [u8::try_from(number % 251).unwrap_or(0); ECHO];
+                stream.write_all(&text).expect("room");
+                stream.read_exact(&mut echo).expect("an echo");
+                assert_eq!(echo, text, "echo {number}");
+            }
+            shared.stop.store(true, Ordering::Relaxed);
+            serving.join().expect("no panic").expect("no failure");
+        });
+    }
+}

@@ -1,0 +1,77 @@
+//! What is measured, in which order.
+
+use anyhow::{Context as _, Result, anyhow};
+use quictun_sys::{ContainError, NetNamespace, Network};
+
+use super::calls::{self, Grid};
+use super::options::Options;
+use super::results::Results;
+use super::{bulk, crowd};
+use crate::machine::Machine;
+
+/// Measures everything that is wanted.
+pub(crate) fn all<'a>(options: &'a Options, say: &dyn Fn(&str)) -> Result<Results<'a>> {
+    let mut machine = Machine::examine()?;
+    if let Some(noise) = machine.noise().filter(|_| !options.force) {
+        return Err(anyhow!("{noise}: wait, or say --force"));
+    }
+    let network = NetNamespace::new().map_err(ContainError::Forbidden)?;
+    network
+        .within(|| Network::open()?.set_up("lo"))
+        .context("a loopback device")?;
+    let grid = Grid {
+        modes: &options.modes,
+        wires: &options.wires,
+        pollings: &options.pollings,
+        connections: &options.connections,
+        bytes: &options.bytes,
+    };
+    let cells = if options.bulk {
+        bulk::cells(options)
+    } else {
+        Vec::new()
+    };
+    let setups = grid.setups();
+    let crowds = if options.crowd > 0 {
+        crowd::SIDES.len()
+    } else {
+        0
+    };
+    let (mut number, count) = (0, cells.len() + crowds + setups.len());
+    let mut note = |name: &str| {
+        number += 1;
+        if !options.json {
+            say(&format!("{number}/{count}: {name}"));
+        }
+    };
+    let mut rows = Vec::new();
+    for cell in &cells {
+        note(&cell.name());
+        rows.push(bulk::repeat(cell, options, &machine, &network)?);
+    }
+    let crowds = if options.crowd > 0 {
+        crowd::measure(options, &machine, &network, &mut note)?
+    } else {
+        Vec::new()
+    };
+    let mut answers = Vec::new();
+    if !setups.is_empty() {
+        // Once in a process, and not beside what is measured.
+        quictun_ipc::wake_cost();
+    }
+    for setup in &setups {
+        note(&setup.name());
+        let (repeats, run) = (options.repeats, options.run / 4);
+        let row = calls::measure(setup, repeats, run, &machine, &network);
+        answers.push(row.with_context(|| setup.name())?);
+    }
+    machine.note_steal()?;
+    Ok(Results {
+        noise: machine.noise(),
+        machine,
+        grid,
+        rows,
+        crowds,
+        answers,
+    })
+}
