@@ -14,9 +14,10 @@ mod tests;
 use std::collections::BTreeMap;
 
 pub use headers::Room;
-pub use link::{Cable, Emulated, Link, LossUnit, Offload};
-pub use load::{Amount, Background, Load, Mode};
-pub use raw::{Allowance, ArmKind, Published, Shape};
+pub use link::{Cable, Emulated, Link};
+pub use load::{Amount, Load};
+pub use raw::{Allowance, ArmKind, Background, LossUnit, Mode, Offload, Published, Shape};
+pub(crate) use refused::MAX_REPS;
 pub use refused::{Refused, Why};
 
 use crate::metric::Metric;
@@ -24,12 +25,7 @@ use raw::{
     RawAssert, RawCase, RawCompare, RawHurry, RawLink, RawLoad, RawProfile, RawPublished,
     RawScenario, RawTable, Word,
 };
-
-/// Most cells of one block: a scenario beyond that is a mistake, or several scenarios.
-pub(crate) const MAX_CELLS: usize = 400;
-
-/// Most repetitions.
-pub(crate) const MAX_REPS: u32 = 1000;
+use refused::MAX_CELLS;
 
 /// Repetitions where a scenario does not say: the fewest of which the exact interval is surer than 95 % with room to
 /// spare (98.4 %).

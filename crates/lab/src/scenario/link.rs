@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use quictun_link::units::{Delay, Rate, Share, UnitError};
 use quictun_link::{GilbertElliott, LinkConfig, Outage, Queue, overhead};
-use serde::Deserialize;
 
-use super::raw::{Medium, RawLink, Word};
-use super::{Refused, Why};
+use super::raw::{LossUnit, Medium, Offload, RawLink, Word};
+use super::refused::{Refused, Why};
 
 /// What is between the two sides.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,30 +69,6 @@ impl Link {
             Self::Loopback => None,
         }
     }
-}
-
-/// Who cuts streams into packets, and puts them together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Offload {
-    /// The network cards of both sides.
-    #[default]
-    Full,
-    /// The sender's kernel and the receiver's card.
-    Receive,
-    /// The kernels, packet by packet.
-    None,
-}
-
-/// What loss is drawn for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LossUnit {
-    /// Every packet of the wire.
-    #[default]
-    Packet,
-    /// Whatever the kernel hands over as one: wrong, and what netem on a sender's own device does.
-    SuperPacket,
 }
 
 /// Packets that a queue holds at least where nobody says how many: 64 KiB come at once.

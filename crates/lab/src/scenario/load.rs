@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use quictun_link::units::Delay;
-use serde::Deserialize;
 
 use super::link::unit;
-use super::raw::{RawLoad, Word};
-use super::{Refused, Why};
+use super::raw::{Background, Mode, RawLoad, Word};
+use super::refused::{Refused, Why};
 
 /// What crosses the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,33 +35,6 @@ pub struct Load {
     pub time_limit: Duration,
 }
 
-/// Streams that run beside requests and answers, on the same link or through the same tunnel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Background {
-    /// None.
-    #[default]
-    None,
-    /// One from the near side to the far one.
-    Up,
-    /// One the other way.
-    Down,
-    /// One each way.
-    Both,
-}
-
-/// Of which kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// As much as passes.
-    Stream,
-    /// Requests and answers on a connection.
-    Rr,
-    /// A connection for each request and its answer.
-    Crr,
-}
-
 /// How much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
@@ -83,29 +55,6 @@ const BACKGROUND_TAIL: Duration = Duration::from_millis(500);
 
 /// Longest run.
 const MAX_TIME_S: u64 = 3600;
-
-impl Mode {
-    /// As it is written.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Stream => "stream",
-            Self::Rr => "rr",
-            Self::Crr => "crr",
-        }
-    }
-}
-
-impl Background {
-    /// Whether there is a stream upwards, and downwards.
-    pub const fn ways(self) -> [bool; 2] {
-        match self {
-            Self::None => [false, false],
-            Self::Up => [true, false],
-            Self::Down => [false, true],
-            Self::Both => [true, true],
-        }
-    }
-}
 
 impl Load {
     /// The stream that runs meanwhile, upwards or downwards.

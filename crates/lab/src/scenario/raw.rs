@@ -54,8 +54,8 @@ pub(super) struct RawLink {
     pub(super) queue: Option<Word>,
     pub(super) outage: Option<Vec<RawOutage>>,
     pub(super) mtu: Option<u32>,
-    pub(super) offload: Option<super::Offload>,
-    pub(super) loss_unit: Option<super::LossUnit>,
+    pub(super) offload: Option<Offload>,
+    pub(super) loss_unit: Option<LossUnit>,
     pub(super) coalesce: Option<Word>,
     pub(super) segment_limit: Option<u32>,
     pub(super) emulator: Option<String>,
@@ -78,11 +78,35 @@ pub(super) enum Medium {
     Router,
 }
 
+/// Who cuts streams into packets, and puts them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offload {
+    /// The network cards of both sides.
+    #[default]
+    Full,
+    /// The sender's kernel and the receiver's card.
+    Receive,
+    /// The kernels, packet by packet.
+    None,
+}
+
+/// What loss is drawn for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossUnit {
+    /// Every packet of the wire.
+    #[default]
+    Packet,
+    /// Whatever the kernel hands over as one: wrong, and what netem on a sender's own device does.
+    SuperPacket,
+}
+
 /// What crosses the link, or what differs in it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLoad {
-    pub(super) mode: Option<super::Mode>,
+    pub(super) mode: Option<Mode>,
     pub(super) duration: Option<Word>,
     pub(super) warm_up: Option<Word>,
     pub(super) bytes: Option<u64>,
@@ -93,8 +117,58 @@ pub(super) struct RawLoad {
     pub(super) flows: Option<u64>,
     pub(super) connections: Option<u64>,
     pub(super) reverse: Option<bool>,
-    pub(super) background: Option<super::Background>,
+    pub(super) background: Option<Background>,
     pub(super) time_limit: Option<Word>,
+}
+
+/// Of which kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// As much as passes.
+    Stream,
+    /// Requests and answers on a connection.
+    Rr,
+    /// A connection for each request and its answer.
+    Crr,
+}
+
+/// Streams that run beside requests and answers, on the same link or through the same tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Background {
+    /// None.
+    #[default]
+    None,
+    /// One from the near side to the far one.
+    Up,
+    /// One the other way.
+    Down,
+    /// One each way.
+    Both,
+}
+
+impl Mode {
+    /// As it is written.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::Rr => "rr",
+            Self::Crr => "crr",
+        }
+    }
+}
+
+impl Background {
+    /// Whether there is a stream upwards, and downwards.
+    pub const fn ways(self) -> [bool; 2] {
+        match self {
+            Self::None => [false, false],
+            Self::Up => [true, false],
+            Self::Down => [false, true],
+            Self::Both => [true, true],
+        }
+    }
 }
 
 /// What takes several values in turn.

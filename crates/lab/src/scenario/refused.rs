@@ -3,7 +3,11 @@
 use quictun_link::ConfigError;
 use quictun_link::units::UnitError;
 
-use super::{MAX_CELLS, MAX_REPS};
+/// Most cells of one block: a scenario beyond that is a mistake, or several scenarios.
+pub(crate) const MAX_CELLS: usize = 400;
+
+/// Most repetitions.
+pub(crate) const MAX_REPS: u32 = 1000;
 
 /// A scenario that makes no sense, and where.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

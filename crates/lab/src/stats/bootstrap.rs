@@ -5,7 +5,8 @@
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore as _, SeedableRng as _};
 
-use super::{Interval, LEVEL, median, quantile, sorted};
+use super::interval::{Interval, LEVEL};
+use super::middle::{median, quantile, sorted};
 
 /// Draws: the ends of an interval of 95 % then move by far less than the interval is wide.
 const DRAWS: usize = 10_000;

@@ -1,6 +1,7 @@
 //! The exact interval: two of the runs themselves.
 
-use super::{Interval, LEVEL, sorted};
+use super::interval::{Interval, LEVEL};
+use super::middle::sorted;
 
 /// Between the k-th lowest and the k-th highest run lies the true median, unless fewer than k runs fell on one side
 /// of it. Takes the largest k that is sure enough; where none is, all runs, and says how sure that is.

@@ -1,6 +1,8 @@
 //! Whether one of two differs from the other, told from pairs that were measured next to each other.
 
-use super::{Interval, LEVEL, median, order_statistic};
+use super::interval::{Interval, LEVEL};
+use super::middle::median;
+use super::order::order_statistic;
 
 /// What pairs say.
 #[derive(Clone, Copy, Debug, PartialEq)]
