@@ -2,10 +2,9 @@
 //! `--tun-fd` of the native client; and `--netstack-fd` and `--server-address`, with which a process for devices starts its client.
 
 use std::net::IpAddr;
-use std::str::FromStr as _;
 use std::time::Duration;
 
-use quictun_sys::Cidr;
+use ipnet::IpNet;
 use quictun_tunnel::settings::{Routes, TunDevice, TunSettings};
 
 use crate::exit::Fault;
@@ -87,8 +86,8 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault
             .map_err(|_| format!("{text:?} is no IP address"))
     })?;
     let routes = Routes {
-        include: layers.all("route", Cidr::from_str)?,
-        exclude: layers.all("exclude", Cidr::from_str)?,
+        include: layers.all("route", network)?,
+        exclude: layers.all("exclude", network)?,
         fail_open: layers.switch("fail-open")?,
     };
     let one_process = layers.switch("one-process")?;
@@ -155,4 +154,87 @@ pub(crate) fn server_addresses(layers: &Layers<'_>) -> Result<Vec<IpAddr>, Fault
         text.parse::<IpAddr>()
             .map_err(|_| format!("{text:?} is no IP address"))
     })
+}
+
+/// Parses `192.0.2.0/24`, `2001:db8::/32`, or an address, which stands for itself alone.
+fn network(text: &str) -> Result<IpNet, String> {
+    let malformed = || {
+        format!(
+            "{text:?} is not a network: write ADDRESS/BITS, as in 192.0.2.0/24 or 2001:db8::/32"
+        )
+    };
+    let (address, length) = match text.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (text, None),
+    };
+    // IpNet's own parser also takes octets like 010, which some programs read as octal.
+    let address: IpAddr = address.parse().map_err(|_| malformed())?;
+    let Some(length) = length else {
+        return Ok(address.into());
+    };
+    let length = length.parse().map_err(|_| malformed())?;
+    let network = IpNet::new(address, length).map_err(|_| malformed())?;
+    let meant = network.trunc();
+    if network != meant {
+        // The user probably meant another network.
+        return Err(format!(
+            "{text:?} has bits behind its length: did you mean {meant}?"
+        ));
+    }
+    Ok(network)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_read_and_written() {
+        for (text, written) in [
+            ("192.0.2.0/24", "192.0.2.0/24"),
+            ("192.0.2.7", "192.0.2.7/32"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("::/0", "::/0"),
+            ("2001:db8::/32", "2001:db8::/32"),
+            ("2001:db8::1", "2001:db8::1/128"),
+            ("128.0.0.0/1", "128.0.0.0/1"),
+        ] {
+            assert_eq!(
+                network(text).map(|it| it.to_string()),
+                Ok(written.to_owned())
+            );
+        }
+    }
+
+    #[test]
+    fn a_malformed_network_is_refused_with_an_example_and_host_bits_with_the_network_meant() {
+        for text in [
+            "",
+            "/",
+            "192.0.2.0/33",
+            "::/129",
+            "192.0.2/24",
+            "010.0.2.0/24",
+            "a/8",
+            "::/-1",
+            "1.2.3.4/",
+        ] {
+            let refused = network(text).expect_err(text);
+            assert!(
+                refused.ends_with("as in 192.0.2.0/24 or 2001:db8::/32"),
+                "{refused}"
+            );
+        }
+        for (text, meant) in [
+            ("192.0.2.7/24", "192.0.2.0/24"),
+            ("1.0.0.0/0", "0.0.0.0/0"),
+            ("2001:db8::1/64", "2001:db8::/64"),
+        ] {
+            let refused = network(text).expect_err(text);
+            assert!(
+                refused.ends_with(&format!("did you mean {meant}?")),
+                "{refused}"
+            );
+        }
+    }
 }

@@ -9,7 +9,8 @@ mod expression;
 use std::io;
 use std::net::SocketAddr;
 
-use crate::cidr::Cidr;
+use ipnet::IpNet;
+
 use crate::netlink::{Netlink, Request};
 use crate::network::octets;
 
@@ -42,7 +43,7 @@ pub enum Part<'a> {
     /// It leaves by another one.
     NotThrough(&'a str),
     /// It goes to this network.
-    To(Cidr),
+    To(IpNet),
     /// It goes to an address of this host.
     ToThisHost,
     /// It is of this protocol: TCP is 6.

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`Batches`] | system calls in batches, through io_uring |
 //! | [`BufferPool`] | receive buffers that are not cleared each time |
-//! | [`Cidr`], [`Rule`], [`Way`] | routes beside the host's own |
+//! | [`Rule`], [`Way`] | routes beside the host's own |
 //! | [`confine`] | what a process gives up before it looks at what strangers send |
 //! | [`contain`] | a process, and all that it starts, in namespaces that end with it |
 //! | [`end_tcp`], [`accepted_tcp`] | connections of others: ended, and which of them were accepted |
@@ -37,7 +37,6 @@
 
 mod batch;
 mod buffer_pool;
-mod cidr;
 mod companion;
 pub mod confine;
 mod contain;
@@ -72,7 +71,6 @@ mod unsent;
 
 pub use batch::{BatchError, Batches, Operation};
 pub use buffer_pool::BufferPool;
-pub use cidr::{Cidr, CidrError};
 pub use companion::{Companion, start_companion};
 pub use contain::{
     ContainError, Contained, Identity, Inside, Reaped, Rights, Side, contain, exit_code,

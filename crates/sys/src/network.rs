@@ -5,11 +5,11 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use ipnet::IpNet;
 use rustix::io::Errno;
 use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::cidr::Cidr;
 use crate::net_namespace::NetNamespace;
 use crate::netlink::{Netlink, Request, attributes, u32_at};
 
@@ -295,7 +295,7 @@ impl Network {
     /// # Errors
     ///
     /// The system's.
-    pub fn networks(&mut self, but: &str) -> io::Result<Vec<Cidr>> {
+    pub fn networks(&mut self, but: &str) -> io::Result<Vec<IpNet>> {
         // A device that does not exist has no address to leave out.
         let but = self.index(but).ok();
         let mut all = Vec::new();
@@ -305,8 +305,9 @@ impl Network {
                 && u32_at(content, 4) != but
                 && let (Some(address), Some(length)) = (address(content), content.get(1))
                 && !address.is_loopback()
+                && let Ok(network) = IpNet::new(address, *length)
             {
-                all.push(Cidr::around(address, *length));
+                all.push(network.trunc());
             }
         })?;
         Ok(all)
@@ -356,10 +357,11 @@ fn device_header(index: u32, flags: u32) -> [u8; DEVICE_HEADER] {
 }
 
 pub(crate) fn family(address: IpAddr) -> u8 {
-    let family = match address {
-        IpAddr::V4(_) => libc::AF_INET,
-        IpAddr::V6(_) => libc::AF_INET6,
-    };
+    family_of(address.is_ipv6())
+}
+
+pub(crate) fn family_of(v6: bool) -> u8 {
+    let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
     u8::try_from(family).unwrap_or_default()
 }
 

@@ -3,11 +3,11 @@
 use std::io;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use rustix::net::netdevice::index_to_name;
 
-use crate::cidr::Cidr;
 use crate::netlink::{Request, attributes, u32_at};
-use crate::network::{CREATE, Network, family, octets};
+use crate::network::{CREATE, Network, family, family_of, octets};
 
 /// `struct rtmsg` and `struct fib_rule_hdr` have twelve bytes each.
 const HEADER: usize = 12;
@@ -57,7 +57,7 @@ pub struct Packets {
     /// With this mark.
     pub mark: Option<u32>,
     /// To this network, of the rule's family.
-    pub to: Option<Cidr>,
+    pub to: Option<IpNet>,
     /// Of this protocol: TCP is 6. Ports need it.
     pub protocol: Option<u8>,
     /// From this port.
@@ -86,13 +86,13 @@ impl Network {
     ///
     /// `AlreadyExists` where the table has one for this very network; `NotFound` where there is no such device; the
     /// kernel's refusal.
-    pub fn add_route(&mut self, table: u32, to: Cidr, way: Way<'_>) -> io::Result<()> {
+    pub fn add_route(&mut self, table: u32, to: IpNet, way: Way<'_>) -> io::Result<()> {
         let mut header = route_header(to);
         header[5] = libc::RTPROT_STATIC;
         header[6] = libc::RT_SCOPE_UNIVERSE;
         let request = |header: &[u8]| {
             Request::new(libc::RTM_NEWROUTE, CREATE, header)
-                .with(libc::RTA_DST, &octets(to.address()))
+                .with(libc::RTA_DST, &octets(to.network()))
                 .with_u32(libc::RTA_TABLE, table)
         };
         let request = match way {
@@ -182,7 +182,7 @@ impl Network {
         let mut removed = 0;
         loop {
             let mut header = [0; HEADER];
-            header[0] = family(whole(v6).address());
+            header[0] = family_of(v6);
             let request = Request::new(libc::RTM_DELRULE, 0, &header).with_u32(PRIORITY, priority);
             match self.netlink().ask(request) {
                 Ok(()) => removed += 1,
@@ -211,21 +211,17 @@ impl Network {
     }
 }
 
-fn route_header(to: Cidr) -> [u8; HEADER] {
+fn route_header(to: IpNet) -> [u8; HEADER] {
     let mut header = [0; HEADER];
-    header[0] = family(to.address());
-    header[1] = to.length();
+    header[0] = family(to.addr());
+    header[1] = to.prefix_len();
     header
-}
-
-fn whole(v6: bool) -> Cidr {
-    if v6 { Cidr::ALL_V6 } else { Cidr::ALL_V4 }
 }
 
 fn rule_request(kind: u16, flags: i32, rule: Rule) -> Request {
     let mut header = [0; HEADER];
-    header[0] = family(whole(rule.v6).address());
-    header[1] = rule.packets.to.map_or(0, Cidr::length);
+    header[0] = family_of(rule.v6);
+    header[1] = rule.packets.to.map_or(0, |to| to.prefix_len());
     header[7] = match rule.next {
         Next::Table(_) | Next::Main(_) => TO_TABLE,
         Next::Rule(_) => GO_TO,
@@ -233,7 +229,7 @@ fn rule_request(kind: u16, flags: i32, rule: Rule) -> Request {
     };
     let mut request = Request::new(kind, flags, &header).with_u32(PRIORITY, rule.priority);
     if let Some(to) = rule.packets.to {
-        request = request.with(DESTINATION, &octets(to.address()));
+        request = request.with(DESTINATION, &octets(to.network()));
     }
     if let Some(mark) = rule.packets.mark {
         request = request.with_u32(MARK, mark);
@@ -301,7 +297,7 @@ mod tests {
         Ok(network)
     }
 
-    fn cidr(text: &str) -> Cidr {
+    fn cidr(text: &str) -> IpNet {
         text.parse().expect("a network")
     }
 
@@ -329,8 +325,8 @@ mod tests {
                     (false, "192.0.2.0/24", "192.0.2.7"),
                     (true, "2001:db8::/32", "2001:db8::7"),
                 ] {
-                    let address = one.parse().map_err(io::Error::other)?;
-                    let other = cidr(all).address();
+                    let address: IpAddr = one.parse().map_err(io::Error::other)?;
+                    let other = cidr(all).network();
                     let towards = |network: &mut Network| -> io::Result<[Option<String>; 2]> {
                         Ok([
                             network.device_towards(address, 0)?,
@@ -340,7 +336,7 @@ mod tests {
                     let main = Some("a0".to_owned());
                     let ours = Some("c0".to_owned());
                     network.add_route(TABLE, cidr(all), Way::Device("c0"))?;
-                    network.add_route(TABLE, cidr(one), Way::Elsewhere)?;
+                    network.add_route(TABLE, address.into(), Way::Elsewhere)?;
                     assert_eq!(towards(&mut network)?, [main.clone(), main.clone()]);
                     network.add_rule(rule(v6))?;
                     assert_eq!(towards(&mut network)?, [main.clone(), ours]);
@@ -377,7 +373,7 @@ mod tests {
                 network.set_up("a0")?;
                 network.set_up("c0")?;
                 network.add_default_route(IpAddr::from([10, 9, 0, 2]))?;
-                network.add_route(TABLE, Cidr::ALL_V4, Way::Device("c0"))?;
+                network.add_route(TABLE, cidr("0.0.0.0/0"), Way::Device("c0"))?;
                 let near = Rule {
                     next: Next::Main(1),
                     ..rule(false)
@@ -432,7 +428,7 @@ mod tests {
                 }
                 assert_eq!(network.remove_rules(false, TABLE)?, 2);
                 assert_eq!(network.gateways()?, [IpAddr::from([10, 9, 0, 2])]);
-                assert!(network.networks("a0")?.iter().all(|it| it.is_v6()));
+                assert!(network.networks("a0")?.iter().all(|it| it.addr().is_ipv6()));
                 assert!(network.networks("c0")?.contains(&cidr("10.9.0.0/24")));
                 Ok(())
             })

@@ -17,7 +17,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use quictun_sys::{Cidr, Firewall, Network, Tun, Way, accepted_tcp, set_sysctl};
+use ipnet::IpNet;
+use quictun_sys::{Firewall, Network, Tun, Way, accepted_tcp, set_sysctl};
 use tracing::warn;
 
 use crate::settings::{HostPort, Routes};
@@ -52,7 +53,7 @@ pub enum DetourError {
     Server(String, #[source] io::Error),
     /// The tunnel would be led through itself.
     #[error("--route {0} is the server itself: take it away")]
-    RouteToServer(Cidr),
+    RouteToServer(IpNet),
     /// Another rule precedes ours.
     #[error(
         "packets to the server {0} would go through the tunnel itself: another rule of this host decides that (ip rule)"
@@ -60,7 +61,7 @@ pub enum DetourError {
     Swallowed(IpAddr),
     /// Both at once.
     #[error("{0} is to be led into the tunnel and excluded: keep one of the two")]
-    Contradiction(Cidr),
+    Contradiction(IpNet),
     /// Only an administrator may do this.
     #[error(
         "--tun changes the network of the whole host, which this user may not do: run it with sudo, or as a service with AmbientCapabilities=CAP_NET_ADMIN; `quictun run` needs no rights"

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use quictun_sys::Cidr;
+use ipnet::IpNet;
 use quictun_wire::target::Target;
 
 /// Everything `quictun-client` and `quictun client` need.
@@ -83,9 +83,9 @@ pub enum TunDevice {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Routes {
     /// These networks; empty: everything.
-    pub include: Vec<Cidr>,
+    pub include: Vec<IpNet>,
     /// But not these.
-    pub exclude: Vec<Cidr>,
+    pub exclude: Vec<IpNet>,
     /// Traffic leaves beside the tunnel when the device is gone.
     pub fail_open: bool,
 }

@@ -85,8 +85,8 @@ fn flags_become_settings() {
         (
             "--tun --route 10.0.0.0/8,::/0 --exclude 10.1.0.0/16",
             "tun",
-            "Some(TunSettings { device: Own(Routes { include: [Cidr { address: 10.0.0.0, length: 8 }, \
-                Cidr { address: ::, length: 0 }], exclude: [Cidr { address: 10.1.0.0, length: 16 }], fail_open: false }), dns: None, one_process: false, confirm: None, for_command: false })"
+            "Some(TunSettings { device: Own(Routes { include: [10.0.0.0/8, \
+                ::/0], exclude: [10.1.0.0/16], fail_open: false }), dns: None, one_process: false, confirm: None, for_command: false })"
                 .to_owned(),
         ),
         (

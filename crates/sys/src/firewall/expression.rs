@@ -1,7 +1,5 @@
 //! The parts of a rule as the kernel reads them: expressions that load into registers, compare and act.
 
-use std::net::IpAddr;
-
 use super::{DATA_VALUE, LIST_ELEMENT, NESTED, Part};
 use crate::netlink::Request;
 use crate::network::octets;
@@ -16,13 +14,14 @@ impl Part<'_> {
                 compare(meta(list, META_OUT_DEVICE), NOT_EQUAL, &name(device))
             }
             Self::To(network) => {
-                let list = family(list, network.is_v6());
-                if network.is_all() {
+                let v6 = network.addr().is_ipv6();
+                let list = family(list, v6);
+                if network.prefix_len() == 0 {
                     return list;
                 }
-                let address = octets(network.address());
-                let list = load(list, NETWORK, destination(network.is_v6()), address.len());
-                let mask = mask(network.length(), address.len());
+                let address = octets(network.network());
+                let list = load(list, NETWORK, destination(v6), address.len());
+                let mask = octets(network.netmask());
                 compare(masked(list, &mask), EQUAL, &address)
             }
             Self::ToThisHost => {
@@ -168,11 +167,6 @@ fn name(device: &str) -> [u8; libc::IFNAMSIZ] {
         *to = from;
     }
     name
-}
-
-fn mask(bits: u8, length: usize) -> Vec<u8> {
-    let all = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-    octets(IpAddr::from(all.to_be_bytes()))[..length].to_vec()
 }
 
 const EXPRESSION_NAME: u16 = 1;

@@ -7,7 +7,7 @@ use crate::network::tests::namespaces;
 
 const MARK: u32 = 0x7174_0000;
 
-fn cidr(text: &str) -> Cidr {
+fn cidr(text: &str) -> IpNet {
     text.parse().expect("a network")
 }
 

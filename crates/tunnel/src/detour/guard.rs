@@ -9,9 +9,10 @@
 //! Only a packet that does not begin a TCP connection is an answer: an address that a stranger made up cannot mark
 //! connections that this host begins.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use quictun_sys::{Cidr, Firewall, Hook, Part};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use quictun_sys::{Firewall, Hook, Part};
 
 use super::MARK;
 use super::plan::{DHCP_PORTS, DNS_PORT, NAMES_MARK, Plan, TCP, UDP};
@@ -27,9 +28,12 @@ const EARLY: i32 = -150;
 const ORDINARY: i32 = 0;
 
 /// Groups of one link, which no router passes on: IGMP, MLD, mDNS and the like.
-const LINK_GROUPS: [(IpAddr, u8); 2] = [
-    (IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), 24),
-    (IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0)), 16),
+const LINK_GROUPS: [IpNet; 2] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 24)),
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0),
+        16,
+    )),
 ];
 
 /// The filter of a plan; `accepted` are connections that came in before there was one.
@@ -136,8 +140,8 @@ fn pass(table: &mut Firewall, plan: &Plan) {
             Part::Port(server),
             Part::Accept,
         ]);
-        for (address, length) in LINK_GROUPS {
-            rule(&[Part::To(Cidr::around(address, length)), Part::Accept]);
+        for groups in LINK_GROUPS {
+            rule(&[Part::To(groups), Part::Accept]);
         }
     }
     for (network, chosen) in plan.decisions() {

@@ -13,9 +13,10 @@
 //!
 //! Excluded networks are exceptions in both tables: they go to the next rule.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use quictun_sys::{Cidr, Next, Packets, Rule};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use quictun_sys::{Next, Packets, Rule};
 
 use super::administrator::Administrator;
 use super::{DetourError, MARK};
@@ -56,16 +57,19 @@ pub(super) const DHCP_PORTS: [u16; 2] = [68, 67];
 
 /// Networks whose addresses nobody has on the internet: only in these are neighbours reached beside the tunnel. A
 /// network that a hostile DHCP server makes up cannot take other addresses away from it.
-const PRIVATE: [(IpAddr, u8); 5] = [
-    (v4([10, 0, 0, 0]), 8),
-    (v4([172, 16, 0, 0]), 12),
-    (v4([192, 168, 0, 0]), 16),
-    (v4([169, 254, 0, 0]), 16),
-    (v6(0xfc00), 7),
+const PRIVATE: [IpNet; 5] = [
+    v4([10, 0, 0, 0], 8),
+    v4([172, 16, 0, 0], 12),
+    v4([192, 168, 0, 0], 16),
+    v4([169, 254, 0, 0], 16),
+    v6(0xfc00, 7),
 ];
 
 /// IPv6's own addresses of each link.
-const LINK_LOCAL: (IpAddr, u8) = (v6(0xfe80), 10);
+const LINK_LOCAL: IpNet = v6(0xfe80, 10);
+
+/// Both families, whole.
+const ALL: [IpNet; 2] = [v4([0; 4], 0), v6(0, 0)];
 
 /// What a plan depends on beside what the user wants.
 #[derive(Clone, Debug)]
@@ -73,7 +77,7 @@ pub(super) struct Host {
     /// Devices speak IPv6.
     pub(super) has_ipv6: bool,
     /// In which it has an address.
-    pub(super) networks: Vec<Cidr>,
+    pub(super) networks: Vec<IpNet>,
     pub(super) gateways: Vec<IpAddr>,
     pub(super) administrator: Option<Administrator>,
     /// Questions to name servers are carried.
@@ -84,12 +88,12 @@ pub(super) struct Host {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Networks, and the table that leads them into the device.
-    included: Vec<(Cidr, u32)>,
-    excepted: Vec<Cidr>,
+    included: Vec<(IpNet, u32)>,
+    excepted: Vec<IpNet>,
     /// Networks, and the shortest network in the main table that leads there.
-    neighbours: Vec<(Cidr, u8)>,
+    neighbours: Vec<(IpNet, u8)>,
     /// Families that are led into the device as a whole, or to nowhere where it does not speak them.
-    whole: Vec<Cidr>,
+    whole: Vec<IpNet>,
     rules: Vec<Rule>,
     administrator: Option<Administrator>,
     names: bool,
@@ -104,25 +108,25 @@ impl Plan {
     ) -> Result<Self, DetourError> {
         let mut wanted = routes.include.clone();
         if wanted.is_empty() {
-            wanted.extend([Cidr::ALL_V4, Cidr::ALL_V6]);
+            wanted.extend(ALL);
         }
         wanted.sort_unstable();
         wanted.dedup();
         for network in &wanted {
-            if server.iter().any(|at| Cidr::from(at.ip()) == *network) {
+            if server.iter().any(|at| IpNet::from(at.ip()) == *network) {
                 return Err(DetourError::RouteToServer(*network));
             }
             if routes.exclude.contains(network) {
                 return Err(DetourError::Contradiction(*network));
             }
         }
-        let speaks = |network: &Cidr| host.has_ipv6 || !network.is_v6();
+        let speaks = |network: &IpNet| host.has_ipv6 || !is_v6(network);
         let mut excepted = routes.exclude.clone();
         excepted.sort_unstable();
         excepted.dedup();
         excepted.retain(speaks);
-        let whole: Vec<Cidr> = wanted.iter().copied().filter(|it| it.is_all()).collect();
-        let table = |network: &Cidr| if network.is_all() { REST } else { CHOSEN };
+        let whole: Vec<IpNet> = wanted.iter().copied().filter(is_all).collect();
+        let table = |network: &IpNet| if is_all(network) { REST } else { CHOSEN };
         // A family that was not asked for by name is left out where devices do not speak it.
         let kept = wanted
             .iter()
@@ -139,7 +143,7 @@ impl Plan {
             closed: !routes.fail_open,
         };
         plan.neighbours
-            .retain(|(network, _)| plan.whole.iter().any(|it| it.is_v6() == network.is_v6()));
+            .retain(|(network, _)| plan.whole.iter().any(|it| is_v6(it) == is_v6(network)));
         for v6 in [false, true] {
             plan.add_rules(v6);
         }
@@ -149,7 +153,7 @@ impl Plan {
     fn add_rules(&mut self, v6: bool) {
         let has = |wanted| {
             let mut all = self.included.iter();
-            all.any(|(network, table)| network.is_v6() == v6 && *table == wanted)
+            all.any(|(network, table)| is_v6(network) == v6 && *table == wanted)
         };
         let (chosen, rest) = (has(CHOSEN), has(REST));
         if !chosen && !rest {
@@ -206,7 +210,7 @@ impl Plan {
             add(CHOSEN, all, Next::Table(CHOSEN));
         }
         if rest {
-            for (network, least) in self.neighbours.iter().filter(|(it, _)| it.is_v6() == v6) {
+            for (network, least) in self.neighbours.iter().filter(|(it, _)| is_v6(it) == v6) {
                 let packets = Packets {
                     to: Some(*network),
                     ..all
@@ -218,19 +222,19 @@ impl Plan {
         self.rules.extend(rules);
     }
 
-    pub(super) fn included(&self) -> &[(Cidr, u32)] {
+    pub(super) fn included(&self) -> &[(IpNet, u32)] {
         &self.included
     }
 
-    pub(super) fn excepted(&self) -> &[Cidr] {
+    pub(super) fn excepted(&self) -> &[IpNet] {
         &self.excepted
     }
 
-    pub(super) fn neighbours(&self) -> impl Iterator<Item = Cidr> {
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = IpNet> {
         self.neighbours.iter().map(|(network, _)| *network)
     }
 
-    pub(super) fn whole(&self) -> &[Cidr] {
+    pub(super) fn whole(&self) -> &[IpNet] {
         &self.whole
     }
 
@@ -254,30 +258,27 @@ impl Plan {
 
     /// A family is led into the device as a whole.
     pub(super) fn takes_all(&self, v6: bool) -> bool {
-        self.whole.iter().any(|it| it.is_v6() == v6)
+        self.whole.iter().any(|it| is_v6(it) == v6)
     }
 
     pub(super) fn is_neighbour(&self, address: IpAddr) -> bool {
         let mut all = self.neighbours().chain(self.excepted.iter().copied());
-        all.any(|network| network.contains(address.into()))
+        all.any(|network| network.contains(&address))
     }
 
     /// Chosen networks (`true`) and exceptions (`false`), the longest first: the first that fits decides.
-    pub(super) fn decisions(&self) -> Vec<(Cidr, bool)> {
-        let chosen = self
-            .included
-            .iter()
-            .filter(|(network, _)| !network.is_all());
+    pub(super) fn decisions(&self) -> Vec<(IpNet, bool)> {
+        let chosen = self.included.iter().filter(|(network, _)| !is_all(network));
         let chosen = chosen.map(|(network, _)| (*network, true));
         let excepted = self.excepted.iter().map(|network| (*network, false));
         let mut all: Vec<_> = chosen.chain(excepted).collect();
-        all.sort_by_key(|(network, _)| std::cmp::Reverse(network.length()));
+        all.sort_by_key(|(network, _)| std::cmp::Reverse(network.prefix_len()));
         all
     }
 
     /// What goes through the tunnel and what around it, in sentences.
     pub(super) fn notes(&self, accepted: usize) -> Vec<String> {
-        let list = |all: &mut dyn Iterator<Item = Cidr>| {
+        let list = |all: &mut dyn Iterator<Item = IpNet>| {
             let all: Vec<_> = all.map(|it| it.to_string()).collect();
             all.join(", ")
         };
@@ -311,36 +312,44 @@ impl Plan {
     }
 }
 
-fn neighbours(host: &Host) -> Vec<(Cidr, u8)> {
-    let around = |(address, length)| Cidr::around(address, length);
-    let private = |network: &Cidr| PRIVATE.map(around).iter().any(|it| it.contains(*network));
+fn neighbours(host: &Host) -> Vec<(IpNet, u8)> {
+    let private = |network: &IpNet| PRIVATE.iter().any(|it| it.contains(network));
     let networks = host.networks.iter().copied().filter(private);
-    let networks = networks.map(|network| (network, network.length()));
+    let networks = networks.map(|network| (network, network.prefix_len()));
     // A router asks for our hardware address, and strict reverse path filters look whether it is reached where it asks.
     let gateways = host.gateways.iter().map(|address| ((*address).into(), 1));
-    let mut all: Vec<(Cidr, u8)> = networks.chain(gateways).collect();
+    let mut all: Vec<(IpNet, u8)> = networks.chain(gateways).collect();
     if host.has_ipv6 {
-        let (address, length) = LINK_LOCAL;
-        all.push((Cidr::around(address, length), length));
+        all.push((LINK_LOCAL, LINK_LOCAL.prefix_len()));
     }
     all.sort_unstable();
     // Gateways in a network that is listed already.
     let kept = all.iter().filter(|(it, _)| {
         let mut others = all.iter().filter(|(other, _)| other != it);
-        !others.any(|(other, _)| other.contains(*it))
+        !others.any(|(other, _)| other.contains(it))
     });
     let mut kept: Vec<_> = kept.copied().collect();
     kept.dedup_by_key(|(network, _)| *network);
     kept
 }
 
-const fn v4(octets: [u8; 4]) -> IpAddr {
-    let [a, b, c, d] = octets;
-    IpAddr::V4(std::net::Ipv4Addr::new(a, b, c, d))
+fn is_v6(network: &IpNet) -> bool {
+    network.addr().is_ipv6()
 }
 
-const fn v6(first: u16) -> IpAddr {
-    IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0))
+/// The network is a whole family.
+fn is_all(network: &IpNet) -> bool {
+    network.prefix_len() == 0
+}
+
+const fn v4(octets: [u8; 4], length: u8) -> IpNet {
+    let [a, b, c, d] = octets;
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), length))
+}
+
+const fn v6(first: u16, length: u8) -> IpNet {
+    let address = Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0);
+    IpNet::V6(Ipv6Net::new_assert(address, length))
 }
 
 #[cfg(test)]

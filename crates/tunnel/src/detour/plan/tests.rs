@@ -1,6 +1,6 @@
 use super::*;
 
-fn all(texts: &[&str]) -> Vec<Cidr> {
+fn all(texts: &[&str]) -> Vec<IpNet> {
     let parse = |text: &&str| text.parse().expect("a network");
     texts.iter().map(parse).collect()
 }
@@ -34,7 +34,7 @@ fn of(plan: &Plan, v6: bool) -> Vec<(u32, Next)> {
 fn everything_is_led_away_but_what_is_marked_and_neighbours() {
     let here = host(&["10.1.0.0/24"]);
     let plan = planned(&[], &[], "192.0.2.1:7500", &here).expect("a plan");
-    assert_eq!(plan.included, [(Cidr::ALL_V4, REST), (Cidr::ALL_V6, REST)]);
+    assert_eq!(plan.included, ALL.map(|family| (family, REST)));
     // The server's address is like any other.
     assert_eq!(plan.excepted, []);
     assert_eq!(
@@ -68,8 +68,8 @@ fn a_family_that_devices_do_not_speak_is_not_led_away_but_closed() {
         ..host(&[])
     };
     let plan = planned(&[], &["2001:db8::/32"], "192.0.2.1:7500", &here).expect("a plan");
-    assert_eq!(plan.included, [(Cidr::ALL_V4, REST)]);
-    assert_eq!(plan.whole, [Cidr::ALL_V4, Cidr::ALL_V6]);
+    assert_eq!(plan.included, [(ALL[0], REST)]);
+    assert_eq!(plan.whole, ALL);
     assert_eq!(of(&plan, true), []);
     assert_eq!(plan.excepted, []);
 }
@@ -169,7 +169,7 @@ fn what_contradicts_itself_is_refused() {
     let refused = |include: &[&str], exclude: &[&str]| {
         planned(include, exclude, "192.0.2.1:7500", &host(&[])).expect_err("a contradiction")
     };
-    let text = refused(&["192.0.2.1"], &[]);
+    let text = refused(&["192.0.2.1/32"], &[]);
     assert!(
         text.contains("--route 192.0.2.1/32 is the server itself"),
         "{text}"
