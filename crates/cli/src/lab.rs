@@ -9,14 +9,14 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use quictun_lab::{Scenario, Schedule, Selection, scenarios};
 use quictun_lab_run::{Agent, Asked, HostThreads, Outcome};
-use quictun_sys::{Identity, Side, contain};
+use quictun_sys::{Came, Identity, Side, contain};
 
 use crate::address::{self, Wildcard};
 use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
+use crate::options;
 use crate::options::Section;
-use crate::{link, options};
 
 pub use quictun_lab_run::Measuring;
 pub mod flags;
@@ -92,9 +92,9 @@ fn measure(measuring: &Measuring) -> ExitCode {
         run()
     } else {
         match contain(Identity::Root) {
-            Ok(Side::Outside(contained)) => {
-                contained.wait(link::relay).map_err(anyhow::Error::from)
-            }
+            Ok(Side::Outside(contained)) => contained
+                .wait(Came::to_pass_on)
+                .map_err(anyhow::Error::from),
             Ok(Side::Inside(_)) => run(),
             Err(error) => Err(error.into()),
         }
@@ -233,7 +233,7 @@ fn agent_of(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Agent, Fault> {
 }
 
 /// A fault of the run, as all programs tell one.
-fn told(error: anyhow::Error) -> anyhow::Error {
+pub(crate) fn told(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<quictun_lab_run::Fault>() {
         Ok(fault) => Fault {
             what: fault.what,

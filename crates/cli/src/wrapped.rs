@@ -14,15 +14,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches};
-use quictun_emu::{FirstProcess, Outcome};
-use quictun_sys::{Identity, Inside, NetNamespace, Network, Side, Tun, contain};
+use quictun_sys::{
+    Came, FirstProcess, Identity, Inside, NetNamespace, Network, Outcome, Side, Tun, contain,
+    refusal,
+};
 use quictun_tunnel::settings::HostPort;
 use quictun_tunnel::tun_device;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::exit::{self, Fault, say};
 use crate::inputs::Inputs;
-use crate::link::{relay, session};
 use crate::native;
 use crate::pair::{self, Pair, Restarts, Role};
 
@@ -102,7 +103,7 @@ pub(crate) fn main(plan: &Wrapped) -> ExitCode {
     let inside = match contain(Identity::Caller) {
         Ok(Side::Inside(inside)) => inside,
         Ok(Side::Outside(contained)) => {
-            return contained.wait(relay).map_or_else(
+            return contained.wait(Came::to_pass_on).map_or_else(
                 |error| exit::report(PROGRAM, Err(error.into())).into(),
                 ExitCode::from,
             );
@@ -146,7 +147,13 @@ fn run(plan: &Wrapped, inside: Inside) -> anyhow::Result<u8> {
     let started = first.start(&served.network, &mut command);
     let pid = match started {
         Ok(pid) => pid,
-        Err(error) => return session::refused(PROGRAM, program, error),
+        Err(error) => match refusal(program, &error) {
+            Some((code, why)) => {
+                say(&format!("{PROGRAM}: {why}"));
+                return Ok(code);
+            }
+            None => return Err(error).with_context(|| format!("starting {program}")),
+        },
     };
     let code = served.wait(&mut first, pid)?;
     if let By::Nobody(code) = served.by {
@@ -245,11 +252,11 @@ impl Served<'_> {
                 By::Nobody(_) => {}
             }
             match first.wait_any(&pids, None)? {
-                (_, Outcome::Asked(signal)) => return Ok(session::asked(signal)),
+                (_, outcome @ Outcome::Asked(_)) => return Ok(outcome.code()),
                 (pid, Outcome::Ended(code)) if pid == command => return Ok(code),
                 (pid, Outcome::Ended(code)) => {
                     if let Some(signal) = self.replace(first, pid, code)? {
-                        return Ok(session::asked(signal));
+                        return Ok(Outcome::Asked(signal).code());
                     }
                 }
                 (_, Outcome::Late) => unreachable!("invariant: it waits without a limit"),
@@ -260,9 +267,8 @@ impl Served<'_> {
             if self.tun.is_some() {
                 let until = Instant::now() + self.restarts.pause(Instant::now());
                 match first.wait(command, Some(until))? {
-                    Outcome::Asked(signal) => return Ok(session::asked(signal)),
-                    Outcome::Ended(code) => return Ok(code),
                     Outcome::Late => self.start(first)?,
+                    outcome => return Ok(outcome.code()),
                 }
             }
         }

@@ -16,7 +16,7 @@
 //! 2. [`Emulator::new`] with a [`Plan`].
 //! 3. [`Emulator::run`] blocks until [`Stop::stop`], and returns an [`Audit`] that says whether it can be believed.
 //!
-//! A [`World`] has the networks for it, [`Running`] is an emulator at work in one, and [`FirstProcess`] runs commands
+//! A [`World`] has the networks for it, [`Running`] is an emulator at work in one, and `quictun_sys::FirstProcess` runs commands
 //! at its two sides. [`KernelLink`] is the kernel's own emulation in place of an emulator.
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,6 @@ mod audit;
 mod clocks;
 mod counts;
 mod emulator;
-mod first_process;
 mod frame;
 mod frame_reader;
 mod interval;
@@ -43,7 +42,6 @@ pub mod check;
 pub use audit::{Audit, BUSY, DirectionAudit, LATE, Limit, Verdict};
 pub use counts::{Counts, Unintended};
 pub use emulator::{Emulator, LossUnit, Plan};
-pub use first_process::{FirstProcess, Outcome};
 pub use kernel::{KernelAudit, KernelError, KernelLink};
 pub use lateness::Lateness;
 pub use running::Running;

@@ -14,6 +14,7 @@ mod environment;
 mod exit;
 mod foreign;
 mod generator;
+pub mod link;
 mod measuring;
 mod past;
 mod processors;

@@ -23,6 +23,16 @@ pub struct Came {
     pub by_terminal: bool,
 }
 
+impl Came {
+    /// The signal, where a process that waits for a command has to pass it on: what the terminal sends for Ctrl-C
+    /// reaches the command itself, which may have its own idea of it.
+    #[must_use]
+    pub fn to_pass_on(self) -> Option<Signal> {
+        let interrupt = self.by_terminal && matches!(self.signal, Signal::INT | Signal::QUIT);
+        (!interrupt).then_some(self.signal)
+    }
+}
+
 impl Signals {
     /// Holds back what a process that waits for others has to hear of: that one of them has ended, and that somebody
     /// wants itself to end.

@@ -9,38 +9,28 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use quictun_emu::{KernelLink, LossUnit, Offload, Plan};
-use quictun_link::{LinkConfig, LossAt};
-use quictun_sys::{Came, Identity, Inside, Side, contain};
-use rustix::process::Signal;
+use quictun_emu::{KernelLink, Offload};
+use quictun_lab_run::link::{
+    self, Backend, Calibration, Checking, DELAY_MAX, DURATIONS, Load, Near, Session,
+};
+use quictun_link::LossAt;
+use quictun_sys::{Came, Identity, Side, contain};
 
 use crate::exit::{self, Fault};
 use crate::inputs::Inputs;
+use crate::lab::told;
 use crate::layers::{FileLayer, Layers};
 use crate::options::{self, Section};
 use plan_file::PlanFile;
 
-mod artefact;
-mod backend;
-mod bulk;
-mod calibrate;
-mod check;
 pub mod flags;
 mod plan_file;
-mod report;
-pub(crate) mod session;
 mod ways;
 
-pub use backend::Backend;
-pub use check::{CheckCell, Load};
-
-const PROGRAM: &str = "quictun link";
+const PROGRAM: &str = link::PROGRAM;
 
 /// Longest coalescing window: beyond it the emulator would make delay of its own.
 const MAX_COALESCE: Duration = Duration::from_millis(10);
-
-/// Coalescing of measurements: as a network card with its interrupt moderation.
-const COALESCE: Duration = Duration::from_micros(50);
 
 /// What to do.
 #[derive(Debug)]
@@ -53,70 +43,6 @@ pub enum Action {
     Check(Checking),
     /// Compare loss of packets with loss of super-packets.
     Artefact(Checking),
-}
-
-/// A command behind a link.
-#[derive(Clone, Debug)]
-pub struct Session {
-    /// From near to far, and back.
-    pub ways: [LinkConfig; 2],
-    /// Who emulates it.
-    pub backend: Backend,
-    /// Decides what is lost.
-    pub seed: u64,
-    /// Wire time within which packets are delivered together.
-    pub coalesce: Duration,
-    /// Longest packet.
-    pub mtu: u32,
-    /// Who cuts streams into packets.
-    pub offload: Offload,
-    /// What runs at the near side.
-    pub near: Near,
-    /// What runs at the far side, if anything, for `sh -c`.
-    pub far: Option<String>,
-    /// When everything ends at the latest.
-    pub time_limit: Option<Duration>,
-    /// Where to write the report.
-    pub json: Option<PathBuf>,
-}
-
-/// What runs at the near side.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Near {
-    /// The user's shell.
-    Shell(String),
-    /// A program and its arguments.
-    Command(Vec<String>),
-    /// A line for `sh -c`.
-    Line(String),
-}
-
-/// What to try.
-#[derive(Clone, Debug)]
-pub struct Calibration {
-    /// Bytes per second.
-    pub rates: Vec<u64>,
-    /// One way.
-    pub delay: Duration,
-    /// For each rate.
-    pub duration: Duration,
-    /// Where to write the table.
-    pub json: Option<PathBuf>,
-}
-
-/// What to compare.
-#[derive(Clone, Debug)]
-pub struct Checking {
-    /// The links.
-    pub cells: Vec<CheckCell>,
-    /// What crosses each.
-    pub loads: Vec<Load>,
-    /// What counts of each run.
-    pub duration: Duration,
-    /// Runs of each, of which the median counts; each has a seed of its own.
-    pub runs: u32,
-    /// Where to write the table.
-    pub json: Option<PathBuf>,
 }
 
 /// Reads what follows `quictun link`.
@@ -151,7 +77,7 @@ pub fn main(action: Action) -> ExitCode {
         Ok(Side::Inside(inside)) => inside,
         Ok(Side::Outside(contained)) => {
             let code = match action {
-                Action::Session(_) => contained.wait(relay),
+                Action::Session(_) => contained.wait(Came::to_pass_on),
                 Action::Calibrate(_) | Action::Check(_) | Action::Artefact(_) => {
                     contained.wait_or_kill()
                 }
@@ -163,36 +89,16 @@ pub fn main(action: Action) -> ExitCode {
         }
         Err(error) => return exit::report(PROGRAM, Err(error.into())).into(),
     };
-    match act(action, inside) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => exit::report(PROGRAM, Err(error)).into(),
-    }
-}
-
-fn act(action: Action, inside: Inside) -> anyhow::Result<u8> {
-    match action {
-        Action::Session(plan) => session::run(&plan, inside),
-        Action::Calibrate(plan) => calibrate::run(&plan, inside).map(|()| 0),
-        Action::Check(plan) => check::run(&plan, inside).map(|()| 0),
-        Action::Artefact(plan) => artefact::run(&plan, inside).map(|()| 0),
-    }
-}
-
-fn emulation(plan: &Session) -> Plan {
-    let [up, down] = plan.ways.clone();
-    Plan {
-        up,
-        down,
-        seed: plan.seed,
-        coalesce: plan.coalesce,
-        loss_unit: LossUnit::Segment,
-    }
-}
-
-/// The terminal's Ctrl-C reaches the command itself, which may have its own idea of it.
-pub(crate) fn relay(came: Came) -> Option<Signal> {
-    let interrupt = came.by_terminal && matches!(came.signal, Signal::INT | Signal::QUIT);
-    (!interrupt).then_some(came.signal)
+    let code = match action {
+        Action::Session(plan) => link::session(&plan, inside),
+        Action::Calibrate(plan) => link::calibrate(&plan).map(|()| 0),
+        Action::Check(plan) => link::check(&plan).map(|()| 0),
+        Action::Artefact(plan) => link::artefact(&plan).map(|()| 0),
+    };
+    code.map_or_else(
+        |error| exit::report(PROGRAM, Err(told(error))).into(),
+        ExitCode::from,
+    )
 }
 
 fn session(
@@ -259,14 +165,14 @@ fn calibration(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Faul
     let layers = Layers::new(flags::CALIBRATE, given, inputs, flags::PREFIX);
     let rates = layers.all("rates", ways::rate)?;
     let duration: Duration = layers.value("duration", ways::time)?;
-    if !calibrate::DURATIONS.contains(&duration) {
-        let (least, most) = (calibrate::DURATIONS.start(), calibrate::DURATIONS.end());
+    if !DURATIONS.contains(&duration) {
+        let (least, most) = (DURATIONS.start(), DURATIONS.end());
         let why = format!("{duration:?} is not between {least:?} and {most:?}");
         return Err(layers.fault("duration", why));
     }
     let delay = layers.value("delay", ways::time)?;
-    if delay > calibrate::MAX_DELAY {
-        let why = format!("{delay:?} is more than {:?}", calibrate::MAX_DELAY);
+    if delay > DELAY_MAX {
+        let why = format!("{delay:?} is more than {DELAY_MAX:?}");
         return Err(layers.fault("delay", why));
     }
     Ok(Action::Calibrate(Calibration {
@@ -285,14 +191,14 @@ fn checking(
     let given = options::given(matches, sections);
     let layers = Layers::new(sections, given, inputs, flags::PREFIX);
     let duration: Duration = layers.value("duration", ways::time)?;
-    if !calibrate::DURATIONS.contains(&duration) {
-        let (least, most) = (calibrate::DURATIONS.start(), calibrate::DURATIONS.end());
+    if !DURATIONS.contains(&duration) {
+        let (least, most) = (DURATIONS.start(), DURATIONS.end());
         let why = format!("{duration:?} is not between {least:?} and {most:?}");
         return Err(layers.fault("duration", why));
     }
-    let mut cells: Vec<CheckCell> = layers.all("cells", str::parse)?;
+    let mut cells = layers.all("cells", ways::check_cell)?;
     if cells.is_empty() {
-        cells = check::ten();
+        cells = link::ten();
     }
     Ok(Checking {
         cells,

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quictun_lab_run::link::CheckCell;
 use quictun_link::units::{Delay, Rate, Share};
 use quictun_link::{
     Change, Codel, GilbertElliott, LinkConfig, LossAt, Outage, Policer, Queue, Reorder, Setting,
@@ -295,6 +296,27 @@ fn pair<'a>(text: &'a str, between: char, example: &str) -> Result<(&'a str, &'a
         .ok_or_else(|| format!("{text:?} has no '{between}': write it like {example}"))
 }
 
-pub(super) fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
+fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|why: T::Err| why.to_string())
+}
+
+/// A link to check, such as `600mbit:20ms:1%`.
+pub(super) fn check_cell(text: &str) -> Result<CheckCell, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let [rate, round_trip, loss] = parts[..] else {
+        return Err(format!(
+            "`{text}` is not RATE:RTT:LOSS, such as 600mbit:20ms:1%"
+        ));
+    };
+    let round_trip = time(round_trip)?;
+    let Share(loss) = parse(loss)?;
+    let cell = CheckCell {
+        rate: self::rate(rate)?,
+        round_trip,
+        loss,
+    };
+    cell.way()
+        .check()
+        .map_err(|why| format!("`{text}`: {why}"))?;
+    Ok(cell)
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use quictun_cli::exit::{Exit, Fault};
-use quictun_cli::link::{Action as LinkAction, Calibration, Checking, Load, Near, Session};
+use quictun_cli::link::Action as LinkAction;
 use quictun_cli::native::Action;
 use quictun_emu::Offload;
+use quictun_lab_run::link::{Calibration, CheckCell, Checking, Load, Near, Session};
 use quictun_link::{Change, LinkConfig, LossAt, Outage, Queue, Setting};
 
 use crate::world::World;
@@ -298,10 +299,12 @@ fn comparisons_have_ten_links_and_the_tunnel_or_two_links_and_both_loads() {
     let one =
         checking("link check --cells 600mbit:20ms:1% --loads tunnel,cubic --runs 7 --duration 2s");
     assert_eq!((one.cells.len(), one.loads.len(), one.runs), (1, 2, 7));
-    assert_eq!(
-        one.cells[0],
-        "600mbit:20ms:0.01".parse().expect("the same link")
-    );
+    let cell = CheckCell {
+        rate: 75_000_000,
+        round_trip: Duration::from_millis(20),
+        loss: 0.01,
+    };
+    assert_eq!(one.cells, [cell]);
     assert_eq!(one.duration, Duration::from_secs(2));
 }
 

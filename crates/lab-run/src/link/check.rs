@@ -4,28 +4,17 @@
 //! of the simulator; in real time they are the programs and the kernel, and the link is the emulator's, and once
 //! more the kernel's own where it has one. Where they agree, any can be believed; where they do not, the row says so.
 
-use std::str::FromStr;
-use std::time::Duration;
-
 use anyhow::Context as _;
-use quictun_emu::{
-    Audit, KernelError, KernelLink, LossUnit, Plan, Running, Verdict, World, WorldPlan,
-};
+use quictun_emu::{LossUnit, Verdict};
 use quictun_link::units::{Delay, Rate, Share};
-use quictun_link::{LinkConfig, Queue, overhead};
 use quictun_sim::{Cell, Direction, Tcp, Traffic, predict};
-use quictun_sys::Inside;
 use serde::Serialize;
 
-use super::{Backend, Checking, bulk, report};
+use super::cell::{CheckCell, Load};
+use super::plan::Checking;
+use super::real::{across_kernel, median, real};
+use super::report;
 use crate::exit;
-use quictun_lab_run::tunnel::{Ends, Tunnel};
-
-/// Packets and streams as the links of all cells carry them.
-const MTU: usize = 1500;
-
-/// Bytes that may wait at the least: a batch of segmentation offload.
-const QUEUE_MIN: usize = 64 << 10;
 
 /// Measured and predicted may differ by this share.
 const TOLERANCE: f64 = 0.10;
@@ -33,109 +22,6 @@ const TOLERANCE: f64 = 0.10;
 /// A run that the machine disturbed is made again, this often at most: other work, or a host that gives its
 /// processors to somebody else, passes.
 const REPEATS_MAX: u32 = 2;
-
-/// Round trips that do not count, for whoever needs them to find the rate, and the least time.
-const WARM_UP_ROUND_TRIPS: u32 = 30;
-const WARM_UP: Duration = Duration::from_secs(1);
-
-/// A link to check.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CheckCell {
-    /// Bytes per second.
-    pub(super) rate: u64,
-    pub(super) round_trip: Duration,
-    pub(super) loss: f64,
-}
-
-/// What crosses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
-    /// A flow through the tunnel.
-    Tunnel,
-    /// A TCP connection with CUBIC.
-    Cubic,
-}
-
-/// What is checked where nothing else is asked for: Mbit/s, milliseconds, thousandths lost.
-const TEN: [(u64, u64, u32); 10] = [
-    (20, 20, 0),
-    (100, 1, 0),
-    (100, 20, 0),
-    (100, 20, 1),
-    (100, 20, 10),
-    (100, 100, 0),
-    (300, 20, 0),
-    (600, 1, 0),
-    (600, 20, 0),
-    (600, 20, 10),
-];
-
-/// The ten cells of the help text.
-pub(super) fn ten() -> Vec<CheckCell> {
-    let cell = |(mbit, milliseconds, thousandths): (u64, u64, u32)| CheckCell {
-        rate: mbit * 125_000,
-        round_trip: Duration::from_millis(milliseconds),
-        loss: f64::from(thousandths) / 1000.0,
-    };
-    TEN.map(cell).to_vec()
-}
-
-impl FromStr for CheckCell {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts: Vec<&str> = text.split(':').collect();
-        let [rate, round_trip, loss] = parts[..] else {
-            return Err(format!(
-                "`{text}` is not RATE:RTT:LOSS, such as 600mbit:20ms:1%"
-            ));
-        };
-        let Delay(round_trip) = super::ways::parse(round_trip)?;
-        let Share(loss) = super::ways::parse(loss)?;
-        let cell = Self {
-            rate: super::ways::rate(rate)?,
-            round_trip,
-            loss,
-        };
-        cell.way()
-            .check()
-            .map_err(|why| format!("`{text}`: {why}"))?;
-        Ok(cell)
-    }
-}
-
-impl CheckCell {
-    /// Either direction of the link: a queue of one bandwidth-delay product, packets as on Ethernet.
-    fn way(self) -> LinkConfig {
-        let way = LinkConfig {
-            rate: Some(self.rate),
-            overhead: overhead::ETHERNET,
-            delay: self.round_trip / 2,
-            loss: self.loss,
-            mtu: MTU,
-            ..LinkConfig::default()
-        };
-        let queue = way.bandwidth_delay(self.round_trip).max(QUEUE_MIN);
-        LinkConfig {
-            queue: Queue::Bytes(queue),
-            ..way
-        }
-    }
-
-    fn warm_up(self) -> Duration {
-        (self.round_trip * WARM_UP_ROUND_TRIPS).max(WARM_UP)
-    }
-}
-
-impl Load {
-    /// The word for it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Tunnel => "tunnel",
-            Self::Cubic => "cubic",
-        }
-    }
-}
 
 #[derive(Debug, Serialize)]
 struct Row {
@@ -169,15 +55,15 @@ const HEADING: &str =
                                          Mbit/s    Mbit/s              Mbit/s
 ";
 
-/// Runs it. Every row is printed as soon as it is known.
-pub(super) fn run(plan: &Checking, _inside: Inside) -> anyhow::Result<()> {
+/// Compares virtual and real time. Every row is printed as soon as it is known.
+pub fn run(plan: &Checking) -> anyhow::Result<()> {
     exit::print(HEADING)?;
     let mut rows = Vec::new();
     let mut kernel_missing = None;
     for &cell in &plan.cells {
         for &load in &plan.loads {
-            let row = row(plan, cell, load, &mut kernel_missing)
-                .with_context(|| format!("at {}", name(cell)))?;
+            let row =
+                row(plan, cell, load, &mut kernel_missing).with_context(|| format!("at {cell}"))?;
             exit::print(&line(cell, &row))?;
             rows.push(row);
         }
@@ -200,15 +86,6 @@ pub(super) fn run(plan: &Checking, _inside: Inside) -> anyhow::Result<()> {
         report::write(path, &table)?;
     }
     Ok(())
-}
-
-pub(super) fn name(cell: CheckCell) -> String {
-    format!(
-        "{}:{}:{}",
-        Rate(cell.rate),
-        Delay(cell.round_trip),
-        Share(cell.loss)
-    )
 }
 
 fn line(cell: CheckCell, row: &Row) -> String {
@@ -290,12 +167,6 @@ fn row(
     })
 }
 
-pub(super) fn median(runs: &[u64]) -> u64 {
-    let mut sorted = runs.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
-}
-
 /// In virtual time: bit/s.
 #[expect(
     clippy::cast_possible_truncation,
@@ -337,70 +208,6 @@ fn undisturbed<E>(
         }
         again += 1;
     }
-}
-
-/// In real time: bit/s, and what the emulator says of itself.
-pub(super) fn real(
-    plan: &Checking,
-    cell: CheckCell,
-    load: Load,
-    seed: u64,
-    loss_unit: LossUnit,
-) -> anyhow::Result<(u64, Audit)> {
-    let world = World::build(&WorldPlan::default())?;
-    let running = Running::start(
-        &world,
-        Plan {
-            up: cell.way(),
-            down: cell.way(),
-            seed,
-            coalesce: super::COALESCE,
-            loss_unit,
-        },
-    )?;
-    let rate = cross(&world, plan, cell, load)?;
-    Ok((rate, running.stop()?))
-}
-
-/// The same across a link of the kernel's; `None`, and why, where it has none.
-fn across_kernel(
-    plan: &Checking,
-    cell: CheckCell,
-    load: Load,
-    seed: u64,
-    missing: &mut Option<String>,
-) -> anyhow::Result<Option<u64>> {
-    let world = World::build(&WorldPlan {
-        offload: Backend::Kernel.offload(),
-        ..WorldPlan::default()
-    })?;
-    match KernelLink::start(&world, [&cell.way(), &cell.way()], seed) {
-        Ok(_) => cross(&world, plan, cell, load).map(Some),
-        Err(why @ KernelError::Missing { .. }) => {
-            *missing = Some(why.to_string());
-            Ok(None)
-        }
-        Err(why) => Err(why.into()),
-    }
-}
-
-/// Sends the load across whatever link is there: bit/s.
-fn cross(world: &World, plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<u64> {
-    if load == Load::Cubic {
-        return bulk::tcp(world, "cubic", cell.warm_up(), plan.duration);
-    }
-    let listener = bulk::listen(world)?;
-    let tunnel = Tunnel::start(Ends::across(world), listener.local_addr()?, [&[], &[]])?;
-    let rate = bulk::measure(
-        world,
-        &listener,
-        tunnel.entry(),
-        None,
-        cell.warm_up(),
-        plan.duration,
-    )?;
-    tunnel.stop()?;
-    Ok(rate)
 }
 
 #[cfg(test)]

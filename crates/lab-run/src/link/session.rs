@@ -2,18 +2,19 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use quictun_emu::{FarSide, FirstProcess, Outcome, World, WorldPlan};
-use quictun_sys::{Inside, NetNamespace, Rights};
-use rustix::process::Signal;
+use quictun_emu::{FarSide, World, WorldPlan};
+use quictun_sys::{FirstProcess, Inside, NetNamespace, Outcome, Rights, refusal};
 
+use super::plan::{Near, Session};
 use super::report::{self, Report};
-use super::{Near, PROGRAM, Session};
 use crate::exit::{Fault, say};
+
+/// The command that lines are said for.
+pub const PROGRAM: &str = "quictun link";
 
 /// How long a command at the far side may take to open a port.
 const FAR_PATIENCE: Duration = Duration::from_secs(5);
@@ -21,17 +22,8 @@ const FAR_PATIENCE: Duration = Duration::from_secs(5);
 /// How long commands have to end by themselves once they were asked to.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// `timeout(1)` ends so.
-const TIMED_OUT: u8 = 124;
-
-/// Shells say so where there is no such command.
-const NOT_FOUND: u8 = 127;
-
-/// And so where there is one that cannot be run.
-const NOT_EXECUTABLE: u8 = 126;
-
 /// Runs a session and returns the exit code of its command.
-pub(super) fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
+pub fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
     let rights = inside.rights();
     // Before there are threads.
     let mut first = FirstProcess::new(inside)?;
@@ -46,7 +38,7 @@ pub(super) fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
         segment_limit: None,
         ..WorldPlan::default()
     })?;
-    let emulated = plan.backend.start(&world, super::emulation(plan))?;
+    let emulated = plan.backend.start(&world, plan.emulation())?;
     introduce(plan, &world, far);
     let code = commands(plan, &world, &mut first);
     let ended = first.end_all(GRACE);
@@ -115,44 +107,19 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
     let program = command.get_program().to_string_lossy().into_owned();
     let pid = match start(first, world, world.near(), &mut command) {
         Ok(pid) => pid,
-        Err(error) => return refused(PROGRAM, &program, error),
+        Err(error) => match refusal(&program, &error) {
+            Some((code, why)) => {
+                say(&format!("{PROGRAM}: {why}"));
+                return Ok(code);
+            }
+            None => return Err(error).with_context(|| format!("starting {program}")),
+        },
     };
-    Ok(match first.wait(pid, until)? {
-        Outcome::Ended(code) => code,
-        Outcome::Asked(signal) => asked(signal),
-        Outcome::Late => {
-            say(&format!("{PROGRAM}: --time-limit: ending {program}"));
-            TIMED_OUT
-        }
-    })
-}
-
-/// The exit code of a command that could not be started.
-pub(crate) fn refused(who: &str, program: &str, error: io::Error) -> anyhow::Result<u8> {
-    let code = match error.kind() {
-        io::ErrorKind::NotFound => NOT_FOUND,
-        // Also where a directory of the path may not be searched, whatever it holds.
-        io::ErrorKind::PermissionDenied if !exists(program) => NOT_FOUND,
-        io::ErrorKind::PermissionDenied => NOT_EXECUTABLE,
-        _ => return Err(error).with_context(|| format!("starting {program}")),
-    };
-    say(&match code {
-        NOT_FOUND => format!("{who}: {program}: not found"),
-        _ => format!("{who}: {program}: {error}"),
-    });
-    Ok(code)
-}
-
-/// Whether there is a program of this name, as far as we can see.
-fn exists(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    Path::new(program).is_file()
-        || !program.contains('/')
-            && std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
-}
-
-pub(crate) fn asked(signal: Signal) -> u8 {
-    u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
+    let outcome = first.wait(pid, until)?;
+    if outcome == Outcome::Late {
+        say(&format!("{PROGRAM}: --time-limit: ending {program}"));
+    }
+    Ok(outcome.code())
 }
 
 fn sh(line: &str) -> Command {

@@ -4,11 +4,11 @@
 use anyhow::Context as _;
 use quictun_emu::{DirectionAudit, LossUnit, Verdict};
 use quictun_link::units::{Delay, Rate, Share};
-use quictun_sys::Inside;
 use serde::Serialize;
 
-use super::check::{self, CheckCell, Load};
-use super::{Checking, report};
+use super::cell::{CheckCell, Load};
+use super::plan::Checking;
+use super::{real, report};
 use crate::exit;
 
 #[derive(Debug, Serialize)]
@@ -44,13 +44,13 @@ const HEADING: &str =
                                                /frame              /frame
 ";
 
-/// Runs it. Every row is printed as soon as it is known.
-pub(super) fn run(plan: &Checking, _inside: Inside) -> anyhow::Result<()> {
+/// Compares loss of packets with loss of super-packets. Every row is printed as soon as it is known.
+pub fn run(plan: &Checking) -> anyhow::Result<()> {
     exit::print(HEADING)?;
     let mut rows = Vec::new();
     for &cell in &plan.cells {
         for &load in &plan.loads {
-            let row = row(plan, cell, load).with_context(|| format!("at {}", check::name(cell)))?;
+            let row = row(plan, cell, load).with_context(|| format!("at {cell}"))?;
             exit::print(&line(cell, &row))?;
             rows.push(row);
         }
@@ -90,7 +90,7 @@ fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
     // In turns, so that a machine that slows down does so for both.
     for seed in 1..=u64::from(plan.runs) {
         for (unit, side) in &mut sides {
-            let (rate, audit) = check::real(plan, cell, load, seed, *unit)?;
+            let (rate, audit) = real::real(plan, cell, load, seed, *unit)?;
             side.runs_bit_per_s.push(rate);
             side.packets_per_frame += packets_per_frame(&audit.up) / f64::from(plan.runs);
             side.emulator_ok &= audit.verdict() == Verdict::Ok;
@@ -98,7 +98,7 @@ fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
     }
     let [(_, mut per_segment), (_, mut per_super_packet)] = sides;
     for side in [&mut per_segment, &mut per_super_packet] {
-        side.bit_per_s = check::median(&side.runs_bit_per_s);
+        side.bit_per_s = real::median(&side.runs_bit_per_s);
     }
     Ok(Row {
         rate_bit_per_s: cell.rate * 8,

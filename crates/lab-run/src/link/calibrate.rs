@@ -1,24 +1,16 @@
 //! `quictun link calibrate`: TCP through links of rising rates, and what the emulator says of itself.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use quictun_emu::{Audit, LossUnit, Plan, Running, Verdict, World, WorldPlan};
 use quictun_link::units::Rate;
 use quictun_link::{LinkConfig, Queue, overhead};
-use quictun_sys::Inside;
 use serde::Serialize;
 
-use super::{Calibration, bulk, report};
+use super::plan::{COALESCE, Calibration};
+use super::{bulk, report};
 use crate::exit;
-
-/// How long a rate may be tried.
-pub(super) const DURATIONS: RangeInclusive<Duration> =
-    Duration::from_millis(200)..=Duration::from_mins(1);
-
-/// Longest delay: TCP has to reach the rate well within the duration.
-pub(super) const MAX_DELAY: Duration = Duration::from_millis(100);
 
 /// Time for TCP to find the rate, which is not counted.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -49,8 +41,8 @@ struct Table {
     honest_up_to_bit_per_s: Option<u64>,
 }
 
-/// Runs it.
-pub(super) fn run(plan: &Calibration, _inside: Inside) -> anyhow::Result<()> {
+/// Finds out which rates this machine can emulate. Every row is printed as soon as it is known.
+pub fn run(plan: &Calibration) -> anyhow::Result<()> {
     exit::print(HEADING)?;
     let mut rates = plan.rates.clone();
     rates.sort_unstable();
@@ -128,7 +120,7 @@ fn row(plan: &Calibration, rate: u64) -> anyhow::Result<Row> {
             up: way.clone(),
             down: way,
             seed: 1,
-            coalesce: Duration::from_micros(50),
+            coalesce: COALESCE,
             loss_unit: LossUnit::Segment,
         },
     )?;

@@ -31,7 +31,8 @@ pub(super) enum Account {
 impl Backend {
     /// Who cuts streams into packets where nobody says it. The kernel loses super-packets as one, so that it must not
     /// get any.
-    pub(super) fn offload(self) -> Offload {
+    #[must_use]
+    pub fn offload(self) -> Offload {
         match self {
             Self::Emulator => Offload::Full,
             Self::Kernel => Offload::None,

@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use quictun_emu::{Audit, DirectionAudit, KernelAudit, Verdict};
 use serde::Serialize;
 
-use super::Session;
 use super::backend::Account;
+use super::plan::Session;
 
 /// Rises when a key changes its meaning.
 const VERSION: u32 = 1;

@@ -2,12 +2,14 @@
 //! those that are left.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use quictun_sys::{Inside, NetNamespace, Reaped, Signals, with_default_signals};
 use rustix::process::Signal;
+
+use crate::{Inside, NetNamespace, Reaped, Signals, with_default_signals};
 
 /// Commands of a session, started in networks and waited for.
 ///
@@ -30,6 +32,49 @@ pub enum Outcome {
     Asked(Signal),
     /// Its time was up.
     Late,
+}
+
+impl Outcome {
+    /// The exit code that says so: that of the command, 128 and the number of the signal, or that of `timeout(1)`.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Ended(code) => code,
+            Self::Asked(signal) => u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX),
+            Self::Late => TIMED_OUT,
+        }
+    }
+}
+
+/// `timeout(1)` ends so.
+const TIMED_OUT: u8 = 124;
+
+/// Shells say so where there is no such command.
+const NOT_FOUND: u8 = 127;
+
+/// And so where there is one that cannot be run.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// The exit code and the words of a shell for a program that could not be started; `None` where the fault is not the
+/// program's.
+#[must_use]
+pub fn refusal(program: &str, error: &io::Error) -> Option<(u8, String)> {
+    let not_found = (NOT_FOUND, format!("{program}: not found"));
+    match error.kind() {
+        ErrorKind::NotFound => Some(not_found),
+        // Also where a directory of the path may not be searched, whatever it holds.
+        ErrorKind::PermissionDenied if !exists(program) => Some(not_found),
+        ErrorKind::PermissionDenied => Some((NOT_EXECUTABLE, format!("{program}: {error}"))),
+        _ => None,
+    }
+}
+
+/// Whether there is a program of this name, as far as can be seen.
+fn exists(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    Path::new(program).is_file()
+        || !program.contains('/')
+            && std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// A look at whether something has happened, where nobody tells us.
