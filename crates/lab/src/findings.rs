@@ -1,10 +1,10 @@
 //! What a run comes to: tables, comparisons, assertions. All of it from `run.json` alone.
 
 use crate::metric::{Better, Metric};
-use crate::number::shown;
 use crate::record::Run;
 use crate::scenario::Scenario;
 use crate::stats::{Paired, Verdict, compare};
+use crate::writing::shown;
 
 mod assertion;
 mod figure;

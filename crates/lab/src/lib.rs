@@ -17,17 +17,18 @@
 //! Nothing here measures, waits, or touches a file.
 #![forbid(unsafe_code)]
 
+pub mod chart;
 mod comparison;
 mod findings;
 mod judgement;
 mod metric;
-mod number;
 mod record;
 mod report;
 mod scenario;
 pub mod scenarios;
 mod schedule;
 pub mod stats;
+mod writing;
 
 pub use comparison::{Rivals, compare_runs};
 pub use findings::{Asserted, Compared, Figure, Findings, Table, TableCell};

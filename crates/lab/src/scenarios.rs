@@ -1,8 +1,8 @@
 //! The scenarios that come with the program, and the document that shows them.
 
 use crate::Scenario;
-use crate::report::put;
 use crate::scenario::ArmKind;
+use crate::writing::put;
 
 macro_rules! scenario {
     ($name:literal) => {

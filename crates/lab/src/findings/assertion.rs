@@ -1,9 +1,9 @@
 //! Assertions: whether what must hold does.
 
-use crate::number::shown;
 use crate::record::Run;
 use crate::scenario::{Assertion, Room, Scenario};
 use crate::stats::{compare, median};
+use crate::writing::shown;
 
 /// Whether an assertion holds under one case.
 #[derive(Debug)]

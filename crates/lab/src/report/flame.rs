@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::put;
+use maud::{Markup, html};
 
 /// Letters of a box are so wide, about.
 const LETTER: f64 = 6.8;
@@ -25,7 +25,7 @@ struct Node<'a> {
 
 /// Draws stacks: functions from the outermost on, separated by `;`, and how many samples there are of each. The `named`
 /// ones are to be seen at a glance.
-pub(super) fn graph(stacks: &[(String, u64)], named: &[&str]) -> String {
+pub(super) fn graph(stacks: &[(String, u64)], named: &[&str]) -> Markup {
     let mut root = Node::default();
     for (stack, samples) in stacks {
         root.samples += samples;
@@ -37,9 +37,6 @@ pub(super) fn graph(stacks: &[(String, u64)], named: &[&str]) -> String {
     }
     let scale = WIDTH / float(root.samples.max(1));
     let height = ROW * count(root.rows(scale)) + 2.0;
-    let mut svg = format!(
-        r#"<svg class="flame" viewBox="0 0 {WIDTH:.0} {height:.0}" role="img" aria-label="flame graph">"#
-    );
     let mut at = Place {
         x: 0.0,
         row: 0,
@@ -48,8 +45,13 @@ pub(super) fn graph(stacks: &[(String, u64)], named: &[&str]) -> String {
         all: root.samples,
         named,
     };
-    root.draw(&mut at, &mut svg);
-    svg + "</svg>"
+    let mut boxes = Vec::new();
+    root.draw(&mut at, &mut boxes);
+    html! {
+        svg.flame viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label="flame graph" {
+            @for one in boxes { (one) }
+        }
+    }
 }
 
 /// Where the next box goes.
@@ -71,15 +73,15 @@ impl Node<'_> {
     }
 
     /// Draws what was called, side by side, and upon it what that called.
-    fn draw(&self, at: &mut Place<'_>, svg: &mut String) {
+    fn draw(&self, at: &mut Place<'_>, boxes: &mut Vec<Markup>) {
         let begin = at.x;
         for (name, node) in &self.called {
             let width = float(node.samples) * at.scale;
             if width >= NARROW {
-                boxed(name, node.samples, width, at, svg);
+                boxes.push(boxed(name, node.samples, width, at));
                 let here = at.x;
                 at.row += 1;
-                node.draw(at, svg);
+                node.draw(at, boxes);
                 at.row -= 1;
                 at.x = here;
             }
@@ -89,47 +91,31 @@ impl Node<'_> {
     }
 }
 
-fn boxed(name: &str, samples: u64, width: f64, at: &Place<'_>, svg: &mut String) {
+fn boxed(name: &str, samples: u64, width: f64, at: &Place<'_>) -> Markup {
     let y = at.height - ROW * count(at.row + 1) - 1.0;
-    let shade = name
-        .bytes()
-        .fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte))
-        % SHADES;
+    let hash = |sum: u32, byte: u8| sum.wrapping_mul(31) + u32::from(byte);
     let class = if at.named.contains(&name) {
         "named".to_owned()
     } else {
-        format!("f{shade}")
+        format!("f{}", name.bytes().fold(0, hash) % SHADES)
     };
-    put(
-        svg,
-        format_args!(
-            r#"<g><title>{}: {samples} of {} samples ({:.1} %)</title><rect class="{class}" x="{:.1}" y="{y:.1}" width="{:.1}" height="{:.1}"/>"#,
-            super::html::escaped(name),
-            at.all,
-            100.0 * float(samples) / float(at.all.max(1)),
-            at.x,
-            (width - 0.4).max(0.3),
-            ROW - 1.0
-        ),
-    );
+    let share = 100.0 * float(samples) / float(at.all.max(1));
     let fits = letters(width);
-    if fits >= 4 {
-        let shown: String = if name.chars().count() <= fits {
-            name.to_owned()
-        } else {
-            name.chars().take(fits - 1).chain(['\u{2026}']).collect()
-        };
-        put(
-            svg,
-            format_args!(
-                r#"<text x="{:.1}" y="{:.1}">{}</text>"#,
-                at.x + 3.0,
-                y + 12.0,
-                super::html::escaped(&shown)
-            ),
-        );
+    let shown: String = if name.chars().count() <= fits {
+        name.to_owned()
+    } else {
+        name.chars()
+            .take(fits.saturating_sub(1))
+            .chain(['\u{2026}'])
+            .collect()
+    };
+    html! {
+        g {
+            title { (name) ": " (samples) " of " (at.all) " samples (" (tenth(share)) " %)" }
+            rect class=(class) x=(tenth(at.x)) y=(tenth(y)) width=(tenth((width - 0.4).max(0.3))) height=(tenth(ROW - 1.0)) {}
+            @if fits >= 4 { text x=(tenth(at.x + 3.0)) y=(tenth(y + 12.0)) { (shown) } }
+        }
     }
-    *svg += "</g>";
 }
 
 /// Colours that the page has for boxes.
@@ -149,6 +135,10 @@ fn float(samples: u64) -> f64 {
     samples as f64
 }
 
+fn tenth(value: f64) -> String {
+    format!("{value:.1}")
+}
+
 fn count(rows: usize) -> f64 {
     float(rows as u64)
 }
@@ -157,18 +147,16 @@ fn count(rows: usize) -> f64 {
 mod tests {
     use super::*;
 
-    fn stacks(all: &[(&str, u64)]) -> Vec<(String, u64)> {
-        all.iter()
-            .map(|(stack, count)| ((*stack).to_owned(), *count))
-            .collect()
+    fn drawn(all: &[(&str, u64)], named: &[&str]) -> String {
+        let all = all
+            .iter()
+            .map(|(stack, count)| ((*stack).to_owned(), *count));
+        graph(&all.collect::<Vec<_>>(), named).into_string()
     }
 
     #[test]
     fn boxes_are_as_wide_as_their_share_and_stand_on_their_callers() {
-        let svg = graph(
-            &stacks(&[("main;read", 3), ("main;write<u8>", 1)]),
-            &["read"],
-        );
+        let svg = drawn(&[("main;read", 3), ("main;write<u8>", 1)], &["read"]);
         for part in [
             "<title>main: 4 of 4 samples (100.0 %)</title>",
             r#"x="0.0" y="18.0" width="999.6""#,
@@ -187,13 +175,10 @@ mod tests {
 
     #[test]
     fn what_is_too_narrow_or_too_deep_is_left_out_and_nothing_is_no_graph() {
-        let svg = graph(&stacks(&[("wide", 10_000), ("narrow", 1)]), &[]);
+        let svg = drawn(&[("wide", 10_000), ("narrow", 1)], &[]);
         assert!(svg.contains("wide") && !svg.contains("narrow"));
         let deep = vec!["f"; 200].join(";");
-        assert_eq!(
-            graph(&stacks(&[(&deep, 1)]), &[]).matches("<rect").count(),
-            DEPTH
-        );
-        assert!(!graph(&[], &[]).contains("<rect"));
+        assert_eq!(drawn(&[(&deep, 1)], &[]).matches("<rect").count(), DEPTH);
+        assert!(!drawn(&[], &[]).contains("<rect"));
     }
 }

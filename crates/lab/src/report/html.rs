@@ -1,11 +1,16 @@
 //! One page that needs nothing else: no script, no font, no request.
 
-use super::chart::{self, Point, Series, Trace, Words};
-use super::{Tone, beside, flame, legend, ours, put, validity, verdict};
+use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
+
+use super::words::{
+    Tone, beside, comparisons, functions, in_pairs, legend, ours, profile_note, profiles, verdict,
+};
+use super::{flame, validity};
 use crate::Metric;
+use crate::chart::{self, Across, Line, Panel, Point, Stroke};
 use crate::findings::{Findings, Table};
-use crate::number::{percent, ratio, shown};
 use crate::scenario::Shape;
+use crate::writing::percent;
 
 /// Percentiles of the ladder, and their metrics.
 const LADDER: [(&str, Metric); 6] = [
@@ -20,78 +25,87 @@ const LADDER: [(&str, Metric); 6] = [
 /// Runs of an arm whose course is drawn; more would be a smear.
 const TRACES: usize = 7;
 
+const STYLE: &str = include_str!("report.css");
+
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
 /// `report.html`.
 pub fn html(findings: &Findings<'_>) -> String {
     let (run, scenario) = (findings.run, findings.scenario);
-    let name = escaped(&scenario.name);
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{name}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <h1>{name}</h1>\n<p class=\"lead\">{}</p>\n",
-        escaped(&scenario.title)
-    );
-    if let Some(source) = &scenario.source {
-        put(
-            &mut page,
-            format_args!("<p class=\"source\">Reproduces: {}</p>\n", escaped(source)),
-        );
-    }
-    page += &verdict_box(findings);
-    page += "<h2>Tables</h2>\n";
-    for table in &findings.tables {
-        page += &figures(table);
-    }
-    put(
-        &mut page,
-        format_args!(
-            "<p class=\"note\">{}</p>\n",
-            escaped(&legend(findings, "Below them"))
-        ),
-    );
-    page += &comparisons(findings);
-    page += &plots(findings);
-    page += &flames(findings);
-    page += "<h2>How far to trust it</h2>\n";
-    page += &grid(&validity::table(findings));
-    page += &list(validity::notes(findings).into_iter());
-    put(
-        &mut page,
-        format_args!("<h2>What it is</h2>\n{}", paragraphs(&scenario.about)),
-    );
-    page += "<h2>Machine</h2>\n<dl>\n";
-    let took = ("took".to_owned(), format!("{:.0} s", run.seconds));
-    let started = ("started".to_owned(), run.started.clone());
-    for (key, value) in run.environment.clone().into_iter().chain([started, took]) {
-        put(
-            &mut page,
-            format_args!("<dt>{}</dt><dd>{}</dd>\n", escaped(&key), escaped(&value)),
-        );
-    }
-    page += "</dl>\n<h2>Again</h2>\n";
-    put(
-        &mut page,
-        format_args!("<pre>{}</pre>\n", escaped(&run.command)),
-    );
-    page += "<p class=\"note\"><code>run.json</code> beside this page holds every measurement; \
-             <code>quictun lab report DIR</code> makes this page from it again.</p>\n\
-             </main>\n</body>\n</html>\n";
-    page
+    let page = markup! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                title { (scenario.name) }
+                style { (PreEscaped(chart::STYLE)) (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    h1 { (scenario.name) }
+                    p.lead { (scenario.title) }
+                    @if let Some(source) = &scenario.source {
+                        p.source { "Reproduces: " (source) }
+                    }
+                    section.verdict {
+                        h2 { "Verdict" }
+                        ul {
+                            @for (tone, line) in verdict(findings) { li class=(class(tone)) { (joined(&line)) } }
+                        }
+                    }
+                    h2 { "Tables" }
+                    @for table in &findings.tables { (figures(table)) }
+                    p.note { (legend(findings, "Below them")) }
+                    @if !findings.compared.is_empty() {
+                        h2 { "Comparisons" }
+                        (grid(&comparisons(findings)))
+                        p.note {
+                            "Pairs of one block, measured next to each other; the interval around the median ratio is \
+                             exact. A verdict says no more than that the interval leaves 1 out."
+                        }
+                    }
+                    (plots(findings))
+                    (flames(findings))
+                    h2 { "How far to trust it" }
+                    (grid(&validity::table(findings)))
+                    ul {
+                        @for note in validity::notes(findings) { li { (joined(&note)) } }
+                    }
+                    h2 { "What it is" }
+                    @for paragraph in scenario.about.split("\n\n") { p { (coded(paragraph)) } }
+                    h2 { "Machine" }
+                    dl {
+                        @for (key, value) in &run.environment { dt { (key) } dd { (value) } }
+                        dt { "started" } dd { (run.started) }
+                        dt { "took" } dd { (format_args!("{:.0} s", run.seconds)) }
+                    }
+                    h2 { "Again" }
+                    pre { (run.command) }
+                    p.note {
+                        code { "run.json" } " beside this page holds every measurement; "
+                        code { "quictun lab report DIR" } " makes this page from it again."
+                    }
+                }
+            }
+        }
+    };
+    page.into_string() + "\n"
 }
 
-/// Text as HTML.
-pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+fn class(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Plain => "plain",
+        Tone::Good => "good",
+        Tone::Bad => "bad",
+    }
 }
 
 /// Units that stand behind a number and a space.
 const UNITS: [&str; 6] = ["%", "us", "ms", "s", "Mbit/s", "s/GB"];
 
-/// Text as HTML, in which no line breaks between a number and its unit.
+/// A text in which no line breaks between a number and its unit.
 fn joined(text: &str) -> String {
     let mut all = String::new();
     for word in text.split(' ') {
@@ -103,340 +117,220 @@ fn joined(text: &str) -> String {
         }
         all += word;
     }
-    escaped(&all)
+    all
 }
 
-fn verdict_box(findings: &Findings<'_>) -> String {
-    let mut text = String::from("<section class=\"verdict\">\n<h2>Verdict</h2>\n<ul>\n");
-    for (tone, line) in verdict(findings) {
-        let class = match tone {
-            Tone::Plain => "plain",
-            Tone::Good => "good",
-            Tone::Bad => "bad",
-        };
-        put(
-            &mut text,
-            format_args!("<li class=\"{class}\">{}</li>\n", joined(&line)),
-        );
+/// Markdown's `code`; scenarios use no more of it in a paragraph.
+fn coded(paragraph: &str) -> Markup {
+    markup! {
+        @for (at, part) in paragraph.split('`').enumerate() {
+            @if at % 2 == 0 { (part) } @else { code { (part) } }
+        }
     }
-    text + "</ul>\n</section>\n"
 }
 
 /// A table with published figures.
-fn figures(table: &Table) -> String {
-    let mut text = format!(
-        "<h3>{}</h3>\n<div class=\"wide\"><table>\n<thead><tr><th>{}</th>",
-        escaped(&table.title),
-        escaped(&table.row)
-    );
-    for column in &table.columns {
-        put(&mut text, format_args!("<th>{}</th>", escaped(column)));
-    }
-    text += "</tr></thead>\n<tbody>\n";
-    for (label, cells) in &table.rows {
-        put(&mut text, format_args!("<tr><th>{}</th>", escaped(label)));
-        for cell in cells {
-            let ours = ours(cell);
-            let (middle, ends) = ours
-                .split_once(" [")
-                .map_or((&*ours, None), |(middle, ends)| (middle, Some(ends)));
-            put(&mut text, format_args!("<td><b>{}</b>", escaped(middle)));
-            if let Some(ends) = ends {
-                put(
-                    &mut text,
-                    format_args!(" <span class=\"ci\">[{}</span>", escaped(ends)),
-                );
+fn figures(table: &Table) -> Markup {
+    markup! {
+        h3 { (table.title) }
+        div.wide {
+            table {
+                thead {
+                    tr { th { (table.row) } @for column in &table.columns { th { (column) } } }
+                }
+                tbody {
+                    @for (label, cells) in &table.rows {
+                        tr {
+                            th { (label) }
+                            @for cell in cells {
+                                @let ours = ours(cell);
+                                td {
+                                    @if let Some((middle, ends)) = ours.split_once(" [") {
+                                        b { (middle) } " " span.ci { "[" (ends) }
+                                    } @else {
+                                        b { (ours) }
+                                    }
+                                    @if let Some(published) = beside(cell) {
+                                        br; span.published { "published " (published) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
             }
-            if let Some(published) = beside(cell) {
-                put(
-                    &mut text,
-                    format_args!(
-                        "<br><span class=\"published\">published {}</span>",
-                        escaped(&published)
-                    ),
-                );
-            }
-            text += "</td>";
         }
-        text += "</tr>\n";
     }
-    text + "</tbody>\n</table></div>\n"
 }
 
-fn comparisons(findings: &Findings<'_>) -> String {
-    if findings.compared.is_empty() {
-        return String::new();
-    }
-    let head = [
-        "case",
-        "comparison",
-        "ratio [interval]",
-        "pairs",
-        "verdict",
-        "smallest visible difference",
-    ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for one in &findings.compared {
-        let [ratio, pairs, detectable] = match one.paired {
-            None => ["-", "0", "-"].map(str::to_owned),
-            Some(paired) => {
-                let [low, high] = [paired.interval.low, paired.interval.high].map(ratio);
-                [
-                    format!("{} [{low}, {high}]", ratio(paired.ratio)),
-                    paired.pairs.to_string(),
-                    format!("{} %", shown(100.0 * paired.detectable)),
-                ]
-            }
-        };
-        rows.push(vec![
-            findings.scenario.case_label(&one.case).to_owned(),
-            format!("{} / {}, {}", one.a, one.b, one.metric.label()),
-            ratio,
-            pairs,
-            one.word().to_owned(),
-            detectable,
-        ]);
-    }
-    format!(
-        "<h2>Comparisons</h2>\n{}<p class=\"note\">Pairs of one block, measured next to each other; the interval \
-         around the median ratio is exact. A verdict says no more than that the interval leaves 1 out.</p>\n",
-        grid(&rows)
-    )
-}
-
-fn plots(findings: &Findings<'_>) -> String {
-    let mut figures = String::new();
-    let mut metrics: Vec<(Metric, &str)> = Vec::new();
+fn plots(findings: &Findings<'_>) -> Markup {
+    let mut panels = Vec::new();
+    let mut seen = Vec::new();
     for table in &findings.scenario.tables {
         for &metric in &table.columns {
-            let is_known = metrics.iter().any(|(known, _)| *known == metric);
-            if !is_known && metric != Metric::SenderMbitPerS {
-                // A row for each run says nothing of what cases are.
-                let along = if matches!(table.shape, Shape::Runs) {
-                    ""
-                } else {
-                    &*table.row
-                };
-                metrics.push((metric, along));
+            if seen.contains(&metric) || metric == Metric::SenderMbitPerS {
+                continue;
             }
+            seen.push(metric);
+            // A row for each run says nothing of what cases are.
+            let is_runs = matches!(table.shape, Shape::Runs);
+            let along = if is_runs { "" } else { &*table.row };
+            panels.push(against_cases(findings, metric, along));
         }
     }
-    for (metric, along) in metrics {
-        figures += &against_cases(findings, metric, along);
-    }
     // One scale for all: cases are there to be compared.
-    let most = most_received(findings);
-    for case in &findings.scenario.cases {
-        figures += &ladder(findings, &case.id, &case.label);
-        figures += &course(findings, &case.id, &case.label, most);
-    }
-    if figures.is_empty() {
-        return figures;
-    }
-    let legend = findings
-        .scenario
-        .arms
+    let cases = &findings.scenario.cases;
+    let courses: Vec<_> = cases
         .iter()
-        .enumerate()
-        .map(|(style, arm)| format!("<li>{} {}</li>", chart::swatch(style), escaped(&arm.id)));
-    let legend: String = legend.collect();
-    format!(
-        "<h2>Plots</h2>\n<ul class=\"legend\">{legend}</ul>\n<div class=\"plots\">\n{figures}</div>\n\
-         <p class=\"note\">Whiskers are the intervals of the tables. An axis that does not begin at zero is \
-         logarithmic.</p>\n"
-    )
+        .map(|case| traces(findings, &case.id))
+        .collect();
+    let points = courses.iter().flatten().flat_map(|trace| &trace.points);
+    let most = points.map(|point| point.y).fold(0.0, f64::max);
+    for (case, lines) in cases.iter().zip(courses) {
+        panels.push(ladder(findings, &case.id, &case.label));
+        panels.push(Panel {
+            title: format!("receiver over time (Mbit/s): {}", case.label),
+            along: "time".to_owned(),
+            across: Across::Seconds,
+            room: vec![0.0, most],
+            lines,
+        });
+    }
+    panels.retain(|panel| !panel.lines.is_empty());
+    if panels.is_empty() {
+        return Markup::default();
+    }
+    let arms = findings.scenario.arms.iter().enumerate();
+    markup! {
+        h2 { "Plots" }
+        ul.legend {
+            @for (style, arm) in arms { li { (chart::swatch(style)) " " (arm.id) } }
+        }
+        div.plots {
+            @for panel in &panels {
+                figure { figcaption { (panel.title) } (chart::plot(panel)) }
+            }
+        }
+        p.note {
+            "Whiskers are the intervals of the tables. An axis that does not begin at zero is logarithmic."
+        }
+    }
 }
 
 /// Where processor time went.
-fn flames(findings: &Findings<'_>) -> String {
+fn flames(findings: &Findings<'_>) -> Markup {
     if findings.run.profiles.is_empty() {
-        return String::new();
+        return Markup::default();
     }
-    let mut text = format!(
-        "<h2>Where processor time goes</h2>\n{}<p class=\"note\">{}</p>\n",
-        grid(&super::profiles(findings)),
-        escaped(&super::profile_note(findings))
-    );
-    let functions = super::functions(findings);
-    for profile in super::in_pairs(findings) {
-        let mut caption = format!(
-            "{}, {}: {}, {} samples",
-            profile.arm,
-            findings.scenario.case_label(&profile.case),
-            profile.role,
-            profile.samples
-        );
-        for function in &functions {
-            let share = percent(profile.share(function));
-            put(&mut caption, format_args!(", {share} in {function}"));
+    let functions = functions(findings);
+    markup! {
+        h2 { "Where processor time goes" }
+        (grid(&profiles(findings)))
+        p.note { (profile_note(findings)) }
+        @for profile in in_pairs(findings) {
+            @let case = findings.scenario.case_label(&profile.case);
+            @let caption = format!("{}, {case}: {}, {} samples", profile.arm, profile.role, profile.samples);
+            figure.flames {
+                figcaption {
+                    (joined(&caption))
+                    @for function in &functions {
+                        ", " (joined(&percent(profile.share(function)))) " in " (function)
+                    }
+                }
+                div.wide { (flame::graph(&profile.stacks, &functions)) }
+            }
         }
-        put(
-            &mut text,
-            format_args!(
-                "<figure class=\"flames\"><figcaption>{}</figcaption>\
-                 <div class=\"wide\">{}</div></figure>\n",
-                joined(&caption),
-                flame::graph(&profile.stacks, &functions)
-            ),
-        );
     }
-    text
 }
 
-fn figure(title: &str, svg: &str) -> String {
-    format!(
-        "<figure><figcaption>{}</figcaption>{svg}</figure>\n",
-        escaped(title)
-    )
-}
-
-/// A metric of all arms against the cases; nothing where there is but one case.
-fn against_cases(findings: &Findings<'_>, metric: Metric, along: &str) -> String {
+/// A metric of all arms against the cases; without lines where there is but one case.
+fn against_cases(findings: &Findings<'_>, metric: Metric, along: &str) -> Panel {
     let cases = &findings.scenario.cases;
-    let series = series(findings, |arm| {
-        cases
-            .iter()
-            .map(|case| point(findings, &case.id, arm, metric))
-            .collect()
-    });
-    if series.is_empty() {
-        return String::new();
+    let places: Vec<_> = cases.iter().map(|case| (&*case.id, metric)).collect();
+    Panel {
+        title: metric.title(),
+        along: along.to_owned(),
+        across: Across::Places(cases.iter().map(|case| case.label.clone()).collect()),
+        room: Vec::new(),
+        lines: lines(findings, &places),
     }
-    let names: Vec<&str> = cases.iter().map(|case| &*case.label).collect();
-    let title = metric.title();
-    let words = Words {
-        title: &title,
-        along,
-    };
-    figure(&title, &chart::places(words, &names, &series))
 }
 
 /// Latency by percentile.
-fn ladder(findings: &Findings<'_>, case: &str, label: &str) -> String {
-    let series = series(findings, |arm| {
-        LADDER
-            .iter()
-            .map(|(_, metric)| point(findings, case, arm, *metric))
-            .collect()
+fn ladder(findings: &Findings<'_>, case: &str, label: &str) -> Panel {
+    Panel {
+        title: format!("latency by percentile (us): {label}"),
+        along: "percentile".to_owned(),
+        across: Across::Places(LADDER.map(|(name, _)| name.to_owned()).into()),
+        room: Vec::new(),
+        lines: lines(findings, &LADDER.map(|(_, metric)| (case, metric))),
+    }
+}
+
+/// A line for each arm of which there is any figure; the places are cases and metrics.
+fn lines(findings: &Findings<'_>, places: &[(&str, Metric)]) -> Vec<Line> {
+    let arms = findings.scenario.arms.iter().enumerate();
+    let lines = arms.map(|(style, arm)| {
+        let points = (0_u32..).zip(places).filter_map(|(at, &(case, metric))| {
+            let figure = findings.figure(case, &arm.id, metric)?;
+            Some(Point {
+                x: f64::from(at),
+                y: figure.median,
+                ends: [figure.interval.low, figure.interval.high],
+            })
+        });
+        Line {
+            name: arm.id.clone(),
+            style,
+            stroke: Stroke::Marked,
+            points: points.collect(),
+        }
     });
-    if series.is_empty() {
-        return String::new();
-    }
-    let title = format!("latency by percentile (us): {label}");
-    let words = Words {
-        title: &title,
-        along: "percentile",
-    };
-    let names = LADDER.map(|(name, _)| name);
-    figure(&title, &chart::places(words, &names, &series))
+    lines.filter(|line| !line.points.is_empty()).collect()
 }
 
-/// What arrived over time.
-fn course(findings: &Findings<'_>, case: &str, label: &str, most: f64) -> String {
-    let traces = traces(findings, case);
-    if traces.is_empty() {
-        return String::new();
-    }
-    let title = format!("receiver over time (Mbit/s): {label}");
-    let words = Words {
-        title: &title,
-        along: "time",
-    };
-    figure(&title, &chart::times(words, &traces, most))
-}
-
-/// The most that any course shows.
-fn most_received(findings: &Findings<'_>) -> f64 {
-    let cases = findings.scenario.cases.iter();
-    let traces = cases.flat_map(|case| traces(findings, &case.id));
-    let values = traces.flat_map(|trace| trace.points);
-    values.map(|(_, value)| value).fold(0.0, f64::max)
-}
-
-fn traces(findings: &Findings<'_>, case: &str) -> Vec<Trace> {
+/// What arrived over time, a line for each of some runs.
+fn traces(findings: &Findings<'_>, case: &str) -> Vec<Line> {
     let arms = findings.scenario.arms.iter().enumerate();
     arms.flat_map(|(style, arm)| {
-        let runs = findings
-            .run
-            .valid(case, &arm.id)
-            .filter(|cell| cell.series.len() > 1);
-        runs.take(TRACES).map(move |cell| Trace {
+        let runs = findings.run.valid(case, &arm.id);
+        let runs = runs.filter(|cell| cell.series.len() > 1).take(TRACES);
+        runs.map(move |cell| Line {
+            name: arm.id.clone(),
             style,
+            stroke: Stroke::Trace,
             points: cell
                 .series
                 .iter()
-                .map(|(at, rate)| (*at, rate / 1e6))
+                .map(|(at, rate)| Point::exact(*at, rate / 1e6))
                 .collect(),
         })
     })
     .collect()
 }
 
-/// One for each arm that has any point.
-fn series(findings: &Findings<'_>, points: impl Fn(&str) -> Vec<Option<Point>>) -> Vec<Series> {
-    let arms = findings.scenario.arms.iter().enumerate();
-    arms.map(|(style, arm)| Series {
-        style,
-        points: points(&arm.id),
-    })
-    .filter(|one| one.points.iter().any(Option::is_some))
-    .collect()
-}
-
-fn point(findings: &Findings<'_>, case: &str, arm: &str, metric: Metric) -> Option<Point> {
-    let figure = findings.figure(case, arm, metric)?;
-    Some(Point {
-        value: figure.median,
-        low: figure.interval.low,
-        high: figure.interval.high,
-    })
-}
-
 /// Rows, the first of them the heading.
-fn grid(rows: &[Vec<String>]) -> String {
-    let line = |row: &Vec<String>, all: &str| {
-        let mut text = String::from("<tr>");
-        for (at, cell) in row.iter().enumerate() {
-            let tag = if at == 0 { "th" } else { all };
-            put(&mut text, format_args!("<{tag}>{}</{tag}>", joined(cell)));
-        }
-        text + "</tr>\n"
-    };
+fn grid(rows: &[Vec<String>]) -> Markup {
     let (head, body) = rows.split_at(rows.len().min(1));
-    let [head, body] = [(head, "th"), (body, "td")]
-        .map(|(rows, tag)| rows.iter().map(|row| line(row, tag)).collect::<String>());
-    format!(
-        "<div class=\"wide\"><table>\n<thead>{head}</thead>\n<tbody>{body}</tbody>\n</table></div>\n"
-    )
-}
-
-fn list(lines: impl Iterator<Item = String>) -> String {
-    let mut text = String::from("<ul>\n");
-    for line in lines {
-        put(&mut text, format_args!("<li>{}</li>\n", joined(&line)));
+    markup! {
+        div.wide {
+            table {
+                thead {
+                    @for row in head { tr { @for cell in row { th { (joined(cell)) } } } }
+                }
+                tbody {
+                    @for row in body {
+                        tr {
+                            @for (at, cell) in row.iter().enumerate() {
+                                @if at == 0 { th { (joined(cell)) } } @else { td { (joined(cell)) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
-    text + "</ul>\n"
 }
-
-/// Markdown's paragraphs and `code`; scenarios use no more of it.
-fn paragraphs(text: &str) -> String {
-    let coded = |paragraph: &str| {
-        let parts = escaped(paragraph);
-        let parts = parts.split('`').enumerate();
-        let parts = parts.map(|(at, part)| match at % 2 {
-            0 => part.to_owned(),
-            _ => format!("<code>{part}</code>"),
-        });
-        parts.collect::<String>()
-    };
-    let mut all = String::new();
-    for paragraph in text.split("\n\n") {
-        put(&mut all, format_args!("<p>{}</p>\n", coded(paragraph)));
-    }
-    all
-}
-
-const STYLE: &str = include_str!("report.css");
 
 #[cfg(test)]
 mod tests {
@@ -473,7 +367,7 @@ mod tests {
             ("case 5 says", "case 5 says"),
             ("share %", "share %"),
         ] {
-            assert_eq!(joined(text), html);
+            assert_eq!(markup! { (joined(text)) }.into_string(), html);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Markdown, which is also what the terminal shows.
 
-use super::{Tone, beside, legend, ours, put, validity, verdict};
-use crate::findings::{Compared, Findings, Table};
-use crate::number::{ratio, shown};
+use super::validity;
+use super::words::{Tone, beside, comparisons, legend, ours, profile_note, profiles, verdict};
+use crate::findings::{Findings, Table};
+use crate::writing::put;
 
 /// `report.md`.
 pub fn markdown(findings: &Findings<'_>) -> String {
@@ -29,16 +30,13 @@ pub fn markdown(findings: &Findings<'_>) -> String {
     if !findings.compared.is_empty() {
         put(
             &mut text,
-            format_args!("\n## Comparisons\n\n{}", comparisons(findings)),
+            format_args!("\n## Comparisons\n\n{}", grid(&comparisons(findings))),
         );
     }
     if !run.profiles.is_empty() {
         text += "\n## Where processor time goes\n\n";
-        text += &grid(&super::profiles(findings));
-        put(
-            &mut text,
-            format_args!("\n{}\n", super::profile_note(findings)),
-        );
+        text += &grid(&profiles(findings));
+        put(&mut text, format_args!("\n{}\n", profile_note(findings)));
     }
     text += "\n## How far to trust it\n\n";
     text += &grid(&validity::table(findings));
@@ -89,45 +87,6 @@ pub fn text(findings: &Findings<'_>) -> String {
         put(&mut text, format_args!("{mark} {line}\n"));
     }
     text
-}
-
-/// The comparisons of all cases.
-fn comparisons(findings: &Findings<'_>) -> String {
-    let head = [
-        "case",
-        "comparison",
-        "ratio [interval]",
-        "pairs",
-        "verdict",
-        "smallest visible difference",
-    ];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for one in &findings.compared {
-        let Compared {
-            case,
-            a,
-            b,
-            metric,
-            paired,
-        } = one;
-        let mut row = vec![
-            findings.scenario.case_label(case).to_owned(),
-            format!("{a} / {b}, {}", metric.label()),
-        ];
-        match paired {
-            None => row.extend(["-", "0", one.word(), "-"].map(str::to_owned)),
-            Some(paired) => {
-                let interval = paired.interval;
-                let [low, high] = [interval.low, interval.high].map(ratio);
-                row.push(format!("{} [{low}, {high}]", ratio(paired.ratio)));
-                row.push(paired.pairs.to_string());
-                row.push(one.word().to_owned());
-                row.push(format!("{} %", shown(100.0 * paired.detectable)));
-            }
-        }
-        rows.push(row);
-    }
-    grid(&rows)
 }
 
 /// A table with the published figures in parentheses.

@@ -1,9 +1,9 @@
 //! How far a run can be trusted: what the link was asked for and did, and what the machine did meanwhile.
 
 use crate::findings::Findings;
-use crate::number::shown;
 use crate::record::{Cell, WayAccount};
 use crate::stats::median;
+use crate::writing::shown;
 
 /// A row for each case, after the heading.
 pub(super) fn table(findings: &Findings<'_>) -> Vec<Vec<String>> {

@@ -1,4 +1,12 @@
-//! How reports write numbers.
+//! How texts are put together, and how they write numbers.
+
+use std::fmt::{Arguments, Write as _};
+
+/// Appends to a text.
+pub(crate) fn put(text: &mut String, part: Arguments<'_>) {
+    text.write_fmt(part)
+        .expect("invariant: a String takes everything");
+}
 
 /// From where on a number needs no decimals, one, two and so on.
 const DECIMALS: [f64; 6] = [99.95, 9.995, 0.9995, 0.099_95, 0.009_995, 0.000_999_5];

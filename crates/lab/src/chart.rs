@@ -1,0 +1,329 @@
+//! Charts as SVG: no script, colours from a style sheet, legible on a telephone.
+//!
+//! A picture is as wide as a telephone, so that its letters are never smaller than they are drawn. [`plot`] goes into a
+//! page that has [`STYLE`]; [`sheet`] stands alone.
+
+mod axis;
+
+use maud::{Markup, PreEscaped, html};
+
+use crate::writing::{put, shown};
+pub use axis::Across;
+use axis::{HEIGHT, LEFT, RIGHT, Up, WIDTH, X, count, trimmed};
+
+/// Colours and strokes of charts, as CSS.
+pub const STYLE: &str = include_str!("chart.css");
+
+/// Number of colours and marks in [`STYLE`].
+const STYLES: usize = 6;
+
+/// Of a sheet: the height of its heading, of a title, and of a line of a legend, which has two columns.
+const HEAD: f64 = 30.0;
+const TITLE: f64 = 24.0;
+const LEGEND: f64 = 20.0;
+
+/// Lines over the same axes.
+#[derive(Debug)]
+pub struct Panel {
+    /// What the y axis shows.
+    pub title: String,
+    /// What the x axis shows.
+    pub along: String,
+    /// The x axis.
+    pub across: Across,
+    /// Values for which the y axis has room, besides those of the lines. Zero keeps it from being logarithmic.
+    pub room: Vec<f64>,
+    /// The lines.
+    pub lines: Vec<Line>,
+}
+
+/// One line of a chart.
+#[derive(Debug)]
+pub struct Line {
+    /// Its name in the legend of a sheet.
+    pub name: String,
+    /// Which colour and mark.
+    pub style: usize,
+    /// How it is drawn.
+    pub stroke: Stroke,
+    /// From left to right.
+    pub points: Vec<Point>,
+}
+
+/// How a line is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stroke {
+    /// With a mark and whiskers at each point.
+    Marked,
+    /// Dashed, without marks.
+    Dashed,
+    /// Thin, without marks.
+    Trace,
+}
+
+/// A value and the interval around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Place on the x axis; the index where that has names.
+    pub x: f64,
+    /// Value.
+    pub y: f64,
+    /// Lower and upper end of the interval.
+    pub ends: [f64; 2],
+}
+
+impl Point {
+    /// A value without an interval.
+    pub fn exact(x: f64, y: f64) -> Self {
+        Self { x, y, ends: [y; 2] }
+    }
+}
+
+impl Line {
+    fn class(&self) -> String {
+        let kind = match self.stroke {
+            Stroke::Marked => "l",
+            Stroke::Dashed => "l d",
+            Stroke::Trace => "t",
+        };
+        format!("{kind} s{}", self.style % STYLES)
+    }
+
+    fn swatch(&self, x: f64, y: f64) -> Markup {
+        html! {
+            path class=(self.class()) d={ "M" (x) " " (y) "h28" } {}
+            @if self.stroke == Stroke::Marked { (mark(self.style, x + 14.0, y)) }
+        }
+    }
+}
+
+/// The picture of a panel, for a page.
+pub fn plot(panel: &Panel) -> Markup {
+    html! {
+        svg.plot viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(panel.title) { (body(panel)) }
+    }
+}
+
+/// The swatch of a marked line, for the legend of a page.
+pub fn swatch(style: usize) -> Markup {
+    let line = Line {
+        name: String::new(),
+        style,
+        stroke: Stroke::Marked,
+        points: Vec::new(),
+    };
+    html! { svg.swatch viewBox="0 0 28 12" aria-hidden="true" { (line.swatch(0.0, 6.0)) } }
+}
+
+/// Panels one below the other, each with its legend, as a picture of its own. Those without points are left out.
+pub fn sheet(heading: &str, warning: Option<&str>, panels: &[Panel]) -> String {
+    let mut top = HEAD + warning.map_or(0.0, |_| LEGEND);
+    let mut placed = Vec::new();
+    for panel in panels {
+        let lines: Vec<&Line> = panel
+            .lines
+            .iter()
+            .filter(|line| !line.points.is_empty())
+            .collect();
+        if !lines.is_empty() {
+            let legend = TITLE + HEIGHT + LEGEND / 2.0;
+            let height = legend + LEGEND * count(lines.len().div_ceil(2));
+            placed.push((top, legend, panel, lines));
+            top += height;
+        }
+    }
+    let picture = html! {
+        svg.plot xmlns="http://www.w3.org/2000/svg" viewBox={ "0 0 " (WIDTH) " " (top) } width="100%" style="max-width:60rem" {
+            style { (PreEscaped(STYLE)) }
+            rect.p width="100%" height="100%" {}
+            text x=(RIGHT) y="18" { (heading) }
+            @if let Some(warning) = warning { text.bad x=(RIGHT) y="36" { (warning) } }
+            @for (begin, legend, panel, lines) in &placed {
+                g transform={ "translate(0 " (begin) ")" } {
+                    text.h x=(RIGHT) y="16" { (panel.title) }
+                    g transform={ "translate(0 " (TITLE) ")" } { (body(panel)) }
+                    @for (at, line) in lines.iter().enumerate() {
+                        @let (x, y) = (LEFT + (WIDTH - LEFT) / 2.0 * count(at % 2), legend + LEGEND * count(at / 2));
+                        (line.swatch(x, y))
+                        text x=(x + 34.0) y=(y + 4.0) { (line.name) }
+                    }
+                }
+            }
+        }
+    };
+    picture.into_string() + "\n"
+}
+
+/// Axes and lines.
+fn body(panel: &Panel) -> Markup {
+    let points = || panel.lines.iter().flat_map(|line| &line.points);
+    let values = points().flat_map(|point| [point.y, point.ends[0], point.ends[1]]);
+    let up = Up::of(values.chain(panel.room.iter().copied()));
+    let x = X::new(&panel.across, points().map(|point| point.x));
+    html! {
+        text.x x=(tenth((LEFT + WIDTH - RIGHT) / 2.0)) y=(HEIGHT - 7.0) { (panel.along) }
+        @for tick in &up.ticks {
+            @let y = up.y(*tick);
+            path.g d={ "M" (LEFT) " " (tenth(y)) "H" (WIDTH - RIGHT) } {}
+            text.y x=(LEFT - 5.0) y=(tenth(y + 4.0)) { (trimmed(*tick)) }
+        }
+        @for (at, name) in x.marks() {
+            // The last one would leave the picture.
+            @let anchor = if at > 0.97 * (WIDTH - RIGHT) { "end" } else { "middle" };
+            text x=(tenth(at)) y=(HEIGHT - 25.0) text-anchor=(anchor) { (name) }
+        }
+        @for (number, line) in panel.lines.iter().enumerate() {
+            // Side by side, so that whiskers do not hide each other.
+            @let shift = x.apart() * (count(number) - (count(panel.lines.len()) - 1.0) / 2.0);
+            @let at = |point: &Point| x.at(point.x) + shift;
+            path class=(line.class()) d=(path(line.points.iter().map(|point| (at(point), up.y(point.y))))) {}
+            @for point in line.points.iter().filter(|_| line.stroke == Stroke::Marked) {
+                (marked(line.style, at(point), &up, point))
+            }
+        }
+    }
+}
+
+/// A point with its whiskers.
+fn marked(style: usize, x: f64, up: &Up, point: &Point) -> Markup {
+    let [low, high] = point.ends;
+    let has_whiskers = low < high;
+    let whiskers = [low, high]
+        .map(|end| format!("M{:.1} {:.1}h6", x - 3.0, up.y(end)))
+        .concat();
+    html! {
+        @if has_whiskers {
+            path class={ "w s" (style % STYLES) } d={ "M" (tenth(x)) " " (tenth(up.y(low))) "V" (tenth(up.y(high))) (whiskers) } {}
+        }
+        g {
+            title {
+                (shown(point.y))
+                @if has_whiskers { " [" (shown(low)) ", " (shown(high)) "]" }
+            }
+            (mark(style, x, up.y(point.y)))
+        }
+    }
+}
+
+/// Styles differ in shape as well as in colour.
+fn mark(style: usize, x: f64, y: f64) -> Markup {
+    let style = style % STYLES;
+    let outline = match style {
+        0 => format!("M{:.1} {y:.1}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", x - 4.0),
+        1 => format!("M{:.1} {:.1}h7v7h-7z", x - 3.5, y - 3.5),
+        2 => format!("M{x:.1} {:.1}l5 5l-5 5l-5 -5z", y - 5.0),
+        3 => format!("M{x:.1} {:.1}l5 8.5h-10z", y - 5.0),
+        4 => format!("M{x:.1} {:.1}l5 -8.5h-10z", y + 5.0),
+        _ => format!("M{:.1} {:.1}h10v3h-10z", x - 5.0, y - 1.5),
+    };
+    html! { path class={ "m s" (style) } d=(outline) {} }
+}
+
+fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
+    let mut path = String::new();
+    for (x, y) in points {
+        let step = if path.is_empty() { 'M' } else { 'L' };
+        put(&mut path, format_args!("{step}{x:.1} {y:.1}"));
+    }
+    path
+}
+
+fn tenth(value: f64) -> String {
+    format!("{value:.1}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(style: usize, stroke: Stroke, points: &[(f64, f64)]) -> Line {
+        let ends = |y| {
+            if stroke == Stroke::Marked {
+                [y - 1.0, y + 1.0]
+            } else {
+                [y, y]
+            }
+        };
+        let points = points.iter().map(|(x, y)| Point {
+            x: *x,
+            y: *y,
+            ends: ends(*y),
+        });
+        Line {
+            name: "a <b>".to_owned(),
+            style,
+            stroke,
+            points: points.collect(),
+        }
+    }
+
+    fn panel(across: Across, room: &[f64], lines: Vec<Line>) -> Panel {
+        Panel {
+            title: "x \"quoted\"".to_owned(),
+            along: "packet loss rate".to_owned(),
+            across,
+            room: room.to_vec(),
+            lines,
+        }
+    }
+
+    #[test]
+    fn every_point_is_there_and_a_gap_is_none() {
+        let names = ["a", "<b>", "c"].map(str::to_owned).into();
+        let marked = |style, points: &[_]| line(style, Stroke::Marked, points);
+        let lines = vec![
+            marked(0, &[(0.0, 5.0), (2.0, 7.0)]),
+            marked(7, &[(1.0, 6.0)]),
+        ];
+        let svg = plot(&panel(Across::Places(names), &[], lines)).into_string();
+        assert!(
+            svg.contains(r#"aria-label="x &quot;quoted&quot;""#),
+            "{svg}"
+        );
+        assert!(svg.contains(">packet loss rate</text>"), "{svg}");
+        assert_eq!(svg.matches("<title>").count(), 3);
+        assert!(svg.contains("&lt;b&gt;") && svg.contains("m s1"), "{svg}");
+        let trace = |room: &[f64]| {
+            let lines = vec![line(2, Stroke::Trace, &[(0.5, 1e6), (12.03, 2e6)])];
+            plot(&panel(Across::Seconds, room, lines)).into_string()
+        };
+        let svg = trace(&[0.0]);
+        for part in ["t s2", ">0 s<", ">2 s<", ">12 s<"] {
+            assert!(svg.contains(part), "{part}\n{svg}");
+        }
+        assert!(!svg.contains(">8000k<") && trace(&[0.0, 8e6]).contains(">8000k<"));
+    }
+
+    #[test]
+    fn a_sheet_holds_everything_and_what_is_empty_is_left_out() {
+        let dashed = |points: &[_]| vec![line(0, Stroke::Dashed, points)];
+        let panels = [
+            panel(
+                Across::Doublings,
+                &[],
+                dashed(&[(1.0, 700.0), (512.0, 40.0)]),
+            ),
+            panel(
+                Across::Places(["0", "30"].map(str::to_owned).into()),
+                &[0.0, 1.0],
+                vec![line(1, Stroke::Marked, &[(0.0, 1.0), (1.0, 2.0)])],
+            ),
+            panel(Across::Doublings, &[], dashed(&[])),
+        ];
+        let svg = sheet("a machine", Some("noise"), &panels);
+        assert_eq!(svg.matches(">packet loss rate<").count(), 2, "{svg}");
+        assert!(svg.contains("a &lt;b&gt;") && !svg.contains("NaN"), "{svg}");
+        let height = HEAD + LEGEND + 2.0 * (TITLE + HEIGHT + 1.5 * LEGEND);
+        assert!(
+            svg.contains(&format!("viewBox=\"0 0 {WIDTH} {height}\"")),
+            "{svg}"
+        );
+        for path in svg.split("class=\"l d s0\" d=\"M").skip(1) {
+            let path = path.split('"').next().expect("its end");
+            for number in path.split(['L', 'H', 'h', ' ']) {
+                let at: f64 = number.parse().expect("a number");
+                assert!((0.0..=height).contains(&at), "{path}");
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The axes of a chart.
+
+/// Width and height of a panel, and of them what its axes need.
+pub(super) const WIDTH: f64 = 380.0;
+pub(super) const HEIGHT: f64 = 256.0;
+pub(super) const LEFT: f64 = 48.0;
+pub(super) const RIGHT: f64 = 10.0;
+pub(super) const TOP: f64 = 10.0;
+pub(super) const BOTTOM: f64 = 42.0;
+
+/// Largest over smallest from which a y axis is logarithmic.
+const LOGARITHMIC: f64 = 15.0;
+
+/// Letters of all names below an x axis that fit.
+const LETTERS: usize = 48;
+
+/// How an x axis is divided.
+#[derive(Clone, Debug)]
+pub enum Across {
+    /// Named places; a point's x is the index of its place.
+    Places(Vec<String>),
+    /// Powers of two, from 1.
+    Doublings,
+    /// Seconds, from 0.
+    Seconds,
+}
+
+/// An x axis.
+pub(super) struct X<'a> {
+    across: &'a Across,
+    most: f64,
+}
+
+impl<'a> X<'a> {
+    /// An axis with room for these values.
+    pub(super) fn new(across: &'a Across, values: impl Iterator<Item = f64>) -> Self {
+        let least = match across {
+            Across::Places(_) | Across::Seconds => 0.1,
+            Across::Doublings => 2.0,
+        };
+        Self {
+            across,
+            most: values.fold(least, f64::max),
+        }
+    }
+
+    /// How far to the right a value is.
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let share = match self.across {
+            Across::Places(names) => (value + 0.5) / count(names.len().max(1)),
+            Across::Doublings => value.max(1.0).log2() / self.most.log2(),
+            Across::Seconds => value / self.most,
+        };
+        LEFT + (WIDTH - LEFT - RIGHT) * share.clamp(0.0, 1.0)
+    }
+
+    /// How far lines stand apart that share their places.
+    pub(super) fn apart(&self) -> f64 {
+        match self.across {
+            Across::Places(_) => ((self.at(1.0) - self.at(0.0)) / 12.0).min(5.0),
+            Across::Doublings | Across::Seconds => 0.0,
+        }
+    }
+
+    /// What stands below it, and where.
+    pub(super) fn marks(&self) -> Vec<(f64, String)> {
+        let named = |value: f64, name: String| (self.at(value), name);
+        let until = |value: &f64| *value <= self.most * 1.0001;
+        match self.across {
+            Across::Places(names) => {
+                let short = |name: &String| name.chars().take(LETTERS / names.len()).collect();
+                let names = names.iter().enumerate();
+                names
+                    .map(|(at, name)| named(count(at), short(name)))
+                    .collect()
+            }
+            Across::Doublings => {
+                let values = std::iter::successors(Some(1.0), |value| Some(value * 2.0));
+                values
+                    .take_while(until)
+                    .map(|value| named(value, value.to_string()))
+                    .collect()
+            }
+            Across::Seconds => {
+                let step = nice(self.most / 7.0);
+                let values = (0_u32..).map(|at| f64::from(at) * step).take_while(until);
+                values
+                    .map(|value| named(value, format!("{} s", trimmed(value))))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// A y axis.
+pub(super) struct Up {
+    low: f64,
+    high: f64,
+    logarithmic: bool,
+    pub(super) ticks: Vec<f64>,
+}
+
+impl Up {
+    /// An axis with room for these values. It begins at zero, else a difference of two percent would look like one of a
+    /// half, or is logarithmic.
+    pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
+        let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        if !high.is_finite() || high <= 0.0 {
+            return Self::even(1.0, 1.0);
+        }
+        if low > 0.0 && high / low > LOGARITHMIC {
+            return Self::logarithmic(low, high);
+        }
+        let step = nice(high / 4.0);
+        Self::even(step, (high / step).ceil().max(1.0))
+    }
+
+    fn even(step: f64, steps: f64) -> Self {
+        let ticks = (0_u32..).map(|at| f64::from(at) * step);
+        Self {
+            low: 0.0,
+            high: steps * step,
+            logarithmic: false,
+            ticks: ticks
+                .take_while(|tick| *tick <= steps * step * 1.0001)
+                .take(20)
+                .collect(),
+        }
+    }
+
+    fn logarithmic(low: f64, high: f64) -> Self {
+        let mut ticks = Vec::new();
+        let mut decade = 10_f64.powf(low.log10().floor());
+        while decade <= 10.0 * high && ticks.len() < 40 {
+            ticks.extend([1.0, 2.0, 5.0].map(|factor| decade * factor));
+            decade *= 10.0;
+        }
+        let below = ticks
+            .iter()
+            .rev()
+            .copied()
+            .find(|tick| *tick <= low)
+            .unwrap_or(low);
+        let above = ticks
+            .iter()
+            .copied()
+            .find(|tick| *tick >= high)
+            .unwrap_or(high);
+        ticks.retain(|tick| (below..=above).contains(tick));
+        // Of many only the powers of ten.
+        if ticks.len() > 8 {
+            ticks.retain(|tick| (tick.log10() - tick.log10().round()).abs() < 1e-9);
+        }
+        Self {
+            low: below,
+            high: above,
+            logarithmic: true,
+            ticks,
+        }
+    }
+
+    /// How far down a value is.
+    pub(super) fn y(&self, value: f64) -> f64 {
+        let scale = |value: f64| {
+            if self.logarithmic {
+                value.max(self.low).log10()
+            } else {
+                value
+            }
+        };
+        let (low, high) = (scale(self.low), scale(self.high));
+        let part = (scale(value) - low) / (high - low).max(1e-12);
+        HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * part.clamp(0.0, 1.0)
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, at least so much.
+fn nice(step: f64) -> f64 {
+    let decade = 10_f64.powf(step.log10().floor());
+    let all = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * decade);
+    all.into_iter()
+        .find(|nice| *nice >= step * 0.9999)
+        .unwrap_or(step)
+}
+
+/// Without zeros that say nothing.
+pub(super) fn trimmed(tick: f64) -> String {
+    if tick >= 10_000.0 {
+        return format!("{}k", tick / 1000.0);
+    }
+    let text = format!("{tick:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a handful")]
+pub(super) fn count(of: usize) -> f64 {
+    of as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_holds_all_values_between_ticks_that_people_use() {
+        for (values, logarithmic, ticks) in [
+            (&[0.0, 37.0][..], false, &[0.0, 10.0, 20.0, 30.0, 40.0][..]),
+            (&[561.0, 602.0], false, &[0.0, 200.0, 400.0, 600.0, 800.0]),
+            (
+                &[12.8, 601.0],
+                true,
+                &[10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0],
+            ),
+            (&[], false, &[0.0, 1.0]),
+            (&[0.0], false, &[0.0, 1.0]),
+        ] {
+            let axis = Up::of(values.iter().copied());
+            assert_eq!(
+                (axis.logarithmic, &*axis.ticks),
+                (logarithmic, ticks),
+                "{values:?}"
+            );
+            for value in values {
+                let y = axis.y(*value);
+                assert!((TOP..=HEIGHT - BOTTOM).contains(&y), "{value} at {y}");
+            }
+        }
+    }
+}
