@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use quictun_link::{Counters, LinkConfig, LossAt, Setting};
+use quictun_link::{Counters, Histogram, LinkConfig, LossAt, Setting};
 use quictun_sys::Promptness;
 
 use crate::counts::Counts;
 use crate::interval::{Z_99, Z_9999, to_f64, wilson};
-use crate::lateness::Lateness;
 use crate::relay::Ran;
 
 /// What an emulator has to say of a run of its own.
@@ -35,7 +34,7 @@ pub struct DirectionAudit {
     /// Interval that holds the true share with 99 %, if losses are independent.
     pub loss_interval: [f64; 2],
     /// How much later than due frames left.
-    pub lateness: Lateness,
+    pub lateness: Histogram,
     /// Processor time of the direction's thread, with what the kernel did in its name for receivers.
     pub busy: Duration,
     /// How long it ran.
@@ -335,7 +334,7 @@ mod tests {
         let ran = Ran {
             counts,
             link,
-            lateness: Lateness::default(),
+            lateness: Histogram::default(),
             busy: Duration::ZERO,
             elapsed: Duration::from_secs(1),
             promptness: Promptness::Usual,

@@ -28,7 +28,6 @@ mod frame;
 mod frame_reader;
 mod interval;
 mod kernel;
-mod lateness;
 mod relay;
 mod running;
 mod schedule;
@@ -43,7 +42,6 @@ pub use audit::{Audit, BUSY, DirectionAudit, LATE, Limit, Verdict};
 pub use counts::{Counts, Unintended};
 pub use emulator::{Emulator, LossUnit, Plan};
 pub use kernel::{KernelAudit, KernelError, KernelLink};
-pub use lateness::Lateness;
 pub use running::Running;
 pub use stop::Stop;
 pub use world::{

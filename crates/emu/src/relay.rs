@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use quictun_link::Counters;
+use quictun_link::{Counters, Histogram};
 use quictun_sys::{PacketSocket, Promptness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
@@ -12,7 +12,6 @@ use crate::clocks::Clocks;
 use crate::counts::Counts;
 use crate::frame::{Frame, HEADERS_MAX};
 use crate::frame_reader::{FrameReader, Read};
-use crate::lateness::Lateness;
 use crate::schedule::{Departure, Schedule};
 use crate::segments::{Scratch, part};
 use crate::stop::Stop;
@@ -27,7 +26,7 @@ pub(crate) struct Relay<'a> {
     schedule: Schedule,
     scratch: Scratch,
     counts: Counts,
-    lateness: Lateness,
+    lateness: Histogram,
     now: Instant,
     /// It sleeps, or slept, until shortly before the next departure.
     is_early: bool,
@@ -40,7 +39,7 @@ pub(crate) struct Relay<'a> {
 pub(crate) struct Ran {
     pub(crate) counts: Counts,
     pub(crate) link: Counters,
-    pub(crate) lateness: Lateness,
+    pub(crate) lateness: Histogram,
     /// Time that its thread had a processor, with what the kernel did in its name.
     pub(crate) busy: Duration,
     pub(crate) elapsed: Duration,
@@ -62,7 +61,7 @@ impl<'a> Relay<'a> {
             schedule,
             scratch: [0; HEADERS_MAX],
             counts: Counts::default(),
-            lateness: Lateness::default(),
+            lateness: Histogram::default(),
             now,
             is_early: false,
             arrived: now,

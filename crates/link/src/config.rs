@@ -1,14 +1,12 @@
 //! What a link is like.
 
-mod error;
+pub(crate) mod error;
 mod show;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
-
-pub use error::{ConfigError, MAX_CHANGES, MAX_DELAY, Remark};
 
 use crate::bursts::GilbertElliott;
 use crate::trace::Trace;

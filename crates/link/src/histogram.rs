@@ -79,6 +79,14 @@ impl<const STEP_BITS: u32> Histogram<STEP_BITS> {
         Duration::ZERO
     }
 
+    /// The share of all times that are longer than `limit`, give or take those of the bucket that it falls into.
+    #[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
+    pub fn share_beyond(&self, limit: Duration) -> f64 {
+        let within = bucket(nanos(limit), STEP_BITS);
+        let beyond: u64 = self.buckets.iter().skip(within + 1).sum();
+        beyond as f64 / self.count.max(1) as f64
+    }
+
     /// The mean, zero where nothing was counted.
     pub fn mean(&self) -> Duration {
         let mean = self.sum / u128::from(self.count.max(1));

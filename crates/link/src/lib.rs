@@ -82,10 +82,8 @@ pub mod units;
 mod waiting;
 
 pub use bursts::GilbertElliott;
-pub use config::{
-    Change, Codel, ConfigError, LinkConfig, LossAt, MAX_CHANGES, MAX_DELAY, Outage, Policer, Queue,
-    Remark, Reorder, Setting,
-};
+pub use config::error::{ConfigError, MAX_CHANGES, MAX_DELAY, Remark};
+pub use config::{Change, Codel, LinkConfig, LossAt, Outage, Policer, Queue, Reorder, Setting};
 pub use counters::Counters;
 pub use histogram::Histogram;
 pub use link::Link;

@@ -1,13 +1,12 @@
 //! Streams over a [`Channel`]: one end writes without pause, the other reads and compares.
 
-use std::io::ErrorKind;
 use std::time::Instant;
 
-use crate::channel::{Channel, is_closed};
-use crate::error::PerfError;
-use crate::meter::{Clock, Measured, Meter};
+use crate::channel::Channel;
+use crate::error::{PerfError, is_closed};
+use crate::meter::{Clock, Measured, Meter, micros_since};
+use crate::path::Path;
 use crate::pattern::Pattern;
-use crate::report::Path;
 
 /// Bytes of one write or read: what iperf3 does, and half of a second-level cache.
 const CHUNK: usize = 128 * 1024;
@@ -54,7 +53,7 @@ fn write(
             }
             // The receiver's time ends after ours; then it closes.
             Err(error) if is_closed(&error) && share.is_none() => break,
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(PerfError::flow(error)),
         }
     }
     if share.is_none() {
@@ -63,12 +62,12 @@ fn write(
         }
         return Ok(());
     }
-    channel.finish().map_err(failed)?;
+    channel.finish().map_err(PerfError::flow)?;
     // The receiver answers the end with its own, once it has everything.
     match channel.read(&mut [0]) {
         Ok(0) => Ok(()),
         Ok(_) => Err(PerfError::Cut),
-        Err(error) => Err(failed(error)),
+        Err(error) => Err(PerfError::flow(error)),
     }
 }
 
@@ -102,7 +101,7 @@ fn read(
         if channel.is_stopped() {
             return Err(PerfError::Cut);
         }
-        let read = channel.read(&mut buffer).map_err(failed)?;
+        let read = channel.read(&mut buffer).map_err(PerfError::flow)?;
         let now = Instant::now();
         if read == 0 {
             break;
@@ -122,25 +121,7 @@ fn read(
         return Err(PerfError::Cut);
     }
     if share.is_some() {
-        channel.finish().map_err(failed)?;
+        channel.finish().map_err(PerfError::flow)?;
     }
     Ok(())
-}
-
-/// From one moment to another, as the report has it.
-pub(crate) fn micros_since(began: Instant, now: Instant) -> u64 {
-    let elapsed = now.saturating_duration_since(began).as_micros();
-    u64::try_from(elapsed).unwrap_or(u64::MAX)
-}
-
-/// What a broken flow means.
-pub(crate) fn failed(error: std::io::Error) -> PerfError {
-    if is_closed(&error) || error.kind() == ErrorKind::Interrupted {
-        PerfError::Cut
-    } else {
-        PerfError::Io {
-            what: "on a flow",
-            source: error,
-        }
-    }
 }

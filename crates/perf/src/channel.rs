@@ -12,10 +12,9 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::bulk;
 use crate::error::PerfError;
+use crate::path::Path;
 use crate::plan::Plan;
-use crate::report::Path;
 use crate::stop::Stop;
 
 /// How long a call waits before it looks whether everything is to end.
@@ -111,7 +110,7 @@ impl Channel {
     }
 
     fn secure(&mut self, made: Result<Connection, rustls::Error>) -> Result<(), PerfError> {
-        let refused = |error| match bulk::failed(error) {
+        let refused = |error| match PerfError::flow(error) {
             PerfError::Io { source, .. } => PerfError::Io {
                 what: "TLS handshake",
                 source,
@@ -265,18 +264,6 @@ fn patient<T>(stop: &Stop, mut call: impl FnMut() -> io::Result<T>) -> io::Resul
             done => return done,
         }
     }
-}
-
-/// Whether the other end has closed: what it does when it has seen enough.
-pub(crate) fn is_closed(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::ConnectionReset
-            | ErrorKind::BrokenPipe
-            | ErrorKind::ConnectionAborted
-            | ErrorKind::UnexpectedEof
-            | ErrorKind::NotConnected
-    )
 }
 
 fn set_congestion(socket: &TcpStream, name: &str) -> Result<(), PerfError> {

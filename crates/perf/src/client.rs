@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 
-use crate::bulk::{self, micros_since};
+use crate::bulk;
 use crate::channel::Channel;
 use crate::error::PerfError;
 use crate::exchange::Asking;
 use crate::hello::{self, Answer, Done, Outcome, Purpose, Ready};
-use crate::meter::{Clock, Measured};
+use crate::meter::{Clock, Measured, micros_since};
 use crate::plan::{Mode, Plan, Transport};
 use crate::report::{Report, report};
 use crate::stop::Stop;
@@ -145,7 +145,7 @@ impl Job<'_> {
             let (mut channel, share) = (connect()?, plan.share(index));
             if plan.reverse {
                 // The server learns from it which flow this is, and begins.
-                channel.flush_held().map_err(bulk::failed)?;
+                channel.flush_held().map_err(PerfError::flow)?;
                 bulk::receive(&mut channel, seed, self.clock, share, self.began)
             } else {
                 bulk::send(&mut channel, seed, self.clock, share)

@@ -1,6 +1,6 @@
 //! Why there is no measurement, or none that counts.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 use quictun_engine::LossReason;
@@ -119,6 +119,15 @@ impl PerfError {
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, source }
     }
+
+    /// What a broken flow means.
+    pub(crate) fn flow(error: io::Error) -> Self {
+        if is_closed(&error) || error.kind() == ErrorKind::Interrupted {
+            Self::Cut
+        } else {
+            Self::io("on a flow")(error)
+        }
+    }
 }
 
 /// An error and its causes in one line.
@@ -131,4 +140,16 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         cause = next.source();
     }
     text
+}
+
+/// Whether the other end has closed: what it does when it has seen enough.
+pub(crate) fn is_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset
+            | ErrorKind::BrokenPipe
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::UnexpectedEof
+            | ErrorKind::NotConnected
+    )
 }

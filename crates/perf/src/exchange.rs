@@ -3,11 +3,10 @@
 use std::io;
 use std::time::Instant;
 
-use crate::bulk::{failed, micros_since};
-use crate::channel::{Channel, is_closed};
-use crate::error::PerfError;
+use crate::channel::Channel;
+use crate::error::{PerfError, is_closed};
 use crate::latency::Times;
-use crate::meter::{Clock, Measured, Meter};
+use crate::meter::{Clock, Measured, Meter, micros_since};
 use crate::pace::Pace;
 use crate::pattern::Pattern;
 use crate::plan::{Mode, Plan};
@@ -79,7 +78,7 @@ impl Asking<'_> {
             let now = Instant::now();
             first_us.get_or_insert_with(|| micros_since(self.began, now));
             if each {
-                channel.finish().map_err(failed)?;
+                channel.finish().map_err(PerfError::flow)?;
             }
             if !meter.add(now, 1) {
                 break;
@@ -93,7 +92,7 @@ impl Asking<'_> {
         if let Some(channel) = &mut open {
             path = channel.path();
             if !each && !self.stop.is_raised() {
-                channel.finish().map_err(failed)?;
+                channel.finish().map_err(PerfError::flow)?;
             }
         }
         let unanswered = meter.left_over(&pace, under_way);
@@ -144,7 +143,7 @@ enum Fault {
 impl Fault {
     fn told(self) -> PerfError {
         match self {
-            Self::Io(error) => failed(error),
+            Self::Io(error) => PerfError::flow(error),
             Self::Corrupt(offset) => PerfError::Corrupt { offset },
         }
     }

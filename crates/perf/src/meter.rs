@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::PerfError;
 use crate::latency::Times;
 use crate::pace::{Pace, Unanswered};
+use crate::path::Path;
 use crate::plan::{DURATION_MAX, Plan};
-use crate::report::Path;
 
 /// Length of the intervals of a series.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
@@ -240,6 +240,12 @@ impl Measured {
 /// Processor time of the calling thread: what `/proc/*/task/*/schedstat` counts, brought up to date by the call.
 fn thread_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+/// From one moment to another, as the report has it.
+pub(crate) fn micros_since(began: Instant, now: Instant) -> u64 {
+    let elapsed = now.saturating_duration_since(began).as_micros();
+    u64::try_from(elapsed).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! What came of a measurement, as JSON has it: times in microseconds unless a name says otherwise.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::latency::Latency;
 use crate::meter::{INTERVAL, Measured};
 use crate::pace::Unanswered;
+use crate::path::Path;
 use crate::plan::{Mode, Plan, Transport};
 
 /// Rises when a key changes its meaning.
@@ -86,30 +87,6 @@ pub struct ThreadCpu {
     pub thread: &'static str,
     /// Nanoseconds.
     pub ns: u64,
-}
-
-/// What a sender knows of the path.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Path {
-    /// Smoothed round-trip time.
-    pub rtt_us: Option<u64>,
-    /// Packets taken for lost (QUIC), sent again (TCP) or missing at the end (UDP).
-    pub lost_packets: u64,
-    /// Packets sent.
-    pub sent_packets: u64,
-    /// Longest packet, IP header included.
-    pub mtu: u32,
-    /// Datagrams in each system call that sent.
-    pub gso_segments_per_send: Option<f64>,
-}
-
-impl Path {
-    /// With what another flow knows.
-    pub(crate) fn and(mut self, other: &Self) -> Self {
-        self.lost_packets += other.lost_packets;
-        self.sent_packets += other.sent_packets;
-        self
-    }
 }
 
 impl Tally {

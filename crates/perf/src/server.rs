@@ -1,38 +1,20 @@
 //! The server: one measurement at a time, as the client plans it.
 
 use std::io::{self, Read as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::{SocketAddr, TcpStream};
 
-use quictun_tunnel::udp_port;
 use rustix::event::PollFlags;
-use rustls::ServerConfig;
 
 use crate::error::{PerfError, chain};
 use crate::hello::{self, Answer, Purpose};
-use crate::plan::{Loop, Plan, Transport};
+use crate::plan::{Plan, Transport};
+use crate::ports::{OPENING_TIMEOUT, Server, listen};
 use crate::report::Tally;
 use crate::session::Session;
 use crate::stop::{Stop, Woken};
 use crate::{quic, trust};
 
-/// Time for a stranger to say what it wants.
-pub(crate) const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Pairs of a TCP and a UDP port tried where any port will do.
-const PORT_ATTEMPTS: u32 = 16;
-
-/// How a server serves.
-#[derive(Clone, Copy, Debug)]
-pub struct ServerOptions {
-    /// Where; port 0: any.
-    pub listen: SocketAddr,
-    /// Only this transport.
-    pub only: Option<Transport>,
-    /// How its QUIC loop waits, whatever the client asks for.
-    pub event_loop: Option<Loop>,
-}
+pub use crate::ports::ServerOptions;
 
 /// A measurement that was served.
 #[derive(Clone, Debug)]
@@ -76,7 +58,7 @@ pub fn run(
             continue;
         }
         if let Some((socket, peer)) = server.accept()
-            && let Some((plan, outcome)) = server.serve(socket)
+            && let Some((plan, outcome)) = serve(&server, socket)
         {
             served(Served {
                 peer,
@@ -88,91 +70,48 @@ pub fn run(
     Ok(())
 }
 
-/// A TCP and a UDP socket with the same port.
-fn listen(options: &ServerOptions) -> Result<(TcpListener, UdpSocket), PerfError> {
-    let address = options.listen;
-    let failed = |source| PerfError::Listen { address, source };
-    let mut attempt = 0;
-    loop {
-        attempt += 1;
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let bound = listener.local_addr().map_err(failed)?;
-        match udp_port::bind(bound, false) {
-            Ok(udp) => return Ok((listener, udp)),
-            // The port that TCP got may be taken in UDP.
-            Err(_) if address.port() == 0 && attempt < PORT_ATTEMPTS => {}
-            Err(source) => return Err(failed(source)),
+/// Serves whoever connected, if it is a client of ours.
+fn serve(server: &Server<'_>, mut socket: TcpStream) -> Option<(Plan, Result<Tally, String>)> {
+    let mut begin = || -> io::Result<Option<Plan>> {
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(OPENING_TIMEOUT))?;
+        socket.set_write_timeout(Some(OPENING_TIMEOUT))?;
+        let mut opening = [0; 8];
+        socket.read_exact(&mut opening)?;
+        if hello::purpose(opening) != Some(Purpose::Control) {
+            return Ok(None);
         }
+        hello::receive(&mut socket).map(Some)
+    };
+    // What a stranger wants is nobody's business; a client learns of it by the end of the connection.
+    let plan = begin().ok().flatten()?;
+    if let Err(why) = admit(server, &plan) {
+        // It may have gone.
+        hello::send(&mut socket, &Answer::Refused(why.clone())).ok();
+        return Some((plan, Err(why)));
     }
+    server.forget_datagrams();
+    let outcome = Session::new(server, &plan, &socket).and_then(Session::run);
+    let tally = outcome.and_then(|measured| {
+        if measured.cut {
+            return Err(PerfError::Cut);
+        }
+        Ok(Tally::new(measured.bytes, measured.seconds))
+    });
+    Some((plan, tally.map_err(|error| chain(&error))))
 }
 
-/// What all measurements share.
-pub(crate) struct Server<'a> {
-    pub(crate) options: &'a ServerOptions,
-    pub(crate) listener: TcpListener,
-    pub(crate) udp: UdpSocket,
-    pub(crate) crypto: Arc<ServerConfig>,
-    pub(crate) pin: String,
-    pub(crate) stop: &'a Stop,
-}
-
-impl Server<'_> {
-    pub(crate) fn accept(&self) -> Option<(TcpStream, SocketAddr)> {
-        // A connection that was given up again, or no descriptors for the moment: its client sees it.
-        self.listener.accept().ok()
+fn admit(server: &Server<'_>, plan: &Plan) -> Result<(), String> {
+    plan.check().map_err(|error| error.to_string())?;
+    if plan.transport == Transport::Quic {
+        quic::congestion(plan).map_err(|error| error.to_string())?;
     }
-
-    /// Serves whoever connected, if it is a client of ours.
-    fn serve(&self, mut socket: TcpStream) -> Option<(Plan, Result<Tally, String>)> {
-        let mut begin = || -> io::Result<Option<Plan>> {
-            socket.set_nodelay(true)?;
-            socket.set_read_timeout(Some(OPENING_TIMEOUT))?;
-            socket.set_write_timeout(Some(OPENING_TIMEOUT))?;
-            let mut opening = [0; 8];
-            socket.read_exact(&mut opening)?;
-            if hello::purpose(opening) != Some(Purpose::Control) {
-                return Ok(None);
-            }
-            hello::receive(&mut socket).map(Some)
-        };
-        // What a stranger wants is nobody's business; a client learns of it by the end of the connection.
-        let plan = begin().ok().flatten()?;
-        if let Err(why) = self.admit(&plan) {
-            // It may have gone.
-            hello::send(&mut socket, &Answer::Refused(why.clone())).ok();
-            return Some((plan, Err(why)));
-        }
-        self.forget_datagrams();
-        let outcome = Session::new(self, &plan, &socket).and_then(Session::run);
-        let tally = outcome.and_then(|measured| {
-            if measured.cut {
-                return Err(PerfError::Cut);
-            }
-            Ok(Tally::new(measured.bytes, measured.seconds))
-        });
-        Some((plan, tally.map_err(|error| chain(&error))))
-    }
-
-    fn admit(&self, plan: &Plan) -> Result<(), String> {
-        plan.check().map_err(|error| error.to_string())?;
-        if plan.transport == Transport::Quic {
-            quic::congestion(plan).map_err(|error| error.to_string())?;
-        }
-        match self.options.only {
-            Some(only) if only != plan.transport => Err(format!(
-                "this server was started with --transport {}",
-                only.word()
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// What came for the measurement before this one.
-    fn forget_datagrams(&self) {
-        if self.udp.set_nonblocking(true).is_ok() {
-            while self.udp.recv(&mut [0]).is_ok() {}
-        }
+    match server.options.only {
+        Some(only) if only != plan.transport => Err(format!(
+            "this server was started with --transport {}",
+            only.word()
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::exchange::{self, Dialogue};
 use crate::hello::{self, Answer, Done, Outcome, Purpose, Ready};
 use crate::meter::{Clock, Measured, Meter};
 use crate::plan::{Mode, Plan, Transport};
-use crate::server::{OPENING_TIMEOUT, Server};
+use crate::ports::{OPENING_TIMEOUT, Server};
 use crate::stop::{Stop, Woken};
 use crate::{crew, quic, udp};
 
@@ -285,7 +285,7 @@ impl<'a> Session<'a> {
             match channel.read(&mut preamble[have..]) {
                 Ok(0) => return Ok(None),
                 Ok(read) => have += read,
-                Err(error) => return Err(bulk::failed(error)),
+                Err(error) => return Err(PerfError::flow(error)),
             }
         }
         let flow = hello::flow(preamble, self.cookie);

@@ -12,14 +12,13 @@ use quictun_engine::Datagrams;
 use quictun_tunnel::udp_port::{self, Sent, UdpPort};
 use rustix::event::PollFlags;
 
-use crate::bulk::micros_since;
 use crate::error::PerfError;
 use crate::latency::Times;
-use crate::meter::{Clock, Measured, Meter};
+use crate::meter::{Clock, Measured, Meter, micros_since};
 use crate::pace::Pace;
+use crate::path::Path;
 use crate::pattern::Pattern;
 use crate::plan::{Amount, Mode, Plan};
-use crate::report::Path;
 use crate::stop::{Stop, Woken};
 
 /// Cookie and number.

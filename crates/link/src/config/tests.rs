@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::error::{MAX_CHANGES, MAX_DELAY};
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);

@@ -214,6 +214,10 @@ proptest! {
         prop_assert!(exact <= shown && shown <= exact + exact / 32, "{exact} shown as {shown}");
         prop_assert_eq!(histogram.quantile(1.0).as_nanos(), u128::from(sorted[sorted.len() - 1]));
         prop_assert_eq!(histogram.max(), histogram.quantile(1.0));
+        let count = |count: usize| u32::try_from(count).map_or(f64::MAX, f64::from);
+        let longer = |than: u128| count(times.iter().filter(|time| u128::from(**time) > than).count()) / count(times.len());
+        let beyond = histogram.share_beyond(Duration::from_nanos(sorted[rank - 1]));
+        prop_assert!((longer(shown)..=longer(exact)).contains(&beyond), "{beyond} beyond {exact}");
     }
 
     #[test]

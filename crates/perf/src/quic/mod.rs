@@ -19,8 +19,8 @@ use quictun_engine::report::ConnectionReport;
 use quictun_tunnel::udp_port::{self, UdpPort};
 
 use crate::error::PerfError;
+use crate::path::Path;
 use crate::plan::Plan;
-use crate::report::Path;
 
 pub(crate) use congestion::congestion;
 pub(crate) use socket::MemorySocket;

@@ -8,9 +8,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use quictun_engine::{FlowId, Socket};
 
-use crate::bulk::micros_since;
 use crate::error::PerfError;
-use crate::meter::{Clock, Meter};
+use crate::meter::{Clock, Meter, micros_since};
 use crate::pattern::Pattern;
 use crate::plan::{Mode, Plan};
 

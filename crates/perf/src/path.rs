@@ -1,0 +1,27 @@
+//! The path of a measurement's packets.
+
+use serde::{Deserialize, Serialize};
+
+/// What a sender knows of the path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Path {
+    /// Smoothed round-trip time.
+    pub rtt_us: Option<u64>,
+    /// Packets taken for lost (QUIC), sent again (TCP) or missing at the end (UDP).
+    pub lost_packets: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Longest packet, IP header included.
+    pub mtu: u32,
+    /// Datagrams in each system call that sent.
+    pub gso_segments_per_send: Option<f64>,
+}
+
+impl Path {
+    /// With what another flow knows.
+    pub(crate) fn and(mut self, other: &Self) -> Self {
+        self.lost_packets += other.lost_packets;
+        self.sent_packets += other.sent_packets;
+        self
+    }
+}
