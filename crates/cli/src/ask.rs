@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use quictun_tunnel::settings::HttpListen;
+use quictun_control::settings::HttpListen;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use quictun_tunnel::settings::{ControlSettings, HttpListen, LogFormat, LogSettings, Phrases};
+use quictun_control::settings::{ControlSettings, HttpListen, LogFormat, LogSettings, Phrases};
 use thiserror::Error;
 
 use crate::address::{AddressError, Wildcard, parse_listen};
@@ -221,7 +221,7 @@ mod tests {
             ("fatal", "error"),
             ("off", "off"),
             ("warn, quictun_engine=TRACE", "warn,quictun_engine=trace"),
-            ("quictun_tunnel::rest=debug", "quictun_tunnel::rest=debug"),
+            ("quictun_control::rest=debug", "quictun_control::rest=debug"),
         ] {
             assert_eq!(parse_filter(text), Ok(filter.to_owned()), "{text}");
         }

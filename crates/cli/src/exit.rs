@@ -208,7 +208,7 @@ fn remedy(kind: ErrorKind) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use quictun_tunnel::crash::Crash;
+    use quictun_io::crash::Crash;
 
     use super::*;
 

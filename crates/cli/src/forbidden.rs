@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use quictun_tunnel::confinement;
+use quictun_trust::confinement;
 
 use crate::exit;
 

@@ -9,9 +9,10 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use quictun_stackd::detour::{self, Detour};
+use quictun_stackd::settings::{Routes, TunDevice};
 use quictun_sys::{Signals, exit_code, with_default_signals};
-use quictun_tunnel::detour::{self, Detour};
-use quictun_tunnel::settings::{ClientSettings, HostPort, Routes, TunDevice};
+use quictun_tunnel::settings::{ClientSettings, HostPort};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::confirm;
@@ -71,7 +72,10 @@ impl Host {
     fn run(&self, mut arguments: Vec<OsString>) -> anyhow::Result<u8> {
         // Before there are children.
         let signals = Signals::of_parents()?;
-        let mut detour = Detour::new(&self.routes, self.names, &self.server)?;
+        let mut detour = {
+            let server = (self.server.host.as_str(), self.server.port);
+            Detour::new(&self.routes, self.names, server)?
+        };
         let started = Instant::now();
         for address in detour.server() {
             arguments.extend(["--server-address".into(), address.ip().to_string().into()]);

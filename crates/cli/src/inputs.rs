@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use quictun_tunnel::keeper::{self, ReadError};
+use quictun_trust::keeper::{self, ReadError};
 
 /// Largest configuration file read, bytes: some 10 000 clients, far below what would hurt.
 const MAX_CONFIG_BYTES: u64 = 4 << 20;

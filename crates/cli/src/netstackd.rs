@@ -6,8 +6,8 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use quictun_stackd::netstackd::NAME;
 use quictun_sys::Tun;
-use quictun_tunnel::netstackd::NAME;
 
 use crate::exit;
 
@@ -28,5 +28,5 @@ fn run(names: bool) -> anyhow::Result<()> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     let socket = socket.context("the socket to the client, as standard input")?;
     let tun = Tun::inherit(1).context("the device, as standard output")?;
-    Ok(quictun_tunnel::netstackd::run(tun, socket, names)?)
+    Ok(quictun_stackd::netstackd::run(tun, socket, names)?)
 }

@@ -11,9 +11,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use quictun_stackd::netstackd::NAME;
+use quictun_stackd::tun_device;
 use quictun_sys::{Tun, end_tcp, with_standard_streams_only};
-use quictun_tunnel::netstackd::NAME;
-use quictun_tunnel::tun_device;
 
 use crate::exit::{Exit, say};
 use crate::netstackd;

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use quictun_tunnel::access::{AccessError, Policy};
-use quictun_tunnel::crash::Crash;
+use quictun_io::crash::Crash;
+use quictun_trust::access::{AccessError, Policy};
+use quictun_trust::settings::{Pin, ServerIdentity};
+use quictun_trust::{identity, psk, tls};
 use quictun_tunnel::reload::Read;
-use quictun_tunnel::settings::{ClientSettings, Pin, ServerIdentity, ServerSettings};
-use quictun_tunnel::{identity, psk, tls};
+use quictun_tunnel::settings::{ClientSettings, ServerSettings};
 
 use crate::confirm;
 
@@ -72,5 +73,5 @@ pub fn blames_configuration(error: &anyhow::Error) -> bool {
 
 /// Whether it is a fault of the program itself.
 pub fn blames_the_program(error: &anyhow::Error) -> bool {
-    Crash::of(error).is_some()
+    Crash::of(error.as_ref()).is_some()
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use jiff::Timestamp;
-use quictun_tunnel::settings::HttpListen;
+use quictun_control::settings::HttpListen;
 
 use crate::address::Wildcard;
 use crate::ask::{self, AskError};

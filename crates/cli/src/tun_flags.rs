@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use quictun_tunnel::settings::{Routes, TunDevice, TunSettings};
+use quictun_stackd::settings::{Routes, TunDevice, TunSettings};
 
 use crate::exit::Fault;
 use crate::layers::{Layers, parse_bool};

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::{Arg, ArgMatches};
+use quictun_stackd::tun_device;
 use quictun_sys::{
     Came, FirstProcess, Identity, Inside, NetNamespace, Network, Outcome, Side, Tun, contain,
     refusal,
 };
 use quictun_tunnel::settings::HostPort;
-use quictun_tunnel::tun_device;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::exit::{self, Fault, say};

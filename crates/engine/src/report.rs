@@ -27,6 +27,17 @@ pub enum Protocol {
     Raw,
 }
 
+impl Protocol {
+    /// Its ALPN (RFC 7301), which names it in JSON, labels and logs.
+    pub const fn alpn(self) -> &'static str {
+        match self {
+            Self::Native => "quictun/1",
+            Self::Compat => "quic-tun",
+            Self::Raw => "perf",
+        }
+    }
+}
+
 /// One open flow.
 #[derive(Clone, Debug)]
 pub struct FlowReport {

@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
 use quictun_engine::LossReason;
-use quictun_tunnel::identity::IdentityError;
-use quictun_tunnel::tls::TlsError;
+use quictun_trust::identity::IdentityError;
+use quictun_trust::tls::TlsError;
 
 use crate::plan::PlanError;
 

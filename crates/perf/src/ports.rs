@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_tunnel::udp_port;
+use quictun_io::udp_port;
 use rustls::ServerConfig;
 
 use crate::error::PerfError;

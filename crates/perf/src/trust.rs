@@ -6,9 +6,9 @@
 use std::str::FromStr as _;
 use std::sync::Arc;
 
-use quictun_tunnel::identity::{self, Identity};
-use quictun_tunnel::settings::{ClientIdentity, Offer, Pin, ServerTrust};
-use quictun_tunnel::tls::{self, ClientCertPolicy};
+use quictun_trust::identity::{self, Identity};
+use quictun_trust::settings::{ClientIdentity, Offer, Pin, ServerTrust};
+use quictun_trust::tls::{self, ClientCertPolicy};
 use quictun_wire::alpn;
 use rustls::client::Resumption;
 use rustls::{ClientConfig, ServerConfig};

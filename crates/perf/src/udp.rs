@@ -9,7 +9,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use quictun_engine::Datagrams;
-use quictun_tunnel::udp_port::{self, Sent, UdpPort};
+use quictun_io::udp_port::{self, Sent, UdpPort};
 use rustix::event::PollFlags;
 
 use crate::error::PerfError;

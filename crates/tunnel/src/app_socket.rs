@@ -12,8 +12,8 @@ use rustix::buffer::spare_capacity;
 use socket2::SockRef;
 
 use crate::name_questions::QuestionSocket;
-use crate::netstackd::RemoteSocket;
-use crate::stack_socket::StackSocket;
+use quictun_stackd::netstackd::RemoteSocket;
+use quictun_stackd::stack_socket::StackSocket;
 
 /// Unsent bytes in the kernel below which a TCP socket counts as writable. Less queued data means less
 /// delay for what follows; 128 KiB still lasts a local reader for several scheduler ticks.

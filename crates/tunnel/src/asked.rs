@@ -8,13 +8,14 @@ use quictun_engine::{FlowId, FlowSummary};
 use quictun_wire::code::FlowCode;
 use tracing::warn;
 
-use crate::access::{Denied, Peer};
-use crate::flow_log::{FlowLog, Known};
-use crate::line_budget::{Line, LineBudget};
-use crate::log::Foreign;
-use crate::settings::{Phrases, TokenParser};
-use crate::shares::Holder;
+use crate::settings::TokenParser;
 use crate::token_source::{ParseTokenError, parse_token};
+use quictun_control::flow_log::{FlowLog, Known};
+use quictun_control::line_budget::{Line, LineBudget};
+use quictun_control::log::Foreign;
+use quictun_control::settings::Phrases;
+use quictun_trust::access::{Denied, Peer};
+use quictun_trust::shares::Holder;
 
 /// The flows of one worker from their request to their end.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl From<ParseTokenError> for Refusal {
     fn from(error: ParseTokenError) -> Self {
         Self {
             code: error.code(),
-            denied: Foreign(crate::error_chain(&error)).to_string(),
+            denied: Foreign(quictun_trust::error_chain(&error)).to_string(),
             bad_token: true,
         }
     }
@@ -193,9 +194,9 @@ mod tests {
     use quictun_engine::report::Side;
 
     use super::*;
-    use crate::access::Policy;
-    use crate::identity;
-    use crate::settings::{Access, ClientProof, NamedClient};
+    use quictun_trust::access::Policy;
+    use quictun_trust::identity;
+    use quictun_trust::settings::{Access, ClientProof, NamedClient};
 
     fn known_client() -> Peer {
         let identity = identity::ephemeral().expect("a key");

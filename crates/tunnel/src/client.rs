@@ -15,30 +15,30 @@ use slab::Slab;
 use tracing::{info, warn};
 
 use crate::client_duty::{ClientDuty, ForwardDuty};
-use crate::confinement::{self, Off};
 use crate::control::{self, Request};
-use crate::detour::{self, Detour, DetourError};
-use crate::flow_log::FlowLog;
-use crate::identity;
 use crate::launch::{self, Launch, Post};
-use crate::line_budget::LineBudget;
 use crate::listener::{self, Listener};
-use crate::log::shown_url;
 use crate::mailbox::{Inbox, Mailbox};
-use crate::netstackd::{self, Remote};
 use crate::refusal::Refused;
 use crate::reload::{self, ClientRules, ClientSource, Read, Reload};
-use crate::rest;
-use crate::settings::{
-    ClientSettings, Forward, ForwardTo, HostPort, ListenOn, Phrases, ServerTrust, TokenSource,
-    TunDevice, TunSettings,
-};
-use crate::systemd::{self, Activated};
-use crate::tls;
+use crate::settings::{ClientSettings, Forward, ForwardTo, HostPort, ListenOn, TokenSource};
 use crate::token_source::{self, TokenPlugin};
 use crate::tun_port::TunPort;
-use crate::udp_port::{self, UdpPort};
 use crate::worker::Parts;
+use quictun_control::flow_log::FlowLog;
+use quictun_control::line_budget::LineBudget;
+use quictun_control::log::shown_url;
+use quictun_control::rest;
+use quictun_control::settings::Phrases;
+use quictun_control::systemd::{self, Activated};
+use quictun_io::udp_port::{self, UdpPort};
+use quictun_stackd::detour::{self, Detour, DetourError};
+use quictun_stackd::netstackd::{self, Remote};
+use quictun_stackd::settings::{TunDevice, TunSettings};
+use quictun_trust::confinement::{self, Off};
+use quictun_trust::identity;
+use quictun_trust::settings::ServerTrust;
+use quictun_trust::tls;
 
 /// How long an application waits for a connection to the server before it is reset: longer than the
 /// longest pause between two attempts.
@@ -321,7 +321,10 @@ fn detour(settings: &ClientSettings) -> Result<Option<Detour>> {
         TunDevice::Inherited(_) | TunDevice::Apart(_) => None,
     });
     let names = settings.tun.as_ref().is_some_and(|tun| tun.dns.is_some());
-    let made = own.map(|routes| Detour::new(routes, names, &settings.server));
+    let made = own.map(|routes| {
+        let server = (settings.server.host.as_str(), settings.server.port);
+        Detour::new(routes, names, server)
+    });
     let made = made.transpose()?;
     for note in made.iter().flat_map(Detour::notes) {
         info!(target: "quictun", note, "the device for this host");

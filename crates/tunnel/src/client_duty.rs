@@ -13,18 +13,18 @@ use tracing::{debug, error, info, warn};
 use crate::app_socket::AppSocket;
 use crate::congestion_log::log_congestion;
 use crate::control::Request;
-use crate::flow_log::{FlowLog, Known, beginning};
 use crate::listener::{Accepted, Listener};
-use crate::log::Foreign;
 use crate::mailbox::Message;
-use crate::poller::{Key, Ready};
 use crate::refusal::{self, Refused};
 use crate::reload::{Ended, Rules};
-use crate::rest::v1::protocol_name;
-use crate::settings::Phrases;
 use crate::token_source::AppAddr;
 use crate::tun_port::TunPort;
 use crate::worker::{Duty, Io};
+use quictun_control::flow_log::{FlowLog, Known};
+use quictun_control::log::Foreign;
+use quictun_control::log_beginning;
+use quictun_control::settings::Phrases;
+use quictun_io::poller::{Key, Ready};
 
 /// Connections taken from one listener before others have their turn.
 const ACCEPT_BURST: usize = 64;
@@ -95,7 +95,7 @@ impl Duty for ClientDuty {
             Event::Welcome {
                 remote, protocol, ..
             } => {
-                let protocol = protocol_name(protocol);
+                let protocol = protocol.alpn();
                 if self.refused.is_set() {
                     // It may refuse again in a moment: see `crate::refusal`.
                     debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
@@ -137,7 +137,7 @@ impl Duty for ClientDuty {
                     info!(target: "quictun", "the server no longer refuses this client");
                 }
                 let id = self.log.id(flow);
-                beginning!(self.log.phrases, { "Stream-ID" = stream_id, flow = id }, "Handshake successful");
+                log_beginning!(self.log.phrases, { "Stream-ID" = stream_id, flow = id }, "Handshake successful");
                 if let Some(tun) = &mut self.tun {
                     tun.handle_established(io, flow);
                 }
@@ -309,7 +309,7 @@ impl ClientDuty {
     /// Hands a connection to the engine.
     fn open(&self, io: &mut Io<'_>, socket: AppSocket, token: String) {
         let client_app = socket.peer();
-        beginning!(
+        log_beginning!(
             self.log.phrases,
             { "Client-App-Addr" = client_app },
             "Starting handshake with server endpoint"
@@ -319,7 +319,7 @@ impl ClientDuty {
             return;
         };
         if let Some(socket) = io.engine.socket(flow)
-            && let Err(cause) = io.poller.add_flow(socket, Key::Flow(flow))
+            && let Err(cause) = io.poller.add_flow(socket.descriptor(), Key::Flow(flow))
         {
             warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
             io.engine.handle_socket(io.now, flow, false, false, true);

@@ -16,19 +16,19 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
-use crate::crash::Crash;
-use crate::keeper;
-use crate::line_budget::{self, LineBudget};
-use crate::log::{Foreign, LogFiles};
 use crate::lookups::Wanted;
 use crate::mailbox::{Mailbox, Message};
 use crate::reload::{self, Reload};
 use crate::resolve::Resolver;
-use crate::rest::{self, RestState};
 use crate::settings::HostPort;
-use crate::shares::Holder;
-use crate::systemd;
 use crate::token_source::{AppAddr, TokenPlugin};
+use quictun_control::line_budget::{self, LineBudget};
+use quictun_control::log::{Foreign, LogFiles};
+use quictun_control::rest::{self, RestState};
+use quictun_control::systemd;
+use quictun_io::crash::Crash;
+use quictun_trust::keeper;
+use quictun_trust::shares::Holder;
 
 /// Requests that may wait, and that may be under way.
 pub(crate) const REQUESTS: usize = 4096;
@@ -244,7 +244,7 @@ fn reopen_logs(control: &Control) {
         info!(target: "quictun", log_files = files.count(), "SIGHUP: log files are opened again; a new configuration needs a restart, which drains");
     }
     for error in errors {
-        let cause = crate::error_chain(&error);
+        let cause = quictun_trust::error_chain(&error);
         warn!(target: "quictun", cause, "a log file stays as it was");
     }
 }
@@ -330,7 +330,7 @@ async fn answer(request: Request, helpers: Arc<Helpers>, mailboxes: Vec<Mailbox>
                     .token(&app)
                     .await
                     .inspect_err(|error| {
-                        let error = crate::error_chain(error);
+                        let error = quictun_trust::error_chain(error);
                         warn!(target: "quictun", { "Client-App-Addr" = %app, error }, "no token: the connection is reset");
                     })
                     .ok(),

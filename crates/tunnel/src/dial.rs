@@ -2,7 +2,7 @@
 //!
 //! A dial tries the addresses of its target one after the other, each with a share of the time that is
 //! left, until one connects, the deadline has come, or its flow has ended. Clients share the places for dials:
-//! `crate::shares`.
+//! `quictun_trust::shares`.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -17,8 +17,8 @@ use slab::Slab;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::app_socket::{AppSocket, reset_on_close};
-use crate::poller::{Key, Poller};
-use crate::shares::{Holder, Shares};
+use quictun_io::poller::{Key, Poller};
+use quictun_trust::shares::{Holder, Shares};
 
 /// Dials under way in one worker, of which one client alone may have half: a crowd that comes at once.
 const MAX: usize = 16384;
@@ -208,7 +208,7 @@ impl Dials {
     ) -> Option<Dialed> {
         while let Some(address) = next.pop_front() {
             match start_tcp(address) {
-                Ok(socket) => match poller.add_flow(&socket, Key::Dial(key)) {
+                Ok(socket) => match poller.add_flow(socket.descriptor(), Key::Dial(key)) {
                     Ok(()) => {
                         self.wait_for(now, key, socket, address, next);
                         return None;
@@ -255,7 +255,7 @@ impl Dials {
             State::Connecting {
                 socket, address, ..
             } => poller
-                .rename_flow(&socket, Key::Flow(dial.flow))
+                .rename_flow(socket.descriptor(), Key::Flow(dial.flow))
                 .map(|()| (socket, address.to_string()))
                 .map_err(|_| FlowCode::Internal),
         };

@@ -14,19 +14,20 @@ use tokio::sync::mpsc::{Receiver, channel};
 use tracing::{info, warn};
 
 use crate::control::{self, Control, Request};
-use crate::crash::Crash;
-use crate::keeper::{self, Kept};
-use crate::line_budget::LineBudget;
-use crate::log::LogFiles;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::qlog;
 use crate::reload::Reload;
-use crate::rest::{self, ProcessClock, RestState};
-use crate::settings::{Congestion, ControlSettings, HostPort, TransportSettings};
-use crate::snapshot::{Ask, SnapshotRequest, Workers};
+use crate::settings::{Congestion, HostPort, TransportSettings};
 use crate::token_source::TokenPlugin;
-use crate::udp_port::{self, UdpPort};
 use crate::worker::{self, Duty, Parts};
+use quictun_control::line_budget::LineBudget;
+use quictun_control::log::LogFiles;
+use quictun_control::rest::{self, ProcessClock, RestState};
+use quictun_control::settings::ControlSettings;
+use quictun_control::snapshot::{Ask, SnapshotRequest, Workers};
+use quictun_io::crash::Crash;
+use quictun_io::udp_port::{self, UdpPort};
+use quictun_trust::keeper::{self, Kept};
 
 /// Below this a burst of one round trip at 1 Gbit/s and 20 ms no longer fits.
 const UDP_BUFFER_HINT: usize = 2 << 20;
@@ -72,7 +73,7 @@ pub(crate) fn start_keeper(
     if !control.confine {
         return Ok(());
     }
-    let appends = crate::log::files(&control.log.outputs);
+    let appends = quictun_control::log::files(&control.log.outputs);
     let kept = Kept {
         reads,
         appends: appends.map(Path::to_owned).collect(),
@@ -82,8 +83,8 @@ pub(crate) fn start_keeper(
 }
 
 /// Starts the logs, and sets the limits of descriptors and pages, before anything that can fail.
-pub(crate) fn prepare(control: &ControlSettings) -> Result<crate::log::Guard> {
-    let guard = crate::log::init(&control.log)?;
+pub(crate) fn prepare(control: &ControlSettings) -> Result<quictun_control::log::Guard> {
+    let guard = quictun_control::log::init(&control.log)?;
     if let Err(error) = use_small_pages() {
         warn!(target: "quictun", %error, "memory comes in huge pages: more of it may be held than the budget says");
     }
@@ -133,11 +134,7 @@ pub(crate) fn transport(settings: &TransportSettings, path_mtu: PathMtu) -> Resu
 
 /// Random bytes from the system.
 pub(crate) fn random() -> Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes)
-        .ok()
-        .context("the system gives no random numbers")?;
-    Ok(bytes)
+    quictun_sys::random().context("the system gives no random numbers")
 }
 
 /// Binds the UDP sockets of all workers to one address. One that is taken by another process is an
@@ -222,7 +219,7 @@ impl Launch {
         let rest = RestState::new(self.side, workers, self.control.compat_json, clock)
             .with_names(&self.control.http_names)
             .with_listen(self.listen)
-            .with_reload(self.reload.clone());
+            .with_reload(self.reload.clone().map(|reload| Arc::new(reload) as _));
         let control = Control {
             mailboxes,
             requests: self.requests,

@@ -3,9 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::os::unix::net::UnixListener;
 
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -13,6 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::app_socket::{AppSocket, reset_on_close};
 use crate::settings::ListenOn;
 use crate::token_source::AppAddr;
+use quictun_io::stale_socket::remove_stale;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -55,17 +54,6 @@ pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
             Ok(Listener::Unix(listener))
         }
     }
-}
-
-/// Removes a socket file whose owner is gone. Anything else at that path is left for `bind` to refuse.
-pub(crate) fn remove_stale(path: &Path) -> io::Result<()> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-    if is_socket
-        && UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
-    {
-        std::fs::remove_file(path)?;
-    }
-    Ok(())
 }
 
 impl Listener {

@@ -10,9 +10,9 @@ use quictun_engine::FlowId;
 use quictun_wire::target::Target;
 use tokio::sync::oneshot;
 
-use crate::access::Peer;
 use crate::control::REQUESTS;
-use crate::shares::{CommonShares, Holder};
+use quictun_trust::access::Peer;
+use quictun_trust::shares::{CommonShares, Holder};
 
 /// What the control plane holds while it works on a look-up: it is closed once nobody wants the answer.
 pub(crate) type Wanted = oneshot::Sender<()>;

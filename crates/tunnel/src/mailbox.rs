@@ -25,8 +25,8 @@ use tracing::error;
 use crate::client_duty::WAITING_MAX;
 use crate::control::REQUESTS;
 use crate::reload::Change;
-use crate::snapshot::SnapshotRequest;
-use crate::udp_port::Received;
+use quictun_control::snapshot::SnapshotRequest;
+use quictun_io::udp_port::Received;
 
 /// Messages that may wait for one worker: as many as can ever be under way. A server's workers count their look-ups
 /// until they have taken the answers, [`REQUESTS`] at most. A client's has one token under way for each connection
@@ -369,7 +369,7 @@ mod tests {
         let (mailbox, mut inbox) = mailbox(1 << 30).expect("a mailbox");
         let ask = || {
             let (reply, _answer) = tokio::sync::oneshot::channel();
-            let detail = crate::snapshot::Detail::Counters;
+            let detail = quictun_control::snapshot::Detail::Counters;
             mailbox.ask(SnapshotRequest { detail, reply })
         };
         assert!(mailbox.hand_over(datagram()));

@@ -15,14 +15,8 @@ use quictun_wire::target::Target;
 use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
-use crate::tun_device;
 use crate::worker::Io;
-
-/// The port of name servers.
-pub(crate) const PORT: u16 = 53;
-
-/// Who programs behind the device may ask by TCP as well: whoever the server may be, even one on its loopback device.
-pub(crate) const STAND_IN: SocketAddr = SocketAddr::new(tun_device::ADDRESSES[0].gateway, PORT);
+use quictun_stackd::tun_device::PORT;
 
 /// Questions under way; chosen arbitrarily, to bound what a program in a loop can take.
 const QUESTIONS_MAX: usize = 256;

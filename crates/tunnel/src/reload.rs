@@ -11,9 +11,8 @@
 
 mod client;
 mod server;
-mod state;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use thiserror::Error;
@@ -21,17 +20,17 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::access::AccessError;
-use crate::identity::IdentityError;
-use crate::keeper;
 use crate::mailbox::{Mailbox, Message};
-use crate::psk::PskError;
-use crate::systemd;
-use crate::tls::TlsError;
+use quictun_control::reload::{Changes, Later, Outcome, Reloadable, State};
+use quictun_control::systemd;
+use quictun_trust::access::AccessError;
+use quictun_trust::identity::IdentityError;
+use quictun_trust::keeper;
+use quictun_trust::psk::PskError;
+use quictun_trust::tls::TlsError;
 
 pub(crate) use client::{ClientRules, ClientSource, reads_of_client};
 pub(crate) use server::{ServerRules, ServerSource, reads_of_server};
-pub use state::{Outcome, State};
 
 /// A worker that has not taken the new rules after this is stuck, which is worth a line.
 const SLOW: Duration = Duration::from_secs(10);
@@ -80,8 +79,8 @@ impl ReloadError {
     pub fn one_line(&self) -> String {
         let text = match self {
             // These are transparent: their own chain is the whole of it.
-            Self::Configuration(error) => crate::error_chain(error.as_ref()),
-            other => crate::error_chain(other),
+            Self::Configuration(error) => quictun_trust::error_chain(error.as_ref()),
+            other => quictun_trust::error_chain(other),
         };
         one_line(&text)
     }
@@ -100,15 +99,6 @@ pub(crate) trait Source: Send + Sync {
 pub(crate) struct Prepared {
     pub(crate) changes: Changes,
     pub(crate) rules: Rules,
-}
-
-/// What a reload changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// One sentence each.
-    pub lines: Vec<String>,
-    /// Keys of the configuration that are others than at the start: they need a restart.
-    pub restart: Vec<&'static str>,
 }
 
 /// New rules, for all workers.
@@ -174,6 +164,20 @@ impl Reload {
             Some(Ok(Err(error))) => Err(ReloadError::Keeper(error)),
             Some(Err(_)) | None => Err(ReloadError::Panicked),
         }
+    }
+}
+
+impl Reloadable for Reload {
+    fn would_change(&self) -> Later<'_, Result<Changes, String>> {
+        Box::pin(async {
+            let read = self.read().await;
+            read.map(|prepared| prepared.changes)
+                .map_err(|error| error.one_line())
+        })
+    }
+
+    fn state(&self) -> &State {
+        &self.state
     }
 }
 
@@ -251,10 +255,5 @@ fn one_line(text: &str) -> String {
     lines.collect::<Vec<_>>().join(": ")
 }
 
-/// Locks what cannot be left half-done.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

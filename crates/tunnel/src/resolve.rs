@@ -3,7 +3,7 @@
 //! The system's resolver blocks, so look-ups run on tokio's blocking threads. Make one [`Resolver`] for each class of
 //! callers (the client's server name, the targets dialled on a server): names that a slow DNS server holds up use the
 //! places of their own class only. Within a class the places are shared fairly between those who ask
-//! (`crate::shares`), who wait in turns (`crate::turns`). A look-up that was given up still occupies its place, and
+//! (`quictun_trust::shares`), who wait in turns (`crate::turns`). A look-up that was given up still occupies its place, and
 //! counts for who asked, until the system's resolver returns, which bounds the threads too.
 //!
 //! Names that the machine knows by itself have places of their own: nobody who asks a silent DNS server keeps
@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use quictun_wire::target::Family;
 
-use crate::shares::Holder;
 use hosts::Hosts;
 use places::Places;
+use quictun_trust::shares::Holder;
 
 /// Longer than one lost packet to a DNS server, which resolvers repeat after 1 to 5 s; shorter than people wait.
 pub const DEADLINE: Duration = Duration::from_secs(5);

@@ -11,28 +11,29 @@ use quictun_engine::report::Side;
 use quictun_engine::{Engine, EngineConfig, ServerRole, Transport, places_for_strangers};
 use tracing::{info, warn};
 
-use crate::access::Policy;
 use crate::asked::AskedFlows;
-use crate::confinement::{self, Off, Plan};
 use crate::control::{self, Request};
-use crate::descriptors::{self, Descriptors};
 use crate::dial::Dials;
-use crate::flow_log::FlowLog;
-use crate::identity::{self, Identity};
 use crate::launch::{self, Launch, Post};
-use crate::line_budget::LineBudget;
 use crate::lookups::{self, Lookups};
 use crate::mailbox::{Inbox, Mailbox};
 use crate::reload::{self, Read, Reload, ServerRules, ServerSource};
-use crate::rest;
 use crate::server_duty::ServerDuty;
 use crate::server_duty::again::Leaving;
-use crate::settings::{Access, ClientProof, Pin, ServerIdentity, ServerSettings};
-use crate::shares::CommonShares;
-use crate::systemd::{self, Activated};
-use crate::tls;
-use crate::udp_port::UdpPort;
+use crate::settings::ServerSettings;
 use crate::worker::Parts;
+use quictun_control::flow_log::FlowLog;
+use quictun_control::line_budget::LineBudget;
+use quictun_control::rest;
+use quictun_control::systemd::{self, Activated};
+use quictun_io::udp_port::UdpPort;
+use quictun_trust::access::Policy;
+use quictun_trust::confinement::{self, Off, Plan};
+use quictun_trust::descriptors::{self, Descriptors};
+use quictun_trust::identity::{self, Identity};
+use quictun_trust::settings::{Access, ClientProof, Pin, ServerIdentity};
+use quictun_trust::shares::CommonShares;
+use quictun_trust::tls;
 
 /// Handshakes in progress, over all workers, from which on clients must prove their address first.
 const RETRY_ABOVE: usize = 256;
@@ -82,7 +83,7 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
         identify: rules.policy.asks_who(),
         open_timeout: OPEN_TIMEOUT,
     };
-    let path_mtu = crate::udp_port::path_mtu(settings.transport.max_udp_payload);
+    let path_mtu = quictun_io::udp_port::path_mtu(settings.transport.max_udp_payload);
     let transport = launch::transport(&settings.transport, path_mtu)?;
     let (request_sender, requests) = control::requests();
     let Post { mailboxes, inboxes } = launch::post(workers, settings.transport.memory_budget)?;
@@ -217,7 +218,7 @@ fn server_identity(settings: &ServerSettings) -> Result<Identity> {
                 identity
             }
             Err(error) if error.is_unusable_directory() && is_open(settings) => {
-                let cause = crate::error_chain(&error);
+                let cause = quictun_trust::error_chain(&error);
                 warn!(target: "quictun", cause, "the server's key is made anew at every start and cannot be pinned: give --key-file and --cert-file, or a writable state directory");
                 identity::ephemeral()?
             }

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quictun_control::log_beginning;
 use quictun_engine::report::Protocol;
 use quictun_engine::{ConnectionId, Event, FlowId, LossReason, Opened};
 use quictun_wire::code::{CloseCode, FlowCode};
@@ -16,24 +17,24 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
-use crate::access::{Peer, Policy, dialled_as};
 use crate::asked::{AskedFlows, Refusal, name_of};
 use crate::congestion_log::log_congestion;
 use crate::control::Request;
-use crate::descriptors::Descriptors;
 use crate::dial::{Dialed, Dials, dial_unix};
-use crate::flow_log::beginning;
-use crate::line_budget::{Line, LineBudget};
-use crate::log::Foreign;
 use crate::lookups::Lookups;
 use crate::mailbox::Message;
-use crate::poller::{Key, Ready};
 use crate::reload::Rules;
-use crate::settings::{Phrases, TokenParser};
-use crate::shares::Holder;
+use crate::settings::TokenParser;
 use crate::token_source::parse_token;
 use crate::worker::{Duty, Io};
 use again::Leaving;
+use quictun_control::line_budget::{Line, LineBudget};
+use quictun_control::log::Foreign;
+use quictun_control::settings::Phrases;
+use quictun_io::poller::{Key, Ready};
+use quictun_trust::access::{Peer, Policy, dialled_as};
+use quictun_trust::descriptors::Descriptors;
+use quictun_trust::shares::Holder;
 
 /// A server's worker.
 #[derive(Debug)]
@@ -83,8 +84,8 @@ impl Duty for ServerDuty {
             Event::Open(opened) => self.handle_open(io, &opened),
             Event::Established { flow, stream_id } => {
                 let flow = self.asked.log.id(flow);
-                beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Handshake successful");
-                beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Tunnel established successful");
+                log_beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Handshake successful");
+                log_beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Tunnel established successful");
             }
             Event::Congestion {
                 connection,
@@ -278,7 +279,7 @@ impl ServerDuty {
             Err(refusal) => self.asked.refuse(io.now, flow, refusal),
         };
         if is_logged {
-            beginning!(self.phrases(), { "Client-Endpoint-Addr" = %opened.remote, "Stream-ID" = opened.stream_id }, "Starting handshake with client endpoint");
+            log_beginning!(self.phrases(), { "Client-Endpoint-Addr" = %opened.remote, "Stream-ID" = opened.stream_id }, "Starting handshake with client endpoint");
         }
         let target = match verdict {
             Ok(target) => target,
@@ -287,7 +288,7 @@ impl ServerDuty {
                 return io.engine.handle_dialed(io.now, flow, Err(refusal.code));
             }
         };
-        beginning!(self.phrases(), { "Server-App-Addr" = %target }, "starting connect to server app");
+        log_beginning!(self.phrases(), { "Server-App-Addr" = %target }, "starting connect to server app");
         if let Err(refusal) = self.dial(io, opened, peer, &holder, target) {
             // The dial, where it has begun, ends with the flow.
             self.asked.refuse(io.now, flow, &refusal);
@@ -327,7 +328,7 @@ impl ServerDuty {
             Target::Unix { path } => {
                 let result = dial_unix(path).and_then(|socket| {
                     io.poller
-                        .add_flow(&socket, Key::Flow(flow))
+                        .add_flow(socket.descriptor(), Key::Flow(flow))
                         .map_err(|_| FlowCode::Limit)?;
                     Ok((socket, target.to_string()))
                 });
@@ -440,7 +441,7 @@ impl ServerDuty {
         let id = self.asked.log.id(flow);
         match (&result, self.phrases()) {
             (Ok((_, address)), phrases) => {
-                beginning!(phrases, { "Server-App-Addr" = address, flow = id }, "Server app connect successful");
+                log_beginning!(phrases, { "Server-App-Addr" = address, flow = id }, "Server app connect successful");
             }
             (Err(code), Phrases::Original) => {
                 warn!(target: "quictun", flow = id, reason = %code, "Failed to dial server app");

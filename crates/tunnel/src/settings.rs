@@ -8,7 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::IpNet;
+use quictun_control::settings::ControlSettings;
+use quictun_stackd::settings::TunSettings;
+use quictun_trust::settings::{Access, ClientIdentity, Offer, ServerIdentity, ServerTrust};
 use quictun_wire::target::Target;
 
 /// Everything `quictun-client` and `quictun client` need.
@@ -51,43 +53,6 @@ pub struct ServerSettings {
     pub transport: TransportSettings,
     /// REST, metrics and logs.
     pub control: ControlSettings,
-}
-
-/// A TUN device whose connections are carried.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TunSettings {
-    /// Where it comes from.
-    pub device: TunDevice,
-    /// The name server that is asked whatever is asked of any, through the tunnel; `None`: nobody is.
-    pub dns: Option<IpAddr>,
-    /// The network stack is in the client's own process. Otherwise a device of ours has one of its own for it.
-    pub one_process: bool,
-    /// A device of ours goes, and its routes, where it is not confirmed within this time.
-    pub confirm: Option<Duration>,
-    /// One command is behind the device, and it has ended when this drains: connections without an answer are refused.
-    pub for_command: bool,
-}
-
-/// Where a TUN device comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TunDevice {
-    /// This descriptor, which somebody else owns.
-    Inherited(i32),
-    /// The process that has it, and a network stack, is at the other end of this descriptor, a socket.
-    Apart(i32),
-    /// It is made, what is for some networks is led into it, and all of that ends with us.
-    Own(Routes),
-}
-
-/// What a TUN device of ours gets to carry.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Routes {
-    /// These networks; empty: everything.
-    pub include: Vec<IpNet>,
-    /// But not these.
-    pub exclude: Vec<IpNet>,
-    /// Traffic leaves beside the tunnel when the device is gone.
-    pub fail_open: bool,
 }
 
 /// A host name or address literal, and a port.
@@ -147,114 +112,6 @@ pub enum TokenParser {
     Base64,
 }
 
-/// Protocols offered by the client, best first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Offer {
-    /// `quictun/1`, then `quic-tun`.
-    #[default]
-    Both,
-    /// `quictun/1` only: native mode, where the server enforces who may reach what.
-    Native,
-    /// `quic-tun` only.
-    Compat,
-}
-
-/// How the client recognises its server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServerTrust {
-    /// Anyone will do (quic-tun's default). Unsafe; said at start.
-    Insecure,
-    /// Only these public keys.
-    Pins(Vec<Pin>),
-    /// A certificate chain to one of the file's authorities, or to the system's where `None`.
-    Authorities(Option<PathBuf>),
-}
-
-/// SHA-256 of a DER `SubjectPublicKeyInfo`, written `sha256:` and 43 characters of unpadded base64url.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Pin(pub [u8; 32]);
-
-/// How the client proves who it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientIdentity {
-    /// Certificate and private key, PEM.
-    pub certificate: Option<CertificateFiles>,
-    /// File holding a pre-shared secret; proven by an HMAC over the TLS exporter, never sent.
-    pub psk_file: Option<PathBuf>,
-}
-
-/// A PEM certificate chain and its PEM private key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateFiles {
-    /// Certificate chain, leaf first.
-    pub cert: PathBuf,
-    /// PKCS#8, PKCS#1 or SEC1 key.
-    pub key: PathBuf,
-}
-
-/// Where the server's key comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServerIdentity {
-    /// Given files.
-    Files(CertificateFiles),
-    /// `server.key` and `server.crt` in this directory, made on the first run.
-    State(PathBuf),
-}
-
-/// Who may reach what.
-#[derive(Clone, Debug)]
-pub enum Access {
-    /// quic-tun's way: whoever connects may reach any target, but for what `guard` closes.
-    Open {
-        /// Client certificates must chain to these authorities, where given.
-        ca: Option<PathBuf>,
-        /// Which kinds of target stay closed.
-        guard: Guard,
-    },
-    /// Deny by default: only named clients, each to its own targets.
-    Named {
-        /// The clients.
-        clients: Vec<NamedClient>,
-        /// Authorities for clients known by certificate name.
-        ca: Option<PathBuf>,
-    },
-}
-
-/// Targets that open mode refuses unless told otherwise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Guard {
-    /// Allow `unix:` targets.
-    pub allow_unix: bool,
-    /// Allow link-local addresses (169.254.0.0/16, `fe80::/10`: cloud metadata lives there).
-    pub allow_link_local: bool,
-}
-
-/// A client the server knows, and what it may reach.
-#[derive(Clone, Debug)]
-pub struct NamedClient {
-    /// Its name in logs, metrics and REST; with a CA, the DNS name in its certificate.
-    pub name: String,
-    /// How it proves itself. Any one of them suffices.
-    pub proofs: Vec<ClientProof>,
-    /// Targets it may reach. Empty: none.
-    pub allow: Vec<TargetRule>,
-}
-
-/// A way in which a client proves itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientProof {
-    /// The public key of its certificate.
-    Pin(Pin),
-    /// A certificate from the configured authorities that carries the client's name.
-    CertificateName,
-    /// Knowledge of the secret in this file.
-    PskFile(PathBuf),
-}
-
-/// A pattern of targets: `HOST:PORT`, `CIDR:PORT`, `*:PORT`, `HOST:*`, `unix:/path`, `unix:/dir/*`, `*`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetRule(pub String);
-
 /// The data path.
 #[derive(Clone, Debug)]
 pub struct TransportSettings {
@@ -302,99 +159,6 @@ pub enum Congestion {
     Fixed(u64),
     /// What nobody else wants.
     Background,
-}
-
-/// REST, metrics and logs.
-#[derive(Clone, Debug)]
-pub struct ControlSettings {
-    /// Where the HTTP interface listens; `None`: off.
-    pub httpd: Option<HttpListen>,
-    /// `httpd` was not chosen by the user: where it is taken, go on without it and say so.
-    pub httpd_is_default: bool,
-    /// Names in `Host` headers that the HTTP interface answers to, beside addresses and `localhost`.
-    pub http_names: Vec<String>,
-    /// Keep the original's two misspellings in SPICE properties.
-    pub compat_json: bool,
-    /// Give up rights, files and system calls once everything listens.
-    pub confine: bool,
-    /// Logs.
-    pub log: LogSettings,
-}
-
-/// Where the HTTP interface listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HttpListen {
-    /// TCP address.
-    Tcp(SocketAddr),
-    /// Unix stream socket; a stale socket file is replaced.
-    Unix {
-        /// Its path.
-        path: PathBuf,
-        /// Permissions of the socket: who may connect.
-        mode: u32,
-    },
-}
-
-impl std::fmt::Display for HttpListen {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "{address}"),
-            Self::Unix { path, .. } => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-#[cfg(test)]
-impl ControlSettings {
-    /// Without the HTTP interface, with logs to `outputs`.
-    pub(crate) fn for_tests(outputs: &[String]) -> Self {
-        Self {
-            httpd: None,
-            httpd_is_default: false,
-            http_names: Vec::new(),
-            compat_json: false,
-            confine: false,
-            log: LogSettings {
-                level: "info".to_owned(),
-                format: LogFormat::Text,
-                outputs: outputs.to_vec(),
-                phrases: Phrases::default(),
-            },
-        }
-    }
-}
-
-/// Logs.
-#[derive(Clone, Debug)]
-pub struct LogSettings {
-    /// A `tracing` filter: `info`, `debug`, `quictun_engine=trace`.
-    pub level: String,
-    /// Text or JSON.
-    pub format: LogFormat,
-    /// `stdout`, `stderr` or file paths.
-    pub outputs: Vec<String>,
-    /// How lines about single flows are worded.
-    pub phrases: Phrases,
-}
-
-/// How lines about single flows are worded, and at which level.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Phrases {
-    /// One line at the end of each flow; its other lines are at debug level.
-    #[default]
-    Own,
-    /// quic-tun's: several lines for each flow at info level, word for word.
-    Original,
-}
-
-/// Log line formats.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 /// The settings that differ and that a running server does not change, by their keys in its configuration file.
@@ -459,11 +223,5 @@ impl Default for TransportSettings {
             key_log: None,
             qlog_dir: None,
         }
-    }
-}
-
-impl std::fmt::Debug for Pin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
     }
 }

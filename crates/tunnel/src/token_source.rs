@@ -25,9 +25,9 @@ pub(crate) use file::MAX_FILE;
 pub use http::{HttpError, UrlError};
 pub use parser::{ParseTokenError, parse_token};
 
-use crate::log::shown_url;
 use crate::settings::TokenSource;
 use http::HttpSource;
+use quictun_control::log::shown_url;
 
 /// Gives the token of each new flow.
 #[derive(Clone, Debug)]

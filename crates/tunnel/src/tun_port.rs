@@ -9,6 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use quictun_control::log_beginning;
 use quictun_engine::FlowId;
 use quictun_netstack::{Datagram, Event, FlowId as StackFlow};
 use quictun_sys::Tun;
@@ -16,15 +17,15 @@ use quictun_wire::target::Target;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
-use crate::crash::Crash;
-use crate::flow_log::beginning;
-use crate::name_questions::{self, NameQuestions};
-use crate::netstackd::{Remote, RemoteSocket};
-use crate::own_stack::OwnStack;
-use crate::poller::Key;
-use crate::settings::Phrases;
-use crate::stack_socket::StackSocket;
+use crate::name_questions::NameQuestions;
 use crate::worker::Io;
+use quictun_control::settings::Phrases;
+use quictun_io::crash::Crash;
+use quictun_io::poller::Key;
+use quictun_stackd::netstackd::{Remote, RemoteSocket};
+use quictun_stackd::own_stack::OwnStack;
+use quictun_stackd::stack_socket::StackSocket;
+use quictun_stackd::tun_device;
 
 /// Rounds of sending and of what follows from it, before datagrams are looked at again.
 const ROUNDS: usize = 16;
@@ -336,7 +337,7 @@ impl TunPort {
     fn open(&mut self, io: &mut Io<'_>, id: StackFlow, client: SocketAddr, target: SocketAddr) {
         let socket = self.place.socket(id, client);
         let target = match &self.questions {
-            Some(questions) if target == name_questions::STAND_IN => questions.resolver(),
+            Some(questions) if target == tun_device::STAND_IN => questions.resolver(),
             _ => target,
         };
         // Written and read once, so that a target has one text wherever it comes from.
@@ -348,7 +349,7 @@ impl TunPort {
             }
         };
         let client_app = client.to_string();
-        beginning!(
+        log_beginning!(
             self.phrases,
             { "Client-App-Addr" = client_app },
             "Starting handshake with server endpoint"

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use crate::shares::{Holder, Shares};
+use quictun_trust::shares::{Holder, Shares};
 
 /// Places, and those that wait for one, each known by a `T`.
 #[derive(Debug)]
@@ -20,6 +20,7 @@ pub(crate) struct Turns<T> {
 }
 
 impl<T> Turns<T> {
+    /// An empty queue in front of the places of `shares`.
     pub(crate) fn new(shares: Shares) -> Self {
         Self {
             shares,

@@ -12,12 +12,12 @@ use quictun_engine::{Datagrams, Engine, Event};
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
-use crate::gather::Gather;
 use crate::mailbox::{Inbox, Mail, Mailbox, Message};
-use crate::poller::{Key, Patience, Poller, Ready};
-use crate::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
-use crate::spin::Spin;
-use crate::udp_port::{Sent, UdpPort, other_worker};
+use quictun_control::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
+use quictun_io::gather::Gather;
+use quictun_io::poller::{Key, Patience, Poller, Ready};
+use quictun_io::spin::Spin;
+use quictun_io::udp_port::{Sent, UdpPort, other_worker};
 
 /// Batches sent before arrivals are looked at again: acknowledgements must not wait behind a megabyte.
 const SEND_ROUNDS: usize = 16;

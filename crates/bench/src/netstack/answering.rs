@@ -13,8 +13,8 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use quictun_netstack::Config;
+use quictun_stackd::netstackd::{self, Duty};
 use quictun_sys::NetNamespace;
-use quictun_tunnel::netstackd::{self, Duty};
 
 use super::device;
 use super::in_thread::{self, Shared};

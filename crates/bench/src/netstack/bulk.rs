@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
+use quictun_stackd::netstackd::Duty;
 use quictun_sys::NetNamespace;
-use quictun_tunnel::netstackd::Duty;
 use serde_json::{Value, json};
 
 use super::answering::{Answering, Side};

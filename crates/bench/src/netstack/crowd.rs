@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use quictun_stackd::netstackd::Duty;
 use quictun_sys::{NetNamespace, raise_nofile_limit};
-use quictun_tunnel::netstackd::Duty;
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Value, json};
 

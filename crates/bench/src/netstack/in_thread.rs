@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use quictun_netstack::{Config, Event, FRAME_MAX, FlowError, FlowId, Read, Stack};
+use quictun_stackd::netstackd::Duty;
 use quictun_sys::Tun;
-use quictun_tunnel::netstackd::Duty;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::clocks::thread_cpu_ns;

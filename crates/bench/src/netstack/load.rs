@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use quictun_stackd::netstackd::Duty;
 use quictun_sys::{NetNamespace, be_prompt};
-use quictun_tunnel::netstackd::Duty;
 
 use super::in_thread::Shared;
 

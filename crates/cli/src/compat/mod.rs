@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use quictun_tunnel::settings::ControlSettings;
+use quictun_control::settings::ControlSettings;
 
 use crate::exit::{self, Fault};
 use crate::inputs::Inputs;

@@ -4,10 +4,13 @@ use std::path::PathBuf;
 use std::str::FromStr as _;
 
 use clap::ArgMatches;
-use quictun_tunnel::log::without_credentials;
+use quictun_control::log::without_credentials;
+use quictun_control::settings::Phrases;
+use quictun_trust::settings::{
+    Access, CertificateFiles, ClientIdentity, Guard, Offer, Pin, ServerIdentity, ServerTrust,
+};
 use quictun_tunnel::settings::{
-    Access, CertificateFiles, ClientIdentity, ClientSettings, Forward, ForwardTo, Guard, Offer,
-    Phrases, Pin, ServerIdentity, ServerSettings, ServerTrust, TokenParser, TokenSource,
+    ClientSettings, Forward, ForwardTo, ServerSettings, TokenParser, TokenSource,
 };
 use quictun_wire::token;
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::ArgMatches;
 use clap::error::ErrorKind;
-use quictun_tunnel::settings::{Access, ClientProof, ClientSettings, ServerSettings};
+use quictun_trust::settings::{Access, ClientProof};
+use quictun_tunnel::settings::{ClientSettings, ServerSettings};
 
 use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;

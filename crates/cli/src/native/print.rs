@@ -4,9 +4,9 @@
 
 use std::fmt::Write as _;
 
+use quictun_trust::settings::{Access, ClientProof, NamedClient, ServerIdentity, TargetRule};
 use quictun_tunnel::settings::{
-    Access, ClientProof, ClientSettings, ForwardTo, ListenOn, NamedClient, ServerIdentity,
-    ServerSettings, TargetRule, TransportSettings,
+    ClientSettings, ForwardTo, ListenOn, ServerSettings, TransportSettings,
 };
 use toml::Value;
 

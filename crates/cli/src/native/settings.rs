@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
-use quictun_tunnel::settings::{
-    Access, CertificateFiles, ClientIdentity, ClientProof, ClientSettings, Forward, ForwardTo,
-    NamedClient, Offer, Phrases, Pin, ServerIdentity, ServerSettings, ServerTrust, TargetRule,
-    TokenParser,
+use quictun_control::settings::Phrases;
+use quictun_trust::settings::{
+    Access, CertificateFiles, ClientIdentity, ClientProof, NamedClient, Offer, Pin, ServerIdentity,
+    ServerTrust, TargetRule,
 };
+use quictun_tunnel::settings::{ClientSettings, Forward, ForwardTo, ServerSettings, TokenParser};
 use quictun_wire::target::Target;
 
 use super::file::{ClientTable, Texts};

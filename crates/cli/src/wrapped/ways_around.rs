@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use quictun_stackd::tun_device;
 use quictun_sys::OwnMounts;
-use quictun_tunnel::tun_device;
 use rustix::process::getuid;
 
 /// The list of name servers that programs read.

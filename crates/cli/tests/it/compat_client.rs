@@ -1,9 +1,10 @@
 //! `quictun-client`: command lines of quic-tun v0.0.1 to v0.0.5, and ours.
 
 use quictun_cli::compat::settings::Asked;
+use quictun_control::settings::{ControlSettings, HttpListen, LogFormat, LogSettings, Phrases};
+use quictun_trust::settings::{ClientIdentity, Offer, ServerTrust};
 use quictun_tunnel::settings::{
-    ClientIdentity, ControlSettings, Forward, ForwardTo, HostPort, HttpListen, ListenOn, LogFormat,
-    LogSettings, Offer, Phrases, ServerTrust, TokenSource, TransportSettings,
+    Forward, ForwardTo, HostPort, ListenOn, TokenSource, TransportSettings,
 };
 
 use crate::world::{Lines, PIN, World, client_lines, differ, run, usage};

@@ -1,6 +1,8 @@
 //! `quictun-server`: command lines of quic-tun v0.0.1 to v0.0.5, and ours.
 
-use quictun_tunnel::settings::{Access, Guard, HttpListen, ServerIdentity, TokenParser};
+use quictun_control::settings::HttpListen;
+use quictun_trust::settings::{Access, Guard, ServerIdentity};
+use quictun_tunnel::settings::TokenParser;
 
 use crate::world::{Lines, World, differ, failure, run, server_lines, usage};
 

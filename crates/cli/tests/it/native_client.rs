@@ -1,7 +1,8 @@
 //! `quictun client`: flags, file, and `docs/examples/client.toml`.
 
 use quictun_cli::native::{Action, args};
-use quictun_tunnel::settings::{Offer, TransportSettings};
+use quictun_trust::settings::Offer;
+use quictun_tunnel::settings::TransportSettings;
 
 use crate::world::{Lines, PIN, World, client_lines, differ, failure, usage};
 

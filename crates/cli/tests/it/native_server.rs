@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use quictun_cli::native::{Action, args};
-use quictun_tunnel::settings::{Access, ClientProof, NamedClient, TransportSettings};
+use quictun_trust::settings::{Access, ClientProof, NamedClient};
+use quictun_tunnel::settings::TransportSettings;
 
 use crate::world::{Lines, PIN, World, differ, failure, server_lines, usage};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use quictun_tunnel::settings::Pin;
+use quictun_trust::settings::Pin;
 
 fn program(path: &str, args: &[&str]) -> Output {
     let mut command = Command::new(path);

@@ -11,9 +11,8 @@ use quictun_cli::exit::{Exit, Fault};
 use quictun_cli::inputs::{Files, Inputs};
 use quictun_cli::native::{self, Action};
 use quictun_cli::{compat, native::settings as native_settings};
-use quictun_tunnel::settings::{
-    ClientSettings, ControlSettings, ServerSettings, TransportSettings,
-};
+use quictun_control::settings::ControlSettings;
+use quictun_tunnel::settings::{ClientSettings, ServerSettings, TransportSettings};
 
 /// A pin that is one.
 pub(crate) const PIN: &str = "sha256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU";

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use quictun_tunnel::identity::Identity;
-use quictun_tunnel::psk::{self, Secret};
-use quictun_tunnel::settings::{ClientIdentity, Offer, ServerTrust};
-use quictun_tunnel::tls::{self, ClientCertPolicy};
+use quictun_trust::identity::Identity;
+use quictun_trust::psk::{self, Secret};
+use quictun_trust::settings::{ClientIdentity, Offer, ServerTrust};
+use quictun_trust::tls::{self, ClientCertPolicy};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConnection, StreamOwned};
 use serde::Serialize;
@@ -163,7 +163,7 @@ impl Channel {
 
 /// Shared by all connections of an agent: made when it starts.
 pub(crate) fn identity() -> Result<Arc<Identity>> {
-    Ok(Arc::new(quictun_tunnel::identity::ephemeral()?))
+    Ok(Arc::new(quictun_trust::identity::ephemeral()?))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use quictun_io::udp_port;
 use quictun_sys::{Ethtool, NetNamespace, Network};
-use quictun_tunnel::udp_port;
 
 use super::message::Counters;
 use crate::environment;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use quictun_sys::NetNamespace;
-use quictun_tunnel::identity::Identity;
-use quictun_tunnel::psk::{self, Secret};
+use quictun_trust::identity::Identity;
+use quictun_trust::psk::{self, Secret};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::channel::Channel;

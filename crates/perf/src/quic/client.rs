@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{ClientRole, Ending, Engine, EngineConfig, Event};
-use quictun_tunnel::udp_port;
+use quictun_io::udp_port;
 use rustls::ClientConfig;
 
 use super::driver::Driver;

@@ -6,9 +6,9 @@
 use std::time::{Duration, Instant};
 
 use quictun_engine::{Datagrams, Engine};
-use quictun_tunnel::gather::Gather;
-use quictun_tunnel::spin::Spin;
-use quictun_tunnel::udp_port::{Sent, UdpPort};
+use quictun_io::gather::Gather;
+use quictun_io::spin::Spin;
+use quictun_io::udp_port::{Sent, UdpPort};
 use rustix::event::PollFlags;
 
 use super::MemorySocket;

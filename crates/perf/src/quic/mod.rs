@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use quictun_engine::Transport;
 use quictun_engine::report::ConnectionReport;
-use quictun_tunnel::udp_port::{self, UdpPort};
+use quictun_io::udp_port::{self, UdpPort};
 
 use crate::error::PerfError;
 use crate::path::Path;

@@ -1,12 +1,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
 
-use quictun_ipc::Message;
+use quictun_ipc::{Message, Server, WaitPolicy};
 
 use super::*;
-use crate::crash::Crash;
-use crate::settings::{ClientIdentity, Offer, TransportSettings};
-use crate::{netstackd, worker};
+use crate::settings::TransportSettings;
+use crate::worker;
+use quictun_io::crash::Crash;
+use quictun_trust::settings::{ClientIdentity, Offer};
 
 /// Nothing here may take longer.
 const SOON: Duration = Duration::from_mins(1);
@@ -58,14 +60,34 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     ended
 }
 
+/// A process that should have a network stack, and answers every call with what no stack says.
+fn senseless_stack(socket: OwnedFd) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        let channel = quictun_ipc::accept(socket, SOON).expect("a client");
+        let (server, mut executor) = Server::new(channel, WaitPolicy::Interrupt);
+        executor.spawner().spawn(1, async move {
+            while let Ok(request) = server.recv().await {
+                if server.reply(request, Message::new(u16::MAX)).await.is_err() {
+                    break;
+                }
+            }
+        });
+        executor.run();
+    })
+}
+
 #[test]
 fn a_stack_that_says_what_makes_no_sense_ends_the_client_as_a_crash_does() {
     let (here, there) = quictun_ipc::sockets().expect("sockets");
-    let stack = netstackd::tests::stack(there, vec![Message::new(u16::MAX)]);
+    let stack = senseless_stack(there);
     let ended = worker(here).recv_timeout(SOON);
     let error = ended
         .expect("its end")
         .expect_err("it has no device any more");
-    assert_eq!(Crash::of(&error), Some(Crash::Netstack), "{error:#}");
+    assert_eq!(
+        Crash::of(error.as_ref()),
+        Some(Crash::Netstack),
+        "{error:#}"
+    );
     stack.join().expect("it ended with the client");
 }

@@ -7,7 +7,7 @@ fn end_of(make: impl FnOnce() -> Result<Parts<ClientDuty>> + Send + 'static) -> 
     let launch = Launch {
         side: Side::Client,
         transport: TransportSettings::default(),
-        control: ControlSettings::for_tests(&[]),
+        control: ControlSettings::default(),
         server: None,
         server_known: Vec::new(),
         plugins: Vec::new(),
@@ -27,7 +27,7 @@ fn end_of(make: impl FnOnce() -> Result<Parts<ClientDuty>> + Send + 'static) -> 
 #[test]
 fn a_panic_is_told_from_what_the_world_refuses() {
     let error = end_of(|| panic!("as a bug would"));
-    assert_eq!(Crash::of(&error), Some(Crash::Panic), "{error:#}");
+    assert_eq!(Crash::of(error.as_ref()), Some(Crash::Panic), "{error:#}");
     let error = end_of(|| Err(io::Error::from(io::ErrorKind::AddrInUse).into()));
-    assert_eq!(Crash::of(&error), None, "{error:#}");
+    assert_eq!(Crash::of(error.as_ref()), None, "{error:#}");
 }

@@ -1,16 +1,17 @@
 //! What a client reads again: how it recognises its server, and how it proves who it is.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use quictun_engine::Prover;
 use rustls::ClientConfig;
 
-use super::{Changes, Prepared, Read, ReloadError, Rules, Source, lock};
-use crate::identity;
-use crate::psk::{self, Secret};
-use crate::settings::{ClientIdentity, ClientSettings, Offer, ServerTrust};
-use crate::tls;
+use super::{Changes, Prepared, Read, ReloadError, Rules, Source};
+use crate::settings::ClientSettings;
+use quictun_trust::identity;
+use quictun_trust::psk::{self, Secret};
+use quictun_trust::settings::{ClientIdentity, Offer, ServerTrust};
+use quictun_trust::tls;
 
 /// By what connections are made.
 pub(crate) struct ClientRules {
@@ -20,7 +21,7 @@ pub(crate) struct ClientRules {
     pub(crate) prover: Option<Prover>,
     trust: ServerTrust,
     secret: Option<Secret>,
-    certificate: Option<crate::settings::Pin>,
+    certificate: Option<quictun_trust::settings::Pin>,
 }
 
 impl ClientRules {
@@ -90,7 +91,11 @@ impl ClientSource {
 
 impl Source for ClientSource {
     fn read(&self) -> Result<Prepared, ReloadError> {
-        let old = lock(&self.rules).clone();
+        let old = self
+            .rules
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let settings = (self.read)()?;
         let key_log = old.crypto.key_log.clone();
         let new = ClientRules::new(&settings.trust, &settings.identity, settings.offer, key_log)?;
@@ -116,7 +121,7 @@ impl Source for ClientSource {
 
     fn commit(&self, rules: &Rules) {
         if let Rules::Client(rules) = rules {
-            *lock(&self.rules) = rules.clone();
+            *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = rules.clone();
         }
     }
 }

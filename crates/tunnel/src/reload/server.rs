@@ -1,15 +1,16 @@
 //! What a server reads again: clients, rules, secrets, authorities, and its own certificate and key.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::pki_types::CertificateDer;
 use rustls::{KeyLog, ServerConfig};
 
-use super::{Changes, Prepared, Read, ReloadError, Rules, Source, lock};
-use crate::access::{OwnHttp, Policy};
-use crate::identity::{self, Identity};
-use crate::settings::{Access, Pin, ServerIdentity, ServerSettings, restart_keys};
-use crate::tls::{self, ClientCertPolicy};
+use super::{Changes, Prepared, Read, ReloadError, Rules, Source};
+use crate::settings::{ServerSettings, restart_keys};
+use quictun_trust::access::{OwnHttp, Policy};
+use quictun_trust::identity::{self, Identity};
+use quictun_trust::settings::{Access, Pin, ServerIdentity};
+use quictun_trust::tls::{self, ClientCertPolicy};
 
 /// By what a server's workers judge, and what it shows of itself.
 #[derive(Debug)]
@@ -71,7 +72,11 @@ impl ServerSource {
 
 impl Source for ServerSource {
     fn read(&self) -> Result<Prepared, ReloadError> {
-        let old = lock(&self.rules).clone();
+        let old = self
+            .rules
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let key_log = old.crypto.key_log.clone();
         let (settings, new) = load(&self.read, self.own_http.clone(), key_log)?;
         let changes = Changes {
@@ -86,7 +91,7 @@ impl Source for ServerSource {
 
     fn commit(&self, rules: &Rules) {
         if let Rules::Server(rules) = rules {
-            *lock(&self.rules) = rules.clone();
+            *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = rules.clone();
         }
     }
 }

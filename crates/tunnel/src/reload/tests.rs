@@ -8,11 +8,12 @@ use quictun_wire::target::Target;
 use tempfile::TempDir;
 
 use super::*;
-use crate::access::{Denied, OwnHttp, Peer, Policy};
-use crate::identity;
-use crate::settings::{
-    Access, CertificateFiles, ClientProof, ControlSettings, NamedClient, Pin, ServerIdentity,
-    ServerSettings, TargetRule, TokenParser, TransportSettings,
+use crate::settings::{ServerSettings, TokenParser, TransportSettings};
+use quictun_control::settings::ControlSettings;
+use quictun_trust::access::{Denied, OwnHttp, Peer, Policy};
+use quictun_trust::identity;
+use quictun_trust::settings::{
+    Access, CertificateFiles, ClientProof, NamedClient, Pin, ServerIdentity, TargetRule,
 };
 
 /// A directory with a server's key and two secrets.
@@ -44,7 +45,7 @@ fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
         token_parser: TokenParser::Cleartext,
         dial_timeout: Duration::from_secs(10),
         transport: TransportSettings::default(),
-        control: ControlSettings::for_tests(&[]),
+        control: ControlSettings::default(),
     }
 }
 
@@ -62,39 +63,6 @@ fn source_of(
     let rules = ServerRules::new(&old.access, policy, &identity, key_log).expect("rules");
     let own_http = OwnHttp::Tcp(([127, 0, 0, 1], 8086).into());
     ServerSource::new(Arc::new(new), old, Some(own_http), Arc::new(rules))
-}
-
-/// A source that says what it is told to.
-struct Fake {
-    would: Result<Changes, String>,
-    rules: Arc<ServerRules>,
-}
-
-impl Source for Fake {
-    fn read(&self) -> Result<Prepared, ReloadError> {
-        let changes = self.would.clone().map_err(Unreadable::from)?;
-        let rules = Rules::Server(self.rules.clone());
-        Ok(Prepared { changes, rules })
-    }
-
-    fn commit(&self, _: &Rules) {}
-}
-
-/// What would change, and how the latest reload went.
-pub(crate) fn fake(would: Result<Changes, String>, was: Option<Outcome>) -> Reload {
-    let access = Access::Named {
-        clients: Vec::new(),
-        ca: None,
-    };
-    let policy = Policy::new(&access).expect("a policy");
-    let identity = identity::ephemeral().expect("a key");
-    let rules = ServerRules::new(&access, policy, &identity, Arc::new(rustls::NoKeyLog));
-    let rules = Arc::new(rules.expect("rules"));
-    let reload = Reload::new(Arc::new(Fake { would, rules }));
-    if let Some(was) = was {
-        reload.state.set(was);
-    }
-    reload
 }
 
 #[test]

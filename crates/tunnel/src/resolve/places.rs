@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::shares::{Holder, Shares};
 use crate::turns::Turns;
+use quictun_trust::shares::{Holder, Shares};
 
 /// Places that are shared between holders; cheap to clone.
 #[derive(Clone)]
@@ -82,7 +82,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// See `crate::shares`: one holder alone has half of the places.
+/// See `quictun_trust::shares`: one holder alone has half of the places.
 const WEIGHT: usize = 1;
 
 #[cfg(test)]

@@ -23,11 +23,11 @@ use rustls::pki_types::UnixTime;
 use tracing::{error, warn};
 
 use super::ServerDuty;
-use crate::access::{Peer, Policy};
 use crate::asked::name_of;
 use crate::reload::{Ended, ServerRules};
 use crate::token_source::parse_token;
 use crate::worker::Io;
+use quictun_trust::access::{Peer, Policy};
 
 /// Clients whose connections have gone, while flows of theirs are still being delivered (PROTOCOL CLOSE-12).
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use super::AppAddr;
-use crate::keeper::{self, ReadError};
+use quictun_trust::keeper::{self, ReadError};
 
 /// Why the file has no token for an application.
 #[derive(Debug, Error)]

@@ -8,7 +8,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use ureq::http::StatusCode;
 
 use super::*;
-use crate::identity::{self, Identity};
+use quictun_trust::identity::{self, Identity};
 
 fn app(text: &str) -> AppAddr {
     AppAddr::Ip(text.parse().expect("an address and port"))

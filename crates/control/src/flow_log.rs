@@ -1,0 +1,152 @@
+//! Lines of flows in the log.
+//!
+//! Each flow leaves one line when it ends: the audit trail. It is the line with the field `verdict`. A server names the
+//! client in it and what was dialled; both sides name the flow as `/v1/tunnels` does, the other side of the tunnel, the
+//! target, bytes each way, the duration, and how it ended.
+//!
+//! What comes before that is worded as [`Phrases`] says: see [`log_beginning`](crate::log_beginning).
+
+use quictun_engine::report::Side;
+use quictun_engine::{Ending, FlowId, FlowSummary};
+use quictun_wire::code::FlowCode;
+use tracing::{info, warn};
+
+use crate::flow_uuids::FlowUuids;
+use crate::log::Foreign;
+use crate::settings::Phrases;
+
+/// Logs a line of a flow's beginning: at info level among the original's phrases, at debug level among ours.
+#[macro_export]
+macro_rules! log_beginning {
+    ($phrases:expr, $($line:tt)+) => {
+        match $phrases {
+            $crate::settings::Phrases::Original => tracing::info!(target: "quictun", $($line)+),
+            $crate::settings::Phrases::Own => tracing::debug!(target: "quictun", $($line)+),
+        }
+    };
+}
+
+/// Writes the lines of one worker's flows.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowLog {
+    /// How lines of single flows are worded.
+    pub phrases: Phrases,
+    side: Side,
+    worker: usize,
+    uuids: FlowUuids,
+}
+
+/// What a side knows of a flow beside what the engine tells.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// Server: the client's name.
+    pub client: Option<&'a str>,
+    /// The target in canonical form, where the token was one.
+    pub target: Option<&'a str>,
+    /// Server: why it was refused, where it was.
+    pub denied: Option<&'a str>,
+    /// How many lines about the same source were left out before this one.
+    pub left_out: Option<u64>,
+}
+
+impl FlowLog {
+    /// For the flows of this worker.
+    pub fn new(side: Side, worker: usize, phrases: Phrases) -> Self {
+        Self {
+            phrases,
+            side,
+            worker,
+            uuids: FlowUuids::of_process(),
+        }
+    }
+
+    /// The flow's name in logs and in the HTTP interface.
+    pub fn id(&self, flow: FlowId) -> String {
+        self.uuids.of(self.worker, flow)
+    }
+
+    /// A flow is over: who, what, how much, how long, and how it ended.
+    pub fn closed(&self, summary: &FlowSummary, known: Known<'_>) {
+        let flow = self.id(summary.flow);
+        let elapsed_ms = u64::try_from(summary.elapsed.as_millis()).unwrap_or(u64::MAX);
+        let reason = reason(summary.ending);
+        let verdict = verdict(summary, known.denied);
+        let target = match known.target {
+            Some(target) => target.to_owned(),
+            None => Foreign(&summary.token).to_string(),
+        };
+        let at = |side| (self.side != side).then_some(summary.remote).flatten();
+        let client_at = at(Side::Client).map(tracing::field::display);
+        let server_at = at(Side::Server).map(tracing::field::display);
+        macro_rules! line {
+            ($level:ident, $message:literal) => {
+                $level!(
+                    target: "quictun",
+                    {
+                        flow,
+                        client = known.client,
+                        "Client-Endpoint-Addr" = client_at,
+                        "Server-Endpoint-Addr" = server_at,
+                        "Client-App-Addr" = given(&summary.client_app),
+                        "Server-App-Addr" = given(&summary.server_app),
+                        "Stream-ID" = summary.stream_id,
+                        target,
+                        verdict,
+                        denied = known.denied,
+                        bytes_to_tunnel = summary.bytes_to_tunnel,
+                        bytes_to_app = summary.bytes_to_app,
+                        elapsed_ms,
+                        reason,
+                        lines_left_out = known.left_out
+                    },
+                    $message
+                )
+            };
+        }
+        match verdict {
+            "allowed" => line!(info, "Tunnel closed"),
+            "refused" if self.phrases == Phrases::Own && known.client.is_some() => {
+                line!(warn, "a tunnel was refused");
+            }
+            _ => line!(warn, "handshake error!"),
+        }
+    }
+}
+
+/// Whether the flow was let through: `allowed`; `refused`, by the server's rules or limits; `failed`, on its way to the
+/// target.
+fn verdict(summary: &FlowSummary, denied: Option<&str>) -> &'static str {
+    let refused = |code| {
+        matches!(
+            code,
+            FlowCode::Denied
+                | FlowCode::Unauthenticated
+                | FlowCode::BadOpen
+                | FlowCode::Unsupported
+        )
+    };
+    match summary.ending {
+        _ if summary.established => "allowed",
+        _ if denied.is_some() => "refused",
+        Ending::PeerReset(Some(code)) | Ending::Abandoned(code) if refused(code) => "refused",
+        _ => "failed",
+    }
+}
+
+fn reason(ending: Ending) -> String {
+    match ending {
+        Ending::Finished => "finished".to_owned(),
+        Ending::AppReset => "the local application reset it".to_owned(),
+        Ending::PeerReset(Some(code)) => format!("reset by the peer: {code}"),
+        Ending::PeerReset(None) => "reset by the peer".to_owned(),
+        Ending::Abandoned(code) => code.to_string(),
+        Ending::NoConnection => {
+            "the server could not be reached: no connection to it came about in time".to_owned()
+        }
+    }
+}
+
+/// An address that this side does not know is left out, as the original does.
+fn given(address: &str) -> Option<&str> {
+    (!address.is_empty()).then_some(address)
+}

@@ -1,0 +1,264 @@
+//! Text in logs: escaped, bounded, without credentials.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display, Write as _};
+
+/// Longest text of a peer in one value, bytes: a host name has at most 253.
+const MAX_FOREIGN: usize = 256;
+
+/// Text that a peer wrote or could shape: shows the first 256 bytes, and how many there are.
+#[derive(Debug)]
+pub struct Foreign<T>(pub T);
+
+impl<T: Display> Display for Foreign<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cut = Cut::default();
+        write!(cut, "{}", self.0)?;
+        f.write_str(&cut.text)?;
+        if cut.bytes > cut.text.len() {
+            write!(f, "… ({} bytes)", cut.bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the beginning of what is written and counts the rest.
+#[derive(Default)]
+struct Cut {
+    text: String,
+    bytes: usize,
+}
+
+impl fmt::Write for Cut {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.bytes == self.text.len() {
+            let room = MAX_FOREIGN - self.text.len();
+            self.text.push_str(&text[..text.floor_char_boundary(room)]);
+        }
+        self.bytes += text.len();
+        Ok(())
+    }
+}
+
+/// Whether a character is escaped in logs: it could end a line, move the cursor, or change how others are shown.
+///
+/// Control characters (C0, DEL, C1); line and paragraph separators; bidirectional controls; characters without a
+/// width or a shape of their own; tags.
+pub(super) fn is_escaped(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// Writes a message: escaped characters as in Rust, `\u{202e}`.
+pub(super) fn write_message(out: &mut String, message: &str) -> fmt::Result {
+    let mut rest = message;
+    while let Some(c) = write_plain(out, &mut rest) {
+        if is_escaped(c) {
+            write!(out, "{}", c.escape_default())?;
+        } else {
+            out.push(c);
+        }
+    }
+    Ok(())
+}
+
+/// Writes the printable ASCII without quotes and backslashes that `rest` begins with, which nothing escapes, and takes
+/// the character behind it. Nearly all text in logs is of this kind, and a run of it is copied at once.
+fn write_plain(out: &mut String, rest: &mut &str) -> Option<char> {
+    let plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
+    let end = rest.bytes().position(|byte| !plain(byte));
+    let (run, behind) = rest.split_at(end.unwrap_or(rest.len()));
+    out.push_str(run);
+    let mut chars = behind.chars();
+    let next = chars.next();
+    *rest = chars.as_str();
+    next
+}
+
+/// Writes a JSON string: escaped characters as `\u202e`, those beyond the basic plane in two halves.
+pub(super) fn write_json_string(out: &mut String, text: &str) -> fmt::Result {
+    out.push('"');
+    let mut rest = text;
+    while let Some(c) = write_plain(out, &mut rest) {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if is_escaped(c) => {
+                for half in c.encode_utf16(&mut [0; 2]) {
+                    write!(out, "\\u{half:04x}")?;
+                }
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    Ok(())
+}
+
+/// The text without user names and passwords in URLs: `https://user:secret@host/` becomes `https://host/`.
+pub fn without_credentials(text: &str) -> Cow<'_, str> {
+    // One byte is found far sooner than three.
+    if !text.contains('@') {
+        return Cow::Borrowed(text);
+    }
+    let (mut shown, mut rest, mut changed) = (String::new(), text, false);
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        // RFC 3986 section 3.2; whitespace, quotes and angle brackets end a URL in a sentence.
+        let ends =
+            |c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '<' | '>' | '`');
+        let end = after.find(ends).unwrap_or(after.len());
+        let authority = &after[..end];
+        let host = authority.rfind('@').map_or(0, |at| at + 1);
+        changed |= host > 0;
+        shown.push_str(before);
+        shown.push_str(&authority[host..]);
+        rest = &after[end..];
+    }
+    if !changed {
+        return Cow::Borrowed(text);
+    }
+    shown.push_str(rest);
+    Cow::Owned(shown)
+}
+
+/// A URL as logs and errors show it: without credentials, and without the values of its query, where keys often are.
+pub fn shown_url(url: &str) -> String {
+    // In a malformed URL the password may hold a slash: everything before the last '@' could be part of it.
+    let bare = match url.split_once("://") {
+        Some((scheme, rest)) => {
+            let path = rest.find(['?', '#']).unwrap_or(rest.len());
+            let host = rest[..path].rfind('@').map_or(0, |at| at + 1);
+            format!("{scheme}://{}", &rest[host..])
+        }
+        None => url.rsplit('@').next().unwrap_or(url).to_owned(),
+    };
+    match bare.split_once(['?', '#']) {
+        Some((place, _)) => format!("{place}?…"),
+        None => bare,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_text_is_shown_as_it_is_up_to_its_limit() {
+        let limit = "x".repeat(MAX_FOREIGN);
+        assert_eq!(Foreign(&limit).to_string(), limit);
+        let over = format!("{limit}y");
+        assert_eq!(Foreign(&over).to_string(), format!("{limit}… (257 bytes)"));
+        let wide = "ä".repeat(100_000);
+        let shown = Foreign(&wide).to_string();
+        assert_eq!(shown, format!("{}… (200000 bytes)", "ä".repeat(128)));
+        // Written in parts: nothing is shown after a gap.
+        let parts = Foreign(format_args!("{}{}", "x".repeat(255), "äb"));
+        assert_eq!(
+            parts.to_string(),
+            format!("{}… (258 bytes)", "x".repeat(255))
+        );
+    }
+
+    #[test]
+    fn what_could_forge_a_line_or_its_look_is_escaped() {
+        let hostile = [
+            '\0',
+            '\n',
+            '\r',
+            '\t',
+            '\u{1b}',
+            '\u{7f}',
+            '\u{80}',
+            '\u{85}',
+            '\u{9b}',
+            '\u{9f}',
+            '\u{61c}',
+            '\u{200b}',
+            '\u{200e}',
+            '\u{200f}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{feff}',
+            '\u{e0041}',
+        ];
+        for c in hostile {
+            let text = format!("a{c}b");
+            let (mut message, mut json) = (String::new(), String::new());
+            write_message(&mut message, &text).expect("written");
+            write_json_string(&mut json, &text).expect("written");
+            assert!(
+                !message.contains(c) && !json.contains(c),
+                "{c:?}: {message} {json}"
+            );
+            let read: String = serde_json::from_str(&json).expect("JSON");
+            assert_eq!(read, text);
+        }
+        let harmless = "Grüße, 日本語, العربية, emoji 🦀, \u{a0}, ~ and \u{d7ff}";
+        let (mut message, mut json) = (String::new(), String::new());
+        write_message(&mut message, harmless).expect("written");
+        write_json_string(&mut json, harmless).expect("written");
+        assert_eq!(
+            (message.as_str(), json),
+            (harmless, format!("\"{harmless}\""))
+        );
+    }
+
+    #[test]
+    fn urls_lose_their_credentials_wherever_they_stand() {
+        for (text, shown) in [
+            ("http://user:pass@host/x", "http://host/x"),
+            ("http://user@host:80", "http://host:80"),
+            ("https://u:p@ss@[::1]:8/?a=b@c", "https://[::1]:8/?a=b@c"),
+            (
+                "no token from \"http://u:p@h/\": refused",
+                "no token from \"http://h/\": refused",
+            ),
+            ("a://b:c@d and e://f:g@h", "a://d and e://h"),
+            ("http://host/path@2x?q=a@b", "http://host/path@2x?q=a@b"),
+            ("mail to a@b.example", "mail to a@b.example"),
+            ("://@", "://"),
+            ("", ""),
+        ] {
+            assert_eq!(without_credentials(text), shown);
+        }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_credentials_and_query() {
+        for (url, shown) in [
+            ("http://127.0.0.1:8500/token", "http://127.0.0.1:8500/token"),
+            ("https://u:p@h/t?key=secret&addr=x", "https://h/t?…"),
+            ("http://u:p/a@h/t#f", "http://h/t?…"),
+            ("user:pass@host", "host"),
+        ] {
+            assert_eq!(shown_url(url), shown);
+        }
+    }
+}

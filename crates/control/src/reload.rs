@@ -1,0 +1,54 @@
+//! What the HTTP interface shows of reloads: how the latest went, and what the next would change.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+/// What a reload changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// One sentence each.
+    pub lines: Vec<String>,
+    /// Keys of the configuration that differ from those at the start: they need a restart.
+    pub restart: Vec<&'static str>,
+}
+
+/// The outcome of the latest reload.
+#[derive(Debug, Default)]
+pub struct State(Mutex<Option<Outcome>>);
+
+/// One reload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// When it was over.
+    pub at: SystemTime,
+    /// What it changed, or why it changed nothing.
+    pub result: Result<Changes, String>,
+}
+
+/// An answer that takes a while.
+pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A configuration that can be read again.
+pub trait Reloadable: Debug + Send + Sync {
+    /// Reads the configuration and says what a reload would change, or why it would fail, in one line.
+    fn would_change(&self) -> Later<'_, Result<Changes, String>>;
+    /// The outcomes of reloads.
+    fn state(&self) -> &State;
+}
+
+impl State {
+    /// The latest reload; `None` where there was none since the start.
+    pub fn latest(&self) -> Option<Outcome> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Remembers the latest reload.
+    pub fn set(&self, outcome: Outcome) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+    }
+}

@@ -1,0 +1,270 @@
+//! Samples of the workers, shared by whoever asks at the same time, and the rates between them.
+//!
+//! One task owns the [`Sampler`]; handlers send it an [`Ask`] and wait. Two things follow. Requests that come together
+//! are answered from one sample, so no number of HTTP clients makes the workers' work more than one snapshot every
+//! [`SHARE`]. And a rate, which needs two samples a window apart, costs nothing while nobody looks at flows: the
+//! first request for flows waits for a second sample, and the task goes on taking one every window until nobody has
+//! asked for [`WATCH`].
+//!
+//! ```text
+//!   unwatched --flows asked, some open--> warming --window over--> watched --nobody asked for WATCH--> unwatched
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quictun_engine::report::{FlowReport, Totals};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::snapshot::{Collected, Detail, WorkerSnapshot, Workers};
+use quictun_io::udp_port::UdpSocketReport;
+
+/// How long workers have for an answer. A busy worker needs a millisecond; probes give up after a second.
+pub(crate) const DEADLINE: Duration = Duration::from_millis(500);
+
+/// Answers within this time of a sample share it.
+pub(super) const SHARE: Duration = Duration::from_millis(100);
+
+/// Rates are measured for this long after the last request for flows: two periods of an ordinary dashboard.
+const WATCH: Duration = Duration::from_mins(1);
+
+/// All workers at one moment.
+#[derive(Debug)]
+pub(crate) struct Sample {
+    /// Who answered, and who did not.
+    pub(crate) collected: Collected,
+    /// The latest known counters of every worker that ever answered, so that sums over the workers never go back.
+    pub(crate) counters: Vec<Counters>,
+    /// Rates of the flows, where they were asked for.
+    pub(super) rates: Arc<Rates>,
+}
+
+/// What only grows in a worker, and its socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) totals: Totals,
+    pub(crate) udp: UdpSocketReport,
+}
+
+/// Bytes per second of a flow, over the last window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Rate {
+    pub(super) to_tunnel: f64,
+    pub(super) to_app: f64,
+}
+
+/// Rates of all flows between the last two window samples.
+#[derive(Debug, Default)]
+pub(super) struct Rates {
+    flows: HashMap<FlowKey, (Mark, Rate)>,
+}
+
+/// Worker and flow id.
+type FlowKey = (usize, u64);
+
+/// A flow's counters at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: std::time::Instant,
+    to_tunnel: u64,
+    to_app: u64,
+}
+
+impl Rates {
+    /// The rates between what `self` saw and `snapshots`. Flows that are new have none yet, flows that ended are forgotten.
+    fn next(&self, snapshots: &[WorkerSnapshot]) -> Self {
+        let mut flows = HashMap::new();
+        for snapshot in snapshots {
+            for flow in &snapshot.flows {
+                let key = (snapshot.worker, flow.id.0);
+                let mark = Mark {
+                    at: snapshot.taken,
+                    to_tunnel: flow.bytes_to_tunnel,
+                    to_app: flow.bytes_to_app,
+                };
+                let rate = self
+                    .flows
+                    .get(&key)
+                    .map_or_else(Rate::default, |(before, _)| mark.since(*before));
+                flows.insert(key, (mark, rate));
+            }
+        }
+        Self { flows }
+    }
+
+    pub(super) fn of(&self, worker: usize, flow: &FlowReport) -> Rate {
+        self.flows
+            .get(&(worker, flow.id.0))
+            .map_or_else(Rate::default, |(_, rate)| *rate)
+    }
+}
+
+impl Mark {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a rate needs no more than 53 bits"
+    )]
+    fn since(self, before: Self) -> Rate {
+        let seconds = self.at.saturating_duration_since(before.at).as_secs_f64();
+        if seconds <= 0.0 {
+            return Rate::default();
+        }
+        Rate {
+            to_tunnel: self.to_tunnel.saturating_sub(before.to_tunnel) as f64 / seconds,
+            to_app: self.to_app.saturating_sub(before.to_app) as f64 / seconds,
+        }
+    }
+}
+
+/// A handler's question, answered with a sample that holds at least `detail`.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) detail: Detail,
+    pub(super) reply: oneshot::Sender<Arc<Sample>>,
+}
+
+/// The one who asks the workers.
+pub(super) struct Sampler<'a> {
+    workers: &'a Workers,
+    window: Duration,
+    counters: Vec<Option<Counters>>,
+    recent: Option<(Instant, Detail, Arc<Sample>)>,
+    rates: Arc<Rates>,
+    watch: Option<Watch>,
+}
+
+/// Somebody looks at flows.
+struct Watch {
+    next_window: Instant,
+    last_asked: Instant,
+    /// A whole window has been measured.
+    warm: bool,
+    /// Waiting for the first window to end. As many as there are HTTP connections at most.
+    waiting: Vec<oneshot::Sender<Arc<Sample>>>,
+}
+
+impl<'a> Sampler<'a> {
+    /// A sampler of `workers` that measures rates over `window`.
+    pub(super) fn new(workers: &'a Workers, window: Duration) -> Self {
+        Self {
+            workers,
+            window,
+            counters: vec![None; workers.count()],
+            recent: None,
+            rates: Arc::default(),
+            watch: None,
+        }
+    }
+
+    /// Answers until every sender of `asks` is gone.
+    pub(super) async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
+        loop {
+            let next_window = self.watch.as_ref().map(|watch| watch.next_window);
+            tokio::select! {
+                ask = asks.recv() => match ask {
+                    Some(ask) => self.answer(ask).await,
+                    None => return,
+                },
+                () = sleep_until(next_window) => self.end_window().await,
+            }
+        }
+    }
+
+    async fn answer(&mut self, ask: Ask) {
+        let now = Instant::now();
+        if ask.detail == Detail::Flows {
+            if let Some(watch) = &mut self.watch {
+                watch.last_asked = now;
+                if !watch.warm {
+                    watch.waiting.push(ask.reply);
+                    return;
+                }
+            } else {
+                let sample = self.sample(Detail::Flows).await;
+                if sample
+                    .collected
+                    .snapshots
+                    .iter()
+                    .any(|snapshot| !snapshot.flows.is_empty())
+                {
+                    self.begin_watch(&sample, ask.reply);
+                    return;
+                }
+            }
+        }
+        let sample = self.sample(ask.detail).await;
+        // Whoever asked may have gone.
+        ask.reply.send(sample).ok();
+    }
+
+    fn begin_watch(&mut self, sample: &Sample, reply: oneshot::Sender<Arc<Sample>>) {
+        self.rates = Arc::new(Rates::default().next(&sample.collected.snapshots));
+        let now = Instant::now();
+        self.watch = Some(Watch {
+            next_window: now + self.window,
+            last_asked: now,
+            warm: false,
+            waiting: vec![reply],
+        });
+    }
+
+    async fn end_window(&mut self) {
+        let collected = self.workers.collect(Detail::Flows, DEADLINE).await;
+        self.rates = Arc::new(self.rates.next(&collected.snapshots));
+        let sample = self.keep(Detail::Flows, collected);
+        let Some(watch) = &mut self.watch else { return };
+        watch.warm = true;
+        for reply in watch.waiting.drain(..) {
+            reply.send(Arc::clone(&sample)).ok();
+        }
+        let now = Instant::now();
+        watch.next_window = now + self.window;
+        if now.duration_since(watch.last_asked) > WATCH {
+            self.watch = None;
+            self.rates = Arc::default();
+        }
+    }
+
+    /// A sample with at least `detail`: the most recent one, if it is recent enough, or a new one.
+    async fn sample(&mut self, detail: Detail) -> Arc<Sample> {
+        if let Some((at, has, sample)) = &self.recent
+            && *has >= detail
+            && at.elapsed() < SHARE
+        {
+            return Arc::clone(sample);
+        }
+        let collected = self.workers.collect(detail, DEADLINE).await;
+        self.keep(detail, collected)
+    }
+
+    fn keep(&mut self, detail: Detail, collected: Collected) -> Arc<Sample> {
+        for snapshot in &collected.snapshots {
+            if let Some(counters) = self.counters.get_mut(snapshot.worker) {
+                *counters = Some(Counters {
+                    totals: snapshot.totals,
+                    udp: snapshot.udp,
+                });
+            }
+        }
+        let counters = self.counters.iter().copied().flatten().collect();
+        let sample = Arc::new(Sample {
+            collected,
+            counters,
+            rates: Arc::clone(&self.rates),
+        });
+        self.recent = Some((Instant::now(), detail, Arc::clone(&sample)));
+        sample
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,351 @@
+//! A worker's UDP socket: batches in by GRO and `recvmmsg`, batches out by GSO.
+//!
+//! [`bind`] a socket, make it a [`UdpPort`], and [`send`](UdpPort::send) what the engine has; when the socket is
+//! readable [`receive`](UdpPort::receive) until it says that nothing is left.
+
+use std::borrow::Borrow;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::BytesMut;
+use quictun_engine::{Datagrams, PathMtu, worker_of};
+use quictun_sys::{BufferPool, BufferSide, set_mark, set_udp_gro, socket_buffer_force};
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// A worker's UDP socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UdpSocketReport {
+    /// Receive buffer granted, bytes.
+    pub recv_buffer: usize,
+    /// Send buffer granted, bytes.
+    pub send_buffer: usize,
+    /// Segmentation offload in use for sending.
+    pub gso: bool,
+    /// Receive offload in use.
+    pub gro: bool,
+    /// Batches sent again in single datagrams because the kernel refused segmentation.
+    pub gso_fallbacks: u64,
+    /// Send calls that failed otherwise.
+    pub send_errors: u64,
+    /// Datagrams that the kernel dropped because the receive buffer was full.
+    pub receive_drops: u64,
+}
+
+/// Buffers for one `recvmmsg`: what the library takes at most.
+const SLOTS: usize = quinn_udp::BATCH_SIZE;
+
+/// Buffers offered while they come back full. With GRO each holds up to 64 datagrams, and more of them
+/// only fall out of the cache.
+const SLOTS_FULL: usize = 8;
+
+/// One GRO batch: the largest UDP payload there is.
+const SLOT_SIZE: usize = 65_536;
+
+/// Buffers lent to readers that are waited for, 1 MiB.
+const POOLED: usize = 16;
+
+/// Batches below this are copied out of their slot, so that a small datagram does not pin 64 KiB.
+const COPY_BELOW: usize = 8 * 1024;
+
+/// IP and UDP headers.
+const OVERHEAD_V4: u32 = 28;
+const OVERHEAD_V6: u32 = 48;
+
+/// UDP payload assumed where the system does not tell: Ethernet, IPv6.
+const PAYLOAD_DEFAULT: u16 = 1452;
+
+/// Largest payload of one datagram: QUIC's own limit is larger than what IPv4 carries.
+const PAYLOAD_MAX: u16 = 65_507;
+
+/// What happened to a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on its way, or lost as packets may be.
+    Done,
+    /// The socket's buffer is full; try again when it is writable.
+    Full,
+    /// It went out datagram by datagram: the system or the device does not segment. Make no more batches.
+    Unsegmented,
+}
+
+/// A datagram as it came in.
+#[derive(Debug)]
+pub struct Received {
+    /// Who sent it.
+    pub remote: SocketAddr,
+    /// Where it was sent to.
+    pub local_ip: Option<IpAddr>,
+    /// The two ECN bits.
+    pub ecn: Option<u8>,
+    /// What it holds.
+    pub data: BytesMut,
+}
+
+/// One worker's UDP socket.
+#[derive(Debug)]
+pub struct UdpPort {
+    socket: UdpSocket,
+    state: UdpSocketState,
+    slots: Vec<BytesMut>,
+    pool: BufferPool,
+    metas: [RecvMeta; SLOTS],
+    /// Buffers offered to the next call.
+    offered: usize,
+    dual_stack: bool,
+    segmentation: bool,
+    report: UdpSocketReport,
+}
+
+/// Binds a UDP socket; with `shared`, several may be bound to the same address (`SO_REUSEPORT`).
+pub fn bind(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
+    let any_v6 = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+    let socket = match Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM,
+        Some(Protocol::UDP),
+    ) {
+        // "All addresses" on a kernel without IPv6 are the IPv4 ones.
+        Err(error) if any_v6 && error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) => {
+            return bind((Ipv4Addr::UNSPECIFIED, address.port()).into(), shared);
+        }
+        socket => socket?,
+    };
+    if any_v6 {
+        socket.set_only_v6(false)?;
+    }
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+impl UdpPort {
+    /// Takes over a bound socket, with buffers of `buffer` bytes where the system grants them.
+    pub fn new(socket: UdpSocket, buffer: usize, gso: bool) -> io::Result<Self> {
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        let recv_buffer = socket_buffer_force(&socket, BufferSide::Receive, buffer)?;
+        let send_buffer = socket_buffer_force(&socket, BufferSide::Send, buffer)?;
+        let segmentation = gso && state.max_gso_segments() > 1;
+        let report = UdpSocketReport {
+            recv_buffer,
+            send_buffer,
+            gso: segmentation,
+            gro: state.gro_segments() > 1,
+            ..UdpSocketReport::default()
+        };
+        Ok(Self {
+            slots: (0..SLOTS).map(|_| BytesMut::zeroed(SLOT_SIZE)).collect(),
+            pool: BufferPool::new(SLOT_SIZE, POOLED),
+            metas: [RecvMeta::default(); SLOTS],
+            offered: SLOTS,
+            dual_stack: socket.local_addr()?.is_ipv6(),
+            socket,
+            state,
+            segmentation,
+            report,
+        })
+    }
+
+    /// Receives datagrams one by one from now on, or merged where the kernel can.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn set_receive_offload(&mut self, on: bool) -> io::Result<()> {
+        set_udp_gro(&self.socket, on)?;
+        self.report.gro = on;
+        Ok(())
+    }
+
+    /// Whether batches of several datagrams may be made.
+    pub fn segments(&self) -> bool {
+        self.segmentation
+    }
+
+    /// Whether the kernel merges datagrams that come close together.
+    pub fn merges(&self) -> bool {
+        self.report.gro
+    }
+
+    /// Sends one batch.
+    pub fn send(&mut self, datagrams: &Datagrams, bytes: &[u8]) -> Sent {
+        match self.try_send(datagrams, datagrams.segment_size, bytes) {
+            Ok(()) => Sent::Done,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full,
+            Err(_) if datagrams.count() > 1 => {
+                // EIO, EINVAL and worse from drivers that claim to segment: the batch goes out all the
+                // same, and no more are made (quinn-udp keeps count of what the system refused).
+                self.segmentation = false;
+                self.report.gso = false;
+                self.report.gso_fallbacks += 1;
+                let segment = datagrams.segment_size.unwrap_or(bytes.len()).max(1);
+                for datagram in bytes.chunks(segment) {
+                    if self.try_send(datagrams, None, datagram).is_err() {
+                        self.report.send_errors += 1;
+                    }
+                }
+                Sent::Unsegmented
+            }
+            Err(_) => {
+                // A probe larger than the path, a route that is gone for the moment: a lost packet.
+                self.report.send_errors += 1;
+                Sent::Done
+            }
+        }
+    }
+
+    fn try_send(
+        &self,
+        datagrams: &Datagrams,
+        segment_size: Option<usize>,
+        contents: &[u8],
+    ) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: self.in_family(datagrams.destination),
+            ecn: datagrams.ecn.and_then(EcnCodepoint::from_bits),
+            contents,
+            segment_size,
+            src_ip: datagrams.source,
+        };
+        self.state
+            .try_send(UdpSockRef::from(&self.socket), &transmit)
+    }
+
+    /// An IPv4 destination as a dual-stack socket wants it.
+    fn in_family(&self, destination: SocketAddr) -> SocketAddr {
+        match destination {
+            SocketAddr::V4(v4) if self.dual_stack => {
+                SocketAddr::new(IpAddr::V6(v4.ip().to_ipv6_mapped()), v4.port())
+            }
+            _ => destination,
+        }
+    }
+
+    /// Receives what is there, at most one round of buffers; `false`: nothing is left.
+    pub fn receive(&mut self, sink: &mut impl FnMut(Received)) -> io::Result<bool> {
+        let mut buffers = self.slots.iter_mut().map(|slot| IoSliceMut::new(slot));
+        let mut buffers: [IoSliceMut<'_>; SLOTS] =
+            std::array::from_fn(|_| buffers.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+        let socket = UdpSockRef::from(&self.socket);
+        let offered = &mut buffers[..self.offered];
+        let room = offered.len();
+        let count = match self.state.recv(socket, offered, &mut self.metas) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let full = self.metas[..count]
+            .iter()
+            .any(|meta| meta.len >= COPY_BELOW);
+        self.offered = if full { SLOTS_FULL } else { SLOTS };
+        for (slot, meta) in self.slots.iter_mut().zip(&self.metas).take(count) {
+            let mut data = if meta.len < COPY_BELOW {
+                BytesMut::from(&slot[..meta.len])
+            } else {
+                let full = std::mem::replace(slot, self.pool.take());
+                self.pool.lend(full, meta.len)
+            };
+            let stride = meta.stride.max(1);
+            while !data.is_empty() {
+                let datagram = data.split_to(stride.min(data.len()));
+                sink(Received {
+                    remote: canonical(meta.addr),
+                    local_ip: meta.dst_ip.map(|ip| ip.to_canonical()),
+                    ecn: meta.ecn.map(|ecn| ecn as u8),
+                    data: datagram,
+                });
+            }
+        }
+        Ok(count == room)
+    }
+
+    /// How the socket stands.
+    pub fn report(&self) -> UdpSocketReport {
+        let mut report = self.report;
+        report.receive_drops = quictun_sys::socket_drops(&self.socket).map_or(0, u64::from);
+        report
+    }
+}
+
+impl AsFd for UdpPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The worker that a datagram is for, where that is another one of `workers`.
+pub fn other_worker(data: &[u8], me: usize, workers: usize) -> Option<usize> {
+    let named = usize::from(worker_of(data)?);
+    (workers > 1 && named != me && named < workers).then_some(named)
+}
+
+/// Asks the kernel for the MTU of the route to an address: what path MTU discovery starts out for.
+pub fn path_mtu(most: Option<u16>) -> PathMtu {
+    Arc::new(move |remote| payload(open_probe(remote).ok(), remote, most))
+}
+
+/// The same for sockets with a mark, which may be routed elsewhere. Later this process may no longer be allowed to set
+/// it: what asks is made here.
+///
+/// # Errors
+///
+/// As [`set_mark`].
+pub fn marked_path_mtu(most: Option<u16>, mark: u32) -> io::Result<PathMtu> {
+    let mut probes = Vec::new();
+    for any in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
+        // A host may speak one family only. Without a probe, payloads of that family have at most
+        // `PAYLOAD_DEFAULT` bytes.
+        let probe = UdpSocket::bind((any, 0)).ok();
+        if let Some(probe) = &probe {
+            set_mark(probe, mark)?;
+        }
+        // Workers ask one after the other: the socket is connected to whom each asks about.
+        probes.push(Mutex::new(probe));
+    }
+    Ok(Arc::new(move |remote| {
+        let probe = &probes[usize::from(remote.is_ipv6())];
+        let probe = probe.lock().unwrap_or_else(PoisonError::into_inner);
+        payload(probe.as_ref(), remote, most)
+    }))
+}
+
+fn open_probe(remote: SocketAddr) -> io::Result<UdpSocket> {
+    let any = if remote.is_ipv4() {
+        IpAddr::from([0; 4])
+    } else {
+        IpAddr::from([0; 16])
+    };
+    UdpSocket::bind((any, 0))
+}
+
+fn payload(probe: Option<impl Borrow<UdpSocket>>, remote: SocketAddr, most: Option<u16>) -> u16 {
+    let found = probe.and_then(|probe| route_payload(probe.borrow(), remote));
+    found
+        .unwrap_or(PAYLOAD_DEFAULT)
+        .min(most.unwrap_or(PAYLOAD_MAX))
+}
+
+fn route_payload(probe: &UdpSocket, remote: SocketAddr) -> Option<u16> {
+    probe.connect(remote).ok()?;
+    let payload = if remote.is_ipv4() {
+        sockopt::ip_mtu(probe).ok()?.saturating_sub(OVERHEAD_V4)
+    } else {
+        sockopt::ipv6_mtu(probe).ok()?.saturating_sub(OVERHEAD_V6)
+    };
+    Some(
+        u16::try_from(payload)
+            .unwrap_or(PAYLOAD_MAX)
+            .min(PAYLOAD_MAX),
+    )
+}
+
+/// IPv4 in IPv6 clothes, as dual-stack sockets show it, undressed.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}

@@ -1,0 +1,180 @@
+//! Applications behind the stack in the other process without a tunnel: what the separation costs by itself.
+//!
+//! [`answer`] stands where the engine's loop stands otherwise, and reaches the stack the way it does. Whoever connects gets
+//! what the port says, of whatever address.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, Bytes};
+use quictun_netstack::{Event, FlowId};
+
+use super::remote::{PIECE_MOST, Remote, RemoteStack};
+use quictun_io::poller::{Key, Patience, Poller};
+use quictun_io::spin::Spin;
+
+/// Longest sleep, after which it is looked at whether there is to be an end.
+const NAP: Duration = Duration::from_millis(50);
+
+/// What an application does with its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// Writes what it reads: port 7 (RFC 862).
+    Echo,
+    /// Reads, and throws away: port 9 (RFC 863).
+    Discard,
+    /// Writes as much as there is room for: port 19 (RFC 864).
+    Generate,
+}
+
+impl Duty {
+    /// Where it is done.
+    #[must_use]
+    pub const fn port(self) -> u16 {
+        match self {
+            Self::Echo => 7,
+            Self::Discard => 9,
+            Self::Generate => 19,
+        }
+    }
+
+    /// What is done at a port.
+    #[must_use]
+    pub fn of(port: u16) -> Self {
+        let all = [Self::Echo, Self::Generate];
+        let known = all.into_iter().find(|duty| duty.port() == port);
+        known.unwrap_or(Self::Discard)
+    }
+}
+
+/// One connection.
+struct Served {
+    duty: Duty,
+    /// What is to be echoed.
+    owed: VecDeque<Bytes>,
+}
+
+/// The applications and their connections.
+struct Applications {
+    stack: Rc<RemoteStack>,
+    flows: BTreeMap<FlowId, Served>,
+    source: Vec<u8>,
+    moved: usize,
+}
+
+/// Answers whoever connects through the stack at the other end of `socket`, until told to `stop`; adds the bytes of
+/// payload to `moved`.
+///
+/// # Errors
+///
+/// The other process is not there, or no more.
+pub fn answer(socket: OwnedFd, moved: &AtomicU64, stop: &AtomicBool) -> io::Result<()> {
+    let mut remote = Remote::new(socket, false)?;
+    let mut poller = Poller::new()?;
+    poller.add_input(remote.wakes(), Key::Wake)?;
+    let mut applications = Applications {
+        stack: remote.shared().clone(),
+        flows: BTreeMap::new(),
+        source: vec![7; PIECE_MOST as usize],
+        moved: 0,
+    };
+    let (mut spin, mut ready) = (Spin::default(), Vec::new());
+    while !stop.load(Ordering::Relaxed) {
+        let mut busy = remote.advance()?;
+        while let Some(event) = applications.stack.poll_event() {
+            busy = true;
+            applications.handle(event);
+        }
+        let bytes = std::mem::take(&mut applications.moved);
+        moved.fetch_add(bytes as u64, Ordering::Relaxed);
+        spin.note_bulk(bytes);
+        if busy {
+            continue;
+        }
+        let patience = Patience {
+            polling: spin.budget(),
+            ..Patience::default()
+        };
+        let start = Instant::now();
+        poller.wait(Some(start + NAP), patience, &mut ready)?;
+        spin.note_wait(start.elapsed());
+        if !ready.is_empty() {
+            remote.handle_ready();
+        }
+    }
+    Ok(())
+}
+
+impl Applications {
+    fn handle(&mut self, event: Event) {
+        let done = match event {
+            Event::Offered { flow, target, .. } => {
+                let duty = Duty::of(target.port());
+                let owed = VecDeque::new();
+                self.flows.insert(flow, Served { duty, owed });
+                self.stack.accept(flow);
+                return;
+            }
+            Event::Open(flow) | Event::Writable(flow) => (flow, self.write(flow)),
+            Event::Readable(flow) => (flow, self.read(flow)),
+            Event::Ended { flow, .. } => (flow, Err(ErrorKind::ConnectionReset.into())),
+        };
+        if let (flow, Err(_)) = done {
+            // It has ended, one way or another.
+            self.flows.remove(&flow);
+            self.stack.leave(flow, false);
+        }
+    }
+
+    fn read(&mut self, flow: FlowId) -> io::Result<()> {
+        let Some(served) = self.flows.get_mut(&flow) else {
+            return Ok(());
+        };
+        // Nobody reads more before what came has gone back.
+        while served.owed.is_empty() {
+            let bytes = match self.stack.take(flow, usize::MAX) {
+                Ok(bytes) if bytes.is_empty() => return self.stack.finish(flow),
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            self.moved += bytes.len();
+            if served.duty == Duty::Echo {
+                served.owed.push_back(bytes);
+            }
+        }
+        self.write(flow)
+    }
+
+    fn write(&mut self, flow: FlowId) -> io::Result<()> {
+        let Some(served) = self.flows.get_mut(&flow) else {
+            return Ok(());
+        };
+        let generating = served.duty == Duty::Generate;
+        let mut any = false;
+        loop {
+            let chunk = match served.owed.front() {
+                Some(owed) => owed.as_ref(),
+                None if generating => self.source.as_slice(),
+                None => break,
+            };
+            match self.stack.write(flow, &[IoSlice::new(chunk)]) {
+                Ok(written) if generating => self.moved += written,
+                Ok(written) => {
+                    any = true;
+                    if let Some(owed) = served.owed.front_mut() {
+                        owed.advance(written);
+                    }
+                    served.owed.retain(|owed| !owed.is_empty());
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        if any { self.read(flow) } else { Ok(()) }
+    }
+}

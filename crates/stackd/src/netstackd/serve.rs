@@ -1,0 +1,357 @@
+//! netstackd's side: the device, the stack, and who calls.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Instant;
+
+use quictun_ipc::{
+    Advance, Channel, Executor, MAX_AHEAD, Message, Received, Request, Server, Spawner, WaitPolicy,
+};
+use quictun_netstack::{Config, Event, FRAME_MAX, FlowError, FlowId, Read, Stack};
+use quictun_sys::Tun;
+
+use super::NetstackError;
+use super::message::{
+    self, ACCEPT, DATAGRAM_MAX, END, FINISH, GONE, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAM,
+    RESET, SEND, SEND_DATAGRAM, SENSELESS,
+};
+use crate::tun_device;
+use quictun_io::poller::{Key, Patience, Poller};
+use quictun_io::spin::Spin;
+
+/// Frames taken in before what they caused goes on: more, and short flows wait for bulk.
+const FRAMES: usize = 32;
+
+/// Flows reset before their resets are sent: the stack keeps no more than a few thousand of these.
+const RESETS: usize = 1000;
+
+/// Priorities of coroutines.
+const EVENTS: usize = 0;
+const CALLS: usize = 1;
+
+/// The device and what serves it.
+pub(super) struct Served {
+    tun: Tun,
+    frame: Box<[u8; FRAME_MAX]>,
+    shared: Rc<Shared>,
+    executor: Executor,
+    wakes: OwnedFd,
+    poller: Poller,
+    spin: Spin,
+}
+
+/// What coroutines work with.
+struct Shared {
+    stack: RefCell<Stack>,
+    now: Cell<Instant>,
+    server: Server,
+    spawner: Spawner,
+    /// Calls that wait for an event, and for a datagram.
+    listening: RefCell<VecDeque<Request>>,
+    receiving: RefCell<VecDeque<Request>>,
+    /// An event for which nobody has called yet; the others are still the stack's.
+    next: Cell<Option<Event>>,
+    /// Somebody is telling events.
+    telling: Cell<bool>,
+    /// Bytes that calls have moved in this turn.
+    moved: Cell<usize>,
+}
+
+impl Served {
+    pub(super) fn new(tun: Tun, channel: Channel, names: bool) -> Result<Self, NetstackError> {
+        let config = Config {
+            datagram_port: names.then_some(tun_device::PORT),
+            ..Config::default()
+        };
+        let now = Instant::now();
+        let random = quictun_sys::random()?;
+        let words = random.as_chunks().0.iter();
+        let seed = words.fold(0, |seed, word| seed ^ u64::from_ne_bytes(*word));
+        let stack = Stack::new(config, seed, now)?;
+        let (server, executor) = Server::new(channel, WaitPolicy::Hybrid);
+        let wakes = executor.descriptor()?;
+        let poller = Poller::new()?;
+        poller.add_input(&tun, Key::Tun)?;
+        poller.add_input(&wakes, Key::Wake)?;
+        let frame = vec![0; FRAME_MAX].into_boxed_slice().try_into();
+        let shared = Rc::new(Shared {
+            stack: RefCell::new(stack),
+            now: Cell::new(now),
+            server,
+            spawner: executor.spawner(),
+            listening: RefCell::default(),
+            receiving: RefCell::default(),
+            next: Cell::new(None),
+            telling: Cell::new(false),
+            moved: Cell::new(0),
+        });
+        shared
+            .spawner
+            .spawn(CALLS, Shared::answer_all(shared.clone()));
+        Ok(Self {
+            tun,
+            frame: frame
+                .map_err(|_| io::Error::other("a buffer of another length than asked for"))?,
+            shared,
+            executor,
+            wakes,
+            poller,
+            spin: Spin::default(),
+        })
+    }
+
+    /// Serves until the client has ended.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        let mut ready = Vec::new();
+        loop {
+            let before = Instant::now();
+            self.shared.now.set(before);
+            let mut busy = self.take_frames()?;
+            let due = self.shared.stack.borrow().next_timeout();
+            if due.is_some_and(|at| at <= before) {
+                self.shared.stack.borrow_mut().handle_timeout(before);
+            }
+            self.shared.tell_soon();
+            match self.executor.advance() {
+                Advance::Ended => break,
+                Advance::Ready => busy = true,
+                Advance::Asleep(_) => {}
+            }
+            self.transmit()?;
+            busy |= self.shared.tell_soon();
+            self.spin.note_bulk(self.shared.moved.take());
+            if busy {
+                continue;
+            }
+            let until = self.shared.stack.borrow().next_timeout();
+            let patience = Patience {
+                polling: self.spin.budget(),
+                ..Patience::default()
+            };
+            let start = Instant::now();
+            self.poller.wait(until, patience, &mut ready)?;
+            self.spin.note_wait(start.elapsed());
+        }
+        self.reset_all()
+    }
+
+    /// Whether there may be more of them.
+    fn take_frames(&mut self) -> io::Result<bool> {
+        let mut stack = self.shared.stack.borrow_mut();
+        let now = self.shared.now.get();
+        for _ in 0..FRAMES {
+            match self.tun.read(self.frame.as_mut_slice()) {
+                Ok(length) => stack.handle_frame(now, &mut self.frame[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn transmit(&mut self) -> io::Result<()> {
+        let mut stack = self.shared.stack.borrow_mut();
+        let now = self.shared.now.get();
+        while let Some(length) = stack.poll_transmit(now, &mut self.frame) {
+            match self.tun.write(&self.frame[..length]) {
+                Ok(()) => {}
+                // TCP repeats what there was no room for.
+                Err(error) if tun_device::has_no_room(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The client is gone: so are all flows, and their applications hear of it.
+    fn reset_all(mut self) -> io::Result<()> {
+        let flows = self.shared.stack.borrow().flow_ids();
+        for some in flows.chunks(RESETS) {
+            for flow in some {
+                let gone = self.shared.stack.borrow_mut().reset(*flow).is_err();
+                debug_assert!(!gone, "it was there a moment ago");
+            }
+            self.transmit()?;
+        }
+        drop(self.wakes);
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Answers calls until there is nobody who calls.
+    async fn answer_all(self: Rc<Self>) {
+        while let Ok(request) = self.server.recv().await {
+            let waiting = match request.message().op() {
+                LISTEN => Some(&self.listening),
+                RECV_DATAGRAM if room(&request) >= DATAGRAM_MAX => Some(&self.receiving),
+                _ => None,
+            };
+            if let Some(waiting) = waiting {
+                let mut waiting = waiting.borrow_mut();
+                if waiting.len() >= MAX_AHEAD {
+                    // No client of ours does that.
+                    return;
+                }
+                waiting.push_back(request);
+                continue;
+            }
+            let answer = self.answer(&request);
+            if self.server.reply(request, answer).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn answer(&self, request: &Request) -> Message {
+        let message = request.message();
+        let flow = FlowId::from_bits(message.arg());
+        let now = self.now.get();
+        let done = |outcome: Result<(), FlowError>| match outcome {
+            Ok(()) => Message::new(OK),
+            Err(FlowError::NoMemory) if message.op() == FINISH => Message::new(LATER),
+            Err(_) => Message::new(GONE),
+        };
+        match (message.op(), request.buffer()) {
+            (ACCEPT, _) => done(self.stack.borrow_mut().accept(now, flow)),
+            (FINISH, _) => done(self.stack.borrow_mut().finish(now, flow)),
+            (RESET, _) => done(self.stack.borrow_mut().reset(flow)),
+            (RECV, Some(buffer)) => self.receive(flow, buffer),
+            (SEND, Some(buffer)) => self.send(flow, buffer),
+            (SEND_DATAGRAM, Some(buffer)) => {
+                let mut bytes = vec![0; (buffer.len() as usize).min(DATAGRAM_MAX)];
+                self.server
+                    .with_channel(|channel| channel.read(buffer, 0, &mut bytes));
+                if let Some(datagram) = message::decode_datagram(&bytes) {
+                    self.stack.borrow_mut().send_datagram(&datagram);
+                }
+                Message::new(OK)
+            }
+            _ => Message::new(SENSELESS),
+        }
+    }
+
+    /// From the stack's buffers into the client's.
+    fn receive(&self, flow: FlowId, buffer: Received) -> Message {
+        let stack = &mut *self.stack.borrow_mut();
+        let (mut taken, mut flags) = (0, MORE);
+        while taken < buffer.len() {
+            let read = stack.read(self.now.get(), flow, |bytes| {
+                let part = bytes.len().min((buffer.len() - taken) as usize);
+                self.server
+                    .with_channel(|channel| channel.answer(buffer, taken, &bytes[..part]));
+                part
+            });
+            match read {
+                // No longer than the buffer.
+                Ok(Read::Data(length)) => taken += u32::try_from(length).unwrap_or_default(),
+                Ok(Read::Empty) => {
+                    flags = 0;
+                    break;
+                }
+                Ok(Read::Finished) => {
+                    flags = END;
+                    break;
+                }
+                // It is told once what came before is read.
+                Err(_) if taken > 0 => break,
+                Err(_) => return Message::new(GONE),
+            }
+        }
+        self.moved.set(self.moved.get() + taken as usize);
+        Message::new(OK).with_arg(u64::from(taken) | flags)
+    }
+
+    /// From the client's buffers into the stack's.
+    fn send(&self, flow: FlowId, buffer: Received) -> Message {
+        let stack = &mut *self.stack.borrow_mut();
+        let mut taken = 0;
+        // The room may lie in two pieces.
+        for _ in 0..2 {
+            let written = stack.write_with(self.now.get(), flow, |room| {
+                let part = room.len().min((buffer.len() - taken) as usize);
+                self.server
+                    .with_channel(|channel| channel.read(buffer, taken, &mut room[..part]));
+                part
+            });
+            match written {
+                Ok(length) => taken += u32::try_from(length).unwrap_or_default(),
+                Err(_) => return Message::new(GONE),
+            }
+            if taken == buffer.len() {
+                break;
+            }
+        }
+        self.moved.set(self.moved.get() + taken as usize);
+        Message::new(OK).with_arg(u64::from(taken))
+    }
+
+    /// Sees to it that events and datagrams are told, where somebody waits for them; whether there are any.
+    fn tell_soon(self: &Rc<Self>) -> bool {
+        let some = self.has_event() || self.has_datagram();
+        if some && !self.telling.replace(true) {
+            self.spawner.spawn(EVENTS, self.clone().tell());
+        }
+        some
+    }
+
+    fn has_event(&self) -> bool {
+        if self.listening.borrow().is_empty() {
+            return false;
+        }
+        let next = self
+            .next
+            .take()
+            .or_else(|| self.stack.borrow_mut().poll_event());
+        self.next.set(next);
+        next.is_some()
+    }
+
+    fn has_datagram(&self) -> bool {
+        !self.receiving.borrow().is_empty() && self.stack.borrow().has_datagram()
+    }
+
+    async fn tell(self: Rc<Self>) {
+        while self.has_event() {
+            let (event, request) = (self.next.take(), self.listening.borrow_mut().pop_front());
+            let (Some(event), Some(request)) = (event, request) else {
+                break;
+            };
+            let told = self.server.reply(request, message::encode_event(event));
+            if told.await.is_err() {
+                break;
+            }
+        }
+        while self.has_datagram() {
+            let datagram = self.stack.borrow_mut().poll_datagram();
+            let request = self.receiving.borrow_mut().pop_front();
+            let (Some(datagram), Some(request)) = (datagram, request) else {
+                break;
+            };
+            let bytes = message::encode_datagram(&datagram);
+            let mut length = 0;
+            if let Some(buffer) = request.buffer()
+                && bytes.len() <= buffer.len() as usize
+            {
+                self.server
+                    .with_channel(|channel| channel.answer(buffer, 0, &bytes));
+                length = bytes.len() as u64;
+            }
+            let told = self
+                .server
+                .reply(request, Message::new(OK).with_arg(length));
+            if told.await.is_err() {
+                break;
+            }
+        }
+        self.telling.set(false);
+    }
+}
+
+/// Bytes of the buffer that came with a request.
+fn room(request: &Request) -> usize {
+    request.buffer().map_or(0, |buffer| buffer.len() as usize)
+}

@@ -1,0 +1,238 @@
+//! The client's side against a stack that does as it is told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{ErrorKind, IoSlice};
+use std::os::fd::OwnedFd;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quictun_ipc::{Message, Received, Request, Server, WaitPolicy};
+use quictun_netstack::{Datagram, Event, FlowId};
+
+use super::message::{self, LISTEN, OK, RECV, RECV_DATAGRAM, SEND};
+use super::remote::{Flow, PIECE, PIECE_MIN, PIECE_MOST, Remote};
+use quictun_io::poller::{Key, Patience, Poller};
+
+/// Nothing here may take longer.
+const SOON: Duration = Duration::from_mins(1);
+
+/// Room for a piece or two of all the flows.
+const SMALL: u32 = 64 * 1024;
+
+const FLOWS: u32 = 40;
+
+/// Bytes that are sent to each application.
+const DOWN: usize = SMALL as usize;
+
+/// What a stack has done in its life.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    /// Bytes that it gave, and took.
+    given: usize,
+    taken: usize,
+}
+
+fn room(request: &Request) -> u32 {
+    request.buffer().map_or(0, Received::len)
+}
+
+fn datagram() -> Datagram {
+    Datagram {
+        client: ([192, 0, 2, 1], 1).into(),
+        target: ([192, 0, 2, 2], 53).into(),
+        payload: b"who is it?".to_vec(),
+    }
+}
+
+/// Tells these events, and does whatever is asked for then: there is something to be received, once for each flow, room
+/// for all that is sent, and a datagram for everybody who asks.
+pub(crate) fn stack(socket: OwnedFd, events: Vec<Message>) -> JoinHandle<Moved> {
+    std::thread::spawn(move || {
+        let channel = quictun_ipc::accept(socket, SOON).expect("a client");
+        let (server, mut executor) = Server::new(channel, WaitPolicy::Interrupt);
+        let moved = std::rc::Rc::new(std::cell::RefCell::new(Moved::default()));
+        let counted = moved.clone();
+        executor.spawner().spawn(1, async move {
+            let mut events = VecDeque::from(events);
+            let mut listening = Vec::new();
+            while let Ok(request) = server.recv().await {
+                let (op, length) = (request.message().op(), room(&request));
+                let answer = match op {
+                    LISTEN => {
+                        let Some(event) = events.pop_front() else {
+                            listening.push(request);
+                            continue;
+                        };
+                        event
+                    }
+                    RECV => {
+                        counted.borrow_mut().given += length as usize;
+                        Message::new(OK).with_arg(length.into())
+                    }
+                    SEND => {
+                        counted.borrow_mut().taken += length as usize;
+                        Message::new(OK).with_arg(length.into())
+                    }
+                    RECV_DATAGRAM => {
+                        let bytes = message::encode_datagram(&datagram());
+                        if let Some(buffer) = request.buffer() {
+                            server.with_channel(|channel| channel.answer(buffer, 0, &bytes));
+                        }
+                        Message::new(OK).with_arg(bytes.len() as u64)
+                    }
+                    _ => Message::new(OK),
+                };
+                if server.reply(request, answer).await.is_err() {
+                    break;
+                }
+            }
+        });
+        executor.run();
+        drop(executor);
+        std::rc::Rc::into_inner(moved)
+            .expect("nobody else counts")
+            .into_inner()
+    })
+}
+
+fn id(number: u32) -> FlowId {
+    FlowId::from_bits(u64::from(number) << 32 | u64::from(number))
+}
+
+fn offered(flow: FlowId) -> Event {
+    Event::Offered {
+        flow,
+        client: ([192, 0, 2, 1], 1).into(),
+        target: ([192, 0, 2, 2], 2).into(),
+    }
+}
+
+/// Turns of the engine's loop, until `done`.
+fn turn_until(remote: &mut Remote, mut done: impl FnMut(&mut Remote) -> bool) {
+    let mut poller = Poller::new().expect("epoll");
+    poller.add_input(remote.wakes(), Key::Tun).expect("epoll");
+    let (mut ready, deadline) = (Vec::new(), Instant::now() + SOON);
+    loop {
+        let more = remote.advance().expect("the stack is there");
+        if done(remote) {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "it stands still: {:?}",
+            remote.shared()
+        );
+        // What was done may have begun something.
+        if !more && !remote.shared().stirred.get() {
+            let waited = poller.wait(Some(deadline), Patience::default(), &mut ready);
+            waited.expect("epoll");
+            remote.handle_ready();
+        }
+    }
+}
+
+/// As when hundreds of uploads and downloads begin at once.
+#[test]
+fn flows_that_find_no_room_in_shared_memory_get_their_turn() {
+    let (here, there) = quictun_ipc::sockets().expect("sockets");
+    let all = || (1..=FLOWS).map(id);
+    let offers = all().map(offered);
+    let told = offers.chain(all().map(Event::Readable));
+    let stack = stack(there, told.map(message::encode_event).collect());
+    let mut remote = Remote::with_arena(here, false, SMALL).expect("a stack");
+    // What was received, and what is still to be sent.
+    let mut flows: BTreeMap<_, _> = all().map(|id| (id, (0, DOWN))).collect();
+    turn_until(&mut remote, |remote| {
+        let shared = remote.shared().clone();
+        while let Some(event) = shared.poll_event() {
+            match event {
+                Event::Offered { flow, .. } => shared.accept(flow),
+                Event::Open(_) | Event::Ended { .. } => panic!("{event:?}"),
+                Event::Readable(_) | Event::Writable(_) => {}
+            }
+        }
+        for (id, (received, unsent)) in &mut flows {
+            match shared.take(*id, usize::MAX) {
+                Ok(bytes) => *received += bytes.len(),
+                // Not offered yet.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => continue,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+            match shared.write(*id, &[IoSlice::new(&vec![0; *unsent])]) {
+                Ok(taken) => *unsent -= taken,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        flows
+            .values()
+            .all(|(received, unsent)| *received > 0 && *unsent == 0)
+    });
+    let received: usize = flows.values().map(|(received, _)| received).sum();
+    turn_until(&mut remote, |remote| {
+        let flows = remote.shared().flows.borrow();
+        !flows.values().any(|flow| flow.sending)
+    });
+    drop(remote);
+    let moved = stack.join().expect("it ended in good order");
+    assert_eq!(
+        (moved.given, moved.taken),
+        (received, FLOWS as usize * DOWN)
+    );
+}
+
+/// As where names are asked for while the memory is full of what others send.
+#[test]
+fn who_waits_for_a_datagram_keeps_its_memory() {
+    let (here, there) = quictun_ipc::sockets().expect("sockets");
+    let stack = stack(there, Vec::new());
+    let mut remote = Remote::with_arena(here, true, SMALL).expect("a stack");
+    // All who wait for datagrams have begun.
+    remote.advance().expect("the stack is there");
+    let shared = remote.shared().clone();
+    let all = std::iter::from_fn(|| shared.client.reserve(64));
+    let others: Vec<_> = all.collect();
+    // More of them than datagrams are asked for at a time, and content with the memory of one of these.
+    for flow in (1..=FLOWS).map(id) {
+        let waits = Flow {
+            accepted: true,
+            room: true,
+            rest: vec![7; 2000].into(),
+            ..Flow::default()
+        };
+        shared.flows.borrow_mut().insert(flow, waits);
+        shared.push_on(flow);
+    }
+    let mut datagrams = 0;
+    turn_until(&mut remote, |remote| {
+        while let Some(came) = remote.shared().poll_datagram() {
+            assert_eq!(came, datagram());
+            datagrams += 1;
+        }
+        datagrams > FLOWS
+    });
+    for buffer in others {
+        shared.client.release(buffer);
+    }
+    drop((shared, remote));
+    stack.join().expect("it ended with the client");
+}
+
+#[test]
+fn more_is_asked_for_where_calls_come_back_full() {
+    let mut flow = Flow::default();
+    assert_eq!(flow.piece(), PIECE);
+    // A little less than a power of two is all that a stack has of a flow.
+    for wanted in [2 * PIECE, PIECE_MOST, PIECE_MOST] {
+        flow.note_received(flow.piece(), flow.piece() - 1);
+        assert_eq!(flow.piece(), wanted);
+    }
+    flow.note_received(flow.piece(), flow.piece() / 3);
+    assert_eq!(flow.piece(), PIECE_MOST, "neither full nor empty");
+    for wanted in [2 * PIECE, PIECE, PIECE] {
+        flow.note_received(flow.piece(), 100);
+        assert_eq!(flow.piece(), wanted);
+    }
+    // What the arena had room for counts, not what was wished for.
+    flow.note_received(PIECE_MIN, PIECE_MIN);
+    assert_eq!(flow.piece(), 2 * PIECE);
+}

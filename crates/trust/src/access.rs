@@ -1,0 +1,375 @@
+//! Who a client is, and which targets it may reach.
+//!
+//! For each connection, once its handshake is done: [`Policy::identify`] with the certificates the
+//! client showed. For each flow: where the OPEN carries a proof, [`Policy::identify_by_proof`]; then
+//! [`Policy::may_reach`] with the parsed target; then, for **every** address that is about to be
+//! dialled, [`Policy::may_reach_addr`]. The last step is never left out: only it sees where a name leads.
+//!
+//! Open mode is quic-tun's: anyone, anywhere, but for what the guard closes. Named mode denies by
+//! default: nothing is reached that no rule of the client names.
+//!
+//! In both modes some addresses are closed ([`Closed`]) in every spelling: link-local ones, metadata services of
+//! clouds, and the server's own HTTP interface. A rule opens them if it names the address itself; in open mode,
+//! `--allow-link-local` opens link-local ones and nothing the others.
+
+mod address;
+mod changes;
+mod closed;
+mod denied;
+mod own_http;
+mod register;
+mod rule;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use quictun_wire::target::Target;
+use rustls::pki_types::{CertificateDer, UnixTime};
+
+use address::is_internal;
+pub use closed::Closed;
+pub use denied::Denied;
+pub use own_http::OwnHttp;
+pub use register::AccessError;
+pub use rule::RuleError;
+
+use crate::psk;
+use crate::settings::{Access, Guard};
+use crate::tls;
+use register::Register;
+use rule::{Reach, Rule};
+
+/// Decides who is who and who may go where. Built once, shared by all workers.
+#[derive(Debug)]
+pub struct Policy {
+    mode: Mode,
+    own_http: Option<OwnHttp>,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Open mode: it does not matter who.
+    Anyone,
+    /// A client that the configuration names.
+    Named(Arc<Client>),
+    /// Nobody known, so far: a proof in an OPEN may still tell.
+    Unknown,
+}
+
+/// A client the server knows.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Client {
+    name: Arc<str>,
+    rules: Vec<Rule>,
+}
+
+impl Policy {
+    /// Parses the rules and loads the secrets and authorities.
+    pub fn new(access: &Access) -> Result<Self, AccessError> {
+        let mode = match access {
+            Access::Open { ca, guard } => {
+                if let Some(ca) = ca {
+                    // The handshake will hold clients against them.
+                    tls::authorities_verifier(ca, &tls::provider())?;
+                }
+                Mode::Open {
+                    guard: *guard,
+                    needs_certificate: ca.is_some(),
+                }
+            }
+            Access::Named { clients, ca } => {
+                let mut register = Register::default();
+                if let Some(ca) = ca {
+                    register.set_authorities(tls::authorities_verifier(ca, &tls::provider())?);
+                }
+                for client in clients {
+                    register.add(client)?;
+                }
+                Mode::Named(register)
+            }
+        };
+        Ok(Self {
+            mode,
+            own_http: None,
+        })
+    }
+
+    /// The same policy in a process whose HTTP interface is there.
+    #[must_use]
+    pub fn with_own_http(self, own_http: Option<OwnHttp>) -> Self {
+        Self { own_http, ..self }
+    }
+
+    /// Says who showed these certificates, the own one first; `None`: none were shown.
+    ///
+    /// The handshake has proven possession of the first one's key.
+    pub fn identify(&self, peer_certs: Option<&[CertificateDer<'_>]>) -> Peer {
+        self.identify_at(peer_certs, UnixTime::now())
+    }
+
+    /// The same at another time: certificates that were shown before the rules changed must have been valid then.
+    pub fn identify_at(&self, peer_certs: Option<&[CertificateDer<'_>]>, at: UnixTime) -> Peer {
+        let shown = peer_certs.and_then(<[_]>::split_first);
+        match (&self.mode, shown) {
+            // The handshake requires the certificate; this says it again should it ever not.
+            (
+                Mode::Open {
+                    needs_certificate, ..
+                },
+                None,
+            ) if *needs_certificate => Peer::Unknown,
+            (Mode::Open { .. }, _) => Peer::Anyone,
+            (Mode::Named(register), shown) => shown
+                .and_then(|(own, issuers)| register.by_certificate(own, issuers, at))
+                .map_or(Peer::Unknown, Peer::Named),
+        }
+    }
+
+    /// Whether a client without a known certificate may still turn out to be one with a known secret.
+    pub fn accepts_proofs(&self) -> bool {
+        matches!(&self.mode, Mode::Named(register) if !register.by_secret.is_empty())
+    }
+
+    /// The client of this name: for flows that are still being delivered after their connection has gone.
+    pub fn by_name(&self, name: &str) -> Option<Arc<Client>> {
+        match &self.mode {
+            Mode::Named(register) => Some(register.described.get(name)?.client.clone()),
+            Mode::Open { .. } => None,
+        }
+    }
+
+    /// Whether clients have to show who they are before they are served.
+    pub fn asks_who(&self) -> bool {
+        matches!(&self.mode, Mode::Named(_))
+    }
+
+    /// Says whose secret made this proof over the connection's exported bytes.
+    pub fn identify_by_proof(&self, exporter: &[u8; 32], proof: &[u8; 32]) -> Option<Arc<Client>> {
+        let Mode::Named(register) = &self.mode else {
+            return None;
+        };
+        let mut found = None;
+        // Every secret is tried, so that the time taken does not say which one it was.
+        for (secret, client) in &register.by_secret {
+            if psk::verify(secret.as_bytes(), exporter, proof) {
+                found = Some(client);
+            }
+        }
+        found.cloned()
+    }
+
+    /// Decides on a target before its name is resolved.
+    ///
+    /// `Ok` for a name means only that resolving it is worth while: [`Policy::may_reach_addr`] follows.
+    pub fn may_reach(&self, peer: &Peer, target: &Target) -> Result<(), Denied> {
+        if let Some(addr) = target.ip_literal() {
+            return self.may_reach_addr(peer, target, addr);
+        }
+        match (&self.mode, peer) {
+            (Mode::Open { guard, .. }, Peer::Anyone) => match target {
+                Target::Unix { .. } if !guard.allow_unix => Err(Denied::Unix {
+                    rule: rule::naming(target),
+                }),
+                Target::Unix { path } if self.is_own_path(path) => Err(Denied::ClosedPath {
+                    path: path.clone(),
+                    rule: rule::naming(target),
+                }),
+                Target::Unix { .. } | Target::Tcp { .. } => Ok(()),
+            },
+            (Mode::Named(_), Peer::Named(client)) => {
+                client.may_reach(target)?;
+                match target {
+                    Target::Unix { path } if self.is_own_path(path) => {
+                        client.may_reach_own_path(target, path)
+                    }
+                    Target::Unix { .. } | Target::Tcp { .. } => Ok(()),
+                }
+            }
+            _ => Err(Denied::UnknownClient {
+                rule: rule::naming(target),
+            }),
+        }
+    }
+
+    /// Decides on one address that is about to be dialled for a TCP target (PROTOCOL AUTH-7, AUTH-8).
+    ///
+    /// IPv4 addresses in IPv6 clothes (`::ffff:0:0/96`) are judged as IPv4, and [dialled](dialled_as) so.
+    pub fn may_reach_addr(&self, peer: &Peer, target: &Target, addr: IpAddr) -> Result<(), Denied> {
+        let Target::Tcp { host, port, .. } = target else {
+            return self.may_reach(peer, target);
+        };
+        let addr = addr.to_canonical();
+        let closed = Closed::of(addr, *port, self.own_http.as_ref());
+        match (&self.mode, peer) {
+            (Mode::Open { guard, .. }, Peer::Anyone) => {
+                let rule = || rule::naming_addr(addr, *port);
+                match closed {
+                    Some(Closed::LinkLocal) if guard.allow_link_local => Ok(()),
+                    Some(Closed::LinkLocal) => Err(Denied::LinkLocal { addr, rule: rule() }),
+                    Some(closed) => Err(Denied::Closed {
+                        addr,
+                        closed,
+                        rule: rule(),
+                    }),
+                    None => Ok(()),
+                }
+            }
+            (Mode::Named(_), Peer::Named(client)) => {
+                client.may_reach_addr(target, host, SocketAddr::new(addr, *port), closed)
+            }
+            _ => Err(Denied::UnknownClient {
+                rule: rule::naming(target),
+            }),
+        }
+    }
+
+    fn is_own_path(&self, path: &str) -> bool {
+        let own = self.own_http.as_ref();
+        own.is_some_and(|own| own.is_path(Path::new(path)))
+    }
+}
+
+/// The address that is dialled for one that was judged: IPv4-mapped addresses become IPv4.
+pub fn dialled_as(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        v4 @ IpAddr::V4(_) => SocketAddr::new(v4, address.port()),
+        // With its zone.
+        IpAddr::V6(_) => address,
+    }
+}
+
+impl Client {
+    /// Its name in logs, metrics and REST.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same, to be kept by others.
+    pub fn shared_name(&self) -> Arc<str> {
+        self.name.clone()
+    }
+
+    /// PROTOCOL AUTH-3: a name that no rule can name is not looked up.
+    fn may_reach(&self, target: &Target) -> Result<(), Denied> {
+        // Where a TCP target is an address it does not come here.
+        let looked_up = matches!(target, Target::Tcp { .. });
+        let closed = looked_up && !self.rules.iter().any(Rule::names_hosts);
+        let (mut reached, mut crooked) = (false, false);
+        for rule in &self.rules {
+            match rule.reach(target) {
+                Reach::Yes if closed => reached = true,
+                Reach::Yes => return Ok(()),
+                Reach::CrookedPath => crooked = true,
+                Reach::No => {}
+            }
+        }
+        let (client, target, rule) = (self.name.to_string(), target.clone(), rule::naming(target));
+        Err(if reached {
+            Denied::NoNames {
+                client,
+                target,
+                rule,
+            }
+        } else if crooked {
+            Denied::CrookedPath {
+                client,
+                target,
+                rule,
+            }
+        } else {
+            Denied::NoRule {
+                client,
+                target,
+                rule,
+            }
+        })
+    }
+
+    /// For the Unix socket of the server's HTTP interface.
+    fn may_reach_own_path(&self, target: &Target, path: &str) -> Result<(), Denied> {
+        if self.rules.iter().any(|rule| rule.names_path(path)) {
+            return Ok(());
+        }
+        Err(Denied::ClosedPathByWildcard {
+            client: self.name.to_string(),
+            target: target.clone(),
+            rule: rule::naming(target),
+        })
+    }
+
+    fn may_reach_addr(
+        &self,
+        target: &Target,
+        host: &str,
+        address: SocketAddr,
+        closed: Option<Closed>,
+    ) -> Result<(), Denied> {
+        let (addr, port) = (address.ip(), address.port());
+        let any = |test: &dyn Fn(&Rule) -> bool| self.rules.iter().any(test);
+        let by_address = any(&|rule| rule.names_address(port, addr));
+        let by_name = any(&|rule| rule.names_host(host, port));
+        let by_wildcard = any(&|rule| rule.is_wildcard_for(port));
+        let named = by_address || by_name || by_wildcard;
+        let is_literal = target.ip_literal().is_some();
+        let client = || self.name.to_string();
+        let target = || target.clone();
+        let rule = rule::naming_addr(addr, port);
+        match closed {
+            Some(closed) if any(&|rule| rule.opens(port, addr, closed)) => Ok(()),
+            Some(closed) if named => Err(Denied::ClosedByName {
+                client: client(),
+                target: target(),
+                addr,
+                closed,
+                rule,
+            }),
+            None if by_address || by_name => Ok(()),
+            // A name server outside must not choose an address inside; who writes the address means it.
+            None if by_wildcard && !is_literal && is_internal(addr) => {
+                Err(Denied::InternalByWildcard {
+                    client: client(),
+                    rule: rule::naming(&target()),
+                    target: target(),
+                    addr,
+                })
+            }
+            None if by_wildcard => Ok(()),
+            _ if is_literal => Err(Denied::NoRule {
+                client: client(),
+                target: target(),
+                rule,
+            }),
+            _ => Err(Denied::NoRuleForAddr {
+                client: client(),
+                target: target(),
+                addr,
+                rule,
+            }),
+        }
+    }
+}
+
+enum Mode {
+    Open {
+        guard: Guard,
+        needs_certificate: bool,
+    },
+    Named(Register),
+}
+
+impl fmt::Debug for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open { guard, .. } => f.debug_tuple("Open").field(guard).finish(),
+            Self::Named(register) => {
+                let names: Vec<&String> = register.described.keys().collect();
+                f.debug_tuple("Named").field(&names).finish()
+            }
+        }
+    }
+}

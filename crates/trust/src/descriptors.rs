@@ -1,0 +1,100 @@
+//! Descriptors of a process, shared fairly between clients.
+//!
+//! A flow counts for its client from its dial to its end, in whichever worker it is. So a client that holds most of
+//! the descriptors is refused while one that holds few still gets some. See `crate::shares`.
+
+use std::collections::HashMap;
+
+use quictun_engine::FlowId;
+
+use crate::shares::{CommonShares, Holder};
+
+/// What is left for everything but flows: look-ups, HTTP, log files, the workers' own. Where there are few
+/// descriptors it is a quarter of them.
+const RESERVE: u64 = 512;
+
+/// One client alone may have four fifths: it is often the only one.
+const WEIGHT: usize = 4;
+
+/// One worker's flows, and whose they are.
+#[derive(Debug)]
+pub struct Descriptors {
+    places: CommonShares,
+    flows: HashMap<FlowId, Holder>,
+}
+
+/// Places for flows in a process that may have so many descriptors.
+pub fn places(limit: u64) -> CommonShares {
+    let flows = limit - RESERVE.min(limit / 4);
+    CommonShares::new(usize::try_from(flows).unwrap_or(usize::MAX), WEIGHT)
+}
+
+impl Descriptors {
+    /// No flow has a descriptor yet; `places` are shared by all workers.
+    pub fn new(places: CommonShares) -> Self {
+        Self {
+            places,
+            flows: HashMap::new(),
+        }
+    }
+
+    /// Takes a descriptor for a flow; `false`: its client has as many as it may.
+    pub fn open(&mut self, flow: FlowId, holder: &Holder) -> bool {
+        let open = self.places.take(holder);
+        if open {
+            self.flows.insert(flow, holder.clone());
+        }
+        open
+    }
+
+    /// The flow is over.
+    pub fn close(&mut self, flow: FlowId) {
+        if let Some(holder) = self.flows.remove(&flow) {
+            self.places.give_back(&holder);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(number: u8) -> Holder {
+        Holder::at([192, 0, 2, number].into())
+    }
+
+    #[test]
+    fn workers_share_what_the_process_has() {
+        let places = places(40);
+        let [mut one, mut two] = [(); 2].map(|()| Descriptors::new(places.clone()));
+        let greedy = (0..100)
+            .filter(|&flow| one.open(FlowId(flow), &client(1)))
+            .count();
+        assert_eq!(greedy, 24, "four fifths of 30");
+        assert!(!two.open(FlowId(0), &client(1)));
+        assert!(two.open(FlowId(0), &client(2)));
+        two.close(FlowId(0));
+        for flow in 0..100 {
+            // Some of them never had one.
+            one.close(FlowId(flow));
+        }
+        assert!(two.open(FlowId(1), &client(1)));
+        assert!(one.flows.is_empty());
+    }
+
+    #[test]
+    fn there_is_a_reserve_and_something_beside_it() {
+        let flows = |limit| {
+            let mut all = Descriptors::new(places(limit));
+            (0..10_000)
+                .filter(|&flow| {
+                    let number = u8::try_from(flow % 200).expect("below 200");
+                    all.open(FlowId(flow), &client(number))
+                })
+                .count()
+        };
+        assert!((40..=48).contains(&flows(64)), "{}", flows(64));
+        assert!((3500..=3584).contains(&flows(4096)), "{}", flows(4096));
+        assert_eq!(flows(u64::MAX), 10_000);
+    }
+}

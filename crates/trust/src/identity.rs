@@ -1,0 +1,378 @@
+//! Keys, certificates and pre-shared secrets on disk: made once, kept, loaded and checked.
+//!
+//! A server calls [`load_files`] where the user named files, else [`load_or_generate`] on its state
+//! directory, so that its pin survives restarts. Where that directory is of no use
+//! ([`IdentityError::is_unusable_directory`]) open mode may go on with [`ephemeral`]. [`generate`] is
+//! for `quictun keygen`, [`ensure_psk`] for the default client's secret.
+//!
+//! The key is the identity: it is written first, and a certificate that is missing beside a key
+//! (a crash between the two, a deleted file) is made again from that key, with the same pin.
+
+mod error;
+pub mod files;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest;
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData,
+    SanType,
+};
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+use zeroize::{Zeroize as _, Zeroizing};
+
+pub use error::{IdentityError, UnreadableCertificate};
+
+use crate::keeper;
+use crate::settings::{CertificateFiles, Pin};
+
+/// A private key and the certificate chain shown with it. The key is erased from memory when this is dropped.
+pub struct Identity {
+    /// Certificates, the key's own first.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The private key.
+    pub key: PrivateKeyDer<'static>,
+    /// SHA-256 of the public key, by which peers may recognise it.
+    pub pin: Pin,
+    /// One sentence for a person about the key file's permissions, where they are too wide.
+    pub warning: Option<String>,
+}
+
+/// Makes an ECDSA P-256 key and a self-signed certificate for 100 years: `<stem>.key`, `<stem>.crt` in `dir`.
+///
+/// `dir` is made (mode 0700) where it is missing. Nothing is overwritten.
+pub fn generate(dir: &Path, stem: &str) -> Result<Pin, IdentityError> {
+    let place = Place::new(dir, stem)?;
+    files::create_private_dir(dir).map_err(|source| IdentityError::Directory {
+        path: dir.to_owned(),
+        source,
+    })?;
+    if place.exists(&place.cert)? {
+        return Err(IdentityError::Exists { path: place.cert });
+    }
+    let key = new_key()?;
+    let pem = Zeroizing::new(key.serialize_pem());
+    match files::create_exclusive(&place.key, pem.as_bytes(), 0o600) {
+        Ok(()) => {}
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(IdentityError::Exists { path: place.key });
+        }
+        Err(source) => {
+            return Err(IdentityError::Write {
+                path: place.key,
+                source,
+            });
+        }
+    }
+    place.write_certificate(&key)?;
+    Ok(pin_of_key(&key))
+}
+
+/// Loads `<stem>.key` and `<stem>.crt` from `dir`; makes them first where they are missing.
+///
+/// The second value says whether a new key was made. Several processes may start at once: all get
+/// the same identity.
+pub fn load_or_generate(dir: &Path, stem: &str) -> Result<(Identity, bool), IdentityError> {
+    let place = Place::new(dir, stem)?;
+    // The key is written before the certificate, so looking in the opposite order cannot mistake a
+    // pair that another process is just making for an orphaned certificate.
+    let cert_exists = place.exists(&place.cert)?;
+    let key_exists = place.exists(&place.key)?;
+    let made = match (cert_exists, key_exists) {
+        (true, true) => false,
+        (true, false) => {
+            return Err(IdentityError::KeyGone {
+                cert: place.cert,
+                key: place.key,
+            });
+        }
+        (false, true) => {
+            place.complete()?;
+            false
+        }
+        (false, false) => match generate(dir, stem) {
+            Ok(_) => true,
+            Err(IdentityError::Exists { .. }) => {
+                place.complete()?;
+                false
+            }
+            Err(e) => return Err(e),
+        },
+    };
+    let identity = load_files(&CertificateFiles {
+        cert: place.cert,
+        key: place.key,
+    })?;
+    Ok((identity, made))
+}
+
+/// Loads `<stem>.key` and `<stem>.crt` from `dir`, where they must be.
+pub fn load(dir: &Path, stem: &str) -> Result<Identity, IdentityError> {
+    let Place { cert, key, .. } = Place::new(dir, stem)?;
+    load_files(&CertificateFiles { cert, key })
+}
+
+/// Loads a PEM certificate chain and its PEM key, and checks that they belong together.
+pub fn load_files(given: &CertificateFiles) -> Result<Identity, IdentityError> {
+    let chain = load_chain(&given.cert)?;
+    let key_pem = read(&given.key)?;
+    let key = parse_key(&given.key, &key_pem)?;
+    let pin = pin_of(&chain[0]).map_err(|source| IdentityError::UnusableCertificate {
+        path: given.cert.clone(),
+        source,
+    })?;
+    let signer = any_supported_type(&key).map_err(|source| IdentityError::UnusableKey {
+        path: given.key.clone(),
+        source,
+    })?;
+    // A key whose public half is unknown to the library cannot be compared: that is no error.
+    let same = CertifiedKey::new(chain.clone(), signer).keys_match();
+    if let Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) = same {
+        return Err(IdentityError::Mismatch {
+            cert: given.cert.clone(),
+            key: given.key.clone(),
+        });
+    }
+    Ok(Identity {
+        chain,
+        key,
+        pin,
+        warning: wide_permissions(&given.key),
+    })
+}
+
+/// Makes an identity that lives as long as this process.
+pub fn ephemeral() -> Result<Identity, IdentityError> {
+    let key = new_key()?;
+    let cert = self_signed(&key, "quictun")?;
+    let pin = pin_of_key(&key);
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+    Ok(Identity {
+        chain: vec![cert.der().clone()],
+        key,
+        pin,
+        warning: None,
+    })
+}
+
+/// Makes a secret of 32 random bytes, as one line of base64url text (mode 0600), unless `path` is there.
+///
+/// An existing file is kept whatever it holds. The directory is made (mode 0700) where it is missing.
+pub fn ensure_psk(path: &Path) -> Result<(), IdentityError> {
+    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
+        files::create_private_dir(dir).map_err(|source| IdentityError::Directory {
+            path: dir.to_owned(),
+            source,
+        })?;
+    }
+    let mut secret = Zeroizing::new([0; 32]);
+    aws_lc_rs::rand::fill(secret.as_mut()).map_err(|_| IdentityError::Random)?;
+    let mut line = Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(*secret));
+    line.push('\n');
+    match files::create_exclusive(path, line.as_bytes(), 0o600) {
+        Ok(()) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(source) => Err(IdentityError::Write {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// The pin of a certificate: SHA-256 of its DER `SubjectPublicKeyInfo`.
+pub fn pin_of(certificate: &CertificateDer<'_>) -> Result<Pin, UnreadableCertificate> {
+    let parsed = webpki::EndEntityCert::try_from(certificate).map_err(UnreadableCertificate)?;
+    Ok(pin_of_spki(&parsed.subject_public_key_info()))
+}
+
+impl Drop for Identity {
+    fn drop(&mut self) {
+        self.key.zeroize();
+    }
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity")
+            .field("pin", &self.pin)
+            .field("certificates", &self.chain.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where a generated pair lives.
+struct Place {
+    cert: PathBuf,
+    key: PathBuf,
+    stem: String,
+}
+
+impl Place {
+    fn new(dir: &Path, stem: &str) -> Result<Self, IdentityError> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        let starts_plain = stem.starts_with(|first: char| first.is_ascii_alphanumeric());
+        if !starts_plain || stem.len() > MAX_STEM || !stem.bytes().all(plain) {
+            return Err(IdentityError::BadStem {
+                stem: stem.to_owned(),
+            });
+        }
+        Ok(Self {
+            cert: dir.join(format!("{stem}.crt")),
+            key: dir.join(format!("{stem}.key")),
+            stem: stem.to_owned(),
+        })
+    }
+
+    fn exists(&self, file: &Path) -> Result<bool, IdentityError> {
+        file.try_exists()
+            .map_err(|source| IdentityError::Directory {
+                path: self.key.parent().unwrap_or(&self.key).to_owned(),
+                source,
+            })
+    }
+
+    /// Makes the certificate of a key that has none.
+    fn complete(&self) -> Result<(), IdentityError> {
+        let pem = read(&self.key)?;
+        let key = parse_key(&self.key, &pem)?;
+        let key = KeyPair::try_from(&key).map_err(IdentityError::Generate)?;
+        self.write_certificate(&key)
+    }
+
+    fn write_certificate(&self, key: &KeyPair) -> Result<(), IdentityError> {
+        let cert = self_signed(key, &self.stem)?;
+        match files::create_exclusive(&self.cert, cert.pem().as_bytes(), 0o644) {
+            Ok(()) => Ok(()),
+            // Another process completed the pair from the same key.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(source) => Err(IdentityError::Complete {
+                path: self.cert.clone(),
+                source,
+            }),
+        }
+    }
+}
+
+fn new_key() -> Result<KeyPair, IdentityError> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(IdentityError::Generate)
+}
+
+fn self_signed(key: &KeyPair, name: &str) -> Result<rcgen::Certificate, IdentityError> {
+    let date = |date: jiff::civil::Date| {
+        rcgen::date_time_ymd(
+            date.year().into(),
+            date.month().unsigned_abs(),
+            date.day().unsigned_abs(),
+        )
+    };
+    let sign = || {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![SanType::DnsName(name.try_into()?)];
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let today = jiff::Timestamp::now()
+            .to_zoned(jiff::tz::TimeZone::UTC)
+            .date();
+        // Yesterday, for peers whose clock is behind.
+        params.not_before = date(today.yesterday().unwrap_or(today));
+        params.not_after = date(today.saturating_add(jiff::Span::new().years(VALID_YEARS)));
+        params.self_signed(key)
+    };
+    sign().map_err(IdentityError::Generate)
+}
+
+fn pin_of_key(key: &KeyPair) -> Pin {
+    pin_of_spki(&key.subject_public_key_info())
+}
+
+fn pin_of_spki(der: &[u8]) -> Pin {
+    let hash = digest::digest(&digest::SHA256, der);
+    let mut pin = [0; 32];
+    pin.copy_from_slice(hash.as_ref());
+    Pin(pin)
+}
+
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, IdentityError> {
+    keeper::read(path, MAX_PEM_FILE).map_err(|source| IdentityError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn load_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let pem = read(path)?;
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<_, _>>()
+        .map_err(|source| IdentityError::Pem {
+            path: path.to_owned(),
+            source,
+        })?;
+    if chain.is_empty() {
+        return Err(IdentityError::NoCertificate {
+            path: path.to_owned(),
+        });
+    }
+    Ok(chain)
+}
+
+fn parse_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, IdentityError> {
+    let path = path.to_owned();
+    match PrivateKeyDer::from_pem_slice(pem) {
+        Ok(key) => Ok(key),
+        Err(pem::Error::NoItemsFound) if is_encrypted(pem) => {
+            Err(IdentityError::EncryptedKey { path })
+        }
+        Err(pem::Error::NoItemsFound) => Err(IdentityError::NoKey { path }),
+        Err(source) => Err(IdentityError::Pem { path, source }),
+    }
+}
+
+fn is_encrypted(pem: &[u8]) -> bool {
+    let marker = b"ENCRYPTED PRIVATE KEY-----";
+    pem.windows(marker.len()).any(|window| window == marker)
+}
+
+/// A sentence about a secret file that every user of this machine can read or write, or a directory of such files that
+/// is open to all; it says which command closes it.
+pub fn wide_permissions(path: &Path) -> Option<String> {
+    let found = std::fs::metadata(path).ok()?;
+    let mode = found.permissions().mode() & 0o7777;
+    let (open, closed) = if found.is_dir() {
+        (0o007, 700)
+    } else {
+        (0o006, 600)
+    };
+    (mode & open != 0).then(|| {
+        format!(
+            "{0} is open to every user of this machine (mode {mode:04o}): chmod {closed} {0}",
+            path.display()
+        )
+    })
+}
+
+/// Warns of such files and directories.
+pub fn warn_of_wide<'a>(paths: impl IntoIterator<Item = &'a Path>) {
+    for path in paths {
+        if let Some(warning) = wide_permissions(path) {
+            tracing::warn!(target: "quictun", "{warning}");
+        }
+    }
+}
+
+/// Longest stem: one DNS label, RFC 1035 section 2.3.4.
+const MAX_STEM: usize = 63;
+
+/// The certificate is recognised by its key alone; the date must only never be the reason for an outage.
+const VALID_YEARS: i32 = 100;
+
+/// Certificate chains are a few kilobytes; a bundle of a hundred fits.
+const MAX_PEM_FILE: u64 = 1 << 20;

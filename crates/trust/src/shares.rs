@@ -1,0 +1,237 @@
+//! Places that clients share: nobody who wants many keeps others from having a few.
+//!
+//! The rule is the dynamic threshold of Choudhury and Hahne (IEEE/ACM Transactions on Networking 6(2), 1998), which
+//! switches use for the buffers that their ports share: a holder gets another place only while it holds fewer than
+//! `weight` times as many as are free. One alone comes to `weight / (1 + weight)` of all places, and what is left is
+//! there for others, each of which gets that part of the rest; N that want all they can get come to
+//! `weight / (1 + N * weight)` each. Nobody is named in advance, nothing is taken back, and who stands above its
+//! threshold gets nothing until enough of its own places, or of others', are free.
+//!
+//! What is shared so, and among whom:
+//!
+//! | places | of | weight |
+//! | --- | --- | --- |
+//! | dials under way (`crate::dial`) | one worker | 1 |
+//! | look-ups asked of the control plane (`crate::lookups`) | the process | 1 |
+//! | look-ups that the system works on (`crate::resolve`) | the process | 1 |
+//! | descriptors of flows (`crate::descriptors`) | the process | 4 |
+//!
+//! PROTOCOL LIMIT-2. The holder is the named client where it is known, else the remote address.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Who has a place.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Holder {
+    /// A client that the configuration names.
+    Client(Arc<str>),
+    /// Everyone at an address; of an IPv6 address only the first 64 bits count.
+    Address(IpAddr),
+    /// This process, on its own behalf.
+    Own,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(name) => f.write_str(name),
+            Self::Address(v4 @ IpAddr::V4(_)) => v4.fmt(f),
+            Self::Address(v6 @ IpAddr::V6(_)) => write!(f, "{v6}/64"),
+            Self::Own => f.write_str("this process"),
+        }
+    }
+}
+
+/// Places, and how many each holder has.
+#[derive(Debug)]
+pub struct Shares {
+    places: usize,
+    weight: usize,
+    taken: usize,
+    held: HashMap<Holder, usize>,
+}
+
+impl Holder {
+    /// Whoever is at this address. A host commonly has a whole IPv6 /64, so that it could be many otherwise.
+    pub fn at(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
+            IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & PREFIX).into(),
+            v4 @ IpAddr::V4(_) => v4,
+        })
+    }
+}
+
+impl Shares {
+    /// So many places, none of them taken.
+    pub fn new(places: usize, weight: usize) -> Self {
+        Self {
+            places,
+            weight,
+            taken: 0,
+            held: HashMap::new(),
+        }
+    }
+
+    /// Takes a place; `false`: there is none for this holder now.
+    pub fn take(&mut self, holder: &Holder) -> bool {
+        let free = self.places.saturating_sub(self.taken);
+        let held = self.held.get(holder).copied().unwrap_or(0);
+        if held >= free.saturating_mul(self.weight) {
+            return false;
+        }
+        self.taken += 1;
+        *self.held.entry(holder.clone()).or_default() += 1;
+        true
+    }
+
+    /// Gives back a place that [`Shares::take`] gave.
+    pub fn give_back(&mut self, holder: &Holder) {
+        let Some(held) = self.held.get_mut(holder) else {
+            debug_assert!(false, "{holder:?} holds nothing");
+            return;
+        };
+        self.taken -= 1;
+        *held -= 1;
+        if *held == 0 {
+            self.held.remove(holder);
+        }
+    }
+}
+
+/// Places that the threads of a process share; cheap to clone.
+///
+/// A client with one connection lives in one worker: divided between workers, most places would be out of its reach.
+#[derive(Clone, Debug)]
+pub struct CommonShares(Arc<Mutex<Shares>>);
+
+impl CommonShares {
+    /// So many places, none of them taken.
+    pub fn new(places: usize, weight: usize) -> Self {
+        Self(Arc::new(Mutex::new(Shares::new(places, weight))))
+    }
+
+    /// See [`Shares::take`].
+    pub fn take(&self, holder: &Holder) -> bool {
+        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.take(holder)
+    }
+
+    /// See [`Shares::give_back`].
+    pub fn give_back(&self, holder: &Holder) {
+        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.give_back(holder);
+    }
+}
+
+/// A /64, as RFC 4291 section 2.5.4 gives one to each link.
+const PREFIX: u128 = u128::MAX << 64;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn holder(number: u8) -> Holder {
+        Holder::at([192, 0, 2, number].into())
+    }
+
+    /// Takes until there is nothing more for this holder.
+    fn take_all(shares: &mut Shares, holder: &Holder) -> usize {
+        std::iter::repeat_with(|| shares.take(holder))
+            .take_while(|taken| *taken)
+            .count()
+    }
+
+    #[test]
+    fn each_that_comes_gets_half_of_what_those_before_left() {
+        let mut shares = Shares::new(64, 1);
+        let got: Vec<_> = (0..8)
+            .map(|number| take_all(&mut shares, &holder(number)))
+            .collect();
+        assert_eq!(got, [32, 16, 8, 4, 2, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_weight_leaves_less_for_those_who_are_not_there() {
+        let mut shares = Shares::new(1000, 4);
+        assert_eq!(take_all(&mut shares, &holder(1)), 800);
+        assert_eq!(take_all(&mut shares, &holder(2)), 160);
+        assert!(!shares.take(&holder(1)), "it holds most");
+    }
+
+    #[test]
+    fn those_that_take_turns_get_the_same() {
+        for (weight, expected) in [(1, [20; 4]), (4, [24, 24, 24, 23])] {
+            let mut shares = Shares::new(100, weight);
+            let mut got = [0; 4];
+            for _ in 0..100 {
+                for (number, got) in (0..).zip(&mut got) {
+                    *got += usize::from(shares.take(&holder(number)));
+                }
+            }
+            assert_eq!(got, expected, "weight {weight}");
+        }
+    }
+
+    #[test]
+    fn one_place_is_for_whoever_comes_first_and_none_for_nobody() {
+        let mut shares = Shares::new(1, 1);
+        assert!(shares.take(&holder(1)));
+        assert!(!shares.take(&holder(2)));
+        shares.give_back(&holder(1));
+        assert!(shares.take(&holder(2)));
+        assert!(!Shares::new(0, 4).take(&holder(1)));
+    }
+
+    #[test]
+    fn who_gives_back_makes_room_for_others_before_itself() {
+        let mut shares = Shares::new(16, 1);
+        assert_eq!(take_all(&mut shares, &holder(1)), 8);
+        assert_eq!(take_all(&mut shares, &holder(2)), 4);
+        shares.give_back(&holder(1));
+        assert!(!shares.take(&holder(1)), "7 held, 5 free");
+        assert!(shares.take(&holder(2)), "4 held, 5 free");
+    }
+
+    #[test]
+    fn an_address_stands_for_whoever_can_send_from_it() {
+        let at = |text: &str| Holder::at(text.parse().expect("an address"));
+        assert_eq!(at("::ffff:192.0.2.1"), at("192.0.2.1"));
+        assert_ne!(at("192.0.2.1"), at("192.0.2.2"));
+        assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:0:0:1"));
+        assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
+    }
+
+    proptest! {
+        #[test]
+        fn places_are_neither_lost_nor_made(
+            places in 0..40_usize,
+            weight in 1..6_usize,
+            steps in proptest::collection::vec((0..5_u8, any::<bool>()), 0..200),
+        ) {
+            let mut shares = Shares::new(places, weight);
+            let mut held = [0_usize; 5];
+            for (number, take) in steps {
+                let own = &mut held[usize::from(number)];
+                if take {
+                    *own += usize::from(shares.take(&holder(number)));
+                } else if *own > 0 {
+                    *own -= 1;
+                    shares.give_back(&holder(number));
+                }
+                prop_assert!(held.iter().sum::<usize>() <= places);
+                prop_assert_eq!(shares.taken, held.iter().sum::<usize>());
+            }
+            for (number, held) in (0..).zip(held) {
+                for _ in 0..held {
+                    shares.give_back(&holder(number));
+                }
+            }
+            prop_assert!(shares.held.is_empty(), "nobody is remembered who holds nothing");
+        }
+    }
+}

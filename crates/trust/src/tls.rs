@@ -1,0 +1,353 @@
+//! TLS 1.3 configurations for QUIC (RFC 9001): who is trusted, which protocols, which algorithms.
+//!
+//! [`client_config`] and [`server_config`] turn settings into rustls configurations; the engine wraps
+//! them for QUIC. One configuration is shared by all workers, so that session tickets resume on any of
+//! them. Early data stays off: a replayed OPEN would dial a target twice.
+//!
+//! What a verifier accepts is in a small file each: `insecure`, `pinned` and `authorities` for servers,
+//! `client_certificate` for clients. Who a client *is* comes later, in [`access`](crate::access): here
+//! it only proves that it holds its certificate's key.
+
+mod authorities;
+mod client_certificate;
+mod insecure;
+mod key_exchange;
+mod key_log;
+mod pinned;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quictun_wire::alpn;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::TrustAnchor;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, KeyLog, ServerConfig};
+use thiserror::Error;
+
+pub use authorities::AuthoritiesError;
+pub use pinned::PinMismatch;
+
+use self::key_exchange::KeyExchange;
+use crate::identity::{self, Identity, IdentityError};
+use crate::settings::{Access, ClientIdentity, ClientProof, Offer, Pin, ServerTrust};
+
+/// Why there is no TLS configuration.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// Trust by pin, and no pin.
+    #[error(
+        "no server key is pinned: give --pin with the sha256:... that the server prints when it starts"
+    )]
+    NoPins,
+    /// The authorities cannot be had.
+    #[error(transparent)]
+    Authorities(#[from] AuthoritiesError),
+    /// The certificate or key cannot be had.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The key log cannot be opened.
+    #[error("cannot write the key log {}", path.display())]
+    KeyLog {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The TLS library refuses the certificate, the key or the algorithms.
+    #[error("the TLS library refuses this configuration")]
+    Refused(#[from] rustls::Error),
+    /// The TLS library refuses the authorities.
+    #[error("the TLS library refuses the certificate authorities")]
+    RefusedAuthorities(#[from] VerifierBuilderError),
+}
+
+/// Which client certificates a server asks for and accepts in the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientCertPolicy {
+    /// None is asked for.
+    NotAsked,
+    /// Optional; any certificate whose key the client holds. Who that is, is decided later.
+    Any,
+    /// Required, from one of the authorities in this PEM file.
+    Required(PathBuf),
+    /// Optional; from one of the authorities in this PEM file, or with one of these keys.
+    Known {
+        /// PEM file of authorities.
+        ca: PathBuf,
+        /// Keys accepted whoever signed their certificate.
+        pins: Vec<Pin>,
+    },
+}
+
+/// Makes the client's configuration.
+///
+/// Secrets of every connection go to `key_log` where one is given.
+pub fn client_config(
+    trust: &ServerTrust,
+    identity: &ClientIdentity,
+    offer: Offer,
+    key_log: Option<&Path>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    client_config_logging(trust, identity, offer, open_key_log(key_log)?)
+}
+
+/// The same, with a key log that is open already: where the configuration is made again.
+pub fn client_config_logging(
+    trust: &ServerTrust,
+    identity: &ClientIdentity,
+    offer: Offer,
+    key_log: Arc<dyn KeyLog>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let own = load_identity(identity)?;
+    if let Some(warning) = own.as_ref().and_then(|own| own.warning.as_ref()) {
+        tracing::warn!("{warning}");
+    }
+    client_with(trust, own.as_ref(), offer, KeyExchange::of(offer), key_log)
+}
+
+/// Makes the configuration for attempts after one of [`client_config`] has timed out: with a `ClientHello` of one
+/// datagram. `None`: the other one is like that already.
+pub fn client_fallback(
+    trust: &ServerTrust,
+    identity: &ClientIdentity,
+    offer: Offer,
+    key_log: Arc<dyn KeyLog>,
+) -> Result<Option<Arc<ClientConfig>>, TlsError> {
+    if KeyExchange::of(offer) == KeyExchange::Classical {
+        return Ok(None);
+    }
+    let own = load_identity(identity)?;
+    client_with(trust, own.as_ref(), offer, KeyExchange::Classical, key_log).map(Some)
+}
+
+fn load_identity(identity: &ClientIdentity) -> Result<Option<Identity>, IdentityError> {
+    let files = identity.certificate.as_ref();
+    files.map(identity::load_files).transpose()
+}
+
+fn client_with(
+    trust: &ServerTrust,
+    own: Option<&Identity>,
+    offer: Offer,
+    exchange: KeyExchange,
+    key_log: Arc<dyn KeyLog>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = provider_with(exchange);
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(server_verifier(trust, &provider)?);
+    let mut config = match own {
+        None => builder.with_no_client_auth(),
+        Some(own) => builder.with_client_cert_resolver(certified(own)?),
+    };
+    config.alpn_protocols = match offer {
+        Offer::Both => alpn_names(&[alpn::NATIVE, alpn::COMPAT]),
+        Offer::Native => alpn_names(&[alpn::NATIVE]),
+        Offer::Compat => alpn_names(&[alpn::COMPAT]),
+    };
+    config.enable_early_data = false;
+    config.key_log = key_log;
+    Ok(Arc::new(config))
+}
+
+/// The protocols that a server with this access policy speaks, best first.
+///
+/// `quic-tun` carries no proof of a secret: where secrets are all that clients have, nobody could be known
+/// by it (PROTOCOL AUTH-5).
+pub fn server_protocols(access: &Access) -> &'static [&'static [u8]] {
+    let by_secret_only = match access {
+        Access::Open { .. } => false,
+        Access::Named { clients, .. } => {
+            let mut proofs = clients.iter().flat_map(|client| &client.proofs);
+            proofs.all(|proof| matches!(proof, ClientProof::PskFile(_)))
+        }
+    };
+    if by_secret_only {
+        &[alpn::NATIVE]
+    } else {
+        &[alpn::NATIVE, alpn::COMPAT]
+    }
+}
+
+/// Makes the server's configuration: both protocols, `quictun/1` preferred; SNI is not looked at.
+///
+/// Secrets of every connection go to `key_log` where one is given.
+pub fn server_config(
+    identity: &Identity,
+    clients: &ClientCertPolicy,
+    key_log: Option<&Path>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    server_config_logging(identity, clients, open_key_log(key_log)?)
+}
+
+/// The same, with a key log that is open already: where the configuration is made again.
+pub fn server_config_logging(
+    identity: &Identity,
+    clients: &ClientCertPolicy,
+    key_log: Arc<dyn KeyLog>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = provider();
+    let mut config = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&TLS13])?
+        .with_client_cert_verifier(client_verifier(clients, &provider)?)
+        .with_cert_resolver(certified(identity)?);
+    config.alpn_protocols = alpn_names(&[alpn::NATIVE, alpn::COMPAT]);
+    config.max_early_data_size = 0;
+    config.key_log = key_log;
+    Ok(Arc::new(config))
+}
+
+impl ClientCertPolicy {
+    /// What a server with this access policy asks for.
+    pub fn of(access: &Access) -> Self {
+        match access {
+            Access::Open { ca: None, .. } => Self::NotAsked,
+            Access::Open { ca: Some(ca), .. } => Self::Required(ca.clone()),
+            Access::Named { ca: None, .. } => Self::Any,
+            Access::Named {
+                ca: Some(ca),
+                clients,
+            } => {
+                let pins = clients
+                    .iter()
+                    .flat_map(|client| &client.proofs)
+                    .filter_map(|proof| match proof {
+                        ClientProof::Pin(pin) => Some(*pin),
+                        ClientProof::CertificateName | ClientProof::PskFile(_) => None,
+                    });
+                Self::Known {
+                    ca: ca.clone(),
+                    pins: pins.collect(),
+                }
+            }
+        }
+    }
+}
+
+/// The algorithms of both sides, best first: aws-lc-rs, TLS 1.3 only.
+///
+/// AES-128-GCM leads where the processor computes AES; the data path is tuned for it. X25519MLKEM768 leads the exchange
+/// of keys, with X25519 beside it.
+pub fn provider() -> Arc<CryptoProvider> {
+    provider_with(KeyExchange::PostQuantum)
+}
+
+fn provider_with(exchange: KeyExchange) -> Arc<CryptoProvider> {
+    use aws_lc_rs::cipher_suite::{
+        TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
+    };
+    let cipher_suites = if cpu_has_aes() {
+        vec![
+            TLS13_AES_128_GCM_SHA256,
+            TLS13_CHACHA20_POLY1305_SHA256,
+            TLS13_AES_256_GCM_SHA384,
+        ]
+    } else {
+        vec![
+            TLS13_CHACHA20_POLY1305_SHA256,
+            TLS13_AES_128_GCM_SHA256,
+            TLS13_AES_256_GCM_SHA384,
+        ]
+    };
+    Arc::new(CryptoProvider {
+        cipher_suites,
+        kx_groups: exchange.groups(),
+        ..aws_lc_rs::default_provider()
+    })
+}
+
+/// A verifier of client certificates from the authorities in a PEM file, and these; without a certificate no client is
+/// let in.
+pub fn authorities_verifier(
+    ca: &Path,
+    provider: &Arc<CryptoProvider>,
+) -> Result<(Arc<dyn ClientCertVerifier>, Vec<TrustAnchor<'static>>), TlsError> {
+    let roots = Arc::new(authorities::load(Some(ca))?);
+    let anchors = roots.roots.clone();
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build()?;
+    Ok((verifier, anchors))
+}
+
+fn server_verifier(
+    trust: &ServerTrust,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    Ok(match trust {
+        ServerTrust::Insecure => Arc::new(insecure::AnyServer),
+        ServerTrust::Pins(pins) if pins.is_empty() => return Err(TlsError::NoPins),
+        ServerTrust::Pins(pins) => Arc::new(pinned::PinnedServer::new(pins.clone(), provider)),
+        ServerTrust::Authorities(ca) => {
+            let roots = Arc::new(authorities::load(ca.as_deref())?);
+            WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build()?
+        }
+    })
+}
+
+fn client_verifier(
+    policy: &ClientCertPolicy,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    use client_certificate::OptionalCertificate;
+    Ok(match policy {
+        ClientCertPolicy::NotAsked => WebPkiClientVerifier::no_client_auth(),
+        ClientCertPolicy::Any => Arc::new(OptionalCertificate::any(provider)),
+        ClientCertPolicy::Required(ca) => authorities_verifier(ca, provider)?.0,
+        ClientCertPolicy::Known { ca, pins } => {
+            let (authorities, _) = authorities_verifier(ca, provider)?;
+            Arc::new(OptionalCertificate::known(
+                authorities,
+                pins.clone(),
+                provider,
+            ))
+        }
+    })
+}
+
+/// The chain and the key as the TLS library holds them. It is given no copy of the key's text, which it would not erase.
+fn certified(identity: &Identity) -> Result<Arc<SingleCertAndKey>, TlsError> {
+    let key = any_supported_type(&identity.key)?;
+    let certified = CertifiedKey::new(identity.chain.clone(), key);
+    Ok(Arc::new(SingleCertAndKey::from(certified)))
+}
+
+fn alpn_names(names: &[&[u8]]) -> Vec<Vec<u8>> {
+    names.iter().map(|name| name.to_vec()).collect()
+}
+
+/// Opens the key log, where one is wanted.
+pub fn open_key_log(path: Option<&Path>) -> Result<Arc<dyn KeyLog>, TlsError> {
+    let Some(path) = path else {
+        return Ok(Arc::new(rustls::NoKeyLog));
+    };
+    match key_log::FileKeyLog::open(path) {
+        Ok(log) => Ok(Arc::new(log)),
+        Err(source) => Err(TlsError::KeyLog {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Whether AES-GCM runs on instructions made for it; in plain code `ChaCha20` is faster.
+fn cpu_has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes")
+        && std::arch::is_x86_feature_detected!("pclmulqdq");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes")
+        && std::arch::is_aarch64_feature_detected!("pmull");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
+}
