@@ -14,8 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::keeper::{self, ReadError};
 
-/// Label of the TLS exporter whose 32 bytes are signed.
-pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-quictun-psk";
+pub use quictun_wire::open::EXPORTER_LABEL;
 
 /// Shortest secret accepted, bytes: a proof can be tested off-line, so passwords are no secrets here.
 pub const MIN_SECRET: usize = 16;

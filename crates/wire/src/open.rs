@@ -34,6 +34,9 @@ pub const MAX_OPEN_ACK_FRAME: usize = 2 * varint::MAX_LEN + MAX_OPEN_ACK;
 /// Length of a proof, bytes: an HMAC-SHA256.
 pub const PROOF_LEN: usize = 32;
 
+/// Label of the TLS exporter whose 32 bytes a proof signs (PROTOCOL section 5.5).
+pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-quictun-psk";
+
 const TYPE_OPEN: u64 = 0x01;
 const TYPE_OPEN_ACK: u64 = 0x02;
 pub(crate) const OPTION_PROOF: u64 = 0x02;
