@@ -11,7 +11,7 @@
 //! 1. [`Gauge::new`], then [`QuinnController::factory`] with it, for every connection of its own.
 //! 2. While sending: [`Gauge::set_limited`] and [`Gauge::set_counting`] before each batch, and a time for
 //!    it that no other batch has.
-//! 3. [`Gauge::limits`], [`Gauge::in_flight`] and [`Gauge::lost`] say what may be sent.
+//! 3. [`Gauge::limits`], [`Gauge::in_flight`] and [`Gauge::lost`] say what may be sent, [`Pacer::allowance`] how much now.
 //! 4. [`Gauge::resume_point`] is what the next connection to the same peer may begin with.
 //!
 //! A [`Model`] knows nothing of the library; `docs/CONGESTION.md` tells how [`Auto`] works.
@@ -25,6 +25,7 @@ mod fixed;
 mod gauge;
 mod loss_based;
 mod model;
+mod pacer;
 mod quinn;
 mod resume;
 mod sampler;
@@ -35,5 +36,6 @@ pub use fixed::Fixed;
 pub use gauge::Gauge;
 pub use loss_based::LossBased;
 pub use model::{Limits, Loss, Model, View};
+pub use pacer::Pacer;
 pub use quinn::QuinnController;
 pub use resume::Resume;

@@ -1,4 +1,4 @@
-//! Who wants to be told the time, and when.
+//! Deadlines by key.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

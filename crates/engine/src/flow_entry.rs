@@ -1,14 +1,17 @@
 //! A flow as the engine keeps it: from the first wish to the last byte.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use quictun_flow::{Ending, Flow, Inlet, Socket};
 use quinn_proto::StreamId;
 
-use crate::FlowId;
-use crate::charges::{Holding, Pace};
+use crate::backlog::{Backlog, Stand};
+use crate::event::FlowSummary;
+use crate::ids::{ConnectionKey, FlowId};
 use crate::pinned::Kept;
-use crate::salvage::Salvage;
+use crate::report::FlowReport;
+use crate::salvage::{Carried, IDLE_MAX, Salvage};
 
 /// Application bytes sent before the server has answered. They wait in its receive window, which all
 /// flows share, for as long as the dial takes: a few targets that never answer must not fill it.
@@ -21,6 +24,14 @@ const EARLY_COMPAT_MAX: usize = 8 * 1024;
 /// each time costs a connection.
 const REOPENS_MAX: u8 = 3;
 
+/// Time between two looks at a socket that has not sent everything: no event tells when it has. Local
+/// applications have it at once.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
+
+/// First four bytes of a SPICE link message: such flows are classified, others are not looked at.
+const SPICE_MAGIC: &[u8] = b"REDQ";
+
 /// One flow.
 #[derive(Debug)]
 #[expect(
@@ -28,50 +39,38 @@ const REOPENS_MAX: u8 = 3;
     reason = "independent marks: what was told, and where it stands in queues"
 )]
 pub(crate) struct FlowEntry<S> {
-    pub(crate) id: FlowId,
-    /// The connection's handle and the stream, once there is one.
-    pub(crate) place: Option<Place>,
-    pub(crate) phase: Phase<S>,
-    pub(crate) token: String,
-    pub(crate) client_app: String,
-    pub(crate) server_app: String,
-    pub(crate) opened: Instant,
-    pub(crate) established: bool,
-    /// Until when it must have left its present phase.
-    pub(crate) deadline: Option<Instant>,
+    id: FlowId,
+    /// Once there is a stream.
+    lane: Option<Lane>,
+    phase: Phase<S>,
+    token: String,
+    client_app: String,
+    server_app: String,
+    opened: Instant,
+    established: bool,
     /// It stands in its connection's queue of flows with something to send.
-    pub(crate) queued: bool,
-    /// Bytes taken off its stream, as noted in its connection.
-    pub(crate) noted: u64,
-    /// What it holds of received data, as counted in its connection.
-    pub(crate) holding: Holding,
-    /// Batches that slices of that keep in memory, as counted in its engine.
-    pub(crate) pinned: Kept,
+    queued: bool,
+    backlog: Backlog,
+    /// Batches that slices of what it holds keep in memory, as counted in its engine.
+    pinned: Kept,
     /// The first number of it that the peer has not confirmed (PROTOCOL CONTROL-5).
-    pub(crate) seen: u64,
+    seen: u64,
     /// The peer was told that everything has arrived.
-    pub(crate) end_told: bool,
+    end_told: bool,
     /// The peer's application does not read: nothing is sent for now.
-    pub(crate) resting: bool,
-    /// Set while the peer is asked to hold this flow: the total of stream bytes that it may send before it is taken to
-    /// ignore HOLD.
-    pub(crate) told_to_rest: Option<u64>,
-    /// Since when it has held more than it should.
-    pub(crate) over_since: Option<Instant>,
-    /// How fast it reads.
-    pub(crate) pace: Pace,
+    resting: bool,
     /// Its connection is gone, and what has arrived is still being delivered.
-    pub(crate) salvage: Option<Salvage>,
+    salvage: Option<Salvage>,
     /// Until when its socket must have sent what is left to it.
-    pub(crate) part_by: Option<Instant>,
+    part_by: Option<Instant>,
     /// How often it was taken off a connection on which nothing answered it.
-    pub(crate) reopened: u8,
+    reopened: u8,
 }
 
 /// Where a flow is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) handle: usize,
+pub(crate) struct Lane {
+    pub(crate) connection: ConnectionKey,
     pub(crate) stream: StreamId,
 }
 
@@ -93,34 +92,271 @@ pub(crate) enum Phase<S> {
     },
 }
 
+/// Life.
 impl<S: Socket> FlowEntry<S> {
-    pub(crate) fn new(id: FlowId, phase: Phase<S>, now: Instant) -> Self {
+    /// Client: a flow that waits for a connection.
+    pub(crate) fn waiting(
+        id: FlowId,
+        socket: S,
+        token: String,
+        client_app: String,
+        now: Instant,
+    ) -> Self {
+        Self {
+            token,
+            client_app,
+            ..Self::new(id, None, Phase::Waiting(socket), now)
+        }
+    }
+
+    /// Server: a stream whose request is to be read.
+    pub(crate) fn reading(id: FlowId, lane: Lane, now: Instant) -> Self {
+        Self::new(id, Some(lane), Phase::Reading(Inlet::new()), now)
+    }
+
+    fn new(id: FlowId, lane: Option<Lane>, phase: Phase<S>, now: Instant) -> Self {
         Self {
             id,
-            place: None,
+            lane,
             phase,
             token: String::new(),
             client_app: String::new(),
             server_app: String::new(),
             opened: now,
             established: false,
-            deadline: None,
             queued: false,
-            noted: 0,
-            holding: Holding::default(),
+            backlog: Backlog::new(now),
             pinned: Kept::default(),
             seen: 0,
             end_told: false,
             resting: false,
-            told_to_rest: None,
-            over_since: None,
-            pace: Pace::new(now),
             salvage: None,
             part_by: None,
             reopened: 0,
         }
     }
 
+    pub(crate) fn id(&self) -> FlowId {
+        self.id
+    }
+
+    /// Token or target.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// The application's address on the server, where known.
+    pub(crate) fn server_app(&self) -> &str {
+        &self.server_app
+    }
+
+    /// Where it is carried.
+    pub(crate) fn lane(&self) -> Option<Lane> {
+        self.lane
+    }
+
+    /// Whether it is carried on a connection.
+    pub(crate) fn is_on(&self, connection: ConnectionKey) -> bool {
+        self.lane.is_some_and(|lane| lane.connection == connection)
+    }
+
+    pub(crate) fn phase(&self) -> &Phase<S> {
+        &self.phase
+    }
+
+    pub(crate) fn phase_mut(&mut self) -> &mut Phase<S> {
+        &mut self.phase
+    }
+
+    /// Server: the request was read; what has arrived behind it waits in `inlet`.
+    pub(crate) fn begin_dialing(&mut self, token: &str, inlet: Inlet) {
+        token.clone_into(&mut self.token);
+        self.phase = Phase::Dialing(inlet);
+    }
+
+    /// Server: the target is connected; `acceptance` is said before its bytes.
+    pub(crate) fn accept(&mut self, socket: S, server_app: String, acceptance: Bytes) {
+        self.server_app = server_app;
+        let inlet = match std::mem::replace(&mut self.phase, Phase::Reading(Inlet::new())) {
+            Phase::Dialing(inlet) => inlet,
+            _ => Inlet::new(),
+        };
+        let is_spice = inlet.header(SPICE_MAGIC.len()) == SPICE_MAGIC;
+        let mut flow = Flow::new(socket, inlet);
+        flow.send_first(acceptance);
+        if is_spice {
+            flow.keep_heads();
+        }
+        self.phase = Phase::Bridged {
+            flow,
+            answered: true,
+        };
+        self.established = true;
+    }
+
+    /// Client: a stream is open; `request` is said before the application's bytes, and answered unless `raw`. `false`: it
+    /// did not wait for a stream.
+    pub(crate) fn open_on(&mut self, lane: Lane, request: Bytes, raw: bool) -> bool {
+        let phase = std::mem::replace(&mut self.phase, Phase::Reading(Inlet::new()));
+        let Phase::Waiting(socket) = phase else {
+            return false;
+        };
+        self.lane = Some(lane);
+        let mut flow = Flow::new(socket, Inlet::new());
+        flow.send_first(request);
+        // Without an answer to wait for it is agreed on from the start.
+        if !raw {
+            flow.keep_heads();
+        }
+        self.established = raw;
+        self.phase = Phase::Bridged {
+            flow,
+            answered: raw,
+        };
+        true
+    }
+
+    /// Client: the server has accepted.
+    pub(crate) fn handle_accepted(&mut self) {
+        if let Phase::Bridged { answered, .. } = &mut self.phase {
+            *answered = true;
+        }
+        self.established = true;
+    }
+
+    /// Whether both sides have agreed on it.
+    pub(crate) fn is_established(&self) -> bool {
+        self.established
+    }
+
+    /// Whether it may begin again on another connection: the server has not answered, and no byte of
+    /// the application's has been sent that another request would send again (PROTOCOL CLOSE-10).
+    pub(crate) fn may_reopen(&self) -> bool {
+        let Phase::Bridged {
+            flow,
+            answered: false,
+        } = &self.phase
+        else {
+            return false;
+        };
+        self.reopened < REOPENS_MAX && flow.is_untouched()
+    }
+
+    /// Takes it off its connection, to wait for another.
+    pub(crate) fn reopen(&mut self) -> Option<Lane> {
+        let lane = self.leave()?;
+        self.reopened += 1;
+        let phase = std::mem::replace(&mut self.phase, Phase::Reading(Inlet::new()));
+        if let Phase::Bridged { flow, .. } = phase {
+            self.phase = Phase::Waiting(flow.into_socket());
+        }
+        Some(lane)
+    }
+
+    /// Whether it was taken off a connection before.
+    pub(crate) fn is_reopened(&self) -> bool {
+        self.reopened > 0
+    }
+
+    /// Goes on without its connection.
+    pub(crate) fn begin_salvage(&mut self, now: Instant, carried: Carried) {
+        let delivered = self.flow().map_or(0, Flow::bytes_to_app);
+        self.salvage = Some(Salvage::new(now, carried, delivered));
+        self.leave();
+    }
+
+    /// Its place in the queue of its connection is void.
+    fn leave(&mut self) -> Option<Lane> {
+        self.queued = false;
+        self.lane.take()
+    }
+
+    pub(crate) fn salvage(&self) -> Option<&Salvage> {
+        self.salvage.as_ref()
+    }
+
+    /// A flow that goes on without its connection.
+    pub(crate) fn salvaged(&mut self) -> Option<(&mut Flow<S>, &mut Salvage)> {
+        match (&mut self.phase, &mut self.salvage) {
+            (Phase::Bridged { flow, .. }, Some(salvage)) => Some((flow, salvage)),
+            _ => None,
+        }
+    }
+
+    /// When to look again at a flow that only waits for its socket.
+    pub(crate) fn look_at(&mut self, now: Instant) -> Option<Instant> {
+        if !self.flow()?.is_parting() {
+            return None;
+        }
+        let by = *self.part_by.get_or_insert(now + IDLE_MAX);
+        // Thousands of flows may wait for applications that do not read, so the interval grows with the wait.
+        let waited = IDLE_MAX.saturating_sub(by.saturating_duration_since(now));
+        Some(by.min(now + (waited / 4).clamp(LOOK_AGAIN, LOOK_AGAIN_MAX)))
+    }
+
+    /// Looks whether its socket has sent everything by now, or is too late.
+    pub(crate) fn poll_parting(&mut self, now: Instant) {
+        let late = self.part_by.is_some_and(|by| by <= now);
+        if let Some(flow) = self.flow_mut() {
+            flow.poll_parting();
+            if late {
+                flow.end_parting();
+            }
+        }
+    }
+
+    /// How it ended, once it has.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.flow().and_then(Flow::ending)
+    }
+
+    /// Its life in one line of a log; `carried` unless it never had a connection.
+    pub(crate) fn into_summary(
+        self,
+        now: Instant,
+        ending: Ending,
+        carried: Option<Carried>,
+    ) -> FlowSummary {
+        FlowSummary {
+            flow: self.id,
+            connection: carried.map(|carried| carried.connection),
+            stream_id: carried.map(|carried| carried.stream_id),
+            remote: carried.map(|carried| carried.remote),
+            ending,
+            established: self.established,
+            bytes_to_tunnel: self.flow().map_or(0, Flow::bytes_to_tunnel),
+            bytes_to_app: self.flow().map_or(0, Flow::bytes_to_app),
+            elapsed: now.saturating_duration_since(self.opened),
+            token: self.token,
+            client_app: self.client_app,
+            server_app: self.server_app,
+        }
+    }
+
+    /// How it stands.
+    pub(crate) fn report(&self, carried: Carried) -> FlowReport {
+        let flow = self.flow();
+        let heads = flow.and_then(Flow::heads);
+        FlowReport {
+            id: self.id,
+            connection: carried.connection,
+            stream_id: carried.stream_id,
+            remote: carried.remote,
+            token: self.token.clone(),
+            client_app: self.client_app.clone(),
+            server_app: self.server_app.clone(),
+            opened: self.opened,
+            bytes_to_tunnel: flow.map_or(0, Flow::bytes_to_tunnel),
+            bytes_to_app: flow.map_or(0, Flow::bytes_to_app),
+            established: self.established,
+            head_from_app: heads.map_or_else(Vec::new, |heads| heads.from_app.clone()),
+            head_to_app: heads.map_or_else(Vec::new, |heads| heads.to_app.clone()),
+        }
+    }
+}
+
+/// Bytes.
+impl<S: Socket> FlowEntry<S> {
     pub(crate) fn flow(&self) -> Option<&Flow<S>> {
         match &self.phase {
             Phase::Bridged { flow, .. } => Some(flow),
@@ -132,6 +368,33 @@ impl<S: Socket> FlowEntry<S> {
         match &mut self.phase {
             Phase::Bridged { flow, .. } => Some(flow),
             Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing(_) => None,
+        }
+    }
+
+    /// The application's socket.
+    pub(crate) fn socket(&self) -> Option<&S> {
+        match &self.phase {
+            Phase::Waiting(socket) => Some(socket),
+            Phase::Bridged { flow, .. } => Some(flow.socket()),
+            Phase::Reading(_) | Phase::Dialing(_) => None,
+        }
+    }
+
+    /// Where the stream's bytes arrive.
+    pub(crate) fn inlet_mut(&mut self) -> Option<&mut Inlet> {
+        match &mut self.phase {
+            Phase::Reading(inlet) | Phase::Dialing(inlet) => Some(inlet),
+            Phase::Bridged { flow, .. } => Some(flow.inlet()),
+            Phase::Waiting(_) => None,
+        }
+    }
+
+    /// Where the stream's bytes arrive.
+    fn inlet(&self) -> Option<&Inlet> {
+        match &self.phase {
+            Phase::Reading(inlet) | Phase::Dialing(inlet) => Some(inlet),
+            Phase::Bridged { flow, .. } => Some(flow.arrived()),
+            Phase::Waiting(_) => None,
         }
     }
 
@@ -148,56 +411,85 @@ impl<S: Socket> FlowEntry<S> {
         most.saturating_sub(usize::try_from(flow.bytes_to_tunnel()).unwrap_or(usize::MAX))
     }
 
-    /// Whether it may begin again on another connection: the server has not answered, and no byte of
-    /// the application's has been sent that another request would send again (PROTOCOL CLOSE-10).
-    pub(crate) fn may_reopen(&self) -> bool {
-        let Phase::Bridged {
-            flow,
-            answered: false,
-        } = &self.phase
-        else {
-            return false;
-        };
-        self.reopened < REOPENS_MAX && flow.is_untouched()
+    /// Enters its connection's queue of flows with something to send. Returns whether it was not there yet.
+    pub(crate) fn enqueue(&mut self) -> bool {
+        !std::mem::replace(&mut self.queued, true)
     }
 
-    /// Where the stream's bytes arrive.
-    pub(crate) fn inlet_mut(&mut self) -> Option<&mut Inlet> {
-        match &mut self.phase {
-            Phase::Reading(inlet) | Phase::Dialing(inlet) => Some(inlet),
-            Phase::Bridged { flow, .. } => Some(flow.inlet()),
-            Phase::Waiting(_) => None,
-        }
+    /// Leaves that queue.
+    pub(crate) fn dequeue(&mut self) {
+        self.queued = false;
     }
 
-    /// What it holds in memory of what it has received, bytes.
+    /// The peer wants nothing to be sent for now, or wants more.
+    pub(crate) fn set_resting(&mut self, resting: bool) {
+        self.resting = resting;
+    }
+
+    pub(crate) fn is_resting(&self) -> bool {
+        self.resting
+    }
+
+    /// Memory of what it has received, bytes.
     pub(crate) fn held(&self) -> usize {
-        match &self.phase {
-            Phase::Reading(inlet) | Phase::Dialing(inlet) => inlet.held(),
-            Phase::Bridged { flow, .. } => flow.held(),
-            Phase::Waiting(_) => 0,
-        }
+        self.inlet().map_or(0, Inlet::held)
+    }
+
+    /// Bytes received and not yet written to the application.
+    pub(crate) fn buffered(&self) -> usize {
+        self.inlet().map_or(0, Inlet::buffered)
     }
 
     /// Bytes taken off its stream in all.
     pub(crate) fn taken(&self) -> u64 {
-        match &self.phase {
-            Phase::Reading(inlet) | Phase::Dialing(inlet) => inlet.taken(),
-            Phase::Bridged { flow, .. } => flow.taken(),
-            Phase::Waiting(_) => self.noted,
+        self.inlet().map_or(self.backlog.noted(), Inlet::taken)
+    }
+
+    /// How its receiving part stands.
+    pub(crate) fn stand(&self) -> Stand {
+        // A target that is being dialled reads nothing either.
+        let dialing = matches!(self.phase, Phase::Dialing(_));
+        Stand {
+            held: self.held(),
+            parked: dialing || self.flow().is_some_and(Flow::is_parked),
+            delivered: self.flow().map_or(0, Flow::bytes_to_app),
         }
     }
 
-    /// Bytes of it.
-    pub(crate) fn buffered(&self) -> usize {
-        match &self.phase {
-            Phase::Reading(inlet) | Phase::Dialing(inlet) => inlet.buffered(),
-            Phase::Bridged { flow, .. } => flow.buffered(),
-            Phase::Waiting(_) => 0,
-        }
+    pub(crate) fn backlog(&self) -> &Backlog {
+        &self.backlog
     }
 
-    pub(crate) fn ending(&self) -> Option<Ending> {
-        self.flow().and_then(Flow::ending)
+    pub(crate) fn backlog_mut(&mut self) -> &mut Backlog {
+        &mut self.backlog
+    }
+
+    /// Batches that it keeps in memory, as counted in its engine.
+    pub(crate) fn pinned_mut(&mut self) -> &mut Kept {
+        &mut self.pinned
+    }
+}
+
+/// Confirmation of what has arrived (PROTOCOL CONTROL-5).
+impl<S: Socket> FlowEntry<S> {
+    /// The number to tell the peer once everything has been taken off the stream; it is told once.
+    pub(crate) fn take_end(&mut self) -> Option<u64> {
+        let end = self.flow()?.end_taken()?;
+        (!std::mem::replace(&mut self.end_told, true)).then_some(end)
+    }
+
+    /// Whether the peer was told that everything has arrived.
+    pub(crate) fn is_end_told(&self) -> bool {
+        self.end_told
+    }
+
+    /// The peer has everything before the number `next`.
+    pub(crate) fn note_seen(&mut self, next: u64) {
+        self.seen = self.seen.max(next);
+    }
+
+    /// The number that the peer has still to confirm, once everything was sent.
+    pub(crate) fn unseen_end(&self) -> Option<u64> {
+        self.flow()?.end_sent().filter(|&next| self.seen < next)
     }
 }

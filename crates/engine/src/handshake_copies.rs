@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::transmit::Datagrams;
+use crate::datagrams::Datagrams;
 
 /// Time from a datagram to its copy: what is lost together is lost within some milliseconds.
 const AFTER: Duration = Duration::from_millis(4);

@@ -31,35 +31,41 @@
 #![forbid(unsafe_code)]
 
 mod account;
-mod arrivals;
-mod charges;
+mod backlog;
 mod cid;
 mod client;
 mod config;
+mod congestion_notice;
 mod connection;
+mod connections;
 mod control;
+mod datagrams;
 mod deadlines;
 mod engine;
 mod event;
 mod flow_entry;
 mod flows;
+mod grants;
 mod handshake_copies;
+mod holding;
+mod ids;
 mod liveness;
+mod loss;
 mod memory;
 mod newcomers;
-mod news;
 mod opening;
-mod pacer;
 mod pinned;
+mod quic_config;
 mod quic_stream;
 mod repeat;
 mod residue;
+mod responses;
 mod revoke;
 mod salvage;
 mod server;
 mod strangers;
 mod trace;
-mod transmit;
+mod traffic;
 mod window;
 
 pub mod report;
@@ -68,8 +74,11 @@ pub use account::Account;
 pub use cid::worker_of;
 pub use client::Resolved;
 pub use config::{ClientRole, EngineConfig, PathMtu, Prover, ServerRole, Transport};
+pub use datagrams::Datagrams;
 pub use engine::Engine;
-pub use event::{Event, FlowSummary, LossReason, Opened};
+pub use event::{Event, FlowSummary, Opened};
+pub use ids::{ConnectionId, FlowId};
+pub use loss::LossReason;
 pub use memory::PathMemory;
 pub use quictun_congestion::{Algorithm, View};
 pub use quictun_flow::{Ending, Socket};
@@ -77,12 +86,3 @@ pub use residue::{Holdings, Residue};
 pub use revoke::{Asked, Credentials};
 pub use strangers::places_for_strangers;
 pub use trace::{TraceWriter, Tracer};
-pub use transmit::Datagrams;
-
-/// Identifies a flow within one engine; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FlowId(pub u64);
-
-/// Identifies a connection within one engine; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnectionId(pub u64);

@@ -9,9 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use quictun_flow::Socket;
-
-use crate::engine::Engine;
+use crate::ids::FlowKey;
 
 /// Memory of one batch, bytes.
 const BATCH: u64 = 64 * 1024;
@@ -34,8 +32,8 @@ pub(crate) struct Pinned {
     batches: usize,
     most: usize,
     next: u64,
-    /// Slab keys of the flows that keep batches, the longest-standing first.
-    flows: BTreeMap<u64, usize>,
+    /// The flows that keep batches, the longest-standing first.
+    flows: BTreeMap<u64, FlowKey>,
 }
 
 impl Pinned {
@@ -50,7 +48,7 @@ impl Pinned {
     }
 
     /// Notes that the flow `key`, which kept `kept`, keeps so many batches now.
-    pub(crate) fn note(&mut self, key: usize, kept: &mut Kept, batches: usize) {
+    pub(crate) fn note(&mut self, key: FlowKey, kept: &mut Kept, batches: usize) {
         self.batches = self.batches - kept.batches + batches;
         if kept.batches == 0 && batches > 0 {
             kept.turn = self.next;
@@ -63,26 +61,9 @@ impl Pinned {
     }
 
     /// The flow whose data is to be copied next, while the flows keep too many batches.
-    fn excess(&self) -> Option<usize> {
+    pub(crate) fn excess(&self) -> Option<FlowKey> {
         let (_, &key) = self.flows.first_key_value()?;
         (self.batches > self.most).then_some(key)
-    }
-}
-
-impl<S: Socket> Engine<S> {
-    /// Counts the batches that a flow keeps, and copies the data of flows while all of them keep too many.
-    pub(crate) fn note_pinned(&mut self, key: usize) {
-        if let Some(entry) = self.flows.get_mut(key) {
-            let batches = entry.inlet_mut().map_or(0, |inlet| inlet.batches());
-            self.pinned.note(key, &mut entry.pinned, batches);
-        }
-        while let Some(key) = self.pinned.excess() {
-            let entry = &mut self.flows[key];
-            if let Some(inlet) = entry.inlet_mut() {
-                inlet.detach();
-            }
-            self.pinned.note(key, &mut entry.pinned, 0);
-        }
     }
 }
 
@@ -95,22 +76,30 @@ mod tests {
         let mut pinned = Pinned::new(64 * 16 * BATCH);
         let mut kept = [Kept::default(); 4];
         for (key, batches) in [(1, 9), (2, 7), (3, 5), (1, 8)] {
-            pinned.note(key, &mut kept[key], batches);
+            pinned.note(FlowKey(key), &mut kept[key], batches);
         }
-        assert_eq!(pinned.excess(), Some(1), "20 batches of at most 16");
-        pinned.note(1, &mut kept[1], 0);
+        assert_eq!(
+            pinned.excess(),
+            Some(FlowKey(1)),
+            "20 batches of at most 16"
+        );
+        pinned.note(FlowKey(1), &mut kept[1], 0);
         assert_eq!(pinned.excess(), None, "12 batches");
-        pinned.note(1, &mut kept[1], 5);
-        assert_eq!(pinned.excess(), Some(2), "the first one is the latest now");
+        pinned.note(FlowKey(1), &mut kept[1], 5);
+        assert_eq!(
+            pinned.excess(),
+            Some(FlowKey(2)),
+            "the first one is the latest now"
+        );
     }
 
     #[test]
     fn flows_that_are_gone_are_not_named() {
         let mut pinned = Pinned::new(0);
         let mut kept = Kept::default();
-        pinned.note(7, &mut kept, 1);
-        assert_eq!(pinned.excess(), Some(7));
-        pinned.note(7, &mut kept, 0);
+        pinned.note(FlowKey(7), &mut kept, 1);
+        assert_eq!(pinned.excess(), Some(FlowKey(7)));
+        pinned.note(FlowKey(7), &mut kept, 0);
         assert_eq!((pinned.excess(), pinned.batches), (None, 0));
     }
 }

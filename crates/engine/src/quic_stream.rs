@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use quictun_flow::{ReadEnd, Stream, WriteEnd};
 use quictun_wire::code::FlowCode;
-use quinn_proto::{Connection, ReadError, StreamId, VarInt, WriteError};
+use quinn_proto::{Connection, Dir, ReadError, Side, StreamId, VarInt, WriteError};
 
 /// One stream of one connection, borrowed for as long as a flow is pumped.
 pub(crate) struct QuicStream<'a> {
@@ -65,6 +65,17 @@ impl Stream for QuicStream<'_> {
         // An error means that the stream is over already.
         if self.quic.recv_stream(self.id).stop(var_int(code)).is_err() {}
     }
+}
+
+/// The number of a stream as on the wire (RFC 9000 section 2.1).
+pub(crate) fn stream_number(stream: StreamId) -> u64 {
+    VarInt::from(stream).into_inner()
+}
+
+/// The stream that a flow's number names: one that clients open.
+pub(crate) fn stream_of(flow: u64) -> Option<StreamId> {
+    flow.is_multiple_of(4)
+        .then(|| StreamId::new(Side::Client, Dir::Bi, flow >> 2))
 }
 
 /// The number of a code that is sent. Where a peer sent us one that it must not send, it does not get it

@@ -13,7 +13,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::transmit::Datagrams;
+use crate::datagrams::Datagrams;
 
 /// A longer datagram is not kept: what somebody waits for is seldom more than a packet of an Ethernet.
 const DATAGRAM_MAX: usize = 1500;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use quictun_congestion::View;
 
-use crate::{ConnectionId, FlowId};
+use crate::ids::{ConnectionId, FlowId};
 
 /// Which end of the tunnel an engine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

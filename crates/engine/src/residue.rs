@@ -1,11 +1,5 @@
 //! What an engine holds: for leak checks, and to compare with what it has charged.
 
-use quictun_flow::{Flow, Socket};
-use quinn_proto::Dir;
-
-use crate::charges::FLOW_COST;
-use crate::engine::Engine;
-
 /// What an engine holds for flows. Leak checks compare it with its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Residue {
@@ -45,54 +39,4 @@ pub struct Holdings {
     pub flows: u64,
     /// The part that is kept for sending.
     pub kept: u64,
-}
-
-impl<S: Socket> Engine<S> {
-    /// What is charged and what is held at this moment.
-    pub fn holdings(&mut self) -> Holdings {
-        let mut held = self.read_buffer.kept() as u64;
-        for (_, entry) in &self.flows {
-            held += FLOW_COST + entry.held() as u64;
-        }
-        for connection in self.connections.iter_mut().flatten() {
-            held += connection.held_for_itself();
-        }
-        let connections = self.connections.iter().flatten();
-        Holdings {
-            charged: self.lease.charged(),
-            held,
-            connections: connections.map(|connection| connection.memory).sum(),
-            flows: self.flows.len() as u64 * FLOW_COST,
-            kept: self.kept,
-        }
-    }
-
-    /// What is held for flows at this moment.
-    pub fn residue(&mut self) -> Residue {
-        let mut residue = Residue {
-            flows: self.flows.len(),
-            deadlines: self.flow_timers.len(),
-            ..Residue::default()
-        };
-        for (_, entry) in &self.flows {
-            residue.buffered += entry.flow().map_or(0, Flow::buffered);
-        }
-        for connection in self.connections.iter_mut().flatten() {
-            residue.streams += connection.streams.len();
-            residue.parked += connection.holding.parked;
-            residue.received += connection.holding.held;
-            residue.queued += connection.outbound.len() + connection.inbound.len();
-            if !connection.quic.is_closed() {
-                let control = connection.control.streams();
-                let server = connection.quic.side().is_server();
-                let streams = connection.quic.streams();
-                residue.unacknowledged += streams.send_streams().saturating_sub(control);
-                let open = streams.remote_open_streams(Dir::Bi);
-                let open = usize::try_from(open).unwrap_or(usize::MAX);
-                residue.peer_streams += open.saturating_sub(if server { control } else { 0 });
-                residue.unconfirmed += connection.control.unconfirmed();
-            }
-        }
-        residue
-    }
 }

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
-use crate::ConnectionId;
-use crate::connection::First;
+use crate::grants::First;
+use crate::ids::{ConnectionId, ConnectionKey};
 use crate::window::ReceiveWindow;
 
 /// Places on the smallest budgets.
@@ -47,7 +47,7 @@ impl Source {
 }
 
 /// A connection of a stranger.
-pub(crate) type Stranger = (usize, ConnectionId);
+pub(crate) type Stranger = (ConnectionKey, ConnectionId);
 
 /// All strangers of one server.
 #[derive(Debug, Default)]
@@ -75,11 +75,11 @@ impl Strangers {
     }
 
     /// Takes a place back; whether there was one.
-    pub(crate) fn remove(&mut self, source: Source, handle: usize) -> bool {
+    pub(crate) fn remove(&mut self, source: Source, key: ConnectionKey) -> bool {
         let Some(places) = self.sources.get_mut(&source) else {
             return false;
         };
-        let Some(at) = places.iter().position(|&(other, _)| other == handle) else {
+        let Some(at) = places.iter().position(|&(other, _)| other == key) else {
             return false;
         };
         self.by_count.remove(&(places.len(), source));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     fn stranger(handle: usize) -> Stranger {
-        (handle, ConnectionId(handle as u64))
+        (ConnectionKey(handle), ConnectionId(handle as u64))
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         strangers.insert(source(1), stranger(1));
         for handle in 10..20 {
             let gives_way = strangers.make_room(source(2), 5, 5);
-            if let Some((handle, _)) = gives_way {
+            if let Some((ConnectionKey(handle), _)) = gives_way {
                 assert_ne!(handle, 1, "the only one of its source stays");
             }
             strangers.insert(source(2), stranger(handle));
@@ -167,9 +167,9 @@ mod tests {
     fn places_are_given_back_once() {
         let mut strangers = Strangers::default();
         strangers.insert(source(1), stranger(1));
-        assert!(!strangers.remove(source(2), 1));
-        assert!(strangers.remove(source(1), 1));
-        assert!(!strangers.remove(source(1), 1));
+        assert!(!strangers.remove(source(2), ConnectionKey(1)));
+        assert!(strangers.remove(source(1), ConnectionKey(1)));
+        assert!(!strangers.remove(source(1), ConnectionKey(1)));
         assert_eq!(strangers.len(), 0);
         assert_eq!(strangers.make_room(source(1), 0, 0), None);
     }

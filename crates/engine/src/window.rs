@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::pacer::as_f64;
-
 /// Where a connection of a known peer starts: enough for 1 Gbit/s at 8 ms. It grows every round trip of 10 ms or more
 /// if need be, as fast as slow start does.
 pub(crate) const INITIAL: u64 = 2 << 20;
@@ -159,6 +157,11 @@ pub(crate) fn send_window(congestion_window: u64, free: u64) -> u64 {
 
 /// What a connection may always have under way: a full window of packets at the start.
 const SEND_FLOOR: u64 = 32 * 1024;
+
+#[expect(clippy::cast_precision_loss, reason = "byte counts far below 2^53")]
+fn as_f64(value: u64) -> f64 {
+    value as f64
+}
 
 #[cfg(test)]
 mod tests {

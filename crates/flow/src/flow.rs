@@ -66,6 +66,11 @@ impl<S: Socket> Flow<S> {
         &mut self.to_app.inlet
     }
 
+    /// The same, to look at.
+    pub fn arrived(&self) -> &Inlet {
+        &self.to_app.inlet
+    }
+
     /// Keeps the first [`HEAD_LEN`] bytes of both directions from now on.
     pub fn keep_heads(&mut self) {
         self.heads = Some(Box::default());

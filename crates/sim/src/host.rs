@@ -116,10 +116,8 @@ impl Host {
         address: SocketAddr,
         config: EngineConfig<ClientRole>,
         servers: Vec<SocketAddr>,
-        now: Instant,
     ) -> Self {
-        let engine =
-            Engine::client(config, now).expect("invariant: the simulation's TLS suits QUIC");
+        let engine = Engine::client(config).expect("invariant: the simulation's TLS suits QUIC");
         let mut host = Self::new(name, address, engine);
         host.resolved = Ok(servers);
         host

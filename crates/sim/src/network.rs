@@ -134,7 +134,7 @@ impl Network {
     ) -> HostId {
         self.log_keys(&mut config);
         let servers = vec![self.address(server)];
-        let host = Host::client(name, address, config, servers, self.now);
+        let host = Host::client(name, address, config, servers);
         self.add(Machine::Engine(Box::new(host)))
     }
 
@@ -196,8 +196,7 @@ impl Network {
     /// The same for a client.
     pub fn kill_client(&mut self, id: HostId, mut config: EngineConfig<ClientRole>) {
         self.log_keys(&mut config);
-        let engine =
-            Engine::client(config, self.now).expect("invariant: the simulation's TLS suits QUIC");
+        let engine = Engine::client(config).expect("invariant: the simulation's TLS suits QUIC");
         self.host(id).restart(engine);
         self.note(id.0, "dies and begins anew".to_owned());
     }

@@ -231,7 +231,7 @@ impl Plan {
         let tun = tun.map(|tun| tun.with_phrases(self.phrases));
         Ok(Parts {
             index: self.index,
-            engine: Engine::client(config, std::time::Instant::now())?,
+            engine: Engine::client(config)?,
             udp: self.udp,
             inbox: self.inbox,
             // Each worker has an address of its own: no datagram can reach the wrong one.

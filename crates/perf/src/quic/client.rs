@@ -109,7 +109,7 @@ impl Asking<'_> {
             seed: random()?,
             reset_key: random()?,
         };
-        Ok(Engine::client(config, Instant::now())?)
+        Ok(Engine::client(config)?)
     }
 }
 

@@ -1,16 +1,18 @@
 //! How much may be sent now, and when more.
 //!
 //! The controller says how much may be in flight, how fast it leaves and how much may leave at once. All of
-//! it acts on data before it becomes packets, see `transmit`.
+//! it acts on data before it becomes packets, see the crate documentation.
 
 use std::time::{Duration, Instant};
 
-use quictun_congestion::Gauge;
+use crate::Gauge;
+use crate::bytes::to_f64;
 
-use crate::connection::MTU_MIN;
+/// Smallest UDP payload QUIC may assume (RFC 9000 section 14).
+const MTU_MIN: u16 = 1200;
 
 /// A late timer may be made up for by this much sending at once, but by no more than a part of the window: queues of
-/// short paths hold less. A burst be owed at most this long.
+/// short paths hold less. Pacing debt is capped at this.
 const CATCH_UP: Duration = Duration::from_millis(2);
 const CATCH_UP_WINDOW: f64 = 1.0 / 8.0;
 const CATCH_UP_PACKETS: f64 = 4.0;
@@ -29,9 +31,9 @@ const BURST_MAX: f64 = 65_536.0;
 /// A burst of at least so much is worth waiting for: six packets cost little more to send than one.
 const BURST_LONG: f64 = BURST_MAX / 8.0;
 
-/// Pacing of one connection.
+/// Pacing of one connection: when bytes may leave, by the limits that its [`Gauge`] shows.
 #[derive(Debug)]
-pub(crate) struct Pacer {
+pub struct Pacer {
     tokens: f64,
     refilled: Instant,
     /// The tokens were used up: bytes go again once there are enough for a burst. Without this every
@@ -42,7 +44,8 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    pub(crate) fn new(now: Instant) -> Self {
+    /// A pacer that allows a first burst at once.
+    pub fn new(now: Instant) -> Self {
         Self {
             tokens: IDLE_BURST_PACKETS * f64::from(MTU_MIN),
             refilled: now,
@@ -52,7 +55,7 @@ impl Pacer {
     }
 
     /// Bytes that may be sent now; 0 with the moment at which that changes, where time will change it.
-    pub(crate) fn allowance(
+    pub fn allowance(
         &mut self,
         now: Instant,
         gauge: &Gauge,
@@ -70,13 +73,13 @@ impl Pacer {
         let Some(rate) = rate else {
             return Ok(room);
         };
-        let burst = as_f64(limits.quantum).clamp(f64::from(mtu), BURST_MAX);
+        let burst = to_f64(limits.quantum).clamp(f64::from(mtu), BURST_MAX);
         self.refill(now, rate, burst, limits.window, mtu);
-        // Who has sent a burst sends the next one whole: making packets takes time, in which tokens for one or two
+        // After a full burst the next one is waited for: making packets takes time, in which tokens for one or two
         // more come in, and so on for ever.
         let bulk = self.drained || (self.spent >= burst && burst >= BURST_LONG);
         let enough = if bulk { burst } else { f64::from(mtu) };
-        let enough = enough.min(as_f64(room as u64));
+        let enough = enough.min(to_f64(room as u64));
         self.drained = self.tokens < enough;
         if self.drained {
             self.spent = 0.0;
@@ -92,18 +95,18 @@ impl Pacer {
     }
 
     /// Notes that `bytes` were sent.
-    pub(crate) fn on_sent(&mut self, bytes: usize, rate: Option<f64>) {
+    pub fn on_sent(&mut self, bytes: usize, rate: Option<f64>) {
         if let Some(rate) = rate {
-            self.spent += as_f64(bytes as u64);
+            self.spent += to_f64(bytes as u64);
             let debt = rate * DEBT_MAX.as_secs_f64();
-            self.tokens = (self.tokens - as_f64(bytes as u64)).max(-debt);
+            self.tokens = (self.tokens - to_f64(bytes as u64)).max(-debt);
         }
     }
 
     fn refill(&mut self, now: Instant, rate: f64, burst: f64, window: u64, mtu: u16) {
         let elapsed = now.saturating_duration_since(self.refilled).as_secs_f64();
         let idle = IDLE_BURST_PACKETS * f64::from(mtu).min(BURST_MAX / IDLE_BURST_PACKETS);
-        let part = (as_f64(window) * CATCH_UP_WINDOW).max(CATCH_UP_PACKETS * f64::from(mtu));
+        let part = (to_f64(window) * CATCH_UP_WINDOW).max(CATCH_UP_PACKETS * f64::from(mtu));
         let late = (rate * CATCH_UP.as_secs_f64()).min(part);
         let most = burst.max(late).max(idle);
         self.tokens += rate * elapsed;
@@ -113,9 +116,4 @@ impl Pacer {
         }
         self.refilled = now;
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "byte counts far below 2^53")]
-pub(crate) fn as_f64(value: u64) -> f64 {
-    value as f64
 }

@@ -1,4 +1,4 @@
-//! When a change in how a connection sends is worth telling.
+//! Notices that a connection sends in another way than before.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +8,15 @@ use crate::report::Limit;
 /// where round trips are short.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What was told last of one connection.
+/// The latest notice of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct CongestionNotice {
     phase: &'static str,
     limit: Limit,
     told: Option<Instant>,
 }
 
-impl News {
+impl CongestionNotice {
     /// Whether something may be told again.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.told
@@ -42,15 +42,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_is_told_once_and_at_most_once_a_second() {
+    fn a_change_is_told_once_and_at_most_once_a_second() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut news = News::default();
-        assert!(news.tell(at(0), "startup", Limit::Congestion));
-        assert!(!news.tell(at(0), "startup", Limit::Congestion));
-        assert!(!news.tell(at(999), "cruise", Limit::Congestion));
-        assert!(news.tell(at(1000), "cruise", Limit::Congestion));
-        assert!(!news.tell(at(5000), "cruise", Limit::Congestion));
-        assert!(news.tell(at(5001), "cruise", Limit::ReceiveWindow));
+        let mut notice = CongestionNotice::default();
+        assert!(notice.tell(at(0), "startup", Limit::Congestion));
+        assert!(!notice.tell(at(0), "startup", Limit::Congestion));
+        assert!(!notice.tell(at(999), "cruise", Limit::Congestion));
+        assert!(notice.tell(at(1000), "cruise", Limit::Congestion));
+        assert!(!notice.tell(at(5000), "cruise", Limit::Congestion));
+        assert!(notice.tell(at(5001), "cruise", Limit::ReceiveWindow));
     }
 }

@@ -1,0 +1,258 @@
+//! One wanted connection: attempts, races between addresses, and waits between attempts.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::ids::ConnectionKey;
+use crate::loss::LossReason;
+
+/// Head start of one address over the next (RFC 8305 section 5).
+const RACE_STEP: Duration = Duration::from_millis(250);
+
+/// Longest wait between attempts; the first retry comes at once.
+const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+const BACK_OFF_FIRST: Duration = Duration::from_millis(200);
+
+/// Failures after which the wait has reached its longest.
+const FAILURES_MAX: u32 = 8;
+
+/// One wanted connection.
+#[derive(Debug)]
+pub(super) struct Slot {
+    state: State,
+    failures: u32,
+    /// Attempts that timed out since there was a connection.
+    timeouts: u32,
+    spare: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Resolving,
+    Racing(Race),
+    Up(ConnectionKey),
+    Waiting(Instant),
+}
+
+/// Attempts under way.
+#[derive(Debug)]
+struct Race {
+    attempts: Vec<ConnectionKey>,
+    next: VecDeque<SocketAddr>,
+    next_at: Instant,
+    last: Option<(SocketAddr, LossReason)>,
+    /// An attempt has timed out.
+    timed_out: bool,
+}
+
+/// The next thing to do for a slot.
+#[derive(Debug)]
+pub(super) enum Step {
+    Nothing,
+    /// The server's addresses are wanted.
+    Resolve,
+    /// An attempt is due: see [`Slot::next_address`].
+    Attempt,
+    /// A connection is up and may have stopped answering.
+    Check(ConnectionKey),
+}
+
+/// The next address of a race.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// To be tried.
+    Address(SocketAddr),
+    /// Attempts are under way, and no address is left.
+    Wait,
+    /// All attempts have failed.
+    Failed(Option<SocketAddr>, LossReason),
+}
+
+/// What the end of a connection means for its slot.
+#[derive(Debug)]
+pub(super) enum AfterEnd {
+    Nothing,
+    /// The next attempt follows after a wait.
+    BackOff,
+    /// The next address is to be tried at once.
+    Attempt,
+}
+
+impl Slot {
+    pub(super) fn new(spare: bool) -> Self {
+        Self {
+            state: State::Idle,
+            failures: 0,
+            timeouts: 0,
+            spare,
+        }
+    }
+
+    /// It is beyond the wanted ones.
+    pub(super) fn is_spare(&self) -> bool {
+        self.spare
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.state, State::Up(_))
+    }
+
+    /// Whether nothing is under way for it.
+    pub(super) fn is_at_rest(&self) -> bool {
+        matches!(self.state, State::Idle | State::Waiting(_))
+    }
+
+    pub(super) fn is_resolving(&self) -> bool {
+        matches!(self.state, State::Resolving)
+    }
+
+    /// Whether the connection is its own, or an attempt of it.
+    pub(super) fn has(&self, key: ConnectionKey) -> bool {
+        match &self.state {
+            State::Up(up) => *up == key,
+            State::Racing(race) => race.attempts.contains(&key),
+            State::Idle | State::Resolving | State::Waiting(_) => false,
+        }
+    }
+
+    /// Whether the next attempt should use the shorter `ClientHello`: every other one after a time-out.
+    pub(super) fn wants_fallback(&self) -> bool {
+        self.timeouts % 2 == 1
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        match &self.state {
+            State::Racing(race) if !race.next.is_empty() => Some(race.next_at),
+            State::Waiting(until) => Some(*until),
+            State::Idle | State::Resolving | State::Racing(_) | State::Up(_) => None,
+        }
+    }
+
+    pub(super) fn step(&mut self, now: Instant) -> Step {
+        if let State::Waiting(until) = self.state
+            && until <= now
+        {
+            self.state = State::Idle;
+        }
+        match &self.state {
+            State::Idle => {
+                self.state = State::Resolving;
+                Step::Resolve
+            }
+            State::Racing(race) if !race.next.is_empty() && race.next_at <= now => Step::Attempt,
+            State::Up(key) => Step::Check(*key),
+            State::Resolving | State::Racing(_) | State::Waiting(_) => Step::Nothing,
+        }
+    }
+
+    /// The server's addresses are known.
+    pub(super) fn race(&mut self, now: Instant, addresses: &[SocketAddr]) {
+        self.state = State::Racing(Race {
+            attempts: Vec::new(),
+            next: addresses.iter().copied().collect(),
+            next_at: now,
+            last: None,
+            timed_out: false,
+        });
+    }
+
+    pub(super) fn next_address(&mut self, now: Instant) -> Next {
+        let State::Racing(race) = &mut self.state else {
+            return Next::Wait;
+        };
+        if let Some(address) = race.next.pop_front() {
+            race.next_at = now + RACE_STEP;
+            return Next::Address(address);
+        }
+        if !race.attempts.is_empty() {
+            return Next::Wait;
+        }
+        if race.timed_out {
+            self.timeouts = self.timeouts.saturating_add(1);
+        }
+        match race.last.take() {
+            Some((remote, reason)) => Next::Failed(Some(remote), reason),
+            None => Next::Failed(None, LossReason::TimedOut),
+        }
+    }
+
+    /// An attempt has begun.
+    pub(super) fn add_attempt(&mut self, key: ConnectionKey) {
+        if let State::Racing(race) = &mut self.state {
+            race.attempts.push(key);
+        }
+    }
+
+    /// An attempt could not begin.
+    pub(super) fn note_failure(&mut self, address: SocketAddr, reason: LossReason) {
+        if let State::Racing(race) = &mut self.state {
+            race.last = Some((address, reason));
+        }
+    }
+
+    /// Lets it wait before its next attempt; the first one follows at once. `jitter`: 0 to 1.
+    pub(super) fn back_off(&mut self, now: Instant, jitter: f64) -> Duration {
+        let wait = if self.failures == 0 {
+            Duration::ZERO
+        } else {
+            let exponent = self.failures.min(FAILURES_MAX) - 1;
+            let full = (BACK_OFF_FIRST * 2u32.pow(exponent)).min(BACK_OFF_MAX);
+            full.mul_f64(0.5 + jitter / 2.0)
+        };
+        self.failures = self.failures.saturating_add(1);
+        self.state = State::Waiting(now + wait);
+        wait
+    }
+
+    /// The first of its attempts has succeeded. Returns the others.
+    pub(super) fn handle_connected(&mut self, key: ConnectionKey) -> Vec<ConnectionKey> {
+        self.timeouts = 0;
+        match std::mem::replace(&mut self.state, State::Up(key)) {
+            State::Racing(mut race) => {
+                race.attempts.retain(|&other| other != key);
+                race.attempts
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Its connection is of no use for new flows.
+    pub(super) fn vacate(&mut self) {
+        self.state = State::Idle;
+    }
+
+    /// Its connection, or an attempt of it, has ended.
+    pub(super) fn handle_ended(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        remote: SocketAddr,
+        opened: Instant,
+        reason: &LossReason,
+    ) -> AfterEnd {
+        // A server that lets us in and throws us out again must not be stormed.
+        if self.is_up() && now >= opened + BACK_OFF_MAX {
+            self.failures = 0;
+        }
+        if matches!(reason, LossReason::NotAuthorized | LossReason::Revoked) {
+            // PROTOCOL CODE-3: only an operator can help.
+            self.failures = self.failures.max(FAILURES_MAX);
+        }
+        match &mut self.state {
+            State::Up(_) => AfterEnd::BackOff,
+            State::Racing(race) => {
+                race.attempts.retain(|&attempt| attempt != key);
+                race.timed_out |= *reason == LossReason::TimedOut;
+                race.last = Some((remote, reason.clone()));
+                if race.attempts.is_empty() {
+                    AfterEnd::Attempt
+                } else {
+                    AfterEnd::Nothing
+                }
+            }
+            State::Idle | State::Resolving | State::Waiting(_) => AfterEnd::Nothing,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Flows that wait for a connection, and the stream that each gets.
+
+use std::time::Instant;
+
+use quictun_flow::Socket;
+use quictun_wire::code::FlowCode;
+
+use super::Client;
+use crate::flow_entry::{Lane, Phase};
+use crate::ids::{ConnectionKey, FlowId, FlowKey};
+use crate::report::Protocol;
+use crate::traffic::Traffic;
+
+/// Flows that may wait for a connection.
+const WAITING_MAX: usize = 4096;
+
+impl Client {
+    /// Carries `socket` to what `token` names: see [`Engine::open_flow`](crate::Engine::open_flow).
+    pub(crate) fn open_flow<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        socket: S,
+        token: String,
+        client_app: String,
+    ) -> Option<FlowId> {
+        let deadline = now + self.role.wait_timeout;
+        let full = self.waiting.len() >= WAITING_MAX;
+        let (id, key) = traffic.add_waiting(now, deadline, full, socket, token, client_app)?;
+        self.waiting.push_back(key);
+        self.place_waiting(now, traffic);
+        Some(id)
+    }
+
+    /// Gives waiting flows to connections that can take them.
+    pub(crate) fn place_waiting<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+        while let Some(&key) = self.waiting.front() {
+            let entry = traffic.flows().get(key);
+            let waits = entry.is_some_and(|entry| matches!(entry.phase(), Phase::Waiting(_)));
+            if waits && !self.place(now, traffic, key) {
+                return self.want_spare(now);
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Refuses all flows that wait for a connection.
+    pub(crate) fn refuse_waiting<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        code: FlowCode,
+    ) {
+        for key in std::mem::take(&mut self.waiting) {
+            traffic.refuse_waiting(now, key, code);
+        }
+    }
+
+    /// Opens a stream for a waiting flow on the connection with the fewest flows.
+    fn place<S: Socket>(&self, now: Instant, traffic: &mut Traffic<S>, key: FlowKey) -> bool {
+        let takes_more = |flows| flows < self.role.compat_streams;
+        let mut candidates: Vec<(usize, ConnectionKey)> = traffic
+            .connections()
+            .iter()
+            .filter(|(_, connection)| connection.is_usable())
+            .map(|(on, connection)| (connection, (connection.streams.len(), on)))
+            .filter(|(connection, (flows, _))| {
+                !connection.speaks(Protocol::Compat) || takes_more(*flows)
+            })
+            .map(|(_, candidate)| candidate)
+            .collect();
+        candidates.sort_unstable();
+        for (_, on) in candidates {
+            let connections = traffic.connections_mut();
+            let Some(connection) = connections.get_mut(on) else {
+                continue;
+            };
+            if let Some(stream) = connection.open_stream() {
+                let late = connection.speaks(Protocol::Compat);
+                let late = late.then(|| now + super::ANSWER_LATE);
+                let lane = Lane {
+                    connection: on,
+                    stream,
+                };
+                traffic.bridge_opened(now, key, lane, self.role.prover.as_ref(), late);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes flows without an answer off a stuck connection (PROTOCOL CLOSE-10): all, or those opened after the stream with
+    /// the index `behind`.
+    ///
+    /// A connection may turn out to be stuck after flows were opened on it: its peer has fallen silent, or is
+    /// an original server that dials a dead target first. A flow of which the server can have seen no more
+    /// than the request loses nothing by asking again elsewhere. One that has sent bytes stays: they may have
+    /// been acted upon.
+    pub(crate) fn reopen_unanswered<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        on: ConnectionKey,
+        behind: Option<u64>,
+    ) {
+        let flows = traffic.flows().iter().filter_map(|(key, entry)| {
+            let lane = entry.lane().filter(|lane| lane.connection == on)?;
+            let index = lane.stream.index();
+            let behind = behind.is_none_or(|behind| index > behind);
+            (behind && entry.may_reopen()).then_some((index, key))
+        });
+        let mut found: Vec<(u64, FlowKey)> = flows.collect();
+        // In the order in which they were opened.
+        found.sort_unstable();
+        // Not sooner than it would have ended where it was.
+        let wait = self.role.wait_timeout;
+        let deadline = now + wait.max(traffic.transport().idle_timeout);
+        for &(_, key) in &found {
+            if !self.stopped && self.waiting.len() < WAITING_MAX {
+                self.waiting.push_back(key);
+                traffic.reopen(now, key, deadline);
+            }
+        }
+        if !found.is_empty() {
+            traffic.connections_mut().want_transmit(on);
+            // First the stuck connection leaves its slot: then another one is coming.
+            self.drive(now, traffic);
+            self.place_waiting(now, traffic);
+        }
+    }
+}

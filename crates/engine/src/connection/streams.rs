@@ -1,0 +1,194 @@
+//! The streams of a connection, the flows that they belong to, and the queues of these flows.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use fxhash::FxHashMap;
+use quinn_proto::StreamId;
+
+use crate::grants::{ENDED_COST, STREAM_COST};
+use crate::ids::FlowKey;
+
+/// Streams that are flows, or may become some.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    by_stream: FxHashMap<StreamId, FlowKey>,
+    /// Flows with something to send, in turn.
+    outbound: VecDeque<FlowKey>,
+    /// Flows with something to receive.
+    inbound: Vec<FlowKey>,
+    /// Streams of the peer that are no flows yet.
+    arrivals: VecDeque<StreamId>,
+    /// Flows that the peer may open, now and at first.
+    limit: u32,
+    first_limit: u32,
+    /// Index of the latest request that was answered.
+    answered: Option<u64>,
+    /// When the last flow ended.
+    idle_since: Option<Instant>,
+}
+
+impl Streams {
+    /// Of a connection whose peer may open so many flows.
+    pub(crate) fn new(now: Instant, limit: u32) -> Self {
+        Self {
+            by_stream: FxHashMap::default(),
+            outbound: VecDeque::new(),
+            inbound: Vec::new(),
+            arrivals: VecDeque::new(),
+            limit,
+            first_limit: limit,
+            answered: None,
+            idle_since: Some(now),
+        }
+    }
+
+    /// How many flows there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_stream.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_stream.is_empty()
+    }
+
+    pub(crate) fn flow(&self, stream: StreamId) -> Option<FlowKey> {
+        self.by_stream.get(&stream).copied()
+    }
+
+    pub(crate) fn insert(&mut self, stream: StreamId, key: FlowKey) {
+        self.by_stream.insert(stream, key);
+        self.idle_since = None;
+    }
+
+    pub(crate) fn remove(&mut self, now: Instant, stream: StreamId) {
+        self.by_stream.remove(&stream);
+        if self.by_stream.is_empty() {
+            self.idle_since = Some(now);
+        }
+    }
+
+    /// Takes out all flows, in the order of their keys, and drops the streams that are no flows yet.
+    pub(crate) fn drain(&mut self) -> Vec<FlowKey> {
+        self.arrivals.clear();
+        let mut keys: Vec<FlowKey> = self.by_stream.drain().map(|(_, key)| key).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Whether there has been no flow for so long.
+    pub(crate) fn is_idle_for(&self, now: Instant, time: Duration) -> bool {
+        self.idle_since.is_some_and(|since| now >= since + time)
+    }
+
+    /// Lets a flow wait for its turn to send.
+    pub(crate) fn push_outbound(&mut self, key: FlowKey) {
+        self.outbound.push_back(key);
+    }
+
+    /// Gives its turn back to a flow.
+    pub(crate) fn return_outbound(&mut self, key: FlowKey) {
+        self.outbound.push_front(key);
+    }
+
+    /// The flow whose turn it is to send.
+    pub(crate) fn pop_outbound(&mut self) -> Option<FlowKey> {
+        self.outbound.pop_front()
+    }
+
+    /// How many flows wait for their turn to send.
+    pub(crate) fn outbound(&self) -> usize {
+        self.outbound.len()
+    }
+
+    /// Something has arrived for a flow.
+    pub(crate) fn push_inbound(&mut self, key: FlowKey) {
+        if self.inbound.last() != Some(&key) {
+            self.inbound.push(key);
+        }
+    }
+
+    /// Takes the flows for which something has arrived, each once. Give the vector back with [`Streams::end_inbound`].
+    pub(crate) fn begin_inbound(&mut self) -> Vec<FlowKey> {
+        let mut keys = std::mem::take(&mut self.inbound);
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Takes the memory of what [`Streams::begin_inbound`] gave.
+    pub(crate) fn end_inbound(&mut self, mut keys: Vec<FlowKey>) {
+        debug_assert!(self.inbound.is_empty(), "pumping announces nothing");
+        keys.clear();
+        self.inbound = keys;
+    }
+
+    /// Places of flows in both queues.
+    pub(crate) fn queued(&self) -> usize {
+        self.outbound.len() + self.inbound.len()
+    }
+
+    /// The peer has opened a stream.
+    pub(crate) fn push_arrival(&mut self, stream: StreamId) {
+        self.arrivals.push_back(stream);
+    }
+
+    /// The stream of the peer that becomes a flow next.
+    pub(crate) fn next_arrival(&self) -> Option<StreamId> {
+        self.arrivals.front().copied()
+    }
+
+    pub(crate) fn pop_arrival(&mut self) {
+        self.arrivals.pop_front();
+    }
+
+    /// Streams of the peer that are flows or may become some.
+    pub(crate) fn known(&self) -> usize {
+        self.by_stream.len() + self.arrivals.len()
+    }
+
+    /// The request of a stream was answered.
+    pub(crate) fn note_answered(&mut self, stream: StreamId) {
+        self.answered = self.answered.max(Some(stream.index()));
+    }
+
+    /// Whether a request that came after that of `stream` was answered.
+    pub(crate) fn is_overtaken(&self, stream: StreamId) -> bool {
+        self.answered > Some(stream.index())
+    }
+
+    /// Sets how many flows the peer may open at first.
+    pub(crate) fn restart(&mut self, limit: u32) {
+        (self.limit, self.first_limit) = (limit, limit);
+    }
+
+    /// Flows that the peer may open.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Flows that the peer may open beyond those of the beginning.
+    pub(crate) fn more_than_first(&self) -> u32 {
+        self.limit.saturating_sub(self.first_limit)
+    }
+
+    /// Memory to charge before the peer may open twice as many flows, at most `most`, bytes. 0 while it uses less than half
+    /// of its limit.
+    pub(crate) fn cost_of_more(&self, most: u32) -> u64 {
+        let open = u32::try_from(self.by_stream.len()).unwrap_or(u32::MAX);
+        if open <= self.limit / 2 {
+            return 0;
+        }
+        let more = (self.limit * 2).min(most).saturating_sub(self.limit);
+        u64::from(more) * (STREAM_COST + ENDED_COST)
+    }
+
+    /// Lets the peer open twice as many flows, at most `most`. Returns whether that is more than before.
+    pub(crate) fn grant_more(&mut self, most: u32) -> bool {
+        let more = self.limit < most;
+        if more {
+            self.limit = (self.limit * 2).min(most);
+        }
+        more
+    }
+}

@@ -1,0 +1,155 @@
+//! All connections of an engine: the one place to fetch them from, and the queues in which they wait for their turn.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::connection::Connection;
+use crate::deadlines::Deadlines;
+use crate::ids::{ConnectionId, ConnectionKey};
+
+/// All connections of an engine.
+pub(crate) struct Connections {
+    slots: Vec<Option<Slot>>,
+    deadlines: Deadlines<ConnectionKey>,
+    /// Those with library events to be taken.
+    dirty: Vec<ConnectionKey>,
+    /// Those that may have something to send, in turn.
+    sending: VecDeque<ConnectionKey>,
+}
+
+/// A connection, and where it stands in the queues.
+struct Slot {
+    connection: Box<Connection>,
+    /// The earliest of all its deadlines, as entered in [`Connections::deadlines`].
+    deadline: Option<Instant>,
+    dirty: bool,
+    sending: bool,
+}
+
+impl Connections {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            deadlines: Deadlines::new(),
+            dirty: Vec::new(),
+            sending: VecDeque::new(),
+        }
+    }
+
+    /// Adds a connection, with library events to be taken.
+    pub(crate) fn insert(&mut self, key: ConnectionKey, connection: Connection) {
+        if self.slots.len() <= key.0 {
+            self.slots.resize_with(key.0 + 1, || None);
+        }
+        self.slots[key.0] = Some(Slot {
+            connection: Box::new(connection),
+            deadline: None,
+            dirty: false,
+            sending: false,
+        });
+        self.mark(key);
+    }
+
+    pub(crate) fn remove(&mut self, key: ConnectionKey) -> Option<Box<Connection>> {
+        let mut slot = self.slots.get_mut(key.0)?.take()?;
+        self.deadlines.set(key, &mut slot.deadline, None);
+        Some(slot.connection)
+    }
+
+    pub(crate) fn get(&self, key: ConnectionKey) -> Option<&Connection> {
+        Some(&self.slots.get(key.0)?.as_ref()?.connection)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
+        Some(&mut self.slot(key)?.connection)
+    }
+
+    /// The place of a connection, if it is still there.
+    pub(crate) fn find(&self, id: ConnectionId) -> Option<ConnectionKey> {
+        let key = id.key();
+        (self.get(key)?.id() == id).then_some(key)
+    }
+
+    /// A connection, if it is still there.
+    pub(crate) fn named(&self, id: ConnectionId) -> Option<&Connection> {
+        self.get(self.find(id)?)
+    }
+
+    /// All of them, in the order of their keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionKey, &Connection)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(key, slot)| Some((ConnectionKey(key), &*slot.as_ref()?.connection)))
+    }
+
+    /// All of them, likewise.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        let slots = self.slots.iter_mut().flatten();
+        slots.map(|slot| &mut *slot.connection)
+    }
+
+    /// Notes that a connection has library events to be taken.
+    pub(crate) fn mark(&mut self, key: ConnectionKey) {
+        if let Some(slot) = self.slot(key)
+            && !std::mem::replace(&mut slot.dirty, true)
+        {
+            self.dirty.push(key);
+        }
+    }
+
+    /// Takes one of those with library events.
+    pub(crate) fn next_marked(&mut self) -> Option<ConnectionKey> {
+        let key = self.dirty.pop()?;
+        if let Some(slot) = self.slot(key) {
+            slot.dirty = false;
+        }
+        Some(key)
+    }
+
+    /// Notes that a connection may have something to send.
+    pub(crate) fn want_transmit(&mut self, key: ConnectionKey) {
+        if let Some(slot) = self.slot(key)
+            && !std::mem::replace(&mut slot.sending, true)
+        {
+            self.sending.push_back(key);
+        }
+    }
+
+    /// The connection whose turn it is to send.
+    pub(crate) fn next_to_send(&self) -> Option<ConnectionKey> {
+        self.sending.front().copied()
+    }
+
+    /// The connection whose turn it was has sent something: the next one has its turn.
+    pub(crate) fn end_turn(&mut self) {
+        self.sending.rotate_left(1);
+    }
+
+    /// The connection whose turn it was has nothing to send: it waits for its next deadline.
+    pub(crate) fn rest(&mut self) {
+        if let Some(key) = self.sending.pop_front()
+            && let Some(Some(slot)) = self.slots.get_mut(key.0)
+        {
+            slot.sending = false;
+            let next = slot.connection.next_timeout();
+            self.deadlines.set(key, &mut slot.deadline, next);
+        }
+    }
+
+    /// The earliest deadline.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.deadlines.next()
+    }
+
+    /// Takes a connection whose deadline has come.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<ConnectionKey> {
+        let key = self.deadlines.pop_due(now)?;
+        if let Some(slot) = self.slot(key) {
+            slot.deadline = None;
+        }
+        Some(key)
+    }
+
+    fn slot(&mut self, key: ConnectionKey) -> Option<&mut Slot> {
+        self.slots.get_mut(key.0)?.as_mut()
+    }
+}

@@ -1,0 +1,66 @@
+//! Received data that flows hold, and how fast their applications read it.
+
+use std::ops::{AddAssign, SubAssign};
+use std::time::{Duration, Instant};
+
+/// Shortest time over which it is measured how fast an application reads.
+pub(crate) const PACE_MIN: Duration = Duration::from_millis(2);
+
+/// Received data that a flow holds, or all flows of a connection, bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Holding {
+    /// All of its memory.
+    pub(crate) held: usize,
+    /// The part of it that does not count against the connection's window.
+    pub(crate) parked: usize,
+    /// The part of it that is not data: the overhead of pieces.
+    pub(crate) overhead: usize,
+}
+
+impl AddAssign for Holding {
+    fn add_assign(&mut self, other: Self) {
+        self.held += other.held;
+        self.parked += other.parked;
+        self.overhead += other.overhead;
+    }
+}
+
+impl SubAssign for Holding {
+    fn sub_assign(&mut self, other: Self) {
+        self.held -= other.held;
+        self.parked -= other.parked;
+        self.overhead -= other.overhead;
+    }
+}
+
+/// How fast an application reads.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    since: Instant,
+    bytes: u64,
+    /// Bytes in the round trip before.
+    per_round_trip: u64,
+}
+
+impl Pace {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            bytes: 0,
+            per_round_trip: 0,
+        }
+    }
+
+    /// Bytes that the application takes in a round trip, as far as is known when it has taken `bytes` in all.
+    pub(crate) fn update(&mut self, now: Instant, rtt: Duration, bytes: u64) -> usize {
+        let elapsed = now.saturating_duration_since(self.since);
+        let interval = rtt.max(PACE_MIN);
+        let taken = bytes - self.bytes;
+        if elapsed >= interval {
+            let share = interval.as_nanos() * u128::from(taken) / elapsed.as_nanos().max(1);
+            self.per_round_trip = u64::try_from(share).unwrap_or(u64::MAX);
+            (self.since, self.bytes) = (now, bytes);
+        }
+        usize::try_from(self.per_round_trip.max(taken)).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,62 @@
+//! Names and keys of flows and connections.
+//!
+//! An id names a flow or connection for ever. A key is its place in a table of the engine, and is given to another once
+//! the place is free.
+
+/// Identifies a flow within one engine; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowId(pub u64);
+
+/// Identifies a connection within one engine; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+/// The place of a flow in [`Flows`](crate::flows::Flows).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct FlowKey(pub(crate) usize);
+
+/// The place of a connection in [`Connections`](crate::connections::Connections): the library's handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ConnectionKey(pub(crate) usize);
+
+/// Makes ids: a number that was never used before, and the key in the low half.
+#[derive(Debug, Default)]
+pub(crate) struct Ids {
+    generation: u64,
+}
+
+impl Ids {
+    pub(crate) fn flow(&mut self, key: FlowKey) -> FlowId {
+        FlowId(self.next(key.0))
+    }
+
+    pub(crate) fn connection(&mut self, key: ConnectionKey) -> ConnectionId {
+        ConnectionId(self.next(key.0))
+    }
+
+    fn next(&mut self, key: usize) -> u64 {
+        self.generation += 1;
+        (self.generation << 32) | (key as u64 & LOW)
+    }
+}
+
+/// The half of an id that is a key.
+const LOW: u64 = 0xffff_ffff;
+
+impl FlowId {
+    /// Where the flow is, if it is still there.
+    pub(crate) fn key(self) -> FlowKey {
+        FlowKey(low(self.0))
+    }
+}
+
+impl ConnectionId {
+    /// Where the connection is, if it is still there.
+    pub(crate) fn key(self) -> ConnectionKey {
+        ConnectionKey(low(self.0))
+    }
+}
+
+fn low(id: u64) -> usize {
+    usize::try_from(id & LOW).unwrap_or(usize::MAX)
+}

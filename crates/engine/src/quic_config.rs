@@ -1,0 +1,90 @@
+//! The library's configuration for one connection.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quictun_congestion::{Gauge, QuinnController, Resume};
+use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
+
+use crate::config::Transport;
+use crate::grants::First;
+use crate::report::Side;
+use crate::trace::Trace;
+use crate::window;
+
+/// Smallest UDP payload QUIC may assume (RFC 9000 section 14).
+const MTU_MIN: u16 = 1200;
+
+/// Time after which it acknowledges whatever came. A window that losses have made smaller than
+/// [`Transport::ack_every`] packets would stand still for this long in every round trip (25 ms by default: at 1 ms
+/// and 1 % loss that was a third of the throughput), and a lost last packet is missed as much later. The
+/// least that peers accept.
+const ACK_WITHIN: Duration = Duration::from_millis(1);
+
+/// No network carries packets as large as this: they stay in the machine.
+const MTU_LOCAL: u16 = 16 * 1024;
+
+/// After the black-hole detector has fired at random losses, probe again this soon.
+const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(10);
+
+/// The configuration for a connection whose controller feeds `gauge`, and its record.
+pub(crate) fn transport_config(
+    transport: &Transport,
+    gauge: &Gauge,
+    remote: SocketAddr,
+    side: Side,
+    resume: Option<Resume>,
+    first: First,
+    now: Instant,
+) -> (Arc<TransportConfig>, Option<Trace>) {
+    let mut config = TransportConfig::default();
+    let writer = transport
+        .tracer
+        .as_ref()
+        .and_then(|open| open(remote, side));
+    let trace = writer.map(|writer| {
+        let (trace, stream) = Trace::new(writer, side, now);
+        config.qlog_stream(stream);
+        trace
+    });
+    let mtu = discovery((transport.path_mtu)(remote).max(MTU_MIN));
+    let mut acks = AckFrequencyConfig::default();
+    acks.ack_eliciting_threshold(VarInt::from_u32(transport.ack_every))
+        .max_ack_delay(Some(ACK_WITHIN));
+    let flows = if side == Side::Server { first.flows } else { 0 };
+    let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
+    config
+        .congestion_controller_factory(QuinnController::factory(
+            transport.congestion,
+            gauge.clone(),
+            resume,
+        ))
+        .max_concurrent_bidi_streams(VarInt::from_u32(flows))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .datagram_receive_buffer_size(None)
+        .stream_receive_window(VarInt::from_u32(transport.stream_window))
+        .receive_window(VarInt::from_u64(first.window).unwrap_or(VarInt::MAX))
+        .send_window(window::send_window(0, 0))
+        .max_idle_timeout(idle)
+        .keep_alive_interval(None)
+        .mtu_discovery_config(Some(mtu))
+        .ack_frequency_config(Some(acks));
+    (Arc::new(config), trace)
+}
+
+/// How to look for what a path carries, `most` at most.
+///
+/// Where it does not leave the machine it is `most` or next to nothing, and the first probe tells which: the library's
+/// search would halve its way there in twelve round trips, with half a megabyte of padding that the other end parses
+/// byte by byte.
+fn discovery(most: u16) -> MtuDiscoveryConfig {
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery
+        .upper_bound(most)
+        .black_hole_cooldown(BLACK_HOLE_COOLDOWN);
+    if most >= MTU_LOCAL {
+        discovery.minimum_change((most - MTU_MIN) / 2 + 1);
+    }
+    discovery
+}

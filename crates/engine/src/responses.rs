@@ -1,0 +1,41 @@
+//! Answers to datagrams that belong to no connection: Retry, version negotiation, stateless resets.
+
+use std::collections::VecDeque;
+
+use crate::datagrams::Datagrams;
+
+/// Answers kept while the socket is busy. More would be a flood, which is not owed answers.
+const MAX: usize = 1024;
+
+/// Answers that wait for the socket.
+#[derive(Debug, Default)]
+pub(crate) struct Responses {
+    queue: VecDeque<(Datagrams, Vec<u8>)>,
+    /// Memory that they take, bytes.
+    held: usize,
+}
+
+impl Responses {
+    /// Lets an answer wait; drops it in a flood.
+    pub(crate) fn push(&mut self, transmit: &quinn_proto::Transmit, mut bytes: Vec<u8>) {
+        if self.queue.len() < MAX {
+            bytes.truncate(transmit.size);
+            self.held += bytes.capacity();
+            self.queue
+                .push_back((Datagrams::from_quinn(transmit), bytes));
+        }
+    }
+
+    /// The next one, its bytes put into `buffer`.
+    pub(crate) fn pop(&mut self, buffer: &mut Vec<u8>) -> Option<Datagrams> {
+        let (datagrams, bytes) = self.queue.pop_front()?;
+        self.held -= bytes.capacity();
+        *buffer = bytes;
+        Some(datagrams)
+    }
+
+    /// Memory that they take, bytes.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+}

@@ -1,0 +1,543 @@
+//! Connections, the flows on them, and the memory that both take: all that client and server have in common.
+
+mod arrivals;
+mod bridging;
+mod charges;
+mod control;
+mod delivery;
+mod ending;
+mod inspection;
+mod salvaging;
+mod sending;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use quictun_congestion::Gauge;
+use quictun_flow::{ReadBuffer, Socket};
+use quictun_wire::code::CloseCode;
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use quinn_proto::{
+    ClientConfig, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint, Event as QuicEvent,
+    Incoming, ServerConfig, StreamId,
+};
+
+use crate::account::Lease;
+use crate::cid::LONG_HEADER;
+use crate::config::Transport;
+use crate::connection::Connection;
+use crate::connections::Connections;
+use crate::event::Event;
+use crate::flow_entry::FlowEntry;
+use crate::flows::Flows;
+use crate::grants::First;
+use crate::ids::{ConnectionId, ConnectionKey, FlowKey, Ids};
+use crate::loss::LossReason;
+use crate::memory::{Known, Peer};
+use crate::pinned::Pinned;
+use crate::quic_config;
+use crate::report::{Side, Totals};
+use crate::responses::Responses;
+use crate::strangers::Source;
+
+/// Connections and flows of one engine.
+pub(crate) struct Traffic<S> {
+    endpoint: Endpoint,
+    transport: Transport,
+    side: Side,
+    /// Server: time for a client to say what a stream is for.
+    open_timeout: Duration,
+    connections: Connections,
+    flows: Flows<S>,
+    ids: Ids,
+    read_buffer: ReadBuffer,
+    responses: Responses,
+    events: VecDeque<Event>,
+    totals: Totals,
+    lease: Lease,
+    pinned: Pinned,
+    /// Memory charged for data that is kept for sending, bytes.
+    kept: u64,
+    /// Memory of what the role keeps, bytes.
+    kept_by_role: u64,
+    /// Connections that have ended, for their role.
+    ended: VecDeque<Ended>,
+    draining: bool,
+}
+
+/// A connection that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) key: ConnectionKey,
+    pub(crate) remote: SocketAddr,
+    pub(crate) opened: Instant,
+    pub(crate) established: bool,
+    /// It had been admitted.
+    pub(crate) admitted: bool,
+    /// The stranger's place that it had.
+    pub(crate) place: Option<Source>,
+    pub(crate) reason: LossReason,
+}
+
+impl<S: Socket> Traffic<S> {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        transport: Transport,
+        side: Side,
+        open_timeout: Duration,
+    ) -> Self {
+        Self {
+            endpoint,
+            side,
+            open_timeout,
+            connections: Connections::new(),
+            flows: Flows::new(),
+            ids: Ids::default(),
+            read_buffer: ReadBuffer::default(),
+            responses: Responses::default(),
+            events: VecDeque::new(),
+            totals: Totals::default(),
+            lease: Lease::new(transport.account.clone()),
+            pinned: Pinned::new(transport.account.budget()),
+            kept: 0,
+            kept_by_role: 0,
+            ended: VecDeque::new(),
+            draining: false,
+            transport,
+        }
+    }
+
+    /// Which end this is.
+    pub(crate) fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Settings of the data path.
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// Segments per send call from now on.
+    pub(crate) fn set_max_segments(&mut self, segments: usize) {
+        self.transport.max_segments = segments.max(1);
+    }
+
+    /// Connections, to look at.
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// Connections, to change one.
+    pub(crate) fn connections_mut(&mut self) -> &mut Connections {
+        &mut self.connections
+    }
+
+    /// Flows, to look at.
+    pub(crate) fn flows(&self) -> &Flows<S> {
+        &self.flows
+    }
+
+    /// The memory of the engine.
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    pub(crate) fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Tells the caller something.
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The next connection that has ended, for its role.
+    pub(crate) fn next_ended(&mut self) -> Option<Ended> {
+        self.ended.pop_front()
+    }
+
+    /// From now on no new flows.
+    pub(crate) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let deadlines = [self.connections.next_timeout(), self.flows.next_timeout()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Takes a flow whose deadline has come.
+    pub(crate) fn pop_due_flow(&mut self, now: Instant) -> Option<FlowKey> {
+        self.flows.pop_due(now)
+    }
+
+    /// A flow with the connection that carries it, and its stream.
+    fn carried(&mut self, key: FlowKey) -> Option<(&mut FlowEntry<S>, &mut Connection, StreamId)> {
+        carried(&mut self.flows, &mut self.connections, key)
+    }
+}
+
+/// See [`Traffic::carried`].
+fn carried<'a, S: Socket>(
+    flows: &'a mut Flows<S>,
+    connections: &'a mut Connections,
+    key: FlowKey,
+) -> Option<(&'a mut FlowEntry<S>, &'a mut Connection, StreamId)> {
+    let entry = flows.get_mut(key)?;
+    let lane = entry.lane()?;
+    Some((entry, connections.get_mut(lane.connection)?, lane.stream))
+}
+
+/// The endpoint.
+impl<S: Socket> Traffic<S> {
+    /// Takes one UDP datagram. Returns the connection that it belongs to or wants to begin.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        remote: SocketAddr,
+        local_ip: Option<IpAddr>,
+        ecn: Option<u8>,
+        data: BytesMut,
+    ) -> Option<DatagramOf> {
+        self.totals.datagrams_received += 1;
+        let length = data.len();
+        // The library keeps handshake packets for long. A copy releases the receive batch, of up to 64 KiB.
+        let data = if data.first().is_some_and(|first| first & LONG_HEADER != 0) {
+            BytesMut::from(&data[..])
+        } else {
+            data
+        };
+        let mut response = Vec::new();
+        let ecn = ecn.and_then(EcnCodepoint::from_bits);
+        let event = self
+            .endpoint
+            .handle(now, remote, local_ip, ecn, data, &mut response)?;
+        match event {
+            DatagramEvent::ConnectionEvent(ConnectionHandle(handle), event) => {
+                let key = ConnectionKey(handle);
+                let connection = self.connections.get_mut(key)?;
+                let back = connection.handle_datagram(now, event, length);
+                if back {
+                    self.events.push_back(Event::Responsive {
+                        connection: connection.id(),
+                        remote: connection.remote(),
+                    });
+                }
+                Some(DatagramOf::Connection(key, back))
+            }
+            DatagramEvent::NewConnection(incoming) => {
+                Some(DatagramOf::Newcomer(Box::new(incoming)))
+            }
+            DatagramEvent::Response(transmit) => {
+                self.responses.push(&transmit, response);
+                None
+            }
+        }
+    }
+
+    /// Asks a newcomer to prove its address.
+    pub(crate) fn validate(&mut self, incoming: Incoming) {
+        let mut response = Vec::new();
+        match self.endpoint.retry(incoming, &mut response) {
+            Ok(transmit) => self.responses.push(&transmit, response),
+            Err(error) => self.endpoint.ignore(error.into_incoming()),
+        }
+    }
+
+    /// Forgets a newcomer without an answer.
+    pub(crate) fn ignore(&mut self, incoming: Incoming) {
+        self.endpoint.ignore(incoming);
+    }
+
+    /// A handshake came to nothing before it began.
+    pub(crate) fn count_failed_handshake(&mut self) {
+        self.totals.handshakes_failed += 1;
+    }
+
+    /// Refuses a newcomer.
+    pub(crate) fn refuse(&mut self, incoming: Incoming) {
+        let mut response = Vec::new();
+        let transmit = self.endpoint.refuse(incoming, &mut response);
+        self.totals.handshakes_failed += 1;
+        self.responses.push(&transmit, response);
+    }
+
+    /// Handshakes that begin from now on use this configuration.
+    pub(crate) fn set_server_config(&mut self, config: Arc<ServerConfig>) {
+        self.endpoint.set_server_config(Some(config));
+    }
+
+    /// Begins the handshake of a newcomer. `first` makes its grants of the window for newcomers, and of the one that an
+    /// earlier connection needed.
+    pub(crate) fn accept(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        mut config: ServerConfig,
+        first: impl FnOnce(u64, u64) -> First,
+    ) -> Option<(ConnectionKey, ConnectionId)> {
+        let remote = incoming.remote_address();
+        let known = self.recall(now, Peer::Client(remote.ip()));
+        let window = self.lease.first_window(known.receive_window, 0, false);
+        let first = first(window, known.receive_window);
+        let gauge = Gauge::new();
+        let (transport, trace) = quic_config::transport_config(
+            &self.transport,
+            &gauge,
+            remote,
+            Side::Server,
+            known.resume,
+            first,
+            now,
+        );
+        config.transport_config(transport);
+        let mut response = Vec::new();
+        let accepted = self
+            .endpoint
+            .accept(incoming, now, &mut response, Some(Arc::new(config)));
+        match accepted {
+            Ok((ConnectionHandle(handle), quic)) => {
+                let key = ConnectionKey(handle);
+                let id = self.ids.connection(key);
+                let connection =
+                    Connection::new(id, quic, gauge, &self.transport, first, trace, now);
+                self.adopt(key, connection);
+                Some((key, id))
+            }
+            Err(error) => {
+                self.totals.handshakes_failed += 1;
+                if let Some(transmit) = error.response {
+                    self.responses.push(&transmit, response);
+                }
+                None
+            }
+        }
+    }
+
+    /// Begins a connection to a server.
+    pub(crate) fn connect(
+        &mut self,
+        now: Instant,
+        address: SocketAddr,
+        crypto: Arc<QuicClientConfig>,
+        server_name: &str,
+    ) -> Result<ConnectionKey, LossReason> {
+        let gauge = Gauge::new();
+        let known = self.recall(now, Peer::Server(address));
+        let first = First {
+            window: self.lease.first_window(known.receive_window, 0, true),
+            remembered: known.receive_window,
+            flows: 0,
+        };
+        let mut config = ClientConfig::new(crypto);
+        let (transport, trace) = quic_config::transport_config(
+            &self.transport,
+            &gauge,
+            address,
+            Side::Client,
+            known.resume,
+            first,
+            now,
+        );
+        config.transport_config(transport);
+        let (ConnectionHandle(handle), quic) =
+            self.endpoint.connect(now, config, address, server_name)?;
+        let key = ConnectionKey(handle);
+        let id = self.ids.connection(key);
+        let connection = Connection::new(id, quic, gauge, &self.transport, first, trace, now);
+        self.adopt(key, connection);
+        Ok(key)
+    }
+
+    /// What is known of the path to a peer.
+    pub(crate) fn recall(&self, now: Instant, peer: Peer) -> Known {
+        self.transport.memory.recall(now, peer)
+    }
+
+    fn adopt(&mut self, key: ConnectionKey, mut connection: Connection) {
+        connection.settle_debt(&mut self.lease);
+        self.connections.insert(key, connection);
+        self.totals.connections_opened += 1;
+    }
+}
+
+/// Where a datagram belongs.
+#[derive(Debug)]
+pub(crate) enum DatagramOf {
+    /// To a connection, whose peer was unresponsive until now (`true`).
+    Connection(ConnectionKey, bool),
+    /// It asks for a new one.
+    Newcomer(Box<Incoming>),
+}
+
+/// Connections.
+impl<S: Socket> Traffic<S> {
+    /// Exchanges events between the library's connection and its endpoint. Returns whether the connection is drained;
+    /// `None`: it is gone.
+    pub(crate) fn exchange(&mut self, key: ConnectionKey) -> Option<bool> {
+        let connection = self.connections.get_mut(key)?;
+        Some(connection.exchange(&mut self.endpoint, key))
+    }
+
+    /// The next event of the library's.
+    pub(crate) fn poll_quic(&mut self, key: ConnectionKey) -> Option<QuicEvent> {
+        self.connections.get_mut(key)?.poll()
+    }
+
+    /// The handshake of a connection is done. `false`: the engine has closed it since the library queued that event.
+    pub(crate) fn handle_connected(&mut self, now: Instant, key: ConnectionKey) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        if connection.is_lost() {
+            return false;
+        }
+        let protocol = connection.handle_connected(now);
+        self.events.push_back(Event::Connected {
+            connection: connection.id(),
+            remote: connection.remote(),
+            protocol,
+            certificates: connection.certificates(),
+        });
+        true
+    }
+
+    /// Follows what has arrived on a connection.
+    pub(crate) fn follow_up(&mut self, now: Instant, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            let memory = &self.transport.memory;
+            connection.follow_up(now, &mut self.lease, memory, &mut self.events);
+            self.connections.want_transmit(key);
+        }
+    }
+
+    /// Closes a connection: its flows are reset on both sides.
+    pub(crate) fn close_connection(&mut self, now: Instant, id: ConnectionId, code: CloseCode) {
+        if let Some(key) = self.connections.find(id) {
+            self.close(now, key, code, code.to_string(), LossReason::ClosedLocally);
+        }
+    }
+
+    /// The peer breaks the protocol: the connection ends.
+    fn violate(&mut self, now: Instant, key: ConnectionKey, reason: &'static str) {
+        let code = CloseCode::ProtocolViolation;
+        self.close(now, key, code, reason, LossReason::Violation(reason));
+    }
+
+    /// Closes a connection: `text` is for the peer, `reason` for our side.
+    pub(crate) fn close(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        code: CloseCode,
+        text: impl Into<Bytes>,
+        reason: LossReason,
+    ) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.close(now, code, text);
+            self.connections.mark(key);
+            self.lose(now, key, reason);
+        }
+    }
+
+    /// Looks after a peer that is silent. Returns whether it has just become unresponsive.
+    pub(crate) fn check_liveness(&mut self, now: Instant, key: ConnectionKey) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return false;
+        };
+        let lost = connection.check_liveness(now);
+        if lost {
+            self.events.push_back(Event::Unresponsive {
+                connection: connection.id(),
+                remote: connection.remote(),
+            });
+        }
+        lost
+    }
+
+    /// Closes an attempt that another one has overtaken.
+    pub(crate) fn abandon_attempt(&mut self, now: Instant, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.abandon(now);
+            self.connections.mark(key);
+        }
+    }
+
+    /// The connection has failed or been closed: its flows end now, the rest when the library is done.
+    pub(crate) fn lose(&mut self, now: Instant, key: ConnectionKey, reason: LossReason) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let Some(established) = connection.end(now, &self.transport.memory) else {
+            return;
+        };
+        let (id, remote) = (connection.id(), connection.remote());
+        // What its flows hold is charged to them where they go on without it.
+        connection.settle_debt(&mut self.lease);
+        let (mut flows, mut salvaged) = (0, 0);
+        for flow in connection.streams.drain() {
+            if self.lose_flow(now, flow) {
+                salvaged += 1;
+            } else {
+                flows += 1;
+            }
+        }
+        if established {
+            if reason != LossReason::ClosedLocally {
+                self.totals.connections_lost += 1;
+            }
+            self.events.push_back(Event::Disconnected {
+                connection: id,
+                remote,
+                reason: reason.clone(),
+                flows,
+                salvaged,
+            });
+        } else if reason != LossReason::ClosedLocally {
+            self.totals.handshakes_failed += 1;
+        }
+        if let Some(connection) = self.connections.get_mut(key) {
+            self.ended.push_back(Ended {
+                key,
+                remote,
+                opened: connection.opened(),
+                established,
+                admitted: connection.is_admitted(),
+                place: connection.admission.give_place_back(),
+                reason,
+            });
+        }
+    }
+
+    /// The library has no more use for the connection.
+    pub(crate) fn forget(&mut self, now: Instant, key: ConnectionKey, reason: LossReason) {
+        self.lose(now, key, reason);
+        if let Some(mut connection) = self.connections.remove(key) {
+            connection.release(&mut self.lease);
+            self.totals.connections_closed += 1;
+            connection.leave(&mut self.endpoint, key);
+        }
+    }
+}
+
+impl<S> fmt::Debug for Traffic<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Traffic")
+            .field("connections", &self.connections.iter().count())
+            .field("flows", &self.flows.len())
+            .field("totals", &self.totals)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+//! Streams that clients open, until each is a flow or refused.
+//!
+//! A refused stream takes memory until the client ends its half, too. An honest client does so within a round trip; another
+//! one may keep all halves open. While memory is short, a stream is therefore refused only once the client has ended those
+//! that were refused before. Until then it waits here, where it takes next to nothing.
+
+use std::time::Instant;
+
+use quictun_flow::Socket;
+use quictun_wire::code::FlowCode;
+use quinn_proto::StreamId;
+
+use super::Traffic;
+use crate::flow_entry::{FlowEntry, Lane};
+use crate::grants::{FLOW_COST, FLOWS_INITIAL};
+use crate::ids::ConnectionKey;
+
+/// Part of the free memory that further permitted streams may take while a client still has some.
+const AHEAD_PART: u64 = 256;
+
+/// The same once it has used them all.
+const USED_UP_PART: u64 = 2;
+
+/// A peer may open at first what this part of the free memory has room for, but not too few.
+const FLOWS_PART: u64 = 1024;
+const FLOWS_MIN: u32 = 16;
+
+impl<S: Socket> Traffic<S> {
+    /// Flows that a peer may open at first.
+    pub(crate) fn first_flows(&self) -> u32 {
+        let room = self.lease.free() / (FLOW_COST * FLOWS_PART);
+        let room = u32::try_from(room).unwrap_or(u32::MAX).max(FLOWS_MIN);
+        FLOWS_INITIAL.min(room).min(self.transport.max_flows)
+    }
+
+    /// Takes the streams that a client has opened.
+    pub(crate) fn accept_streams(&mut self, now: Instant, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && !connection.is_lost()
+        {
+            connection.accept_streams();
+            self.admit_arrivals(now, key);
+        }
+    }
+
+    /// Turns the streams that wait into flows, and refuses those for which there is no memory.
+    pub(super) fn admit_arrivals(&mut self, now: Instant, key: ConnectionKey) {
+        while let Some(connection) = self.connections.get_mut(key)
+            && let Some(stream) = connection.streams.next_arrival()
+        {
+            // A peer with many flows is refused before one with few.
+            let own = FLOW_COST * (connection.streams.len() as u64 + 1);
+            let charged = if connection.streams.is_empty() {
+                connection.hand_over(FLOW_COST);
+                true
+            } else {
+                self.lease.has_room(own) && self.lease.try_charge(FLOW_COST)
+            };
+            if charged {
+                connection.streams.pop_arrival();
+                self.admit_stream(now, key, stream);
+                continue;
+            }
+            let short = self.lease.free() < self.lease.reserve() / 2;
+            if short && connection.ended_streams() > 0 {
+                return;
+            }
+            connection.streams.pop_arrival();
+            connection.reset_stream(stream, FlowCode::Limit);
+            self.totals.flows_opened += 1;
+            self.totals.flows_refused += 1;
+        }
+    }
+
+    /// Turns a stream into a flow; its memory has been charged.
+    fn admit_stream(&mut self, now: Instant, connection: ConnectionKey, stream: StreamId) {
+        let lane = Lane { connection, stream };
+        let deadline = now + self.open_timeout;
+        let max_flows = self.transport.max_flows;
+        // There is memory for every flow that a client may open.
+        let free_streams = self.lease.free() / FLOW_COST;
+        let make = |id| FlowEntry::reading(id, lane, now);
+        let key = self.flows.insert(&mut self.ids, deadline, make);
+        let Some(connection) = self.connections.get_mut(connection) else {
+            return;
+        };
+        connection.streams.insert(stream, key);
+        connection.streams.push_inbound(key);
+        if !connection.is_admitted() {
+            return;
+        }
+        let most = max_flows.min(u32::try_from(free_streams).unwrap_or(u32::MAX));
+        let cost = connection.streams.cost_of_more(most);
+        let part = if connection.has_streams_left() {
+            AHEAD_PART
+        } else {
+            USED_UP_PART
+        };
+        if cost > 0 && cost < self.lease.free_for_newcomers() / part {
+            // Less than what is free: the charge stays within the budget.
+            connection.note_charged(cost);
+            self.lease.charge(cost);
+            connection.grant_more_flows(most);
+        }
+    }
+}

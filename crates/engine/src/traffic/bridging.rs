@@ -1,0 +1,332 @@
+//! From a stream's first bytes to a bridge: requests, dials, answers.
+
+use std::time::Instant;
+
+use quictun_flow::{Ending, Inlet, ReadEnd, Socket};
+use quictun_wire::code::FlowCode;
+use quictun_wire::control;
+
+use super::Traffic;
+use crate::config::Prover;
+use crate::event::{Event, Opened};
+use crate::flow_entry::{FlowEntry, Lane, Phase};
+use crate::grants::FLOW_COST;
+use crate::ids::{FlowId, FlowKey};
+use crate::opening::{self, Answered, Asked};
+use crate::quic_stream::stream_number;
+use crate::report::Protocol;
+
+/// Client.
+impl<S: Socket> Traffic<S> {
+    /// Adds a flow that waits for a connection until `deadline`. `None`: it is refused, because as
+    /// many wait already (`full`), there is no memory for it, or no more are wanted.
+    pub(crate) fn add_waiting(
+        &mut self,
+        now: Instant,
+        deadline: Instant,
+        full: bool,
+        mut socket: S,
+        token: String,
+        client_app: String,
+    ) -> Option<(FlowId, FlowKey)> {
+        if self.draining || full || !self.lease.try_charge(FLOW_COST) {
+            socket.abort();
+            self.totals.flows_refused += 1;
+            return None;
+        }
+        let mut name = None;
+        let make = |id| {
+            name = Some(id);
+            FlowEntry::waiting(id, socket, token, client_app, now)
+        };
+        let key = self.flows.insert(&mut self.ids, deadline, make);
+        self.totals.flows_opened += 1;
+        Some((name?, key))
+    }
+
+    /// Gives a stream to a waiting flow: sends the request and lets the application's bytes follow. Where no answer has come
+    /// by `late`, the flow expires.
+    pub(crate) fn bridge_opened(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        lane: Lane,
+        prover: Option<&Prover>,
+        late: Option<Instant>,
+    ) {
+        let connection = self.connections.get_mut(lane.connection);
+        let (Some(connection), Some(entry)) = (connection, self.flows.get_mut(key)) else {
+            return;
+        };
+        let protocol = connection.stream_protocol();
+        let request = opening::request(protocol, entry.token(), connection.prove(prover));
+        let refused = request.is_err();
+        if !entry.open_on(lane, request.unwrap_or_default(), protocol == Protocol::Raw) {
+            return;
+        }
+        connection.streams.insert(lane.stream, key);
+        if protocol == Protocol::Compat {
+            connection.prefer(lane.stream, true);
+        }
+        if refused && let Some(flow) = entry.flow_mut() {
+            flow.abandon(&mut connection.stream(lane.stream), FlowCode::BadOpen);
+        }
+        self.flows.set_deadline(key, late);
+        if refused {
+            self.settle_flow(now, key);
+        } else {
+            self.want_outbound(key);
+        }
+        self.connections.want_transmit(lane.connection);
+    }
+
+    /// Takes a flow off its connection and lets it wait for another until `deadline`.
+    pub(crate) fn reopen(&mut self, now: Instant, key: FlowKey, deadline: Instant) {
+        let lane = self.flows.get_mut(key).and_then(FlowEntry::reopen);
+        let Some(Lane { connection, stream }) = lane else {
+            return;
+        };
+        if let Some(connection) = self.connections.get_mut(connection) {
+            connection.reset_stream(stream, FlowCode::AppReset);
+            connection.streams.remove(now, stream);
+            connection.control.note_gone(stream, FlowCode::AppReset);
+        }
+        self.flows.set_deadline(key, Some(deadline));
+    }
+
+    /// Reads the server's answer, then the first bytes after it.
+    pub(super) fn read_answer(&mut self, now: Instant, key: FlowKey) {
+        let Some((entry, connection, stream)) = self.carried(key) else {
+            return;
+        };
+        let Some(flow) = entry.flow_mut() else { return };
+        let protocol = connection.stream_protocol();
+        let inlet = flow.inlet();
+        let end = inlet.take_in(&mut connection.stream(stream), usize::MAX);
+        inlet.compact();
+        let read = inlet.header(opening::answer_max(protocol));
+        let answer = match (opening::read_answer(protocol, &read), end) {
+            (Answered::Need, ReadEnd::Reset(code)) => {
+                Answered::No(FlowCode::from_u64(code).unwrap_or(FlowCode::Unreachable))
+            }
+            (Answered::Need, ReadEnd::Finished | ReadEnd::Gone | ReadEnd::More) => {
+                Answered::No(FlowCode::Internal)
+            }
+            (Answered::Need, ReadEnd::Blocked) if read.len() == opening::answer_max(protocol) => {
+                Answered::No(FlowCode::Internal)
+            }
+            (answer, _) => answer,
+        };
+        if answer != Answered::Need {
+            connection.prefer(stream, false);
+            connection.streams.note_answered(stream);
+        }
+        match answer {
+            Answered::Need => self.charge_flow(now, key),
+            Answered::No(code) => {
+                // STOP_SENDING frees the original server, which answers with 0x02 or 0x03 for ever.
+                flow.abandon(&mut connection.stream(stream), code);
+                self.settle_flow(now, key);
+            }
+            Answered::Yes(consumed) => {
+                flow.inlet().skip_header(consumed);
+                if let ReadEnd::Reset(code) = end {
+                    flow.handle_reset(&mut connection.stream(stream), code);
+                }
+                entry.handle_accepted();
+                self.want_outbound(key);
+                self.handle_established(key);
+                self.pump_to_app(now, key);
+                self.settle_flow(now, key);
+            }
+        }
+    }
+}
+
+/// Server.
+impl<S: Socket> Traffic<S> {
+    /// Reads what a stream is for.
+    pub(super) fn read_request(&mut self, now: Instant, key: FlowKey) {
+        let Some((entry, connection, stream)) = self.carried(key) else {
+            return;
+        };
+        let Phase::Reading(inlet) = entry.phase_mut() else {
+            return;
+        };
+        let protocol = connection.stream_protocol();
+        let end = inlet.take_in(&mut connection.stream(stream), usize::MAX);
+        inlet.compact();
+        let read = inlet.header(opening::request_max(protocol));
+        if protocol == Protocol::Native && control::begins(&read) == Some(true) {
+            let inlet = std::mem::take(inlet);
+            return self.adopt_as_control(now, key, inlet);
+        }
+        let complete = end != ReadEnd::Blocked || read.len() == opening::request_max(protocol);
+        let asked = match opening::read_request(protocol, &read) {
+            Asked::Need if complete => Asked::Refuse(FlowCode::BadOpen),
+            // What is cut is worth nothing, whatever came before.
+            Asked::Done(..) if matches!(end, ReadEnd::Reset(_)) => {
+                Asked::Refuse(FlowCode::AppReset)
+            }
+            asked => asked,
+        };
+        match asked {
+            Asked::Need => self.charge_flow(now, key),
+            Asked::Refuse(code) => self.refuse_flow(now, key, code),
+            Asked::Done(open, consumed) => {
+                let mut inlet = std::mem::take(inlet);
+                inlet.skip_header(consumed);
+                entry.begin_dialing(&open.target, inlet);
+                connection.admission.note_request_proof(open.proof);
+                let opened = Opened {
+                    flow: entry.id(),
+                    connection: connection.id(),
+                    stream_id: stream_number(stream),
+                    remote: connection.remote(),
+                    token: open.target,
+                    proof: open.proof,
+                    protocol,
+                };
+                self.handle_asked(now, key, opened);
+            }
+        }
+    }
+
+    /// A stream turns out to be the control stream.
+    fn adopt_as_control(&mut self, now: Instant, key: FlowKey, inlet: Inlet) {
+        if let Some(entry) = self.take_flow(key) {
+            self.release_stream(now, &entry);
+            if let Some(lane) = entry.lane() {
+                self.adopt_control(now, lane.connection, lane.stream, inlet);
+            }
+        }
+    }
+
+    /// A request was read.
+    fn handle_asked(&mut self, now: Instant, key: FlowKey, opened: Opened) {
+        self.charge_flow(now, key);
+        if !self.flows.contains(key) {
+            // It holds too much, and was cut off.
+            return;
+        }
+        // From here on the dial has its own deadline, kept by the caller.
+        self.flows.set_deadline(key, None);
+        self.totals.flows_opened += 1;
+        if self.draining {
+            self.refuse_flow(now, key, FlowCode::ShuttingDown);
+        } else {
+            self.events.push_back(Event::Open(opened));
+        }
+    }
+
+    /// Takes over what arrives while the target is being dialled. The client may give up meanwhile.
+    pub(super) fn wait_for_dial(&mut self, now: Instant, key: FlowKey) {
+        let Some((entry, connection, stream)) = self.carried(key) else {
+            return;
+        };
+        let Phase::Dialing(inlet) = entry.phase_mut() else {
+            return;
+        };
+        let end = inlet.take_in(&mut connection.stream(stream), usize::MAX);
+        inlet.compact();
+        self.charge_flow(now, key);
+        // A flow that holds too much may have been cut off by that.
+        if matches!(end, ReadEnd::Reset(_) | ReadEnd::Gone) && self.flows.contains(key) {
+            self.refuse_flow(now, key, FlowCode::AppReset);
+        }
+    }
+
+    /// The target is connected, or is not; the socket is dropped with a reset where the flow has gone meanwhile.
+    pub(crate) fn handle_dialed(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        result: Result<(S, String), FlowCode>,
+    ) {
+        let key = self.flows.find(id);
+        let carried = key.and_then(|key| Some((key, self.carried(key)?)));
+        let Some((key, (entry, connection, _))) = carried else {
+            if let Ok((mut socket, _)) = result {
+                socket.abort();
+            }
+            return;
+        };
+        let lane = entry.lane();
+        match result {
+            Ok((socket, server_app)) => {
+                let acceptance = opening::acceptance(connection.stream_protocol());
+                entry.accept(socket, server_app, acceptance);
+                self.handle_established(key);
+                self.pump_to_app(now, key);
+                if self.flows.contains(key) {
+                    self.want_outbound(key);
+                    self.settle_flow(now, key);
+                }
+            }
+            Err(code) => self.refuse_flow(now, key, code),
+        }
+        if let Some(lane) = lane {
+            self.connections.want_transmit(lane.connection);
+        }
+    }
+}
+
+/// Both sides.
+impl<S: Socket> Traffic<S> {
+    /// Both sides have agreed on a flow.
+    fn handle_established(&mut self, key: FlowKey) {
+        self.flows.set_deadline(key, None);
+        if let Some(entry) = self.flows.get(key)
+            && let Some(lane) = entry.lane()
+        {
+            self.events.push_back(Event::Established {
+                flow: entry.id(),
+                stream_id: stream_number(lane.stream),
+            });
+        }
+    }
+
+    /// The socket of a flow may have become readable or writable, or has failed.
+    pub(crate) fn handle_socket(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        readable: bool,
+        writable: bool,
+        failed: bool,
+    ) {
+        let Some(key) = self.flows.find(id) else {
+            return;
+        };
+        let Some(entry) = self.flows.get_mut(key) else {
+            return;
+        };
+        if entry.salvage().is_some() {
+            return self.handle_salvaged_socket(now, key, writable, failed);
+        }
+        if failed && let Phase::Waiting(socket) = entry.phase_mut() {
+            socket.abort();
+            self.remove_flow(now, key, Ending::AppReset);
+            return;
+        }
+        let Some((entry, connection, stream)) = self.carried(key) else {
+            return;
+        };
+        let lane = entry.lane();
+        let Some(flow) = entry.flow_mut() else { return };
+        flow.handle_socket_ready(readable, writable);
+        if failed {
+            flow.handle_socket_error(&mut connection.stream(stream));
+        }
+        if writable && !failed {
+            self.pump_to_app(now, key);
+        }
+        if self.flows.contains(key) {
+            self.want_outbound(key);
+            self.settle_flow(now, key);
+        }
+        if let Some(lane) = lane {
+            self.connections.want_transmit(lane.connection);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What flows hold, and what follows from that: their connection's window, a rest for flows whose applications do not
+//! read, and the end of those that send tiny pieces to make us hold much.
+
+use std::time::Instant;
+
+use quictun_flow::Socket;
+use quictun_wire::code::FlowCode;
+
+use super::{Traffic, carried};
+use crate::flow_entry::Phase;
+use crate::holding::Holding;
+use crate::ids::{ConnectionKey, FlowKey};
+
+/// What a flow whose application does not read may hold without taking it from the others' window: as long as there is
+/// memory, and less the less there is.
+const SHARE_MAX: u64 = 256 * 1024;
+const SHARE_PART: u64 = 1024;
+
+/// Part of the free memory that the flows of one connection may hold behind gaps and at rest beside its window. Heavy loss
+/// leaves many times the data in flight behind gaps. A flow at rest holds what arrived before the peer obeyed HOLD: one or
+/// two windows.
+const POOL_PART: u64 = 4;
+
+/// Bytes that a flow may receive after HOLD beyond the credit at that time, in units of [`Lease::floor`]. An honest peer
+/// sends for one round trip more, or for a few if the frame is lost.
+///
+/// [`Lease::floor`]: crate::account::Lease::floor
+const REST_SLACK: u64 = 8;
+
+/// The longest read from an application once half of the budget is taken. Large reads keep unused capacity, and more than
+/// the peer may give credit for.
+const READ_LARGE: usize = 64 * 1024;
+
+/// The longest read once three quarters are taken. Reads of this size are kept without unused capacity.
+const READ_SCARCE: usize = 8 * 1024;
+
+/// Memory that one flow's turn may take with small reads: one batch, and the cost of its pieces.
+const TURN_COST: u64 = 68 * 1024;
+
+/// What a connection may read and send per round trip while only the reserve is left.
+const READ_LITTLE: usize = 4 * 1024;
+
+impl<S: Socket> Traffic<S> {
+    /// Notes what a flow holds, and acts on it.
+    pub(super) fn charge_flow(&mut self, now: Instant, key: FlowKey) {
+        self.note_pinned(key);
+        let free = self.lease.free_for_newcomers();
+        // What a flow whose application does not read may hold beside its connection's window.
+        let share = SHARE_MAX.min(free / SHARE_PART);
+        let share = usize::try_from(share).unwrap_or(usize::MAX);
+        let pool = usize::try_from(free / POOL_PART).unwrap_or(usize::MAX);
+        let floor = self.lease.floor();
+        let carried = carried(&mut self.flows, &mut self.connections, key);
+        let Some((entry, connection, stream)) = carried else {
+            return;
+        };
+        let stand = entry.stand();
+        let taken = entry.taken();
+        let new = entry.backlog_mut().note_taken(taken);
+        connection.credit.note_taken(new);
+        let mut told = None;
+        if connection.control.is_open() {
+            let (rtt, credit) = (connection.min_rtt(), &connection.credit);
+            let (urgent, allowance) = (credit.is_taken_up(), credit.debt() + REST_SLACK * floor);
+            let backlog = entry.backlog_mut();
+            told = backlog.judge(now, rtt, stand, share, urgent, allowance);
+        }
+        let before = entry.backlog().holding();
+        let others = connection.credit.holding().parked - before.parked;
+        let most = if !connection.is_admitted() {
+            0
+        } else if !stand.parked {
+            pool.saturating_sub(others)
+        } else if entry.backlog().is_told_to_rest() {
+            share.max(pool.saturating_sub(others))
+        } else {
+            share
+        };
+        // What it has been given it keeps until it is consumed. Taken back and given again it would be credit for
+        // nothing: the library grants what a window grows by, and cannot take it back.
+        let mut part = stand.held.min(most.max(before.parked));
+        let more = part.saturating_sub(before.parked) as u64;
+        if self.lease.try_charge(more) {
+            connection.note_charged(more);
+        } else {
+            part = before.parked;
+        }
+        let after = Holding {
+            held: stand.held,
+            parked: part,
+            overhead: stand.held.saturating_sub(entry.buffered()),
+        };
+        entry.backlog_mut().set_holding(after);
+        connection.credit.note_holding(before, after);
+        connection.announce(floor);
+        if let Some(rest) = told {
+            connection.control.hold(stream, rest);
+        }
+        let lane = entry.lane();
+        let (backlog, flows) = (entry.backlog(), connection.streams.len());
+        let tiny = backlog.is_tiny_pieces() && connection.credit.is_hoarded(flows);
+        if tiny || (backlog.is_disobeyed() && connection.credit.is_taken_up()) {
+            self.cut_off(now, key);
+        }
+        if let (Some(_), Some(lane)) = (told, lane) {
+            self.connections.want_transmit(lane.connection);
+        }
+    }
+
+    /// The peer makes us hold more than its credit accounts for, in pieces that cost more than they carry.
+    fn cut_off(&mut self, now: Instant, key: FlowKey) {
+        let Some((entry, connection, stream)) = self.carried(key) else {
+            return;
+        };
+        match entry.phase_mut() {
+            Phase::Bridged { flow, .. } => {
+                flow.abandon(&mut connection.stream(stream), FlowCode::Limit);
+                self.settle_flow(now, key);
+            }
+            Phase::Reading(_) | Phase::Dialing(_) => self.refuse_flow(now, key, FlowCode::Limit),
+            Phase::Waiting(_) => {}
+        }
+    }
+
+    /// Counts the batches that a flow keeps, and copies the data of flows while all of them keep too many.
+    fn note_pinned(&mut self, key: FlowKey) {
+        if let Some(entry) = self.flows.get_mut(key) {
+            let batches = entry.inlet_mut().map_or(0, |inlet| inlet.batches());
+            self.pinned.note(key, entry.pinned_mut(), batches);
+        }
+        while let Some(key) = self.pinned.excess()
+            && let Some(entry) = self.flows.get_mut(key)
+        {
+            if let Some(inlet) = entry.inlet_mut() {
+                inlet.detach();
+            }
+            self.pinned.note(key, entry.pinned_mut(), 0);
+        }
+    }
+
+    /// Sets the memory that the role keeps, bytes.
+    pub(crate) fn set_kept_by_role(&mut self, bytes: u64) {
+        self.kept_by_role = bytes;
+    }
+
+    /// Charges data that is kept for sending, and what the role keeps.
+    pub(crate) fn charge_kept(&mut self) {
+        let kept = self.read_buffer.kept() + self.responses.held();
+        self.lease
+            .adjust(&mut self.kept, kept as u64 + self.kept_by_role);
+    }
+
+    /// Limits how much the next flow of a connection may read from its application, in bytes, by the memory that is free.
+    /// `None`: nothing until the peer has acknowledged what was sent before.
+    ///
+    /// Once half of the budget is taken, nothing is read that the peer gives no credit for. While only the reserve is left,
+    /// a connection without data in flight still reads [`READ_LITTLE`], so that every connection makes progress.
+    pub(super) fn reading_room(&mut self, key: ConnectionKey) -> Option<usize> {
+        self.charge_kept();
+        if !self.lease.is_half_full() {
+            self.read_buffer.set_max(None);
+            return Some(usize::MAX);
+        }
+        if self.lease.free() > self.lease.reserve() / 4 * 3 + TURN_COST {
+            let max = if self.lease.is_scarce() {
+                READ_SCARCE
+            } else {
+                READ_LARGE
+            };
+            self.read_buffer.set_max(Some(max));
+            return Some(usize::MAX);
+        }
+        let connection = self.connections.get(key)?;
+        self.read_buffer.set_max(Some(READ_LITTLE));
+        let room = self.lease.reserve() / 8 + 2 * READ_LITTLE as u64;
+        let room = self.lease.free() > room;
+        (connection.sending.is_idle() && room).then_some(READ_LITTLE)
+    }
+}

@@ -1,0 +1,265 @@
+//! Control frames: what the peer says, and what follows from it.
+
+use std::time::Instant;
+
+use quictun_flow::{Inlet, Socket};
+use quictun_wire::code::CloseCode;
+use quictun_wire::control::{Frame, Gone, Seen};
+use quictun_wire::open::Decoded;
+use quinn_proto::StreamId;
+
+use super::Traffic;
+use crate::config::Prover;
+use crate::event::Event;
+use crate::grants::First;
+use crate::ids::{ConnectionKey, FlowKey};
+use crate::loss::LossReason;
+use crate::memory::Peer;
+use crate::quic_stream::stream_of;
+use crate::report::{Protocol, Side};
+
+impl<S: Socket> Traffic<S> {
+    /// Client: the connection is up; says who we are.
+    pub(crate) fn begin_control(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        prover: Option<&Prover>,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let answer_by = now + self.transport.handshake_timeout;
+        // A server without a stream to spare is none of ours.
+        if connection.speaks(Protocol::Native) && connection.begin_control(prover, answer_by) {
+            self.connections.want_transmit(key);
+        } else {
+            self.welcome(key);
+        }
+    }
+
+    /// Client: the server has answered our HELLO, or is one that does not know it.
+    pub(crate) fn welcome(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && connection.admission.admit()
+        {
+            self.events.push_back(Event::Welcome {
+                connection: connection.id(),
+                remote: connection.remote(),
+                protocol: connection.stream_protocol(),
+            });
+        }
+    }
+
+    /// Server: the client of a connection has to show who it is, within the time for a handshake.
+    pub(crate) fn await_identity(&mut self, now: Instant, key: ConnectionKey) {
+        let deadline = now + self.transport.handshake_timeout;
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.admission.expect_by(deadline);
+        }
+    }
+
+    /// Server: the client has not shown in time who it is.
+    pub(crate) fn refuse_unproven(&mut self, now: Instant, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get(key) {
+            let (id, remote) = (connection.id(), connection.remote());
+            self.events.push_back(Event::Unproven {
+                connection: id,
+                remote,
+            });
+            let text = "no identity was shown in time";
+            let reason = LossReason::ClosedLocally;
+            self.close(now, key, CloseCode::NotAuthorized, text, reason);
+        }
+    }
+
+    /// Server: the peer is known, or need not be: from now on it is served in full.
+    pub(crate) fn admit(&mut self, now: Instant, key: ConnectionKey) {
+        let flows = self.first_flows();
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.admission.admit();
+        if connection.control.is_open() {
+            connection.control.answer_hello();
+        }
+        let peer = Peer::Client(connection.remote().ip());
+        let known = self.transport.memory.recall(now, peer);
+        let own = connection.credit.debt();
+        connection.grant_first(First {
+            window: self.lease.first_window(known.receive_window, own, true),
+            remembered: known.receive_window,
+            flows,
+        });
+        self.connections.mark(key);
+        self.connections.want_transmit(key);
+    }
+
+    /// Server: a stream has begun with HELLO; `inlet` is where it arrives.
+    pub(super) fn adopt_control(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        stream: StreamId,
+        inlet: Inlet,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection.adopt_control(stream, inlet) {
+            self.read_control(now, key);
+        } else {
+            self.violate(now, key, "a second control stream");
+        }
+    }
+
+    /// Takes what has arrived on the control stream.
+    pub(super) fn read_control(&mut self, now: Instant, key: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.control.take_readable();
+        let Some(over) = connection.take_in_control() else {
+            return;
+        };
+        while self.read_frames(now, key) {}
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.count_control();
+            if over && connection.control.streams() > 0 {
+                self.lose_control(key);
+            }
+        }
+    }
+
+    /// Handles the whole frames among the received bytes that are parsed together. Returns whether there may be more.
+    fn read_frames(&mut self, now: Instant, key: ConnectionKey) -> bool {
+        let Some(connection) = self.connections.get(key) else {
+            return false;
+        };
+        let bytes = connection.control.unparsed();
+        let mut rest = bytes.as_slice();
+        let served = |traffic: &Self| {
+            let connection = traffic.connections.get(key);
+            connection.is_some_and(|connection| !connection.is_lost())
+        };
+        while served(self) {
+            match Frame::decode(rest) {
+                Ok(Decoded::Done { frame, consumed }) => {
+                    rest = &rest[consumed..];
+                    self.handle_frame(now, key, frame);
+                }
+                Ok(Decoded::Need) => break,
+                Err(_) => self.violate(now, key, "malformed control frame"),
+            }
+        }
+        let consumed = bytes.len() - rest.len();
+        match self.connections.get_mut(key) {
+            Some(connection) if !connection.is_lost() => {
+                connection.control.consume(consumed, bytes.len())
+            }
+            _ => false,
+        }
+    }
+
+    /// The control stream has ended; the peer is as one that never had it.
+    pub(super) fn lose_control(&mut self, key: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.lose_control();
+        let flows = self.flows.iter();
+        let resting = flows.filter(|(_, entry)| entry.is_resting() && entry.is_on(key));
+        let keys: Vec<FlowKey> = resting.map(|(flow, _)| flow).collect();
+        for flow in keys {
+            // The peer can no longer tell it to go on.
+            self.rest(flow, false);
+        }
+        if self.side == Side::Client {
+            self.welcome(key);
+        }
+        self.connections.want_transmit(key);
+    }
+
+    /// Lets a flow rest, or go on.
+    fn rest(&mut self, key: FlowKey, rest: bool) {
+        if let Some(entry) = self.flows.get_mut(key) {
+            entry.set_resting(rest);
+            if !rest {
+                self.want_outbound(key);
+            }
+        }
+    }
+
+    fn handle_frame(&mut self, now: Instant, key: ConnectionKey, frame: Frame) {
+        let client = self.side == Side::Client;
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let open = connection.control.is_open();
+        match frame {
+            Frame::Hello { proof } if !client && !open => {
+                connection.open_control();
+                connection.admission.note_proof(proof);
+                if connection.is_admitted() {
+                    connection.control.answer_hello();
+                } else {
+                    self.events.push_back(Event::Hello {
+                        connection: connection.id(),
+                        remote: connection.remote(),
+                        proof,
+                    });
+                }
+            }
+            Frame::HelloAck if client && !open => {
+                connection.open_control();
+                self.welcome(key);
+            }
+            Frame::Seen(flows) if open => {
+                for Seen { flow, next } in flows {
+                    self.handle_confirmed(key, flow, Some(next));
+                }
+            }
+            Frame::Gone(flows) if open => {
+                for Gone { flow, .. } in flows {
+                    self.handle_confirmed(key, flow, None);
+                }
+            }
+            Frame::Hold(flows) if open => self.handle_hold(key, &flows, true),
+            Frame::Go(flows) if open => self.handle_hold(key, &flows, false),
+            Frame::Unknown { .. } => {}
+            _ => self.violate(now, key, "a control frame out of turn"),
+        }
+    }
+
+    /// The peer has everything of a flow before the number `next`, or will say nothing more of it.
+    fn handle_confirmed(&mut self, key: ConnectionKey, flow: u64, next: Option<u64>) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection.control.confirm(flow, next) {
+            return;
+        }
+        let entry = stream_of(flow)
+            .and_then(|stream| connection.streams.flow(stream))
+            .and_then(|key| self.flows.get_mut(key));
+        match entry {
+            Some(entry) => entry.note_seen(next.unwrap_or(u64::MAX)),
+            None => connection.control.confirm_forgotten(),
+        }
+    }
+
+    /// The peer asks us to let flows rest, or to go on.
+    fn handle_hold(&mut self, key: ConnectionKey, flows: &[u64], hold: bool) {
+        for &flow in flows {
+            let connection = self.connections.get(key);
+            let stream = connection.zip(stream_of(flow));
+            let found = stream.and_then(|(connection, stream)| connection.streams.flow(stream));
+            if let Some(found) = found {
+                self.rest(found, hold);
+                if !hold {
+                    self.connections.want_transmit(key);
+                }
+            }
+        }
+    }
+}

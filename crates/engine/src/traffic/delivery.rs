@@ -1,0 +1,133 @@
+//! In: from streams to applications.
+
+use std::time::Instant;
+
+use quictun_flow::Socket;
+use quictun_wire::code::FlowCode;
+use quinn_proto::StreamId;
+
+use super::Traffic;
+use crate::flow_entry::Phase;
+use crate::ids::{ConnectionKey, FlowKey};
+use crate::report::Protocol;
+
+impl<S: Socket> Traffic<S> {
+    /// Takes what has arrived on a connection to its applications.
+    pub(crate) fn deliver(&mut self, now: Instant, key: ConnectionKey) {
+        self.admit_arrivals(now, key);
+        let connection = self.connections.get_mut(key);
+        if connection.is_some_and(|connection| connection.control.take_readable()) {
+            self.read_control(now, key);
+        }
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let keys = connection.streams.begin_inbound();
+        for &flow in &keys {
+            if self.flows.get(flow).is_some_and(|entry| entry.is_on(key)) {
+                self.pump_entry(now, flow);
+            }
+        }
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.streams.end_inbound(keys);
+        }
+    }
+
+    fn pump_entry(&mut self, now: Instant, key: FlowKey) {
+        let Some(entry) = self.flows.get(key) else {
+            return;
+        };
+        match entry.phase() {
+            Phase::Waiting(_) => {}
+            Phase::Reading(_) => self.read_request(now, key),
+            Phase::Dialing(_) => self.wait_for_dial(now, key),
+            Phase::Bridged {
+                answered: false, ..
+            } => self.read_answer(now, key),
+            Phase::Bridged { answered: true, .. } => {
+                self.pump_to_app(now, key);
+                self.settle_flow(now, key);
+            }
+        }
+    }
+
+    /// A STREAM frame, or a reset, arrived for a stream.
+    pub(crate) fn note_readable(&mut self, key: ConnectionKey, stream: StreamId) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection.control.is(stream) {
+            return connection.control.handle_readable();
+        }
+        let Some(flow) = connection.streams.flow(stream) else {
+            return;
+        };
+        connection.streams.push_inbound(flow);
+        let packet_max = connection.packet_max();
+        let entry = self.flows.get_mut(flow);
+        if let Some(inlet) = entry.and_then(|entry| entry.inlet_mut()) {
+            inlet.handle_readable(packet_max);
+        }
+    }
+
+    /// The peer has given credit to a stream.
+    pub(crate) fn note_writable(&mut self, key: ConnectionKey, stream: StreamId) {
+        let connection = self.connections.get(key);
+        let flow = connection.and_then(|connection| connection.streams.flow(stream));
+        if let Some(flow) = flow {
+            self.want_outbound(flow);
+        }
+    }
+
+    /// The peer sent `STOP_SENDING`.
+    pub(crate) fn handle_stopped(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        stream: StreamId,
+        code: u64,
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection.control.is(stream) {
+            return self.lose_control(key);
+        }
+        let Some(key) = connection.streams.flow(stream) else {
+            return;
+        };
+        match self.flows.get_mut(key).and_then(|entry| entry.flow_mut()) {
+            Some(flow) => {
+                flow.handle_stopped(&mut connection.stream(stream), code);
+                self.settle_flow(now, key);
+            }
+            // The client gave up before we had answered.
+            None => self.refuse_flow(now, key, FlowCode::AppReset),
+        }
+    }
+
+    /// Moves what has arrived to the application.
+    pub(super) fn pump_to_app(&mut self, now: Instant, key: FlowKey) {
+        let Some((entry, connection, stream)) = self.carried(key) else {
+            return;
+        };
+        let Phase::Bridged {
+            flow,
+            answered: true,
+        } = entry.phase_mut()
+        else {
+            return;
+        };
+        let before = flow.bytes_to_app() + flow.buffered() as u64;
+        flow.pump_to_app(&mut connection.stream(stream));
+        let after = flow.bytes_to_app() + flow.buffered() as u64;
+        let delivered = after.saturating_sub(before);
+        connection.credit.note_delivered(delivered);
+        if let Some(next) = entry.take_end()
+            && connection.speaks(Protocol::Native)
+        {
+            connection.control.note_seen(stream, next);
+        }
+        self.charge_flow(now, key);
+    }
+}

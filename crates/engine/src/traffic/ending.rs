@@ -1,0 +1,204 @@
+//! The end of flows: refused, expired, over.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use quictun_flow::{Ending, Socket, Stream, WriteEnd};
+use quictun_wire::ack::Ack;
+use quictun_wire::code::FlowCode;
+
+use super::Traffic;
+use crate::event::Event;
+use crate::flow_entry::{FlowEntry, Phase};
+use crate::grants::FLOW_COST;
+use crate::ids::{ConnectionKey, FlowId, FlowKey};
+use crate::report::Protocol;
+use crate::salvage::{Carried, Salvage};
+
+impl<S: Socket> Traffic<S> {
+    /// Says no to a flow that was not yet bridged, in the words of its protocol.
+    pub(super) fn refuse_flow(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
+        if let Some((_, connection, id)) = self.carried(key) {
+            let compat = connection.speaks(Protocol::Compat);
+            let mut stream = connection.stream(id);
+            if compat {
+                let ack = code.compat_ack();
+                let mut byte = Bytes::copy_from_slice(&[ack.to_byte()]);
+                debug_assert_ne!(ack, Ack::Ok);
+                match stream.write(&mut byte) {
+                    WriteEnd::Taken => stream.finish(),
+                    // The client has stopped the stream, or there is no credit for a byte.
+                    _ => stream.reset(code),
+                }
+            } else {
+                stream.reset(code);
+            }
+            stream.stop(code);
+        }
+        self.remove_flow(now, key, Ending::Abandoned(code));
+    }
+
+    /// Client: refuses a flow that waits for a connection.
+    pub(crate) fn refuse_waiting(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
+        if let Some(entry) = self.flows.get_mut(key)
+            && let Phase::Waiting(socket) = entry.phase_mut()
+        {
+            socket.abort();
+            self.remove_flow(now, key, Ending::Abandoned(code));
+        }
+    }
+
+    /// A flow stayed in a phase for too long. Returns whether only its server's answer is late.
+    pub(crate) fn expire_flow(&mut self, now: Instant, key: FlowKey) -> bool {
+        let Some(entry) = self.flows.get_mut(key) else {
+            return false;
+        };
+        let (lane, reopened) = (entry.lane(), entry.is_reopened());
+        let mut late = false;
+        match entry.phase_mut() {
+            Phase::Waiting(socket) => {
+                socket.abort();
+                let ending = if reopened {
+                    Ending::Abandoned(FlowCode::ConnectionLost)
+                } else {
+                    Ending::NoConnection
+                };
+                self.remove_flow(now, key, ending);
+            }
+            Phase::Reading(_) => self.refuse_flow(now, key, FlowCode::BadOpen),
+            Phase::Dialing(_) => self.refuse_flow(now, key, FlowCode::DialTimeout),
+            Phase::Bridged { .. } => late = !self.look_again(now, key),
+        }
+        if let Some(lane) = lane {
+            self.connections.want_transmit(lane.connection);
+        }
+        late
+    }
+
+    /// Removes a flow that has ended.
+    pub(super) fn settle_flow(&mut self, now: Instant, key: FlowKey) {
+        let Some(entry) = self.flows.get_mut(key) else {
+            return;
+        };
+        if let Some(ending) = entry.ending() {
+            self.remove_flow(now, key, ending);
+        } else if let Some(at) = entry.look_at(now) {
+            // It has not ended, and only waits for its socket.
+            self.flows.set_deadline(key, Some(at));
+        }
+    }
+
+    /// Takes a flow out.
+    pub(super) fn take_flow(&mut self, key: FlowKey) -> Option<FlowEntry<S>> {
+        let mut entry = self.flows.remove(key)?;
+        self.pinned.note(key, entry.pinned_mut(), 0);
+        self.lease.release(FLOW_COST);
+        Some(entry)
+    }
+
+    /// Takes the stream of a flow off its connection.
+    pub(super) fn release_stream(&mut self, now: Instant, entry: &FlowEntry<S>) {
+        if let Some(lane) = entry.lane()
+            && let Some(connection) = self.connections.get_mut(lane.connection)
+        {
+            connection.streams.remove(now, lane.stream);
+            connection.credit.release(entry.backlog().holding());
+            connection.settle_debt(&mut self.lease);
+        }
+    }
+
+    /// Forgets a flow; its socket closes here.
+    pub(super) fn remove_flow(&mut self, now: Instant, key: FlowKey, ending: Ending) {
+        let Some(mut entry) = self.take_flow(key) else {
+            return;
+        };
+        if matches!(entry.phase(), Phase::Reading(_)) {
+            // It never said what it is for; until then it might have been the control stream.
+            self.totals.flows_opened += 1;
+        }
+        match ending {
+            Ending::Finished => self.totals.flows_finished += 1,
+            Ending::NoConnection => self.totals.flows_refused += 1,
+            Ending::Abandoned(_) if !entry.is_established() => self.totals.flows_refused += 1,
+            Ending::AppReset | Ending::PeerReset(_) | Ending::Abandoned(_) => {
+                self.totals.flows_reset += 1;
+            }
+        }
+        let free = self.lease.free_for_newcomers();
+        let carried = self.carried_by(&entry);
+        if let Some(lane) = entry.lane()
+            && let Some(connection) = self.connections.get_mut(lane.connection)
+        {
+            if connection.speaks(Protocol::Native) {
+                if let Some(next) = entry.unseen_end() {
+                    connection.control.await_seen(lane.stream, next, free);
+                }
+                if !entry.is_end_told() {
+                    connection.control.note_gone(lane.stream, code_of(ending));
+                }
+            }
+            self.release_stream(now, &entry);
+        } else if let Some((_, salvage)) = entry.salvaged() {
+            salvage.release(&mut self.lease);
+        }
+        let summary = entry.into_summary(now, ending, carried);
+        self.totals.bytes_to_tunnel += summary.bytes_to_tunnel;
+        self.totals.bytes_to_app += summary.bytes_to_app;
+        self.events.push_back(Event::FlowClosed(summary));
+    }
+
+    /// Where a flow is carried, or was.
+    pub(super) fn carried_by(&self, entry: &FlowEntry<S>) -> Option<Carried> {
+        let Some(lane) = entry.lane() else {
+            return entry.salvage().map(Salvage::carried);
+        };
+        let connection = self.connections.get(lane.connection)?;
+        Some(connection.carried(lane.stream))
+    }
+
+    /// Server: ends a flow that is no longer allowed.
+    pub(crate) fn revoke_flow(&mut self, now: Instant, id: FlowId) {
+        if let Some(key) = self.flows.find(id) {
+            self.revoke(now, key);
+        }
+    }
+
+    /// Server: ends all flows of a connection. Returns how many.
+    pub(crate) fn revoke_flows_of(&mut self, now: Instant, connection: ConnectionKey) -> usize {
+        let flows = self.flows.iter();
+        let flows = flows.filter(|(_, entry)| entry.is_on(connection));
+        let keys: Vec<FlowKey> = flows.map(|(key, _)| key).collect();
+        for &key in &keys {
+            self.revoke(now, key);
+        }
+        keys.len()
+    }
+
+    fn revoke(&mut self, now: Instant, key: FlowKey) {
+        let code = FlowCode::Revoked;
+        let lane = self.flows.get(key).and_then(FlowEntry::lane);
+        let Some(lane) = lane else {
+            return self.abandon_salvaged(now, key, code);
+        };
+        let Some((entry, connection, stream)) = self.carried(key) else {
+            return;
+        };
+        if let Some(flow) = entry.flow_mut() {
+            flow.abandon(&mut connection.stream(stream), code);
+            self.settle_flow(now, key);
+        } else {
+            self.refuse_flow(now, key, code);
+        }
+        self.connections.want_transmit(lane.connection);
+    }
+}
+
+/// Why a flow ended, as the peer is told.
+fn code_of(ending: Ending) -> FlowCode {
+    match ending {
+        Ending::Finished | Ending::AppReset | Ending::PeerReset(None) => FlowCode::AppReset,
+        Ending::PeerReset(Some(code)) | Ending::Abandoned(code) => code,
+        // There is no stream on which a peer could be told.
+        Ending::NoConnection => FlowCode::ConnectionLost,
+    }
+}

@@ -1,0 +1,128 @@
+//! Flows that outlive their connection until what has arrived whole is delivered (PROTOCOL CLOSE-12), and
+//! sockets that send all they hold before they are reset.
+//!
+//! ```text
+//! connection lost ─► whole, up to the FIN ─► salvaged: written as the application reads ─► FIN ─┐
+//!                └─► a byte is missing ─► reset                                                │
+//!                        STOP_SENDING after the FIN ─► parting: the socket sends its rest ◄────┘ (the other
+//!                                                         │                                       direction was cut)
+//!                                                         └─► reset
+//! ```
+
+use std::time::Instant;
+
+use quictun_flow::{Ending, Flow, LostStream, Socket};
+use quictun_wire::code::FlowCode;
+
+use super::Traffic;
+use crate::flow_entry::{FlowEntry, Phase};
+use crate::holding::Holding;
+use crate::ids::FlowKey;
+
+impl<S: Socket> Traffic<S> {
+    /// The flow's connection is gone; whether it goes on without.
+    pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey) -> bool {
+        let phase = self.flows.get(key).map(FlowEntry::phase);
+        if let Some(Phase::Bridged {
+            answered: false, ..
+        }) = phase
+        {
+            // The answer may be among what has arrived, with everything that follows it.
+            self.read_answer(now, key);
+        }
+        let Some((entry, connection, stream)) = self.carried(key) else {
+            return false;
+        };
+        let Phase::Bridged {
+            flow,
+            answered: true,
+        } = entry.phase_mut()
+        else {
+            if let Some(flow) = entry.flow_mut() {
+                flow.cut(FlowCode::ConnectionLost);
+            }
+            self.remove_flow(now, key, Ending::Abandoned(FlowCode::ConnectionLost));
+            return false;
+        };
+        flow.handle_connection_lost(&mut connection.stream(stream), FlowCode::ConnectionLost);
+        if flow.ending().is_none() {
+            let holding = entry.backlog().holding();
+            connection.credit.release(holding);
+            entry.backlog_mut().set_holding(Holding::default());
+            let carried = connection.carried(stream);
+            entry.begin_salvage(now, carried);
+            self.pump_salvaged(now, key);
+        } else {
+            self.settle_flow(now, key);
+        }
+        self.flows.contains(key)
+    }
+
+    /// The socket of a salvaged flow has become writable, or has failed.
+    pub(super) fn handle_salvaged_socket(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        writable: bool,
+        failed: bool,
+    ) {
+        let Some(flow) = self.flows.get_mut(key).and_then(|entry| entry.flow_mut()) else {
+            return;
+        };
+        flow.handle_socket_ready(false, writable);
+        if failed {
+            flow.handle_socket_error(&mut LostStream);
+        }
+        self.pump_salvaged(now, key);
+    }
+
+    /// Writes what the application takes, and enters when to look again.
+    fn pump_salvaged(&mut self, now: Instant, key: FlowKey) {
+        let entry = self.flows.get_mut(key);
+        let Some((flow, salvage)) = entry.and_then(|entry| entry.salvaged()) else {
+            return;
+        };
+        flow.pump_to_app(&mut LostStream);
+        let (delivered, held) = (flow.bytes_to_app(), flow.arrived().held());
+        let until = salvage.update(now, delivered, held, &mut self.lease);
+        if now >= until {
+            flow.abandon(&mut LostStream, FlowCode::ConnectionLost);
+        }
+        self.flows.set_deadline(key, Some(until));
+        self.settle_flow(now, key);
+    }
+
+    /// The time has come to look at a bridged flow again; `false`: it is neither salvaged nor parting.
+    pub(super) fn look_again(&mut self, now: Instant, key: FlowKey) -> bool {
+        let Some(entry) = self.flows.get_mut(key) else {
+            return false;
+        };
+        let parting = entry.flow().is_some_and(Flow::is_parting);
+        let salvaged = entry.salvage().is_some();
+        entry.poll_parting(now);
+        if salvaged {
+            self.pump_salvaged(now, key);
+        } else if parting {
+            self.settle_flow(now, key);
+        }
+        parting || salvaged
+    }
+
+    /// Ends all salvaged flows: the process goes away.
+    pub(crate) fn abandon_all_salvaged(&mut self, now: Instant) {
+        let flows = self.flows.iter();
+        let salvaged = flows.filter(|(_, entry)| entry.salvage().is_some());
+        let keys: Vec<FlowKey> = salvaged.map(|(key, _)| key).collect();
+        for key in keys {
+            self.abandon_salvaged(now, key, FlowCode::ShuttingDown);
+        }
+    }
+
+    /// Ends a flow that has no connection.
+    pub(super) fn abandon_salvaged(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
+        if let Some(flow) = self.flows.get_mut(key).and_then(|entry| entry.flow_mut()) {
+            flow.abandon(&mut LostStream, code);
+            self.settle_flow(now, key);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Out: from applications into streams, from streams into batches of datagrams.
+
+use std::time::Instant;
+
+use quictun_flow::{Pumped, Socket};
+
+use super::{Traffic, carried};
+use crate::connection::BATCH_MAX;
+use crate::datagrams::Datagrams;
+use crate::ids::{ConnectionKey, FlowKey};
+use crate::loss::LossReason;
+use crate::report::Protocol;
+
+/// Most one flow sends before the next has its turn.
+const TURN: usize = 64 * 1024;
+
+/// Whether to go on filling.
+enum Turn {
+    Next,
+    Flush,
+}
+
+impl<S: Socket> Traffic<S> {
+    /// Gives the next batch to send, its bytes in `buffer` (cleared first).
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Datagrams> {
+        buffer.clear();
+        if let Some(datagrams) = self.responses.pop(buffer) {
+            self.count_batch(&datagrams);
+            return Some(datagrams);
+        }
+        while let Some(key) = self.connections.next_to_send() {
+            if let Some(datagrams) = self.poll_connection(now, key, buffer) {
+                self.connections.end_turn();
+                self.count_batch(&datagrams);
+                return Some(datagrams);
+            }
+            self.connections.rest();
+            self.forget_stranger(now, key);
+        }
+        None
+    }
+
+    fn count_batch(&mut self, datagrams: &Datagrams) {
+        self.totals.batches_sent += 1;
+        self.totals.datagrams_sent += datagrams.count() as u64;
+    }
+
+    /// Forgets the closed connection of a stranger as soon as its last packet has been sent, if memory is half full.
+    ///
+    /// The library keeps closed connections for three probe time-outs so that it can say again that they are closed. A peer can
+    /// make these as long as it likes by delaying acknowledgements. Without the connection its packets get a stateless
+    /// reset.
+    fn forget_stranger(&mut self, now: Instant, key: ConnectionKey) {
+        if let Some(connection) = self.connections.get(key)
+            && connection.is_server()
+            && connection.is_lost()
+            && !connection.is_admitted()
+            && self.lease.is_half_full()
+        {
+            self.forget(now, key, LossReason::ClosedLocally);
+        }
+    }
+
+    fn poll_connection(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Datagrams> {
+        if !self.connections.get_mut(key)?.flush_control() {
+            self.violate(now, key, "control frames are not taken");
+        }
+        self.fill(now, key);
+        let max_segments = self.transport.max_segments;
+        let connection = self.connections.get_mut(key)?;
+        connection.poll_transmit(now, max_segments, buffer)
+    }
+
+    /// Asks flows for about one batch of bytes, as far as window and pacer allow.
+    fn fill(&mut self, now: Instant, key: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        let Some(room) = connection.begin_filling(now) else {
+            return;
+        };
+        let mut turns = connection.streams.outbound();
+        let mut allowance = room.min(BATCH_MAX);
+        while allowance > 0 && turns > 0 {
+            turns -= 1;
+            let Some(most) = self.reading_room(key) else {
+                break;
+            };
+            match self.fill_from_next(now, key, &mut allowance, most) {
+                Turn::Next => {}
+                Turn::Flush => break,
+            }
+        }
+        let restrained = self.read_buffer.is_restrained();
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.end_filling(now, room, restrained);
+        }
+    }
+
+    /// Lets the next flow in turn send.
+    fn fill_from_next(
+        &mut self,
+        now: Instant,
+        on: ConnectionKey,
+        allowance: &mut usize,
+        most: usize,
+    ) -> Turn {
+        let Some(connection) = self.connections.get_mut(on) else {
+            return Turn::Flush;
+        };
+        let compat = connection.speaks(Protocol::Compat);
+        let Some(key) = connection.streams.pop_outbound() else {
+            return Turn::Flush;
+        };
+        let Some(entry) = self.flows.get_mut(key) else {
+            return Turn::Next;
+        };
+        let Some(lane) = entry.lane().filter(|lane| lane.connection == on) else {
+            return Turn::Next;
+        };
+        entry.dequeue();
+        if entry.is_resting() {
+            return Turn::Next;
+        }
+        let early = entry.early_left(compat);
+        let Some(flow) = entry.flow_mut() else {
+            return Turn::Next;
+        };
+        // The original reads only the last piece of a token that arrives in several, so with it a
+        // token travels in a packet that carries nothing else.
+        let alone = compat && flow.prefix_left() > 0;
+        if alone && connection.sending.has_unsent() {
+            entry.enqueue();
+            connection.streams.return_outbound(key);
+            return Turn::Flush;
+        }
+        let turn = if alone {
+            flow.prefix_left()
+        } else {
+            TURN.min(*allowance)
+                .min(most)
+                .min(early.saturating_add(flow.prefix_left()))
+        };
+        let mut budget = turn;
+        let mut stream = connection.stream(lane.stream);
+        let pumped = flow.pump_to_tunnel(&mut stream, &mut self.read_buffer, &mut budget);
+        let taken = turn - budget;
+        connection.sending.note_written(taken);
+        *allowance = allowance.saturating_sub(taken);
+        match pumped {
+            // What is held back until the answer comes is asked for again then.
+            Pumped::Budget if entry.early_left(compat) == 0 => {}
+            Pumped::Budget => {
+                entry.enqueue();
+                connection.streams.push_outbound(key);
+            }
+            Pumped::Blocked => connection.sending.note_blocked(),
+            Pumped::Starved => {}
+            Pumped::Ended => self.settle_flow(now, key),
+        }
+        if alone { Turn::Flush } else { Turn::Next }
+    }
+
+    /// Puts a flow into its connection's queue of flows with something to send.
+    pub(crate) fn want_outbound(&mut self, key: FlowKey) {
+        if let Some((entry, connection, _)) = carried(&mut self.flows, &mut self.connections, key)
+            && entry.enqueue()
+        {
+            connection.streams.push_outbound(key);
+        }
+    }
+}
