@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -165,6 +166,10 @@ impl Both {
     fn start(detour: &Detour, names: bool, arguments: &[OsString]) -> anyhow::Result<Self> {
         let mut client = Command::new(pair::this_program()?);
         client.args(arguments);
+        // The same program under the same name: it reads the same flags.
+        if let Some(name) = std::env::args_os().next() {
+            client.arg0(name);
+        }
         let (mut first, mut second) = (None, None);
         Pair::start(detour.tun(), names, client, |role, command| {
             let child = with_default_signals(command).spawn()?;

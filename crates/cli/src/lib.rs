@@ -27,6 +27,7 @@ pub mod lab;
 pub mod layers;
 pub mod link;
 pub mod manual;
+pub mod names;
 pub mod native;
 pub mod netstackd;
 pub mod options;

@@ -2,5 +2,5 @@
 #![forbid(unsafe_code)]
 
 fn main() -> std::process::ExitCode {
-    quictun_cli::native::main()
+    quictun_cli::names::main()
 }

@@ -14,14 +14,10 @@ use crate::exit;
 /// Its only argument: questions to name servers are carried.
 pub(crate) const NAMES: &str = "--names";
 
-/// Runs it, if that is what this process was started as.
-pub fn main_if_asked() -> Option<ExitCode> {
-    let mut arguments = std::env::args_os();
-    if arguments.next().is_none_or(|name| name != NAME) {
-        return None;
-    }
-    let names = arguments.any(|argument| argument == NAMES);
-    Some(exit::report(NAME, run(names)).into())
+/// Runs it, from its arguments to the exit code.
+pub(crate) fn main() -> ExitCode {
+    let names = std::env::args_os().any(|argument| argument == NAMES);
+    exit::report(NAME, run(names)).into()
 }
 
 fn run(names: bool) -> anyhow::Result<()> {

@@ -58,12 +58,7 @@ pub(crate) fn snapshot() -> BTreeMap<String, String> {
         "program".to_owned(),
         format!("quictun {}", env!("CARGO_PKG_VERSION")),
     );
-    let build = if cfg!(debug_assertions) {
-        "debug"
-    } else {
-        "release"
-    };
-    all.insert("build".to_owned(), build.to_owned());
+    all.insert("build".to_owned(), quictun_lab::BUILD_PROFILE.to_owned());
     all
 }
 

@@ -42,3 +42,6 @@ pub use scenario::{
     Why,
 };
 pub use schedule::{Planned, Schedule, Selection, SelectionError};
+
+/// The Cargo profile that this program was built with: `release`, `dist`, `debug` or a user's own.
+pub const BUILD_PROFILE: &str = env!("QUICTUN_PROFILE");

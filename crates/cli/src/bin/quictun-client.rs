@@ -1,6 +1,9 @@
 //! Drop-in for quic-tun's client.
 #![forbid(unsafe_code)]
 
+#[path = "../launcher.rs"]
+mod launcher;
+
 fn main() -> std::process::ExitCode {
-    quictun_cli::compat::client_main()
+    launcher::launch("quictun-client")
 }

@@ -1,6 +1,9 @@
 //! Drop-in for quic-tun's server.
 #![forbid(unsafe_code)]
 
+#[path = "../launcher.rs"]
+mod launcher;
+
 fn main() -> std::process::ExitCode {
-    quictun_cli::compat::server_main()
+    launcher::launch("quictun-server")
 }

@@ -9,7 +9,7 @@ use quictun_control::settings::ControlSettings;
 
 use crate::exit::{self, Fault};
 use crate::inputs::Inputs;
-use crate::{host_tun, netstackd, run};
+use crate::{host_tun, run};
 use settings::{Asked, Ready};
 
 pub mod files;
@@ -18,9 +18,6 @@ pub mod settings;
 
 /// `quictun-client`, from the arguments to the exit code.
 pub fn client_main() -> ExitCode {
-    if let Some(code) = netstackd::main_if_asked() {
-        return code;
-    }
     let asked = settings::client(&Inputs::of_process());
     if let Ok(Asked::Run(ready)) = &asked
         && let Some(host) = host_tun::wanted(&ready.settings)

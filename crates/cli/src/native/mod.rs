@@ -17,7 +17,7 @@ use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
 use crate::{
-    confirm, demo, doctor, forbidden, host_tun, lab, link, manual, netstackd, options, perf, run,
+    confirm, demo, doctor, forbidden, host_tun, lab, link, manual, options, perf, run,
     status, tune, wrapped,
 };
 use file::{ClientFile, ServerFile};
@@ -83,9 +83,6 @@ pub enum Action {
 
 /// `quictun`, from the arguments to the exit code.
 pub fn main() -> ExitCode {
-    if let Some(code) = netstackd::main_if_asked() {
-        return code;
-    }
     let asked = parse(&Inputs::of_process());
     if let Ok(Action::Usage(text)) = &asked {
         exit::say(text.trim_end());

@@ -1,0 +1,25 @@
+//! Starts `quictun`, which is installed beside this program, under this program's name.
+//!
+//! One program has all the code; these launchers keep the original's names, also for service managers, scripts and
+//! copies of a build directory.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// Becomes `quictun` with this name; returns only where that fails.
+pub(crate) fn launch(name: &str) -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let program = std::env::current_exe().map(|path| path.with_file_name("quictun"));
+    let program = program.unwrap_or_else(|_| PathBuf::from("quictun"));
+    let error = Command::new(&program).arg0(name).args(arguments).exec();
+    let program = program.display();
+    let text = format!(
+        "{name}: cannot start {program}: {error}. {name} is another name of quictun: install both in one directory\n"
+    );
+    // Without standard error there is nobody to tell.
+    if std::io::stderr().write_all(text.as_bytes()).is_err() {}
+    ExitCode::FAILURE
+}
