@@ -17,8 +17,8 @@ use crate::exit::{self, Exit, Fault};
 use crate::inputs::Inputs;
 use crate::layers::Layers;
 use crate::{
-    confirm, demo, doctor, forbidden, host_tun, lab, link, manual, options, perf, run,
-    status, tune, wrapped,
+    confirm, demo, doctor, forbidden, host_tun, lab, link, manual, options, perf, run, status,
+    tune, wrapped,
 };
 use file::{ClientFile, ServerFile};
 use settings::Server;
