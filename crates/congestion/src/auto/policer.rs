@@ -3,12 +3,12 @@
 //! It lets bursts pass, with what was saved while less was sent, so that the fastest arrival is no measure
 //! of it. What arrives while packets are lost is.
 
+mod probe;
+
 use std::time::{Duration, Instant};
 
-use super::Auto;
 use super::epoch::Outcome;
 use super::loss;
-use super::phase::Phase;
 
 /// Looks for a policer, and keeps below it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -194,40 +194,6 @@ impl Ceiling {
     }
 }
 
-impl Auto {
-    /// Measurement by measurement.
-    pub(super) fn watch_policer(&mut self, now: Instant, outcome: Outcome) {
-        let full = match self.phase {
-            // What arrived and was lost left in this phase.
-            Phase::Cruise { .. } => self.phase_s(now) > 2.0 * self.rtt_s() + LATE_S,
-            Phase::Down { ended } => !ended,
-            _ => false,
-        };
-        // Queues as short as that overflow without a wait to be seen.
-        let short = self.bdp() < PATH_LEAST * self.mtu;
-        if !full || short || outcome.queued || !outcome.limited {
-            return;
-        }
-        let known = Known {
-            clump: self.overflow.clump(),
-            mtu: self.mtu,
-            rtt: self.rtt.floor().unwrap_or_default(),
-            bandwidth: self.bandwidth.get(),
-            medium: self.loss.certain(SEEN),
-        };
-        match self.policer.on_epoch(now, outcome, known) {
-            Verdict::Same => return,
-            Verdict::Lowered => self.loss.doubt(),
-            Verdict::Raised => {}
-        }
-        let rate = self.policer.rate();
-        self.bandwidth.set_ceiling(rate);
-        if let Some(rate) = rate.or(self.policer.before.take()) {
-            self.bandwidth.reset(rate);
-        }
-    }
-}
-
 /// Loss above the medium's that is suspicious, in so many measurements in a row at least, and beyond so
 /// many standard deviations.
 const SLACK: f64 = 0.02;
@@ -235,17 +201,8 @@ const LOSSY: u32 = 2;
 const LOSSY_PACKETS: f64 = 300.0;
 const DOUBT: f64 = 3.0;
 
-/// The same of what is lost where less is sent, for it to be the medium's: a policer not found yet shows there, too.
-const SEEN: f64 = 6.0;
-
 /// Of loss beyond the medium's, the share that makes keeping below futile.
 const FUTILE: f64 = 0.3;
-
-/// Packets are given up this much later than a round trip.
-const LATE_S: f64 = 0.005;
-
-/// Packets in flight, the least that tells a policer from a queue.
-const PATH_LEAST: f64 = 4.0;
 
 /// Of what arrived while packets were lost.
 const MARGIN: f64 = 0.98;

@@ -1,0 +1,226 @@
+//! What comes next.
+
+use std::time::{Duration, Instant};
+
+use super::{CRUISE_EPOCHS, CRUISE_EPOCHS_MAX, Phase, UP};
+use crate::auto::Auto;
+use crate::auto::epoch::{Epoch, Outcome};
+use crate::auto::loss;
+use crate::{Resume, bytes};
+
+impl Auto {
+    pub(in crate::auto) fn enter(&mut self, now: Instant, phase: Phase) {
+        self.phase = phase;
+        self.phase_start = now;
+        self.phase_delivered = self.sampler.delivered();
+        self.phase_round = false;
+        self.phase_arrived = 0.0;
+        self.phase_lost = 0.0;
+    }
+
+    pub(in crate::auto) fn new_epoch(&self, now: Instant) -> Epoch {
+        Epoch::new(now, self.sampler.delivered(), self.arrived)
+    }
+
+    pub(in crate::auto) fn phase_s(&self, now: Instant) -> f64 {
+        now.saturating_duration_since(self.phase_start)
+            .as_secs_f64()
+    }
+
+    /// Acknowledgement by acknowledgement.
+    pub(in crate::auto) fn step(&mut self, now: Instant) {
+        if self.rival.is_some() && !matches!(self.phase, Phase::Rest { .. }) {
+            if self.rtt.stale(now) {
+                self.rest(now);
+            }
+            return;
+        }
+        let drained = self.in_flight <= self.target();
+        let overdue = self.phase_s(now) > DRAIN_ROUNDS * self.floor_s() + 0.02;
+        match self.phase {
+            Phase::Startup => self.on_startup_ack(now),
+            Phase::Drain if (drained && self.phase_round) || overdue => {
+                self.enter(now, Phase::Cruise { left: 2 });
+            }
+            Phase::Up => self.step_up(now),
+            Phase::Down { ended: true } if (drained && !self.queued()) || overdue => {
+                self.enter(now, Phase::Cruise { left: self.cruise });
+            }
+            Phase::Rest { until, least } => self.step_rest(now, until, least),
+            _ => {}
+        }
+    }
+
+    fn step_up(&mut self, now: Instant) {
+        let queued = self
+            .rtt
+            .queued_now(UP - 1.0, Duration::from_micros(700).max(self.noise() / 2));
+        let excessive = self.excessive(self.phase_arrived, self.phase_lost, self.queued());
+        let enough = PUSH_PACKETS * self.mtu / self.bandwidth.get().max(self.mtu);
+        let full = self.in_flight >= UP * self.bdp();
+        let lasted = self.phase_s(now) > enough.clamp(0.005, 0.05);
+        if queued || excessive || (lasted && (full || self.phase_round)) {
+            if excessive {
+                self.cruise = (self.cruise * 2).min(CRUISE_EPOCHS_MAX);
+            }
+            self.epoch = self.new_epoch(now);
+            self.enter(now, Phase::Down { ended: false });
+        }
+    }
+
+    fn rest(&mut self, now: Instant) {
+        self.rtt.restart();
+        let least = Duration::MAX;
+        self.enter(now, Phase::Rest { until: None, least });
+    }
+
+    fn step_rest(&mut self, now: Instant, until: Option<Instant>, least: Duration) {
+        let Some(until) = until else {
+            let drained = self.in_flight <= self.target();
+            if self.phase_round && (drained || self.phase_s(now) > 4.0 * self.floor_s()) {
+                let lasts = REST_TIME.max(Duration::from_secs_f64(self.floor_s()));
+                let until = Some(now + lasts);
+                self.phase = Phase::Rest { until, least };
+            }
+            return;
+        };
+        let least = self.rtt.latest().map_or(least, |rtt| rtt.min(least));
+        if now < until {
+            let until = Some(until);
+            self.phase = Phase::Rest { until, least };
+            return;
+        }
+        let floor = self.rtt.floor().unwrap_or(least);
+        self.rtt.renew(now, least);
+        let queued = least > floor.mul_f64(17.0 / 16.0).max(floor + self.noise());
+        self.rest_beside_rival(now, queued);
+        self.epoch = self.new_epoch(now);
+        let careful = self.cruise == CRUISE_EPOCHS_MAX;
+        let left = if careful { self.cruise } else { 1 };
+        self.enter(now, Phase::Cruise { left });
+    }
+
+    /// Measurement by measurement.
+    pub(in crate::auto) fn on_epoch(&mut self, now: Instant, outcome: Outcome) {
+        let excessive = self.excessive(outcome.arrived, outcome.lost, outcome.queued);
+        if outcome.limited || outcome.rate > self.bandwidth.most() {
+            self.bandwidth.add(outcome.rate);
+        }
+        if outcome.limited && !self.starting() {
+            let window = bytes::whole(self.bdp());
+            self.filled = self.rtt.floor().map(|rtt| Resume { rtt, window });
+        }
+        if self.rival.is_some() {
+            self.on_rival_epoch();
+            return;
+        }
+        self.watch_policer(now, outcome);
+        if excessive && self.phase != Phase::Startup {
+            let mild = outcome.loss() <= LOSS_HIGH;
+            let least = if mild {
+                CUT * self.bandwidth.get()
+            } else {
+                0.0
+            };
+            self.bandwidth.set_bound(outcome.rate.max(least));
+        }
+        if self.hurried() && outcome.limited && !outcome.queued && !excessive {
+            self.bandwidth.relax_bound(RELAX);
+        }
+        // Sending less has not been enough for a while: what arrives is all there is, unless there was no more to send.
+        let less = outcome.limited && outcome.rate < self.bandwidth.get();
+        if !self.starting() && self.pressed() && less {
+            self.bandwidth.reset(outcome.rate);
+        }
+        match &mut self.phase {
+            Phase::Startup => self.on_startup_epoch(now, outcome, excessive),
+            Phase::Cruise { left } => {
+                *left = left.saturating_sub(u32::from(outcome.limited));
+                if *left == 0 {
+                    self.next_after_cruise(now);
+                }
+            }
+            Phase::Down { ended } if !*ended => {
+                *ended = true;
+                self.on_probed(now, outcome, excessive);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_probed(&mut self, now: Instant, outcome: Outcome, excessive: bool) {
+        let grown = outcome.limited && outcome.rate > PROBE_GROWTH * self.before_up;
+        if grown && !outcome.queued && !excessive {
+            self.growth += 1;
+            if self.growth >= PROBES && self.policer.rate().is_none() {
+                self.restart(now);
+            } else {
+                self.go_up(now);
+            }
+            return;
+        }
+        self.growth = 0;
+        if outcome.lost == 0.0 || !outcome.queued {
+            self.cruise = (self.cruise / 2).max(CRUISE_EPOCHS);
+        }
+    }
+
+    fn next_after_cruise(&mut self, now: Instant) {
+        if self.rtt.stale(now) && self.paced() {
+            self.rest(now);
+        } else {
+            self.growth = 0;
+            self.bandwidth.turn();
+            self.go_up(now);
+        }
+    }
+
+    fn go_up(&mut self, now: Instant) {
+        self.bandwidth.clear_bound();
+        self.before_up = self.bandwidth.get();
+        self.enter(now, Phase::Up);
+    }
+
+    /// Whether more is lost than the path loses anyway, beyond doubt.
+    pub(in crate::auto) fn excessive(&self, arrived: f64, lost: f64, queued: bool) -> bool {
+        let packets = (arrived + lost) / self.mtu;
+        if lost < 1.5 * self.mtu || packets < 4.0 {
+            return false;
+        }
+        let share = lost / (arrived + lost);
+        let known = self.loss.floor();
+        let independent = packets / self.overflow.clump();
+        // A start that ends by chance costs seconds on a long path.
+        let certainty = if self.starting() { 3.5 } else { 2.0 };
+        let doubt = certainty * loss::deviation((known + LOSS_SLACK).max(share), independent);
+        let sure = known + LOSS_SLACK + doubt;
+        share > sure && (queued || share > LOSS_HIGH + known + doubt)
+    }
+}
+
+/// A probe lasts a round trip and so many packets, of which a rate can be told.
+const PUSH_PACKETS: f64 = 24.0;
+
+/// More than this much more must arrive after a probe, which is half of what it asks for, and in so many
+/// probes in a row, for a start from the beginning.
+const PROBE_GROWTH: f64 = 1.12;
+const PROBES: u32 = 3;
+
+/// A queue that has not drained after so many round trips will not.
+const DRAIN_ROUNDS: f64 = 5.0;
+
+/// Loss above the floor that is put up with, as `BBRv3` does.
+const LOSS_SLACK: f64 = 0.02;
+
+/// Loss above the floor that is congestion though nothing waits: a policer's.
+const LOSS_HIGH: f64 = 0.06;
+
+/// Least that one measurement with too much loss leaves of the bandwidth: CUBIC's factor.
+const CUT: f64 = 0.7;
+
+/// Share of a cut that one measurement takes back which saw no queue and few losses, where hosts that stand still make
+/// queues overflow all the time.
+const RELAX: f64 = 1.0 / 8.0;
+
+/// How long a rest lasts where the round trip is shorter: others must see it to rest, too.
+const REST_TIME: Duration = Duration::from_millis(100);
