@@ -7,12 +7,12 @@ use std::time::Instant;
 use bytes::BytesMut;
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Endpoint,
-    EndpointConfig, Event, StreamId,
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
+    Event, StreamId,
 };
 
 use crate::config;
-use crate::original::depart;
+use crate::endpoint::{depart, receive};
 use crate::packet::Departure;
 use crate::secrets::Secrets;
 use crate::seed::Random;
@@ -144,16 +144,12 @@ impl Bare {
         ecn: Option<u8>,
         bytes: BytesMut,
     ) {
-        let mut response = Vec::new();
-        let ecn = ecn.and_then(EcnCodepoint::from_bits);
-        let event = self
-            .endpoint
-            .handle(now, from, None, ecn, bytes, &mut response);
+        let way = (from, None);
+        let event = receive(&mut self.endpoint, &mut self.out, now, way, ecn, bytes);
         match event {
             Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection.handle_event(event),
-            Some(DatagramEvent::Response(transmit)) => depart(&mut self.out, &transmit, &response),
             Some(DatagramEvent::NewConnection(incoming)) => self.endpoint.ignore(incoming),
-            None => {}
+            Some(DatagramEvent::Response(_)) | None => {}
         }
     }
 

@@ -65,6 +65,7 @@ mod bare;
 mod capture;
 pub mod config;
 mod constant;
+mod endpoint;
 mod evidence;
 mod host;
 mod machine;

@@ -18,12 +18,12 @@ use quictun_wire::ack::Ack;
 use quictun_wire::token::TOKEN_LEN;
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{
-    Connection, ConnectionHandle, DatagramEvent, Dir, EcnCodepoint, Endpoint, EndpointConfig,
-    Event, Incoming, ReadError, ServerConfig, StreamId, Transmit, TransportConfig, VarInt,
-    WriteError,
+    Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event, Incoming,
+    ReadError, ServerConfig, StreamId, TransportConfig, VarInt, WriteError,
 };
 
 use crate::config;
+use crate::endpoint::{depart, receive};
 use crate::host::Dial;
 use crate::packet::Departure;
 use crate::seed::Random;
@@ -201,20 +201,15 @@ impl Original {
         ecn: Option<u8>,
         bytes: BytesMut,
     ) {
-        let mut response = Vec::new();
-        let ecn = ecn.and_then(EcnCodepoint::from_bits);
-        let local = Some(self.address.ip());
-        let event = self
-            .endpoint
-            .handle(now, from, local, ecn, bytes, &mut response);
+        let way = (from, Some(self.address.ip()));
+        let event = receive(&mut self.endpoint, &mut self.out, now, way, ecn, bytes);
         match event {
-            None => {}
+            Some(DatagramEvent::Response(_)) | None => {}
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(peer) = self.connections.get_mut(&handle.0) {
                     peer.quic.handle_event(event);
                 }
             }
-            Some(DatagramEvent::Response(transmit)) => depart(&mut self.out, &transmit, &response),
             Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
         }
     }
@@ -502,10 +497,4 @@ impl Echo {
 /// Ends a stream that may have ended already.
 fn end<E>(result: Result<(), E>) {
     drop(result);
-}
-
-pub(crate) fn depart(out: &mut Vec<Departure>, transmit: &Transmit, bytes: &[u8]) {
-    let ecn = transmit.ecn.map(|ecn| ecn as u8);
-    let bytes = BytesMut::from(&bytes[..transmit.size]);
-    out.push(Departure::udp(transmit.destination, ecn, bytes));
 }

@@ -1,0 +1,36 @@
+//! What every host with the library's endpoint does: datagrams in, datagrams out.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use quinn_proto::{DatagramEvent, EcnCodepoint, Endpoint, Transmit};
+
+use crate::packet::Departure;
+
+/// Gives a datagram to the endpoint. Its answer, if it has one, goes to `out`; events are for the caller.
+pub(crate) fn receive(
+    endpoint: &mut Endpoint,
+    out: &mut Vec<Departure>,
+    now: Instant,
+    (from, local): (SocketAddr, Option<IpAddr>),
+    ecn: Option<u8>,
+    bytes: BytesMut,
+) -> Option<DatagramEvent> {
+    let mut response = Vec::new();
+    let ecn = ecn.and_then(EcnCodepoint::from_bits);
+    match endpoint.handle(now, from, local, ecn, bytes, &mut response)? {
+        DatagramEvent::Response(transmit) => {
+            depart(out, &transmit, &response);
+            None
+        }
+        event => Some(event),
+    }
+}
+
+/// Sends what the library has written.
+pub(crate) fn depart(out: &mut Vec<Departure>, transmit: &Transmit, bytes: &[u8]) {
+    let ecn = transmit.ecn.map(|ecn| ecn as u8);
+    let bytes = BytesMut::from(&bytes[..transmit.size]);
+    out.push(Departure::udp(transmit.destination, ecn, bytes));
+}
