@@ -14,6 +14,9 @@
 //! 3. [`Gauge::limits`], [`Gauge::in_flight`] and [`Gauge::lost`] say what may be sent, [`Pacer::allowance`] how much now.
 //! 4. [`Gauge::resume_point`] is what the next connection to the same peer may begin with.
 //!
+//! [`Repeat`] and [`HandshakeCopies`] send a second time what is likely to be lost and waited for; a [`PathMemory`] keeps
+//! what connections learn of paths; [`Liveness`] tells whether the peer still answers.
+//!
 //! A [`Model`] knows nothing of the library; `docs/CONGESTION.md` tells how [`Auto`] works.
 #![forbid(unsafe_code)]
 
@@ -23,10 +26,14 @@ mod bytes;
 mod curve;
 mod fixed;
 mod gauge;
+mod handshake_copies;
+mod liveness;
 mod loss_based;
 mod model;
 mod pacer;
+mod path_memory;
 mod quinn;
+mod repeat;
 mod resume;
 mod sampler;
 
@@ -34,8 +41,12 @@ pub use algorithm::Algorithm;
 pub use auto::Auto;
 pub use fixed::Fixed;
 pub use gauge::Gauge;
+pub use handshake_copies::HandshakeCopies;
+pub use liveness::{Liveness, Verdict};
 pub use loss_based::LossBased;
 pub use model::{Limits, Loss, Model, View};
 pub use pacer::Pacer;
+pub use path_memory::{Known, NOTE_EVERY, PathMemory, Peer};
 pub use quinn::QuinnController;
+pub use repeat::Repeat;
 pub use resume::Resume;

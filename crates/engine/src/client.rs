@@ -23,15 +23,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_flow::Socket;
+use quictun_flow::{ConnectionKey, FlowKey, Socket};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use rand_chacha::ChaCha20Rng;
 use rand_core::RngCore;
 
 use crate::config::{ClientRole, Prover};
 use crate::event::Event;
-use crate::ids::{ConnectionKey, FlowKey};
-use crate::loss::LossReason;
+use crate::loss::{LocalError, LossReason};
 use crate::traffic::{Ended, Traffic};
 
 use slot::{AfterEnd, Next, Slot, Step};
@@ -159,7 +158,7 @@ impl Client {
             }
         }
         if resolve && !std::mem::replace(&mut self.resolving, true) {
-            traffic.tell(Event::Resolve);
+            traffic.events.push_back(Event::Resolve);
         }
         self.sweep_spares(now, traffic);
     }
@@ -197,7 +196,7 @@ impl Client {
         reason: LossReason,
     ) {
         let retry_in = self.back_off(now, index);
-        traffic.tell(Event::ConnectFailed {
+        traffic.events.push_back(Event::ConnectFailed {
             remote,
             reason,
             retry_in,
@@ -228,7 +227,7 @@ impl Client {
 
     /// Looks after the slots of connections that have ended.
     pub(crate) fn note_ended<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
-        while let Some(ended) = traffic.next_ended() {
+        while let Some(ended) = traffic.ended.pop_front() {
             let Ended {
                 key,
                 remote,
@@ -254,6 +253,6 @@ impl Client {
 fn quic_crypto(tls: &Arc<rustls::ClientConfig>) -> Result<Arc<QuicClientConfig>, LossReason> {
     match QuicClientConfig::try_from(rustls::ClientConfig::clone(tls)) {
         Ok(crypto) => Ok(Arc::new(crypto)),
-        Err(error) => Err(LossReason::Local(error.to_string())),
+        Err(_) => Err(LocalError::NoInitialCipherSuite.into()),
     }
 }

@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_congestion::Algorithm;
+use quictun_congestion::{Algorithm, PathMemory};
+use quictun_flow::Account;
 
-use crate::account::Account;
-use crate::memory::PathMemory;
 use crate::trace::Tracer;
 
 /// Everything an engine needs to know before it starts.

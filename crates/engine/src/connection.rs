@@ -13,26 +13,20 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quictun_congestion::Gauge;
-use quictun_wire::alpn;
+use quictun_congestion::{Gauge, Known, Liveness, NOTE_EVERY, PathMemory, Peer, Verdict};
+use quictun_flow::{Carried, ConnectionId, ConnectionKey, Control, Lease};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::open::EXPORTER_LABEL;
 use quinn_proto::{Dir, Endpoint, Event as QuicEvent, StreamId, VarInt};
 use rustls::pki_types::CertificateDer;
 
-use crate::account::Lease;
 use crate::config::{Prover, Transport};
 use crate::congestion_notice::CongestionNotice;
-use crate::control::Control;
 use crate::datagrams::Datagrams;
 use crate::event::Event;
 use crate::grants::First;
-use crate::ids::{ConnectionId, ConnectionKey};
-use crate::liveness::{Liveness, Verdict};
-use crate::memory::{Known, NOTE_EVERY, PathMemory, Peer};
 use crate::quic_stream::{QuicStream, stream_number};
 use crate::report::Protocol;
-use crate::salvage::Carried;
 use crate::trace::Trace;
 
 use admission::Admission;
@@ -227,11 +221,7 @@ impl Connection {
                 .ok()
         });
         let chosen = data.and_then(|data| data.protocol);
-        let protocol = match chosen.as_deref() {
-            Some(alpn::NATIVE) => Protocol::Native,
-            Some(alpn::PERF) => Protocol::Raw,
-            _ => Protocol::Compat,
-        };
+        let protocol = Protocol::of_alpn(chosen.as_deref());
         self.protocol = Some(protocol);
         self.end_handshake();
         self.liveness.handle_heard(now);

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use quictun_flow::{ConnectionId, ConnectionKey, Deadlines};
+
 use crate::connection::Connection;
-use crate::deadlines::Deadlines;
-use crate::ids::{ConnectionId, ConnectionKey};
 
 /// All connections of an engine.
 pub(crate) struct Connections {
@@ -30,7 +30,7 @@ impl Connections {
     pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
-            deadlines: Deadlines::new(),
+            deadlines: Deadlines::default(),
             dirty: Vec::new(),
             sending: VecDeque::new(),
         }

@@ -24,6 +24,18 @@ impl Datagrams {
             .map_or(1, |segment| self.size.div_ceil(segment.max(1)))
     }
 
+    /// The last of them, and its part of `bytes`.
+    pub(crate) fn last<'a>(&self, bytes: &'a [u8]) -> (Self, &'a [u8]) {
+        let segment = self.segment_size.unwrap_or(self.size).max(1);
+        let last = bytes.chunks(segment).last().unwrap_or_default();
+        let alone = Self {
+            size: last.len(),
+            segment_size: None,
+            ..*self
+        };
+        (alone, last)
+    }
+
     pub(crate) fn from_quinn(transmit: &quinn_proto::Transmit) -> Self {
         Self {
             destination: transmit.destination,
@@ -32,5 +44,28 @@ impl Datagrams {
             size: transmit.size,
             segment_size: transmit.segment_size,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_many_is_shorter_and_the_last_of_one_is_all() {
+        let many = Datagrams {
+            destination: ([192, 0, 2, 1], 7500).into(),
+            source: None,
+            ecn: None,
+            size: 2500,
+            segment_size: Some(1000),
+        };
+        let (last, bytes) = many.last(&[7; 2500]);
+        assert_eq!(
+            (last.size, last.segment_size, bytes.len()),
+            (500, None, 500)
+        );
+        let one = Datagrams { size: 900, ..many };
+        assert_eq!(one.last(&[7; 900]).1.len(), 900);
     }
 }

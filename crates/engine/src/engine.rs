@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use quictun_flow::Socket;
+use quictun_flow::{ConnectionId, ConnectionKey, FlowId, Socket};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quinn_proto::{Endpoint, EndpointConfig, Event as QuicEvent, StreamEvent};
 use rand_chacha::ChaCha20Rng;
@@ -15,10 +15,10 @@ use rand_core::{RngCore, SeedableRng};
 use crate::cid::WorkerCids;
 use crate::client::{Client, Resolved};
 use crate::config::{ClientRole, EngineConfig, Prover, ServerRole};
+use crate::connection::Connection;
 use crate::datagrams::Datagrams;
 use crate::event::Event;
-use crate::ids::{ConnectionId, ConnectionKey, FlowId};
-use crate::loss::LossReason;
+use crate::loss::{LocalError, LossReason};
 use crate::report::{ConnectionReport, FlowReport, Side, Totals};
 use crate::residue::{Holdings, Residue};
 use crate::revoke::{Asked, Credentials};
@@ -116,7 +116,7 @@ impl<S: Socket> Engine<S> {
                 if back && let Role::Client(client) = role {
                     client.place_waiting(now, &mut self.traffic);
                 }
-                self.traffic.connections_mut().mark(key);
+                self.traffic.connections.mark(key);
             }
             (Some(DatagramOf::Newcomer(incoming)), Role::Server(server)) => {
                 server.handle_incoming(now, &mut self.traffic, *incoming);
@@ -129,10 +129,10 @@ impl<S: Socket> Engine<S> {
 
     /// Tells the time, at or after [`Engine::next_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(key) = self.traffic.connections_mut().pop_due(now) {
+        while let Some(key) = self.traffic.connections.pop_due(now) {
             self.handle_due_connection(now, key);
         }
-        while let Some(key) = self.traffic.pop_due_flow(now) {
+        while let Some(key) = self.traffic.flows.pop_due(now) {
             let late = self.traffic.expire_flow(now, key);
             if late && let Role::Client(client) = &mut self.role {
                 client.handle_late_answer(now, &mut self.traffic, key);
@@ -144,7 +144,7 @@ impl<S: Socket> Engine<S> {
     }
 
     fn handle_due_connection(&mut self, now: Instant, key: ConnectionKey) {
-        let Some(connection) = self.traffic.connections_mut().get_mut(key) else {
+        let Some(connection) = self.traffic.connections.get_mut(key) else {
             return;
         };
         let due = connection.handle_timeout(now);
@@ -166,7 +166,7 @@ impl<S: Socket> Engine<S> {
         {
             client.reopen_unanswered(now, &mut self.traffic, key, None);
         }
-        self.traffic.connections_mut().mark(key);
+        self.traffic.connections.mark(key);
     }
 
     /// The socket of a flow may have become readable or writable, or has failed.
@@ -217,7 +217,7 @@ impl<S: Socket> Engine<S> {
 
     /// The next thing the caller should know or do.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.traffic.poll_event()
+        self.traffic.events.pop_front()
     }
 
     /// Gives the next batch to send, its bytes in `buffer` (cleared first).
@@ -231,7 +231,7 @@ impl<S: Socket> Engine<S> {
     /// applications, answers, opens connections. Needs no room in the UDP socket.
     pub fn drive(&mut self, now: Instant) {
         self.traffic.charge_kept();
-        while let Some(key) = self.traffic.connections_mut().next_marked() {
+        while let Some(key) = self.traffic.connections.next_marked() {
             self.drive_connection(now, key);
         }
         match &mut self.role {
@@ -331,7 +331,7 @@ impl<S: Socket> Engine<S> {
     ) -> Result<(), LossReason> {
         match &mut self.role {
             Role::Client(client) => client.set_identity(crypto, fallback, prover),
-            Role::Server(_) => Err(LossReason::Local("not a client".to_owned())),
+            Role::Server(_) => Err(LocalError::NotAClient.into()),
         }
     }
 
@@ -345,7 +345,7 @@ impl<S: Socket> Engine<S> {
         crypto: &Arc<rustls::ServerConfig>,
     ) -> Result<(), LossReason> {
         let Role::Server(server) = &mut self.role else {
-            return Err(LossReason::Local("not a server".to_owned()));
+            return Err(LocalError::NotAServer.into());
         };
         server.set_crypto(crypto)?;
         self.traffic.set_server_config(server.config());
@@ -375,7 +375,7 @@ impl<S: Socket> Engine<S> {
     /// Server: closes a connection whose client is no longer known, with [`CloseCode::Revoked`]. All its flows end as by
     /// [`Engine::revoke_flow`], also those whose bytes have arrived whole. Returns how many these were.
     pub fn revoke_connection(&mut self, now: Instant, id: ConnectionId) -> usize {
-        let Some(key) = self.traffic.connections().find(id) else {
+        let Some(key) = self.traffic.connections.find(id) else {
             return 0;
         };
         let flows = self.traffic.revoke_flows_of(now, key);
@@ -385,7 +385,7 @@ impl<S: Socket> Engine<S> {
 
     /// Names the peer of a connection in reports.
     pub fn name_peer(&mut self, id: ConnectionId, name: String) {
-        let connections = self.traffic.connections_mut();
+        let connections = &mut self.traffic.connections;
         if let Some(key) = connections.find(id)
             && let Some(connection) = connections.get_mut(key)
         {
@@ -395,22 +395,22 @@ impl<S: Socket> Engine<S> {
 
     /// Segments per send call from now on; 1 where the system does not segment.
     pub fn set_max_segments(&mut self, segments: usize) {
-        self.traffic.set_max_segments(segments);
+        self.traffic.transport.max_segments = segments.max(1);
     }
 
     /// From now on no new flows; [`Engine::is_drained`] once the open ones are done.
     pub fn drain(&mut self) {
-        self.traffic.drain();
+        self.traffic.draining = true;
     }
 
     /// Ends everything: open flows are reset, peers told. Poll for the last transmits afterwards.
     pub fn close(&mut self, now: Instant) {
-        self.traffic.drain();
+        self.traffic.draining = true;
         match &mut self.role {
             Role::Client(client) => client.stop(),
             Role::Server(server) => server.refuse_newcomers(&mut self.traffic),
         }
-        let connections = self.traffic.connections().iter();
+        let connections = self.traffic.connections.iter();
         let ids: Vec<ConnectionId> = connections.map(|(_, connection)| connection.id()).collect();
         for id in ids {
             self.close_connection(now, id, CloseCode::Shutdown);
@@ -426,28 +426,35 @@ impl<S: Socket> Engine<S> {
 impl<S: Socket> Engine<S> {
     /// Which end this is.
     pub fn side(&self) -> Side {
-        self.traffic.side()
+        self.traffic.side
     }
 
     /// The application's socket of a flow.
     pub fn socket(&self, id: FlowId) -> Option<&S> {
-        self.traffic.socket(id)
+        let flows = &self.traffic.flows;
+        flows.get(flows.find(id)?)?.socket()
     }
 
     /// The TLS exporter value that proofs of pre-shared secrets are made from (PROTOCOL section 5.5).
     pub fn exporter(&self, id: ConnectionId) -> Option<[u8; 32]> {
-        self.traffic.connections().named(id)?.exporter()
+        self.traffic.connections.named(id)?.exporter()
     }
 
     /// Server: whether the client of a connection has still to show who it is.
     pub fn awaits_identity(&self, id: ConnectionId) -> bool {
-        let connection = self.traffic.connections().named(id);
+        let connection = self.traffic.connections.named(id);
         connection.is_some_and(|connection| !connection.is_admitted() && !connection.is_lost())
     }
 
     /// Server: what the client of a connection has shown of itself; `None` where the connection has gone.
     pub fn credentials(&self, id: ConnectionId) -> Option<Credentials> {
-        self.traffic.credentials(id)
+        let connection = self.traffic.connections.named(id)?;
+        Some(Credentials {
+            certificates: connection.certificates(),
+            exporter: connection.exporter(),
+            proofs: connection.admission.proofs(),
+            opened: connection.opened(),
+        })
     }
 
     /// Server: every flow whose request has been read, in no particular order.
@@ -457,34 +464,44 @@ impl<S: Socket> Engine<S> {
 
     /// Whether at least one connection can take flows, and its server knows this client.
     pub fn is_connected(&self) -> bool {
-        let mut connections = self.traffic.connections().iter();
+        let mut connections = self.traffic.connections.iter();
         connections.any(|(_, connection)| connection.is_usable() && connection.is_admitted())
     }
 
     /// The least round-trip time that any connection has seen, of those that can take flows.
     pub fn shortest_round_trip(&self) -> Option<Duration> {
-        self.traffic.shortest_round_trip()
+        let connections = self
+            .traffic
+            .connections
+            .iter()
+            .map(|(_, connection)| connection);
+        let usable = connections.filter(|connection| connection.is_usable());
+        usable.map(Connection::min_rtt).min()
     }
 
     /// Whether no flow is left and all they sent has been acknowledged, and confirmed by peers that can.
     pub fn is_drained(&mut self) -> bool {
-        self.traffic.is_drained()
+        let traffic = &mut self.traffic;
+        traffic.flows.count() == 0 && traffic.connections.iter_mut().all(Connection::is_settled)
     }
 
     /// Flows that have ended here and that their peers have not confirmed: something of them may be lost if this
     /// process, or the peer's, ends now.
     pub fn unconfirmed(&self) -> usize {
-        self.traffic.unconfirmed()
+        let connections = self.traffic.connections.iter();
+        connections
+            .map(|(_, connection)| connection.control.unconfirmed())
+            .sum()
     }
 
     /// Counters since the engine was made.
     pub fn totals(&self) -> Totals {
-        *self.traffic.totals()
+        self.traffic.totals
     }
 
     /// All connections, as they are now.
     pub fn connection_reports(&self) -> Vec<ConnectionReport> {
-        let connections = self.traffic.connections().iter();
+        let connections = self.traffic.connections.iter();
         connections
             .map(|(_, connection)| connection.report())
             .collect()
@@ -492,7 +509,14 @@ impl<S: Socket> Engine<S> {
 
     /// All flows, as they are now.
     pub fn flow_reports(&self) -> Vec<FlowReport> {
-        self.traffic.flow_reports()
+        let flows = self.traffic.flows.iter();
+        flows
+            .filter_map(|(_, entry)| {
+                let lane = entry.lane()?;
+                let connection = self.traffic.connections.get(lane.connection)?;
+                Some(entry.report(connection.carried(lane.stream)))
+            })
+            .collect()
     }
 
     /// What is charged and what is held at this moment.

@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use quictun_congestion::View;
-use quictun_flow::Ending;
+use quictun_flow::{ConnectionId, FlowId, FlowSummary};
 use rustls::pki_types::CertificateDer;
 
-use crate::ids::{ConnectionId, FlowId};
 use crate::loss::LossReason;
 use crate::report::{Limit, Protocol};
 
@@ -148,33 +147,4 @@ pub struct Opened {
     pub proof: Option<[u8; 32]>,
     /// What the connection speaks.
     pub protocol: Protocol,
-}
-
-/// A flow's life in one line of a log.
-#[derive(Clone, Debug)]
-pub struct FlowSummary {
-    /// The flow.
-    pub flow: FlowId,
-    /// Its connection, if it ever had one.
-    pub connection: Option<ConnectionId>,
-    /// QUIC stream id, if it ever had one.
-    pub stream_id: Option<u64>,
-    /// The peer, if it ever had one.
-    pub remote: Option<SocketAddr>,
-    /// Token or target.
-    pub token: String,
-    /// The application's address on the client, where known.
-    pub client_app: String,
-    /// The application's address on the server, where known.
-    pub server_app: String,
-    /// How it ended.
-    pub ending: Ending,
-    /// Whether both sides had agreed on it.
-    pub established: bool,
-    /// Bytes from the local application into the tunnel.
-    pub bytes_to_tunnel: u64,
-    /// Bytes from the tunnel to the local application.
-    pub bytes_to_app: u64,
-    /// From open to end.
-    pub elapsed: Duration,
 }

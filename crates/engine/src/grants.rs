@@ -1,6 +1,6 @@
 //! Grants to a peer when its connection begins, and the memory that they and other things of a connection may take.
 
-use crate::window;
+use quictun_flow::window;
 
 /// Memory of a flow besides the bytes that it carries: `quictun-scale idle` shows 2.4 to 2.6 KiB for an idle one.
 pub(crate) const FLOW_COST: u64 = 2560;
@@ -15,9 +15,6 @@ pub(crate) const STREAM_COST: u64 = 84;
 /// Further memory of a stream that has ended here while the peer keeps its half open: the library's state of both halves.
 /// It is charged in advance for streams that the peer may open beyond the first ones.
 pub(crate) const ENDED_COST: u64 = 576;
-
-/// Overhead of pieces that every flow may have, bytes.
-pub(crate) const OVERHEAD_MIN: usize = 256;
 
 /// Flows a peer may open before the connection has shown that it needs more: every permitted stream
 /// costs memory.

@@ -28,60 +28,52 @@
 //! server: stream opened ─► open being read ─► Event::Open ─► handle_dialed ─► ack sent ─► bridged
 //! both:   bridged ─► both directions ended ─► Event::FlowClosed
 //! ```
+//!
+//! # Parts
+//!
+//! ```text
+//! Engine ─► Client or Server ─► Traffic ─► Connections ─► Connection ─► admission, control, streams, credit, sending
+//!                                  └─────► Flows ─► FlowEntry ─► Flow (crate `flow`)
+//! ```
+//!
+//! `Engine` holds the order of calls. `Traffic` has what both sides have in common, and knows neither: connections that
+//! have ended wait in a queue until their side looks after them.
 #![forbid(unsafe_code)]
 
-mod account;
-mod backlog;
 mod cid;
 mod client;
 mod config;
 mod congestion_notice;
 mod connection;
 mod connections;
-mod control;
 mod datagrams;
-mod deadlines;
 mod engine;
+mod entries;
 mod event;
-mod flow_entry;
-mod flows;
 mod grants;
-mod handshake_copies;
-mod holding;
-mod ids;
-mod liveness;
 mod loss;
-mod memory;
 mod newcomers;
-mod opening;
-mod pinned;
 mod quic_config;
 mod quic_stream;
-mod repeat;
 mod residue;
 mod responses;
 mod revoke;
-mod salvage;
 mod server;
 mod strangers;
 mod trace;
 mod traffic;
-mod window;
 
 pub mod report;
 
-pub use account::Account;
 pub use cid::worker_of;
 pub use client::Resolved;
 pub use config::{ClientRole, EngineConfig, PathMtu, Prover, ServerRole, Transport};
 pub use datagrams::Datagrams;
 pub use engine::Engine;
-pub use event::{Event, FlowSummary, Opened};
-pub use ids::{ConnectionId, FlowId};
-pub use loss::LossReason;
-pub use memory::PathMemory;
-pub use quictun_congestion::{Algorithm, View};
-pub use quictun_flow::{Ending, Socket};
+pub use event::{Event, Opened};
+pub use loss::{LocalError, LossReason, ProtocolError};
+pub use quictun_congestion::{Algorithm, PathMemory, View};
+pub use quictun_flow::{Account, ConnectionId, Ending, FlowId, FlowSummary, Socket};
 pub use residue::{Holdings, Residue};
 pub use revoke::{Asked, Credentials};
 pub use strangers::places_for_strangers;

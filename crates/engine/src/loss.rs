@@ -1,6 +1,7 @@
 //! Ends of connections, and why.
 
 use quictun_wire::code::CloseCode;
+use quinn_proto::{ConnectError, ConnectionError};
 
 /// Why a connection is no more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -9,9 +10,9 @@ pub enum LossReason {
     /// We closed it.
     #[error("closed by us")]
     ClosedLocally,
-    /// The peer closed it, with a code of PROTOCOL section 6.
-    #[error("closed by the peer: {0}")]
-    ClosedByPeer(String),
+    /// The peer closed it, with this code, perhaps one of PROTOCOL section 6.
+    #[error("closed by the peer: {}", text_of(*.0))]
+    ClosedByPeer(u64),
     /// The peer closed it because we may not use it at all: only an operator can help.
     #[error("closed by the peer: {}", CloseCode::NotAuthorized)]
     NotAuthorized,
@@ -28,19 +29,57 @@ pub enum LossReason {
     #[error("the peer broke the protocol: {0}")]
     Violation(&'static str),
     /// TLS or QUIC failed.
-    #[error("{0}")]
-    Protocol(String),
-    /// The server's name did not resolve.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The server's name did not resolve; the text is the resolver's.
     #[error("{0}")]
     Resolve(String),
     /// The engine could not start the attempt.
-    #[error("{0}")]
-    Local(String),
+    #[error(transparent)]
+    Local(#[from] LocalError),
 }
 
-impl From<&quinn_proto::ConnectionError> for LossReason {
-    fn from(error: &quinn_proto::ConnectionError) -> Self {
-        use quinn_proto::ConnectionError as E;
+/// TLS or QUIC failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct ProtocolError(ConnectionError);
+
+/// The engine could not do what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LocalError {
+    /// The TLS configuration has no cipher suite for QUIC's first packets.
+    #[error("no initial cipher suite found")]
+    NoInitialCipherSuite,
+    /// The library refused to begin a connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// This is a server.
+    #[error("not a client")]
+    NotAClient,
+    /// This is a client.
+    #[error("not a server")]
+    NotAServer,
+}
+
+/// QUIC's first error code for a TLS alert (RFC 9001 section 4.8): the low byte is the alert.
+const CRYPTO_ERROR: u64 = 0x100;
+
+impl ProtocolError {
+    /// The TLS alert (RFC 8446 section 6) with which the peer has ended the handshake, if it did.
+    pub fn alert(&self) -> Option<u8> {
+        let ConnectionError::ConnectionClosed(close) = &self.0 else {
+            return None;
+        };
+        let code = u64::from(close.error_code);
+        let alert = code.checked_sub(CRYPTO_ERROR)?;
+        u8::try_from(alert).ok()
+    }
+}
+
+impl From<&ConnectionError> for LossReason {
+    fn from(error: &ConnectionError) -> Self {
+        use ConnectionError as E;
         match error {
             E::LocallyClosed => Self::ClosedLocally,
             E::TimedOut => Self::TimedOut,
@@ -50,17 +89,17 @@ impl From<&quinn_proto::ConnectionError> for LossReason {
                 match CloseCode::from_u64(code) {
                     Some(CloseCode::NotAuthorized) => Self::NotAuthorized,
                     Some(CloseCode::Revoked) => Self::Revoked,
-                    Some(known) => Self::ClosedByPeer(known.to_string()),
-                    None => Self::ClosedByPeer(format!("code {code}")),
+                    _ => Self::ClosedByPeer(code),
                 }
             }
-            other => Self::Protocol(other.to_string()),
+            other => ProtocolError(other.clone()).into(),
         }
     }
 }
 
-impl From<quinn_proto::ConnectError> for LossReason {
-    fn from(error: quinn_proto::ConnectError) -> Self {
-        Self::Local(error.to_string())
+fn text_of(code: u64) -> String {
+    match CloseCode::from_u64(code) {
+        Some(code) => code.to_string(),
+        None => format!("code {code}"),
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_congestion::{Gauge, QuinnController, Resume};
+use quictun_flow::window;
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
 use crate::config::Transport;
 use crate::grants::First;
 use crate::report::Side;
 use crate::trace::Trace;
-use crate::window;
 
 /// Smallest UDP payload QUIC may assume (RFC 9000 section 14).
 const MTU_MIN: u16 = 1200;

@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use quictun_congestion::View;
+pub use quictun_flow::FlowReport;
+pub use quictun_wire::alpn::Protocol;
 
-use crate::ids::{ConnectionId, FlowId};
+use quictun_congestion::View;
+use quictun_flow::ConnectionId;
 
 /// Which end of the tunnel an engine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,59 +16,6 @@ pub enum Side {
     Client,
     /// Accepts them.
     Server,
-}
-
-/// The protocol spoken on a connection, chosen in the TLS handshake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// ALPN `quictun/1`.
-    Native,
-    /// ALPN `quic-tun`.
-    Compat,
-    /// ALPN `perf`: the bytes of a stream are the flow's, without request or answer. For measurements.
-    Raw,
-}
-
-impl Protocol {
-    /// Its ALPN (RFC 7301), which names it in JSON, labels and logs.
-    pub const fn alpn(self) -> &'static str {
-        match self {
-            Self::Native => "quictun/1",
-            Self::Compat => "quic-tun",
-            Self::Raw => "perf",
-        }
-    }
-}
-
-/// One open flow.
-#[derive(Clone, Debug)]
-pub struct FlowReport {
-    /// Unique within the engine's lifetime.
-    pub id: FlowId,
-    /// The connection that carries it.
-    pub connection: ConnectionId,
-    /// QUIC stream id.
-    pub stream_id: u64,
-    /// The peer at the other end of the tunnel.
-    pub remote: SocketAddr,
-    /// The token or target it was opened with.
-    pub token: String,
-    /// Name of the application's address on this side, where known (client: who connected).
-    pub client_app: String,
-    /// Address of the application the server dialled, where known.
-    pub server_app: String,
-    /// When it was opened.
-    pub opened: Instant,
-    /// Bytes read from the local application and accepted by the stream.
-    pub bytes_to_tunnel: u64,
-    /// Bytes taken from the stream and written to the local application.
-    pub bytes_to_app: u64,
-    /// Whether the far side has accepted it.
-    pub established: bool,
-    /// First bytes the local application sent, where they may be of a known protocol (at most 1024).
-    pub head_from_app: Vec<u8>,
-    /// First bytes the local application was sent, likewise.
-    pub head_to_app: Vec<u8>,
 }
 
 /// What limits a sender.

@@ -13,9 +13,8 @@
 
 use std::time::Instant;
 
+use quictun_flow::{ConnectionId, FlowId};
 use rustls::pki_types::CertificateDer;
-
-use crate::ids::{ConnectionId, FlowId};
 
 /// A flow that a client has asked for, and how far it has come.
 #[derive(Clone, Debug)]

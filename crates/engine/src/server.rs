@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use quictun_flow::Socket;
+use quictun_flow::{ConnectionId, ConnectionKey, Socket};
 use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::QuicServerConfig;
 use quinn_proto::{Incoming, ServerConfig};
@@ -11,8 +11,7 @@ use quinn_proto::{Incoming, ServerConfig};
 use crate::config::ServerRole;
 use crate::event::Event;
 use crate::grants::First;
-use crate::ids::{ConnectionId, ConnectionKey};
-use crate::loss::LossReason;
+use crate::loss::{LocalError, LossReason};
 use crate::newcomers::Newcomers;
 use crate::strangers::{Source, Strangers};
 use crate::traffic::{Ended, Traffic};
@@ -132,10 +131,10 @@ impl Server {
         self.came = Some(now);
         let source = Source::of(incoming.remote_address().ip());
         if let Some(lost) = self.newcomers.push(source, incoming) {
-            traffic.count_failed_handshake();
+            traffic.totals.handshakes_failed += 1;
             traffic.ignore(lost);
         }
-        traffic.set_kept_by_role(self.kept());
+        traffic.kept_by_role = self.kept();
     }
 
     /// Begins the handshakes of this turn.
@@ -150,14 +149,14 @@ impl Server {
                 self.accept(now, traffic, incoming);
             }
         }
-        traffic.set_kept_by_role(self.kept());
+        traffic.kept_by_role = self.kept();
     }
 
     /// Whether no connection more is served for now. Where there is no memory for one more, those that are served go on,
     /// and strangers give way.
     fn is_closed_to_newcomers<S: Socket>(&self, traffic: &Traffic<S>) -> bool {
         let no_place = self.strangers.len() == 0 && has_no_memory_for_strangers(traffic);
-        self.is_full() || traffic.is_draining() || no_place
+        self.is_full() || traffic.draining || no_place
     }
 
     /// Refuses all newcomers that wait.
@@ -165,7 +164,7 @@ impl Server {
         while let Some(incoming) = self.newcomers.pop() {
             traffic.refuse(incoming);
         }
-        traffic.set_kept_by_role(0);
+        traffic.kept_by_role = 0;
     }
 
     fn accept<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, incoming: Incoming) {
@@ -192,7 +191,7 @@ impl Server {
         let begun = traffic.accept(now, incoming, self.base.clone(), first);
         if let Some((key, id)) = begun {
             self.strangers.insert(source, (key, id));
-            if let Some(connection) = traffic.connections_mut().get_mut(key) {
+            if let Some(connection) = traffic.connections.get_mut(key) {
                 connection.admission.take_place(source);
             }
         }
@@ -211,7 +210,7 @@ impl Server {
     ) {
         if self.role.identify {
             traffic.await_identity(now, key);
-        } else if let Some(connection) = traffic.connections_mut().get_mut(key) {
+        } else if let Some(connection) = traffic.connections.get_mut(key) {
             connection.admission.admit();
             let place = connection.admission.give_place_back();
             self.serve_in_full(key, place);
@@ -225,7 +224,7 @@ impl Server {
         traffic: &mut Traffic<S>,
         id: ConnectionId,
     ) {
-        let connections = traffic.connections_mut();
+        let connections = &mut traffic.connections;
         let Some(key) = connections.find(id) else {
             return;
         };
@@ -253,7 +252,7 @@ impl Server {
 
     /// Gives the places of connections that have ended to others.
     pub(crate) fn note_ended<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
-        while let Some(ended) = traffic.next_ended() {
+        while let Some(ended) = traffic.ended.pop_front() {
             let Ended {
                 key,
                 remote,
@@ -268,14 +267,16 @@ impl Server {
             }
             let had_place = place.is_some_and(|source| self.strangers.remove(source, key));
             if !established && had_place && reason != LossReason::ClosedLocally {
-                traffic.tell(Event::HandshakeFailed { remote, reason });
+                traffic
+                    .events
+                    .push_back(Event::HandshakeFailed { remote, reason });
             }
         }
     }
 }
 
 fn has_no_memory_for_strangers<S: Socket>(traffic: &Traffic<S>) -> bool {
-    First::stranger(0).debt() > traffic.lease().free_for_newcomers()
+    First::stranger(0).debt() > traffic.lease.free_for_newcomers()
 }
 
 /// A stranger gives its place to a newcomer.
@@ -285,7 +286,7 @@ fn give_way<S: Socket>(
     key: ConnectionKey,
     id: ConnectionId,
 ) {
-    let connection = traffic.connections_mut().get_mut(key);
+    let connection = traffic.connections.get_mut(key);
     let Some(connection) = connection.filter(|connection| connection.id() == id) else {
         return;
     };
@@ -305,6 +306,6 @@ fn quic_crypto(tls: &Arc<rustls::ServerConfig>) -> Result<Arc<QuicServerConfig>,
     let crypto = QuicServerConfig::try_from(rustls::ServerConfig::clone(tls));
     match crypto {
         Ok(crypto) => Ok(Arc::new(crypto)),
-        Err(error) => Err(LossReason::Local(error.to_string())),
+        Err(_) => Err(LocalError::NoInitialCipherSuite.into()),
     }
 }

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
+use quictun_flow::{ConnectionId, ConnectionKey, window::ReceiveWindow};
+
 use crate::grants::First;
-use crate::ids::{ConnectionId, ConnectionKey};
-use crate::window::ReceiveWindow;
 
 /// Places on the smallest budgets.
 const PLACES_MIN: usize = 16;

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use quictun_congestion::Gauge;
-use quictun_flow::{ReadBuffer, Socket};
+use quictun_congestion::{Gauge, Known, Peer};
+use quictun_flow::{ConnectionId, ConnectionKey, FlowKey, Ids, Lease, Pinned, ReadBuffer, Socket};
 use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
@@ -26,19 +26,15 @@ use quinn_proto::{
     Incoming, ServerConfig, StreamId,
 };
 
-use crate::account::Lease;
 use crate::cid::LONG_HEADER;
 use crate::config::Transport;
 use crate::connection::Connection;
 use crate::connections::Connections;
+use crate::entries::FlowEntry;
+use crate::entries::Flows;
 use crate::event::Event;
-use crate::flow_entry::FlowEntry;
-use crate::flows::Flows;
 use crate::grants::First;
-use crate::ids::{ConnectionId, ConnectionKey, FlowKey, Ids};
-use crate::loss::LossReason;
-use crate::memory::{Known, Peer};
-use crate::pinned::Pinned;
+use crate::loss::{LocalError, LossReason};
 use crate::quic_config;
 use crate::report::{Side, Totals};
 use crate::responses::Responses;
@@ -47,26 +43,26 @@ use crate::strangers::Source;
 /// Connections and flows of one engine.
 pub(crate) struct Traffic<S> {
     endpoint: Endpoint,
-    transport: Transport,
-    side: Side,
+    pub(crate) transport: Transport,
+    pub(crate) side: Side,
     /// Server: time for a client to say what a stream is for.
     open_timeout: Duration,
-    connections: Connections,
-    flows: Flows<S>,
+    pub(crate) connections: Connections,
+    pub(crate) flows: Flows<S>,
     ids: Ids,
     read_buffer: ReadBuffer,
     responses: Responses,
-    events: VecDeque<Event>,
-    totals: Totals,
-    lease: Lease,
-    pinned: Pinned,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) totals: Totals,
+    pub(crate) lease: Lease,
+    pinned: Pinned<FlowKey>,
     /// Memory charged for data that is kept for sending, bytes.
     kept: u64,
     /// Memory of what the role keeps, bytes.
-    kept_by_role: u64,
+    pub(crate) kept_by_role: u64,
     /// Connections that have ended, for their role.
-    ended: VecDeque<Ended>,
-    draining: bool,
+    pub(crate) ended: VecDeque<Ended>,
+    pub(crate) draining: bool,
 }
 
 /// A connection that has ended.
@@ -95,7 +91,7 @@ impl<S: Socket> Traffic<S> {
             side,
             open_timeout,
             connections: Connections::new(),
-            flows: Flows::new(),
+            flows: Flows::default(),
             ids: Ids::default(),
             read_buffer: ReadBuffer::default(),
             responses: Responses::default(),
@@ -111,76 +107,9 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Which end this is.
-    pub(crate) fn side(&self) -> Side {
-        self.side
-    }
-
-    /// Settings of the data path.
-    pub(crate) fn transport(&self) -> &Transport {
-        &self.transport
-    }
-
-    /// Segments per send call from now on.
-    pub(crate) fn set_max_segments(&mut self, segments: usize) {
-        self.transport.max_segments = segments.max(1);
-    }
-
-    /// Connections, to look at.
-    pub(crate) fn connections(&self) -> &Connections {
-        &self.connections
-    }
-
-    /// Connections, to change one.
-    pub(crate) fn connections_mut(&mut self) -> &mut Connections {
-        &mut self.connections
-    }
-
-    /// Flows, to look at.
-    pub(crate) fn flows(&self) -> &Flows<S> {
-        &self.flows
-    }
-
-    /// The memory of the engine.
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
-    pub(crate) fn totals(&self) -> &Totals {
-        &self.totals
-    }
-
-    /// Tells the caller something.
-    pub(crate) fn tell(&mut self, event: Event) {
-        self.events.push_back(event);
-    }
-
-    pub(crate) fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
-    }
-
-    /// The next connection that has ended, for its role.
-    pub(crate) fn next_ended(&mut self) -> Option<Ended> {
-        self.ended.pop_front()
-    }
-
-    /// From now on no new flows.
-    pub(crate) fn drain(&mut self) {
-        self.draining = true;
-    }
-
-    pub(crate) fn is_draining(&self) -> bool {
-        self.draining
-    }
-
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let deadlines = [self.connections.next_timeout(), self.flows.next_timeout()];
         deadlines.into_iter().flatten().min()
-    }
-
-    /// Takes a flow whose deadline has come.
-    pub(crate) fn pop_due_flow(&mut self, now: Instant) -> Option<FlowKey> {
-        self.flows.pop_due(now)
     }
 
     /// A flow with the connection that carries it, and its stream.
@@ -259,11 +188,6 @@ impl<S: Socket> Traffic<S> {
     /// Forgets a newcomer without an answer.
     pub(crate) fn ignore(&mut self, incoming: Incoming) {
         self.endpoint.ignore(incoming);
-    }
-
-    /// A handshake came to nothing before it began.
-    pub(crate) fn count_failed_handshake(&mut self) {
-        self.totals.handshakes_failed += 1;
     }
 
     /// Refuses a newcomer.
@@ -352,8 +276,8 @@ impl<S: Socket> Traffic<S> {
             now,
         );
         config.transport_config(transport);
-        let (ConnectionHandle(handle), quic) =
-            self.endpoint.connect(now, config, address, server_name)?;
+        let begun = self.endpoint.connect(now, config, address, server_name);
+        let (ConnectionHandle(handle), quic) = begun.map_err(LocalError::from)?;
         let key = ConnectionKey(handle);
         let id = self.ids.connection(key);
         let connection = Connection::new(id, quic, gauge, &self.transport, first, trace, now);
@@ -536,7 +460,7 @@ impl<S> fmt::Debug for Traffic<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Traffic")
             .field("connections", &self.connections.iter().count())
-            .field("flows", &self.flows.len())
+            .field("flows", &self.flows.count())
             .field("totals", &self.totals)
             .finish_non_exhaustive()
     }

@@ -1,39 +1,30 @@
 //! The flow: two directions, one socket, and what joins them.
 
+mod pump;
+
 use bytes::Bytes;
 use quictun_wire::code::FlowCode;
 
 use crate::close::{Direction, Ending};
+use crate::heads::Heads;
 use crate::to_app::ToApp;
 use crate::to_tunnel::ToTunnel;
 use crate::{Inlet, Socket, Stream};
 
-/// Bytes of each direction kept for a protocol classifier, where it asked for them.
-pub const HEAD_LEN: usize = 1024;
-
-/// The first bytes of a flow in each direction.
-#[derive(Clone, Debug, Default)]
-pub struct Heads {
-    /// What the local application sent first.
-    pub from_app: Vec<u8>,
-    /// What the local application was sent first.
-    pub to_app: Vec<u8>,
-}
-
 /// One bridged connection. See the crate documentation for the order of calls.
 #[derive(Debug)]
 pub struct Flow<S> {
-    pub(crate) socket: S,
-    pub(crate) to_tunnel: ToTunnel,
-    pub(crate) to_app: ToApp,
+    socket: S,
+    to_tunnel: ToTunnel,
+    to_app: ToApp,
     /// The peer stopped us: once the reverse direction ends the application is reset, not finished.
-    pub(crate) stopped: bool,
+    stopped: bool,
     /// The connection is gone, and all that the application is to receive is here.
-    pub(crate) lost: Option<FlowCode>,
+    lost: Option<FlowCode>,
     /// Everything is written to the socket. Once it is sent the application is reset, and the flow ends so.
     parting: Option<Ending>,
-    pub(crate) ending: Option<Ending>,
-    pub(crate) heads: Option<Box<Heads>>,
+    ending: Option<Ending>,
+    heads: Option<Box<Heads>>,
 }
 
 impl<S: Socket> Flow<S> {
@@ -71,7 +62,7 @@ impl<S: Socket> Flow<S> {
         &self.to_app.inlet
     }
 
-    /// Keeps the first [`HEAD_LEN`] bytes of both directions from now on.
+    /// Keeps the first [`HEAD_LEN`](crate::HEAD_LEN) bytes of both directions from now on.
     pub fn keep_heads(&mut self) {
         self.heads = Some(Box::default());
     }
@@ -85,11 +76,6 @@ impl<S: Socket> Flow<S> {
     pub fn handle_socket_ready(&mut self, readable: bool, writable: bool) {
         self.to_tunnel.readable |= readable;
         self.to_app.writable |= writable;
-    }
-
-    /// A STREAM frame arrived; the peer's packets have at most so many bytes.
-    pub fn handle_stream_readable(&mut self, packet_max: usize) {
-        self.to_app.inlet.handle_readable(packet_max);
     }
 
     /// The socket failed while nothing was being read or written.
@@ -201,21 +187,6 @@ impl<S: Socket> Flow<S> {
         self.to_app.bytes
     }
 
-    /// Bytes received and not yet written to the application, those beyond a gap included.
-    pub fn buffered(&self) -> usize {
-        self.to_app.inlet.buffered()
-    }
-
-    /// Bytes taken off the stream in all, header included.
-    pub fn taken(&self) -> u64 {
-        self.to_app.inlet.taken()
-    }
-
-    /// What the flow holds in memory of what it has received, bytes.
-    pub fn held(&self) -> usize {
-        self.to_app.inlet.held()
-    }
-
     /// Whether the application does not take what is there for it.
     pub fn is_parked(&self) -> bool {
         !self.to_app.writable && self.to_app.inlet.ready() > 0
@@ -254,7 +225,7 @@ impl<S: Socket> Flow<S> {
     }
 
     /// The application reset its connection, or its socket failed.
-    pub(crate) fn end_by_app_reset<T: Stream>(&mut self, stream: &mut T) {
+    fn end_by_app_reset<T: Stream>(&mut self, stream: &mut T) {
         if self.ending.is_none() {
             self.cut_stream(stream, FlowCode::AppReset);
             self.socket.abort();
@@ -263,7 +234,7 @@ impl<S: Socket> Flow<S> {
     }
 
     /// The peer sent `RESET_STREAM`: what follows will never come, so the application must see a cut.
-    pub(crate) fn end_by_peer_reset<T: Stream>(&mut self, stream: &mut T, code: u64) {
+    fn end_by_peer_reset<T: Stream>(&mut self, stream: &mut T, code: u64) {
         let code = FlowCode::from_u64(code);
         self.to_app.close();
         self.cut_stream(stream, code.unwrap_or(FlowCode::AppReset));
@@ -286,13 +257,13 @@ impl<S: Socket> Flow<S> {
 
     /// The application has been sent everything and no longer reaches anything: it is reset as soon as
     /// nothing of what it is to receive can be lost by that.
-    pub(crate) fn part(&mut self, how: Ending) {
+    fn part(&mut self, how: Ending) {
         self.parting.get_or_insert(how);
         self.poll_parting();
     }
 
     /// Notes how the flow ended, if both directions have.
-    pub(crate) fn settle(&mut self, how: Ending) {
+    fn settle(&mut self, how: Ending) {
         let over = |direction| direction != Direction::Open;
         if self.ending.is_none() && over(self.to_tunnel.direction) && over(self.to_app.direction) {
             self.ending = Some(how);
@@ -301,10 +272,4 @@ impl<S: Socket> Flow<S> {
             }
         }
     }
-}
-
-/// Appends to a head what still fits.
-pub(crate) fn extend_head(head: &mut Vec<u8>, bytes: &[u8]) {
-    let room = HEAD_LEN.saturating_sub(head.len());
-    head.extend_from_slice(&bytes[..bytes.len().min(room)]);
 }

@@ -8,12 +8,9 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 
-use crate::ready::Ready;
+use crate::ready::{Ready, WRITE_CHUNKS};
 use crate::stream::ReadEnd;
 use crate::{Reassembly, Stream};
-
-/// Pieces in one gathering write (`IOV_MAX` is 1024; past 64 the call no longer gets cheaper).
-pub(crate) const WRITE_CHUNKS: usize = 64;
 
 /// Smaller pieces are copied where they have to wait: a slice keeps the whole packet alive that it came in.
 const COPY_BELOW: usize = 1024;

@@ -8,7 +8,7 @@
 //!
 //! 1. [`Inlet::new`] for the stream, whose header is read from it; [`Flow::new`] around it and a connected socket.
 //! 2. Whenever the socket may have become readable or writable: [`Flow::handle_socket_ready`].
-//!    Whenever the stream may have: [`Flow::handle_stream_readable`].
+//!    Whenever the stream may have: [`Inlet::handle_readable`].
 //! 3. [`Flow::pump_to_tunnel`] while there is budget, [`Flow::pump_to_app`] while there is data; each
 //!    says what it waits for.
 //! 4. [`Flow::handle_stopped`] for `STOP_SENDING`. [`Flow::handle_connection_lost`] for the end of the
@@ -26,27 +26,64 @@
 //! ```
 //!
 //! The table is normative in PROTOCOL.md, with one test per row.
+//!
+//! # Many flows
+//!
+//! [`Flows`] keeps the flows of an engine, each as a [`FlowEntry`]: from the wish for one, or the first bytes of its stream,
+//! to the last byte. Ids and keys are those of [`Ids`].
+//!
+//! # Memory
+//!
+//! An [`Account`] says how much a process may hold. [`window`] makes receive windows from what is free of it, a [`Backlog`]
+//! judges whether the peer of a flow should rest, [`Pinned`] finds flows whose data is to be copied, and [`Control`] tells
+//! peers what has arrived and which flows are to rest.
 #![forbid(unsafe_code)]
 
+mod account;
+mod backlog;
 mod close;
+mod control;
+mod deadlines;
 mod flow;
+mod flow_entry;
+mod flows;
+mod heads;
+mod holding;
+mod ids;
 mod inlet;
+mod pinned;
 mod read_buffer;
 mod ready;
 mod reassembly;
+mod report;
+mod salvage;
 mod socket;
 mod stream;
 mod to_app;
 mod to_tunnel;
 
+pub mod window;
+
 #[cfg(test)]
 mod tests;
 
+pub use account::{Account, Lease};
+pub use backlog::{Backlog, OVERHEAD_MIN, Stand};
 pub use close::Ending;
-pub use flow::{Flow, HEAD_LEN, Heads};
+pub use control::Control;
+pub use deadlines::Deadlines;
+pub use flow::Flow;
+pub use flow_entry::{FlowEntry, Lane, Phase};
+pub use flows::Flows;
+pub use heads::{HEAD_LEN, Heads};
+pub use holding::Holding;
+pub use ids::{ConnectionId, ConnectionKey, FlowId, FlowKey, Ids};
 pub use inlet::Inlet;
+pub use pinned::{Kept, Pinned};
 pub use read_buffer::ReadBuffer;
 pub use reassembly::Reassembly;
+pub use report::{FlowReport, FlowSummary};
+pub use salvage::{Carried, Salvage};
 pub use socket::Socket;
 pub use stream::{LostStream, ReadEnd, Stream, WriteEnd};
 pub use to_app::Drained;

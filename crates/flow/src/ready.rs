@@ -10,7 +10,8 @@ use std::io::IoSlice;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::inlet::WRITE_CHUNKS;
+/// Pieces in one gathering write (`IOV_MAX` is 1024; past 64 the call no longer gets cheaper).
+pub(crate) const WRITE_CHUNKS: usize = 64;
 
 /// What a piece costs besides its bytes: its place in the queue.
 const PIECE_COST: usize = 64;

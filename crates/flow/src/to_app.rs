@@ -1,15 +1,8 @@
-//! Stream to application: read, put in order, write, and pass on the FIN.
+//! State of the direction from the stream to the application.
 
-use std::io::{self, IoSlice};
-
-use bytes::Bytes;
-use quictun_wire::code::FlowCode;
-
-use crate::close::{Direction, Ending};
-use crate::flow::{Flow, extend_head};
-use crate::inlet::{Inlet, WRITE_CHUNKS};
-use crate::stream::ReadEnd;
-use crate::{Socket, Stream};
+use crate::close::Direction;
+use crate::inlet::Inlet;
+use crate::stream::{ReadEnd, Stream};
 
 /// Bytes taken from the stream before they are written: enough for one gathering write.
 const READ_AHEAD: usize = 256 * 1024;
@@ -24,7 +17,7 @@ pub(crate) struct ToApp {
     pub(crate) bytes: u64,
 }
 
-/// Why [`Flow::pump_to_app`] stopped.
+/// Why [`Flow::pump_to_app`](crate::Flow::pump_to_app) stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
     /// Nothing more has arrived in order; wait for the stream.
@@ -54,7 +47,7 @@ impl ToApp {
 
     /// How many bytes to take from the stream now. One that is read by a busy application is read in portions; of
     /// one that waits nothing is left in the library.
-    fn appetite(&self) -> usize {
+    pub(crate) fn appetite(&self) -> usize {
         if self.writable {
             READ_AHEAD.saturating_sub(self.inlet.ready())
         } else {
@@ -66,90 +59,5 @@ impl ToApp {
     pub(crate) fn take_all<T: Stream>(&mut self, stream: &mut T) -> bool {
         while self.inlet.take_in(stream, usize::MAX) == ReadEnd::More {}
         self.inlet.is_whole()
-    }
-}
-
-impl<S: Socket> Flow<S> {
-    /// Moves what has arrived from the stream to the application.
-    pub fn pump_to_app<T: Stream>(&mut self, stream: &mut T) -> Drained {
-        let mut exhausted = false;
-        loop {
-            if self.to_app.direction != Direction::Open {
-                return Drained::Ended;
-            }
-            while !exhausted && !self.to_app.inlet.is_whole() {
-                let appetite = self.to_app.appetite();
-                if appetite == 0 {
-                    break;
-                }
-                match self.to_app.inlet.take_in(stream, appetite) {
-                    ReadEnd::More | ReadEnd::Finished => {}
-                    ReadEnd::Blocked => exhausted = true,
-                    ReadEnd::Reset(code) => {
-                        self.end_by_peer_reset(stream, code);
-                        return Drained::Ended;
-                    }
-                    ReadEnd::Gone => {
-                        self.abandon(stream, FlowCode::Internal);
-                        return Drained::Ended;
-                    }
-                }
-            }
-            if self.to_app.inlet.ready() == 0 {
-                if !self.to_app.inlet.is_whole() {
-                    return Drained::Starved;
-                }
-                self.finish_app(stream);
-                return Drained::Ended;
-            }
-            if !self.to_app.writable {
-                self.to_app.inlet.compact();
-                return Drained::AppBlocked;
-            }
-            self.write_app(stream);
-        }
-    }
-
-    /// One gathering write.
-    fn write_app<T: Stream>(&mut self, stream: &mut T) {
-        let mut slices = [IoSlice::new(&[]); WRITE_CHUNKS];
-        let count = self.to_app.inlet.slices(&mut slices);
-        match self.socket.write(&slices[..count]) {
-            Ok(written) => {
-                if let Some(heads) = &mut self.heads {
-                    let mut left = written;
-                    for chunk in self.to_app.inlet.chunks() {
-                        let part: &Bytes = chunk;
-                        let part = &part[..part.len().min(left)];
-                        extend_head(&mut heads.to_app, part);
-                        left -= part.len();
-                    }
-                }
-                self.to_app.bytes += written as u64;
-                self.to_app.inlet.advance(written);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.to_app.writable = false;
-            }
-            Err(_) => self.end_by_app_reset(stream),
-        }
-    }
-
-    /// All bytes are with the application: pass on the FIN.
-    fn finish_app<T: Stream>(&mut self, stream: &mut T) {
-        if self.stopped && self.lost.is_none() {
-            self.to_app.direction = Direction::Finished;
-            self.part(Ending::PeerReset(None));
-            return;
-        }
-        if self.socket.finish().is_err() {
-            self.end_by_app_reset(stream);
-            return;
-        }
-        self.to_app.direction = Direction::Finished;
-        match self.lost {
-            Some(code) if self.stopped => self.part(Ending::Abandoned(code)),
-            _ => self.settle(Ending::Finished),
-        }
     }
 }

@@ -1,17 +1,9 @@
-//! Application to stream: read, write, and pass on the FIN.
-
-use std::io;
+//! State of the direction from the application to the stream.
 
 use bytes::{Buf, Bytes};
 
-use crate::close::{Direction, Ending};
-use crate::flow::{Flow, extend_head};
-use crate::stream::WriteEnd;
-use crate::{ReadBuffer, Socket, Stream};
-
-/// Smallest read from an application. Reading only what the window allows this instant would cost a
-/// system call for every acknowledgement; what is read too much waits in `pending`.
-const READ_MIN: usize = 16 * 1024;
+use crate::close::Direction;
+use crate::stream::{Stream, WriteEnd};
 
 /// The direction from the application into the tunnel.
 #[derive(Debug)]
@@ -23,10 +15,10 @@ pub(crate) struct ToTunnel {
     pending: Bytes,
     /// Our own bytes at the front, not the application's.
     prefix: u64,
-    pub(crate) bytes: u64,
+    bytes: u64,
 }
 
-/// Why [`Flow::pump_to_tunnel`] stopped.
+/// Why [`Flow::pump_to_tunnel`](crate::Flow::pump_to_tunnel) stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pumped {
     /// The application has sent nothing more; wait for its socket.
@@ -76,85 +68,26 @@ impl ToTunnel {
         }
         self.pending = Bytes::new();
     }
-}
 
-impl<S: Socket> Flow<S> {
-    /// Moves at most `budget` bytes from the application to the stream, and takes them off `budget`.
-    pub fn pump_to_tunnel<T: Stream>(
-        &mut self,
-        stream: &mut T,
-        buffer: &mut ReadBuffer,
-        budget: &mut usize,
-    ) -> Pumped {
-        loop {
-            if self.to_tunnel.direction != Direction::Open {
-                return Pumped::Ended;
-            }
-            if *budget == 0 {
-                return Pumped::Budget;
-            }
-            if self.to_tunnel.pending.is_empty()
-                && let Some(stopped) = self.read_app(stream, buffer, *budget)
-            {
-                return stopped;
-            }
-            match self.write_stream(stream, budget) {
-                WriteEnd::Taken => {}
-                WriteEnd::Blocked => return Pumped::Blocked,
-                WriteEnd::Stopped(code) => self.handle_stopped(stream, code),
-                WriteEnd::Gone => self.end_by_app_reset(stream),
-            }
-        }
+    /// Whether nothing waits for the stream.
+    pub(crate) fn is_written(&self) -> bool {
+        self.pending.is_empty()
     }
 
-    /// Fills `pending`, or says why not.
-    fn read_app<T: Stream>(
-        &mut self,
-        stream: &mut T,
-        buffer: &mut ReadBuffer,
-        budget: usize,
-    ) -> Option<Pumped> {
-        if !self.to_tunnel.readable {
-            return Some(Pumped::Starved);
-        }
-        if buffer.is_restrained() && stream.write(&mut Bytes::new()) == WriteEnd::Blocked {
-            return Some(Pumped::Blocked);
-        }
-        match buffer.read_from(&mut self.socket, budget.max(READ_MIN)) {
-            Ok(chunk) if chunk.is_empty() => {
-                stream.finish();
-                self.to_tunnel.direction = Direction::Finished;
-                self.settle(Ending::Finished);
-                Some(Pumped::Ended)
-            }
-            Ok(chunk) => {
-                if let Some(heads) = &mut self.heads {
-                    extend_head(&mut heads.from_app, &chunk);
-                }
-                self.to_tunnel.pending = chunk;
-                None
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.to_tunnel.readable = false;
-                Some(Pumped::Starved)
-            }
-            Err(_) => {
-                self.end_by_app_reset(stream);
-                Some(Pumped::Ended)
-            }
-        }
+    /// The application has sent `chunk`.
+    pub(crate) fn push(&mut self, chunk: Bytes) {
+        self.pending = chunk;
     }
 
-    /// Offers `pending` to the stream, within the budget.
-    fn write_stream<T: Stream>(&mut self, stream: &mut T, budget: &mut usize) -> WriteEnd {
-        let pending = &mut self.to_tunnel.pending;
-        let offered = pending.len().min(*budget);
-        let mut part = pending.slice(..offered);
+    /// Offers what waits to the stream, within the budget.
+    pub(crate) fn write<T: Stream>(&mut self, stream: &mut T, budget: &mut usize) -> WriteEnd {
+        let offered = self.pending.len().min(*budget);
+        let mut part = self.pending.slice(..offered);
         let end = stream.write(&mut part);
         let taken = offered - part.len();
-        pending.advance(taken);
+        self.pending.advance(taken);
         *budget -= taken;
-        self.to_tunnel.bytes += taken as u64;
+        self.bytes += taken as u64;
         end
     }
 }

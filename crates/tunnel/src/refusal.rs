@@ -8,9 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use quictun_engine::LossReason;
 
-/// How quinn-proto words a TLS alert of the peer, before the alert's number.
-const ALERT: &str = "aborted by peer: the cryptographic handshake failed: error ";
-
 /// Whether the server refuses this client at the moment; shared by all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Refused(AtomicBool);
@@ -42,21 +39,19 @@ pub(crate) fn cause(reason: &LossReason) -> Option<&'static str> {
         LossReason::Revoked => Some(
             "the server's configuration was changed and no longer names this client's secret or key: ask its administrator",
         ),
-        LossReason::Protocol(text) => of_alert(text.strip_prefix(ALERT)?.split(':').next()?),
+        LossReason::Protocol(error) => of_alert(error.alert()?),
         _ => None,
     }
 }
 
 /// The alerts of RFC 8446 section 6.2 that are about certificates.
-fn of_alert(number: &str) -> Option<&'static str> {
+fn of_alert(number: u8) -> Option<&'static str> {
     match number {
-        "42" | "43" | "46" | "49" | "51" => {
-            Some("the server does not accept this client's certificate")
-        }
-        "44" => Some("this client's certificate was revoked"),
-        "45" => Some("this client's certificate has expired, or is not valid yet"),
-        "48" => Some("no authority that the server trusts signed this client's certificate"),
-        "116" => Some(
+        42 | 43 | 46 | 49 | 51 => Some("the server does not accept this client's certificate"),
+        44 => Some("this client's certificate was revoked"),
+        45 => Some("this client's certificate has expired, or is not valid yet"),
+        48 => Some("no authority that the server trusts signed this client's certificate"),
+        116 => Some(
             "the server asks for a certificate: give --cert-file and --key-file (quictun: --cert and --key)",
         ),
         _ => None,
@@ -96,11 +91,15 @@ mod tests {
 
     #[test]
     fn nothing_else_is_a_refusal() {
-        let busy = LossReason::ClosedByPeer(CloseCode::TooManyConnections.to_string());
+        let busy = LossReason::ClosedByPeer(CloseCode::TooManyConnections.to_u64());
         for reason in [alert(120), busy, LossReason::TimedOut, LossReason::Reset] {
             assert_eq!(cause(&reason), None, "{reason}");
         }
-        let other = LossReason::Protocol("aborted by peer: 48: error 48".to_owned());
+        let other = LossReason::from(&ConnectionError::ConnectionClosed(ConnectionClose {
+            error_code: TransportErrorCode::PROTOCOL_VIOLATION,
+            frame_type: None,
+            reason: "error 48".into(),
+        }));
         assert_eq!(cause(&other), None);
     }
 

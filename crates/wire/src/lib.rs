@@ -30,6 +30,7 @@ pub mod code;
 pub mod control;
 pub mod dns;
 pub mod open;
+pub mod opening;
 pub mod spice;
 pub mod target;
 pub mod token;

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::ids::ConnectionKey;
+use quictun_flow::ConnectionKey;
+
 use crate::loss::LossReason;
 
 /// Head start of one address over the next (RFC 8305 section 5).

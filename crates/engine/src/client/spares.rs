@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_flow::Socket;
+use quictun_flow::{ConnectionKey, FlowKey, Socket};
 use quictun_wire::code::CloseCode;
 
 use super::Client;
 use super::slot::Slot;
 use crate::connection::Connection;
-use crate::ids::{ConnectionKey, FlowKey};
 use crate::report::Protocol;
 use crate::traffic::Traffic;
 
@@ -27,7 +26,7 @@ impl Client {
         index: usize,
         key: ConnectionKey,
     ) {
-        let connection = traffic.connections().get(key);
+        let connection = traffic.connections.get(key);
         if connection.is_some_and(Connection::is_unresponsive) {
             self.slots[index].vacate();
             self.sweep_at.get_or_insert(now + SPARE_IDLE);
@@ -41,13 +40,13 @@ impl Client {
         traffic: &mut Traffic<S>,
         key: FlowKey,
     ) {
-        let Some(entry) = traffic.flows().get(key) else {
+        let Some(entry) = traffic.flows.get(key) else {
             return;
         };
         let (Some(lane), established) = (entry.lane(), entry.is_established()) else {
             return;
         };
-        let Some(connection) = traffic.connections_mut().get_mut(lane.connection) else {
+        let Some(connection) = traffic.connections.get_mut(lane.connection) else {
             return;
         };
         // A later request was answered before this one: this server does not serve one after the other.
@@ -85,7 +84,7 @@ impl Client {
         }
         let mut close = Vec::new();
         let mut again = false;
-        for (key, connection) in traffic.connections().iter() {
+        for (key, connection) in traffic.connections.iter() {
             let spare = match self.slot_of(key) {
                 Some(index) => self.slots[index].is_spare(),
                 None => connection.is_established(),

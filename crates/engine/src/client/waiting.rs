@@ -2,12 +2,11 @@
 
 use std::time::Instant;
 
-use quictun_flow::Socket;
+use quictun_flow::{ConnectionKey, FlowId, FlowKey, Phase, Socket};
 use quictun_wire::code::FlowCode;
 
 use super::Client;
-use crate::flow_entry::{Lane, Phase};
-use crate::ids::{ConnectionKey, FlowId, FlowKey};
+use crate::entries::Lane;
 use crate::report::Protocol;
 use crate::traffic::Traffic;
 
@@ -35,7 +34,7 @@ impl Client {
     /// Gives waiting flows to connections that can take them.
     pub(crate) fn place_waiting<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         while let Some(&key) = self.waiting.front() {
-            let entry = traffic.flows().get(key);
+            let entry = traffic.flows.get(key);
             let waits = entry.is_some_and(|entry| matches!(entry.phase(), Phase::Waiting(_)));
             if waits && !self.place(now, traffic, key) {
                 return self.want_spare(now);
@@ -60,7 +59,7 @@ impl Client {
     fn place<S: Socket>(&self, now: Instant, traffic: &mut Traffic<S>, key: FlowKey) -> bool {
         let takes_more = |flows| flows < self.role.compat_streams;
         let mut candidates: Vec<(usize, ConnectionKey)> = traffic
-            .connections()
+            .connections
             .iter()
             .filter(|(_, connection)| connection.is_usable())
             .map(|(on, connection)| (connection, (connection.streams.len(), on)))
@@ -71,7 +70,7 @@ impl Client {
             .collect();
         candidates.sort_unstable();
         for (_, on) in candidates {
-            let connections = traffic.connections_mut();
+            let connections = &mut traffic.connections;
             let Some(connection) = connections.get_mut(on) else {
                 continue;
             };
@@ -103,7 +102,7 @@ impl Client {
         on: ConnectionKey,
         behind: Option<u64>,
     ) {
-        let flows = traffic.flows().iter().filter_map(|(key, entry)| {
+        let flows = traffic.flows.iter().filter_map(|(key, entry)| {
             let lane = entry.lane().filter(|lane| lane.connection == on)?;
             let index = lane.stream.index();
             let behind = behind.is_none_or(|behind| index > behind);
@@ -114,7 +113,7 @@ impl Client {
         found.sort_unstable();
         // Not sooner than it would have ended where it was.
         let wait = self.role.wait_timeout;
-        let deadline = now + wait.max(traffic.transport().idle_timeout);
+        let deadline = now + wait.max(traffic.transport.idle_timeout);
         for &(_, key) in &found {
             if !self.stopped && self.waiting.len() < WAITING_MAX {
                 self.waiting.push_back(key);
@@ -122,7 +121,7 @@ impl Client {
             }
         }
         if !found.is_empty() {
-            traffic.connections_mut().want_transmit(on);
+            traffic.connections.want_transmit(on);
             // First the stuck connection leaves its slot: then another one is coming.
             self.drive(now, traffic);
             self.place_waiting(now, traffic);

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use quictun_flow::Inlet;
+use quictun_flow::{Holding, Inlet};
+use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
 use super::Connection;
 use crate::config::Prover;
-use crate::holding::Holding;
+use crate::quic_stream::{QuicStream, stream_number, stream_of};
 
 impl Connection {
     /// Client: begins the control stream, if the server has one to spare.
@@ -16,7 +17,7 @@ impl Connection {
             return false;
         };
         let proof = self.prove(prover);
-        self.control.begin(stream, proof);
+        self.control.begin(stream_number(stream), proof);
         self.admission.expect_by(answer_by);
         self.prefer(stream, true);
         true
@@ -24,7 +25,7 @@ impl Connection {
 
     /// Server: a stream has begun with HELLO; `inlet` is where it arrives. `false`: it is not the first one.
     pub(crate) fn adopt_control(&mut self, stream: StreamId, inlet: Inlet) -> bool {
-        let first = self.control.adopt(stream, inlet);
+        let first = self.control.adopt(stream_number(stream), inlet);
         if first {
             self.prefer(stream, true);
         }
@@ -39,7 +40,12 @@ impl Connection {
 
     /// Takes in what has arrived on the control stream: see [`Control::take_in`].
     pub(crate) fn take_in_control(&mut self) -> Option<bool> {
-        self.control.take_in(&mut self.quic, self.packet_max)
+        let id = self.control.stream().and_then(stream_of)?;
+        let quic = &mut self.quic;
+        Some(
+            self.control
+                .take_in(&mut QuicStream { quic, id }, self.packet_max),
+        )
     }
 
     /// Counts what the control stream holds.
@@ -50,7 +56,10 @@ impl Connection {
 
     /// The control stream has ended; the peer is as one that never had it.
     pub(crate) fn lose_control(&mut self) {
-        let held = self.control.end(&mut self.quic);
+        if let Some(stream) = self.control.stream().and_then(stream_of) {
+            self.reset_stream(stream, FlowCode::AppReset);
+        }
+        let held = self.control.end();
         self.note_control_held(held, 0);
         self.credit.set_obeys_hold(false);
     }
@@ -68,8 +77,17 @@ impl Connection {
         if !self.control.has_frames() || self.quic.is_closed() {
             return true;
         }
-        let (written, too_many) = self.control.write(&mut self.quic);
+        let Some(id) = self.control.stream().and_then(stream_of) else {
+            return true;
+        };
+        let quic = &mut self.quic;
+        let (written, too_many) = self.control.write(&mut QuicStream { quic, id });
         self.sending.note_written(written);
         !too_many
+    }
+
+    /// Whether `stream` is the control stream.
+    pub(crate) fn is_control(&self, stream: StreamId) -> bool {
+        self.control.stream() == Some(stream_number(stream))
     }
 }

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
+use quictun_flow::{
+    Holding, Lease, OVERHEAD_MIN,
+    window::{self, ReceiveWindow},
+};
 use quinn_proto::VarInt;
 
-use crate::account::Lease;
-use crate::grants::{First, OVERHEAD_MIN};
-use crate::holding::Holding;
-use crate::window::{self, ReceiveWindow};
+use crate::grants::First;
 
 /// The receive window of one connection, as its peer and the library know it.
 #[derive(Debug)]

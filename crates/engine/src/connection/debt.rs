@@ -5,12 +5,11 @@
 
 use std::time::Instant;
 
+use quictun_flow::{Lease, window};
 use quinn_proto::{Dir, VarInt};
 
 use super::Connection;
-use crate::account::Lease;
 use crate::grants::{CONNECTION_COST, ENDED_COST, FLOW_COST, First, STREAM_COST};
-use crate::window;
 
 impl Connection {
     /// The peer is no stranger: it may use what any may at first.

@@ -6,11 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use quictun_congestion::{Gauge, Pacer};
+use quictun_congestion::{Gauge, HandshakeCopies, Pacer, Repeat};
 
 use crate::datagrams::Datagrams;
-use crate::handshake_copies::HandshakeCopies;
-use crate::repeat::Repeat;
 use crate::report::Limit;
 
 /// Largest UDP payload of one send call; segmentation offload counts the whole of it.
@@ -29,9 +27,9 @@ const NO_MEMORY_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) struct Sending {
     gauge: Gauge,
     pacer: Pacer,
-    repeat: Repeat,
+    repeat: Repeat<Datagrams>,
     /// Client: what is to be sent twice until the handshake is done.
-    copies: HandshakeCopies,
+    copies: HandshakeCopies<Datagrams>,
     /// Written to streams and not yet in packets, roughly.
     unsent: usize,
     /// Losses the library has still to send again; until then packets, too, wait for the window.
@@ -234,8 +232,9 @@ impl Sending {
             self.note_flight(moment, datagrams, buffer, quic);
         }
         if quic.side().is_client() && !moment.established {
+            let bytes = &buffer[..datagrams.size];
             self.copies
-                .handle_sent(now, datagrams, &buffer[..datagrams.size]);
+                .handle_sent(now, datagrams, datagrams.count(), bytes);
         }
         self.count(&datagrams);
         Some(datagrams)
@@ -250,8 +249,10 @@ impl Sending {
         quic: &quinn_proto::Connection,
     ) {
         if moment.last && self.unsent == 0 && moment.established {
+            let (last, bytes) = batch.last(bytes);
+            let alone = batch.size == bytes.len();
             self.repeat
-                .handle_flight(self.batch_at, batch, bytes, quic.rtt());
+                .handle_flight(self.batch_at, last, bytes, alone, quic.rtt());
         } else {
             self.repeat.forget();
         }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use fxhash::FxHashMap;
+use quictun_flow::FlowKey;
 use quinn_proto::StreamId;
 
 use crate::grants::{ENDED_COST, STREAM_COST};
-use crate::ids::FlowKey;
 
 /// Streams that are flows, or may become some.
 #[derive(Debug)]

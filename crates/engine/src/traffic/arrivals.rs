@@ -6,14 +6,13 @@
 
 use std::time::Instant;
 
-use quictun_flow::Socket;
+use quictun_flow::{ConnectionKey, Socket};
 use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
 use super::Traffic;
-use crate::flow_entry::{FlowEntry, Lane};
+use crate::entries::{FlowEntry, Lane};
 use crate::grants::{FLOW_COST, FLOWS_INITIAL};
-use crate::ids::ConnectionKey;
 
 /// Part of the free memory that further permitted streams may take while a client still has some.
 const AHEAD_PART: u64 = 256;

@@ -2,17 +2,16 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Ending, Inlet, ReadEnd, Socket};
+use quictun_flow::{Ending, FlowId, FlowKey, Inlet, Phase, ReadEnd, Socket};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control;
+use quictun_wire::opening::{self, Answered, Asked};
 
 use super::Traffic;
 use crate::config::Prover;
+use crate::entries::{FlowEntry, Lane};
 use crate::event::{Event, Opened};
-use crate::flow_entry::{FlowEntry, Lane, Phase};
 use crate::grants::FLOW_COST;
-use crate::ids::{FlowId, FlowKey};
-use crate::opening::{self, Answered, Asked};
 use crate::quic_stream::stream_number;
 use crate::report::Protocol;
 
@@ -61,7 +60,11 @@ impl<S: Socket> Traffic<S> {
         let protocol = connection.stream_protocol();
         let request = opening::request(protocol, entry.token(), connection.prove(prover));
         let refused = request.is_err();
-        if !entry.open_on(lane, request.unwrap_or_default(), protocol == Protocol::Raw) {
+        if !entry.open_on(
+            lane,
+            request.unwrap_or_default().into(),
+            protocol == Protocol::Raw,
+        ) {
             return;
         }
         connection.streams.insert(lane.stream, key);
@@ -89,7 +92,9 @@ impl<S: Socket> Traffic<S> {
         if let Some(connection) = self.connections.get_mut(connection) {
             connection.reset_stream(stream, FlowCode::AppReset);
             connection.streams.remove(now, stream);
-            connection.control.note_gone(stream, FlowCode::AppReset);
+            connection
+                .control
+                .note_gone(stream_number(stream), FlowCode::AppReset);
         }
         self.flows.set_deadline(key, Some(deadline));
     }
@@ -255,7 +260,7 @@ impl<S: Socket> Traffic<S> {
         match result {
             Ok((socket, server_app)) => {
                 let acceptance = opening::acceptance(connection.stream_protocol());
-                entry.accept(socket, server_app, acceptance);
+                entry.accept(socket, server_app, acceptance.into());
                 self.handle_established(key);
                 self.pump_to_app(now, key);
                 if self.flows.contains(key) {

@@ -3,13 +3,11 @@
 
 use std::time::Instant;
 
-use quictun_flow::Socket;
+use quictun_flow::{ConnectionKey, FlowKey, Holding, Phase, Socket};
 use quictun_wire::code::FlowCode;
 
 use super::{Traffic, carried};
-use crate::flow_entry::Phase;
-use crate::holding::Holding;
-use crate::ids::{ConnectionKey, FlowKey};
+use crate::quic_stream::stream_number;
 
 /// What a flow whose application does not read may hold without taking it from the others' window: as long as there is
 /// memory, and less the less there is.
@@ -24,7 +22,7 @@ const POOL_PART: u64 = 4;
 /// Bytes that a flow may receive after HOLD beyond the credit at that time, in units of [`Lease::floor`]. An honest peer
 /// sends for one round trip more, or for a few if the frame is lost.
 ///
-/// [`Lease::floor`]: crate::account::Lease::floor
+/// [`Lease::floor`]: quictun_flow::Lease::floor
 const REST_SLACK: u64 = 8;
 
 /// The longest read from an application once half of the budget is taken. Large reads keep unused capacity, and more than
@@ -94,7 +92,7 @@ impl<S: Socket> Traffic<S> {
         connection.credit.note_holding(before, after);
         connection.announce(floor);
         if let Some(rest) = told {
-            connection.control.hold(stream, rest);
+            connection.control.hold(stream_number(stream), rest);
         }
         let lane = entry.lane();
         let (backlog, flows) = (entry.backlog(), connection.streams.len());
@@ -136,11 +134,6 @@ impl<S: Socket> Traffic<S> {
             }
             self.pinned.note(key, entry.pinned_mut(), 0);
         }
-    }
-
-    /// Sets the memory that the role keeps, bytes.
-    pub(crate) fn set_kept_by_role(&mut self, bytes: u64) {
-        self.kept_by_role = bytes;
     }
 
     /// Charges data that is kept for sending, and what the role keeps.

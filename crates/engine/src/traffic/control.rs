@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Inlet, Socket};
+use quictun_congestion::Peer;
+use quictun_flow::{ConnectionKey, FlowKey, Inlet, Socket};
 use quictun_wire::code::CloseCode;
 use quictun_wire::control::{Frame, Gone, Seen};
 use quictun_wire::open::Decoded;
@@ -12,9 +13,7 @@ use super::Traffic;
 use crate::config::Prover;
 use crate::event::Event;
 use crate::grants::First;
-use crate::ids::{ConnectionKey, FlowKey};
 use crate::loss::LossReason;
-use crate::memory::Peer;
 use crate::quic_stream::stream_of;
 use crate::report::{Protocol, Side};
 

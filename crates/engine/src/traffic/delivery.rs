@@ -2,13 +2,12 @@
 
 use std::time::Instant;
 
-use quictun_flow::Socket;
+use quictun_flow::{ConnectionKey, FlowKey, Phase, Socket};
 use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
 use super::Traffic;
-use crate::flow_entry::Phase;
-use crate::ids::{ConnectionKey, FlowKey};
+use crate::quic_stream::stream_number;
 use crate::report::Protocol;
 
 impl<S: Socket> Traffic<S> {
@@ -56,7 +55,7 @@ impl<S: Socket> Traffic<S> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        if connection.control.is(stream) {
+        if connection.is_control(stream) {
             return connection.control.handle_readable();
         }
         let Some(flow) = connection.streams.flow(stream) else {
@@ -90,7 +89,7 @@ impl<S: Socket> Traffic<S> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        if connection.control.is(stream) {
+        if connection.is_control(stream) {
             return self.lose_control(key);
         }
         let Some(key) = connection.streams.flow(stream) else {
@@ -118,15 +117,15 @@ impl<S: Socket> Traffic<S> {
         else {
             return;
         };
-        let before = flow.bytes_to_app() + flow.buffered() as u64;
+        let before = flow.bytes_to_app() + flow.arrived().buffered() as u64;
         flow.pump_to_app(&mut connection.stream(stream));
-        let after = flow.bytes_to_app() + flow.buffered() as u64;
+        let after = flow.bytes_to_app() + flow.arrived().buffered() as u64;
         let delivered = after.saturating_sub(before);
         connection.credit.note_delivered(delivered);
         if let Some(next) = entry.take_end()
             && connection.speaks(Protocol::Native)
         {
-            connection.control.note_seen(stream, next);
+            connection.control.note_seen(stream_number(stream), next);
         }
         self.charge_flow(now, key);
     }

@@ -3,17 +3,18 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use quictun_flow::{Ending, Socket, Stream, WriteEnd};
+use quictun_flow::{
+    Carried, ConnectionKey, Ending, FlowId, FlowKey, Phase, Salvage, Socket, Stream, WriteEnd,
+};
 use quictun_wire::ack::Ack;
 use quictun_wire::code::FlowCode;
 
 use super::Traffic;
+use crate::entries::FlowEntry;
 use crate::event::Event;
-use crate::flow_entry::{FlowEntry, Phase};
 use crate::grants::FLOW_COST;
-use crate::ids::{ConnectionKey, FlowId, FlowKey};
+use crate::quic_stream::stream_number;
 use crate::report::Protocol;
-use crate::salvage::{Carried, Salvage};
 
 impl<S: Socket> Traffic<S> {
     /// Says no to a flow that was not yet bridged, in the words of its protocol.
@@ -131,10 +132,14 @@ impl<S: Socket> Traffic<S> {
         {
             if connection.speaks(Protocol::Native) {
                 if let Some(next) = entry.unseen_end() {
-                    connection.control.await_seen(lane.stream, next, free);
+                    connection
+                        .control
+                        .await_seen(stream_number(lane.stream), next, free);
                 }
                 if !entry.is_end_told() {
-                    connection.control.note_gone(lane.stream, code_of(ending));
+                    connection
+                        .control
+                        .note_gone(stream_number(lane.stream), code_of(ending));
                 }
             }
             self.release_stream(now, &entry);

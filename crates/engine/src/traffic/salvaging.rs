@@ -11,13 +11,11 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Ending, Flow, LostStream, Socket};
+use quictun_flow::{Ending, Flow, FlowKey, Holding, LostStream, Phase, Socket};
 use quictun_wire::code::FlowCode;
 
 use super::Traffic;
-use crate::flow_entry::{FlowEntry, Phase};
-use crate::holding::Holding;
-use crate::ids::FlowKey;
+use crate::entries::FlowEntry;
 
 impl<S: Socket> Traffic<S> {
     /// The flow's connection is gone; whether it goes on without.

@@ -2,12 +2,11 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Pumped, Socket};
+use quictun_flow::{ConnectionKey, FlowKey, Pumped, Socket};
 
 use super::{Traffic, carried};
 use crate::connection::BATCH_MAX;
 use crate::datagrams::Datagrams;
-use crate::ids::{ConnectionKey, FlowKey};
 use crate::loss::LossReason;
 use crate::report::Protocol;
 

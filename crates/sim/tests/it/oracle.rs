@@ -128,7 +128,7 @@ fn run(seed: Seed, temper: Temper) {
     }
     let lost = |event: &Event| {
         // A connection that stepped aside for another is closed once it has been idle for a while.
-        let done = LossReason::ClosedByPeer(CloseCode::Done.to_string());
+        let done = LossReason::ClosedByPeer(CloseCode::Done.to_u64());
         matches!(event, Event::Disconnected { reason, .. }
             if *reason != LossReason::ClosedLocally && *reason != done)
     };

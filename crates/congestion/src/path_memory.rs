@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use quictun_congestion::Resume;
 use quinn_proto::Side;
+
+use crate::Resume;
 
 /// Peers remembered; beyond it the one that was not heard of for longest is forgotten.
 const PEERS_MAX: usize = 1024;
@@ -15,7 +16,7 @@ const PEERS_MAX: usize = 1024;
 const AGE_MAX: Duration = Duration::from_hours(1);
 
 /// How often a connection notes what it knows, in case that it ends without a word.
-pub(crate) const NOTE_EVERY: Duration = Duration::from_secs(5);
+pub const NOTE_EVERY: Duration = Duration::from_secs(5);
 
 /// Paths of a process by the peer at their end. Clones share it: whichever worker gets a peer's next
 /// connection knows what another one has learnt. It is asked when connections begin, never for a packet.
@@ -25,14 +26,16 @@ pub struct PathMemory(Arc<Mutex<Paths>>);
 /// The end of a path as it is the next time: a server's address with its port, a client's without, which
 /// changes. Its family is that of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Peer {
+pub enum Peer {
+    /// A client, wherever it comes from.
     Client(IpAddr),
+    /// A server.
     Server(SocketAddr),
 }
 
 impl Peer {
     /// The other end of a connection of which this is one `side`.
-    pub(crate) fn of(side: Side, remote: SocketAddr) -> Self {
+    pub fn of(side: Side, remote: SocketAddr) -> Self {
         match side {
             Side::Client => Self::Server(remote),
             Side::Server => Self::Client(remote.ip()),
@@ -51,23 +54,23 @@ struct Path {
 
 /// What is known of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Known {
+pub struct Known {
     /// For the controller: how the path was when we had filled it.
-    pub(crate) resume: Option<Resume>,
+    pub resume: Option<Resume>,
     /// The window that the peer needed to fill it; 0: never more than the first.
-    pub(crate) receive_window: u64,
+    pub receive_window: u64,
 }
 
 impl PathMemory {
     /// Notes what a connection knows of its path.
-    pub(crate) fn note(&self, now: Instant, peer: Peer, known: Known) {
+    pub fn note(&self, now: Instant, peer: Peer, known: Known) {
         if known != Known::default() {
             self.paths().note(now, peer, known);
         }
     }
 
     /// What is known of the path to a peer.
-    pub(crate) fn recall(&self, now: Instant, peer: Peer) -> Known {
+    pub fn recall(&self, now: Instant, peer: Peer) -> Known {
         self.paths().recall(now, peer).unwrap_or_default()
     }
 

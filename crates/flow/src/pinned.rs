@@ -5,11 +5,9 @@
 //! the flows together keep too many batches, [`Pinned::excess`] names the flow that has kept some for the longest time, and
 //! the engine copies that flow's data ([`Inlet::detach`]). Data of an application that reads is rarely copied.
 //!
-//! [`Inlet::detach`]: quictun_flow::Inlet::detach
+//! [`Inlet::detach`]: crate::Inlet::detach
 
 use std::collections::BTreeMap;
-
-use crate::ids::FlowKey;
 
 /// Memory of one batch, bytes.
 const BATCH: u64 = 64 * 1024;
@@ -20,25 +18,25 @@ const MAX: u64 = 4 << 20;
 
 /// Batches that one flow keeps, as counted in [`Pinned`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Kept {
+pub struct Kept {
     batches: usize,
     /// Key of the flow in `Pinned::flows`: the smaller, the longer it has kept batches.
     turn: u64,
 }
 
-/// The batches of all flows of an engine.
+/// The batches of all flows of an engine, which are named by keys of type `K`.
 #[derive(Debug)]
-pub(crate) struct Pinned {
+pub struct Pinned<K> {
     batches: usize,
     most: usize,
     next: u64,
     /// The flows that keep batches, the longest-standing first.
-    flows: BTreeMap<u64, FlowKey>,
+    flows: BTreeMap<u64, K>,
 }
 
-impl Pinned {
+impl<K: Copy> Pinned<K> {
     /// For a process that may hold `budget` bytes.
-    pub(crate) fn new(budget: u64) -> Self {
+    pub fn new(budget: u64) -> Self {
         Self {
             batches: 0,
             most: usize::try_from((budget / PART).min(MAX) / BATCH).unwrap_or(usize::MAX),
@@ -48,7 +46,7 @@ impl Pinned {
     }
 
     /// Notes that the flow `key`, which kept `kept`, keeps so many batches now.
-    pub(crate) fn note(&mut self, key: FlowKey, kept: &mut Kept, batches: usize) {
+    pub fn note(&mut self, key: K, kept: &mut Kept, batches: usize) {
         self.batches = self.batches - kept.batches + batches;
         if kept.batches == 0 && batches > 0 {
             kept.turn = self.next;
@@ -61,7 +59,7 @@ impl Pinned {
     }
 
     /// The flow whose data is to be copied next, while the flows keep too many batches.
-    pub(crate) fn excess(&self) -> Option<FlowKey> {
+    pub fn excess(&self) -> Option<K> {
         let (_, &key) = self.flows.first_key_value()?;
         (self.batches > self.most).then_some(key)
     }
@@ -76,30 +74,22 @@ mod tests {
         let mut pinned = Pinned::new(64 * 16 * BATCH);
         let mut kept = [Kept::default(); 4];
         for (key, batches) in [(1, 9), (2, 7), (3, 5), (1, 8)] {
-            pinned.note(FlowKey(key), &mut kept[key], batches);
+            pinned.note(key, &mut kept[key], batches);
         }
-        assert_eq!(
-            pinned.excess(),
-            Some(FlowKey(1)),
-            "20 batches of at most 16"
-        );
-        pinned.note(FlowKey(1), &mut kept[1], 0);
+        assert_eq!(pinned.excess(), Some(1), "20 batches of at most 16");
+        pinned.note(1, &mut kept[1], 0);
         assert_eq!(pinned.excess(), None, "12 batches");
-        pinned.note(FlowKey(1), &mut kept[1], 5);
-        assert_eq!(
-            pinned.excess(),
-            Some(FlowKey(2)),
-            "the first one is the latest now"
-        );
+        pinned.note(1, &mut kept[1], 5);
+        assert_eq!(pinned.excess(), Some(2), "the first one is the latest now");
     }
 
     #[test]
     fn flows_that_are_gone_are_not_named() {
         let mut pinned = Pinned::new(0);
         let mut kept = Kept::default();
-        pinned.note(FlowKey(7), &mut kept, 1);
-        assert_eq!(pinned.excess(), Some(FlowKey(7)));
-        pinned.note(FlowKey(7), &mut kept, 0);
+        pinned.note(7, &mut kept, 1);
+        assert_eq!(pinned.excess(), Some(7));
+        pinned.note(7, &mut kept, 0);
         assert_eq!((pinned.excess(), pinned.batches), (None, 0));
     }
 }

@@ -11,12 +11,11 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use quictun_flow::{Inlet, ReadEnd, Stream, WriteEnd};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::{Frame, Gone, MAX_FLOWS, MAX_FRAME, Seen};
-use quinn_proto::StreamId;
 
-use crate::quic_stream::{QuicStream, stream_number};
+use crate::inlet::Inlet;
+use crate::stream::{ReadEnd, Stream, WriteEnd};
 
 /// Frames that may wait for the peer's credit. One that leaves so much unread for so long is stuck or hostile.
 const PENDING_MAX: usize = 64 * 1024;
@@ -35,8 +34,9 @@ const UNSEEN_COST: usize = 40;
 
 /// The control stream of one connection, as far as there is one.
 #[derive(Debug, Default)]
-pub(crate) struct Control {
-    stream: Option<StreamId>,
+pub struct Control {
+    /// Its number, as those of flows.
+    stream: Option<u64>,
     /// HELLO or `HELLO_ACK` of the peer has come.
     open: bool,
     /// Something has arrived on it.
@@ -60,13 +60,13 @@ pub(crate) struct Control {
 
 impl Control {
     /// Client: begins the stream, and says who we are.
-    pub(crate) fn begin(&mut self, stream: StreamId, proof: Option<[u8; 32]>) {
+    pub fn begin(&mut self, stream: u64, proof: Option<[u8; 32]>) {
         self.stream = Some(stream);
         Frame::Hello { proof }.encode(&mut self.outbox);
     }
 
     /// Server: the peer has begun the stream, whose bytes arrive in `inlet`. `false`: there is one, or was.
-    pub(crate) fn adopt(&mut self, stream: StreamId, inlet: Inlet) -> bool {
+    pub fn adopt(&mut self, stream: u64, inlet: Inlet) -> bool {
         if self.stream.is_some() || self.over {
             return false;
         }
@@ -76,77 +76,66 @@ impl Control {
     }
 
     /// HELLO or `HELLO_ACK` of the peer has come.
-    pub(crate) fn open(&mut self) {
+    pub fn open(&mut self) {
         self.open = true;
     }
 
     /// Whether HELLO or `HELLO_ACK` of the peer has come.
-    pub(crate) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.open
     }
 
     /// Server: answers HELLO.
-    pub(crate) fn answer_hello(&mut self) {
+    pub fn answer_hello(&mut self) {
         Frame::HelloAck.encode(&mut self.outbox);
     }
 
-    /// Whether `stream` is the control stream.
-    pub(crate) fn is(&self, stream: StreamId) -> bool {
-        self.stream == Some(stream)
+    /// Number of the control stream, if there is one.
+    pub fn stream(&self) -> Option<u64> {
+        self.stream
     }
 
     /// Something has arrived on it.
-    pub(crate) fn handle_readable(&mut self) {
+    pub fn handle_readable(&mut self) {
         self.readable = true;
     }
 
     /// Whether something has arrived on it since the last time.
-    pub(crate) fn take_readable(&mut self) -> bool {
+    pub fn take_readable(&mut self) -> bool {
         std::mem::take(&mut self.readable)
     }
 
-    /// Takes in what has arrived, if there is a control stream; the peer's packets have at most `packet_max` bytes.
-    /// `true`: nothing more will come.
-    pub(crate) fn take_in(
-        &mut self,
-        quic: &mut quinn_proto::Connection,
-        packet_max: usize,
-    ) -> Option<bool> {
-        let id = self.stream?;
+    /// Takes in what has arrived on `stream`; the peer's packets have at most `packet_max` bytes. Returns whether nothing
+    /// more will come.
+    pub fn take_in<T: Stream>(&mut self, stream: &mut T, packet_max: usize) -> bool {
         self.inlet.handle_readable(packet_max);
-        let end = self.inlet.take_in(&mut QuicStream { quic, id }, usize::MAX);
-        Some(end != ReadEnd::Blocked)
+        self.inlet.take_in(stream, usize::MAX) != ReadEnd::Blocked
     }
 
     /// The first received bytes: as many as are parsed together.
     ///
     /// They are copied once for all of their frames. A frame may have two bytes, so a copy of the longest frame's
     /// length for each of them would cost the server 2000 times what it costs the peer.
-    pub(crate) fn unparsed(&self) -> Vec<u8> {
+    pub fn unparsed(&self) -> Vec<u8> {
         self.inlet.header(READ_MAX)
     }
 
     /// So many of them were whole frames. Returns whether there may be more.
-    pub(crate) fn consume(&mut self, consumed: usize, of: usize) -> bool {
+    pub fn consume(&mut self, consumed: usize, of: usize) -> bool {
         self.inlet.skip_header(consumed);
         consumed > 0 && of == READ_MAX
     }
 
     /// Packs the bytes that are not a whole frame yet. Returns what they took when they were counted last, and what they
     /// take now.
-    pub(crate) fn count_received(&mut self) -> (usize, usize) {
+    pub fn count_received(&mut self) -> (usize, usize) {
         self.inlet.pack();
         let now = self.inlet.held();
         (std::mem::replace(&mut self.counted, now), now)
     }
 
-    /// The stream ends; the peer is as one that never had it. Returns what it held when it was counted last.
-    pub(crate) fn end(&mut self, quic: &mut quinn_proto::Connection) -> usize {
-        if let Some(id) = self.stream {
-            let mut stream = QuicStream { quic, id };
-            stream.reset(FlowCode::AppReset);
-            stream.stop(FlowCode::AppReset);
-        }
+    /// The stream has ended; the peer is as one that never had it. Returns what it held when it was counted last.
+    pub fn end(&mut self) -> usize {
         let counted = self.counted;
         *self = Self {
             over: true,
@@ -156,18 +145,15 @@ impl Control {
     }
 
     /// Whether there is something to write.
-    pub(crate) fn has_frames(&self) -> bool {
+    pub fn has_frames(&self) -> bool {
         let ended = !self.seen.is_empty() || !self.gone.is_empty();
         ended || !self.rests.is_empty() || !self.outbox.is_empty() || !self.pending.is_empty()
     }
 
-    /// Writes what there is to tell. Returns how many bytes the stream took, and whether the peer leaves too much untaken.
-    pub(crate) fn write(&mut self, quic: &mut quinn_proto::Connection) -> (usize, bool) {
-        let Some(id) = self.stream else {
-            return (0, false);
-        };
+    /// Writes what there is to tell to `stream`. Returns how many bytes it took, and whether the peer leaves too much
+    /// untaken.
+    pub fn write<T: Stream>(&mut self, stream: &mut T) -> (usize, bool) {
         self.encode();
-        let mut stream = QuicStream { quic, id };
         let mut written = 0;
         loop {
             if self.pending.is_empty() {
@@ -196,33 +182,32 @@ impl Control {
     }
 
     /// To be told: everything of a flow has arrived.
-    pub(crate) fn note_seen(&mut self, flow: StreamId, next: u64) {
+    pub fn note_seen(&mut self, flow: u64, next: u64) {
         // HELLO may still be on its way, behind flows that overtook it.
         if self.stream.is_some() || self.seen.len() < MAX_FLOWS {
-            let flow = stream_number(flow);
             self.seen.push(Seen { flow, next });
         }
     }
 
     /// To be told: a flow has ended before everything of it arrived.
-    pub(crate) fn note_gone(&mut self, flow: StreamId, code: FlowCode) {
+    pub fn note_gone(&mut self, flow: u64, code: FlowCode) {
         if self.stream.is_some() || self.gone.len() < MAX_FLOWS {
             self.gone.push(Gone {
-                flow: stream_number(flow),
+                flow,
                 code: code.to_u64(),
             });
         }
     }
 
     /// To be told: the peer should send no more on a flow, or send again.
-    pub(crate) fn hold(&mut self, flow: StreamId, hold: bool) {
-        self.rests.push((stream_number(flow), hold));
+    pub fn hold(&mut self, flow: u64, hold: bool) {
+        self.rests.push((flow, hold));
     }
 
     /// A flow has ended here; the peer has not confirmed all of it. `free` is the memory that is left, bytes.
-    pub(crate) fn await_seen(&mut self, flow: StreamId, next: u64, free: u64) {
+    pub fn await_seen(&mut self, flow: u64, next: u64, free: u64) {
         if self.stream.is_some() {
-            self.unseen.insert(stream_number(flow), next);
+            self.unseen.insert(flow, next);
             let room = usize::try_from(free / UNSEEN_PART).unwrap_or(usize::MAX) / UNSEEN_COST;
             if self.unseen.len() > room.clamp(UNSEEN_MIN, UNSEEN_MAX) {
                 self.unseen.pop_first();
@@ -232,13 +217,13 @@ impl Control {
     }
 
     /// Ended flows that the peer has not confirmed.
-    pub(crate) fn unconfirmed(&self) -> usize {
+    pub fn unconfirmed(&self) -> usize {
         self.unseen.len() + self.unseen_more
     }
 
     /// Removes an ended flow that the peer has confirmed (`next`) or given up (`None`). `false`: the flow was not awaited,
     /// or the peer has confirmed less than all of it.
-    pub(crate) fn confirm(&mut self, flow: u64, next: Option<u64>) -> bool {
+    pub fn confirm(&mut self, flow: u64, next: Option<u64>) -> bool {
         match self.unseen.get(&flow) {
             Some(wanted) if next.is_none_or(|next| next == *wanted) => {
                 self.unseen.remove(&flow);
@@ -249,12 +234,12 @@ impl Control {
     }
 
     /// The peer has confirmed a flow that is not known by its number any more.
-    pub(crate) fn confirm_forgotten(&mut self) {
+    pub fn confirm_forgotten(&mut self) {
         self.unseen_more = self.unseen_more.saturating_sub(1);
     }
 
     /// Memory of frames that wait to be sent and of flows that wait for the peer's confirmation, bytes.
-    pub(crate) fn kept(&self) -> u64 {
+    pub fn kept(&self) -> u64 {
         let frames = self.pending.len() + self.outbox.capacity();
         let said = self.seen.capacity() * size_of::<Seen>()
             + self.gone.capacity() * size_of::<Gone>()
@@ -263,12 +248,12 @@ impl Control {
     }
 
     /// Memory of received bytes that are not a whole frame yet, bytes.
-    pub(crate) fn received(&self) -> u64 {
+    pub fn received(&self) -> u64 {
         self.inlet.held() as u64
     }
 
     /// Streams that are not flows'.
-    pub(crate) fn streams(&self) -> usize {
+    pub fn streams(&self) -> usize {
         usize::from(self.stream.is_some())
     }
 
@@ -300,12 +285,12 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use quictun_wire::open::Decoded;
-    use quinn_proto::Dir;
 
     use super::*;
 
-    fn stream(index: u64) -> StreamId {
-        StreamId::new(quinn_proto::Side::Client, Dir::Bi, index)
+    /// The number of the stream that a client opens at `index`.
+    fn stream(index: u64) -> u64 {
+        index * 4
     }
 
     fn frames(control: &mut Control) -> Vec<Frame> {

@@ -82,7 +82,7 @@ impl Account {
 
 /// One engine's part of an account. What is leased goes back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub struct Lease {
     account: Account,
     part: u64,
     leased: u64,
@@ -90,7 +90,8 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn new(account: Account) -> Self {
+    /// A lease of nothing yet.
+    pub fn new(account: Account) -> Self {
         let part = (account.budget() / PARTS).clamp(PART_MIN, PART_MAX);
         Self {
             account,
@@ -101,19 +102,19 @@ impl Lease {
     }
 
     /// What is charged at the moment, bytes.
-    pub(crate) fn charged(&self) -> u64 {
+    pub fn charged(&self) -> u64 {
         self.charged
     }
 
     /// What could still be charged, bytes: by this engine or by any other.
-    pub(crate) fn free(&self) -> u64 {
+    pub fn free(&self) -> u64 {
         let unleased = self.account.budget().saturating_sub(self.account.leased());
         unleased + self.leased.saturating_sub(self.charged)
     }
 
     /// The part of the budget that connections, larger windows and most flows leave alone, so that those that hold little
     /// can always go on, bytes.
-    pub(crate) fn reserve(&self) -> u64 {
+    pub fn reserve(&self) -> u64 {
         let budget = self.account.budget();
         (budget / RESERVE_PART)
             .min(RESERVE_SMALL)
@@ -121,34 +122,34 @@ impl Lease {
     }
 
     /// What is free beside the reserve, bytes.
-    pub(crate) fn free_for_newcomers(&self) -> u64 {
+    pub fn free_for_newcomers(&self) -> u64 {
         self.free().saturating_sub(self.reserve())
     }
 
     /// Whether a holder that would have `own` bytes may have them. A holder with many is refused before one with few; the
     /// reserve is for holders with next to nothing, and the last eighth of it for those that are there already.
-    pub(crate) fn has_room(&self, own: u64) -> bool {
+    pub fn has_room(&self, own: u64) -> bool {
         let little = self.free().saturating_sub(self.reserve() / 8) / 8;
         own <= self.free_for_newcomers().max(little)
     }
 
     /// Whether less than a quarter of the budget is free.
-    pub(crate) fn is_scarce(&self) -> bool {
+    pub fn is_scarce(&self) -> bool {
         self.free() < self.account.budget() / 4
     }
 
     /// Whether less than half of the budget is free.
-    pub(crate) fn is_half_full(&self) -> bool {
+    pub fn is_half_full(&self) -> bool {
         self.free() < self.account.budget() / 2
     }
 
     /// Whether at least three quarters of the budget are free.
-    pub(crate) fn is_plenty(&self) -> bool {
+    pub fn is_plenty(&self) -> bool {
         self.free() > self.account.budget() / 4 * 3
     }
 
     /// The credit that a connection gets whatever its flows hold, bytes.
-    pub(crate) fn floor(&self) -> u64 {
+    pub fn floor(&self) -> u64 {
         if self.free() <= self.reserve() / 2 {
             return 0;
         }
@@ -156,13 +157,13 @@ impl Lease {
     }
 
     /// The window that a connection begins with, which has `own` bytes already.
-    pub(crate) fn first_window(&self, needed: u64, own: u64, known: bool) -> u64 {
+    pub fn first_window(&self, needed: u64, own: u64, known: bool) -> u64 {
         let free = self.free_for_newcomers() + own;
         ReceiveWindow::first(needed, free, self.account.budget(), known)
     }
 
     /// Charges `bytes` if there are so many.
-    pub(crate) fn try_charge(&mut self, bytes: u64) -> bool {
+    pub fn try_charge(&mut self, bytes: u64) -> bool {
         let wanted = self.charged + bytes;
         if wanted > self.leased {
             let short = wanted - self.leased;
@@ -180,7 +181,7 @@ impl Lease {
     }
 
     /// Charges `bytes` that are held already.
-    pub(crate) fn charge(&mut self, bytes: u64) {
+    pub fn charge(&mut self, bytes: u64) {
         if !self.try_charge(bytes) {
             let short = self.charged + bytes - self.leased;
             self.account.overdraw(short);
@@ -190,7 +191,7 @@ impl Lease {
     }
 
     /// Gives `bytes` back.
-    pub(crate) fn release(&mut self, bytes: u64) {
+    pub fn release(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.charged, "more is given back than was charged");
         self.charged = self.charged.saturating_sub(bytes);
         // One part stays, so that a byte more or less is not a lease more or less.
@@ -203,7 +204,7 @@ impl Lease {
     }
 
     /// Moves a charge from `*before` to `after`.
-    pub(crate) fn adjust(&mut self, before: &mut u64, after: u64) {
+    pub fn adjust(&mut self, before: &mut u64, after: u64) {
         if after > *before {
             self.charge(after - *before);
         } else {

@@ -13,8 +13,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::datagrams::Datagrams;
-
 /// A longer datagram is not kept: what somebody waits for is seldom more than a packet of an Ethernet.
 const DATAGRAM_MAX: usize = 1500;
 
@@ -41,12 +39,12 @@ const COPY_MOST: Duration = Duration::from_millis(4);
 /// An acknowledgement sooner than usual moves what is usual by this part of the difference.
 const SETTLE_SHARE: u32 = 8;
 
-/// Watches over the end of what one connection has sent.
-#[derive(Debug, Default)]
-pub(crate) struct Repeat {
+/// Watches over the end of what one connection has sent. A value of type `D` says how a datagram is sent.
+#[derive(Debug)]
+pub struct Repeat<D> {
     /// The last datagram of the latest flight; empty: there is none to watch over.
     bytes: Vec<u8>,
-    datagrams: Option<Datagrams>,
+    datagram: Option<D>,
     sent: Option<Instant>,
     due: Option<Instant>,
     /// Times it was sent again, and when the latest was.
@@ -59,36 +57,48 @@ pub(crate) struct Repeat {
     usual: Option<Duration>,
 }
 
-impl Repeat {
-    /// A batch of data was sent after which there is nothing to send. `rtt` is the smoothed round-trip time.
-    pub(crate) fn handle_flight(
+impl<D> Default for Repeat<D> {
+    fn default() -> Self {
+        Self {
+            bytes: Vec::new(),
+            datagram: None,
+            sent: None,
+            due: None,
+            repeats: 0,
+            repeated: None,
+            copy: false,
+            copies: Copies::default(),
+            usual: None,
+        }
+    }
+}
+
+impl<D: Copy> Repeat<D> {
+    /// A batch of data was sent after which there is nothing to send: `datagram` is its last one, `bytes` what that has, and
+    /// `alone` whether it is the only one. `rtt` is the smoothed round-trip time.
+    pub fn handle_flight(
         &mut self,
         now: Instant,
-        batch: Datagrams,
+        datagram: D,
         bytes: &[u8],
+        alone: bool,
         rtt: Duration,
     ) {
         self.forget();
-        let segment = batch.segment_size.unwrap_or(batch.size).max(1);
-        let last = bytes.chunks(segment).last().unwrap_or_default();
-        if last.is_empty() || last.len() > DATAGRAM_MAX {
+        if bytes.is_empty() || bytes.len() > DATAGRAM_MAX {
             return;
         }
-        self.bytes.extend_from_slice(last);
-        self.datagrams = Some(Datagrams {
-            size: last.len(),
-            segment_size: None,
-            ..batch
-        });
+        self.bytes.extend_from_slice(bytes);
+        self.datagram = Some(datagram);
         self.sent = Some(now);
         let early = (self.usual(rtt) / COPY_SHARE).min(COPY_MOST);
-        self.copy = batch.size == last.len() && early >= LATE_MIN && self.copies.take();
+        self.copy = alone && early >= LATE_MIN && self.copies.take();
         let wait = if self.copy { early } else { self.wait(rtt) };
         self.due = Some(now + wait);
     }
 
     /// The flight was acknowledged. `min_rtt` tells whether that can be an answer to the repeat.
-    pub(crate) fn handle_arrived(&mut self, now: Instant, min_rtt: Duration) {
+    pub fn handle_arrived(&mut self, now: Instant, min_rtt: Duration) {
         let Some(sent) = self.sent else { return };
         // Sooner than a round trip after the repeat: that was not needed, and the first one was late.
         let needless = |at: Instant| now.saturating_duration_since(at) < min_rtt * 7 / 8;
@@ -106,13 +116,13 @@ impl Repeat {
     }
 
     /// There is no last datagram to watch over: more follows, or it was given up, or the path has changed.
-    pub(crate) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         // Its acknowledgement was late, and what comes now is no answer to the first one.
         if self.repeats > 0 {
             self.copies.on_lost();
         }
         self.bytes.clear();
-        self.datagrams = None;
+        self.datagram = None;
         self.sent = None;
         self.due = None;
         self.repeats = 0;
@@ -121,17 +131,12 @@ impl Repeat {
     }
 
     /// When [`Repeat::poll`] wants to be called.
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+    pub fn next_timeout(&self) -> Option<Instant> {
         self.due
     }
 
     /// The datagram to be sent again now, put into `buffer`. `rtt` as in [`Repeat::handle_flight`].
-    pub(crate) fn poll(
-        &mut self,
-        now: Instant,
-        rtt: Duration,
-        buffer: &mut Vec<u8>,
-    ) -> Option<Datagrams> {
+    pub fn poll(&mut self, now: Instant, rtt: Duration, buffer: &mut Vec<u8>) -> Option<D> {
         let due = self.due.filter(|&due| due <= now)?;
         let sent = self.sent?;
         if std::mem::take(&mut self.copy) {
@@ -145,7 +150,7 @@ impl Repeat {
         }
         buffer.clear();
         buffer.extend_from_slice(&self.bytes);
-        self.datagrams
+        self.datagram
     }
 
     fn wait(&self, rtt: Duration) -> Duration {
@@ -203,20 +208,10 @@ mod tests {
         }
     }
 
-    fn batch(size: usize) -> Datagrams {
-        Datagrams {
-            destination: "10.0.0.1:7500".parse().expect("an address"),
-            source: None,
-            ecn: None,
-            size,
-            segment_size: Some(1000),
-        }
-    }
-
     /// A flight of 2.5 datagrams at time 0.
-    fn sent(clock: &Clock, repeat: &mut Repeat) {
-        let bytes: Vec<u8> = (0..2500u32).map(|byte| (byte % 251) as u8).collect();
-        repeat.handle_flight(clock.at(0), batch(2500), &bytes, RTT);
+    fn sent(clock: &Clock, repeat: &mut Repeat<&str>) {
+        let bytes: Vec<u8> = (2000..2500u32).map(|byte| (byte % 251) as u8).collect();
+        repeat.handle_flight(clock.at(0), "the last", &bytes, false, RTT);
     }
 
     #[test]
@@ -227,8 +222,7 @@ mod tests {
         assert_eq!(repeat.next_timeout(), Some(clock.at(11_250)));
         assert_eq!(repeat.poll(clock.at(11_249), RTT, &mut buffer), None);
         let again = repeat.poll(clock.at(11_250), RTT, &mut buffer);
-        let again = again.expect("it is late");
-        assert_eq!((again.size, again.segment_size), (500, None));
+        assert_eq!(again, Some("the last"));
         assert_eq!(buffer.len(), 500);
         assert_eq!(buffer[0], (2000 % 251) as u8);
         assert_eq!(repeat.next_timeout(), Some(clock.at(33_750)));
@@ -245,7 +239,7 @@ mod tests {
         sent(&clock, &mut repeat);
         repeat.forget();
         assert_eq!(repeat.next_timeout(), None);
-        repeat.handle_flight(clock.at(0), batch(0), &[], RTT);
+        repeat.handle_flight(clock.at(0), "nothing", &[], true, RTT);
         assert_eq!(repeat.next_timeout(), None);
     }
 
@@ -271,12 +265,12 @@ mod tests {
     }
 
     /// A flight of one datagram at time 0.
-    fn single(clock: &Clock, repeat: &mut Repeat) {
-        repeat.handle_flight(clock.at(0), batch(900), &[7; 900], RTT);
+    fn single(clock: &Clock, repeat: &mut Repeat<&str>) {
+        repeat.handle_flight(clock.at(0), "single", &[7; 900], true, RTT);
     }
 
     /// The flight is lost, and what was sent again arrives.
-    fn lose(clock: &Clock, repeat: &mut Repeat) {
+    fn lose(clock: &Clock, repeat: &mut Repeat<&str>) {
         let mut buffer = Vec::new();
         let due = repeat.next_timeout().expect("it is watched over");
         assert!(repeat.poll(due, RTT, &mut buffer).is_some());
@@ -285,7 +279,7 @@ mod tests {
     }
 
     /// How many flights are sent twice until one is not.
-    fn copied(clock: &Clock, repeat: &mut Repeat) -> u32 {
+    fn copied(clock: &Clock, repeat: &mut Repeat<&str>) -> u32 {
         let mut count = 0;
         while repeat.next_timeout() == Some(clock.at(1250)) {
             count += 1;
@@ -343,7 +337,7 @@ mod tests {
         let (clock, mut repeat) = (Clock(Instant::now()), Repeat::default());
         let (short, mut buffer) = (RTT / 10, Vec::new());
         for _ in 0..2 {
-            repeat.handle_flight(clock.at(0), batch(900), &[7; 900], short);
+            repeat.handle_flight(clock.at(0), "single", &[7; 900], true, short);
             assert_eq!(repeat.next_timeout(), Some(clock.at(1250)));
             assert!(repeat.poll(clock.at(1250), short, &mut buffer).is_some());
             repeat.handle_arrived(clock.at(2250), short);

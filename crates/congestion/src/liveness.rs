@@ -14,7 +14,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Liveness of one connection.
 #[derive(Debug)]
-pub(crate) struct Liveness {
+pub struct Liveness {
     keep_alive: Duration,
     heard: Instant,
     asked: Option<Instant>,
@@ -23,7 +23,7 @@ pub(crate) struct Liveness {
 
 /// What to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Nothing.
     Fine,
     /// Send a PING.
@@ -33,7 +33,8 @@ pub(crate) enum Verdict {
 }
 
 impl Liveness {
-    pub(crate) fn new(now: Instant, keep_alive: Duration) -> Self {
+    /// A peer that was heard just now, to be asked after `keep_alive` of silence.
+    pub fn new(now: Instant, keep_alive: Duration) -> Self {
         Self {
             keep_alive,
             heard: now,
@@ -43,22 +44,24 @@ impl Liveness {
     }
 
     /// A datagram of the connection arrived; returns whether the peer was unresponsive before.
-    pub(crate) fn handle_heard(&mut self, now: Instant) -> bool {
+    pub fn handle_heard(&mut self, now: Instant) -> bool {
         self.heard = now;
         self.asked = None;
         std::mem::take(&mut self.unresponsive)
     }
 
     /// Nobody asks: the verdict was not told.
-    pub(crate) fn excuse(&mut self) {
+    pub fn excuse(&mut self) {
         self.unresponsive = false;
     }
 
-    pub(crate) fn unresponsive(&self) -> bool {
+    /// Whether the peer has stopped answering.
+    pub fn unresponsive(&self) -> bool {
         self.unresponsive
     }
 
-    pub(crate) fn next_timeout(&self) -> Instant {
+    /// When [`Liveness::handle_timeout`] wants to be called.
+    pub fn next_timeout(&self) -> Instant {
         match self.asked {
             None => self.heard + self.keep_alive,
             Some(asked) if asked < self.patience_ends() => {
@@ -72,7 +75,8 @@ impl Liveness {
         self.heard + self.keep_alive + PATIENCE
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Verdict {
+    /// Tells the time.
+    pub fn handle_timeout(&mut self, now: Instant) -> Verdict {
         if now < self.next_timeout() {
             return Verdict::Fine;
         }

@@ -8,13 +8,13 @@ pub(crate) const PACE_MIN: Duration = Duration::from_millis(2);
 
 /// Received data that a flow holds, or all flows of a connection, bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Holding {
+pub struct Holding {
     /// All of its memory.
-    pub(crate) held: usize,
+    pub held: usize,
     /// The part of it that does not count against the connection's window.
-    pub(crate) parked: usize,
+    pub parked: usize,
     /// The part of it that is not data: the overhead of pieces.
-    pub(crate) overhead: usize,
+    pub overhead: usize,
 }
 
 impl AddAssign for Holding {

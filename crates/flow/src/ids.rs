@@ -13,24 +13,26 @@ pub struct ConnectionId(pub u64);
 
 /// The place of a flow in [`Flows`](crate::flows::Flows).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct FlowKey(pub(crate) usize);
+pub struct FlowKey(pub usize);
 
-/// The place of a connection in [`Connections`](crate::connections::Connections): the library's handle.
+/// The place of a connection in its engine's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct ConnectionKey(pub(crate) usize);
+pub struct ConnectionKey(pub usize);
 
 /// Makes ids: a number that was never used before, and the key in the low half.
 #[derive(Debug, Default)]
-pub(crate) struct Ids {
+pub struct Ids {
     generation: u64,
 }
 
 impl Ids {
-    pub(crate) fn flow(&mut self, key: FlowKey) -> FlowId {
+    /// The id of a new flow.
+    pub fn flow(&mut self, key: FlowKey) -> FlowId {
         FlowId(self.next(key.0))
     }
 
-    pub(crate) fn connection(&mut self, key: ConnectionKey) -> ConnectionId {
+    /// The id of a new connection.
+    pub fn connection(&mut self, key: ConnectionKey) -> ConnectionId {
         ConnectionId(self.next(key.0))
     }
 
@@ -45,14 +47,14 @@ const LOW: u64 = 0xffff_ffff;
 
 impl FlowId {
     /// Where the flow is, if it is still there.
-    pub(crate) fn key(self) -> FlowKey {
+    pub fn key(self) -> FlowKey {
         FlowKey(low(self.0))
     }
 }
 
 impl ConnectionId {
     /// Where the connection is, if it is still there.
-    pub(crate) fn key(self) -> ConnectionKey {
+    pub fn key(self) -> ConnectionKey {
         ConnectionKey(low(self.0))
     }
 }

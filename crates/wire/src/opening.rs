@@ -1,16 +1,14 @@
-//! The first bytes of a stream: what it is for, and the answer.
+//! The first bytes of a stream in any of the protocols: a request, and the answer.
 
-use bytes::Bytes;
-use quictun_wire::ack::Ack;
-use quictun_wire::code::FlowCode;
-use quictun_wire::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
-use quictun_wire::token::{self, TOKEN_LEN};
-
-use crate::report::Protocol;
+use crate::ack::Ack;
+use crate::alpn::Protocol;
+use crate::code::FlowCode;
+use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
+use crate::token::{self, TOKEN_LEN};
 
 /// What a server has read of a stream's beginning.
 #[derive(Debug)]
-pub(crate) enum Asked {
+pub enum Asked {
     /// Not enough bytes yet.
     Need,
     /// A whole request, and the number of bytes it took.
@@ -21,7 +19,7 @@ pub(crate) enum Asked {
 
 /// What a client has read of the answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answered {
+pub enum Answered {
     /// Not enough bytes yet.
     Need,
     /// The target is connected; the answer took this many bytes.
@@ -31,7 +29,7 @@ pub(crate) enum Answered {
 }
 
 /// Most bytes read from a stream before the request must be complete.
-pub(crate) fn request_max(protocol: Protocol) -> usize {
+pub fn request_max(protocol: Protocol) -> usize {
     match protocol {
         Protocol::Native => MAX_OPEN_FRAME,
         Protocol::Compat => TOKEN_LEN,
@@ -40,7 +38,7 @@ pub(crate) fn request_max(protocol: Protocol) -> usize {
 }
 
 /// Most bytes read from a stream before the answer must be complete.
-pub(crate) fn answer_max(protocol: Protocol) -> usize {
+pub fn answer_max(protocol: Protocol) -> usize {
     match protocol {
         Protocol::Native => MAX_OPEN_ACK_FRAME,
         Protocol::Compat => 1,
@@ -49,11 +47,11 @@ pub(crate) fn answer_max(protocol: Protocol) -> usize {
 }
 
 /// The bytes with which a client asks.
-pub(crate) fn request(
+pub fn request(
     protocol: Protocol,
     target: &str,
     proof: Option<[u8; 32]>,
-) -> Result<Bytes, FlowCode> {
+) -> Result<Vec<u8>, FlowCode> {
     match protocol {
         Protocol::Native => {
             let open = Open {
@@ -62,18 +60,18 @@ pub(crate) fn request(
             };
             let mut frame = Vec::new();
             open.encode(&mut frame).map_err(|_| FlowCode::BadOpen)?;
-            Ok(Bytes::from(frame))
+            Ok(frame)
         }
         Protocol::Compat => {
             let block = token::pack(target).map_err(|_| FlowCode::BadOpen)?;
-            Ok(Bytes::copy_from_slice(&block))
+            Ok(block.to_vec())
         }
-        Protocol::Raw => Ok(Bytes::new()),
+        Protocol::Raw => Ok(Vec::new()),
     }
 }
 
 /// Reads a request from the beginning of a stream.
-pub(crate) fn read_request(protocol: Protocol, bytes: &[u8]) -> Asked {
+pub fn read_request(protocol: Protocol, bytes: &[u8]) -> Asked {
     match protocol {
         Protocol::Native => match Open::decode(bytes) {
             Ok(Decoded::Need) => Asked::Need,
@@ -106,20 +104,20 @@ pub(crate) fn read_request(protocol: Protocol, bytes: &[u8]) -> Asked {
 }
 
 /// The bytes with which a server accepts.
-pub(crate) fn acceptance(protocol: Protocol) -> Bytes {
+pub fn acceptance(protocol: Protocol) -> Vec<u8> {
     match protocol {
         Protocol::Native => {
             let mut frame = Vec::new();
             OpenAck::default().encode(&mut frame);
-            Bytes::from(frame)
+            frame
         }
-        Protocol::Compat => Bytes::copy_from_slice(&[Ack::Ok.to_byte()]),
-        Protocol::Raw => Bytes::new(),
+        Protocol::Compat => vec![Ack::Ok.to_byte()],
+        Protocol::Raw => Vec::new(),
     }
 }
 
 /// Reads the answer from the beginning of a stream.
-pub(crate) fn read_answer(protocol: Protocol, bytes: &[u8]) -> Answered {
+pub fn read_answer(protocol: Protocol, bytes: &[u8]) -> Answered {
     match protocol {
         Protocol::Native => match OpenAck::decode(bytes) {
             Ok(Decoded::Need) => Answered::Need,

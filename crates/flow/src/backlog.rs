@@ -2,15 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use crate::grants::OVERHEAD_MIN;
 use crate::holding::{Holding, PACE_MIN, Pace};
+
+/// Overhead of pieces that every flow may have, bytes.
+pub const OVERHEAD_MIN: usize = 256;
 
 /// Whatever the share, a flow is not stopped for less.
 const HOLD_MIN: usize = 4 * 1024;
 
 /// What a flow holds, as it was counted last, and how its application reads.
 #[derive(Debug)]
-pub(crate) struct Backlog {
+pub struct Backlog {
     /// Bytes taken off its stream, as noted in its connection.
     noted: u64,
     /// As counted in its connection.
@@ -25,17 +27,18 @@ pub(crate) struct Backlog {
 
 /// How a flow's receiving part stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stand {
+pub struct Stand {
     /// Memory of what it has received, bytes.
-    pub(crate) held: usize,
+    pub held: usize,
     /// The application does not read.
-    pub(crate) parked: bool,
+    pub parked: bool,
     /// Bytes that the application has taken.
-    pub(crate) delivered: u64,
+    pub delivered: u64,
 }
 
 impl Backlog {
-    pub(crate) fn new(now: Instant) -> Self {
+    /// Nothing is held yet.
+    pub fn new(now: Instant) -> Self {
         Self {
             noted: 0,
             holding: Holding::default(),
@@ -46,40 +49,41 @@ impl Backlog {
     }
 
     /// Bytes taken off the stream, as noted last.
-    pub(crate) fn noted(&self) -> u64 {
+    pub fn noted(&self) -> u64 {
         self.noted
     }
 
     /// So many bytes were taken off the stream in all. Returns how many are new.
-    pub(crate) fn note_taken(&mut self, taken: u64) -> u64 {
+    pub fn note_taken(&mut self, taken: u64) -> u64 {
         let new = taken.saturating_sub(self.noted);
         self.noted = taken;
         new
     }
 
-    pub(crate) fn holding(&self) -> Holding {
+    /// What the flow holds, as it was counted last.
+    pub fn holding(&self) -> Holding {
         self.holding
     }
 
     /// Counts what the flow holds.
-    pub(crate) fn set_holding(&mut self, holding: Holding) {
+    pub fn set_holding(&mut self, holding: Holding) {
         self.holding = holding;
     }
 
     /// Whether the peer is asked to send nothing for now.
-    pub(crate) fn is_told_to_rest(&self) -> bool {
+    pub fn is_told_to_rest(&self) -> bool {
         self.told_to_rest.is_some()
     }
 
     /// Whether the peer, asked to rest, sends all the same.
-    pub(crate) fn is_disobeyed(&self) -> bool {
+    pub fn is_disobeyed(&self) -> bool {
         self.told_to_rest.is_some_and(|most| self.noted > most)
     }
 
     /// Judges whether the peer should send no more for now, as the application does not read. Returns what the peer is to
     /// be told, if that is new. `share` is what the flow may hold besides its connection's window, bytes; `urgent`:
     /// nothing is left of that window; `allowance`: bytes that the peer may send after it is told to rest.
-    pub(crate) fn judge(
+    pub fn judge(
         &mut self,
         now: Instant,
         rtt: Duration,
@@ -110,7 +114,7 @@ impl Backlog {
     }
 
     /// Whether what it holds is more cost than bytes, and not next to nothing.
-    pub(crate) fn is_tiny_pieces(&self) -> bool {
+    pub fn is_tiny_pieces(&self) -> bool {
         let Holding { held, overhead, .. } = self.holding;
         overhead > (held / 2).max(OVERHEAD_MIN)
     }

@@ -3,15 +3,16 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quictun_flow::{Ending, Flow, Inlet, Socket};
-use quinn_proto::StreamId;
 
 use crate::backlog::{Backlog, Stand};
-use crate::event::FlowSummary;
+use crate::close::Ending;
+use crate::flow::Flow;
 use crate::ids::{ConnectionKey, FlowId};
+use crate::inlet::Inlet;
 use crate::pinned::Kept;
-use crate::report::FlowReport;
+use crate::report::{FlowReport, FlowSummary};
 use crate::salvage::{Carried, IDLE_MAX, Salvage};
+use crate::socket::Socket;
 
 /// Application bytes sent before the server has answered. They wait in its receive window, which all
 /// flows share, for as long as the dial takes: a few targets that never answer must not fill it.
@@ -32,16 +33,16 @@ const LOOK_AGAIN_MAX: Duration = Duration::from_secs(2);
 /// First four bytes of a SPICE link message: such flows are classified, others are not looked at.
 const SPICE_MAGIC: &[u8] = b"REDQ";
 
-/// One flow.
+/// One flow, on a stream that is named by a `T`.
 #[derive(Debug)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent marks: what was told, and where it stands in queues"
 )]
-pub(crate) struct FlowEntry<S> {
+pub struct FlowEntry<S, T> {
     id: FlowId,
     /// Once there is a stream.
-    lane: Option<Lane>,
+    lane: Option<Lane<T>>,
     phase: Phase<S>,
     token: String,
     client_app: String,
@@ -69,14 +70,16 @@ pub(crate) struct FlowEntry<S> {
 
 /// Where a flow is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lane {
-    pub(crate) connection: ConnectionKey,
-    pub(crate) stream: StreamId,
+pub struct Lane<T> {
+    /// The connection.
+    pub connection: ConnectionKey,
+    /// Its stream.
+    pub stream: T,
 }
 
 /// Where a flow stands.
 #[derive(Debug)]
-pub(crate) enum Phase<S> {
+pub enum Phase<S> {
     /// Client: it waits for a connection.
     Waiting(S),
     /// Server: the request is being read.
@@ -93,15 +96,9 @@ pub(crate) enum Phase<S> {
 }
 
 /// Life.
-impl<S: Socket> FlowEntry<S> {
+impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// Client: a flow that waits for a connection.
-    pub(crate) fn waiting(
-        id: FlowId,
-        socket: S,
-        token: String,
-        client_app: String,
-        now: Instant,
-    ) -> Self {
+    pub fn waiting(id: FlowId, socket: S, token: String, client_app: String, now: Instant) -> Self {
         Self {
             token,
             client_app,
@@ -110,11 +107,11 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// Server: a stream whose request is to be read.
-    pub(crate) fn reading(id: FlowId, lane: Lane, now: Instant) -> Self {
+    pub fn reading(id: FlowId, lane: Lane<T>, now: Instant) -> Self {
         Self::new(id, Some(lane), Phase::Reading(Inlet::new()), now)
     }
 
-    fn new(id: FlowId, lane: Option<Lane>, phase: Phase<S>, now: Instant) -> Self {
+    fn new(id: FlowId, lane: Option<Lane<T>>, phase: Phase<S>, now: Instant) -> Self {
         Self {
             id,
             lane,
@@ -136,46 +133,49 @@ impl<S: Socket> FlowEntry<S> {
         }
     }
 
-    pub(crate) fn id(&self) -> FlowId {
+    /// Its id.
+    pub fn id(&self) -> FlowId {
         self.id
     }
 
     /// Token or target.
-    pub(crate) fn token(&self) -> &str {
+    pub fn token(&self) -> &str {
         &self.token
     }
 
     /// The application's address on the server, where known.
-    pub(crate) fn server_app(&self) -> &str {
+    pub fn server_app(&self) -> &str {
         &self.server_app
     }
 
     /// Where it is carried.
-    pub(crate) fn lane(&self) -> Option<Lane> {
+    pub fn lane(&self) -> Option<Lane<T>> {
         self.lane
     }
 
     /// Whether it is carried on a connection.
-    pub(crate) fn is_on(&self, connection: ConnectionKey) -> bool {
+    pub fn is_on(&self, connection: ConnectionKey) -> bool {
         self.lane.is_some_and(|lane| lane.connection == connection)
     }
 
-    pub(crate) fn phase(&self) -> &Phase<S> {
+    /// Where it stands.
+    pub fn phase(&self) -> &Phase<S> {
         &self.phase
     }
 
-    pub(crate) fn phase_mut(&mut self) -> &mut Phase<S> {
+    /// Where it stands, to go on.
+    pub fn phase_mut(&mut self) -> &mut Phase<S> {
         &mut self.phase
     }
 
     /// Server: the request was read; what has arrived behind it waits in `inlet`.
-    pub(crate) fn begin_dialing(&mut self, token: &str, inlet: Inlet) {
+    pub fn begin_dialing(&mut self, token: &str, inlet: Inlet) {
         token.clone_into(&mut self.token);
         self.phase = Phase::Dialing(inlet);
     }
 
     /// Server: the target is connected; `acceptance` is said before its bytes.
-    pub(crate) fn accept(&mut self, socket: S, server_app: String, acceptance: Bytes) {
+    pub fn accept(&mut self, socket: S, server_app: String, acceptance: Bytes) {
         self.server_app = server_app;
         let inlet = match std::mem::replace(&mut self.phase, Phase::Reading(Inlet::new())) {
             Phase::Dialing(inlet) => inlet,
@@ -196,7 +196,7 @@ impl<S: Socket> FlowEntry<S> {
 
     /// Client: a stream is open; `request` is said before the application's bytes, and answered unless `raw`. `false`: it
     /// did not wait for a stream.
-    pub(crate) fn open_on(&mut self, lane: Lane, request: Bytes, raw: bool) -> bool {
+    pub fn open_on(&mut self, lane: Lane<T>, request: Bytes, raw: bool) -> bool {
         let phase = std::mem::replace(&mut self.phase, Phase::Reading(Inlet::new()));
         let Phase::Waiting(socket) = phase else {
             return false;
@@ -217,7 +217,7 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// Client: the server has accepted.
-    pub(crate) fn handle_accepted(&mut self) {
+    pub fn handle_accepted(&mut self) {
         if let Phase::Bridged { answered, .. } = &mut self.phase {
             *answered = true;
         }
@@ -225,13 +225,13 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// Whether both sides have agreed on it.
-    pub(crate) fn is_established(&self) -> bool {
+    pub fn is_established(&self) -> bool {
         self.established
     }
 
     /// Whether it may begin again on another connection: the server has not answered, and no byte of
     /// the application's has been sent that another request would send again (PROTOCOL CLOSE-10).
-    pub(crate) fn may_reopen(&self) -> bool {
+    pub fn may_reopen(&self) -> bool {
         let Phase::Bridged {
             flow,
             answered: false,
@@ -243,7 +243,7 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// Takes it off its connection, to wait for another.
-    pub(crate) fn reopen(&mut self) -> Option<Lane> {
+    pub fn reopen(&mut self) -> Option<Lane<T>> {
         let lane = self.leave()?;
         self.reopened += 1;
         let phase = std::mem::replace(&mut self.phase, Phase::Reading(Inlet::new()));
@@ -254,29 +254,30 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// Whether it was taken off a connection before.
-    pub(crate) fn is_reopened(&self) -> bool {
+    pub fn is_reopened(&self) -> bool {
         self.reopened > 0
     }
 
     /// Goes on without its connection.
-    pub(crate) fn begin_salvage(&mut self, now: Instant, carried: Carried) {
+    pub fn begin_salvage(&mut self, now: Instant, carried: Carried) {
         let delivered = self.flow().map_or(0, Flow::bytes_to_app);
         self.salvage = Some(Salvage::new(now, carried, delivered));
         self.leave();
     }
 
     /// Its place in the queue of its connection is void.
-    fn leave(&mut self) -> Option<Lane> {
+    fn leave(&mut self) -> Option<Lane<T>> {
         self.queued = false;
         self.lane.take()
     }
 
-    pub(crate) fn salvage(&self) -> Option<&Salvage> {
+    /// Its time without its connection, if there is one.
+    pub fn salvage(&self) -> Option<&Salvage> {
         self.salvage.as_ref()
     }
 
     /// A flow that goes on without its connection.
-    pub(crate) fn salvaged(&mut self) -> Option<(&mut Flow<S>, &mut Salvage)> {
+    pub fn salvaged(&mut self) -> Option<(&mut Flow<S>, &mut Salvage)> {
         match (&mut self.phase, &mut self.salvage) {
             (Phase::Bridged { flow, .. }, Some(salvage)) => Some((flow, salvage)),
             _ => None,
@@ -284,7 +285,7 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// When to look again at a flow that only waits for its socket.
-    pub(crate) fn look_at(&mut self, now: Instant) -> Option<Instant> {
+    pub fn look_at(&mut self, now: Instant) -> Option<Instant> {
         if !self.flow()?.is_parting() {
             return None;
         }
@@ -295,7 +296,7 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// Looks whether its socket has sent everything by now, or is too late.
-    pub(crate) fn poll_parting(&mut self, now: Instant) {
+    pub fn poll_parting(&mut self, now: Instant) {
         let late = self.part_by.is_some_and(|by| by <= now);
         if let Some(flow) = self.flow_mut() {
             flow.poll_parting();
@@ -306,12 +307,12 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// How it ended, once it has.
-    pub(crate) fn ending(&self) -> Option<Ending> {
+    pub fn ending(&self) -> Option<Ending> {
         self.flow().and_then(Flow::ending)
     }
 
     /// Its life in one line of a log; `carried` unless it never had a connection.
-    pub(crate) fn into_summary(
+    pub fn into_summary(
         self,
         now: Instant,
         ending: Ending,
@@ -334,7 +335,7 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// How it stands.
-    pub(crate) fn report(&self, carried: Carried) -> FlowReport {
+    pub fn report(&self, carried: Carried) -> FlowReport {
         let flow = self.flow();
         let heads = flow.and_then(Flow::heads);
         FlowReport {
@@ -356,15 +357,17 @@ impl<S: Socket> FlowEntry<S> {
 }
 
 /// Bytes.
-impl<S: Socket> FlowEntry<S> {
-    pub(crate) fn flow(&self) -> Option<&Flow<S>> {
+impl<S: Socket, T: Copy> FlowEntry<S, T> {
+    /// The bridge, where there is one.
+    pub fn flow(&self) -> Option<&Flow<S>> {
         match &self.phase {
             Phase::Bridged { flow, .. } => Some(flow),
             Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing(_) => None,
         }
     }
 
-    pub(crate) fn flow_mut(&mut self) -> Option<&mut Flow<S>> {
+    /// The bridge, to move bytes.
+    pub fn flow_mut(&mut self) -> Option<&mut Flow<S>> {
         match &mut self.phase {
             Phase::Bridged { flow, .. } => Some(flow),
             Phase::Waiting(_) | Phase::Reading(_) | Phase::Dialing(_) => None,
@@ -372,7 +375,7 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// The application's socket.
-    pub(crate) fn socket(&self) -> Option<&S> {
+    pub fn socket(&self) -> Option<&S> {
         match &self.phase {
             Phase::Waiting(socket) => Some(socket),
             Phase::Bridged { flow, .. } => Some(flow.socket()),
@@ -381,7 +384,7 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// Where the stream's bytes arrive.
-    pub(crate) fn inlet_mut(&mut self) -> Option<&mut Inlet> {
+    pub fn inlet_mut(&mut self) -> Option<&mut Inlet> {
         match &mut self.phase {
             Phase::Reading(inlet) | Phase::Dialing(inlet) => Some(inlet),
             Phase::Bridged { flow, .. } => Some(flow.inlet()),
@@ -399,7 +402,7 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// How many bytes of the application may still go before the server has answered.
-    pub(crate) fn early_left(&self, compat: bool) -> usize {
+    pub fn early_left(&self, compat: bool) -> usize {
         let Phase::Bridged {
             flow,
             answered: false,
@@ -412,41 +415,42 @@ impl<S: Socket> FlowEntry<S> {
     }
 
     /// Enters its connection's queue of flows with something to send. Returns whether it was not there yet.
-    pub(crate) fn enqueue(&mut self) -> bool {
+    pub fn enqueue(&mut self) -> bool {
         !std::mem::replace(&mut self.queued, true)
     }
 
     /// Leaves that queue.
-    pub(crate) fn dequeue(&mut self) {
+    pub fn dequeue(&mut self) {
         self.queued = false;
     }
 
     /// The peer wants nothing to be sent for now, or wants more.
-    pub(crate) fn set_resting(&mut self, resting: bool) {
+    pub fn set_resting(&mut self, resting: bool) {
         self.resting = resting;
     }
 
-    pub(crate) fn is_resting(&self) -> bool {
+    /// Whether the peer wants nothing to be sent for now.
+    pub fn is_resting(&self) -> bool {
         self.resting
     }
 
     /// Memory of what it has received, bytes.
-    pub(crate) fn held(&self) -> usize {
+    pub fn held(&self) -> usize {
         self.inlet().map_or(0, Inlet::held)
     }
 
     /// Bytes received and not yet written to the application.
-    pub(crate) fn buffered(&self) -> usize {
+    pub fn buffered(&self) -> usize {
         self.inlet().map_or(0, Inlet::buffered)
     }
 
     /// Bytes taken off its stream in all.
-    pub(crate) fn taken(&self) -> u64 {
+    pub fn taken(&self) -> u64 {
         self.inlet().map_or(self.backlog.noted(), Inlet::taken)
     }
 
     /// How its receiving part stands.
-    pub(crate) fn stand(&self) -> Stand {
+    pub fn stand(&self) -> Stand {
         // A target that is being dialled reads nothing either.
         let dialing = matches!(self.phase, Phase::Dialing(_));
         Stand {
@@ -456,40 +460,42 @@ impl<S: Socket> FlowEntry<S> {
         }
     }
 
-    pub(crate) fn backlog(&self) -> &Backlog {
+    /// What it holds, as it was counted last.
+    pub fn backlog(&self) -> &Backlog {
         &self.backlog
     }
 
-    pub(crate) fn backlog_mut(&mut self) -> &mut Backlog {
+    /// The same, to count again.
+    pub fn backlog_mut(&mut self) -> &mut Backlog {
         &mut self.backlog
     }
 
     /// Batches that it keeps in memory, as counted in its engine.
-    pub(crate) fn pinned_mut(&mut self) -> &mut Kept {
+    pub fn pinned_mut(&mut self) -> &mut Kept {
         &mut self.pinned
     }
 }
 
 /// Confirmation of what has arrived (PROTOCOL CONTROL-5).
-impl<S: Socket> FlowEntry<S> {
+impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// The number to tell the peer once everything has been taken off the stream; it is told once.
-    pub(crate) fn take_end(&mut self) -> Option<u64> {
+    pub fn take_end(&mut self) -> Option<u64> {
         let end = self.flow()?.end_taken()?;
         (!std::mem::replace(&mut self.end_told, true)).then_some(end)
     }
 
     /// Whether the peer was told that everything has arrived.
-    pub(crate) fn is_end_told(&self) -> bool {
+    pub fn is_end_told(&self) -> bool {
         self.end_told
     }
 
     /// The peer has everything before the number `next`.
-    pub(crate) fn note_seen(&mut self, next: u64) {
+    pub fn note_seen(&mut self, next: u64) {
         self.seen = self.seen.max(next);
     }
 
     /// The number that the peer has still to confirm, once everything was sent.
-    pub(crate) fn unseen_end(&self) -> Option<u64> {
+    pub fn unseen_end(&self) -> Option<u64> {
         self.flow()?.end_sent().filter(|&next| self.seen < next)
     }
 }

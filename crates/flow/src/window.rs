@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 /// Where a connection of a known peer starts: enough for 1 Gbit/s at 8 ms. It grows every round trip of 10 ms or more
 /// if need be, as fast as slow start does.
-pub(crate) const INITIAL: u64 = 2 << 20;
+const INITIAL: u64 = 2 << 20;
 
 /// The least that a connection has, however little memory there is: a few packets.
-pub(crate) const FLOOR: u64 = 4 * 1024;
+pub const FLOOR: u64 = 4 * 1024;
 
 /// What a window of `size` bytes can make us hold. Reading from a stream gives credit back before it is known that the
 /// application takes nothing: so the window may come twice. Pieces cost more than their bytes: a quarter covers all but
 /// tiny ones, and of those a peer is not allowed so many.
-pub(crate) fn debt(size: u64) -> u64 {
+pub fn debt(size: u64) -> u64 {
     size * 5 / 2
 }
 
@@ -41,7 +41,7 @@ const RTT_MIN: Duration = Duration::from_millis(1);
 /// so that the next one finds something, too; where memory runs low, what has been used is not renewed, and a window of
 /// which less than a twelfth is used in a round trip halves.
 #[derive(Debug)]
-pub(crate) struct ReceiveWindow {
+pub struct ReceiveWindow {
     size: u64,
     /// The most that use has made it; 0: it is as it was at first.
     needed: u64,
@@ -54,7 +54,7 @@ pub(crate) struct ReceiveWindow {
 impl ReceiveWindow {
     /// What to begin with where so much of a budget is `free`, and an earlier connection to the same peer `needed` so
     /// much.
-    pub(crate) fn first(needed: u64, free: u64, budget: u64, known: bool) -> u64 {
+    pub fn first(needed: u64, free: u64, budget: u64, known: bool) -> u64 {
         let part = if free > budget / 32 * 31 {
             PLENTY_PART
         } else if known {
@@ -67,7 +67,7 @@ impl ReceiveWindow {
     }
 
     /// Begins with `size` bytes, and goes on with the `remembered` ones.
-    pub(crate) fn new(now: Instant, size: u64, remembered: u64) -> Self {
+    pub fn new(now: Instant, size: u64, remembered: u64) -> Self {
         Self {
             size,
             needed: 0,
@@ -78,7 +78,7 @@ impl ReceiveWindow {
     }
 
     /// Begins again with `size` bytes, and goes on with the `remembered` ones.
-    pub(crate) fn restart(&mut self, size: u64, remembered: u64) {
+    pub fn restart(&mut self, size: u64, remembered: u64) {
         self.size = size;
         self.remembered = remembered;
     }
@@ -86,7 +86,7 @@ impl ReceiveWindow {
     /// Notes how much was delivered in total so far. `left` is what flows leave of the window, `free` the memory that there
     /// is for it, its own included. Where memory is short, a window that is hardly used shrinks towards `least`.
     /// Returns whether a round trip has passed since the last time.
-    pub(crate) fn update(
+    pub fn update(
         &mut self,
         now: Instant,
         rtt: Duration,
@@ -134,12 +134,12 @@ impl ReceiveWindow {
     }
 
     /// What the next connection to the same peer should begin with; 0: like any.
-    pub(crate) fn needed(&self) -> u64 {
+    pub fn needed(&self) -> u64 {
         self.needed
     }
 
     /// The window, bytes.
-    pub(crate) fn size(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         self.size
     }
 }
@@ -151,7 +151,7 @@ fn most(free: u64) -> u64 {
 
 /// The send window: unacknowledged data kept for retransmission. The library frees only the contiguous
 /// acknowledged prefix, so with losses it has to span several congestion windows.
-pub(crate) fn send_window(congestion_window: u64, free: u64) -> u64 {
+pub fn send_window(congestion_window: u64, free: u64) -> u64 {
     (congestion_window.saturating_mul(5) + (1 << 20)).min(free.max(SEND_FLOOR))
 }
 

@@ -14,7 +14,7 @@ const SALVAGE_MAX: Duration = Duration::from_mins(10);
 
 /// A flow's time without its connection.
 #[derive(Debug)]
-pub(crate) struct Salvage {
+pub struct Salvage {
     carried: Carried,
     until: Instant,
     idle_until: Instant,
@@ -25,15 +25,18 @@ pub(crate) struct Salvage {
 
 /// Where a flow is carried, or was.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Carried {
-    pub(crate) connection: ConnectionId,
-    pub(crate) stream_id: u64,
-    pub(crate) remote: SocketAddr,
+pub struct Carried {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// QUIC stream id.
+    pub stream_id: u64,
+    /// The peer.
+    pub remote: SocketAddr,
 }
 
 impl Salvage {
     /// Begins now; the application has `delivered` bytes.
-    pub(crate) fn new(now: Instant, carried: Carried, delivered: u64) -> Self {
+    pub fn new(now: Instant, carried: Carried, delivered: u64) -> Self {
         Self {
             carried,
             until: now + SALVAGE_MAX,
@@ -44,12 +47,12 @@ impl Salvage {
     }
 
     /// Where the flow was carried.
-    pub(crate) fn carried(&self) -> Carried {
+    pub fn carried(&self) -> Carried {
         self.carried
     }
 
     /// The application has `delivered` bytes by now, and `held` are left. Returns until when it may take its time.
-    pub(crate) fn update(
+    pub fn update(
         &mut self,
         now: Instant,
         delivered: u64,
@@ -65,7 +68,7 @@ impl Salvage {
     }
 
     /// Gives back what was charged.
-    pub(crate) fn release(&mut self, lease: &mut Lease) {
+    pub fn release(&mut self, lease: &mut Lease) {
         lease.adjust(&mut self.charged, 0);
     }
 }

@@ -5,19 +5,21 @@ use std::time::Instant;
 
 /// A set of deadlines by key, with the earliest at hand.
 #[derive(Debug)]
-pub(crate) struct Deadlines<K> {
+pub struct Deadlines<K> {
     queue: BTreeSet<(Instant, K)>,
 }
 
-impl<K: Ord + Copy> Deadlines<K> {
-    pub(crate) fn new() -> Self {
+impl<K> Default for Deadlines<K> {
+    fn default() -> Self {
         Self {
             queue: BTreeSet::new(),
         }
     }
+}
 
+impl<K: Ord + Copy> Deadlines<K> {
     /// Moves the deadline of `key` from `old` to `new`; the caller keeps the value it set last.
-    pub(crate) fn set(&mut self, key: K, old: &mut Option<Instant>, new: Option<Instant>) {
+    pub fn set(&mut self, key: K, old: &mut Option<Instant>, new: Option<Instant>) {
         if *old == new {
             return;
         }
@@ -31,17 +33,17 @@ impl<K: Ord + Copy> Deadlines<K> {
     }
 
     /// How many keys have a deadline.
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.queue.len()
     }
 
     /// The earliest deadline.
-    pub(crate) fn next(&self) -> Option<Instant> {
+    pub fn next(&self) -> Option<Instant> {
         self.queue.first().map(|&(at, _)| at)
     }
 
     /// Takes one key whose deadline has come. Its owner's copy must be cleared.
-    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<K> {
+    pub fn pop_due(&mut self, now: Instant) -> Option<K> {
         let &(at, key) = self.queue.first()?;
         if at > now {
             return None;

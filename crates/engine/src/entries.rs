@@ -1,0 +1,7 @@
+//! Flows on the library's streams.
+
+use quinn_proto::StreamId;
+
+pub(crate) type FlowEntry<S> = quictun_flow::FlowEntry<S, StreamId>;
+pub(crate) type Flows<S> = quictun_flow::Flows<S, StreamId>;
+pub(crate) type Lane = quictun_flow::Lane<StreamId>;

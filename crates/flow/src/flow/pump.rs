@@ -1,0 +1,175 @@
+//! The bytes of a flow: read, written, and the FIN passed on.
+
+use std::io::{self, IoSlice};
+
+use bytes::Bytes;
+use quictun_wire::code::FlowCode;
+
+use super::Flow;
+use crate::close::{Direction, Ending};
+use crate::heads::extend_head;
+use crate::read_buffer::ReadBuffer;
+use crate::ready::WRITE_CHUNKS;
+use crate::socket::Socket;
+use crate::stream::{ReadEnd, Stream, WriteEnd};
+use crate::to_app::Drained;
+use crate::to_tunnel::Pumped;
+
+/// Smallest read from an application. Reading only what the window allows this instant would cost a
+/// system call for every acknowledgement; what is read too much waits in `pending`.
+const READ_MIN: usize = 16 * 1024;
+
+/// From the application to the stream.
+impl<S: Socket> Flow<S> {
+    /// Moves at most `budget` bytes from the application to the stream, and takes them off `budget`.
+    pub fn pump_to_tunnel<T: Stream>(
+        &mut self,
+        stream: &mut T,
+        buffer: &mut ReadBuffer,
+        budget: &mut usize,
+    ) -> Pumped {
+        loop {
+            if self.to_tunnel.direction != Direction::Open {
+                return Pumped::Ended;
+            }
+            if *budget == 0 {
+                return Pumped::Budget;
+            }
+            if self.to_tunnel.is_written()
+                && let Some(stopped) = self.read_app(stream, buffer, *budget)
+            {
+                return stopped;
+            }
+            match self.to_tunnel.write(stream, budget) {
+                WriteEnd::Taken => {}
+                WriteEnd::Blocked => return Pumped::Blocked,
+                WriteEnd::Stopped(code) => self.handle_stopped(stream, code),
+                WriteEnd::Gone => self.end_by_app_reset(stream),
+            }
+        }
+    }
+
+    /// Fills `pending`, or says why not.
+    fn read_app<T: Stream>(
+        &mut self,
+        stream: &mut T,
+        buffer: &mut ReadBuffer,
+        budget: usize,
+    ) -> Option<Pumped> {
+        if !self.to_tunnel.readable {
+            return Some(Pumped::Starved);
+        }
+        if buffer.is_restrained() && stream.write(&mut Bytes::new()) == WriteEnd::Blocked {
+            return Some(Pumped::Blocked);
+        }
+        match buffer.read_from(&mut self.socket, budget.max(READ_MIN)) {
+            Ok(chunk) if chunk.is_empty() => {
+                stream.finish();
+                self.to_tunnel.direction = Direction::Finished;
+                self.settle(Ending::Finished);
+                Some(Pumped::Ended)
+            }
+            Ok(chunk) => {
+                if let Some(heads) = &mut self.heads {
+                    extend_head(&mut heads.from_app, &chunk);
+                }
+                self.to_tunnel.push(chunk);
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.to_tunnel.readable = false;
+                Some(Pumped::Starved)
+            }
+            Err(_) => {
+                self.end_by_app_reset(stream);
+                Some(Pumped::Ended)
+            }
+        }
+    }
+}
+
+/// From the stream to the application.
+impl<S: Socket> Flow<S> {
+    /// Moves what has arrived from the stream to the application.
+    pub fn pump_to_app<T: Stream>(&mut self, stream: &mut T) -> Drained {
+        let mut exhausted = false;
+        loop {
+            if self.to_app.direction != Direction::Open {
+                return Drained::Ended;
+            }
+            while !exhausted && !self.to_app.inlet.is_whole() {
+                let appetite = self.to_app.appetite();
+                if appetite == 0 {
+                    break;
+                }
+                match self.to_app.inlet.take_in(stream, appetite) {
+                    ReadEnd::More | ReadEnd::Finished => {}
+                    ReadEnd::Blocked => exhausted = true,
+                    ReadEnd::Reset(code) => {
+                        self.end_by_peer_reset(stream, code);
+                        return Drained::Ended;
+                    }
+                    ReadEnd::Gone => {
+                        self.abandon(stream, FlowCode::Internal);
+                        return Drained::Ended;
+                    }
+                }
+            }
+            if self.to_app.inlet.ready() == 0 {
+                if !self.to_app.inlet.is_whole() {
+                    return Drained::Starved;
+                }
+                self.finish_app(stream);
+                return Drained::Ended;
+            }
+            if !self.to_app.writable {
+                self.to_app.inlet.compact();
+                return Drained::AppBlocked;
+            }
+            self.write_app(stream);
+        }
+    }
+
+    /// One gathering write.
+    fn write_app<T: Stream>(&mut self, stream: &mut T) {
+        let mut slices = [IoSlice::new(&[]); WRITE_CHUNKS];
+        let count = self.to_app.inlet.slices(&mut slices);
+        match self.socket.write(&slices[..count]) {
+            Ok(written) => {
+                if let Some(heads) = &mut self.heads {
+                    let mut left = written;
+                    for chunk in self.to_app.inlet.chunks() {
+                        let part: &Bytes = chunk;
+                        let part = &part[..part.len().min(left)];
+                        extend_head(&mut heads.to_app, part);
+                        left -= part.len();
+                    }
+                }
+                self.to_app.bytes += written as u64;
+                self.to_app.inlet.advance(written);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.to_app.writable = false;
+            }
+            Err(_) => self.end_by_app_reset(stream),
+        }
+    }
+
+    /// All bytes are with the application: pass on the FIN.
+    fn finish_app<T: Stream>(&mut self, stream: &mut T) {
+        if self.stopped && self.lost.is_none() {
+            self.to_app.direction = Direction::Finished;
+            self.part(Ending::PeerReset(None));
+            return;
+        }
+        if self.socket.finish().is_err() {
+            self.end_by_app_reset(stream);
+            return;
+        }
+        self.to_app.direction = Direction::Finished;
+        match self.lost {
+            Some(code) if self.stopped => self.part(Ending::Abandoned(code)),
+            _ => self.settle(Ending::Finished),
+        }
+    }
+}
