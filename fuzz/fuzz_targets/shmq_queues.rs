@@ -1,3 +1,6 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| quictun_shmq::check::queues(bytes));
+#[path = "../../crates/shmq/tests/it/check.rs"]
+mod check;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check::queues(bytes));

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use quictun_shmq::{BATCH, Channel, ChannelError, INLINE, Line, Reserved, SLOTS, Violation};
+use quictun_shmq::{BATCH, Channel, ChannelError, INLINE, Message, Reserved, SLOTS, Violation};
 
 use crate::executor::ROOM;
 use crate::message::{BUFFER, REPLY, is_sound, kind, senseless};
@@ -47,7 +47,7 @@ pub(crate) struct Calls {
 
 struct Place {
     /// The answer, once there is one. Apart from the state, so that it is written once and nothing else is moved with it.
-    answer: Line,
+    answer: Message,
     /// Of the call that has it, or had it last.
     cid: u32,
     /// Who waits for the answer: a coroutine, [`OTHER`] or [`NOBODY`].
@@ -90,7 +90,7 @@ impl Calls {
     #[inline(always)]
     pub(crate) fn start(
         &mut self,
-        line: &Line,
+        message: &Message,
         flags: u16,
         channel: &mut Channel,
         schedule: &Schedule,
@@ -117,7 +117,7 @@ impl Calls {
             Wakes::Task(task) => entry.waiting = task,
             other => self.set_waiting(place, other),
         }
-        room.put(line.whole().with_call(cid, flags));
+        room.put(message.whole().with_call(cid, flags));
         if flags & BUFFER != 0 || channel.staged() >= self.batch as u64 || !schedule.has_ready() {
             // What is by reference takes long, and the server can begin while the next one is written; and nothing need wait
             // for others where there are none.
@@ -159,7 +159,7 @@ impl Calls {
             .ok()
             .filter(|place| *place < 1 << PLACE_BITS)?;
         self.places.push(Place {
-            answer: Line::default(),
+            answer: Message::default(),
             cid: place,
             waiting: NOBODY,
             state: State::Free,
@@ -177,7 +177,7 @@ impl Calls {
 
     /// The answer, if it is there; the place is free then.
     #[inline(always)]
-    pub(crate) fn take(&mut self, cid: u32) -> Option<Line> {
+    pub(crate) fn take(&mut self, cid: u32) -> Option<Message> {
         let place = self.place(cid)?;
         if place.state != State::Answered {
             return None;
@@ -219,15 +219,15 @@ impl Calls {
             _ => BATCH,
         };
         for _ in 0..PUMP {
-            let line = match channel.arrived() {
+            let message = match channel.arrived() {
                 Some(arrived) => arrived.take(),
                 None => match channel.pop_other()? {
-                    Some(line) => line,
+                    Some(message) => message,
                     None => return Ok(()),
                 },
             };
-            if !self.complete(line, queues) {
-                let taken = self.complete_other(line, channel, queues);
+            if !self.complete(message, queues) {
+                let taken = self.complete_other(message, channel, queues);
                 taken.map_err(|violation| channel.reject(violation))?;
             }
         }
@@ -236,18 +236,18 @@ impl Calls {
 
     /// Takes an answer, if it is one that somebody waits for; otherwise [`complete_other`](Self::complete_other) does.
     #[inline(always)]
-    fn complete(&mut self, line: Line, queues: &mut Queues) -> bool {
-        let cid = line.cid();
+    fn complete(&mut self, message: Message, queues: &mut Queues) -> bool {
+        let cid = message.cid();
         let Some(place) = self.places.get_mut(place_of(cid) as usize) else {
             return false;
         };
-        let is_usual = line.flags() == REPLY && line.len() as usize <= INLINE;
+        let is_usual = message.flags() == REPLY && message.len() as usize <= INLINE;
         if !is_usual || place.cid != cid || place.state != State::Waiting || place.waiting >= OTHER
         {
             return false;
         }
         place.state = State::Answered;
-        place.answer = line;
+        place.answer = message;
         queues.push(std::mem::replace(&mut place.waiting, NOBODY));
         true
     }
@@ -258,28 +258,28 @@ impl Calls {
     #[inline(never)]
     fn complete_other(
         &mut self,
-        line: Line,
+        message: Message,
         channel: &mut Channel,
         queues: &mut Queues,
     ) -> Result<(), Violation> {
-        let sound = kind(&line) == REPLY && is_sound(&line);
-        let place = self.place(line.cid()).filter(|_| sound);
-        let place = place.ok_or_else(|| senseless(&line))?;
+        let sound = kind(&message) == REPLY && is_sound(&message);
+        let place = self.place(message.cid()).filter(|_| sound);
+        let place = place.ok_or_else(|| senseless(&message))?;
         let waiting = std::mem::replace(&mut place.waiting, NOBODY);
         match place.state {
             State::Waiting => {
                 place.state = State::Answered;
-                place.answer = line;
+                place.answer = message;
                 // Those who are no coroutines are none that it knows.
                 queues.push(waiting);
             }
             State::Abandoned => {
                 place.state = State::Free;
-                self.free.push(place_of(line.cid()));
+                self.free.push(place_of(message.cid()));
             }
-            State::Free | State::Answered => return Err(senseless(&line)),
+            State::Free | State::Answered => return Err(senseless(&message)),
         }
-        let seldom = self.seldom.get_mut(place_of(line.cid()) as usize);
+        let seldom = self.seldom.get_mut(place_of(message.cid()) as usize);
         let Seldom { waker, buffer } = seldom.map(std::mem::take).unwrap_or_default();
         if let Some(waker) = waker.filter(|_| waiting == OTHER) {
             waker.wake();
@@ -315,11 +315,11 @@ impl Calls {
         }
     }
 
-    /// Room that somebody waits for, where so many items have found some.
-    pub(crate) fn owed_room(&self, items: u64) -> Owed {
+    /// Room that somebody waits for, where so many messages have found some.
+    pub(crate) fn owed_room(&self, messages: u64) -> Owed {
         Owed {
             some: self.over.is_none() && !self.roomless.is_empty(),
-            given: items,
+            given: messages,
         }
     }
 

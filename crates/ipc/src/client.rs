@@ -8,11 +8,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use quictun_shmq::{Channel, ChannelError, Counters, Reserved, Violation, Wants};
+use quictun_shmq::{Channel, ChannelError, Counters, Message, Reserved, Violation, Wants};
 
 use crate::calls::{Blocked, Calls};
 use crate::executor::{Executor, Port};
-use crate::message::{BUFFER, CALL, Message, SEND};
+use crate::message::{BUFFER, CALL, SEND};
 use crate::patience::Patience;
 use crate::schedule::Schedule;
 use crate::wait::WaitPolicy;
@@ -70,10 +70,10 @@ impl Client {
     /// Calls the server with a buffer ([`reserve`](Self::reserve)) that it reads from and may write its answer into. The
     /// buffer comes back by [`Call::buffer`].
     pub fn call_with(&self, message: Message, buffer: Reserved) -> Call<'_> {
-        let line = message.line.with_payload(buffer.off(), buffer.len());
+        let message = message.with_payload(buffer.off(), buffer.len());
         Call {
             client: self,
-            message: Message { line },
+            message,
             flags: CALL | BUFFER,
             stage: Stage::New,
             blocked: None,
@@ -83,7 +83,7 @@ impl Client {
 
     /// Sends a message that has no answer; done once it is on its way. Dropping it sends nothing.
     pub async fn send(&self, message: Message) -> Result<(), ChannelError> {
-        let line = message.line.with_call(0, SEND);
+        let message = message.with_call(0, SEND);
         let mut waiting = WaitingToSend {
             client: self,
             ticket: None,
@@ -94,7 +94,7 @@ impl Client {
                 return Poll::Ready(Err(error));
             }
             let channel = &mut *self.0.channel.borrow_mut();
-            match channel.stage(line) {
+            match channel.stage(message) {
                 Ok(true) => {
                     if calls.pace.is_late() {
                         channel.flush();
@@ -208,7 +208,7 @@ impl Future for Call<'_> {
     type Output = Result<Message, ChannelError>;
 
     // Inlined, and the usual ways first and by themselves: an answer that shared its place in memory with errors would be
-    // copied in pieces that are no whole moves (see `Line`).
+    // copied in pieces that are no whole moves (see `Message`).
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = &*self.client.0;
@@ -216,9 +216,9 @@ impl Future for Call<'_> {
         let wakes = || shared.schedule.wakes(context.waker());
         match self.stage {
             Stage::Sent(cid) => {
-                if let Some(line) = calls.take(cid) {
+                if let Some(answer) = calls.take(cid) {
                     self.stage = Stage::Done;
-                    return Poll::Ready(Ok(Message { line }));
+                    return Poll::Ready(Ok(answer));
                 }
                 if calls.over.is_none() {
                     calls.wait(cid, wakes());
@@ -231,9 +231,9 @@ impl Future for Call<'_> {
                     calls.leave(blocked);
                 }
                 let channel = &mut *shared.channel.borrow_mut();
-                let (line, schedule) = (&this.message.line, &*shared.schedule);
+                let (message, schedule) = (&this.message, &*shared.schedule);
                 let blocked = &mut this.blocked;
-                match calls.start(line, this.flags, channel, schedule, blocked, wakes) {
+                match calls.start(message, this.flags, channel, schedule, blocked, wakes) {
                     Ok(Some(cid)) => {
                         self.stage = Stage::Sent(cid);
                         return Poll::Pending;
@@ -280,7 +280,7 @@ impl Port for Shared {
         // At the end everybody has been told.
         let is_on = calls.over.is_none();
         Wants {
-            items: is_on,
+            messages: is_on,
             room: is_on && !calls.roomless.is_empty(),
         }
     }

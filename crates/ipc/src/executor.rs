@@ -19,19 +19,19 @@ pub const MAX_COROUTINES: usize = 1 << 16;
 /// Coroutines polled before the channel is looked at again, and the peer told of what was written.
 const TURN: usize = 128;
 
-/// Items that a peer that sleeps is not told of yet, at most, while there are more to take.
+/// Messages that a peer that sleeps is not told of yet, at most, while there are more to take.
 const LATE: u64 = 256;
 
 /// Looks between two looks at the clock.
 const LOOKS: usize = 8;
 
-pub(crate) const ITEMS: Wants = Wants {
-    items: true,
+pub(crate) const MESSAGES: Wants = Wants {
+    messages: true,
     room: false,
 };
 
 pub(crate) const ROOM: Wants = Wants {
-    items: false,
+    messages: false,
     room: true,
 };
 
@@ -178,7 +178,7 @@ impl Executor {
         if !self.spawned.queue.borrow().is_empty() {
             self.settle();
         }
-        // Whether or not anybody takes items: what has been rung for would keep it awake.
+        // Whether or not anybody takes messages: what has been rung for would keep it awake.
         self.channel.borrow_mut().notice();
         self.port.pump(&self.schedule);
         self.give_up_if_silent();
@@ -250,8 +250,8 @@ impl Executor {
 
     /// Whether there is nothing more for now, after a turn in which somebody `ran`.
     ///
-    /// A peer that sends is awake: the fence that a flush takes would have this side wait for each of its own items to
-    /// reach the other processor. It comes when there is nothing more, at the latest after so many items, or where what
+    /// A peer that sends is awake: the fence that a flush takes would have this side wait for each of its own messages to
+    /// reach the other processor. It comes when there is nothing more, at the latest after so many messages, or where what
     /// there is has nobody run.
     pub(crate) fn is_last(&self, ran: bool) -> bool {
         let channel = &mut *self.channel.borrow_mut();

@@ -54,7 +54,7 @@
 #![forbid(unsafe_code)]
 #![allow(
     clippy::inline_always,
-    reason = "an item that is passed through memory instead waits there for other cores: see `Line`"
+    reason = "a message that is passed through memory instead waits there for other cores: see `Message`"
 )]
 
 mod bridge;
@@ -77,10 +77,10 @@ pub use calls::MAX_CALLS;
 pub use client::{Call, Client};
 pub use executor::{Executor, IdleCounters, MAX_COROUTINES, Spawner};
 pub use handshake::{HandshakeError, accept, connect, sockets};
-pub use message::{Message, MessageTooLong};
+pub use message::LAST;
 pub use metrics::{METRICS, Metrics};
 pub use quictun_shmq::{
-    Channel, ChannelError, Counters, Item, Received, Reserved, Violation, cycles,
+    Channel, ChannelError, Counters, Message, MessageTooLong, Received, Reserved, Violation, cycles,
 };
 pub use schedule::PRIORITIES;
 pub use server::{Recv, Reply, Request, Server};

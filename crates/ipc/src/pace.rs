@@ -1,12 +1,12 @@
-//! When the peer is shown what was written, where that takes long: items are shown together because it is cheaper, which it
+//! When the peer is shown what was written, where that takes long: messages are shown together because it is cheaper, which it
 //! is not when there is much else to do for each of them.
 
 use quictun_shmq::cycles;
 
-/// Items between two looks at the clock, at most: few, for what is slow is noticed after so many.
+/// Messages between two looks at the clock, at most: few, for what is slow is noticed after so many.
 const EVERY: u32 = 8;
 
-/// From as many ticks on, between two looks, items are not kept back any more: a few times what a line takes from core to
+/// From as many ticks on, between two looks, messages are not kept back any more: a few times what a line takes from core to
 /// core.
 const SLOW: u64 = 4000;
 
@@ -15,19 +15,19 @@ const SLOW: u64 = 4000;
 pub(crate) struct Pace {
     /// Ticks at the last look in this turn; 0 is none.
     since: u64,
-    /// Items until the next look.
+    /// Messages until the next look.
     left: u32,
     every: u32,
 }
 
 impl Pace {
-    /// Whatever time has passed before now is not the items'.
+    /// Whatever time has passed before now is not the messages'.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.since = 0;
     }
 
-    /// Notes an item; whether it and those before it should be shown now.
+    /// Notes a message; whether it and those before it should be shown now.
     #[inline(always)]
     pub(crate) fn is_late(&mut self) -> bool {
         if self.left > 0 {
@@ -54,8 +54,8 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Looks at the clock while that many items take `ticks` each, and how many of them were late.
-    fn items(pace: &mut Pace, count: u32, ticks: u64, clock: &mut u64) -> (u32, u32) {
+    /// Looks at the clock while that many messages take `ticks` each, and how many of them were late.
+    fn messages(pace: &mut Pace, count: u32, ticks: u64, clock: &mut u64) -> (u32, u32) {
         let (mut looks, mut late) = (0, 0);
         for _ in 0..count {
             *clock += ticks;
@@ -70,17 +70,17 @@ mod tests {
     }
 
     #[test]
-    fn quick_items_are_kept_back_and_slow_ones_are_not() {
+    fn quick_messages_are_kept_back_and_slow_ones_are_not() {
         let (mut pace, mut clock) = (Pace::default(), 1);
-        let (looks, late) = items(&mut pace, 800, 100, &mut clock);
+        let (looks, late) = messages(&mut pace, 800, 100, &mut clock);
         assert_eq!(late, 0);
         assert!(looks <= 105, "{looks} looks at the clock");
-        let (_, late) = items(&mut pace, 100, 10_000, &mut clock);
+        let (_, late) = messages(&mut pace, 100, 10_000, &mut clock);
         assert!(late >= 100 - EVERY, "{late} of 100");
-        let (looks, late) = items(&mut pace, 800, 100, &mut clock);
+        let (looks, late) = messages(&mut pace, 800, 100, &mut clock);
         assert!(late <= 1 && looks <= 105, "{late}, {looks}");
         clock += 1_000_000;
         pace.begin();
-        assert_eq!(items(&mut pace, 8, 100, &mut clock).1, 0);
+        assert_eq!(messages(&mut pace, 8, 100, &mut clock).1, 0);
     }
 }

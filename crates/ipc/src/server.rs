@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use quictun_shmq::{Channel, ChannelError, Counters, Line, Received, Wants};
+use quictun_shmq::{Channel, ChannelError, Counters, Message, Received, Wants};
 
-use crate::executor::{Executor, ITEMS, Port, ROOM};
-use crate::message::{BUFFER, CALL, LAST, Message, REPLY, SEND, is_sound, kind, senseless};
+use crate::executor::{Executor, MESSAGES, Port, ROOM};
+use crate::message::{BUFFER, CALL, LAST, REPLY, SEND, is_sound, kind, senseless};
 use crate::pace::Pace;
 use crate::schedule::Schedule;
 use crate::wait::WaitPolicy;
@@ -62,7 +62,7 @@ impl Request {
     /// Whether it wants an answer.
     #[inline(always)]
     pub fn is_call(&self) -> bool {
-        kind(&self.message.line) == CALL
+        kind(&self.message) == CALL
     }
 }
 
@@ -97,11 +97,11 @@ impl Server {
         reason = "a request is answered at most once"
     )]
     pub fn reply(&self, request: Request, message: Message) -> Reply<'_> {
-        let flags = REPLY | message.line.flags() & LAST;
-        let line = message.line.with_call(request.message.line.cid(), flags);
+        let flags = REPLY | message.flags() & LAST;
+        let message = message.with_call(request.message.cid(), flags);
         Reply {
             server: self,
-            line,
+            message,
             wanted: request.is_call(),
             by_reference: request.buffer.is_some(),
             ticket: None,
@@ -140,13 +140,13 @@ impl Future for Recv<'_> {
         if state.taken < TURN {
             if let Some(arrived) = channel.arrived() {
                 state.taken += 1;
-                let line = arrived.take();
-                return Poll::Ready(request(line, channel));
+                let message = arrived.take();
+                return Poll::Ready(request(message, channel));
             }
             // Nothing need wait for further answers.
             channel.publish();
-            if let Some(line) = channel.pop_other()? {
-                return Poll::Ready(request(line, channel));
+            if let Some(message) = channel.pop_other()? {
+                return Poll::Ready(request(message, channel));
             }
         }
         let wakes = shared.schedule.wakes(context.waker());
@@ -168,9 +168,8 @@ impl Drop for Recv<'_> {
 }
 
 #[inline(always)]
-fn request(line: Line, channel: &mut Channel) -> Result<Request, ChannelError> {
-    let message = Message { line };
-    if line.flags() == CALL && is_sound(&line) {
+fn request(message: Message, channel: &mut Channel) -> Result<Request, ChannelError> {
+    if message.flags() == CALL && is_sound(&message) {
         let buffer = None;
         return Ok(Request { message, buffer });
     }
@@ -181,16 +180,15 @@ fn request(line: Line, channel: &mut Channel) -> Result<Request, ChannelError> {
 #[cold]
 #[inline(never)]
 fn unusual(mut message: Message, channel: &mut Channel) -> Result<Request, ChannelError> {
-    let line = &message.line;
-    if !matches!(kind(line), CALL | SEND) || !is_sound(line) {
-        return Err(channel.reject(senseless(line)));
+    if !matches!(kind(&message), CALL | SEND) || !is_sound(&message) {
+        return Err(channel.reject(senseless(&message)));
     }
-    let buffer = if line.flags() & BUFFER == 0 {
+    let buffer = if message.flags() & BUFFER == 0 {
         None
     } else {
-        let buffer = channel.received_at(line.off(), line.len())?;
+        let buffer = channel.received_at(message.off(), message.len())?;
         // Where it lies is said by that alone: in an answer made of this message it would be a length of its own.
-        message.line = line.with_payload(0, 0);
+        message = message.with_payload(0, 0);
         buffer
     };
     Ok(Request { message, buffer })
@@ -201,7 +199,7 @@ fn unusual(mut message: Message, channel: &mut Channel) -> Result<Request, Chann
 #[derive(Debug)]
 pub struct Reply<'a> {
     server: &'a Server,
-    line: Line,
+    message: Message,
     wanted: bool,
     /// The call took long, and so will the next one: the client need not wait for that.
     by_reference: bool,
@@ -220,7 +218,7 @@ impl Future for Reply<'_> {
         let shared = &*self.server.0;
         let state = &mut *shared.state.borrow_mut();
         let channel = &mut *shared.channel.borrow_mut();
-        match channel.stage(self.line) {
+        match channel.stage(self.message) {
             Ok(true) => {
                 if self.by_reference {
                     channel.publish();
@@ -258,7 +256,7 @@ impl Port for Shared {
         state.taken = 0;
         state.pace.begin();
         let channel = &mut *self.channel.borrow_mut();
-        if !state.receivers.is_empty() && channel.has_work_for(ITEMS) {
+        if !state.receivers.is_empty() && channel.has_work_for(MESSAGES) {
             state.receivers.wake_all(schedule);
         }
         if !state.repliers.is_empty() && channel.has_work_for(ROOM) {
@@ -269,7 +267,7 @@ impl Port for Shared {
     fn wants(&self) -> Wants {
         let state = self.state.borrow();
         Wants {
-            items: !state.receivers.is_empty(),
+            messages: !state.receivers.is_empty(),
             room: !state.repliers.is_empty(),
         }
     }

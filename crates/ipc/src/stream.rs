@@ -8,10 +8,10 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use quictun_shmq::ChannelError;
+use quictun_shmq::{ChannelError, Message};
 
 use crate::client::{Call, Client};
-use crate::message::Message;
+use crate::message::LAST;
 
 /// Items of a stream that are under way, at most.
 pub const MAX_AHEAD: usize = 256;
@@ -32,7 +32,7 @@ pub struct Items<'a> {
 
 impl Client {
     /// The server's items for the request: its answers to calls with the numbers ([`Message::arg`]) 0, 1, 2 and so on, up to
-    /// the one that is the last ([`Message::last`]). `ahead` calls are under way at a time, up to [`MAX_AHEAD`]; a server
+    /// the one that is the last ([`LAST`]). `ahead` calls are under way at a time, up to [`MAX_AHEAD`]; a server
     /// gets a few for numbers behind the last, and answers them with another last one.
     pub fn stream(&self, request: Message, ahead: usize) -> Items<'_> {
         let ahead = ahead.clamp(1, MAX_AHEAD);
@@ -76,7 +76,8 @@ impl Items<'_> {
                 continue;
             }
             if let Poll::Ready(answer) = polled {
-                self.over = answer.as_ref().map_or(true, Message::is_last);
+                let is_last = |answer: &Message| answer.flags() & LAST != 0;
+                self.over = answer.as_ref().map_or(true, is_last);
                 self.calls.pop_front();
                 if !self.over {
                     return Poll::Ready(Some(answer));

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use quictun_shmq::{Channel, Item, Sleep, cycles};
+use quictun_shmq::{Channel, Message, Sleep, cycles};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 /// How a process waits for its peer.
@@ -81,8 +81,8 @@ fn measure() -> Option<u64> {
     let own = sched_getcpu();
     let answering = std::thread::Builder::new().spawn(move || {
         leave(own);
-        while let Some(item) = next(&mut there) {
-            if there.push(&item) != Ok(true) {
+        while let Some(message) = next(&mut there) {
+            if there.push(message) != Ok(true) {
                 return;
             }
         }
@@ -91,7 +91,7 @@ fn measure() -> Option<u64> {
     let mut rounds = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let start = cycles();
-        if here.push(&Item::default()) != Ok(true) || next(&mut here).is_none() {
+        if here.push(Message::default()) != Ok(true) || next(&mut here).is_none() {
             break;
         }
         rounds.push(cycles() - start);
@@ -103,11 +103,11 @@ fn measure() -> Option<u64> {
     Some((median / 2).clamp(COST_MIN, COST_MAX))
 }
 
-/// Sleeps until there is an item; none where the other end is gone.
-fn next(channel: &mut Channel) -> Option<Item> {
+/// Sleeps until there is a message; none where the other end is gone.
+fn next(channel: &mut Channel) -> Option<Message> {
     loop {
-        if let Some(item) = channel.pop().ok()? {
-            return Some(item);
+        if let Some(message) = channel.pop().ok()? {
+            return Some(message);
         }
         if channel.arm(Sleep::Futex) {
             channel.wait(None);

@@ -74,7 +74,7 @@ impl Doorbell {
     /// there is nothing.
     pub(crate) fn arm(&self, sleep: Sleep) {
         self.state.store(armed(sleep));
-        // Pairs with the fence before the peer looks at events and state: either it sees them, or we see its items.
+        // Pairs with the fence before the peer looks at events and state: either it sees them, or we see its messages.
         fence(Ordering::SeqCst);
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  0          header, 64 bytes, written before anybody maps the region and never read from the mapping
 //!  4096       doorbell of side 0, 128 bytes; doorbell of side 1
-//!  8192       cursors of ring 0 (side 0 writes items), 3 x 128 bytes; cursors of ring 1 (side 1 writes items)
+//!  8192       cursors of ring 0 (side 0 writes messages), 3 x 128 bytes; cursors of ring 1 (side 1 writes messages)
 //!  12288      slots of ring 0, 4096 x 64 bytes
 //!  274432     slots of ring 1
 //!  536576     arena of side 0 (side 0 writes payloads); arena of side 1
@@ -123,7 +123,7 @@ impl Layout {
         ARENAS + 2 * self.arena as usize
     }
 
-    /// As it stands at the beginning of the region: magic, version, flags, order of the rings, bytes of an item, place
+    /// As it stands at the beginning of the region: magic, version, flags, order of the rings, bytes of a message, place
     /// and length of an arena, generation; the rest is zero.
     pub(crate) fn to_header(self) -> [u8; HEADER] {
         let words = [
@@ -163,12 +163,12 @@ impl Layout {
         DOORBELLS + side.number() * size_of::<Doorbell>()
     }
 
-    /// Of the ring that `side` writes items into.
+    /// Of the ring that `side` writes messages into.
     pub(crate) fn cursors(side: Side) -> usize {
         CURSORS + side.number() * size_of::<Cursors>()
     }
 
-    /// Of the ring that `side` writes items into.
+    /// Of the ring that `side` writes messages into.
     pub(crate) fn slots(side: Side) -> usize {
         SLOTS_AT + side.number() * RING
     }

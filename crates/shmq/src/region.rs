@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::doorbell::Doorbell;
 use crate::layout::{HEADER, HeaderError, Layout, Side};
-use crate::ring::{Cursors, Place};
+use crate::ring::{Cursors, RingMemory};
 use crate::slot::Slot;
 
 /// What must be sealed: the region keeps its length, so that no access faults, and nobody adds seals that stop the other.
@@ -129,9 +129,9 @@ impl Region {
         unsafe { at.as_ref() }
     }
 
-    /// The ring that `side` writes items into.
-    pub(crate) fn ring(self: &Arc<Self>, side: Side) -> RingPlace {
-        RingPlace {
+    /// The ring that `side` writes messages into.
+    pub(crate) fn ring(self: &Arc<Self>, side: Side) -> RegionRing {
+        RegionRing {
             cursors: self.at(Layout::cursors(side)),
             slots: self.at(Layout::slots(side)),
             _region: self.clone(),
@@ -158,7 +158,7 @@ impl AsFd for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: it is our mapping, and who has pointers into it (`RingPlace`, `Channel`) holds the region.
+        // SAFETY: it is our mapping, and who has pointers into it (`RegionRing`, `Channel`) holds the region.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.layout.len()) };
         debug_assert!(unmapped.is_ok(), "it was mapped");
     }
@@ -166,16 +166,16 @@ impl Drop for Region {
 
 /// Where a ring lies.
 #[derive(Clone, Debug)]
-pub(crate) struct RingPlace {
+pub(crate) struct RegionRing {
     cursors: NonNull<Cursors>,
     slots: NonNull<[Slot; crate::SLOTS]>,
     _region: Arc<Region>,
 }
 
 // SAFETY: it points into the region, which any thread may use, and keeps it mapped.
-unsafe impl Send for RingPlace {}
+unsafe impl Send for RegionRing {}
 
-impl Place for RingPlace {
+impl RingMemory for RegionRing {
     #[inline(always)]
     fn cursors(&self) -> &Cursors {
         // SAFETY: inside the mapping, which lives as long as `_region`, and aligned; it consists of atomics, which both

@@ -1,50 +1,50 @@
 //! A ring with one producer and one consumer that share nothing but memory.
 //!
-//! A slot is a cache line, and says itself whether its item is there: it holds the item's *turn*, the lap of the ring that
-//! the item belongs to. The consumer reads one line per item and none of the producer's cursors. Its own cursor, the
+//! A slot is a cache line, and says itself whether its message is there: it holds the message's *turn*, the lap of the ring that
+//! the message belongs to. The consumer reads one line per message and none of the producer's cursors. Its own cursor, the
 //! *head*, is published now and then, for the producer to see that there is room.
 //!
 //! ```text
 //!  producer:  write words 1.. of slots; words 0 with the turns (Release), the last slot's first
-//!             ...; fence; is `item_event` among the items since the last fence? then ring the doorbell
+//!             ...; fence; is `message_event` among the messages since the last fence? then ring the doorbell
 //!  consumer:  read word 0 (Acquire): its turn? then read the other words
-//!             ...; item_event = head; arm the doorbell; fence; look again; sleep
+//!             ...; message_event = head; arm the doorbell; fence; look again; sleep
 //! ```
 //!
-//! Producer and consumer believe only what they have in their own memory. The other side can make them see any item or
+//! Producer and consumer believe only what they have in their own memory. The other side can make them see any message or
 //! none; it cannot make them read or write outside the slots.
 
 use std::fmt;
 
 use super::atomic::{AtomicU64, Ordering};
-use super::slot::{Content, Slot};
+use super::slot::{Message, Slot};
 use crate::violation::Violation;
 
 /// A cursor and what shares no line with it; two lines, since processors fetch them in pairs.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(crate) struct Line(pub(crate) AtomicU64);
+pub(crate) struct Cursor(pub(crate) AtomicU64);
 
-/// What producer and consumer tell each other besides the items.
+/// What producer and consumer tell each other besides the messages.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Cursors {
-    /// The consumer's: items before it are consumed.
-    pub(crate) head: Line,
-    /// The consumer's: it wants to know when this item is there.
-    pub(crate) item_event: Line,
-    /// The producer's: it wants to know when this item is consumed.
-    pub(crate) space_event: Line,
+    /// The consumer's: messages before it are consumed.
+    pub(crate) head: Cursor,
+    /// The consumer's: it wants to know when this message is there.
+    pub(crate) message_event: Cursor,
+    /// The producer's: it wants to know when this message is consumed.
+    pub(crate) space_event: Cursor,
 }
 
 /// Where a ring lies. The number of slots is a power of two and never changes.
-pub(crate) trait Place {
+pub(crate) trait RingMemory {
     fn cursors(&self) -> &Cursors;
     fn slots(&self) -> &[Slot];
 }
 
-/// Items that are shown to the consumer together, at most; a power of two. More would have the consumer wait for them
-/// without making an item any cheaper.
+/// Messages that are shown to the consumer together, at most; a power of two. More would have the consumer wait for them
+/// without making a message any cheaper.
 pub const BATCH: usize = 8;
 
 /// The end that writes.
@@ -52,10 +52,10 @@ pub(crate) struct Producer<P> {
     place: P,
     /// Counts what is staged, too.
     tail: u64,
-    /// Items before this one the consumer can see; those from here to the tail are staged.
+    /// Messages before this one the consumer can see; those from here to the tail are staged.
     shown: u64,
     /// The first of them as a whole: a consumer that looks at its slot would take the line away between two writes.
-    first: Content,
+    first: Message,
     /// First words of all of them, each at its position; the rest of the others is in the slots.
     turns: [u64; BATCH],
     /// The last head seen.
@@ -64,41 +64,41 @@ pub(crate) struct Producer<P> {
     settled: u64,
 }
 
-impl<P: Place> Producer<P> {
+impl<P: RingMemory> Producer<P> {
     pub(crate) fn new(place: P) -> Self {
-        // Nobody waits for room yet; 0 would be the first item.
+        // Nobody waits for room yet; 0 would be the first message.
         let event = &place.cursors().space_event.0;
         event.store(u64::MAX, Ordering::Relaxed);
         Self {
             place,
             tail: 0,
             shown: 0,
-            first: Content::default(),
+            first: Message::default(),
             turns: [0; BATCH],
             head: 0,
             settled: 0,
         }
     }
 
-    /// Whether there is room for an item, as far as is known; if not, [`has_room`](Self::has_room) looks.
+    /// Whether there is room for a message, as far as is known; if not, [`has_room`](Self::has_room) looks.
     #[inline(always)]
     pub(crate) fn has_known_room(&self) -> bool {
         self.tail - self.head < self.place.slots().len() as u64
     }
 
-    /// Writes an item: there is room. The low half of its first word is the ring's. The consumer sees it after
+    /// Writes a message: there is room. The low half of its first word is the ring's. The consumer sees it after
     /// [`publish`](Self::publish), or when there is a batch.
     #[inline(always)]
-    pub(crate) fn stage(&mut self, content: Content) {
+    pub(crate) fn stage(&mut self, message: Message) {
         debug_assert!(self.has_known_room(), "callers look");
         let slots = self.place.slots();
         let turn = u64::from(turn(self.tail, slots.len()));
-        self.turns[index(self.tail, BATCH)] = content.first() & !TURN_MASK | turn;
+        self.turns[index(self.tail, BATCH)] = message.first() & !TURN_MASK | turn;
         if self.tail == self.shown {
-            self.first = content;
+            self.first = message;
         } else {
             // Ordered after the consumer's reads of the lap before by `head` (Acquire in `has_room`).
-            slots[index(self.tail, slots.len())].store_rest(&content);
+            slots[index(self.tail, slots.len())].store_rest(&message);
         }
         self.tail += 1;
         if self.staged() == BATCH as u64 {
@@ -128,19 +128,19 @@ impl<P: Place> Producer<P> {
         self.shown = self.tail;
     }
 
-    /// Items that the consumer cannot see yet.
+    /// Messages that the consumer cannot see yet.
     #[inline(always)]
     pub(crate) fn staged(&self) -> u64 {
         self.tail - self.shown
     }
 
-    /// Items written so far.
+    /// Messages written so far.
     #[inline]
     pub(crate) fn written(&self) -> u64 {
         self.tail
     }
 
-    /// Whether there is room for an item, by a new look at the head.
+    /// Whether there is room for a message, by a new look at the head.
     #[inline(never)]
     pub(crate) fn has_room(&mut self) -> Result<bool, Violation> {
         // Pairs with the Release in `Consumer::publish`.
@@ -156,17 +156,17 @@ impl<P: Place> Producer<P> {
         Ok(self.tail - found < self.place.slots().len() as u64)
     }
 
-    /// Items written since the consumer was last thought of.
+    /// Messages written since the consumer was last thought of.
     #[inline]
     pub(crate) fn unsettled(&self) -> u64 {
         self.tail - self.settled
     }
 
-    /// Whether the consumer wants to know of the items written since the last time. After a `SeqCst` fence, which pairs
+    /// Whether the consumer wants to know of the messages written since the last time. After a `SeqCst` fence, which pairs
     /// with the one after [`Consumer::arm`].
     #[inline]
     pub(crate) fn settle(&mut self) -> bool {
-        let event = self.place.cursors().item_event.0.load(Ordering::Relaxed);
+        let event = self.place.cursors().message_event.0.load(Ordering::Relaxed);
         let wanted = is_between(event, self.settled, self.tail);
         self.settled = self.tail;
         wanted
@@ -187,7 +187,7 @@ pub(crate) struct Consumer<P> {
     published: u64,
 }
 
-impl<P: Place> Consumer<P> {
+impl<P: RingMemory> Consumer<P> {
     pub(crate) fn new(place: P) -> Self {
         Self {
             place,
@@ -196,7 +196,7 @@ impl<P: Place> Consumer<P> {
         }
     }
 
-    /// Whether the next item is there.
+    /// Whether the next message is there.
     #[inline(always)]
     pub(crate) fn is_there(&self) -> bool {
         let slots = self.place.slots();
@@ -206,14 +206,14 @@ impl<P: Place> Consumer<P> {
 
     /// Takes it: it is there.
     #[inline(always)]
-    pub(crate) fn take(&mut self) -> Content {
+    pub(crate) fn take(&mut self) -> Message {
         let slots = self.place.slots();
-        let content = slots[index(self.head, slots.len())].load();
+        let message = slots[index(self.head, slots.len())].load();
         self.head += 1;
-        content
+        message
     }
 
-    /// Whether the slot of the next item holds what an honest producer may have put there.
+    /// Whether the slot of the next message holds what an honest producer may have put there.
     pub(crate) fn check(&self) -> Result<(), Violation> {
         let slots = self.place.slots();
         let found = turn_of(slots[index(self.head, slots.len())].first());
@@ -228,7 +228,7 @@ impl<P: Place> Consumer<P> {
         })
     }
 
-    /// Whether there is an item, or something else that is not nothing.
+    /// Whether there is a message, or something else that is not nothing.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
         let slots = self.place.slots();
@@ -236,19 +236,19 @@ impl<P: Place> Consumer<P> {
         found != turn(self.head, slots.len()).wrapping_sub(1)
     }
 
-    /// Items consumed so far.
+    /// Messages consumed so far.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.head
     }
 
-    /// Items consumed that the producer does not know of.
+    /// Messages consumed that the producer does not know of.
     #[inline]
     pub(crate) fn unpublished(&self) -> u64 {
         self.head - self.published
     }
 
-    /// Gives the room of consumed items back. Returns what to pass to [`settle`](Self::settle), after a `SeqCst` fence.
+    /// Gives the room of consumed messages back. Returns what to pass to [`settle`](Self::settle), after a `SeqCst` fence.
     pub(crate) fn publish(&mut self) -> u64 {
         let before = std::mem::replace(&mut self.published, self.head);
         // Pairs with the Acquire in `Producer::has_room`: who sees the room sees that the slots have been read.
@@ -267,9 +267,9 @@ impl<P: Place> Consumer<P> {
         is_between(event, before, self.published)
     }
 
-    /// Asks to be told of the next item. A `SeqCst` fence and [`is_ready`](Self::is_ready) must follow.
+    /// Asks to be told of the next message. A `SeqCst` fence and [`is_ready`](Self::is_ready) must follow.
     pub(crate) fn arm(&self) {
-        let event = &self.place.cursors().item_event.0;
+        let event = &self.place.cursors().message_event.0;
         event.store(self.head, Ordering::Relaxed);
     }
 }
@@ -297,7 +297,7 @@ impl<P> fmt::Debug for Consumer<P> {
 /// The half of a slot's first word that holds the turn.
 const TURN_MASK: u64 = u32::MAX as u64;
 
-/// Where an item lies among `len` slots.
+/// Where a message lies among `len` slots.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,
@@ -307,7 +307,7 @@ fn index(position: u64, len: usize) -> usize {
     (position & (len as u64 - 1)) as usize
 }
 
-/// The turn of an item: memory begins as 0, which is the turn before the first.
+/// The turn of a message: memory begins as 0, which is the turn before the first.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,

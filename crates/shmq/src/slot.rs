@@ -1,14 +1,13 @@
-//! A slot of a ring: one cache line, of which the first word says whether its item is there.
+//! A slot of a ring: one cache line, of which the first word says whether its message is there.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::item::WORDS;
-use crate::line::Line;
+use crate::message::WORDS;
 
 /// What a slot carries. The low half of its first word is the ring's.
-pub(crate) type Content = Line;
+pub(crate) use crate::message::Message;
 
-/// One item, where both processes see it.
+/// One message, where both processes see it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
@@ -23,7 +22,7 @@ impl Slot {
         self.words[0].load(Ordering::Acquire)
     }
 
-    /// Writes the first word, and so shows the item.
+    /// Writes the first word, and so shows the message.
     #[inline(always)]
     pub(crate) fn show(&self, first: u64) {
         // Pairs with the Acquire in `first`.
@@ -32,16 +31,16 @@ impl Slot {
 
     /// A copy of all of it.
     #[inline(always)]
-    pub(crate) fn load(&self) -> Content {
+    pub(crate) fn load(&self) -> Message {
         // SAFETY: a slot is a line of memory that is mapped and aligned, and it consists of atomics: the peer may write to
         // it, and no reference of ours says that nobody does.
-        unsafe { Line::read_from(self.words.as_ptr().cast()) }
+        unsafe { Message::read_from(self.words.as_ptr().cast()) }
     }
 
     /// Writes all but the first word.
     #[inline(always)]
-    pub(crate) fn store_rest(&self, content: &Content) {
+    pub(crate) fn store_rest(&self, message: &Message) {
         // SAFETY: as in `load`; atomics may be written to through a shared reference.
-        unsafe { content.write_rest_to(self.words.as_ptr().cast_mut().cast()) };
+        unsafe { message.write_rest_to(self.words.as_ptr().cast_mut().cast()) };
     }
 }

@@ -29,7 +29,7 @@ const UNDER_WAY: usize = 4;
 /// where the host takes a processor away for a millisecond now and then, that is in few pieces of either.
 const WINDOW: u64 = 32;
 
-/// Up to as many bytes lie in the item itself.
+/// Up to as many bytes lie in the message itself.
 const INLINE: u32 = 32;
 
 /// The arena, for all buffers.
@@ -158,7 +158,7 @@ fn window(marks: &[u64]) -> Option<f64> {
     Some(ratio(*median, WINDOW))
 }
 
-/// In the item: bytes from `seed` on; the sum that the server found.
+/// In the message: bytes from `seed` on; the sum that the server found.
 async fn carried(client: &Client, bytes: u32, seed: u64) -> Option<u64> {
     let payload = [seed.to_le_bytes()[0]; INLINE as usize];
     let message = Message::new(PAYLOAD).with_bytes(payload.get(..bytes as usize)?);

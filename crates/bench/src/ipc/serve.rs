@@ -28,8 +28,8 @@ pub(crate) fn run(part: &Part) -> Result<()> {
         Kind::Asynchronous => serve(accept(socket, PATIENCE)?, part.policy),
         Kind::Futex => {
             let mut channel = accept(socket, PATIENCE)?;
-            while let Some(item) = next(&mut channel) {
-                if channel.push(&item) != Ok(true) {
+            while let Some(message) = next(&mut channel) {
+                if channel.push(message) != Ok(true) {
                     break;
                 }
             }

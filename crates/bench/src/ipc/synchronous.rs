@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use quictun_ipc::{Channel, Item, WaitPolicy, connect, cycles};
+use quictun_ipc::{Channel, Message, WaitPolicy, connect, cycles};
 use quictun_shmq::Sleep;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -17,11 +17,11 @@ use crate::machine::{bind, pause};
 /// Calls before the clock starts.
 const WARM_UP: u32 = 200;
 
-/// Sleeps until there is an item; none where the other end is gone.
-pub(crate) fn next(channel: &mut Channel) -> Option<Item> {
+/// Sleeps until there is a message; none where the other end is gone.
+pub(crate) fn next(channel: &mut Channel) -> Option<Message> {
     loop {
-        if let Some(item) = channel.pop().ok()? {
-            return Some(item);
+        if let Some(message) = channel.pop().ok()? {
+            return Some(message);
         }
         if channel.arm(Sleep::Futex) {
             channel.wait(None);
@@ -42,10 +42,7 @@ impl Way {
     fn call(&mut self) -> bool {
         match self {
             Self::Shared(channel) => {
-                let pushed = channel.push(&Item {
-                    len: 1,
-                    ..Item::default()
-                });
+                let pushed = channel.push(Message::default().with_payload(0, 1));
                 pushed == Ok(true) && next(channel).is_some()
             }
             Self::Socket(socket) => {

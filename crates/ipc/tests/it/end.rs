@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use quictun_ipc::{
-    Channel, ChannelError, Client, HandshakeError, Item, Message, Server, Violation, WaitPolicy,
-    accept, connect, sockets,
+    Channel, ChannelError, Client, HandshakeError, Message, Server, Violation, WaitPolicy, accept,
+    connect, sockets,
 };
 
 use crate::pair::{PATIENCE, channels, start};
@@ -55,8 +55,8 @@ fn every_call_hears_that_the_server_closes() {
 #[test]
 fn every_call_hears_of_a_violation() {
     let error = ends(None, |mut channel| {
-        let item = answer_to(77);
-        assert!(channel.push(&item).expect("a client"));
+        let message = answer_to(77);
+        assert!(channel.push(message).expect("a client"));
         channel.flush();
         Some(channel)
     });
@@ -77,18 +77,14 @@ fn a_server_that_never_answers_is_given_up() {
 }
 
 /// An answer to no call.
-fn answer_to(cid: u32) -> Item {
-    Item {
-        cid,
-        flags: 2,
-        ..Item::default()
-    }
+fn answer_to(cid: u32) -> Message {
+    Message::default().with_call(cid, 2)
 }
 
 #[test]
 fn a_client_that_answers_is_none() {
     let (mut here, there) = channels();
-    assert!(here.push(&answer_to(1)).expect("a server"));
+    assert!(here.push(answer_to(1)).expect("a server"));
     here.flush();
     let (server, mut executor) = Server::new(there, WaitPolicy::Hybrid);
     executor.spawner().spawn(1, async move {

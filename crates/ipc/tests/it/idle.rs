@@ -1,58 +1,60 @@
 //! What it takes to wait, in counts.
 
-use std::cell::Cell;
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use quictun_ipc::{Message, WaitPolicy};
+use quictun_ipc::{Advance, Client, Executor, Message, Server, WaitPolicy};
 
-use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
-
-use crate::pair::start;
+use crate::pair::{channels, start};
 
 const ROUNDS: u64 = 500;
 
 /// Where both sides sleep whenever there is nothing to do, a batch of calls is one wake-up each way.
+///
+/// Both are on this thread, in turns: neither runs before the other sleeps.
 #[test]
 fn as_many_notifications_as_batches() {
-    // On one processor, where nobody runs before the other sleeps: on two, one may see what the other is about to tell.
-    let mut cpus = CpuSet::new();
-    cpus.set(sched_getcpu());
-    sched_setaffinity(None, &cpus).expect("this thread's processor");
-    for concurrency in [1_u64, 8, 32] {
-        // Fewer where somebody else takes the processor between what is written and what is told; more where that makes a
-        // batch take so long that a part of it is told of by itself. So not every try counts, but one has to be as it should.
-        let tries = [(); 6].map(|()| notifications(concurrency));
-        let expected = ROUNDS * 9 / 10..=ROUNDS * 2;
-        let clean =
-            |(to_server, to_client)| expected.contains(&to_server) && expected.contains(&to_client);
-        assert!(
-            tries.into_iter().any(clean),
-            "{tries:?} notifications to the server and the client for {ROUNDS} batches of {concurrency}"
+    for concurrency in [1, 8, 32] {
+        let (here, there) = channels();
+        let (client, mut calling) = Client::new(here, WaitPolicy::Interrupt);
+        let (server, mut serving) = Server::new(there, WaitPolicy::Interrupt);
+        let to_client = server.clone();
+        serving.spawner().spawn(1, async move {
+            while let Ok(request) = server.recv().await {
+                if server.reply(request, Message::new(0)).await.is_err() {
+                    break;
+                }
+            }
+        });
+        for _ in 0..concurrency {
+            let client = client.clone();
+            calling.spawner().spawn(1, async move {
+                for _ in 0..ROUNDS {
+                    client.call(Message::new(0)).await.expect("an answer");
+                }
+            });
+        }
+        while !has_ended(&mut serving) && !has_ended(&mut calling) {}
+        let counts = [client.counters(), to_client.counters()];
+        assert_eq!(counts[0].pushed, ROUNDS * concurrency);
+        assert_eq!(
+            counts.map(|counters| counters.notifications),
+            [ROUNDS; 2],
+            "to the server and to the client, for {ROUNDS} batches of {concurrency}"
         );
     }
 }
 
-/// To the server and to the client, where so many coroutines call as often as one another.
-fn notifications(concurrency: u64) -> (u64, u64) {
-    let (client, mut executor, server) = start(WaitPolicy::Interrupt);
-    let done = Rc::new(Cell::new(0));
-    for _ in 0..concurrency {
-        let (client, done) = (client.clone(), done.clone());
-        executor.spawner().spawn(1, async move {
-            for _ in 0..ROUNDS {
-                client.call(Message::new(0)).await.expect("an answer");
-                done.set(done.get() + 1);
-            }
-        });
+/// Runs until it sleeps; whether it has ended instead.
+fn has_ended(executor: &mut Executor) -> bool {
+    loop {
+        match executor.advance() {
+            Advance::Ended => return true,
+            Advance::Ready => {}
+            Advance::Asleep(_) => return false,
+        }
     }
-    executor.run();
-    assert_eq!(done.get(), ROUNDS * concurrency);
-    let to_server = client.counters().notifications;
-    drop((client, executor));
-    (to_server, server.join().expect("the server").notifications)
 }
 
 /// Who waits for something that does not come sleeps once, for all of the time.

@@ -11,7 +11,7 @@ use quictun_ipc::{
 
 use crate::pair::PATIENCE;
 
-/// Says to the new process that it plays a part; the test that is that part plays nothing without.
+/// Says to a new process of this program which part of a test it is.
 const PART: &str = "QUICTUN_IPC_PART";
 
 /// How often each side is killed. More with `QUICTUN_IPC_KILLS`.
@@ -21,35 +21,12 @@ const KILLS: u64 = 20;
 const UNDER_WAY: u64 = 32;
 
 /// Takes calls and answers none, until it is killed.
-#[test]
-fn silent_server() {
-    if std::env::var_os(PART).is_none() {
-        return;
-    }
-    let channel = accept(given(), PATIENCE).expect("a client");
+fn serve_nothing(channel: Channel) {
     let (server, mut executor) = Server::new(channel, WaitPolicy::Interrupt);
     executor
         .spawner()
         .spawn(1, async move { while server.recv().await.is_ok() {} });
     executor.run();
-}
-
-/// Answers calls, until it is killed.
-#[test]
-fn willing_server() {
-    if std::env::var_os(PART).is_some() {
-        let channel = accept(given(), PATIENCE).expect("a client");
-        serve(channel, |_| ());
-    }
-}
-
-/// Makes calls, until it is killed.
-#[test]
-fn eager_client() {
-    if std::env::var_os(PART).is_some() {
-        let channel = connect(given(), 0, 1, PATIENCE).expect("a server");
-        call(channel, |_| ());
-    }
 }
 
 /// Answers all that it is asked; tells `each` how many it has answered.
@@ -103,17 +80,19 @@ fn call(channel: Channel, each: impl Fn(u64) + 'static) -> Vec<ChannelError> {
     errors.take()
 }
 
-/// The socket that `start` gave this process.
-fn given() -> OwnedFd {
+/// The part that this process was started for, and its socket to the process that did: a test that starts others asks for
+/// it first.
+fn given() -> Option<(String, OwnedFd)> {
+    let part = std::env::var(PART).ok()?;
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
-    socket.expect("a descriptor")
+    Some((part, socket.expect("a descriptor")))
 }
 
-/// This program once more, as `part`.
-fn start(part: &str) -> (OwnedFd, Child) {
+/// This program once more, with `test` alone, as `part` of it.
+fn start(test: &str, part: &str) -> (OwnedFd, Child) {
     let (here, there) = sockets().expect("sockets");
     let child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", part, "--test-threads=1"])
+        .args(["--exact", test, "--test-threads=1"])
         .env(PART, part)
         .stdin(Stdio::from(there))
         .stdout(Stdio::null())
@@ -130,12 +109,21 @@ fn descriptors() -> usize {
 /// Every call ends with the error, wherever the other stopped, and so does a server's wait; nothing stays behind.
 #[test]
 fn whoever_is_killed_the_other_hears_of_it() {
+    let test = "killed::whoever_is_killed_the_other_hears_of_it";
+    if let Some((part, socket)) = given() {
+        if part == "server" {
+            serve(accept(socket, PATIENCE).expect("a client"), |_| ());
+        } else {
+            call(connect(socket, 0, 1, PATIENCE).expect("a server"), |_| ());
+        }
+        return;
+    }
     let kills = std::env::var("QUICTUN_IPC_KILLS").ok();
     let kills = kills.and_then(|n| n.parse().ok()).unwrap_or(KILLS);
     let mut most = 0;
     for round in 0..kills {
-        for part in ["killed::willing_server", "killed::eager_client"] {
-            let (socket, child) = start(part);
+        for part in ["server", "client"] {
+            let (socket, child) = start(test, part);
             let child = Rc::new(RefCell::new(child));
             let victim = Rc::clone(&child);
             // Some 40 000 answers, spread by a prime.
@@ -145,7 +133,7 @@ fn whoever_is_killed_the_other_hears_of_it() {
                     victim.borrow_mut().kill().expect("to kill it");
                 }
             };
-            let errors = if part.ends_with("server") {
+            let errors = if part == "server" {
                 let channel = connect(socket, 0, 1, PATIENCE).expect("a server");
                 let errors = call(channel, each);
                 assert_eq!(errors.len() as u64, UNDER_WAY, "round {round}");
@@ -172,13 +160,17 @@ fn whoever_is_killed_the_other_hears_of_it() {
 /// Without a patience: the kernel tells of the end, and who sleeps in tokio's loop hears of it.
 #[test]
 fn a_call_in_tokio_hears_that_the_server_is_killed() {
+    let test = "killed::a_call_in_tokio_hears_that_the_server_is_killed";
+    if let Some((_, socket)) = given() {
+        return serve_nothing(accept(socket, PATIENCE).expect("a client"));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .expect("a runtime");
     for round in 0..10 {
-        let (socket, mut child) = start("killed::silent_server");
+        let (socket, mut child) = start(test, "server");
         let channel = connect(socket, 0, 1, PATIENCE).expect("a server");
         let (client, mut executor) = Client::new(channel, WaitPolicy::Hybrid);
         executor.spawner().spawn(1, async move {

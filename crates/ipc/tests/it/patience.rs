@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use quictun_ipc::{Advance, ChannelError, Client, Item, MAX_CALLS, Message, Violation, WaitPolicy};
+use quictun_ipc::{Advance, ChannelError, Client, MAX_CALLS, Message, Violation, WaitPolicy};
 
 use crate::pair::channels;
 
@@ -138,11 +138,8 @@ fn an_answer_that_waits_is_none_that_is_owed() {
     });
     while !matches!(executor.advance(), Advance::Asleep(Some(_))) {}
     let request = there.pop().expect("a client").expect("a call");
-    let answer = Item {
-        flags: 2,
-        ..request
-    };
-    assert!(there.push(&answer).expect("a client"));
+    let answer = request.with_call(request.cid(), 2);
+    assert!(there.push(answer).expect("a client"));
     there.flush();
     let mut advance = executor.advance();
     while advance == Advance::Ready {

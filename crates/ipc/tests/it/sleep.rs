@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use quictun_ipc::{
-    Advance, Channel, ChannelError, Client, Executor, Item, MAX_CALLS, Message, Server, WaitPolicy,
+    Advance, Channel, ChannelError, Client, Executor, MAX_CALLS, Message, Server, WaitPolicy,
 };
 
 use crate::pair::{PATIENCE, channels};
@@ -45,20 +45,16 @@ impl Event {
     }
 }
 
-fn call(cid: u32) -> Item {
-    Item {
-        cid,
-        flags: 1,
-        ..Item::default()
-    }
+fn call(cid: u32) -> Message {
+    Message::default().with_call(cid, 1)
 }
 
-fn push(channel: &mut Channel, item: &Item) {
-    assert!(channel.push(item).expect("a peer"), "there is room");
+fn push(channel: &mut Channel, message: Message) {
+    assert!(channel.push(message).expect("a peer"), "there is room");
     channel.flush();
 }
 
-fn pop_all(channel: &mut Channel) -> Vec<Item> {
+fn pop_all(channel: &mut Channel) -> Vec<Message> {
     std::iter::from_fn(|| channel.pop().expect("a peer")).collect()
 }
 
@@ -78,7 +74,7 @@ fn many_receivers_sleep_until_something_comes() {
     }
     fall_asleep(&mut executor);
     assert_eq!(executor.idle_counters().sleeps, 1);
-    push(&mut here, &call(1));
+    push(&mut here, call(1));
     fall_asleep(&mut executor);
     assert_eq!(requests.get(), 1);
     drop(here);
@@ -105,11 +101,7 @@ fn many_callers_without_a_place_sleep_until_there_is_one() {
         // There is room now, but all places are taken.
         fall_asleep(&mut executor);
         for request in requests {
-            let answer = Item {
-                flags: 2,
-                ..request
-            };
-            push(&mut there, &answer);
+            push(&mut there, request.with_call(request.cid(), 2));
         }
         if calls == MAX_CALLS {
             fall_asleep(&mut executor);
@@ -158,16 +150,16 @@ fn who_waits_no_more_keeps_nobody_awake() {
         server.recv().await.expect("a request");
     });
     fall_asleep(&mut executor);
-    push(&mut here, &call(1));
+    push(&mut here, call(1));
     fall_asleep(&mut executor);
     fall_asleep(&mut executor);
     set.set();
     executor.run();
 }
 
-/// Items stay in the ring while nobody receives: who waits for something else sleeps.
+/// Messages stay in the ring while nobody receives: who waits for something else sleeps.
 #[test]
-fn items_that_nobody_receives_keep_nobody_awake() {
+fn messages_that_nobody_receives_keep_nobody_awake() {
     let (mut here, there) = channels();
     let (server, mut executor) = Server::new(there, WaitPolicy::Hybrid);
     let event = Event::default();
@@ -177,10 +169,10 @@ fn items_that_nobody_receives_keep_nobody_awake() {
         event.wait().await;
         server.recv().await.expect("the second");
     });
-    push(&mut here, &call(1));
-    push(&mut here, &call(2));
+    push(&mut here, call(1));
+    push(&mut here, call(2));
     fall_asleep(&mut executor);
-    push(&mut here, &call(3));
+    push(&mut here, call(3));
     fall_asleep(&mut executor);
     set.set();
     executor.run();
@@ -190,8 +182,8 @@ fn items_that_nobody_receives_keep_nobody_awake() {
 #[test]
 fn an_answer_is_told_of_before_waiting_for_something_else() {
     let (mut here, there) = channels();
-    push(&mut here, &call(1));
-    push(&mut here, &call(2));
+    push(&mut here, call(1));
+    push(&mut here, call(2));
     assert!(here.arm(quictun_shmq::Sleep::Futex), "nobody answers yet");
     let (tell, told) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -225,7 +217,7 @@ fn an_answer_is_told_of_before_waiting_for_something_else() {
     told.recv().expect("the server").wake();
     assert!(woken, "nobody told of the answer");
     assert_eq!(
-        here.pop().expect("a server").map(|answer| answer.cid),
+        here.pop().expect("a server").map(|answer| answer.cid()),
         Some(1)
     );
     thread.join().expect("the server");
@@ -279,7 +271,7 @@ fn a_violation_keeps_nobody_awake() {
         waits.wait().await;
     });
     fall_asleep(&mut executor);
-    push(&mut there, &call(77));
+    push(&mut there, call(77));
     for _ in 0..3 {
         fall_asleep(&mut executor);
     }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use quictun_ipc::{ChannelError, Client, Message, Server, WaitPolicy};
+use quictun_ipc::{ChannelError, Client, LAST, Message, Server, WaitPolicy};
 
 use crate::pair::channels;
 
@@ -20,7 +20,7 @@ fn squares(channel: quictun_ipc::Channel) -> std::thread::JoinHandle<u64> {
                 let answer = if number < items {
                     Message::new(0).with_arg(number * number)
                 } else {
-                    Message::last()
+                    Message::default().with_call(0, LAST)
                 };
                 if server.reply(request, answer).await.is_err() {
                     break;
@@ -45,7 +45,10 @@ fn items_come_in_order_and_end() {
                 let mut stream = client.stream(Message::new(items), ahead);
                 for number in 0..u64::from(items) {
                     let item = stream.next().await.expect("an item").expect("a server");
-                    assert_eq!((item.arg(), item.is_last()), (number * number, false));
+                    assert_eq!(
+                        (item.arg(), item.flags() & LAST != 0),
+                        (number * number, false)
+                    );
                     seen.set(seen.get() + 1);
                 }
                 assert_eq!(stream.next().await, None, "after {items}");
@@ -121,13 +124,11 @@ fn items_come_in_order_whatever_the_server_answers_first() {
         }
         assert_eq!(requests.len(), 3, "round {round}");
         for request in requests.iter().rev() {
-            let answer = quictun_ipc::Item {
-                cid: request.cid,
-                flags: 2,
-                arg: 100 + request.arg,
-                ..quictun_ipc::Item::default()
-            };
-            assert!(there.push(&answer).expect("a client"));
+            let answer = request
+                .with_call(request.cid(), 2)
+                .with_payload(0, 0)
+                .with_arg(100 + request.arg());
+            assert!(there.push(answer).expect("a client"));
             there.flush();
             executor.advance();
         }

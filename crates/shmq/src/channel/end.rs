@@ -1,36 +1,19 @@
 //! How a channel ends: by either side, by a peer's death, or by what no honest peer does.
 
-use thiserror::Error;
-
 use super::Channel;
 use crate::atomic::Ended;
 use crate::doorbell::Doorbell;
-use crate::life::Life;
-use crate::line::Line;
-use crate::party::{BYE, Bells, Wants};
-use crate::violation::Violation;
+use crate::message::Message;
+use crate::peer_watch::PeerWatch;
+use crate::ring_pair::{BYE, Doorbells, Wants};
+use crate::violation::{ChannelError, Violation};
 
-/// Wake-ups in a row for which there is no reason. Honest peers cause one now and then, where we saw the item before the
+/// Wake-ups in a row for which there is no reason. Honest peers cause one now and then, where we saw the message before the
 /// wake-up for it came.
 const EMPTY_WAKES: u32 = 1000;
 
-/// The channel is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ChannelError {
-    /// The peer closed it, and everything that it sent has been read.
-    #[error("the peer closed the channel")]
-    Closed,
-    /// The peer's process ended without closing it, and everything that it sent has been read.
-    #[error("the peer's process ended")]
-    Died,
-    /// The peer broke the rules. What is left in the ring stays there.
-    #[error("the peer broke the rules of the channel: {0}")]
-    Violation(#[from] Violation),
-}
-
 impl Channel {
-    /// Ends the channel for what the user of its items has found out about the peer.
+    /// Ends the channel for what the user of its messages has found out about the peer.
     pub fn reject(&mut self, violation: Violation) -> ChannelError {
         self.fail(violation)
     }
@@ -53,34 +36,34 @@ impl Channel {
 
     /// The peer need not expect anything any more.
     fn leave(&mut self) {
-        self.party.publish();
-        self.party.bells.own().close();
-        self.party.ring(BYE);
+        self.ring_pair.publish();
+        self.ring_pair.doorbells.own().close();
+        self.ring_pair.ring(BYE);
     }
 
     /// Whether the peer is dead and that is news.
     #[inline]
     pub(super) fn is_dead(&self) -> bool {
-        self.leaving.is_none() && self.life().is_some_and(Life::died)
+        self.leaving.is_none() && self.peer_watch().is_some_and(PeerWatch::died)
     }
 
     #[inline]
     pub(super) fn has_news(&self) -> bool {
-        self.party.bells.own().is_pending() || self.is_dead()
+        self.ring_pair.doorbells.own().is_pending() || self.is_dead()
     }
 
-    /// Looks at why the doorbell was rung, and then once more for an item: what the peer did last comes after its items.
+    /// Looks at why the doorbell was rung, and then once more for a message: what the peer did last comes after its messages.
     #[cold]
     #[inline(never)]
-    pub(super) fn pop_last(&mut self) -> Result<Option<Line>, ChannelError> {
+    pub(super) fn pop_last(&mut self) -> Result<Option<Message>, ChannelError> {
         if let Some(violation) = self.broken {
             return Err(violation.into());
         }
         self.take_notice();
-        if self.party.is_there() {
-            return Ok(Some(self.party.take()));
+        if self.ring_pair.is_there() {
+            return Ok(Some(self.ring_pair.take()));
         }
-        if let Err(violation) = self.party.check() {
+        if let Err(violation) = self.ring_pair.check() {
             return Err(self.fail(violation));
         }
         self.leaving.map_or(Ok(None), Err)
@@ -90,7 +73,7 @@ impl Channel {
     #[cold]
     #[inline(never)]
     pub(super) fn take_notice(&mut self) {
-        let Some(why) = why_left(self.party.bells.own(), || self.is_dead()) else {
+        let Some(why) = why_left(self.ring_pair.doorbells.own(), || self.is_dead()) else {
             return;
         };
         // The first reason is the true one: a peer that closes the channel ends, too, some time.
@@ -101,12 +84,14 @@ impl Channel {
     /// Nothing more is to be heard of the peer, nor of its end.
     fn set_over(&mut self) {
         self.is_over = true;
-        self.life().into_iter().for_each(Life::set_noticed);
+        self.peer_watch()
+            .into_iter()
+            .for_each(PeerWatch::set_noticed);
     }
 
     #[cold]
     pub(super) fn is_work_at_the_end(&self, wants: Wants) -> bool {
-        wants.items || wants.room || self.has_news()
+        wants.messages || wants.room || self.has_news()
     }
 
     /// Whether there is room, where none is known of.
@@ -116,7 +101,7 @@ impl Channel {
         if self.is_over {
             return Err(self.why_over());
         }
-        self.party
+        self.ring_pair
             .has_room()
             .map_err(|violation| self.fail(violation))
     }
@@ -168,7 +153,7 @@ mod tests {
     #[test]
     fn who_closes_the_channel_is_not_taken_for_dead() {
         let channel = Channel::create(0, 1).expect("a region");
-        let bell = channel.party.bells.own();
+        let bell = channel.ring_pair.doorbells.own();
         let closes = || {
             bell.ring(BYE);
             true

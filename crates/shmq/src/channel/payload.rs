@@ -1,9 +1,9 @@
-//! Payloads that are longer than what an item carries: parts of the arenas, read and written where they lie.
+//! Payloads that are longer than what a message carries: parts of the arenas, read and written where they lie.
 
-use super::{Channel, ChannelError};
+use super::Channel;
 use crate::arena::Reserved;
-use crate::item::Item;
-use crate::violation::Violation;
+use crate::message::Message;
+use crate::violation::{ChannelError, Violation};
 
 /// A payload that the peer says it sent: inside its arena, that much is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +80,10 @@ impl Channel {
         self.ours.part(at, len as usize).append_to(onto);
     }
 
-    /// The payload of an item that the peer sent, if it has one outside the item. An error where it is not in the peer's
+    /// The payload of a message that the peer sent, if it has one outside the message. An error where it is not in the peer's
     /// arena, which tears the channel down.
-    pub fn received(&mut self, item: &Item) -> Result<Option<Received>, ChannelError> {
-        self.received_at(item.off, item.len)
+    pub fn received(&mut self, message: &Message) -> Result<Option<Received>, ChannelError> {
+        self.received_at(message.off(), message.len())
     }
 
     /// The same for a payload of which only the place is at hand.

@@ -2,7 +2,7 @@
 //! memory model lets a load return.
 //!
 //! A lost wake-up shows as a deadlock, which the checker reports. The models are small on purpose: two processes, rings of
-//! one or two slots, two or three items.
+//! one or two slots, two or three messages.
 
 #![allow(
     dead_code,
@@ -14,9 +14,9 @@
 mod atomic;
 #[path = "../doorbell.rs"]
 mod doorbell;
-#[path = "../party.rs"]
-mod party;
 #[path = "../ring.rs"]
 mod ring;
+#[path = "../ring_pair.rs"]
+mod ring_pair;
 mod slot;
 mod tests;

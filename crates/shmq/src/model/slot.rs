@@ -3,9 +3,9 @@
 use loom::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Content(pub(crate) [u64; 2]);
+pub(crate) struct Message(pub(crate) [u64; 2]);
 
-impl Content {
+impl Message {
     pub(crate) fn first(self) -> u64 {
         self.0[0]
     }
@@ -27,11 +27,11 @@ impl Slot {
         self.0[0].store(first, Ordering::Release);
     }
 
-    pub(crate) fn load(&self) -> Content {
-        Content(std::array::from_fn(|at| self.0[at].load(Ordering::Relaxed)))
+    pub(crate) fn load(&self) -> Message {
+        Message(std::array::from_fn(|at| self.0[at].load(Ordering::Relaxed)))
     }
 
-    pub(crate) fn store_rest(&self, content: &Content) {
-        self.0[1].store(content.0[1], Ordering::Relaxed);
+    pub(crate) fn store_rest(&self, message: &Message) {
+        self.0[1].store(message.0[1], Ordering::Relaxed);
     }
 }

@@ -5,9 +5,9 @@ use loom::thread;
 
 use super::atomic::{AtomicU64, Futex};
 use super::doorbell::{Doorbell, Sleep};
-use super::party::{Bells, Party};
-use super::ring::{Consumer, Cursors, Line, Place, Producer};
-use super::slot::{Content, Slot};
+use super::ring::{Consumer, Cursor, Cursors, Producer, RingMemory};
+use super::ring_pair::{Doorbells, RingPair};
+use super::slot::{Message, Slot};
 
 #[derive(Debug)]
 struct Ring {
@@ -17,11 +17,11 @@ struct Ring {
 
 impl Ring {
     fn new(slots: usize) -> Arc<Self> {
-        let line = || Line(AtomicU64::new(0));
+        let line = || Cursor(AtomicU64::new(0));
         Arc::new(Self {
             cursors: Cursors {
                 head: line(),
-                item_event: line(),
+                message_event: line(),
                 space_event: line(),
             },
             slots: std::iter::repeat_with(Slot::new).take(slots).collect(),
@@ -29,7 +29,7 @@ impl Ring {
     }
 }
 
-impl Place for Arc<Ring> {
+impl RingMemory for Arc<Ring> {
     fn cursors(&self) -> &Cursors {
         &self.cursors
     }
@@ -64,7 +64,7 @@ struct Pair {
     peer: Arc<Watched>,
 }
 
-impl Bells for Pair {
+impl Doorbells for Pair {
     fn own(&self) -> &Doorbell {
         &self.own.bell
     }
@@ -84,12 +84,12 @@ impl Bells for Pair {
     }
 }
 
-type Model = Party<Arc<Ring>, Pair>;
+type Model = RingPair<Arc<Ring>, Pair>;
 
-fn sleep(party: &mut Model) {
-    let watched = party.bells.own.clone();
+fn sleep(ring_pair: &mut Model) {
+    let watched = ring_pair.doorbells.own.clone();
     watched.arms.fetch_add(1, Plain::Relaxed);
-    if party.arm(Sleep::Futex) {
+    if ring_pair.arm(Sleep::Futex) {
         let (futex, armed) = watched.bell.sleep_on();
         futex.wait(armed, None);
     }
@@ -97,50 +97,50 @@ fn sleep(party: &mut Model) {
     watched.bell.take();
 }
 
-fn parties(slots: usize) -> (Model, Model) {
+fn ring_pairs(slots: usize) -> (Model, Model) {
     let (there, back) = (Ring::new(slots), Ring::new(slots));
     let (one, other) = (Watched::new(), Watched::new());
-    let bells = |own: &Arc<Watched>, peer: &Arc<Watched>| Pair {
+    let doorbells = |own: &Arc<Watched>, peer: &Arc<Watched>| Pair {
         own: own.clone(),
         peer: peer.clone(),
     };
-    let first = Party::new(there.clone(), back.clone(), bells(&one, &other));
-    let second = Party::new(back, there, bells(&other, &one));
+    let first = RingPair::new(there.clone(), back.clone(), doorbells(&one, &other));
+    let second = RingPair::new(back, there, doorbells(&other, &one));
     (first, second)
 }
 
-fn item(number: u64) -> Content {
-    Content([number << 32, number])
+fn message(number: u64) -> Message {
+    Message([number << 32, number])
 }
 
-/// One item, shown at once; whether there was room.
-fn push(party: &mut Model, number: u64) -> bool {
-    let has_room = party.has_known_room() || party.has_room().expect("an honest peer");
+/// One message, shown at once; whether there was room.
+fn push(ring_pair: &mut Model, number: u64) -> bool {
+    let has_room = ring_pair.has_known_room() || ring_pair.has_room().expect("an honest peer");
     if has_room {
-        party.stage(item(number));
-        party.publish();
+        ring_pair.stage(message(number));
+        ring_pair.publish();
     }
     has_room
 }
 
-/// The next item's number, if it is there.
-fn pop(party: &mut Model) -> Option<u64> {
-    if party.is_there() {
-        return Some(number(party.take()));
+/// The next message's number, if it is there.
+fn pop(ring_pair: &mut Model) -> Option<u64> {
+    if ring_pair.is_there() {
+        return Some(number(ring_pair.take()));
     }
-    party.check().expect("an honest peer");
+    ring_pair.check().expect("an honest peer");
     None
 }
 
-/// One item, when there is room.
+/// One message, when there is room.
 fn stage(tx: &mut Producer<Arc<Ring>>, number: u64) {
     while !tx.has_known_room() && !tx.has_room().expect("an honest peer") {
         thread::yield_now();
     }
-    tx.stage(item(number));
+    tx.stage(message(number));
 }
 
-/// The next item's number, when it is there.
+/// The next message's number, when it is there.
 fn take(rx: &mut Consumer<Arc<Ring>>) -> u64 {
     while !rx.is_there() {
         rx.check().expect("an honest peer");
@@ -149,8 +149,8 @@ fn take(rx: &mut Consumer<Arc<Ring>>) -> u64 {
     number(rx.take())
 }
 
-fn number(content: Content) -> u64 {
-    let Content(words) = content;
+fn number(message: Message) -> u64 {
+    let Message(words) = message;
     assert_eq!(words[0] >> 32, words[1], "torn");
     words[1]
 }
@@ -161,7 +161,7 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Items arrive whole, once and in order, also when the ring comes round.
+/// Messages arrive whole, once and in order, also when the ring comes round.
 #[test]
 fn what_is_written_is_read() {
     check(3, || {
@@ -182,7 +182,7 @@ fn what_is_written_is_read() {
     });
 }
 
-/// Items that are shown together are all there for who sees the first, also when the ring comes round meanwhile.
+/// Messages that are shown together are all there for who sees the first, also when the ring comes round meanwhile.
 #[test]
 fn a_batch_is_seen_as_a_whole() {
     check(3, || {
@@ -206,11 +206,11 @@ fn a_batch_is_seen_as_a_whole() {
     });
 }
 
-/// A reader that sleeps whenever there is nothing gets every item: no wake-up is lost, none is for one who is awake.
+/// A reader that sleeps whenever there is nothing gets every message: no wake-up is lost, none is for one who is awake.
 #[test]
 fn a_sleeping_reader_is_woken() {
     check(3, || {
-        let (mut writer, mut reader) = parties(4);
+        let (mut writer, mut reader) = ring_pairs(4);
         let thread = thread::spawn(move || {
             for i in 1..=2 {
                 assert!(push(&mut writer, i));
@@ -230,12 +230,12 @@ fn a_sleeping_reader_is_woken() {
     });
 }
 
-/// A reader that never sleeps is never woken, and is told nothing by the doorbell after the first item.
+/// A reader that never sleeps is never woken, and is told nothing by the doorbell after the first message.
 #[test]
 fn a_reader_that_looks_is_left_alone() {
     check(3, || {
-        let (mut writer, mut reader) = parties(4);
-        let watched = reader.bells.own.clone();
+        let (mut writer, mut reader) = ring_pairs(4);
+        let watched = reader.doorbells.own.clone();
         let thread = thread::spawn(move || {
             for i in 1..=3 {
                 assert!(push(&mut writer, i));
@@ -261,7 +261,7 @@ fn a_reader_that_looks_is_left_alone() {
 #[test]
 fn a_writer_without_room_is_woken() {
     check(2, || {
-        let (mut writer, mut reader) = parties(1);
+        let (mut writer, mut reader) = ring_pairs(1);
         let thread = thread::spawn(move || {
             for i in 1..=2 {
                 while !push(&mut writer, i) {
@@ -286,16 +286,16 @@ fn a_writer_without_room_is_woken() {
 /// A call and its answer, with both sides asleep in between.
 #[test]
 fn calls_are_answered() {
-    fn next(party: &mut Model) -> u64 {
+    fn next(ring_pair: &mut Model) -> u64 {
         loop {
-            if let Some(number) = pop(party) {
+            if let Some(number) = pop(ring_pair) {
                 return number;
             }
-            sleep(party);
+            sleep(ring_pair);
         }
     }
     check(2, || {
-        let (mut client, mut server) = parties(2);
+        let (mut client, mut server) = ring_pairs(2);
         let thread = thread::spawn(move || {
             let number = next(&mut server);
             assert!(push(&mut server, number));

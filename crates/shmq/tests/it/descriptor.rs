@@ -1,10 +1,10 @@
 //! Sleeping in poll instead of on the doorbell.
 
-use quictun_shmq::{ChannelError, Item, Sleep};
+use quictun_shmq::{Channel, ChannelError, Message, Sleep};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
-use crate::peer::{both, both_watched, is_readable, sockets, start};
+use crate::peer::{both, both_watched, given, is_readable, sockets, start};
 
 #[test]
 fn the_descriptor_is_readable_once_there_is_something() {
@@ -12,13 +12,13 @@ fn the_descriptor_is_readable_once_there_is_something() {
     for _ in 0..100 {
         assert!(reader.arm(Sleep::Descriptor));
         assert!(!is_readable(&reader, false));
-        assert!(writer.push(&Item::default()).expect("a peer"));
+        assert!(writer.push(Message::default()).expect("a peer"));
         writer.flush();
         assert!(is_readable(&reader, true));
         reader.disarm();
         assert!(!is_readable(&reader, false), "one wake-up, taken");
         assert!(reader.pop().expect("a peer").is_some());
-        assert!(writer.push(&Item::default()).expect("a peer"));
+        assert!(writer.push(Message::default()).expect("a peer"));
         writer.flush();
         assert!(!is_readable(&reader, false), "it is awake");
         assert!(reader.pop().expect("a peer").is_some());
@@ -29,23 +29,32 @@ fn the_descriptor_is_readable_once_there_is_something() {
 
 #[test]
 fn the_descriptor_is_readable_when_the_peer_is_killed() {
-    let (mut channel, mut child) = start("killed::idle_process");
+    let test = "descriptor::the_descriptor_is_readable_when_the_peer_is_killed";
+    if let Some(mut channel) = given(test) {
+        assert_eq!(end_of(&mut channel), ChannelError::Closed);
+        return;
+    }
+    let (mut channel, mut child) = start(test);
     assert!(channel.arm(Sleep::Descriptor));
     child.kill().expect("to kill it");
     assert!(is_readable(&channel, true));
     channel.disarm();
     child.wait().expect("it is dead");
-    let error = loop {
+    assert_eq!(end_of(&mut channel), ChannelError::Died);
+}
+
+/// Sleeps until the channel is over; how it ended.
+fn end_of(channel: &mut Channel) -> ChannelError {
+    loop {
         if let Err(error) = channel.pop() {
-            break error;
+            return error;
         }
         if channel.arm(Sleep::Futex) {
             channel.wait(None);
         } else {
             channel.disarm();
         }
-    };
-    assert_eq!(error, ChannelError::Died);
+    }
 }
 
 /// Who waits for changes only, as tokio does, may have looked between the end of the socket and the notice of it: there is

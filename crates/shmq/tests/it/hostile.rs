@@ -1,8 +1,9 @@
 //! A peer that does not keep to the rules.
 
 use proptest::prelude::*;
-use quictun_shmq::{Channel, ChannelError, Item, SLOTS, Sleep, Violation, check};
+use quictun_shmq::{Channel, ChannelError, Message, SLOTS, Sleep, Violation};
 
+use crate::check;
 use crate::peer::{both, both_watched, is_readable};
 
 const SLOTS_OF_FIRST: u64 = 12288;
@@ -37,7 +38,7 @@ fn a_slot_from_the_future_is_a_violation() {
     });
     assert!(!honest.arm(Sleep::Futex), "there is something to find out");
     assert_eq!(honest.pop(), Err(error));
-    assert_eq!(honest.push(&Item::default()), Err(error));
+    assert_eq!(honest.push(Message::default()), Err(error));
     scribble(&other, SLOTS_OF_SECOND, 0);
     assert_eq!(honest.pop(), Err(error), "it stays over");
 }
@@ -54,10 +55,10 @@ fn a_head_beyond_the_tail_or_back_again_is_a_violation() {
         );
         if first == 1 {
             // As it should be, for once.
-            assert!(honest.push(&Item::default()).expect("room"));
+            assert!(honest.push(Message::default()).expect("room"));
         }
         for round in 0..2 * SLOTS as u64 {
-            found = honest.push(&Item::default());
+            found = honest.push(Message::default());
             if second != 0 && found == Ok(false) {
                 scribble(
                     &other,
@@ -78,13 +79,9 @@ fn a_head_beyond_the_tail_or_back_again_is_a_violation() {
 fn a_payload_must_be_inside_the_peers_arena() {
     let (mut honest, _other) = both(8192);
     let mut received = |off, len| {
-        let item = Item {
-            off,
-            len,
-            ..Item::default()
-        };
+        let message = Message::default().with_payload(off, len);
         honest
-            .received(&item)
+            .received(&message)
             .map(|found| found.map(quictun_shmq::Received::len))
     };
     assert_eq!(received(0, 8192), Ok(Some(8192)));
@@ -111,7 +108,7 @@ fn a_payload_must_be_inside_the_peers_arena() {
     }
     let over = over.expect("an error");
     assert_eq!(honest.pop(), Err(over));
-    assert_eq!(honest.push(&Item::default()), Err(over));
+    assert_eq!(honest.push(Message::default()), Err(over));
 }
 
 #[test]

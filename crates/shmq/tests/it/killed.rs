@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_shmq::{Channel, ChannelError, Item, Sleep};
+use quictun_shmq::{Channel, ChannelError, Message, Reserved, Sleep};
 
 use crate::peer::{Dice, given, start};
 
@@ -12,51 +12,25 @@ const KILLS: u64 = 20;
 /// How long a side sleeps at most before it writes again.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Sleeps until it is killed.
-#[test]
-fn idle_process() {
-    let Some(mut channel) = given("killed::idle_process") else {
-        return;
-    };
-    while channel.pop().is_ok() {
-        if channel.arm(Sleep::Futex) {
-            channel.wait(None);
-        } else {
-            channel.disarm();
-        }
-    }
-}
-
-/// Sends as much as it can and reads what comes, until it is killed.
-#[test]
-fn busy_process() {
-    let Some(mut channel) = given("killed::busy_process") else {
-        return;
-    };
-    while turn(&mut channel).is_ok() {}
-}
-
-/// Writes until the ring is full or for a while, reads all, sleeps if there is nothing. Items read.
+/// Writes until the ring is full or for a while, reads all, sleeps if there is nothing. Messages read.
 ///
 /// Both sides do that: where what they wrote crosses, both find nothing more to do, and nobody would wake them.
 fn turn(channel: &mut Channel) -> Result<u64, ChannelError> {
     let mut read = 0;
     for _ in 0..100 {
         let payload = channel.reserve(64);
-        let item = Item {
-            off: payload.as_ref().map_or(0, quictun_shmq::Reserved::off),
-            len: payload.as_ref().map_or(0, quictun_shmq::Reserved::len),
-            ..Item::default()
-        };
+        let off = payload.as_ref().map_or(0, Reserved::off);
+        let len = payload.as_ref().map_or(0, Reserved::len);
+        let message = Message::default().with_payload(off, len);
         if let Some(payload) = payload {
             channel.release(payload);
         }
-        if !channel.push(&item)? {
+        if !channel.push(message)? {
             break;
         }
     }
-    while let Some(item) = channel.pop()? {
-        channel.received(&item)?;
+    while let Some(message) = channel.pop()? {
+        channel.received(&message)?;
         read += 1;
     }
     if channel.arm(Sleep::Futex) {
@@ -76,12 +50,17 @@ fn descriptors() -> usize {
 /// The one that lives gets what was sent and then an error, wherever the other stopped; nothing stays behind.
 #[test]
 fn the_survivor_hears_of_it() {
+    let test = "killed::the_survivor_hears_of_it";
+    if let Some(mut channel) = given(test) {
+        while turn(&mut channel).is_ok() {}
+        return;
+    }
     let kills = std::env::var("QUICTUN_SHMQ_KILLS").ok();
     let kills = kills.and_then(|n| n.parse().ok()).unwrap_or(KILLS);
     let mut dice = Dice(0xdead);
     let mut most = 0;
     for round in 0..kills {
-        let (mut channel, mut child) = start("killed::busy_process");
+        let (mut channel, mut child) = start(test);
         let (mut read, until) = (0, dice.below(30_000));
         let mut killed = false;
         let error = loop {
@@ -90,14 +69,14 @@ fn the_survivor_hears_of_it() {
                 killed = true;
             }
             match turn(&mut channel) {
-                Ok(items) => read += items,
+                Ok(messages) => read += messages,
                 Err(error) => break error,
             }
         };
         assert_eq!(
             error,
             ChannelError::Died,
-            "round {round}, after {read} items"
+            "round {round}, after {read} messages"
         );
         child.wait().expect("it is dead");
         drop(channel);

@@ -3,18 +3,18 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use quictun_shmq::check::{self, Step};
-use quictun_shmq::{Channel, Sleep};
+use quictun_shmq::{Channel, INLINE, Message, Sleep};
 
+use crate::check::{self, Step};
 use crate::peer::{ARENA, Dice, given, start};
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        4 => (any::<bool>(), 1_u16..300).prop_map(|(side, items)| Step::Push { side, items }),
-        4 => (any::<bool>(), 1_u16..300).prop_map(|(side, items)| Step::Pop { side, items }),
+        4 => (any::<bool>(), 1_u16..300).prop_map(|(side, messages)| Step::Push { side, messages }),
+        4 => (any::<bool>(), 1_u16..300).prop_map(|(side, messages)| Step::Pop { side, messages }),
         // Enough to fill a ring.
-        1 => any::<bool>().prop_map(|side| Step::Push { side, items: 5000 }),
-        1 => any::<bool>().prop_map(|side| Step::Pop { side, items: 5000 }),
+        1 => any::<bool>().prop_map(|side| Step::Push { side, messages: 5000 }),
+        1 => any::<bool>().prop_map(|side| Step::Pop { side, messages: 5000 }),
         2 => any::<bool>().prop_map(|side| Step::Sleep { side }),
     ];
     prop::collection::vec(step, 1..60)
@@ -32,35 +32,44 @@ proptest! {
 /// Calls that the other process answers. More with `QUICTUN_SHMQ_OPERATIONS`.
 const OPERATIONS: u64 = 400_000;
 
-/// What the answer to an item is.
-fn answer(item: &mut quictun_shmq::Item) {
-    item.arg = item
-        .arg
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        .rotate_left(item.cid);
-    item.inline.reverse();
+/// The operation of a message whose payload is in the arena.
+const BY_REFERENCE: u16 = 1;
+
+/// The answer to a message: its bytes in reverse, and a number that follows from `arg`.
+fn answer(message: Message, arg: u64) -> Message {
+    let mut bytes = message.bytes().to_vec();
+    bytes.reverse();
+    let arg = arg.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    message
+        .with_bytes(&bytes)
+        .expect("as many as came")
+        .with_arg(arg.rotate_left(message.cid()))
 }
 
-#[test]
-fn answering_process() {
-    let Some(mut channel) = given("oracle::answering_process") else {
-        return;
-    };
+/// What is left of a message whose payload has been read: the bytes that it carries besides.
+fn without_payload(message: Message) -> Message {
+    message.with_payload(0, u32::try_from(INLINE).expect("small"))
+}
+
+/// Answers until the other process closes the channel.
+fn answer_all(mut channel: Channel) {
     let mut waiting = VecDeque::new();
     loop {
-        while let Some(mut item) = match channel.pop() {
-            Ok(item) => item,
+        while let Some(mut message) = match channel.pop() {
+            Ok(message) => message,
             Err(_) => return,
         } {
-            if let Some(payload) = channel.received(&item).expect("an honest peer") {
-                item.arg = channel.fold(payload, item.arg, |sum, word| sum.rotate_left(1) ^ word);
-                item.len = 0;
+            let mut arg = message.arg();
+            if message.op() == BY_REFERENCE {
+                let payload = channel.received(&message).expect("an honest peer");
+                let payload = payload.expect("it has a length");
+                arg = channel.fold(payload, arg, |sum, word| sum.rotate_left(1) ^ word);
+                message = without_payload(message);
             }
-            answer(&mut item);
-            waiting.push_back(item);
+            waiting.push_back(answer(message, arg));
         }
-        while let Some(item) = waiting.front() {
-            match channel.push(item) {
+        while let Some(message) = waiting.front() {
+            match channel.push(*message) {
                 Ok(true) => drop(waiting.pop_front()),
                 Ok(false) => break,
                 Err(_) => return,
@@ -74,46 +83,49 @@ fn answering_process() {
     }
 }
 
-/// Sends an item of random content, with a payload now and then; the answer that must come, and whether there is a payload.
-fn send(channel: &mut Channel, dice: &mut Dice) -> Option<(quictun_shmq::Item, bool)> {
-    let mut item = quictun_shmq::Item {
-        cid: u32::try_from(dice.below(1 << 20)).expect("small"),
-        arg: dice.next(),
-        inline: std::array::from_fn(|_| dice.next().to_le_bytes()[0]),
-        ..quictun_shmq::Item::default()
-    };
-    let mut expected = item;
-    if dice.below(8) == 0 {
-        let len = u32::try_from(dice.below(3000) + 1).expect("small");
-        let payload = channel.reserve(len).expect("payloads are released");
-        let bytes: Vec<u8> = (0..len).map(|_| dice.next().to_le_bytes()[1]).collect();
-        channel.write(&payload, 0, &bytes);
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            expected.arg = expected.arg.rotate_left(1) ^ u64::from_le_bytes(word);
-        }
-        (item.off, item.len) = (payload.off(), len);
-        expected.off = item.off;
-        let pushed = channel.push(&item).expect("a peer");
-        answer(&mut expected);
-        // The answer comes before anything else that takes this place is sent.
-        channel.release(payload);
-        return pushed.then_some((expected, true));
+/// Sends a message of random content, with a payload now and then; the answer that must come, and whether there is a payload.
+fn send(channel: &mut Channel, dice: &mut Dice) -> Option<(Message, bool)> {
+    let cid = u32::try_from(dice.below(1 << 20)).expect("small");
+    let bytes: [u8; INLINE] = std::array::from_fn(|_| dice.next().to_le_bytes()[0]);
+    let by_reference = dice.below(8) == 0;
+    let message = Message::new(if by_reference { BY_REFERENCE } else { 0 })
+        .with_call(cid, 0)
+        .with_arg(dice.next())
+        .with_bytes(&bytes)
+        .expect("as many as it carries");
+    let mut sum = message.arg();
+    if !by_reference {
+        let pushed = channel.push(message).expect("a peer");
+        return pushed.then(|| (answer(message, sum), false));
     }
-    let pushed = channel.push(&item).expect("a peer");
-    answer(&mut expected);
-    pushed.then_some((expected, false))
+    let len = u32::try_from(dice.below(3000) + 1).expect("small");
+    let payload = channel.reserve(len).expect("payloads are released");
+    let bytes: Vec<u8> = (0..len).map(|_| dice.next().to_le_bytes()[1]).collect();
+    channel.write(&payload, 0, &bytes);
+    for chunk in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        sum = sum.rotate_left(1) ^ u64::from_le_bytes(word);
+    }
+    let pushed = channel.push(message.with_payload(payload.off(), len));
+    // The answer comes before anything else that takes this place is sent.
+    channel.release(payload);
+    let pushed = pushed.expect("a peer");
+    pushed.then(|| (answer(without_payload(message), sum), true))
 }
 
 /// The same in two processes, both of which sleep when there is nothing to do.
 #[test]
 fn two_processes_are_two_queues() {
+    let test = "oracle::two_processes_are_two_queues";
+    if let Some(channel) = given(test) {
+        return answer_all(channel);
+    }
     let operations = std::env::var("QUICTUN_SHMQ_OPERATIONS").ok();
     let operations = operations
         .and_then(|n| n.parse().ok())
         .unwrap_or(OPERATIONS);
-    let (mut channel, mut child) = start("oracle::answering_process");
+    let (mut channel, mut child) = start(test);
     let mut dice = Dice(0x5eed_5eed);
     let (mut sent, mut done) = (0_u64, 0_u64);
     let mut expected = VecDeque::new();
@@ -122,10 +134,10 @@ fn two_processes_are_two_queues() {
         let batch = 1 + dice.below(most);
         for _ in 0..batch.min(operations - sent) {
             // Payloads are answered at once, so that they may be released.
-            let Some((item, with_payload)) = send(&mut channel, &mut dice) else {
+            let Some((message, with_payload)) = send(&mut channel, &mut dice) else {
                 break;
             };
-            expected.push_back(item);
+            expected.push_back(message);
             sent += 1;
             if with_payload {
                 done += receive(&mut channel, &mut expected, 0);
@@ -143,11 +155,11 @@ fn two_processes_are_two_queues() {
 }
 
 /// Receives answers until only `left` are to come.
-fn receive(channel: &mut Channel, expected: &mut VecDeque<quictun_shmq::Item>, left: usize) -> u64 {
+fn receive(channel: &mut Channel, expected: &mut VecDeque<Message>, left: usize) -> u64 {
     let mut received = 0;
     while expected.len() > left {
-        if let Some(item) = channel.pop().expect("an honest peer") {
-            assert_eq!(Some(item), expected.pop_front());
+        if let Some(message) = channel.pop().expect("an honest peer") {
+            assert_eq!(Some(message), expected.pop_front());
             received += 1;
         } else if channel.arm(Sleep::Futex) {
             channel.wait(None);

@@ -7,8 +7,8 @@ use quictun_shmq::Channel;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-/// Says which part the new process plays; a test of that name that plays nothing without it.
-const PART: &str = "QUICTUN_SHMQ_PART";
+/// Names the test that a new process of this program is the other process of.
+const PEER_OF: &str = "QUICTUN_SHMQ_PEER_OF";
 
 /// Arena of each side.
 pub(crate) const ARENA: u32 = 1 << 20;
@@ -45,14 +45,14 @@ pub(crate) fn is_readable(channel: &Channel, wait: bool) -> bool {
     rustix::event::poll(&mut fds, (!wait).then_some(&none)).expect("poll") > 0
 }
 
-/// Starts the test `part` of this program in a process of its own, with the other end of the channel.
-pub(crate) fn start(part: &str) -> (Channel, Child) {
+/// Starts this program once more with `test` alone, which is given the other end of the channel ([`given`]).
+pub(crate) fn start(test: &str) -> (Channel, Child) {
     let mut channel = Channel::create(ARENA, 1).expect("a region");
     let (here, there) = sockets();
     let memory = channel.memory().try_clone_to_owned().expect("a descriptor");
     let child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", part, "--nocapture", "--test-threads=1"])
-        .env(PART, part)
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(PEER_OF, test)
         .stdin(Stdio::from(memory))
         .stdout(Stdio::null())
         // The test harness writes to it only when something went wrong.
@@ -63,9 +63,10 @@ pub(crate) fn start(part: &str) -> (Channel, Child) {
     (channel, child)
 }
 
-/// The channel that `start` gave this process, if this is what it started for `part`.
-pub(crate) fn given(part: &str) -> Option<Channel> {
-    if std::env::var(PART).as_deref() != Ok(part) {
+/// The channel that [`start`] gave this process, where it was started as the other process of `test`: a test that has one
+/// asks for it first.
+pub(crate) fn given(test: &str) -> Option<Channel> {
+    if std::env::var(PEER_OF).as_deref() != Ok(test) {
         return None;
     }
     let own = |fd: std::os::fd::BorrowedFd<'_>| fd.try_clone_to_owned().expect("a descriptor");

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use quictun_shmq::{ChannelError, Item, SLOTS, Sleep};
+use quictun_shmq::{ChannelError, Message, SLOTS, Sleep};
 
 use crate::peer::{both, both_watched};
 
 fn push(channel: &mut quictun_shmq::Channel) -> bool {
-    channel.push(&Item::default()).expect("a peer")
+    channel.push(Message::default()).expect("a peer")
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_reader_that_goes_to_sleep_gives_all_room_back() {
     while push(&mut writer) {}
     assert!(writer.arm(Sleep::Futex));
     assert!(reader.pop().expect("a peer").is_some());
-    assert!(!reader.arm(Sleep::Futex), "there are items");
+    assert!(!reader.arm(Sleep::Futex), "there are messages");
     reader.disarm();
     assert_eq!(reader.counters().notifications, 1);
     writer.wait(None);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use quictun_ipc::{Channel, Client, Executor, Item, Message, Reserved, WaitPolicy, connect};
+use quictun_ipc::{Channel, Client, Executor, Message, Reserved, WaitPolicy, connect};
 use quictun_shmq::INLINE;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -323,23 +323,20 @@ impl Way {
     fn call(&mut self, op: u16, bytes: usize) -> Option<usize> {
         match self {
             Self::Shared(channel, buffer) => {
-                let mut item = Item {
-                    op,
-                    len: u32::try_from(bytes).ok()?,
-                    ..Item::default()
-                };
+                let mut off = 0;
                 if bytes > INLINE {
                     let buffer = buffer.as_ref()?;
-                    item.off = buffer.off();
+                    off = buffer.off();
                     if op == SEND {
                         channel.write(buffer, 0, &[7; BYTES_MAX][..bytes]);
                     }
                 }
-                if channel.push(&item) != Ok(true) {
+                let message = Message::new(op).with_payload(off, u32::try_from(bytes).ok()?);
+                if channel.push(message) != Ok(true) {
                     return None;
                 }
                 let answer = next(channel)?;
-                let done = usize::try_from(answer.arg).ok()?;
+                let done = usize::try_from(answer.arg()).ok()?;
                 if bytes > INLINE && op == RECV {
                     let mut taken = [0; BYTES_MAX];
                     let part = taken.get_mut(..done)?;

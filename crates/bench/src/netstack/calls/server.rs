@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use quictun_ipc::{
-    Advance, Channel, ChannelError, Item, Message, Request, Server, Spawner, WaitPolicy, accept,
+    Advance, Channel, ChannelError, Message, Request, Server, Spawner, WaitPolicy, accept,
 };
 use quictun_shmq::{INLINE, Received};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -256,14 +256,14 @@ impl End {
         let mut bytes = [0; BYTES_MAX];
         match self {
             Self::Shared(channel) => {
-                let item = match channel.pop() {
-                    Ok(Some(item)) => item,
+                let message = match channel.pop() {
+                    Ok(Some(message)) => message,
                     Ok(None) | Err(ChannelError::Closed) => return Ok(None),
                     Err(error) => return Err(error.into()),
                 };
-                let length = (item.len as usize).min(BYTES_MAX);
+                let length = (message.len() as usize).min(BYTES_MAX);
                 let place = if length > INLINE {
-                    channel.received(&item)?
+                    channel.received(&message)?
                 } else {
                     None
                 };
@@ -271,9 +271,9 @@ impl End {
                     channel.read(place, 0, &mut bytes[..length]);
                 } else {
                     let length = length.min(INLINE);
-                    bytes[..length].copy_from_slice(&item.inline[..length]);
+                    bytes[..length].copy_from_slice(&message.bytes()[..length]);
                 }
-                let op = item.op;
+                let op = message.op();
                 Ok(Some(Ask {
                     op,
                     length,
@@ -307,16 +307,13 @@ impl End {
     fn answer(&mut self, ask: &Ask, received: &[u8], done: usize) -> Result<()> {
         match self {
             Self::Shared(channel) => {
-                let mut item = Item {
-                    arg: done as u64,
-                    ..Item::default()
-                };
+                let mut message = Message::default().with_arg(done as u64);
                 if let Some(place) = ask.place {
                     channel.answer(place, 0, received);
                 } else {
-                    item.inline[..received.len()].copy_from_slice(received);
+                    message = message.with_bytes(received)?;
                 }
-                if channel.push(&item) == Ok(true) {
+                if channel.push(message) == Ok(true) {
                     channel.flush();
                 }
                 Ok(())

@@ -1,29 +1,26 @@
-//! The doorbells of a region, and who may ring them.
+//! Wakes the thread that waits on a channel, from other threads of its process.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Channel;
-use crate::doorbell::{Doorbell, Sleep};
 use crate::layout::Side;
-use crate::life::Life;
-use crate::party::{ALARM, Bells};
 use crate::region::Region;
+use crate::ring_pair::ALARM;
 
-/// Wakes the process's own thread from [`Channel::wait`], from any other.
+/// Wakes the process's own thread from [`crate::Channel::wait`], from any other.
 #[derive(Clone, Debug)]
 pub struct Alarm {
     region: Arc<Region>,
     side: Side,
-    /// Where there is one: it came by [`Channel::watch`].
+    /// Where there is one: it came by [`crate::Channel::watch`].
     eventfd: Option<Arc<OwnedFd>>,
     /// Times that it was rung. Ours alone, as nothing in the region is.
     rings: Arc<AtomicU64>,
 }
 
 impl Alarm {
-    pub(super) fn new(region: Arc<Region>, side: Side) -> Self {
+    pub(crate) fn new(region: Arc<Region>, side: Side) -> Self {
         Self {
             region,
             side,
@@ -46,7 +43,7 @@ impl Alarm {
     }
 
     /// How often it was rung.
-    pub(super) fn rings(&self) -> u64 {
+    pub(crate) fn rings(&self) -> u64 {
         // Whoever rings counts before the kernel wakes who reads this.
         self.rings.load(Ordering::Relaxed)
     }
@@ -66,39 +63,5 @@ impl Alarm {
         // Whom it says to wake is not believed: the peer writes there, too.
         let _told = self.region.doorbell(self.side).ring(ALARM);
         self.wake();
-    }
-}
-
-/// The doorbells of a region, as one side sees them.
-#[derive(Debug)]
-pub(super) struct RegionBells {
-    pub(super) region: Arc<Region>,
-    pub(super) side: Side,
-    pub(super) life: Option<Life>,
-}
-
-impl Bells for RegionBells {
-    #[inline]
-    fn own(&self) -> &Doorbell {
-        self.region.doorbell(self.side)
-    }
-
-    #[inline]
-    fn peer(&self) -> &Doorbell {
-        self.region.doorbell(self.side.peer())
-    }
-
-    fn wake_peer(&self, sleep: Sleep) {
-        match sleep {
-            Sleep::Futex => self.peer().sleep_on().0.wake(),
-            Sleep::Descriptor => self.life.iter().for_each(Life::wake_peer),
-        }
-    }
-}
-
-impl Channel {
-    /// For waking whoever waits here; on the descriptor, too, where it was taken after [`watch`](Self::watch).
-    pub fn alarm(&self) -> Alarm {
-        self.alarm.clone()
     }
 }

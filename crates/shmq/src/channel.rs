@@ -1,38 +1,31 @@
 //! One end of a region: the rings, arenas and doorbells as one process uses them.
 
-mod alarm;
 mod end;
-mod payload;
+pub(crate) mod payload;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::alarm::Alarm;
 use crate::arena::Arena;
 use crate::atomic::Ended;
 use crate::bytes::Shared;
-use crate::doorbell::Sleep;
-use crate::item::Item;
+use crate::doorbell::{Doorbell, Sleep};
 use crate::layout::{Layout, Side};
-use crate::life::Life;
-use crate::line::Line;
-use crate::party::{Bells, Party, Wants};
-use crate::region::{Region, RegionError, RingPlace};
-use crate::violation::Violation;
-
-use alarm::RegionBells;
-
-pub use alarm::Alarm;
-pub use end::ChannelError;
-pub use payload::Received;
+use crate::message::Message;
+use crate::peer_watch::PeerWatch;
+use crate::region::{Region, RegionError, RegionRing};
+use crate::ring_pair::{Doorbells, RingPair, Wants};
+use crate::violation::{ChannelError, Violation};
 
 /// What has happened on a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Items written.
+    /// Messages written.
     pub pushed: u64,
-    /// Items read.
+    /// Messages read.
     pub popped: u64,
     /// Times that we woke the peer.
     pub notifications: u64,
@@ -44,20 +37,20 @@ pub struct Counters {
     pub empty_wakes: u64,
 }
 
-/// Room for an item; see [`Channel::room`].
+/// Room for a message; see [`Channel::room`].
 #[derive(Debug)]
 #[must_use = "it stays empty until something is put there"]
 pub struct Room<'a>(&'a mut Channel);
 
 impl Room<'_> {
-    /// Writes an item, as [`Channel::stage`] does.
+    /// Writes a message, as [`Channel::stage`] does.
     #[inline(always)]
-    pub fn put(self, line: Line) {
-        self.0.party.stage(line);
+    pub fn put(self, message: Message) {
+        self.0.ring_pair.stage(message);
     }
 }
 
-/// An item that is there; see [`Channel::arrived`].
+/// A message that is there; see [`Channel::arrived`].
 #[derive(Debug)]
 #[must_use = "it stays in the ring until it is taken"]
 pub struct Arrived<'a>(&'a mut Channel);
@@ -66,15 +59,15 @@ impl Arrived<'_> {
     /// A copy of it: the room is the peer's again.
     #[inline(always)]
     #[must_use]
-    pub fn take(self) -> Line {
-        self.0.party.take()
+    pub fn take(self) -> Message {
+        self.0.ring_pair.take()
     }
 }
 
 /// See the crate's documentation.
 #[derive(Debug)]
 pub struct Channel {
-    party: Party<RingPlace, RegionBells>,
+    ring_pair: RingPair<RegionRing, RegionDoorbells>,
     arena: Arena,
     ours: Shared,
     theirs: Shared,
@@ -123,13 +116,13 @@ impl Channel {
         let (tx, rx) = (region.ring(side), region.ring(side.peer()));
         let (arena, ours, theirs) = (region.layout().arena, bytes(side), bytes(side.peer()));
         let alarm = Alarm::new(region.clone(), side);
-        let bells = RegionBells {
+        let doorbells = RegionDoorbells {
             region,
             side,
-            life: None,
+            peer_watch: None,
         };
         Self {
-            party: Party::new(tx, rx, bells),
+            ring_pair: RingPair::new(tx, rx, doorbells),
             arena: Arena::new(arena),
             ours,
             theirs,
@@ -148,9 +141,9 @@ impl Channel {
     /// Watches the peer, which holds the other end of `socket` (connected, of any kind) for as long as it lives. The
     /// socket also wakes a peer that sleeps on it ([`Sleep::Descriptor`]), and so is nobody else's from now on.
     pub fn watch(&mut self, socket: OwnedFd) -> std::io::Result<()> {
-        let life = Life::watch(socket, self.alarm.clone())?;
+        let life = PeerWatch::watch(socket, self.alarm.clone())?;
         self.alarm = self.alarm.clone().with_eventfd(life.alarm());
-        self.party.bells.life = Some(life);
+        self.ring_pair.doorbells.peer_watch = Some(life);
         Ok(())
     }
 
@@ -162,7 +155,12 @@ impl Channel {
     /// What is readable when [`arm`](Self::arm) with [`Sleep::Descriptor`] has been answered; there is none before
     /// [`watch`](Self::watch).
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.life().map(Life::descriptor)
+        self.peer_watch().map(PeerWatch::descriptor)
+    }
+
+    /// For waking the thread that waits here; on the descriptor, too, where it was taken after [`watch`](Self::watch).
+    pub fn alarm(&self) -> Alarm {
+        self.alarm.clone()
     }
 
     /// What the maker calls the region.
@@ -172,21 +170,21 @@ impl Channel {
 
     /// What has happened so far.
     pub fn counters(&self) -> Counters {
-        let (pushed, popped) = self.party.totals();
+        let (pushed, popped) = self.ring_pair.totals();
         Counters {
             pushed,
             popped,
-            notifications: self.party.notifications,
-            suppressed: self.party.suppressed,
+            notifications: self.ring_pair.notifications,
+            suppressed: self.ring_pair.suppressed,
             ..self.counters
         }
     }
 
-    /// Writes an item, unless the ring is full. The peer sees it at once if it looks; if it sleeps, it is woken by the
+    /// Writes a message, unless the ring is full. The peer sees it at once if it looks; if it sleeps, it is woken by the
     /// next [`flush`](Self::flush).
     #[inline]
-    pub fn push(&mut self, item: &Item) -> Result<bool, ChannelError> {
-        let staged = self.stage((*item).into());
+    pub fn push(&mut self, message: Message) -> Result<bool, ChannelError> {
+        let staged = self.stage(message);
         self.publish();
         staged
     }
@@ -194,53 +192,47 @@ impl Channel {
     /// [`push`](Self::push) for many: the peer does not see it before [`publish`](Self::publish) or
     /// [`flush`](Self::flush), or a batch.
     #[inline(always)]
-    pub fn stage(&mut self, line: Line) -> Result<bool, ChannelError> {
+    pub fn stage(&mut self, message: Message) -> Result<bool, ChannelError> {
         let room = self.room()?;
-        Ok(room.map(|room| room.put(line)).is_some())
+        Ok(room.map(|room| room.put(message)).is_some())
     }
 
-    /// Room for an item, unless the ring is full.
+    /// Room for a message, unless the ring is full.
     // Apart from what is written: that takes no part in what is seldom, and stays in registers.
     #[inline(always)]
     pub fn room(&mut self) -> Result<Option<Room<'_>>, ChannelError> {
-        if (self.is_over || !self.party.has_known_room()) && !self.look_for_room()? {
+        if (self.is_over || !self.ring_pair.has_known_room()) && !self.look_for_room()? {
             return Ok(None);
         }
         Ok(Some(Room(self)))
     }
 
-    /// The next item, if there is one. Ends with an error once the peer is gone and its items are read.
-    #[inline]
-    pub fn pop(&mut self) -> Result<Option<Item>, ChannelError> {
-        self.pop_line().map(|popped| popped.map(Item::from))
-    }
-
-    /// [`pop`](Self::pop) for many.
+    /// The next message, if there is one. Ends with an error once the peer is gone and its messages are read.
     #[inline(always)]
-    pub fn pop_line(&mut self) -> Result<Option<Line>, ChannelError> {
+    pub fn pop(&mut self) -> Result<Option<Message>, ChannelError> {
         if let Some(arrived) = self.arrived() {
             return Ok(Some(arrived.take()));
         }
         self.pop_other()
     }
 
-    /// The next item, if it is there; where it is not, [`pop_other`](Self::pop_other) says why.
+    /// The next message, if it is there; where it is not, [`pop_other`](Self::pop_other) says why.
     #[inline(always)]
     pub fn arrived(&mut self) -> Option<Arrived<'_>> {
-        (self.broken.is_none() && self.party.is_there()).then_some(Arrived(self))
+        (self.broken.is_none() && self.ring_pair.is_there()).then_some(Arrived(self))
     }
 
-    /// [`pop_line`](Self::pop_line), where the next item was not there a moment ago.
+    /// [`pop`](Self::pop), where the next message was not there a moment ago.
     #[inline]
-    pub fn pop_other(&mut self) -> Result<Option<Line>, ChannelError> {
-        if !self.is_over && !self.has_news() && self.party.check().is_ok() {
+    pub fn pop_other(&mut self) -> Result<Option<Message>, ChannelError> {
+        if !self.is_over && !self.has_news() && self.ring_pair.check().is_ok() {
             return Ok(None);
         }
         self.pop_last()
     }
 
     /// Takes note of what the doorbell was rung for, and of the peer's end, as [`pop`](Self::pop) does: for who may sleep
-    /// without taking items.
+    /// without taking messages.
     #[inline]
     pub fn notice(&mut self) {
         if self.has_news() {
@@ -251,32 +243,32 @@ impl Channel {
     /// The peer sees what was staged, if it looks.
     #[inline(always)]
     pub fn publish(&mut self) {
-        self.party.publish();
+        self.ring_pair.publish();
     }
 
-    /// Items staged that the peer cannot see yet.
+    /// Messages staged that the peer cannot see yet.
     #[inline(always)]
     pub fn staged(&self) -> u64 {
-        self.party.staged()
+        self.ring_pair.staged()
     }
 
     /// Publishes, and wakes the peer if it sleeps and has not seen what was written. Once per batch: before waiting, or after as many
-    /// items as may be late.
+    /// messages as may be late.
     #[inline]
     pub fn flush(&mut self) {
-        self.party.flush();
+        self.ring_pair.flush();
     }
 
-    /// Items written since the last [`flush`](Self::flush).
+    /// Messages written since the last [`flush`](Self::flush).
     #[inline]
     pub fn unflushed(&self) -> u64 {
-        self.party.unflushed()
+        self.ring_pair.unflushed()
     }
 
-    /// Whether there is something to do: an item, room that was missing, or the peer's end.
+    /// Whether there is something to do: a message, room that was missing, or the peer's end.
     #[inline]
     pub fn has_work(&mut self) -> bool {
-        self.party.has_work() || self.is_dead()
+        self.ring_pair.has_work() || self.is_dead()
     }
 
     /// The same for one who does not want all that may come. A channel that is over has nothing but that to tell, to whoever
@@ -286,16 +278,16 @@ impl Channel {
         if self.is_over {
             return self.is_work_at_the_end(wants);
         }
-        self.party.has_work_for(wants) || self.is_dead()
+        self.ring_pair.has_work_for(wants) || self.is_dead()
     }
 
     /// Flushes and announces that this process is about to sleep. Where it says true, it may; where false, there is
     /// something to do after all, and [`disarm`](Self::disarm) comes next; otherwise [`wait`](Self::wait), or
     /// [`wake_up`](Self::wake_up) after a sleep elsewhere.
     pub fn arm(&mut self, sleep: Sleep) -> bool {
-        self.wants = self.party.usual_wants();
+        self.wants = self.ring_pair.usual_wants();
         self.prepare(sleep);
-        let idle = self.party.arm(sleep);
+        let idle = self.ring_pair.arm(sleep);
         idle && !self.is_over && !self.is_dead()
     }
 
@@ -303,7 +295,7 @@ impl Channel {
     pub fn arm_for(&mut self, sleep: Sleep, wants: Wants) -> bool {
         self.wants = wants;
         self.prepare(sleep);
-        let idle = self.party.arm_for(sleep, wants);
+        let idle = self.ring_pair.arm_for(sleep, wants);
         if self.is_over {
             return !self.is_work_at_the_end(wants);
         }
@@ -312,15 +304,15 @@ impl Channel {
 
     fn prepare(&mut self, sleep: Sleep) {
         self.on_descriptor = sleep == Sleep::Descriptor;
-        self.party
-            .bells
+        self.ring_pair
+            .doorbells
             .own()
             .set_cpu(rustix::thread::sched_getcpu());
     }
 
     /// Awake again after a sleep elsewhere, on the [`descriptor`](Self::descriptor), or for as long as somebody else liked.
     pub fn wake_up(&mut self) {
-        let rung = !self.party.bells.own().is_armed();
+        let rung = !self.ring_pair.doorbells.own().is_armed();
         self.disarm();
         if rung {
             self.note_wake(Ended::Woken);
@@ -329,16 +321,16 @@ impl Channel {
 
     /// Awake again, without having slept.
     pub fn disarm(&mut self) {
-        self.party.bells.own().disarm();
+        self.ring_pair.doorbells.own().disarm();
         if self.on_descriptor {
-            self.life().into_iter().for_each(Life::drain);
+            self.peer_watch().into_iter().for_each(PeerWatch::drain);
         }
     }
 
     /// Sleeps until the peer rings, is gone, or the time is over; after [`arm`](Self::arm) with [`Sleep::Futex`]. False
     /// where the time is over.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
-        let bell = self.party.bells.own();
+        let bell = self.ring_pair.doorbells.own();
         let (futex, armed) = bell.sleep_on();
         let ended = futex.wait(armed, timeout);
         bell.disarm();
@@ -349,15 +341,42 @@ impl Channel {
     /// Whether the peer last said to be on the processor that we are on: then looking for its answer keeps it from
     /// giving one.
     pub fn shares_cpu(&self) -> bool {
-        let peer = self.party.bells.peer().cpu();
+        let peer = self.ring_pair.doorbells.peer().cpu();
         peer == Some(rustix::thread::sched_getcpu() as u64)
     }
 
     fn region(&self) -> &Region {
-        &self.party.bells.region
+        &self.ring_pair.doorbells.region
     }
 
-    fn life(&self) -> Option<&Life> {
-        self.party.bells.life.as_ref()
+    fn peer_watch(&self) -> Option<&PeerWatch> {
+        self.ring_pair.doorbells.peer_watch.as_ref()
+    }
+}
+
+/// The doorbells of a region, as one side sees them.
+#[derive(Debug)]
+struct RegionDoorbells {
+    region: Arc<Region>,
+    side: Side,
+    peer_watch: Option<PeerWatch>,
+}
+
+impl Doorbells for RegionDoorbells {
+    #[inline]
+    fn own(&self) -> &Doorbell {
+        self.region.doorbell(self.side)
+    }
+
+    #[inline]
+    fn peer(&self) -> &Doorbell {
+        self.region.doorbell(self.side.peer())
+    }
+
+    fn wake_peer(&self, sleep: Sleep) {
+        match sleep {
+            Sleep::Futex => self.peer().sleep_on().0.wake(),
+            Sleep::Descriptor => self.peer_watch.iter().for_each(PeerWatch::wake_peer),
+        }
     }
 }

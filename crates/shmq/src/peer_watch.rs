@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll};
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::channel::Alarm;
+use crate::alarm::Alarm;
 
 /// What is read from the socket in one go: more wake-ups than this are there only if the peer floods, and the next
 /// wait returns at once then.
@@ -28,7 +28,7 @@ const RETRY_MAX: Duration = Duration::from_millis(100);
 
 /// What both threads know.
 #[derive(Debug)]
-struct News {
+struct PeerState {
     /// The peer's end of the socket is closed.
     died: AtomicBool,
     /// The channel has seen that.
@@ -37,8 +37,8 @@ struct News {
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Life {
-    news: Arc<News>,
+pub(crate) struct PeerWatch {
+    news: Arc<PeerState>,
     socket: Arc<OwnedFd>,
     /// Readable where another thread of ours rings. The peer never has it: it could fill it.
     alarm: Arc<OwnedFd>,
@@ -49,7 +49,7 @@ pub(crate) struct Life {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Life {
+impl PeerWatch {
     /// Watches the peer at the other end of `socket`; who is to hear of its end sleeps where `own` wakes it.
     pub(crate) fn watch(socket: OwnedFd, own: Alarm) -> std::io::Result<Self> {
         let end = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -59,7 +59,7 @@ impl Life {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
             epoll::add(&both, fd, epoll::EventData::new_u64(0), flags)?;
         }
-        let news = Arc::new(News {
+        let news = Arc::new(PeerState {
             died: AtomicBool::new(false),
             noticed: AtomicBool::new(false),
         });
@@ -67,7 +67,7 @@ impl Life {
         let (life, told, seen) = (socket.clone(), end.clone(), news.clone());
         let alarmed = own.with_eventfd(alarm.clone());
         let thread = std::thread::Builder::new()
-            .name("shmq-life".to_owned())
+            .name("shmq-peer".to_owned())
             .stack_size(STACK)
             .spawn(move || {
                 if until_hangup(life.as_fd(), told.as_fd()) {
@@ -134,7 +134,7 @@ impl Life {
     }
 }
 
-impl Drop for Life {
+impl Drop for PeerWatch {
     fn drop(&mut self) {
         let told = rustix::io::write(&*self.end, &1_u64.to_ne_bytes());
         debug_assert!(told.is_ok(), "an eventfd of ours has room");
@@ -166,7 +166,7 @@ fn until_hangup(socket: BorrowedFd<'_>, end: BorrowedFd<'_>) -> bool {
 
 /// Wakes who sleeps until they say so: whoever has the memory of a dead peer may still write to it, and undo one wake-up or
 /// ten. And who waits for changes of the descriptor, as tokio does, may have seen that of the socket before we said why.
-fn wake(news: &News, end: BorrowedFd<'_>, alarm: &Alarm) {
+fn wake(news: &PeerState, end: BorrowedFd<'_>, alarm: &Alarm) {
     let mut pause = RETRY;
     while !news.noticed.load(Ordering::Relaxed) {
         alarm.insist();

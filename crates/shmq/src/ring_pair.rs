@@ -1,19 +1,19 @@
 //! One process at its two rings and two doorbells: who is told of what, and when it may sleep.
 //!
-//! Why no wake-up is lost: the writer of an item writes it, passes a fence, and then looks whether the reader wants to
+//! Why no wake-up is lost: the writer of a message writes it, passes a fence, and then looks whether the reader wants to
 //! know (the event index, then the doorbell's state). The reader says that it wants to know, passes a fence, and then
-//! looks for items. Whichever fence comes second, its side sees what the other wrote before its own: either the reader
-//! finds the item and does not sleep, or the writer finds the doorbell armed and rings it. Room in the ring is told of in
+//! looks for messages. Whichever fence comes second, its side sees what the other wrote before its own: either the reader
+//! finds the message and does not sleep, or the writer finds the doorbell armed and rings it. Room in the ring is told of in
 //! the same way, with the sides exchanged. The model checker's tests try all interleavings of this very code.
 
 use super::atomic::{Ordering, fence};
 use super::doorbell::{Doorbell, Sleep};
-use super::ring::{Consumer, Place, Producer};
-use super::slot::Content;
+use super::ring::{Consumer, Producer, RingMemory};
+use super::slot::Message;
 use crate::violation::Violation;
 
-/// Reasons to ring: there are items, there is room, nobody is there any more.
-pub(crate) const ITEMS: u64 = 1;
+/// Reasons to ring: there are messages, there is room, nobody is there any more.
+pub(crate) const MESSAGES: u64 = 1;
 pub(crate) const SPACE: u64 = 2;
 pub(crate) const BYE: u64 = 4;
 
@@ -23,14 +23,14 @@ pub(crate) const ALARM: u64 = 8;
 /// What a process waits for, besides the end of its peer and what its own threads have for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wants {
-    /// Items: without, those that are in the ring stay there.
-    pub items: bool,
-    /// Room for an item in a ring that was full.
+    /// Messages: without, those that are in the ring stay there.
+    pub messages: bool,
+    /// Room for a message in a ring that was full.
     pub room: bool,
 }
 
 /// The two doorbells of a region.
-pub(crate) trait Bells {
+pub(crate) trait Doorbells {
     /// Ours, which the peer rings.
     fn own(&self) -> &Doorbell;
     /// The peer's.
@@ -41,13 +41,13 @@ pub(crate) trait Bells {
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Party<P, B> {
+pub(crate) struct RingPair<P, B> {
     tx: Producer<P>,
     rx: Consumer<P>,
-    pub(crate) bells: B,
-    /// An item found no room.
+    pub(crate) doorbells: B,
+    /// A message found no room.
     room_wanted: bool,
-    /// Items consumed before the producer is told that there is room.
+    /// Messages consumed before the producer is told that there is room.
     publish_after: u64,
     /// Times that the peer was woken.
     pub(crate) notifications: u64,
@@ -55,15 +55,15 @@ pub(crate) struct Party<P, B> {
     pub(crate) suppressed: u64,
 }
 
-impl<P: Place, B: Bells> Party<P, B> {
-    /// Writes items to `tx` and reads those of `rx`.
-    pub(crate) fn new(tx: P, rx: P, bells: B) -> Self {
+impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
+    /// Writes messages to `tx` and reads those of `rx`.
+    pub(crate) fn new(tx: P, rx: P, doorbells: B) -> Self {
         // Few enough that the producer does not wait for it, many enough that it costs nothing.
         let publish_after = (rx.slots().len() as u64 / 8).max(1);
         Self {
             tx: Producer::new(tx),
             rx: Consumer::new(rx),
-            bells,
+            doorbells,
             room_wanted: false,
             publish_after,
             notifications: 0,
@@ -71,13 +71,13 @@ impl<P: Place, B: Bells> Party<P, B> {
         }
     }
 
-    /// Whether there is room for an item, as far as is known; if not, [`has_room`](Self::has_room) looks.
+    /// Whether there is room for a message, as far as is known; if not, [`has_room`](Self::has_room) looks.
     #[inline(always)]
     pub(crate) fn has_known_room(&self) -> bool {
         self.tx.has_known_room()
     }
 
-    /// Whether there is room for an item; if not, the peer's notice of it counts as work from now on.
+    /// Whether there is room for a message; if not, the peer's notice of it counts as work from now on.
     #[cold]
     pub(crate) fn has_room(&mut self) -> Result<bool, Violation> {
         let has_room = self.tx.has_room()?;
@@ -85,11 +85,11 @@ impl<P: Place, B: Bells> Party<P, B> {
         Ok(has_room)
     }
 
-    /// Writes an item: there is room. The peer sees it after [`publish`](Self::publish) or [`flush`](Self::flush), or when
+    /// Writes a message: there is room. The peer sees it after [`publish`](Self::publish) or [`flush`](Self::flush), or when
     /// there is a batch of them.
     #[inline(always)]
-    pub(crate) fn stage(&mut self, content: Content) {
-        self.tx.stage(content);
+    pub(crate) fn stage(&mut self, message: Message) {
+        self.tx.stage(message);
         self.room_wanted = false;
     }
 
@@ -99,13 +99,13 @@ impl<P: Place, B: Bells> Party<P, B> {
         self.tx.publish();
     }
 
-    /// Items that the peer cannot see yet.
+    /// Messages that the peer cannot see yet.
     #[inline(always)]
     pub(crate) fn staged(&self) -> u64 {
         self.tx.staged()
     }
 
-    /// Whether the next item is there.
+    /// Whether the next message is there.
     #[inline(always)]
     pub(crate) fn is_there(&self) -> bool {
         self.rx.is_there()
@@ -113,12 +113,12 @@ impl<P: Place, B: Bells> Party<P, B> {
 
     /// Takes it: it is there.
     #[inline(always)]
-    pub(crate) fn take(&mut self) -> Content {
-        let content = self.rx.take();
+    pub(crate) fn take(&mut self) -> Message {
+        let message = self.rx.take();
         if self.rx.unpublished() >= self.publish_after {
             self.give_room();
         }
-        content
+        message
     }
 
     /// Whether what is there instead is nothing.
@@ -126,7 +126,7 @@ impl<P: Place, B: Bells> Party<P, B> {
         self.rx.check()
     }
 
-    /// Items written, and read, so far.
+    /// Messages written, and read, so far.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (self.tx.written(), self.rx.consumed())
     }
@@ -149,23 +149,23 @@ impl<P: Place, B: Bells> Party<P, B> {
         if self.tx.unsettled() == 0 {
             return;
         }
-        if !self.tx.settle() || !self.ring(ITEMS) {
+        if !self.tx.settle() || !self.ring(MESSAGES) {
             self.suppressed += 1;
         }
     }
 
-    /// Items written since the last flush.
+    /// Messages written since the last flush.
     #[inline]
     pub(crate) fn unflushed(&self) -> u64 {
         self.tx.unsettled()
     }
 
-    /// Whether there is something to do: an item, a reason that was rung for, or room that was missing. Of the room it
+    /// Whether there is something to do: a message, a reason that was rung for, or room that was missing. Of the room it
     /// tells once: who wanted it may not want it any more.
     #[inline]
     pub(crate) fn has_work(&mut self) -> bool {
         // What breaks the rules is found by whoever does the work.
-        if self.rx.is_ready() || self.bells.own().is_pending() {
+        if self.rx.is_ready() || self.doorbells.own().is_pending() {
             return true;
         }
         let has_room = self.room_wanted && !matches!(self.tx.has_room(), Ok(false));
@@ -176,15 +176,15 @@ impl<P: Place, B: Bells> Party<P, B> {
     /// Whether there is something to do for one who wants that.
     #[inline]
     pub(crate) fn has_work_for(&mut self, wants: Wants) -> bool {
-        (wants.items && self.rx.is_ready())
-            || self.bells.own().is_pending()
+        (wants.messages && self.rx.is_ready())
+            || self.doorbells.own().is_pending()
             || (wants.room && !matches!(self.tx.has_room(), Ok(false)))
     }
 
-    /// What a process wants that takes all items: room where it found none.
+    /// What a process wants that takes all messages: room where it found none.
     pub(crate) fn usual_wants(&self) -> Wants {
         Wants {
-            items: true,
+            messages: true,
             room: self.room_wanted,
         }
     }
@@ -205,14 +205,14 @@ impl<P: Place, B: Bells> Party<P, B> {
     fn announce(&mut self, sleep: Sleep, wants: Wants) {
         self.tx.publish();
         let before = self.rx.publish();
-        if wants.items {
+        if wants.messages {
             self.rx.arm();
         }
         if wants.room {
             self.tx.arm();
         }
         // Its fence is that of `flush` and of `give_room`, too.
-        self.bells.own().arm(sleep);
+        self.doorbells.own().arm(sleep);
         self.notify();
         if self.rx.settle(before) {
             self.ring(SPACE);
@@ -222,10 +222,10 @@ impl<P: Place, B: Bells> Party<P, B> {
     /// Rings at the peer's; whether it had to be woken.
     #[cold]
     pub(crate) fn ring(&mut self, reasons: u64) -> bool {
-        let Some(sleep) = self.bells.peer().ring(reasons) else {
+        let Some(sleep) = self.doorbells.peer().ring(reasons) else {
             return false;
         };
-        self.bells.wake_peer(sleep);
+        self.doorbells.wake_peer(sleep);
         self.notifications += 1;
         true
     }

@@ -1,19 +1,34 @@
-//! An item as it is moved about: a cache line in four pieces of the processor's widest plain moves.
+//! What a slot of a ring carries: one cache line, in four pieces of the processor's widest plain moves.
 //!
 //! A load of 16 bytes that were just written by two stores of 8 has to wait until both have reached the cache, and they
 //! wait there behind every older store: also behind those to slots that the other processor has in its cache. So a copy of
-//! an item that was put together field by field would wait for a line to cross between the processors. Here every piece
+//! a message that was put together field by field would wait for a line to cross between the processors. Here every piece
 //! is put together in a register, and written and read as a whole.
 
 use std::fmt;
 
-use crate::item::{INLINE, Item, WORDS};
+use thiserror::Error;
+
 use half::Half;
 
-/// An [`Item`] whose copies are cheap. It has the same fields; they are set all at once, or two words at a time.
+/// 64-bit words of a message.
+pub(crate) const WORDS: usize = 8;
+
+/// Bytes that a message carries itself.
+pub const INLINE: usize = 32;
+
+/// A few numbers and up to 32 bytes, copied out of the ring as a whole before it is looked at.
+///
+/// The users of a channel agree on what the fields mean; only [`off`](Self::off) and [`len`](Self::len) mean the same to
+/// all, a payload in the sender's arena. Fields are set two words at a time.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
-pub struct Line([Half; WORDS / 2]);
+pub struct Message([Half; WORDS / 2]);
+
+/// More bytes than a message carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{0} bytes: a message carries {INLINE}; put more into a buffer")]
+pub struct MessageTooLong(usize);
 
 #[cfg(target_arch = "x86_64")]
 mod half {
@@ -70,30 +85,22 @@ mod half {
     }
 }
 
-impl Line {
+impl Message {
+    /// A message that says what is to be done, or how it went.
     #[inline(always)]
-    pub(crate) fn from_words(words: [u64; WORDS]) -> Self {
-        Self([
-            Half::new(words[0], words[1]),
-            Half::new(words[2], words[3]),
-            Half::new(words[4], words[5]),
-            Half::new(words[6], words[7]),
-        ])
+    #[must_use]
+    pub fn new(op: u16) -> Self {
+        Self::default().with_head(0, op, 0, 0)
     }
 
-    #[inline(always)]
-    pub(crate) fn to_words(self) -> [u64; WORDS] {
-        let halves = self.0;
-        [
-            halves[0].low(),
-            halves[0].high(),
-            halves[1].low(),
-            halves[1].high(),
-            halves[2].low(),
-            halves[2].high(),
-            halves[3].low(),
-            halves[3].high(),
-        ]
+    /// All words; the low half of the first, which is the ring's, as zero.
+    fn to_words(self) -> [u64; WORDS] {
+        let mut words = std::array::from_fn(|at| {
+            let half = self.0[at / 2];
+            if at % 2 == 0 { half.low() } else { half.high() }
+        });
+        words[0] = words[0] >> 32 << 32;
+        words
     }
 
     /// The first word, of which the low half is the ring's.
@@ -167,6 +174,14 @@ impl Line {
         self.with_head(cid, op, flags, sock)
     }
 
+    /// With the number of what it is about.
+    #[inline(always)]
+    #[must_use]
+    pub fn with_sock(self, sock: u32) -> Self {
+        let (cid, op, flags) = (self.cid(), self.op(), self.flags());
+        self.with_head(cid, op, flags, sock)
+    }
+
     /// With a payload in the sender's arena; or only the length of one that it carries itself.
     #[inline(always)]
     #[must_use]
@@ -183,12 +198,17 @@ impl Line {
         self
     }
 
-    /// With a payload that it carries itself; nothing where that is longer than [`INLINE`].
+    /// With a payload that it carries itself.
+    ///
+    /// # Errors
+    ///
+    /// [`MessageTooLong`] where that is longer than [`INLINE`].
     #[inline(always)]
-    pub fn with_inline(self, bytes: &[u8]) -> Option<Self> {
+    pub fn with_bytes(self, bytes: &[u8]) -> Result<Self, MessageTooLong> {
         let len = u32::try_from(bytes.len())
             .ok()
-            .filter(|len| *len as usize <= INLINE)?;
+            .filter(|len| *len as usize <= INLINE)
+            .ok_or(MessageTooLong(bytes.len()))?;
         let (chunks, rest) = bytes.as_chunks::<8>();
         let last = (0..)
             .step_by(8)
@@ -200,10 +220,10 @@ impl Line {
             None if at == chunks.len() => last,
             None => 0,
         };
-        let mut line = self.with_payload(0, len);
-        line.0[2] = Half::new(word(0), word(1));
-        line.0[3] = Half::new(word(2), word(3));
-        Some(line)
+        let mut message = self.with_payload(0, len);
+        message.0[2] = Half::new(word(0), word(1));
+        message.0[3] = Half::new(word(2), word(3));
+        Ok(message)
     }
 
     /// Which call it belongs to.
@@ -250,9 +270,15 @@ impl Line {
         self.0[1].high()
     }
 
-    /// A short payload.
+    /// A payload that it carries itself; all [`INLINE`] bytes where [`len`](Self::len) says more.
     #[inline(always)]
-    pub fn inline(&self) -> &[u8; INLINE] {
+    pub fn bytes(&self) -> &[u8] {
+        let inline = self.inline();
+        inline.get(..self.len() as usize).unwrap_or(inline)
+    }
+
+    #[inline(always)]
+    fn inline(&self) -> &[u8; INLINE] {
         // From all of them: a pointer to one may not be used for the next.
         let halves = self.0.as_ptr();
         // SAFETY: the third of the four pieces of a line.
@@ -262,38 +288,33 @@ impl Line {
     }
 }
 
-impl Default for Line {
+impl Default for Message {
     #[inline(always)]
     fn default() -> Self {
         Self([Half::new(0, 0); WORDS / 2])
     }
 }
 
-impl From<Item> for Line {
-    #[inline]
-    fn from(item: Item) -> Self {
-        Self::from_words(item.to_words())
-    }
-}
-
-impl From<Line> for Item {
-    #[inline]
-    fn from(line: Line) -> Self {
-        Self::from_words(line.to_words())
-    }
-}
-
-impl PartialEq for Line {
+impl PartialEq for Message {
     fn eq(&self, other: &Self) -> bool {
         self.to_words() == other.to_words()
     }
 }
 
-impl Eq for Line {}
+impl Eq for Message {}
 
-impl fmt::Debug for Line {
+impl fmt::Debug for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Item::from(*self).fmt(f)
+        f.debug_struct("Message")
+            .field("cid", &self.cid())
+            .field("op", &self.op())
+            .field("flags", &self.flags())
+            .field("sock", &self.sock())
+            .field("off", &self.off())
+            .field("len", &self.len())
+            .field("arg", &self.arg())
+            .field("bytes", &self.bytes())
+            .finish()
     }
 }
 
@@ -318,51 +339,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_the_item() {
-        let item = Item {
-            cid: 0x0302_0100,
-            op: 0x0504,
-            flags: 0x0706,
-            sock: 0x0b0a_0908,
-            off: 0x0f0e_0d0c,
-            len: 0x1312_1110,
-            arg: 0x1b1a_1918_1716_1514,
-            inline: std::array::from_fn(|at| u8::try_from(0x1c + at).expect("small")),
-        };
-        let line = Line::from(item);
-        assert_eq!(Item::from(line), item);
+    fn every_field_has_its_place_in_the_line() {
+        let bytes: [u8; INLINE] = std::array::from_fn(|at| u8::try_from(0x1c + at).expect("small"));
+        let message = Message::default()
+            .with_bytes(&bytes)
+            .expect("as many as it carries")
+            .with_arg(0x1b1a_1918_1716_1514)
+            .with_payload(0x0f0e_0d0c, 0x1312_1110)
+            .with_head(1, 0x0504, 2, 1)
+            .with_sock(0x0b0a_0908)
+            .with_call(0x0302_0100, 0x0706);
+        let words = message.to_words();
+        let line: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        // The first four bytes are the ring's.
+        assert_eq!(line[..4], [0; 4]);
+        assert_eq!(line[4..], (0..60).collect::<Vec<u8>>());
         assert_eq!(
-            (line.cid(), line.op(), line.flags(), line.sock()),
-            (item.cid, item.op, item.flags, item.sock)
+            (message.cid(), message.op(), message.flags(), message.sock()),
+            (0x0302_0100, 0x0504, 0x0706, 0x0b0a_0908)
         );
         assert_eq!(
-            (line.off(), line.len(), line.arg()),
-            (item.off, item.len, item.arg)
+            (message.off(), message.len(), message.arg()),
+            (0x0f0e_0d0c, 0x1312_1110, 0x1b1a_1918_1716_1514)
         );
-        assert_eq!(*line.inline(), item.inline);
-        let made = Line::default()
-            .with_arg(item.arg)
-            .with_payload(item.off, item.len)
-            .with_head(1, item.op, 2, item.sock)
-            .with_call(item.cid, item.flags);
-        let bare = Item {
-            inline: [0; INLINE],
-            ..item
-        };
-        assert_eq!(Item::from(made), bare);
+        assert_eq!(message.bytes(), bytes);
     }
 
     #[test]
     fn a_payload_of_any_length_that_fits_is_carried() {
         let bytes: Vec<u8> = (1..=33).collect();
         for len in 0..=INLINE {
-            let full = Line::default().with_inline(&[0xff; INLINE]).expect("32");
-            let line = full.with_inline(&bytes[..len]).expect("it fits");
-            assert_eq!(line.len() as usize, len);
-            let (some, rest) = line.inline().split_at(len);
-            assert_eq!(some, &bytes[..len]);
+            let full = Message::default().with_bytes(&[0xff; INLINE]).expect("32");
+            let message = full.with_bytes(&bytes[..len]).expect("it fits");
+            assert_eq!(message.bytes(), &bytes[..len]);
+            let rest = &message.inline()[len..];
             assert!(rest.iter().all(|byte| *byte == 0), "{len} bytes");
         }
-        assert!(Line::default().with_inline(&bytes).is_none());
+        assert_eq!(
+            Message::default().with_bytes(&bytes),
+            Err(MessageTooLong(33))
+        );
     }
 }

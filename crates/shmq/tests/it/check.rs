@@ -1,12 +1,20 @@
 //! What must hold of a channel for every sequence of operations: one function for each kind of peer, panicking where it does
 //! not.
 //!
-//! The fuzz targets in `fuzz/` call these, and so do the tests. Not part of the crate's interface.
+//! The tests call these, and so do the fuzz targets in `fuzz/`, which include this file.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the tests and each fuzz target use a part of it"
+)]
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 
-use crate::{Channel, ChannelError, Item, Received, SLOTS, Sleep};
+use quictun_shmq::{Channel, ChannelError, INLINE, Message, Received, SLOTS, Sleep};
 
 /// Bytes of the region with an arena of one page: what a hostile peer can write to.
 const REGION: u64 = 536_576 + 2 * 4096;
@@ -14,19 +22,19 @@ const REGION: u64 = 536_576 + 2 * 4096;
 /// Something that one of two ends does.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// Writes items, as many as there is room for, and wakes the other.
+    /// Writes messages, as many as there is room for, and wakes the other.
     Push {
         /// Which end.
         side: bool,
         /// How many.
-        items: u16,
+        messages: u16,
     },
-    /// Reads items, as many as there are.
+    /// Reads messages, as many as there are.
     Pop {
         /// Which end.
         side: bool,
         /// How many.
-        items: u16,
+        messages: u16,
     },
     /// Goes to sleep, unless there is something to do.
     Sleep {
@@ -38,13 +46,13 @@ pub enum Step {
 /// [`against_queues`] for steps that are read from bytes, four for each.
 pub fn queues(bytes: &[u8]) {
     let step = |[kind, side, low, high]: &[u8; 4]| {
-        let (side, items) = (side & 1 == 1, u16::from_le_bytes([*low, *high]) % 6000);
+        let (side, messages) = (side & 1 == 1, u16::from_le_bytes([*low, *high]) % 6000);
         match kind % 4 {
-            0 => Step::Push { side, items },
-            1 => Step::Pop { side, items },
+            0 => Step::Push { side, messages },
+            1 => Step::Pop { side, messages },
             2 => Step::Push {
                 side,
-                items: items % 64,
+                messages: messages % 64,
             },
             _ => Step::Sleep { side },
         }
@@ -57,7 +65,7 @@ pub fn queues(bytes: &[u8]) {
 struct Ends {
     channels: [Channel; 2],
     /// What was written by each and is not read yet.
-    queues: [VecDeque<Item>; 2],
+    queues: [VecDeque<Message>; 2],
     /// Whether it may be woken.
     asleep: [bool; 2],
     /// Whether it found no room.
@@ -77,8 +85,8 @@ pub fn against_queues(steps: &[Step]) {
     };
     for step in steps {
         match *step {
-            Step::Push { side, items } => ends.push(usize::from(side), items),
-            Step::Pop { side, items } => ends.pop(usize::from(side), items),
+            Step::Push { side, messages } => ends.push(usize::from(side), messages),
+            Step::Pop { side, messages } => ends.pop(usize::from(side), messages),
             Step::Sleep { side } => ends.sleep(usize::from(side)),
         }
     }
@@ -92,19 +100,18 @@ impl Ends {
         }
     }
 
-    fn push(&mut self, side: usize, items: u16) {
+    fn push(&mut self, side: usize, messages: u16) {
         self.awake(side);
         let before = self.channels[side].counters();
         let (mut pushed, slept) = (0, self.asleep[1 - side]);
-        for _ in 0..items {
+        for _ in 0..messages {
             self.next += 1;
-            let item = Item {
-                cid: 7,
-                arg: self.next,
-                inline: [self.next.to_le_bytes()[0]; crate::INLINE],
-                ..Item::default()
-            };
-            let done = self.channels[side].push(&item).expect("an honest peer");
+            let message = Message::default()
+                .with_bytes(&[self.next.to_le_bytes()[0]; INLINE])
+                .expect("as many as it carries")
+                .with_call(7, 0)
+                .with_arg(self.next);
+            let done = self.channels[side].push(message).expect("an honest peer");
             self.blocked[side] = !done;
             if !done {
                 // The reader tells of room in batches, and when it sleeps.
@@ -117,7 +124,7 @@ impl Ends {
                 break;
             }
             pushed += 1;
-            self.queues[side].push_back(item);
+            self.queues[side].push_back(message);
         }
         assert!(self.queues[side].len() <= SLOTS);
         self.channels[side].flush();
@@ -126,15 +133,15 @@ impl Ends {
         assert_eq!(
             woken,
             u64::from(slept && pushed > 0),
-            "{pushed} items for one who sleeps: {slept}"
+            "{pushed} messages for one who sleeps: {slept}"
         );
         assert_eq!(after.pushed - before.pushed, pushed);
         self.asleep[1 - side] &= woken == 0;
     }
 
-    fn pop(&mut self, side: usize, items: u16) {
+    fn pop(&mut self, side: usize, messages: u16) {
         self.awake(side);
-        for _ in 0..items {
+        for _ in 0..messages {
             let popped = self.channels[side].pop().expect("an honest peer");
             assert_eq!(popped, self.queues[1 - side].pop_front());
             if popped.is_none() {
@@ -149,7 +156,7 @@ impl Ends {
         let idle = self.channels[side].arm(Sleep::Futex);
         assert!(
             !idle || self.queues[1 - side].is_empty(),
-            "it sleeps beside items"
+            "it sleeps beside messages"
         );
         if idle {
             self.asleep[side] = true;
@@ -171,11 +178,11 @@ impl Ends {
     fn close(self) {
         let [one, mut other] = self.channels;
         drop(one);
-        for item in &self.queues[0] {
-            assert_eq!(other.pop(), Ok(Some(*item)));
+        for message in &self.queues[0] {
+            assert_eq!(other.pop(), Ok(Some(*message)));
         }
         assert_eq!(other.pop(), Err(ChannelError::Closed));
-        assert_eq!(other.push(&Item::default()), Err(ChannelError::Closed));
+        assert_eq!(other.push(Message::default()), Err(ChannelError::Closed));
         assert!(!other.arm(Sleep::Futex), "nobody would wake it");
     }
 }
@@ -186,6 +193,8 @@ pub fn hostile(bytes: &[u8]) {
     let Some([mut honest, mut other]) = pair(4096) else {
         return;
     };
+    let memory = honest.memory().try_clone_to_owned();
+    let memory = File::from(memory.expect("a descriptor"));
     let mut error = None;
     for (round, chunk) in bytes.as_chunks::<16>().0.iter().enumerate() {
         let (place, what) = chunk.split_at(8);
@@ -197,15 +206,13 @@ pub fn hostile(bytes: &[u8]) {
         } else {
             at % REGION
         };
-        // A shrunk or closed file would be the only reasons.
-        let _written = rustix::io::pwrite(honest.memory(), what, at.min(REGION - 8) & !7);
+        memory
+            .write_at(what, at.min(REGION - 8) & !7)
+            .expect("a region that is sealed has its length");
         if round % 3 == 0 {
-            let _pushed = other.push(&Item {
-                cid: u32::from(what[0]),
-                off: u32::from(what[1]) << 8,
-                len: u32::from(what[2]) << 4,
-                ..Item::default()
-            });
+            let (off, len) = (u32::from(what[1]) << 8, u32::from(what[2]) << 4);
+            let message = Message::new(u16::from(what[0])).with_payload(off, len);
+            let _pushed = other.push(message);
         }
         let done = busy(&mut honest);
         // A peer that says goodbye may still break the rules in what is left in the ring.
@@ -224,7 +231,7 @@ fn busy(channel: &mut Channel) -> Option<ChannelError> {
     let mut failed = None;
     for _ in 0..SLOTS / 64 {
         match channel.pop() {
-            Ok(Some(item)) => match channel.received(&item) {
+            Ok(Some(message)) => match channel.received(&message) {
                 Ok(Some(payload)) => touch(channel, payload),
                 Ok(None) => {}
                 Err(error) => failed = Some(error),
@@ -237,7 +244,7 @@ fn busy(channel: &mut Channel) -> Option<ChannelError> {
         channel.write(&payload, 3, b"bytes");
         channel.release(payload);
     }
-    match channel.push(&Item::default()) {
+    match channel.push(Message::default()) {
         Ok(_) => {}
         Err(error) => failed = Some(error),
     }
