@@ -63,6 +63,8 @@
 #![forbid(unsafe_code)]
 
 mod bursts;
+#[cfg(any(test, feature = "check"))]
+#[path = "../tests/support/check.rs"]
 pub mod check;
 mod codel;
 mod config;

@@ -48,6 +48,8 @@
 //! move in a heap that is told of the nearer ones only. So a packet costs the same whatever the number of flows.
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "check"))]
+#[path = "../tests/support/check.rs"]
 pub mod check;
 mod checksum;
 mod config;

@@ -25,6 +25,8 @@
 pub mod ack;
 pub mod alpn;
 #[doc(hidden)]
+#[cfg(any(test, feature = "check"))]
+#[path = "../tests/support/check.rs"]
 pub mod check;
 pub mod code;
 pub mod control;
