@@ -24,7 +24,7 @@ const TOP: usize = 10;
 /// Lines and items of one crate.
 #[derive(Debug, Default)]
 struct Crate {
-    /// All lines of files that are no tests, without `#[cfg(test)]` items.
+    /// All lines of files that are no tests and no examples, without `#[cfg(test)]` items.
     product: usize,
     /// The part of them with code.
     code: usize,
@@ -66,7 +66,7 @@ fn crates(tree: &Tree) -> Table {
     let mut crates: BTreeMap<&str, Crate> = BTreeMap::new();
     for source in &tree.sources {
         let entry = crates.entry(source.package()).or_default();
-        if source.is_test(&test_paths) {
+        if source.is_test(&test_paths) || source.is_example() {
             entry.tests += source.raw.lines().count();
             continue;
         }

@@ -37,7 +37,7 @@ pub(crate) const ALL: &[fn(&Tree) -> Vec<Finding>] = &[
 
 /// Whether a file belongs to a crate that is a function of its input.
 fn is_pure(source: &Source) -> bool {
-    matches!(kind(source.package()), Some(Kind::Pure | Kind::SansIo))
+    matches!(kind(source.package()), Some(Kind::Pure | Kind::SansIo)) && !source.is_example()
 }
 
 /// Each place where `text` holds one of the words `needles`.

@@ -42,6 +42,11 @@ impl Source {
         self.path.contains("/tests/") || test_paths.iter().any(below)
     }
 
+    /// A program that shows how a library is used.
+    pub(crate) fn is_example(&self) -> bool {
+        self.path.contains("/examples/")
+    }
+
     /// The files that hold the modules of `test_modules`.
     pub(crate) fn test_paths(&self) -> impl Iterator<Item = String> {
         let stem = self.path.trim_end_matches(".rs");

@@ -398,3 +398,12 @@ fn the_readme_has_its_two_commands() {
         [0; 0]
     );
 }
+
+#[test]
+fn an_example_is_a_program_and_reads_the_clock_and_prints() {
+    let text = "fn main() { println!(\"{:?}\", std::time::Instant::now()); }";
+    for rule in ["print", "pure"] {
+        assert_eq!(lines(rule, "crates/wire/src/a.rs", text), [1]);
+        assert_eq!(lines(rule, "crates/wire/examples/a.rs", text), [0; 0]);
+    }
+}

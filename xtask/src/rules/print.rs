@@ -19,4 +19,5 @@ fn may_print(source: &Source) -> bool {
         || source.path.starts_with("crates/e2e/src/bin/")
         // A build script talks to Cargo by printing.
         || source.path.ends_with("/build.rs")
+        || source.is_example()
 }
