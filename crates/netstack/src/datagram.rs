@@ -6,9 +6,8 @@ use std::net::SocketAddr;
 use crate::checksum;
 use crate::counters::Refusal;
 use crate::craft::push_ip;
-use crate::offload::{Checksum, HEADER, Offload};
+use crate::offload::{Checksum, FRAME_MAX, HEADER, Offload};
 use crate::segment::{UDP, carried, check_addresses};
-use crate::stack::{FRAME_MAX, Stack};
 
 /// A UDP datagram between a program of this host and whoever it believes to talk to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,30 +36,6 @@ pub(crate) fn is_one(packet: &[u8]) -> bool {
         _ => None,
     };
     protocol == Some(&UDP)
-}
-
-impl Stack {
-    /// A packet that carries UDP: it is for `port`, or refused.
-    pub(crate) fn datagram(
-        &mut self,
-        offload: Offload,
-        packet: &[u8],
-        port: u16,
-    ) -> Result<(), Refusal> {
-        let datagram = Datagram::parse(offload, packet)?;
-        if datagram.target.port() != port {
-            return Err(Refusal::NotTcp);
-        }
-        if datagram.payload.len() > PAYLOAD_MAX {
-            return Err(Refusal::Oversized);
-        }
-        if self.datagrams.arrived.len() >= WAITING_MAX {
-            self.counters.datagrams_dropped += 1;
-        } else {
-            self.datagrams.arrived.push_back(datagram);
-        }
-        Ok(())
-    }
 }
 
 impl Datagram {
@@ -125,6 +100,27 @@ impl Datagram {
 }
 
 impl Datagrams {
+    /// Keeps what came to `port`; whether there was room for it.
+    pub(crate) fn arrive(
+        &mut self,
+        offload: Offload,
+        packet: &[u8],
+        port: u16,
+    ) -> Result<bool, Refusal> {
+        let datagram = Datagram::parse(offload, packet)?;
+        if datagram.target.port() != port {
+            return Err(Refusal::NotTcp);
+        }
+        if datagram.payload.len() > PAYLOAD_MAX {
+            return Err(Refusal::Oversized);
+        }
+        let has_room = self.arrived.len() < WAITING_MAX;
+        if has_room {
+            self.arrived.push_back(datagram);
+        }
+        Ok(has_room)
+    }
+
     pub(crate) fn has_arrived(&self) -> bool {
         !self.arrived.is_empty()
     }

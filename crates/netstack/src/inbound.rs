@@ -8,12 +8,13 @@ use crate::config::MAX_PACKET;
 use crate::counters::Refusal;
 use crate::craft::{Bare, Short, finish};
 use crate::event::{Ending, Event};
-use crate::flow::{Flow, Line, Stage, Tuple, after};
+use crate::flow::{Flow, Stage, Tuple};
 use crate::offload::{Checksum, HEADER, Offload};
-use crate::seat::Size;
 use crate::segment::{ACK, FIN, RST, SYN, Segment, SynOptions};
+use crate::socket_pool::Size;
 use crate::stack::Stack;
 use crate::timers::Alarm;
+use crate::wire_state::{WireState, after};
 
 impl Stack {
     /// Finds out whose a frame is, and lets that take it.
@@ -25,7 +26,9 @@ impl Stack {
         if let Some(port) = self.config.datagram_port
             && crate::datagram::is_one(packet)
         {
-            return self.datagram(offload, packet, port);
+            let kept = self.datagrams.arrive(offload, packet, port)?;
+            self.counters.datagrams_dropped += u64::from(!kept);
+            return Ok(());
         }
         let segment = Segment::parse(packet)?;
         check_offload(offload, &segment)?;
@@ -38,13 +41,12 @@ impl Stack {
             return self.stray(now, &segment, packet);
         };
         match self.flows[index].stage {
-            Stage::Offered => self.for_offered(now, index, &segment, packet),
             Stage::Awake(_) => {
                 self.for_awake(now, index, &segment, packet);
                 Ok(())
             }
             Stage::Asleep => self.for_asleep(now, index, &segment, packet),
-            Stage::Lingering => self.for_lingering(now, index, &segment, packet),
+            Stage::Offered | Stage::Lingering => self.for_unserved(now, index, &segment, packet),
         }
     }
 
@@ -85,7 +87,7 @@ impl Stack {
             id,
             client: syn.from,
             target: syn.to,
-            line: Line::new(syn, syn.syn_options(packet), mss, shift),
+            wire: WireState::new(syn, syn.syn_options(packet), mss, shift),
             stage: Stage::Offered,
             alarm: Alarm::default(),
             dirty: false,
@@ -122,26 +124,6 @@ impl Stack {
         u16::try_from(self.config.mtu - headers).unwrap_or(u16::MAX)
     }
 
-    fn for_offered(
-        &mut self,
-        now: Instant,
-        index: usize,
-        segment: &Segment,
-        packet: &[u8],
-    ) -> Result<(), Refusal> {
-        let expected = self.flows[index].line.receive_next;
-        if segment.has(RST) {
-            if segment.seq == expected {
-                self.end(index, Ending::Reset, false);
-            }
-        } else if segment.has(SYN) && segment.seq.wrapping_add(1) != expected {
-            // The application has given up and tries again from the same port.
-            self.end(index, Ending::Reset, false);
-            return self.stray(now, segment, packet);
-        }
-        Ok(())
-    }
-
     /// Hands a segment to the flow's socket, and sees what that changed.
     pub(crate) fn for_awake(
         &mut self,
@@ -151,27 +133,27 @@ impl Stack {
         packet: &mut [u8],
     ) {
         let flow = &mut self.flows[index];
-        if flow.open && !flow.line.is_plausible(segment) {
+        if flow.open && !flow.wire.is_plausible(segment) {
             if !segment.has(RST) {
                 self.acknowledge(index);
             }
             return;
         }
-        let Stage::Awake(seat) = &mut flow.stage else {
+        let Stage::Awake(socket) = &mut flow.stage else {
             return;
         };
         if segment.has(ACK) {
             if !segment.has(SYN) {
-                flow.line.peer_window = segment.window;
+                flow.wire.peer_window = segment.window;
             }
-            let ack = flow.line.inbound(segment.ack);
+            let ack = flow.wire.inbound(segment.ack);
             packet[segment.tcp + 8..segment.tcp + 12].copy_from_slice(&ack.to_be_bytes());
         }
         let mut scratch = [0; Short::CAPACITY];
         let sent = self
-            .ground
-            .ingress(now, seat, packet, &mut scratch[HEADER..]);
-        let state = seat.socket().state();
+            .interface
+            .ingress(now, socket, packet, &mut scratch[HEADER..]);
+        let state = socket.tcp().state();
         flow.used = now;
         if flow.open {
             flow.heard = now;
@@ -210,7 +192,7 @@ impl Stack {
         packet: &mut [u8],
     ) -> Result<(), Refusal> {
         let flow = &mut self.flows[index];
-        let expected = flow.line.receive_next;
+        let expected = flow.wire.receive_next;
         if segment.has(RST) && segment.seq == expected {
             self.end(index, Ending::Reset, false);
             return Ok(());
@@ -225,7 +207,7 @@ impl Stack {
         let fresh = after(segment.seq.wrapping_add(segment.space()), expected);
         if !fresh {
             if segment.seq == expected {
-                flow.line.peer_window = segment.window;
+                flow.wire.peer_window = segment.window;
             } else {
                 // A keep-alive probe, or a repetition.
                 self.acknowledge(index);
@@ -239,23 +221,42 @@ impl Stack {
         Ok(())
     }
 
-    fn for_lingering(
+    /// A flow that has no socket yet, or none any more, ends by a reset, or by a SYN of a new connection.
+    fn for_unserved(
         &mut self,
         now: Instant,
         index: usize,
         segment: &Segment,
         packet: &[u8],
     ) -> Result<(), Refusal> {
-        let expected = self.flows[index].line.receive_next;
-        if segment.has(RST) {
-            if segment.seq == expected {
-                self.remove(index);
-            }
-        } else if segment.has(SYN) && after(segment.seq, expected) {
-            // RFC 6191: the port is used again.
+        let flow = &self.flows[index];
+        let expected = flow.wire.receive_next;
+        let offered = matches!(flow.stage, Stage::Offered);
+        let begins_again = segment.has(SYN)
+            && if offered {
+                // The application has given up and tries again from the same port.
+                segment.seq.wrapping_add(1) != expected
+            } else {
+                // RFC 6191: the port is used again.
+                after(segment.seq, expected)
+            };
+        let ends = if segment.has(RST) {
+            segment.seq == expected
+        } else {
+            begins_again
+        };
+        if ends && offered {
+            self.end(index, Ending::Reset, false);
+        } else if ends {
             self.remove(index);
+        }
+        if segment.has(RST) {
+            return Ok(());
+        }
+        if begins_again {
             return self.stray(now, segment, packet);
-        } else if segment.space() > 0 {
+        }
+        if !offered && segment.space() > 0 {
             self.acknowledge(index);
         }
         Ok(())
@@ -264,7 +265,7 @@ impl Stack {
     /// Says again what was said last.
     fn acknowledge(&mut self, index: usize) {
         let flow = &self.flows[index];
-        let window = self.seats.window(flow.size);
+        let window = self.pool.window(flow.size);
         let reply = flow.bare(ACK, window);
         self.reply(reply);
     }
@@ -279,9 +280,9 @@ impl Stack {
         let offload = self.config.offload;
         let our_mss = self.segment_size(segment.from.is_ipv6());
         let flow = &mut self.flows[index];
-        let seq = flow.line.outbound(segment.seq);
+        let seq = flow.wire.outbound(segment.seq);
         if !segment.has(RST) {
-            flow.line.sent(seq, &segment);
+            flow.wire.sent(seq, &segment);
         }
         if segment.has(SYN) {
             let bare = Bare {
@@ -291,7 +292,7 @@ impl Stack {
                 ack: segment.ack,
                 flags: segment.flags,
                 window: segment.window,
-                options: flow.line.our_options(our_mss),
+                options: flow.wire.our_options(our_mss),
             };
             let short = bare.frame();
             frame
@@ -299,13 +300,16 @@ impl Stack {
                 .copy_from_slice(short.frame());
             return Some(short.frame().len());
         }
-        let bytes = usize::from(segment.window) << self.seats.shift(flow);
-        let window = flow.line.window(bytes);
+        let bytes = usize::from(segment.window)
+            << self
+                .pool
+                .shift(flow.size, flow.wire.peer.window_scale.is_some());
+        let window = flow.wire.window(bytes);
         let tcp = HEADER + segment.tcp;
         frame[tcp + 4..tcp + 8].copy_from_slice(&seq.to_be_bytes());
         frame[tcp + 14..tcp + 16].copy_from_slice(&window.to_be_bytes());
-        let cut = segment.payload.len() > usize::from(flow.line.mss);
-        let what = crate::outbound::offload(offload, cut.then_some(flow.line.mss), &segment);
+        let cut = segment.payload.len() > usize::from(flow.wire.mss);
+        let what = crate::outbound::offload(offload, cut.then_some(flow.wire.mss), &segment);
         frame[..HEADER].copy_from_slice(&what.to_bytes());
         finish(frame, tcp, segment.from.ip(), segment.to.ip(), offload);
         Some(frame.len())

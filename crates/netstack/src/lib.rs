@@ -48,6 +48,7 @@
 //! move in a heap that is told of the nearer ones only. So a packet costs the same whatever the number of flows.
 #![forbid(unsafe_code)]
 
+mod attachment;
 #[cfg(any(test, feature = "check"))]
 #[path = "../tests/support/check.rs"]
 pub mod check;
@@ -58,20 +59,20 @@ mod craft;
 mod datagram;
 mod event;
 mod flow;
-mod ground;
 mod inbound;
+mod interface;
 mod offload;
 mod operate;
 mod outbound;
-mod residence;
-mod seat;
 mod segment;
+mod socket_pool;
 mod stack;
 mod timers;
+mod wire_state;
 
 pub use config::{Config, ConfigError, MAX_PACKET};
 pub use counters::Counters;
 pub use datagram::Datagram;
 pub use event::{Ending, Event, FlowError, FlowId, Read};
-pub use offload::{Checksum, HEADER, Offload, Segmentation};
-pub use stack::{FRAME_MAX, Stack, Usage};
+pub use offload::{Checksum, FRAME_MAX, HEADER, Offload, Segmentation};
+pub use stack::{Stack, Usage};

@@ -3,10 +3,14 @@
 //! That is `struct virtio_net_hdr` in the machine's byte order, as a TUN device with `IFF_VNET_HDR` reads and
 //! writes it. All zero means: nothing to be done.
 
+use crate::config::MAX_PACKET;
 use crate::counters::Refusal;
 
 /// Bytes in front of a packet.
 pub const HEADER: usize = 10;
+
+/// Longest frame.
+pub const FRAME_MAX: usize = HEADER + MAX_PACKET;
 
 /// What is to be done to a packet before it is on a wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

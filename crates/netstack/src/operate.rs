@@ -6,8 +6,8 @@ use smoltcp::socket::tcp::State;
 
 use crate::event::{FlowError, FlowId, Read};
 use crate::flow::Stage;
-use crate::seat::{SMALL, Seat, Size};
 use crate::segment::{ACK, RST};
+use crate::socket_pool::{PooledSocket, SMALL, Size};
 use crate::stack::Stack;
 
 impl Stack {
@@ -49,21 +49,21 @@ impl Stack {
     ) -> Result<Read, FlowError> {
         let index = self.accepted(id)?;
         let flow = &mut self.flows[index];
-        let Stage::Awake(seat) = &mut flow.stage else {
+        let Stage::Awake(socket) = &mut flow.stage else {
             flow.told_readable = false;
             return Ok(Read::Empty);
         };
-        let socket = seat.socket_mut();
-        if socket.recv_queue() == 0 {
+        let tcp = socket.tcp_mut();
+        if tcp.recv_queue() == 0 {
             flow.told_readable = false;
-            if !flow.open || socket.may_recv() {
+            if !flow.open || tcp.may_recv() {
                 return Ok(Read::Empty);
             }
             flow.read_end = true;
             self.mark(index);
             return Ok(Read::Finished);
         }
-        let taken = socket.recv(|bytes| {
+        let taken = tcp.recv(|bytes| {
             let taken = take(bytes).min(bytes.len());
             (taken, taken)
         });
@@ -98,28 +98,28 @@ impl Stack {
         }
         let flow = &mut self.flows[index];
         let held = flow.is_held();
-        let Stage::Awake(seat) = &mut flow.stage else {
+        let Stage::Awake(socket) = &mut flow.stage else {
             return Err(FlowError::Gone);
         };
-        let socket = seat.socket_mut();
-        if held || !socket.can_send() {
+        let tcp = socket.tcp_mut();
+        if held || !tcp.can_send() {
             flow.wants_room = true;
-            flow.outgrown |= is_small(seat);
+            flow.outgrown |= is_small(socket);
             self.mark(index);
             return Ok(0);
         }
-        if socket.send_queue() == 0 {
+        if tcp.send_queue() == 0 {
             // Patience begins with what there is to wait for.
             flow.heard = now;
         }
-        let room = socket.send(|room| {
+        let room = tcp.send(|room| {
             let used = fill(room).min(room.len());
             (used, (used, room.len()))
         });
         let (used, room) = room.unwrap_or((0, 0));
         if used == room {
             flow.wants_room = true;
-            flow.outgrown |= is_small(seat);
+            flow.outgrown |= is_small(socket);
         }
         flow.used = now;
         self.mark(index);
@@ -163,16 +163,16 @@ impl Stack {
             return Err(FlowError::NoMemory);
         }
         let flow = &mut self.flows[index];
-        if let Stage::Awake(seat) = &mut flow.stage
+        if let Stage::Awake(socket) = &mut flow.stage
             && !flow.finished
         {
             flow.finished = true;
             flow.wants_room = false;
             flow.used = now;
-            if seat.socket().send_queue() == 0 {
+            if socket.tcp().send_queue() == 0 {
                 flow.heard = now;
             }
-            seat.socket_mut().close();
+            socket.tcp_mut().close();
             self.mark(index);
         }
         Ok(())
@@ -197,7 +197,7 @@ impl Stack {
     pub fn queued(&self, id: FlowId) -> Result<(usize, usize), FlowError> {
         let index = self.accepted(id)?;
         Ok(match &self.flows[index].stage {
-            Stage::Awake(seat) => (seat.socket().send_queue(), seat.socket().recv_queue()),
+            Stage::Awake(socket) => (socket.tcp().send_queue(), socket.tcp().recv_queue()),
             _ => (0, 0),
         })
     }
@@ -234,6 +234,6 @@ impl Stack {
 }
 
 /// Whether larger buffers would help: before the hand-shake is complete nothing can be sent anyway.
-fn is_small(seat: &Seat) -> bool {
-    seat.size == Size::Small && seat.socket().state() != State::SynReceived
+fn is_small(socket: &PooledSocket) -> bool {
+    socket.size == Size::Small && socket.tcp().state() != State::SynReceived
 }

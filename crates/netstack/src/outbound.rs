@@ -7,10 +7,10 @@ use smoltcp::socket::tcp::State;
 use crate::craft::{Short, partial};
 use crate::event::{Ending, Event};
 use crate::flow::Stage;
-use crate::offload::{HEADER, Offload, Segmentation};
-use crate::seat::Size;
+use crate::offload::{FRAME_MAX, HEADER, Offload, Segmentation};
 use crate::segment::Segment;
-use crate::stack::{FRAME_MAX, Stack};
+use crate::socket_pool::Size;
+use crate::stack::Stack;
 
 impl Stack {
     /// The next frame of a flow, and its length.
@@ -20,10 +20,10 @@ impl Stack {
         index: usize,
         frame: &mut [u8; FRAME_MAX],
     ) -> Option<usize> {
-        let Stage::Awake(seat) = &mut self.flows[index].stage else {
+        let Stage::Awake(socket) = &mut self.flows[index].stage else {
             return None;
         };
-        let sent = self.ground.egress(now, seat, &mut frame[HEADER..]);
+        let sent = self.interface.egress(now, socket, &mut frame[HEADER..]);
         if sent == 0 {
             return None;
         }
@@ -48,34 +48,35 @@ impl Stack {
     fn calm(&mut self, now: Instant, index: usize) {
         let flow = &mut self.flows[index];
         let mut ack = flow.heard_bare();
-        let Stage::Awake(seat) = &mut flow.stage else {
+        let Stage::Awake(socket) = &mut flow.stage else {
             return;
         };
-        if seat.socket().state() == State::FinWait2 {
+        if socket.tcp().state() == State::FinWait2 {
             ack.window = ack.window.max(1);
             let ack = ack.frame();
             let mut scratch = [0; Short::CAPACITY];
-            self.ground.ingress(now, seat, ack.packet(), &mut scratch);
+            self.interface
+                .ingress(now, socket, ack.packet(), &mut scratch);
         }
     }
 
     /// A flow has nothing left to send: it may be at its end, or want other buffers, or none.
     pub(crate) fn settle(&mut self, now: Instant, index: usize) {
         let flow = &self.flows[index];
-        let Stage::Awake(seat) = &flow.stage else {
+        let Stage::Awake(socket) = &flow.stage else {
             return;
         };
-        let socket = seat.socket();
-        let state = socket.state();
+        let tcp = socket.tcp();
+        let state = tcp.state();
         if matches!(state, State::TimeWait | State::Closed)
-            && socket.recv_queue() == 0
+            && tcp.recv_queue() == 0
             && flow.read_end
         {
             self.conclude(now, index, state == State::TimeWait);
             return;
         }
         let idle = now >= flow.idle_at(&self.config);
-        if seat.is_quiet() && idle {
+        if socket.is_quiet() && idle {
             self.sleep(index);
             return;
         }
@@ -101,25 +102,25 @@ impl Stack {
             ending: Ending::Finished,
         };
         self.events.push_back(ended);
-        if let Stage::Awake(seat) = stage {
-            self.give_back(seat);
+        if let Stage::Awake(socket) = stage {
+            self.give_back(socket);
         }
     }
 
     /// Tells what has become possible since it was last told.
     pub(crate) fn notify(&mut self, index: usize) {
         let flow = &mut self.flows[index];
-        let Stage::Awake(seat) = &flow.stage else {
+        let Stage::Awake(socket) = &flow.stage else {
             return;
         };
-        let socket = seat.socket();
-        let ended = flow.open && !socket.may_recv() && !flow.read_end;
-        if (socket.recv_queue() > 0 || ended) && !flow.told_readable {
+        let tcp = socket.tcp();
+        let ended = flow.open && !tcp.may_recv() && !flow.read_end;
+        if (tcp.recv_queue() > 0 || ended) && !flow.told_readable {
             flow.told_readable = true;
             self.events.push_back(Event::Readable(flow.id));
         }
         // Half of the buffer at least, so that a bulk writer is not told of every segment.
-        let room = socket.can_send() && socket.send_queue() <= socket.send_capacity() / 2;
+        let room = tcp.can_send() && tcp.send_queue() <= tcp.send_capacity() / 2;
         if flow.wants_room && room && !flow.is_held() {
             flow.wants_room = false;
             self.events.push_back(Event::Writable(flow.id));
@@ -129,21 +130,21 @@ impl Stack {
     /// When the flow is to be looked at again.
     fn set_alarm(&mut self, now: Instant, index: usize) {
         let flow = &mut self.flows[index];
-        let Stage::Awake(seat) = &flow.stage else {
+        let Stage::Awake(socket) = &flow.stage else {
             return;
         };
-        let timer = self.ground.poll_at(now, seat);
+        let timer = self.interface.poll_at(now, socket);
         // It had its turn just now: what it could not do then, it cannot do at once.
         let timer = timer.map(|at| at.max(now + PAUSE));
         let timer = timer.or_else(|| flow.awaits_end().then_some(now + REPEAT_END));
         let patience = if flow.is_opening() {
             Some(flow.heard + self.config.open_timeout)
-        } else if seat.socket().send_queue() > 0 || flow.awaits_end() {
+        } else if socket.tcp().send_queue() > 0 || flow.awaits_end() {
             Some(flow.heard + self.config.stall_timeout)
         } else {
             None
         };
-        let idle = seat.is_quiet().then_some(flow.idle_at(&self.config));
+        let idle = socket.is_quiet().then_some(flow.idle_at(&self.config));
         let deadline = [timer, patience, idle].into_iter().flatten().min();
         self.timers.set(index, &mut flow.alarm, deadline);
     }

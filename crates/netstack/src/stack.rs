@@ -6,33 +6,30 @@ use std::time::Instant;
 use fxhash::{FxBuildHasher, FxHashMap};
 use slab::Slab;
 
-use crate::config::{Config, ConfigError, MAX_PACKET};
+use crate::config::{Config, ConfigError};
 use crate::counters::Counters;
 use crate::craft::Short;
 use crate::datagram::{Datagram, Datagrams};
 use crate::event::{Ending, Event, FlowError, FlowId};
 use crate::flow::{Flow, Stage, Tuple};
-use crate::ground::Ground;
-use crate::offload::HEADER;
-use crate::seat::Seats;
+use crate::interface::SharedInterface;
+use crate::offload::FRAME_MAX;
+use crate::socket_pool::SocketPool;
 use crate::timers::Timers;
-
-/// Longest frame.
-pub const FRAME_MAX: usize = HEADER + MAX_PACKET;
 
 /// A TCP/IP stack that answers for every address and port. See the crate documentation.
 #[derive(Debug)]
 pub struct Stack {
     pub(crate) config: Config,
-    pub(crate) ground: Ground,
+    pub(crate) interface: SharedInterface,
     pub(crate) flows: Slab<Flow>,
     pub(crate) by_tuple: FxHashMap<Tuple, usize>,
     /// Flows whose hand-shake is not complete.
     pub(crate) opening: usize,
-    pub(crate) seats: Seats,
-    /// Flows that wait for a seat to be written to.
+    pub(crate) pool: SocketPool,
+    /// Flows that wait for a socket to be written to.
     pub(crate) starved: VecDeque<FlowId>,
-    /// Where the search for a flow that can spare its seat goes on.
+    /// Where the search for a flow that can spare its socket goes on.
     pub(crate) hand: usize,
     pub(crate) timers: Timers,
     /// Flows that may have something to send.
@@ -65,11 +62,11 @@ impl Stack {
     pub fn new(config: Config, seed: u64, now: Instant) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
-            ground: Ground::new(&config, seed, now),
+            interface: SharedInterface::new(&config, seed, now),
             flows: Slab::new(),
             by_tuple: FxHashMap::with_hasher(FxBuildHasher),
             opening: 0,
-            seats: Seats::new(config.window, config.memory),
+            pool: SocketPool::new(config.window, config.memory),
             starved: VecDeque::new(),
             hand: 0,
             timers: Timers::default(),
@@ -186,7 +183,7 @@ impl Stack {
         Usage {
             flows: self.flows.len(),
             opening: self.opening,
-            buffer_bytes: self.seats.bytes(),
+            buffer_bytes: self.pool.bytes(),
         }
     }
 
@@ -196,7 +193,7 @@ impl Stack {
         flows <= self.config.max_flows
             && self.opening <= self.config.max_opening.min(flows)
             && self.by_tuple.len() == flows
-            && self.seats.bytes() <= self.config.memory
+            && self.pool.bytes() <= self.config.memory
             && self.timers.len() <= 2 * self.config.max_flows + 2048
             && self.replies.len() <= REPLIES_MAX
             && self.datagrams.is_bounded()
@@ -257,8 +254,8 @@ impl Stack {
         if flow.is_opening() {
             self.opening -= 1;
         }
-        if let Stage::Awake(seat) = flow.stage {
-            self.give_back(seat);
+        if let Stage::Awake(socket) = flow.stage {
+            self.give_back(socket);
         }
     }
 
@@ -268,18 +265,18 @@ impl Stack {
             Stage::Offered => self.end(index, Ending::TimedOut, true),
             Stage::Lingering => self.remove(index),
             Stage::Asleep => {}
-            Stage::Awake(seat) => {
+            Stage::Awake(socket) => {
                 let patience = if flow.is_opening() {
                     Some(self.config.open_timeout)
                 } else {
-                    let waits = seat.socket().send_queue() > 0 || flow.awaits_end();
+                    let waits = socket.tcp().send_queue() > 0 || flow.awaits_end();
                     waits.then_some(self.config.stall_timeout)
                 };
                 if patience.is_some_and(|patience| now >= flow.heard + patience) {
                     self.end(index, Ending::TimedOut, true);
                     return;
                 }
-                if flow.awaits_end() && self.ground.poll_at(now, seat).is_none() {
+                if flow.awaits_end() && self.interface.poll_at(now, socket).is_none() {
                     // smoltcp 0.14 forgets a FIN that it fast-retransmits when nothing else is under way.
                     let end = flow.end_again();
                     self.reply(end);

@@ -10,10 +10,10 @@ use crate::config::Config;
 use crate::craft::Bare;
 use crate::datagram::{self, Datagram};
 use crate::event::{Event, FlowId, Read};
-use crate::flow::after;
-use crate::offload::{HEADER, Offload};
+use crate::offload::{FRAME_MAX, HEADER, Offload};
 use crate::segment::{ACK, FIN, RST, SYN, Segment, SynOptions};
-use crate::stack::{FRAME_MAX, Stack};
+use crate::stack::Stack;
+use crate::wire_state::after;
 
 /// Lets bytes decide what frames a stack gets, when, and what its user does. Returns how many frames that were.
 pub fn packets(start: Instant, script: impl Iterator<Item = u8>) -> u64 {

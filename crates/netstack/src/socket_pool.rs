@@ -1,14 +1,12 @@
 //! Sockets and their buffers, which go from flow to flow.
 //!
-//! A flow has a seat only while something is under way. Seats come in two sizes; those that nobody has are
+//! A flow has a socket only while something is under way. Sockets come in two sizes; free ones are
 //! kept, because making and clearing buffers would be most of the cost of a short flow.
 
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 
-use crate::flow::Flow;
-
-/// How large the buffers of a seat are.
+/// How large the buffers of a socket are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     /// Enough for a question and its answer.
@@ -18,20 +16,20 @@ pub(crate) enum Size {
 }
 
 /// One TCP socket in a set of its own, so that what is done to it costs the same however many others there are.
-pub(crate) struct Seat {
+pub(crate) struct PooledSocket {
     pub(crate) sockets: SocketSet<'static>,
     handle: SocketHandle,
     pub(crate) size: Size,
 }
 
-impl std::fmt::Debug for Seat {
+impl std::fmt::Debug for PooledSocket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = self.socket().state();
-        write!(f, "Seat({:?}, {state})", self.size)
+        let state = self.tcp().state();
+        write!(f, "PooledSocket({:?}, {state})", self.size)
     }
 }
 
-impl Seat {
+impl PooledSocket {
     fn new(size: Size, window: usize) -> Self {
         let bytes = match size {
             Size::Small => SMALL,
@@ -54,42 +52,42 @@ impl Seat {
         }
     }
 
-    pub(crate) fn socket(&self) -> &Socket<'static> {
+    pub(crate) fn tcp(&self) -> &Socket<'static> {
         self.sockets.get(self.handle)
     }
 
-    pub(crate) fn socket_mut(&mut self) -> &mut Socket<'static> {
+    pub(crate) fn tcp_mut(&mut self) -> &mut Socket<'static> {
         self.sockets.get_mut(self.handle)
     }
 
     /// Bytes of room for what the application sends.
     pub(crate) fn window(&self) -> usize {
-        self.socket().recv_capacity() - self.socket().recv_queue()
+        self.tcp().recv_capacity() - self.tcp().recv_queue()
     }
 
     /// Open in both directions, with nothing under way in either.
     pub(crate) fn is_quiet(&self) -> bool {
-        let socket = self.socket();
+        let socket = self.tcp();
         socket.state() == State::Established && socket.send_queue() == 0 && socket.recv_queue() == 0
     }
 }
 
-/// Seats, those that nobody has included.
+/// All sockets, free ones included.
 #[derive(Debug)]
 #[expect(
     clippy::vec_box,
-    reason = "seats go to flows and come back as they are"
+    reason = "sockets go to flows and come back as they are"
 )]
-pub(crate) struct Seats {
+pub(crate) struct SocketPool {
     window: usize,
     limit: usize,
-    /// Bytes of all seats there are.
+    /// Bytes of all sockets there are.
     bytes: usize,
-    small: Vec<Box<Seat>>,
-    large: Vec<Box<Seat>>,
+    small: Vec<Box<PooledSocket>>,
+    large: Vec<Box<PooledSocket>>,
 }
 
-impl Seats {
+impl SocketPool {
     pub(crate) fn new(window: usize, limit: usize) -> Self {
         Self {
             window,
@@ -100,8 +98,8 @@ impl Seats {
         }
     }
 
-    /// A seat of that size, unless the memory is used up.
-    pub(crate) fn take(&mut self, size: Size) -> Option<Box<Seat>> {
+    /// A socket of that size, unless the memory is used up.
+    pub(crate) fn take(&mut self, size: Size) -> Option<Box<PooledSocket>> {
         let free = self.free(size).pop();
         if free.is_some() {
             return free;
@@ -115,35 +113,33 @@ impl Seats {
             self.bytes -= self.cost(other);
         }
         self.bytes += self.cost(size);
-        Some(Box::new(Seat::new(size, self.window)))
+        Some(Box::new(PooledSocket::new(size, self.window)))
     }
 
-    /// Takes a seat back.
-    pub(crate) fn put(&mut self, mut seat: Box<Seat>) {
-        let size = seat.size;
+    /// Takes a socket back.
+    pub(crate) fn put(&mut self, mut socket: Box<PooledSocket>) {
+        let size = socket.size;
         let keep = match size {
             Size::Small => KEEP_SMALL,
             Size::Large => KEEP_LARGE,
         };
         if self.free(size).len() < keep {
-            seat.socket_mut().abort();
-            self.free(size).push(seat);
+            socket.tcp_mut().abort();
+            self.free(size).push(socket);
         } else {
             self.bytes -= self.cost(size);
         }
     }
 
-    /// Bytes that fit the receive buffer of a seat.
+    /// Bytes that fit the receive buffer of a socket.
     pub(crate) fn window(&self, size: Size) -> usize {
         self.cost(size) / 2 - 1
     }
 
-    /// The unit in which the socket of a flow announces its window, as a shift.
-    pub(crate) fn shift(&self, flow: &Flow) -> u32 {
-        match flow.size {
-            Size::Large if flow.line.peer.window_scale.is_some() => {
-                self.window.trailing_zeros() - 16
-            }
+    /// The unit in which a socket of that size announces its window, as a shift; `scaled` where the application scales.
+    pub(crate) fn shift(&self, size: Size, scaled: bool) -> u32 {
+        match size {
+            Size::Large if scaled => self.window.trailing_zeros() - 16,
             _ => 0,
         }
     }
@@ -155,9 +151,9 @@ impl Seats {
 
     #[expect(
         clippy::vec_box,
-        reason = "seats go to flows and come back as they are"
+        reason = "sockets go to flows and come back as they are"
     )]
-    fn free(&mut self, size: Size) -> &mut Vec<Box<Seat>> {
+    fn free(&mut self, size: Size) -> &mut Vec<Box<PooledSocket>> {
         match size {
             Size::Small => &mut self.small,
             Size::Large => &mut self.large,
@@ -176,7 +172,7 @@ impl Seats {
 /// Bytes of a small buffer: with two of them a flow that cannot give them back, because it is half closed,
 /// costs 16 KiB.
 pub(crate) const SMALL: usize = 8 * 1024 - 512;
-/// Free seats that are kept; chosen arbitrarily, to serve many short flows at a time from 16 MiB, ...
+/// Free sockets that are kept; chosen arbitrarily, to serve many short flows at a time from 16 MiB, ...
 const KEEP_SMALL: usize = 1024;
 /// ... and some that take turns at bulk.
 const KEEP_LARGE: usize = 32;

@@ -1,4 +1,4 @@
-//! How flows come by a socket, change it for one with other buffers, and do without.
+//! Attaches a socket to a flow, exchanges it for one with other buffers, and detaches it.
 //!
 //! A TCP connection is a few numbers while nothing is under way: what both sides will send next, what the
 //! other's window is, and what both said in their SYN. A socket is put into that state by a hand-shake that only it
@@ -12,34 +12,34 @@ use smoltcp::wire::IpListenEndpoint;
 use crate::craft::{Bare, Short};
 use crate::event::{Ending, Event};
 use crate::flow::{Flow, Stage};
-use crate::ground::Ground;
-use crate::seat::{Seat, Size};
+use crate::interface::SharedInterface;
 use crate::segment::{ACK, FIN, SYN, Segment};
+use crate::socket_pool::{PooledSocket, Size};
 use crate::stack::Stack;
 
 impl Flow {
     /// Whether writes wait until the flow has its large buffers: that takes a moment in which nothing is
     /// under way. Where the user does not read, that moment may never come.
     pub(crate) fn is_held(&self) -> bool {
-        let Stage::Awake(seat) = &self.stage else {
+        let Stage::Awake(socket) = &self.stage else {
             return false;
         };
-        self.outgrown && self.size == Size::Small && seat.socket().recv_queue() == 0
+        self.outgrown && self.size == Size::Small && socket.tcp().recv_queue() == 0
     }
 }
 
 impl Stack {
     /// Gives an offered flow a socket that answers its SYN.
     pub(crate) fn admit(&mut self, now: Instant, index: usize) -> bool {
-        let Some(mut seat) = self.take_seat(now, Size::Small) else {
+        let Some(mut socket) = self.take_socket(now, Size::Small) else {
             return false;
         };
         let flow = &mut self.flows[index];
-        listen(&mut self.ground, now, &mut seat, flow, 1);
+        listen(&mut self.interface, now, &mut socket, flow, 1);
         flow.size = Size::Small;
         flow.heard = now;
         flow.used = now;
-        flow.stage = Stage::Awake(seat);
+        flow.stage = Stage::Awake(socket);
         self.mark(index);
         true
     }
@@ -48,11 +48,11 @@ impl Stack {
     pub(crate) fn wake(&mut self, now: Instant, index: usize) -> bool {
         let size = self.flows[index].size;
         // The application may still count on the window it was told of, but TCP can live with less.
-        let seat = self.take_seat(now, size);
-        let Some(seat) = seat.or_else(|| self.take_seat(now, Size::Small)) else {
+        let socket = self.take_socket(now, size);
+        let Some(socket) = socket.or_else(|| self.take_socket(now, Size::Small)) else {
             return false;
         };
-        self.install(now, index, seat, false)
+        self.install(now, index, socket, false)
     }
 
     /// Takes the socket from a flow that has nothing under way.
@@ -62,23 +62,23 @@ impl Stack {
         flow.outgrown = false;
         self.timers.set(index, &mut flow.alarm, None);
         self.counters.slept += 1;
-        if let Stage::Awake(seat) = stage {
-            self.give_back(seat);
+        if let Stage::Awake(socket) = stage {
+            self.give_back(socket);
         }
     }
 
     /// Changes small buffers for large ones, should this be a moment to do it.
     pub(crate) fn grow(&mut self, now: Instant, index: usize) {
-        let Stage::Awake(seat) = &self.flows[index].stage else {
+        let Stage::Awake(socket) = &self.flows[index].stage else {
             return;
         };
-        let socket = seat.socket();
-        let half_closed = socket.state() == State::CloseWait;
-        let still = socket.send_queue() == 0 && socket.recv_queue() == 0;
-        if !still || !(half_closed || socket.state() == State::Established) {
+        let tcp = socket.tcp();
+        let half_closed = tcp.state() == State::CloseWait;
+        let still = tcp.send_queue() == 0 && tcp.recv_queue() == 0;
+        if !still || !(half_closed || tcp.state() == State::Established) {
             return;
         }
-        let Some(large) = self.take_seat(now, Size::Large) else {
+        let Some(large) = self.take_socket(now, Size::Large) else {
             // It works with small ones, too.
             self.flows[index].outgrown = false;
             return;
@@ -90,7 +90,7 @@ impl Stack {
         }
         if self.install(now, index, large, half_closed) {
             self.counters.grown += 1;
-            let window = self.seats.window(Size::Large);
+            let window = self.pool.window(Size::Large);
             let reply = self.flows[index].bare(ACK, window);
             self.reply(reply);
         }
@@ -101,16 +101,16 @@ impl Stack {
         &mut self,
         now: Instant,
         index: usize,
-        mut seat: Box<Seat>,
+        mut socket: Box<PooledSocket>,
         half_closed: bool,
     ) -> bool {
         let flow = &mut self.flows[index];
-        let size = seat.size;
-        let reached = shake_hands(&mut self.ground, now, &mut seat, flow, half_closed);
+        let size = socket.size;
+        let reached = shake_hands(&mut self.interface, now, &mut socket, flow, half_closed);
         flow.size = size;
         flow.used = now;
         flow.taken = 0;
-        flow.stage = Stage::Awake(seat);
+        flow.stage = Stage::Awake(socket);
         if !reached {
             debug_assert!(false, "smoltcp takes part in a hand-shake");
             self.end(index, Ending::Reset, true);
@@ -120,9 +120,9 @@ impl Stack {
         true
     }
 
-    /// A seat, taken from a flow that can spare it where there is no other.
-    fn take_seat(&mut self, now: Instant, size: Size) -> Option<Box<Seat>> {
-        let free = self.seats.take(size);
+    /// A socket, taken from a flow that can spare it where there is no other.
+    fn take_socket(&mut self, now: Instant, size: Size) -> Option<Box<PooledSocket>> {
+        let free = self.pool.take(size);
         if free.is_some() {
             return free;
         }
@@ -133,12 +133,12 @@ impl Stack {
                 continue;
             };
             // Who has something to send, or was just busy, will want it back at once.
-            let spare = matches!(&flow.stage, Stage::Awake(seat) if seat.is_quiet())
+            let spare = matches!(&flow.stage, Stage::Awake(socket) if socket.is_quiet())
                 && !flow.dirty
                 && now > flow.used + self.config.idle_after / 16;
             if spare {
                 self.sleep(index);
-                let freed = self.seats.take(size);
+                let freed = self.pool.take(size);
                 if freed.is_some() {
                     return freed;
                 }
@@ -147,9 +147,9 @@ impl Stack {
         None
     }
 
-    /// Takes a seat back, and tells who waits for one.
-    pub(crate) fn give_back(&mut self, seat: Box<Seat>) {
-        self.seats.put(seat);
+    /// Takes a socket back, and tells who waits for one.
+    pub(crate) fn give_back(&mut self, socket: Box<PooledSocket>) {
+        self.pool.put(socket);
         while let Some(id) = self.starved.pop_front() {
             if let Ok(index) = self.find(id)
                 && std::mem::take(&mut self.flows[index].wants_room)
@@ -163,55 +163,61 @@ impl Stack {
 
 /// Lets a socket see a SYN like the flow's; what it answers is left to be sent. `before` says by how much the
 /// SYN's sequence number precedes the next one.
-fn listen(ground: &mut Ground, now: Instant, seat: &mut Seat, flow: &Flow, before: u32) {
+fn listen(
+    interface: &mut SharedInterface,
+    now: Instant,
+    socket: &mut PooledSocket,
+    flow: &Flow,
+    before: u32,
+) {
     let endpoint = IpListenEndpoint {
         addr: Some(flow.target.ip().into()),
         port: flow.target.port(),
     };
-    let listening = seat.socket_mut().listen(endpoint);
+    let listening = socket.tcp_mut().listen(endpoint);
     debug_assert!(
         listening.is_ok(),
         "the socket was free, and the port is not 0"
     );
     let syn = Bare {
-        seq: flow.line.receive_next.wrapping_sub(before),
+        seq: flow.wire.receive_next.wrapping_sub(before),
         flags: SYN,
-        options: flow.line.peer,
+        options: flow.wire.peer,
         ..from_client(flow)
     };
-    ground.ingress(now, seat, syn.frame().packet(), &mut []);
+    interface.ingress(now, socket, syn.frame().packet(), &mut []);
 }
 
 /// Takes a socket through a hand-shake as the flow had it, and through the application's FIN where it came.
 fn shake_hands(
-    ground: &mut Ground,
+    interface: &mut SharedInterface,
     now: Instant,
-    seat: &mut Seat,
+    socket: &mut PooledSocket,
     flow: &mut Flow,
     half_closed: bool,
 ) -> bool {
     let fin = u32::from(half_closed);
-    listen(ground, now, seat, flow, 1 + fin);
+    listen(interface, now, socket, flow, 1 + fin);
     let mut scratch = [0; Short::CAPACITY];
-    let sent = ground.egress(now, seat, &mut scratch);
+    let sent = interface.egress(now, socket, &mut scratch);
     let Ok(answer) = Segment::parse(&scratch[..sent]) else {
         return false;
     };
     let begins = answer.seq.wrapping_add(1);
-    flow.line.rebase(begins);
+    flow.wire.rebase(begins);
     let ack = Bare {
-        seq: flow.line.receive_next.wrapping_sub(fin),
+        seq: flow.wire.receive_next.wrapping_sub(fin),
         ack: begins,
         flags: if half_closed { ACK | FIN } else { ACK },
         ..from_client(flow)
     };
-    ground.ingress(now, seat, ack.frame().packet(), &mut scratch);
+    interface.ingress(now, socket, ack.frame().packet(), &mut scratch);
     let wanted = if half_closed {
         State::CloseWait
     } else {
         State::Established
     };
-    seat.socket().state() == wanted
+    socket.tcp().state() == wanted
 }
 
 fn from_client(flow: &Flow) -> Bare {
@@ -223,5 +229,5 @@ fn from_client(flow: &Flow) -> Bare {
     }
 }
 
-/// Flows that are looked at for one that can spare its seat; chosen arbitrarily, to bound what a SYN costs.
+/// Flows that are looked at for one that can spare its socket; chosen arbitrarily, to bound what a SYN costs.
 const SEARCH: usize = 64;

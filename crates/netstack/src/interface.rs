@@ -10,22 +10,22 @@ use smoltcp::time::Instant as Micros;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, Ipv4Address, Ipv6Address};
 
 use crate::config::{Config, MAX_PACKET};
-use crate::seat::Seat;
+use crate::socket_pool::PooledSocket;
 
 /// The one interface that all flows share.
-pub(crate) struct Ground {
+pub(crate) struct SharedInterface {
     interface: Interface,
     capabilities: DeviceCapabilities,
     start: Instant,
 }
 
-impl std::fmt::Debug for Ground {
+impl std::fmt::Debug for SharedInterface {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ground").finish_non_exhaustive()
+        f.debug_struct("SharedInterface").finish_non_exhaustive()
     }
 }
 
-impl Ground {
+impl SharedInterface {
     pub(crate) fn new(config: &Config, seed: u64, start: Instant) -> Self {
         let capabilities = capabilities(config);
         let mut device = Slot {
@@ -64,7 +64,7 @@ impl Ground {
     pub(crate) fn ingress(
         &mut self,
         now: Instant,
-        seat: &mut Seat,
+        socket: &mut PooledSocket,
         packet: &[u8],
         tx: &mut [u8],
     ) -> usize {
@@ -76,12 +76,17 @@ impl Ground {
             sent: 0,
         };
         self.interface
-            .poll_ingress_single(now, &mut device, &mut seat.sockets);
+            .poll_ingress_single(now, &mut device, &mut socket.sockets);
         device.sent
     }
 
     /// What a socket wants to send next is in `tx`: its length, or 0 where there is nothing.
-    pub(crate) fn egress(&mut self, now: Instant, seat: &mut Seat, tx: &mut [u8]) -> usize {
+    pub(crate) fn egress(
+        &mut self,
+        now: Instant,
+        socket: &mut PooledSocket,
+        tx: &mut [u8],
+    ) -> usize {
         let now = self.micros(now);
         let mut device = Slot {
             capabilities: &self.capabilities,
@@ -90,14 +95,14 @@ impl Ground {
             sent: 0,
         };
         self.interface
-            .poll_egress(now, &mut device, &mut seat.sockets);
+            .poll_egress(now, &mut device, &mut socket.sockets);
         device.sent
     }
 
     /// When a socket has to be looked at again.
-    pub(crate) fn poll_at(&mut self, now: Instant, seat: &Seat) -> Option<Instant> {
+    pub(crate) fn poll_at(&mut self, now: Instant, socket: &PooledSocket) -> Option<Instant> {
         let micros = self.micros(now);
-        let at = self.interface.poll_at(micros, &seat.sockets)?;
+        let at = self.interface.poll_at(micros, &socket.sockets)?;
         let at = u64::try_from(at.total_micros()).unwrap_or(0);
         Some(self.start + Duration::from_micros(at))
     }

@@ -1,0 +1,115 @@
+//! How a flow looks on the wire: sequence numbers and windows, whichever socket serves it.
+
+use crate::segment::{ACK, SYN, Segment, SynOptions};
+
+/// How the flow looks on the wire, whichever socket serves it.
+///
+/// A socket starts with a sequence number of its own choice and may announce its window in other units than
+/// the one before it: what it sends and gets is translated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WireState {
+    /// What the application's SYN said, with a segment size that fits the device.
+    pub(crate) peer: SynOptions,
+    /// Bytes of payload that fit a segment to the application.
+    pub(crate) mss: u16,
+    /// The unit of the windows we announce, as a shift.
+    shift: u8,
+    /// Added to the socket's sequence numbers.
+    offset: u32,
+    /// The next we send.
+    pub(crate) send_next: u32,
+    /// The next we expect, as last acknowledged.
+    pub(crate) receive_next: u32,
+    /// The application's window, as last announced and in its units.
+    pub(crate) peer_window: u16,
+}
+
+impl WireState {
+    /// From a SYN; `mss` is what fits the device.
+    pub(crate) fn new(syn: &Segment, options: SynOptions, mss: u16, shift: u8) -> Self {
+        let theirs = match options.mss {
+            None | Some(0) => DEFAULT_MSS,
+            Some(theirs) => theirs.max(MIN_MSS),
+        };
+        let mss = theirs.min(mss);
+        Self {
+            peer: SynOptions {
+                mss: Some(mss),
+                ..options
+            },
+            mss,
+            shift: if options.window_scale.is_some() {
+                shift
+            } else {
+                0
+            },
+            offset: 0,
+            send_next: 0,
+            receive_next: syn.seq.wrapping_add(1),
+            peer_window: syn.window,
+        }
+    }
+
+    /// Makes a socket's sequence number `from` mean what `send_next` says.
+    pub(crate) fn rebase(&mut self, from: u32) {
+        self.offset = self.send_next.wrapping_sub(from);
+    }
+
+    /// The acknowledgement of a segment of the application, as the socket knows it.
+    pub(crate) fn inbound(&self, ack: u32) -> u32 {
+        ack.wrapping_sub(self.offset)
+    }
+
+    /// The sequence number of a segment of the socket, as the application knows it.
+    pub(crate) fn outbound(&self, seq: u32) -> u32 {
+        seq.wrapping_add(self.offset)
+    }
+
+    /// Whether a segment can belong to what was said so far: smoltcp 0.14 believes acknowledgements of what it
+    /// has not sent yet, and fails on numbers that are half of the sequence space apart.
+    pub(crate) fn is_plausible(&self, segment: &Segment) -> bool {
+        let near = |a: u32, b: u32| a.wrapping_sub(b).cast_signed().unsigned_abs() < FAR;
+        let end = segment.seq.wrapping_add(segment.space());
+        let seen = near(segment.seq, self.receive_next) && near(end, self.receive_next);
+        let heard = !segment.has(ACK)
+            || near(segment.ack, self.send_next) && !after(segment.ack, self.send_next);
+        seen && heard
+    }
+
+    /// Keeps in mind what goes out: sequence number and acknowledgement as on the wire.
+    pub(crate) fn sent(&mut self, seq: u32, segment: &Segment) {
+        let end = seq.wrapping_add(segment.space());
+        if segment.has(SYN) || after(end, self.send_next) {
+            self.send_next = end;
+        }
+        if segment.has(ACK) && after(segment.ack, self.receive_next) {
+            self.receive_next = segment.ack;
+        }
+    }
+
+    /// A window of so many bytes, in our units.
+    pub(crate) fn window(&self, bytes: usize) -> u16 {
+        u16::try_from(bytes >> self.shift).unwrap_or(u16::MAX)
+    }
+
+    /// What our SYN says.
+    pub(crate) fn our_options(&self, mss: u16) -> SynOptions {
+        SynOptions {
+            mss: Some(mss),
+            window_scale: self.peer.window_scale.map(|_| self.shift),
+            sack_permitted: self.peer.sack_permitted,
+        }
+    }
+}
+
+/// Whether a sequence number comes after another.
+pub(crate) fn after(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() > 0
+}
+
+/// Farther than any window reaches, and half of what can be compared.
+const FAR: u32 = 1 << 30;
+/// RFC 9293 section 3.7.1, for who says nothing.
+const DEFAULT_MSS: u16 = 536;
+/// What Linux takes at least (`TCP_MIN_SND_MSS`): less is an attempt to make us send headers only.
+const MIN_MSS: u16 = 48;
