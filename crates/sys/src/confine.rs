@@ -9,6 +9,7 @@
 //! What was open before stays usable. A call that was given up fails with `EPERM`: whoever tries it can say so.
 
 mod calls;
+mod error;
 mod forbidden;
 
 use std::io;
@@ -27,28 +28,8 @@ use rustix::thread::{
 };
 
 pub use calls::{Calls, give_up_calls};
+pub use error::ConfineError;
 pub use forbidden::{Attempt, attempts};
-
-/// Why something could not be given up.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfineError {
-    /// The system's.
-    #[error("giving up rights: {0}")]
-    Rights(#[from] io::Error),
-    /// Landlock's.
-    #[error("giving up files: {0}")]
-    Files(#[from] landlock::RulesetError),
-    /// A directory that would be kept.
-    #[error("giving up files but for some: {0}")]
-    Kept(#[from] PathFdError),
-    /// Seccomp's.
-    #[error("giving up system calls: {0}")]
-    Calls(#[from] seccompiler::Error),
-    /// No filter can be made for this processor.
-    #[error("giving up system calls: {0}")]
-    Filter(#[from] seccompiler::BackendError),
-}
 
 /// Files that a process keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use seccompiler::{
     SeccompRule, TargetArch, sock_filter,
 };
 
-use super::ConfineError;
+use super::error::ConfineError;
 
 /// System calls that a process keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
