@@ -1,0 +1,74 @@
+//! A client and a server in two processes: this program starts itself once more, and has it add numbers.
+//!
+//! ```sh
+//! cargo run -p quictun-ipc --example sum
+//! ```
+
+#![expect(clippy::print_stdout, reason = "it shows what it gets")]
+
+use std::error::Error;
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use quictun_ipc::{Client, Message, Server, WaitPolicy, accept, connect, sockets};
+
+/// The other process starts at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What messages ask for: the sum of the bytes that they carry.
+const SUM: u16 = 1;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    if std::env::args().nth(1).as_deref() == Some("serve") {
+        return serve();
+    }
+    let (here, there) = sockets()?;
+    let mut server = Command::new(std::env::current_exe()?)
+        .arg("serve")
+        .stdin(Stdio::from(there))
+        .spawn()?;
+    let channel = connect(here, 0, 1, PATIENCE)?;
+    let (client, mut executor) = Client::new(channel, WaitPolicy::Hybrid);
+    // Calls of several coroutines are under way at the same time, and wake the server once.
+    for last in 1..=4 {
+        let client = client.clone();
+        executor.spawner().spawn(1, async move {
+            let numbers: Vec<u8> = (1..=last).collect();
+            let message = Message::new(SUM).with_bytes(&numbers).expect("a few bytes");
+            match client.call(message).await {
+                Ok(answer) => println!("the sum of {numbers:?} is {}", answer.arg()),
+                Err(error) => println!("the sum of {numbers:?} is not known: {error}"),
+            }
+        });
+    }
+    executor.run();
+    // The server sees the end of the channel, and ends.
+    drop((client, executor));
+    server.wait()?;
+    Ok(())
+}
+
+/// Answers until the client is gone.
+fn serve() -> Result<(), Box<dyn Error>> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let channel = accept(socket, PATIENCE)?;
+    let (server, mut executor) = Server::new(channel, WaitPolicy::Hybrid);
+    executor.spawner().spawn(1, async move {
+        while let Ok(request) = server.recv().await {
+            let sum = request
+                .message()
+                .bytes()
+                .iter()
+                .copied()
+                .map(u64::from)
+                .sum();
+            let answer = Message::new(SUM).with_arg(sum);
+            if server.reply(request, answer).await.is_err() {
+                break;
+            }
+        }
+    });
+    executor.run();
+    Ok(())
+}
