@@ -13,7 +13,6 @@ pub mod ipc;
 mod kind;
 mod machine;
 pub mod netstack;
-mod plot;
 mod spread;
 
 pub use action::{Action, command, parse, run};

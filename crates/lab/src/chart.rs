@@ -72,14 +72,23 @@ pub struct Point {
     pub ends: [f64; 2],
 }
 
-impl Point {
-    /// A value without an interval.
-    pub fn exact(x: f64, y: f64) -> Self {
-        Self { x, y, ends: [y; 2] }
-    }
-}
-
 impl Line {
+    /// A line through values without intervals.
+    pub fn new(
+        name: String,
+        style: usize,
+        stroke: Stroke,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        let exact = |(x, y)| Point { x, y, ends: [y; 2] };
+        Self {
+            name,
+            style,
+            stroke,
+            points: points.into_iter().map(exact).collect(),
+        }
+    }
+
     fn class(&self) -> String {
         let kind = match self.stroke {
             Stroke::Marked => "l",
@@ -106,12 +115,7 @@ pub fn plot(panel: &Panel) -> Markup {
 
 /// The swatch of a marked line, for the legend of a page.
 pub fn swatch(style: usize) -> Markup {
-    let line = Line {
-        name: String::new(),
-        style,
-        stroke: Stroke::Marked,
-        points: Vec::new(),
-    };
+    let line = Line::new(String::new(), style, Stroke::Marked, []);
     html! { svg.swatch viewBox="0 0 28 12" aria-hidden="true" { (line.swatch(0.0, 6.0)) } }
 }
 

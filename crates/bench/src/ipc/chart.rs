@@ -1,13 +1,18 @@
 //! The figure: cycles and notifications per call, against calls under way and against the server's load, the published
 //! curves dashed.
 
+use std::collections::BTreeSet;
+
 use quictun_ipc::WaitPolicy;
+use quictun_lab::chart::{self, Across, Line, Panel, Stroke};
 
 use super::cell::{Cell, LOADED};
 use super::published;
 use super::results::{Results, Row};
 use crate::kind::{Kind, Placement};
-use crate::plot::{self, Panel, Scale, Series};
+
+/// Room for every share of calls.
+const SHARES: [f64; 2] = [0.0, 1.0];
 
 /// The figure as SVG.
 pub(crate) fn draw(results: &Results) -> String {
@@ -15,11 +20,11 @@ pub(crate) fn draw(results: &Results) -> String {
     let noise = noise.map(|_| "NOT TO BE PUBLISHED: noisy machine");
     let machine = format!("{}, Linux {}", results.machine.cpu, results.machine.kernel);
     let panels = [cycles(results), notifications(results), loads(results)];
-    plot::draw(&machine, noise, &panels)
+    chart::sheet(&machine, noise, &panels)
 }
 
 fn cycles(results: &Results) -> Panel {
-    let mut series = Vec::new();
+    let mut lines = Vec::new();
     let last = number(
         results
             .options
@@ -33,15 +38,20 @@ fn cycles(results: &Results) -> Panel {
         let rows = curve(results, placement);
         let place = placement.word();
         let ours = rows.iter().map(|row| (calls(row), row.cycles[0]));
-        series.push(Series::new(format!("async, {place}"), style, false, ours));
+        lines.push(Line::new(
+            format!("async, {place}"),
+            style,
+            Stroke::Marked,
+            ours,
+        ));
         let theirs = rows.iter().filter_map(|row| {
             let cycles = published::asynchronous(placement, row.cell.concurrency)?;
             Some((calls(row), f64::from(cycles)))
         });
-        series.push(Series::new(
+        lines.push(Line::new(
             format!("published, {place}"),
             style,
-            true,
+            Stroke::Dashed,
             theirs,
         ));
     }
@@ -51,53 +61,57 @@ fn cycles(results: &Results) -> Panel {
             cell.kind == kind && cell.placement == Placement::ALL[at] && cell.concurrency == 1
         };
         let one = results.rows.iter().find(|row| is_wanted(&row.cell));
-        series.extend(one.map(|row| {
+        lines.extend(one.map(|row| {
             let name = format!("{}, {}", kind.word(), Placement::ALL[at].word());
             let level = [(1.0, row.cycles[0]), (last, row.cycles[0])];
-            Series::new(name, style + at, false, level.into_iter())
+            Line::new(name, style + at, Stroke::Marked, level)
         }));
     }
     Panel {
-        title: "Cycles per call, by calls under way".to_owned(),
-        x: Scale::Doublings,
-        y: Scale::Powers,
-        series,
+        title: "Cycles per call".to_owned(),
+        along: "calls under way".to_owned(),
+        across: Across::Doublings,
+        room: Vec::new(),
+        lines,
     }
 }
 
 fn notifications(results: &Results) -> Panel {
-    let mut series = Vec::new();
+    let mut lines = Vec::new();
     for (style, placement) in Placement::ALL.into_iter().enumerate() {
         let rows = curve(results, placement);
         let place = placement.word();
         let ours = rows.iter().map(|row| (calls(row), row.to_server));
-        series.push(Series::new(
+        lines.push(Line::new(
             format!("to the server, {place}"),
             style,
-            false,
+            Stroke::Marked,
             ours,
         ));
         let theirs = rows.iter().filter_map(|row| {
             let (server, _) = published::notifications(placement, row.cell.concurrency)?;
             Some((calls(row), server))
         });
-        series.push(Series::new(
+        lines.push(Line::new(
             format!("published, {place}"),
             style,
-            true,
+            Stroke::Dashed,
             theirs,
         ));
     }
     Panel {
-        title: "Notifications per call, by calls under way".to_owned(),
-        x: Scale::Doublings,
-        y: Scale::Even,
-        series,
+        title: "Notifications per call".to_owned(),
+        along: "calls under way".to_owned(),
+        across: Across::Doublings,
+        room: SHARES.into(),
+        lines,
     }
 }
 
 fn loads(results: &Results) -> Panel {
-    let mut series = Vec::new();
+    let places: BTreeSet<u32> = results.rows.iter().map(|row| row.cell.load).collect();
+    let place_of = |row: &Row| number(places.range(..row.cell.load).count());
+    let mut lines = Vec::new();
     for (style, placement) in Placement::ALL.into_iter().enumerate() {
         // Two cores where nobody looks before it sleeps, as in the original: otherwise hardly anybody is notified at all.
         let policy = match placement {
@@ -119,30 +133,27 @@ fn loads(results: &Results) -> Panel {
             continue;
         }
         let place = placement.word();
-        let to_server = rows
-            .iter()
-            .map(|row| (f64::from(row.cell.load), row.to_server));
-        series.push(Series::new(
+        let to_server = rows.iter().map(|row| (place_of(row), row.to_server));
+        lines.push(Line::new(
             format!("to the server, {place}"),
             style,
-            false,
+            Stroke::Marked,
             to_server,
         ));
-        let to_client = rows
-            .iter()
-            .map(|row| (f64::from(row.cell.load), row.to_client));
-        series.push(Series::new(
+        let to_client = rows.iter().map(|row| (place_of(row), row.to_client));
+        lines.push(Line::new(
             format!("to the client, {place}"),
             style,
-            true,
+            Stroke::Dashed,
             to_client,
         ));
     }
     Panel {
-        title: "Notifications per call at 32 calls, by the server's load".to_owned(),
-        x: Scale::Places,
-        y: Scale::Even,
-        series,
+        title: "Notifications per call at 32 calls".to_owned(),
+        along: "the server's load".to_owned(),
+        across: Across::Places(places.iter().map(u32::to_string).collect()),
+        room: SHARES.into(),
+        lines,
     }
 }
 

@@ -177,7 +177,7 @@ fn row(cell: Cell, samples: &[Sample], floor: f64) -> Row {
     Row {
         cell,
         calls,
-        cycles: spread::of(samples.iter().map(Sample::cycles).collect()),
+        cycles: spread::of(&samples.iter().map(Sample::cycles).collect::<Vec<_>>()),
         to_server: ratio(sum(|sample| sample.to_server), calls.max(1)),
         to_client: ratio(sum(|sample| sample.to_client), calls.max(1)),
         cpu: (cell.kind == Kind::Asynchronous).then(|| {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use quictun_ipc::{Client, Executor, Message, WaitPolicy, connect, cycles};
+use quictun_lab::stats;
 use serde_json::{Value, json};
 
 use super::peer::{PATIENCE, PAYLOAD, Peer};
@@ -101,9 +102,9 @@ pub(crate) fn measure(
         }
         rows.push(Row {
             bytes,
-            cycles: spread::of(runs),
-            plain: spread::median(copies)
-                .zip(spread::median(both))
+            cycles: spread::of(&runs),
+            plain: stats::median(&copies)
+                .zip(stats::median(&both))
                 .map(|(copy, both)| Plain { copy, both }),
         });
     }
@@ -149,13 +150,9 @@ fn once(client: &Client, executor: &mut Executor, bytes: u32, calls: u64) -> Res
 
 /// Ticks of one, by the median of the windows between marks.
 fn window(marks: &[u64]) -> Option<f64> {
-    let mut windows: Vec<u64> = marks
-        .windows(2)
-        .map(|marks| marks[1].saturating_sub(marks[0]))
-        .collect();
-    windows.sort_unstable();
-    let median = windows.get(windows.len() / 2)?;
-    Some(ratio(*median, WINDOW))
+    let windows = marks.windows(2);
+    let ticks = windows.map(|marks| ratio(marks[1].saturating_sub(marks[0]), WINDOW));
+    stats::median(&ticks.collect::<Vec<_>>())
 }
 
 /// In the message: bytes from `seed` on; the sum that the server found.

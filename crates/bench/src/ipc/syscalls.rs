@@ -127,7 +127,7 @@ fn row(
         way,
         maps,
         concurrency,
-        cycles: spread::of(samples),
+        cycles: spread::of(&samples),
         enters: ratio(enters, operations.max(1)),
     })
 }

@@ -73,7 +73,8 @@ pub(crate) fn measure(
             let sample = once(side, flows, options.run, machine.cores, network);
             samples.push(sample.with_context(|| name.clone())?);
         }
-        let median = |of: &dyn Fn(&Sample) -> f64| spread::of(samples.iter().map(of).collect())[0];
+        let all = |of: &dyn Fn(&Sample) -> f64| samples.iter().map(of).collect::<Vec<_>>();
+        let median = |of: &dyn Fn(&Sample) -> f64| spread::of(&all(of))[0];
         let sample = Sample {
             per_s: median(&|sample| sample.per_s),
             // Later runs find memory that the first one has left.

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
+use quictun_lab::chart;
 use serde_json::json;
 
 use super::calls::{self, Grid};
 use super::{bulk, crowd};
 use crate::machine::Machine;
-use crate::plot;
 
 /// Everything that came of it.
 pub(crate) struct Results<'a> {
@@ -29,7 +29,7 @@ impl Results<'_> {
         let warning = "NOT TO BE PUBLISHED: noisy machine";
         let warning = self.noise.as_ref().map(|_| warning);
         let panels = calls::report::panels(&self.grid, &self.answers);
-        plot::draw(&self.name(), warning, &panels)
+        chart::sheet(&self.name(), warning, &panels)
     }
 
     pub(crate) fn json(&self) -> String {

@@ -295,15 +295,9 @@ fn traces(findings: &Findings<'_>, case: &str) -> Vec<Line> {
     arms.flat_map(|(style, arm)| {
         let runs = findings.run.valid(case, &arm.id);
         let runs = runs.filter(|cell| cell.series.len() > 1).take(TRACES);
-        runs.map(move |cell| Line {
-            name: arm.id.clone(),
-            style,
-            stroke: Stroke::Trace,
-            points: cell
-                .series
-                .iter()
-                .map(|(at, rate)| Point::exact(*at, rate / 1e6))
-                .collect(),
+        runs.map(move |cell| {
+            let points = cell.series.iter().map(|(at, rate)| (*at, rate / 1e6));
+            Line::new(arm.id.clone(), style, Stroke::Trace, points)
         })
     })
     .collect()

@@ -11,6 +11,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// The median, the least and the most; `None` of nothing.
+pub fn spread(values: &[f64]) -> Option<[f64; 3]> {
+    let least = values.iter().copied().reduce(f64::min)?;
+    let most = values.iter().copied().reduce(f64::max)?;
+    Some([median(values)?, least, most])
+}
+
 /// Values further from the quartiles than one and a half times their distance (Tukey 1977): worth a look, and kept.
 pub fn outliers(values: &[f64]) -> Vec<f64> {
     let sorted = sorted(values);
@@ -59,6 +66,7 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(spread(&[4.0, 1.0, 2.0]), Some([2.0, 1.0, 4.0]));
     }
 
     #[test]

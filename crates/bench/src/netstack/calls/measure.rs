@@ -79,7 +79,7 @@ fn row(setup: &Setup, done: &Done, latency: Option<Latency>, said: &Value) -> Ro
     let stack = number("cpu_ns") / number("elapsed_ns").max(1.0);
     Row {
         setup: *setup,
-        rate: spread::of(done.samples.iter().map(rate).collect()),
+        rate: spread::of(&done.samples.iter().map(rate).collect::<Vec<_>>()),
         latency,
         cpu: [100.0 * stack, 100.0 * application],
     }

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
+use quictun_lab::chart::{Across, Line, Panel, Stroke};
 use serde_json::{Value, json};
 
 use super::published;
 use super::row::{Latency, Row};
 use super::setup::{Grid, Mode, Polling, WireKind};
 use crate::kind::{Kind, Placement};
-use crate::plot::{Panel, Scale, Series};
 use crate::spread;
 
 /// The rows of one table.
@@ -244,7 +244,7 @@ impl Table<'_> {
     }
 
     fn panel(&self) -> Panel {
-        let mut series = Vec::new();
+        let mut lines = Vec::new();
         let number = |connections: usize| u32::try_from(connections).map_or(f64::MAX, f64::from);
         for (style, placement) in Placement::ALL.into_iter().enumerate() {
             for (kind, style) in [(Kind::Asynchronous, style), (Kind::Futex, style + 4)] {
@@ -257,10 +257,10 @@ impl Table<'_> {
                     };
                     Some((number(*connections), row?.rate[0]))
                 });
-                series.push(Series::new(
+                lines.push(Line::new(
                     format!("{word}, {place}"),
                     style,
-                    false,
+                    Stroke::Marked,
                     points,
                 ));
                 let theirs = self.grid.connections.iter().filter_map(|connections| {
@@ -268,14 +268,15 @@ impl Table<'_> {
                     Some((number(*connections), rate))
                 });
                 let name = format!("published {word}, {place}");
-                series.push(Series::new(name, style, true, theirs));
+                lines.push(Line::new(name, style, Stroke::Dashed, theirs));
             }
         }
         Panel {
             title: format!("{}s per second, {}", self.mode.word(), self.words()),
-            x: Scale::Doublings,
-            y: Scale::Powers,
-            series,
+            along: "connections".to_owned(),
+            across: Across::Doublings,
+            room: Vec::new(),
+            lines,
         }
     }
 }
