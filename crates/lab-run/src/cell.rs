@@ -2,35 +2,34 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use quictun_emu::{
     Audit, Between, DirectionAudit, Limit, LossUnit, Offload, Plan, Running, Verdict, World,
     WorldPlan,
 };
 use quictun_lab::{
-    Amount, Arm, Cell, Emulated, Link, LinkAccount, Load, Metric, Mode, Profile, Setup, WayAccount,
-    judge, late_limit,
+    Arm, Cell, Emulated, Link, LinkAccount, Metric, Profile, Setup, WayAccount, judge, late_limit,
 };
 
 use crate::arm::Ready;
-use crate::client::{Ended, Interrupted, Patience};
+use crate::client::Interrupted;
+use crate::figures::{counted, enter, figures, settle};
 use crate::foreign::Foreign;
-use crate::generator::{Generator, Outcome};
-use crate::processors::{HIDDEN, HostThreads, Usage, Watch};
+use crate::observer::Observer;
+use crate::processors::Watch;
 use crate::profile::Profiler;
 use crate::remote::Remote;
 use crate::tally::Tally;
 
-/// What cells have in common.
+/// Measures cells.
 #[derive(Debug)]
-pub(crate) struct Bench {
-    pub(crate) patience: Patience,
-    pub(crate) host: HostThreads,
+pub(crate) struct Measurer {
+    pub(crate) observer: Observer,
     /// The far end of a real path; `None`: everything is here.
     pub(crate) remote: Option<Remote>,
 }
 
-impl Bench {
+impl Measurer {
     /// Measures. What goes wrong is in the cell, which does not count then.
     ///
     /// # Errors
@@ -40,7 +39,7 @@ impl Bench {
         let mut cell = blank;
         let begin = Instant::now();
         let measured = match &self.remote {
-            Some(remote) => remote.cross(self, arm, &setup.load, &mut cell),
+            Some(remote) => remote.cross(&self.observer, arm, &setup.load, &mut cell),
             None => self.attempt(arm, setup, &mut cell, None),
         };
         match measured {
@@ -79,7 +78,8 @@ impl Bench {
         let (mut running, mut foreign) = (None, None);
         if let Link::Emulated(link) = &setup.link {
             if let Some(command) = &link.emulator {
-                let started = Foreign::start(&world, link, command, cell.seed, &self.patience);
+                let started =
+                    Foreign::start(&world, link, command, cell.seed, &self.observer.patience);
                 foreign = Some(started?);
             } else {
                 let started = Running::start(&world, plan(link, cell.seed));
@@ -97,10 +97,7 @@ impl Bench {
         foreign.as_mut().map(Foreign::check).transpose()?;
         // Before what went wrong: on a link that stood still it is no wonder, and is worth another attempt.
         let judgement = judge(cell.link.as_ref(), setup.load.mode, cell.steal);
-        cell.valid = judgement.against.is_empty();
-        cell.noise = !cell.valid;
-        cell.flags.extend(judgement.against);
-        cell.flags.extend(judgement.remarks);
+        settle(cell, judgement);
         outcome?;
         let frames = cell.link.as_ref().map(|link| link.up.packets_per_frame);
         cell.metrics
@@ -120,12 +117,12 @@ impl Bench {
         mut profiler: Option<&mut Profiler>,
     ) -> Result<()> {
         let load = &setup.load;
-        let mut ready = Ready::new(world, &setup.link, arm, load, &self.patience)?;
+        let mut ready = Ready::new(world, &setup.link, arm, load, &self.observer.patience)?;
         let begin = Instant::now();
         let streams = ready.streams(arm, load)?;
         let client = ready.client(arm, load)?;
-        let mut watch = Watch::new(ready.groups(&client), &self.host);
-        let ended = client.wait_end(&self.patience, load.time_limit, || {
+        let mut watch = Watch::new(ready.groups(&client), &self.observer.host);
+        let ended = client.wait_end(&self.observer.patience, load.time_limit, || {
             watch.read();
             if let Some(profiler) = &mut profiler {
                 profiler.look(watch.threads());
@@ -135,110 +132,21 @@ impl Bench {
         let end = Instant::now();
         let outcome = figures("the client", &ended, ready.generator(), load)?;
         let (from, until) = counted(load, begin, end);
-        cell.metrics.clone_from(&outcome.metrics);
-        cell.series.clone_from(&outcome.series);
+        let mut rates = Vec::new();
         for (way, stream) in streams.into_iter().enumerate() {
             let Some(stream) = stream else { continue };
             let load = load.stream_beside(way == 1);
-            let ended = stream.wait_end(&self.patience, load.time_limit, || ready.check())?;
+            let ended =
+                stream.wait_end(&self.observer.patience, load.time_limit, || ready.check())?;
             let mut beside = figures("the stream beside", &ended, ready.generator(), &load)?;
             let rate = beside.metrics.remove(&Metric::ReceiverMbitPerS);
-            let id = [Metric::BackgroundUpMbitPerS, Metric::BackgroundDownMbitPerS][way];
-            cell.metrics.extend(rate.map(|rate| (id, rate)));
+            let metric = [Metric::BackgroundUpMbitPerS, Metric::BackgroundDownMbitPerS][way];
+            rates.extend(rate.map(|rate| (metric, rate)));
         }
-        if let Some(usage) = watch.usage(from, until) {
-            cell.metrics.extend(costs(&usage, &outcome, load));
-            cell.flags.extend(usage.hidden.then(|| HIDDEN.to_owned()));
-            (cell.idle, cell.steal) = (usage.idle, usage.steal);
-            cell.processes = usage.processes;
-        }
+        enter(cell, outcome, watch.usage(from, until), load);
+        cell.metrics.extend(rates);
         ready.stop()
     }
-}
-
-/// What a client has to say.
-pub(crate) fn figures(
-    name: &str,
-    ended: &Ended,
-    generator: Generator,
-    load: &Load,
-) -> Result<Outcome> {
-    ensure!(
-        ended.status.success(),
-        "{name} ended with {}: {} {}",
-        ended.status,
-        ended.errors,
-        refusal(&ended.output)
-    );
-    generator.outcome(&ended.output, load)
-}
-
-/// What a program that fails says in its JSON.
-fn refusal(output: &str) -> &str {
-    let line = output.lines().find(|line| line.contains("\"error\""));
-    line.map_or("", str::trim)
-}
-
-/// The time whose processor use is set against what was measured.
-pub(crate) fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, Instant) {
-    match load.amount {
-        Amount::Time(time) => {
-            let from = begin + load.warm_up;
-            (from, end.min(from + time + Duration::from_millis(100)))
-        }
-        Amount::Bytes(_) | Amount::Count(_) => (begin, end),
-    }
-}
-
-/// What it took of the processors: both are rates of the same time.
-pub(crate) fn costs(usage: &Usage, outcome: &Outcome, load: &Load) -> Vec<(Metric, f64)> {
-    let of = |role: &str| -> Option<f64> {
-        let here = usage
-            .processes
-            .iter()
-            .filter(|process| process.role == role);
-        let shares: Vec<f64> = here
-            .map(|process| process.cpu_s / process.seconds)
-            .collect();
-        (!shares.is_empty()).then(|| shares.iter().sum())
-    };
-    let roles = ["client", "server", "tunnel client", "tunnel server"].map(of);
-    let all: f64 = roles.iter().flatten().sum();
-    let percent = |share: Option<f64>| share.map(|share| share * 100.0);
-    let received = outcome.metrics.get(&Metric::ReceiverMbitPerS);
-    let gb_per_s = received
-        .map(|mbit| mbit / 8000.0)
-        .filter(|_| load.mode == Mode::Stream);
-    let per_gb = |share: Option<f64>| {
-        share
-            .zip(gb_per_s.filter(|rate| *rate > 0.0))
-            .map(|(share, rate)| share / rate)
-    };
-    let [client, server, tunnel_client, tunnel_server] = roles;
-    let tunnel = tunnel_client
-        .zip(tunnel_server)
-        .map(|(client, server)| client + server);
-    let per_transaction = outcome
-        .metrics
-        .get(&Metric::TransactionsPerS)
-        .filter(|rate| **rate > 0.0);
-    let costs = [
-        (Metric::CpuKsoftirqdPercent, percent(usage.softirq)),
-        (Metric::CpuClientPercent, percent(client)),
-        (Metric::CpuServerPercent, percent(server)),
-        (Metric::CpuTunnelClientPercent, percent(tunnel_client)),
-        (Metric::CpuTunnelServerPercent, percent(tunnel_server)),
-        (Metric::CpuSPerGb, per_gb(Some(all))),
-        (Metric::TunnelCpuSPerGb, per_gb(tunnel)),
-        (
-            Metric::CpuUsPerTransaction,
-            per_transaction.map(|rate| all * 1e6 / rate),
-        ),
-    ];
-    costs
-        .into_iter()
-        .filter_map(|(id, value)| Some((id, value?)))
-        .collect()
 }
 
 fn world_plan(link: &Link) -> WorldPlan {

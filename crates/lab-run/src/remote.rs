@@ -19,10 +19,11 @@ use crate::agent::message::{
 };
 use crate::agent::{self, host};
 use crate::arm::program;
-use crate::cell::{Bench, costs, counted, figures};
 use crate::client::Started;
+use crate::figures::{counted, enter, figures, settle};
 use crate::generator::Generator;
-use crate::processors::{Groups, HIDDEN, Watch};
+use crate::observer::Observer;
+use crate::processors::{Groups, Watch};
 use crate::tunnel::{Client, Known};
 
 /// Where to find an agent, and the token that it knows too.
@@ -113,7 +114,7 @@ impl Remote {
     /// Measures an arm; what came of it is in the cell.
     pub(crate) fn cross(
         &self,
-        bench: &Bench,
+        observer: &Observer,
         arm: &Arm,
         load: &Load,
         cell: &mut Cell,
@@ -132,7 +133,7 @@ impl Remote {
         };
         let here = NetNamespace::current()?;
         let before = Counters::read(&here);
-        self.measure(bench, arm, load, cell, &serving, &here)?;
+        self.measure(observer, arm, load, cell, &serving, &here)?;
         let Answer::Stopped(far) = self.ask(&Ask::Stop)? else {
             bail!("the agent answers something else");
         };
@@ -146,17 +147,13 @@ impl Remote {
         ] {
             cell.metrics.insert(id, count as f64);
         }
-        let judgement = judge(None, load.mode, cell.steal);
-        cell.valid = judgement.against.is_empty();
-        cell.noise = !cell.valid;
-        cell.flags.extend(judgement.against);
-        cell.flags.extend(judgement.remarks);
+        settle(cell, judge(None, load.mode, cell.steal));
         Ok(())
     }
 
     fn measure(
         &self,
-        bench: &Bench,
+        observer: &Observer,
         arm: &Arm,
         load: &Load,
         cell: &mut Cell,
@@ -179,8 +176,8 @@ impl Remote {
                 .iter()
                 .map(|tunnel| ("tunnel client", tunnel.group())),
         );
-        let mut watch = Watch::new(groups, &bench.host);
-        let ended = client.wait_end(&bench.patience, load.time_limit, || {
+        let mut watch = Watch::new(groups, &observer.host);
+        let ended = client.wait_end(&observer.patience, load.time_limit, || {
             watch.read();
             Ok(())
         })?;
@@ -188,18 +185,14 @@ impl Remote {
         let (from, until) = counted(load, begin, end);
         let far = self.usage(from, until)?;
         let outcome = figures("the client", &ended, generator, load)?;
-        cell.metrics.clone_from(&outcome.metrics);
-        cell.series.clone_from(&outcome.series);
-        if let Some(mut usage) = watch.usage(from, until) {
+        let usage = watch.usage(from, until).map(|mut usage| {
             usage.processes.extend(far.processes);
             usage.idle = usage.idle.min(far.idle);
             usage.steal = usage.steal.max(far.steal);
             usage.hidden |= far.hidden;
-            cell.metrics.extend(costs(&usage, &outcome, load));
-            cell.flags.extend(usage.hidden.then(|| HIDDEN.to_owned()));
-            (cell.idle, cell.steal) = (usage.idle, usage.steal);
-            cell.processes = usage.processes;
-        }
+            usage
+        });
+        enter(cell, outcome, usage, load);
         tunnel.map_or(Ok(()), Client::stop)
     }
 

@@ -11,10 +11,11 @@ use quictun_lab::{
 };
 use quictun_tunnel::settings::HostPort;
 
-use crate::cell::Bench;
+use crate::cell::Measurer;
 use crate::client::{Interrupted, Patience};
 use crate::exit::{self, Fault, say};
 use crate::measuring::Measuring;
+use crate::observer::Observer;
 use crate::processors::HostThreads;
 use crate::remote::Remote;
 use crate::{arm, environment, remote, results};
@@ -48,9 +49,9 @@ pub enum Outcome {
 /// Measures, and writes the report.
 pub fn run(measuring: &Measuring, host: HostThreads) -> Result<Outcome> {
     // Before there are threads.
-    let bench = Bench {
-        patience: Patience::new()?,
-        host,
+    let patience = Patience::new()?;
+    let measurer = Measurer {
+        observer: Observer { patience, host },
         remote: measuring.remote.as_ref().map(Remote::connect).transpose()?,
     };
     let (scenario, begin, started) = (&measuring.scenario, Instant::now(), Timestamp::now());
@@ -74,7 +75,7 @@ pub fn run(measuring: &Measuring, host: HostThreads) -> Result<Outcome> {
         planned: cells.len(),
         ended_early: None,
         warnings: measuring.remote.iter().map(not_emulated).collect(),
-        environment: match &bench.remote {
+        environment: match &measurer.remote {
             Some(remote) => remote.environment()?,
             None => environment::snapshot(),
         },
@@ -86,13 +87,13 @@ pub fn run(measuring: &Measuring, host: HostThreads) -> Result<Outcome> {
         profiles: Vec::new(),
     };
     introduce(measuring, &cells, &out);
-    let outcome = environment::noise(&bench.patience).and_then(|warnings| {
+    let outcome = environment::noise(&measurer.observer.patience).and_then(|warnings| {
         for warning in &warnings {
             say(&format!("{PROGRAM}: warning: {warning}"));
         }
         run.warnings.extend(warnings);
-        measure(&bench, measuring, &cells, &mut run, &out, begin)?;
-        look_into(&bench, measuring, &cells, &mut run)
+        measure(&measurer, measuring, &cells, &mut run, &out, begin)?;
+        look_into(&measurer, measuring, &cells, &mut run)
     });
     run.seconds = begin.elapsed().as_secs_f64();
     let interrupted = match outcome {
@@ -236,7 +237,7 @@ fn minutes(time: Duration) -> String {
 }
 
 fn measure(
-    bench: &Bench,
+    measurer: &Measurer,
     measuring: &Measuring,
     cells: &[Planned],
     run: &mut Run,
@@ -257,7 +258,7 @@ fn measure(
                 at_s: begin.elapsed().as_secs_f64(),
                 ..Cell::default()
             };
-            let cell = bench.measure(arm, setup, blank)?;
+            let cell = measurer.measure(arm, setup, blank)?;
             say(&progress(number + 1, cells.len(), begin, &cell));
             let again = cell.noise && attempt < ATTEMPTS && spare > 0;
             run.cells.push(cell);
@@ -286,9 +287,18 @@ fn measure(
 }
 
 /// Profiles what the scenario wants to know of.
-fn look_into(bench: &Bench, measuring: &Measuring, cells: &[Planned], run: &mut Run) -> Result<()> {
+fn look_into(
+    measurer: &Measurer,
+    measuring: &Measuring,
+    cells: &[Planned],
+    run: &mut Run,
+) -> Result<()> {
     let (scenario, quick) = (&measuring.scenario, measuring.selection.quick);
-    let Some(asked) = scenario.profile.as_ref().filter(|_| bench.remote.is_none()) else {
+    let Some(asked) = scenario
+        .profile
+        .as_ref()
+        .filter(|_| measurer.remote.is_none())
+    else {
         return Ok(());
     };
     let wanted = cells.iter().filter(|planned| {
@@ -308,7 +318,7 @@ fn look_into(bench: &Bench, measuring: &Measuring, cells: &[Planned], run: &mut 
             seed: planned.seed,
             ..Cell::default()
         };
-        match bench.profile(arm, setup, blank) {
+        match measurer.profile(arm, setup, blank) {
             Ok(profiles) => {
                 let samples: u64 = profiles.iter().map(|profile| profile.samples).sum();
                 say(&format!("[profile] {}: {samples} samples", arm.id));

@@ -1,0 +1,115 @@
+//! Figures of a cell: what its programs found, and what they used of the processors.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use quictun_lab::{Amount, Cell, Judgement, Load, Metric, Mode};
+
+use crate::client::Ended;
+use crate::generator::{Generator, Outcome};
+use crate::processors::{HIDDEN, Usage};
+
+/// What a client has to say.
+pub(crate) fn figures(
+    name: &str,
+    ended: &Ended,
+    generator: Generator,
+    load: &Load,
+) -> Result<Outcome> {
+    ensure!(
+        ended.status.success(),
+        "{name} ended with {}: {} {}",
+        ended.status,
+        ended.errors,
+        refusal(&ended.output)
+    );
+    generator.outcome(&ended.output, load)
+}
+
+/// What a program that fails says in its JSON.
+fn refusal(output: &str) -> &str {
+    let line = output.lines().find(|line| line.contains("\"error\""));
+    line.map_or("", str::trim)
+}
+
+/// The time whose processor use is set against what was measured.
+pub(crate) fn counted(load: &Load, begin: Instant, end: Instant) -> (Instant, Instant) {
+    match load.amount {
+        Amount::Time(time) => {
+            let from = begin + load.warm_up;
+            (from, end.min(from + time + Duration::from_millis(100)))
+        }
+        Amount::Bytes(_) | Amount::Count(_) => (begin, end),
+    }
+}
+
+/// What it took of the processors: both are rates of the same time.
+fn costs(usage: &Usage, metrics: &BTreeMap<Metric, f64>, load: &Load) -> Vec<(Metric, f64)> {
+    let of = |role: &str| -> Option<f64> {
+        let here = usage
+            .processes
+            .iter()
+            .filter(|process| process.role == role);
+        let shares: Vec<f64> = here
+            .map(|process| process.cpu_s / process.seconds)
+            .collect();
+        (!shares.is_empty()).then(|| shares.iter().sum())
+    };
+    let roles = ["client", "server", "tunnel client", "tunnel server"].map(of);
+    let all: f64 = roles.iter().flatten().sum();
+    let percent = |share: Option<f64>| share.map(|share| share * 100.0);
+    let received = metrics.get(&Metric::ReceiverMbitPerS);
+    let gb_per_s = received
+        .map(|mbit| mbit / 8000.0)
+        .filter(|_| load.mode == Mode::Stream);
+    let per_gb = |share: Option<f64>| {
+        share
+            .zip(gb_per_s.filter(|rate| *rate > 0.0))
+            .map(|(share, rate)| share / rate)
+    };
+    let [client, server, tunnel_client, tunnel_server] = roles;
+    let tunnel = tunnel_client
+        .zip(tunnel_server)
+        .map(|(client, server)| client + server);
+    let per_transaction = metrics
+        .get(&Metric::TransactionsPerS)
+        .filter(|rate| **rate > 0.0);
+    let costs = [
+        (Metric::CpuKsoftirqdPercent, percent(usage.softirq)),
+        (Metric::CpuClientPercent, percent(client)),
+        (Metric::CpuServerPercent, percent(server)),
+        (Metric::CpuTunnelClientPercent, percent(tunnel_client)),
+        (Metric::CpuTunnelServerPercent, percent(tunnel_server)),
+        (Metric::CpuSPerGb, per_gb(Some(all))),
+        (Metric::TunnelCpuSPerGb, per_gb(tunnel)),
+        (
+            Metric::CpuUsPerTransaction,
+            per_transaction.map(|rate| all * 1e6 / rate),
+        ),
+    ];
+    costs
+        .into_iter()
+        .filter_map(|(id, value)| Some((id, value?)))
+        .collect()
+}
+
+/// Enters into a cell what its programs found and used.
+pub(crate) fn enter(cell: &mut Cell, outcome: Outcome, usage: Option<Usage>, load: &Load) {
+    cell.metrics = outcome.metrics;
+    cell.series = outcome.series;
+    if let Some(usage) = usage {
+        cell.metrics.extend(costs(&usage, &cell.metrics, load));
+        cell.flags.extend(usage.hidden.then(|| HIDDEN.to_owned()));
+        (cell.idle, cell.steal) = (usage.idle, usage.steal);
+        cell.processes = usage.processes;
+    }
+}
+
+/// Enters into a cell whether it counts.
+pub(crate) fn settle(cell: &mut Cell, judgement: Judgement) {
+    cell.valid = judgement.against.is_empty();
+    cell.noise = !cell.valid;
+    cell.flags.extend(judgement.against);
+    cell.flags.extend(judgement.remarks);
+}
