@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use quictun_lab::{Amount, Arm, ArmKind, Load, Metric, Mode};
 use quictun_link::units::Delay;
-use serde::Deserialize;
+use serde_json::Value;
 
 /// Who makes the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,201 +172,128 @@ fn whole_seconds(time: std::time::Duration) -> String {
     time.as_secs_f64().ceil().max(1.0).to_string()
 }
 
-/// The part of the JSON of `quictun perf client` that is of interest here.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Perf {
-    version: u32,
-    verified: Option<bool>,
-    receiver: Option<Side>,
-    sender: Option<Side>,
-    intervals: Option<Vec<Interval>>,
-    transactions_per_s: Option<f64>,
-    first_us: Option<f64>,
-    total_us: Option<f64>,
-    latency_us: Option<Latency>,
-    unanswered: Option<Unanswered>,
-    path: Option<PathFacts>,
-}
+/// A metric, where its figure stands in JSON, and by what that is divided.
+type Found = (Metric, &'static str, f64);
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Side {
-    bytes: f64,
-    seconds: f64,
-    bit_per_s: Option<f64>,
-}
+/// What `quictun perf client` says of streams.
+const OF_STREAMS: [Found; 3] = [
+    (Metric::ReceiverMbitPerS, "/receiver/bit_per_s", 1e6),
+    (Metric::ReceiverMbPerS, "/receiver/bit_per_s", 8e6),
+    (Metric::SenderMbitPerS, "/sender/bit_per_s", 1e6),
+];
 
-#[derive(Debug, Deserialize)]
-struct Interval {
-    at_s: f64,
-    bit_per_s: f64,
-}
+/// What it says of requests.
+const OF_REQUESTS: [Found; 2] = [
+    (Metric::TransactionsPerS, "/transactions_per_s", 1.0),
+    (Metric::FirstMs, "/first_us", 1e3),
+];
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Latency {
-    min: Option<f64>,
-    mean: Option<f64>,
-    p50: Option<f64>,
-    p90: Option<f64>,
-    p99: Option<f64>,
-    p99_9: Option<f64>,
-    max: Option<f64>,
-    variance: Option<f64>,
-}
+/// What it says of either.
+const OF_BOTH: [Found; 12] = [
+    (Metric::LatencyMinUs, "/latency_us/min", 1.0),
+    (Metric::LatencyMeanUs, "/latency_us/mean", 1.0),
+    (Metric::LatencyP50Us, "/latency_us/p50", 1.0),
+    (Metric::LatencyP90Us, "/latency_us/p90", 1.0),
+    (Metric::LatencyP99Us, "/latency_us/p99", 1.0),
+    (Metric::LatencyP999Us, "/latency_us/p99_9", 1.0),
+    (Metric::LatencyMaxUs, "/latency_us/max", 1.0),
+    (Metric::LatencyVarianceUs2, "/latency_us/variance", 1.0),
+    (Metric::Unanswered, "/unanswered/count", 1.0),
+    (Metric::RttUs, "/path/rtt_us", 1.0),
+    (Metric::MtuBytes, "/path/mtu", 1.0),
+    (Metric::SegmentsPerSend, "/path/gso_segments_per_send", 1.0),
+];
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Unanswered {
-    count: f64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PathFacts {
-    rtt_us: Option<f64>,
-    lost_packets: Option<f64>,
-    sent_packets: Option<f64>,
-    mtu: Option<f64>,
-    gso_segments_per_send: Option<f64>,
-}
+/// What iperf3 says.
+const OF_IPERF3: [Found; 4] = [
+    (
+        Metric::ReceiverMbitPerS,
+        "/end/sum_received/bits_per_second",
+        1e6,
+    ),
+    (
+        Metric::ReceiverMbPerS,
+        "/end/sum_received/bits_per_second",
+        8e6,
+    ),
+    (Metric::SenderMbitPerS, "/end/sum_sent/bits_per_second", 1e6),
+    (Metric::TransferS, "/end/sum_received/seconds", 1.0),
+];
 
 /// The version of the JSON that is understood.
-const PERF_VERSION: u32 = 1;
+const PERF_VERSION: u64 = 1;
 
 fn perf_outcome(text: &str, load: &Load) -> Result<Outcome> {
-    let perf: Perf = serde_json::from_str(text).context("the JSON of quictun perf")?;
-    let version = perf.version;
+    let perf: Value = serde_json::from_str(text).context("the JSON of quictun perf")?;
+    let version = &perf["version"];
     ensure!(
-        version == PERF_VERSION,
+        *version == PERF_VERSION,
         "quictun perf says version {version}, not {PERF_VERSION}"
     );
     ensure!(
-        perf.verified != Some(false),
+        perf["verified"] != false,
         "what arrived is not what was sent"
     );
-    let mut metrics = BTreeMap::new();
-    let mut put = |metric: Metric, value: Option<f64>| {
-        if let Some(value) = value.filter(|value| value.is_finite()) {
-            metrics.insert(metric, value);
-        }
+    let of_mode = match load.mode {
+        Mode::Stream => &OF_STREAMS[..],
+        Mode::Rr | Mode::Crr => &OF_REQUESTS,
     };
-    let rate = |side: &Option<Side>| side.as_ref().and_then(|side| side.bit_per_s);
-    if load.mode == Mode::Stream {
-        let received = rate(&perf.receiver);
-        put(Metric::ReceiverMbitPerS, received.map(|rate| rate / 1e6));
-        put(Metric::ReceiverMbPerS, received.map(|rate| rate / 8e6));
-        put(
-            Metric::SenderMbitPerS,
-            rate(&perf.sender).map(|rate| rate / 1e6),
-        );
-        let whole = matches!(load.amount, Amount::Bytes(_)).then(|| {
-            let total = perf.total_us.map(|us| us / 1e6);
-            total.or(perf.receiver.as_ref().map(|side| side.seconds))
-        });
-        put(Metric::TransferS, whole.flatten());
-    } else {
-        put(Metric::TransactionsPerS, perf.transactions_per_s);
-        put(Metric::FirstMs, perf.first_us.map(|us| us / 1e3));
-        let counted = matches!(load.amount, Amount::Count(_));
-        put(
-            Metric::TotalMs,
-            perf.total_us.filter(|_| counted).map(|us| us / 1e3),
-        );
-    }
-    let latency = perf.latency_us.unwrap_or_default();
-    for (metric, value) in [
-        (Metric::LatencyMinUs, latency.min),
-        (Metric::LatencyMeanUs, latency.mean),
-        (Metric::LatencyP50Us, latency.p50),
-        (Metric::LatencyP90Us, latency.p90),
-        (Metric::LatencyP99Us, latency.p99),
-        (Metric::LatencyP999Us, latency.p99_9),
-        (Metric::LatencyMaxUs, latency.max),
-        (Metric::LatencyVarianceUs2, latency.variance),
-    ] {
-        put(metric, value);
-    }
-    put(Metric::Unanswered, perf.unanswered.map(|left| left.count));
-    let path = perf.path.unwrap_or_default();
-    put(Metric::RttUs, path.rtt_us);
-    put(Metric::MtuBytes, path.mtu);
-    put(Metric::SegmentsPerSend, path.gso_segments_per_send);
-    let lost = path
-        .lost_packets
-        .zip(path.sent_packets.filter(|sent| *sent > 0.0));
-    put(Metric::LostShare, lost.map(|(lost, sent)| lost / sent));
+    let mut metrics = found(&perf, of_mode.iter().chain(&OF_BOTH));
+    let total_us = number(&perf, "/total_us");
+    let whole = match load.amount {
+        Amount::Time(_) => None,
+        Amount::Count(_) => total_us.map(|us| (Metric::TotalMs, us / 1e3)),
+        Amount::Bytes(_) => total_us
+            .map(|us| us / 1e6)
+            .or_else(|| number(&perf, "/receiver/seconds"))
+            .map(|seconds| (Metric::TransferS, seconds)),
+    };
+    metrics.extend(whole);
+    let sent = number(&perf, "/path/sent_packets").filter(|sent| *sent > 0.0);
+    let lost = number(&perf, "/path/lost_packets").zip(sent);
+    metrics.extend(lost.map(|(lost, sent)| (Metric::LostShare, lost / sent)));
     ensure!(!metrics.is_empty(), "quictun perf measured nothing");
-    let moved = perf.receiver.as_ref().is_none_or(|side| side.bytes > 0.0);
+    let moved = number(&perf, "/receiver/bytes").is_none_or(|bytes| bytes > 0.0);
     ensure!(moved, "nothing arrived");
-    let intervals = perf.intervals.unwrap_or_default();
+    let intervals = perf["intervals"].as_array().into_iter().flatten();
+    let series =
+        intervals.filter_map(|one| Some((number(one, "/at_s")?, number(one, "/bit_per_s")?)));
     Ok(Outcome {
         metrics,
-        series: intervals
-            .iter()
-            .map(|one| (one.at_s, one.bit_per_s))
-            .collect(),
+        series: series.collect(),
     })
-}
-
-#[derive(Debug, Deserialize)]
-struct Iperf3 {
-    error: Option<String>,
-    #[serde(default)]
-    intervals: Vec<Iperf3Interval>,
-    end: Option<Iperf3End>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Iperf3Interval {
-    sum: Iperf3Sum,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Iperf3End {
-    sum_sent: Option<Iperf3Sum>,
-    sum_received: Option<Iperf3Sum>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Iperf3Sum {
-    end: f64,
-    seconds: f64,
-    bits_per_second: f64,
-    #[serde(default)]
-    omitted: bool,
 }
 
 fn iperf3_outcome(text: &str) -> Result<Outcome> {
-    let Iperf3 {
-        error,
-        intervals,
-        end,
-    } = serde_json::from_str(text).context("the JSON of iperf3")?;
-    ensure!(error.is_none(), "iperf3: {}", error.unwrap_or_default());
-    let end = end.unwrap_or_default();
-    let received = end
-        .sum_received
-        .context("iperf3 says nothing of what was received")?;
-    let mut metrics: BTreeMap<Metric, f64> = [
-        (Metric::ReceiverMbitPerS, received.bits_per_second / 1e6),
-        (Metric::ReceiverMbPerS, received.bits_per_second / 8e6),
-        (Metric::TransferS, received.seconds),
-    ]
-    .into();
-    metrics.extend(
-        end.sum_sent
-            .map(|sent| (Metric::SenderMbitPerS, sent.bits_per_second / 1e6)),
+    let iperf3: Value = serde_json::from_str(text).context("the JSON of iperf3")?;
+    if let Some(error) = iperf3["error"].as_str() {
+        bail!("iperf3: {error}");
+    }
+    let metrics = found(&iperf3, OF_IPERF3.iter());
+    ensure!(
+        metrics.contains_key(&Metric::ReceiverMbitPerS),
+        "iperf3 says nothing of what was received"
     );
-    let counted = intervals.iter().filter(|one| !one.sum.omitted);
+    let intervals = iperf3["intervals"].as_array().into_iter().flatten();
+    let sums = intervals
+        .map(|one| &one["sum"])
+        .filter(|sum| sum["omitted"] != true);
+    let series =
+        sums.filter_map(|sum| Some((number(sum, "/end")?, number(sum, "/bits_per_second")?)));
     Ok(Outcome {
         metrics,
-        series: counted
-            .map(|one| (one.sum.end, one.sum.bits_per_second))
-            .collect(),
+        series: series.collect(),
     })
+}
+
+fn found<'a>(json: &Value, figures: impl Iterator<Item = &'a Found>) -> BTreeMap<Metric, f64> {
+    figures
+        .filter_map(|(metric, place, unit)| Some((*metric, number(json, place)? / unit)))
+        .collect()
+}
+
+fn number(json: &Value, place: &str) -> Option<f64> {
+    json.pointer(place)?.as_f64()
 }
 
 #[cfg(test)]
