@@ -12,7 +12,7 @@ mod pairs;
 
 pub use bootstrap::bootstrap;
 pub use interval::{Interval, LEVEL};
-pub use middle::{median, outliers, quantile, spread};
+pub use middle::{median, median_count, outliers, quantile, spread};
 pub use order::order_statistic;
 pub use pairs::{Paired, Verdict, compare};
 

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use quictun_lab::stats;
 
-use super::report::{Report, figure, percentile};
+use super::report::{Report, figure};
 use super::site::{Plan, Site, allow_files};
 use crate::connection::{Connection, Endpoint};
 use crate::payload::Payload;
@@ -79,8 +80,8 @@ fn add_memory(report: &mut Report, side: &str, samples: &[(u64, f64)], churn: Ch
         .collect();
     let quarter = warm.len().div_ceil(4);
     let (first, last) = (
-        median(&warm[..quarter]),
-        median(&warm[warm.len() - quarter..]),
+        stats::median(&warm[..quarter]).unwrap_or(f64::NAN),
+        stats::median(&warm[warm.len() - quarter..]).unwrap_or(f64::NAN),
     );
     let most = warm.iter().copied().fold(f64::NAN, f64::max);
     report.add(format!("{side}: resident when warm"), first, "KiB");
@@ -89,12 +90,6 @@ fn add_memory(report: &mut Report, side: &str, samples: &[(u64, f64)], churn: Ch
     let growth = (last / first - 1.0) * 100.0;
     let what = format!("{side}: growth");
     report.add_limited(what, growth, "%", churn.growth_percent);
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    percentile(&sorted, 0.5)
 }
 
 /// Runs all flows; returns flows done and memory, now and then.

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use quictun_lab::stats;
 
 use super::measured::{Measured, connects, echo, upload};
-use super::report::{Report, percentile};
+use super::report::Report;
 use super::site::{Plan, Site};
 
 /// What is measured.
@@ -103,7 +103,7 @@ fn measure(plan: &Plan, load: &Pairs) -> Result<f64> {
         let forward = &client.forward;
         match load.measure {
             Measure::Throughput => upload(forward, &application, load.time),
-            Measure::Echo => Ok(1e6 / percentile(&echo(forward, ECHOES)?, 0.5)),
+            Measure::Echo => Ok(1e6 / stats::quantile(&echo(forward, ECHOES)?, 0.5)),
             Measure::Connects => connects(forward, load.time),
         }
     })?;

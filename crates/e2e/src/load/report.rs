@@ -165,18 +165,6 @@ pub(crate) fn figure(count: u64) -> f64 {
     count as f64
 }
 
-/// The value below which `share` of the sorted values are.
-pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "an index into a slice"
-    )]
-    let at = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
-    sorted.get(at).copied().unwrap_or(f64::NAN)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,15 +195,5 @@ mod tests {
             shown.contains("0.969   (limit 0.970: NOT REACHED)"),
             "{shown}"
         );
-    }
-
-    #[test]
-    fn percentiles_are_values_that_occurred() {
-        let sorted: Vec<f64> = (0..=100).map(f64::from).collect();
-        assert_eq!(
-            (percentile(&sorted, 0.5), percentile(&sorted, 0.99)),
-            (50.0, 99.0)
-        );
-        assert!(percentile(&[], 0.5).is_nan());
     }
 }

@@ -5,8 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use anyhow::Result;
+use quictun_lab::stats::quantile;
 
-use super::report::{Report, percentile};
+use super::report::Report;
 use super::site::{Plan, Site};
 use crate::connection::Endpoint;
 
@@ -35,10 +36,10 @@ pub fn run(plan: &Plan, count: usize, limit_us: Option<f64>) -> Result<Report> {
     let mut report = Report::new(format!("{count} round trips of 1 byte"));
     for (name, sorted) in [("direct", &direct), ("tunnel", &tunnelled)] {
         for (share, percent) in [(0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (1.0, "max")] {
-            report.add(format!("{name} {percent}"), percentile(sorted, share), "us");
+            report.add(format!("{name} {percent}"), quantile(sorted, share), "us");
         }
     }
-    let added = percentile(&tunnelled, 0.5) - percentile(&direct, 0.5);
+    let added = quantile(&tunnelled, 0.5) - quantile(&direct, 0.5);
     report.add_limited("added by the tunnel, p50", added, "us", limit_us);
     site.end()?;
     Ok(report)

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use quictun_lab::stats;
 
 use super::measured::{LITTLE, Measured, Role, download, echo, open, upload};
-use super::report::{Report, percentile};
+use super::report::Report;
 use super::site::{Plan, Site, allow_files};
 use crate::connection::Connection;
 use crate::deadline;
@@ -79,9 +80,8 @@ pub fn run(plan: &Plan, load: Stalled) -> Result<Report> {
         load.flows, load.direction, load.repetitions
     ));
     let of = |all: &[Figures], get: &dyn Fn(&Figures) -> f64| {
-        let mut values: Vec<f64> = all.iter().map(get).collect();
-        values.sort_by(f64::total_cmp);
-        percentile(&values, 0.5)
+        let values: Vec<f64> = all.iter().map(get).collect();
+        stats::median(&values).unwrap_or(f64::NAN)
     };
     for name in ["upload", "download"] {
         let get = |figures: &Figures| match name {
@@ -113,7 +113,7 @@ fn measure(plan: &Plan, load: Stalled, flows: usize) -> Result<Figures> {
         let figures = Figures {
             up: upload(forward, &application, load.time).context("upload")?,
             down: download(forward, load.time).context("download")?,
-            p99: percentile(&echo(forward, load.echoes).context("echo")?, 0.99),
+            p99: stats::quantile(&echo(forward, load.echoes).context("echo")?, 0.99),
         };
         held.into_iter().try_for_each(Connection::reset)?;
         Ok(figures)

@@ -3,6 +3,7 @@
 
 use anyhow::Context as _;
 use quictun_emu::{DirectionAudit, LossUnit, Verdict};
+use quictun_lab::stats::median_count;
 use quictun_link::units::{Delay, Rate, Share};
 use serde::Serialize;
 
@@ -98,7 +99,7 @@ fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
     }
     let [(_, mut per_segment), (_, mut per_super_packet)] = sides;
     for side in [&mut per_segment, &mut per_super_packet] {
-        side.bit_per_s = real::median(&side.runs_bit_per_s);
+        side.bit_per_s = median_count(&side.runs_bit_per_s).unwrap_or(0);
     }
     Ok(Row {
         rate_bit_per_s: cell.rate * 8,

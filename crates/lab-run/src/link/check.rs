@@ -6,13 +6,14 @@
 
 use anyhow::Context as _;
 use quictun_emu::{LossUnit, Verdict};
+use quictun_lab::stats::median_count;
 use quictun_link::units::{Delay, Rate, Share};
 use quictun_sim::{Cell, Direction, Tcp, Traffic, predict};
 use serde::Serialize;
 
 use super::cell::{CheckCell, Load};
 use super::plan::Checking;
-use super::real::{across_kernel, median, real};
+use super::real::{across_kernel, real};
 use super::report;
 use crate::exit;
 
@@ -149,7 +150,8 @@ fn row(
         repeats += again;
         by_kernel.extend(across_kernel(plan, cell, load, seed, kernel_missing)?);
     }
-    let (virtual_rate, real_rate) = (median(&predictions), median(&runs));
+    let [virtual_rate, real_rate] =
+        [&predictions, &runs].map(|rates| median_count(rates).unwrap_or(0));
     let ratio = over(real_rate, virtual_rate);
     Ok(Row {
         rate_bit_per_s: cell.rate * 8,
@@ -163,7 +165,7 @@ fn row(
         agrees: (1.0 - TOLERANCE..=1.0 + TOLERANCE).contains(&ratio),
         emulator_ok,
         repeats,
-        kernel_bit_per_s: (!by_kernel.is_empty()).then(|| median(&by_kernel)),
+        kernel_bit_per_s: median_count(&by_kernel),
     })
 }
 

@@ -71,9 +71,3 @@ fn cross(world: &World, plan: &Checking, cell: CheckCell, load: Load) -> anyhow:
     tunnel.stop()?;
     Ok(rate)
 }
-
-pub(super) fn median(runs: &[u64]) -> u64 {
-    let mut sorted = runs.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
-}

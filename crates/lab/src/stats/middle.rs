@@ -11,6 +11,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// The same of counts, which have no mean: the middle one, or the larger of the two in the middle.
+pub fn median_count(counts: &[u64]) -> Option<u64> {
+    let mut sorted = counts.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied()
+}
+
 /// The median, the least and the most; `None` of nothing.
 pub fn spread(values: &[f64]) -> Option<[f64; 3]> {
     let least = values.iter().copied().reduce(f64::min)?;
@@ -39,11 +46,7 @@ pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// Where this share of sorted values lies below, between the two nearest values.
-///
-/// # Panics
-///
-/// Without values.
+/// Where this share of sorted values lies below, between the two nearest values; NaN of nothing.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -51,9 +54,12 @@ pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
     reason = "positions in short lists"
 )]
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
-    let at = q.clamp(0.0, 1.0) * (sorted.len() - 1) as f64;
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return f64::NAN;
+    };
+    let at = q.clamp(0.0, 1.0) * last as f64;
     let below = at.floor() as usize;
-    let above = (below + 1).min(sorted.len() - 1);
+    let above = (below + 1).min(last);
     sorted[below] + (sorted[above] - sorted[below]) * at.fract()
 }
 
@@ -66,7 +72,18 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median_count(&[4, 1, 2, 3]), Some(3));
         assert_eq!(spread(&[4.0, 1.0, 2.0]), Some([2.0, 1.0, 4.0]));
+    }
+
+    #[test]
+    fn quantiles_lie_at_their_share_of_the_values() {
+        let sorted: Vec<f64> = (0..=100).map(f64::from).collect();
+        for (share, value) in [(0.0, 0.0), (0.5, 50.0), (0.99, 99.0), (1.0, 100.0)] {
+            assert!((quantile(&sorted, share) - value).abs() < 1e-9, "{share}");
+        }
+        assert!((quantile(&[1.0, 2.0], 0.25) - 1.25).abs() < 1e-9);
+        assert!(quantile(&[], 0.5).is_nan());
     }
 
     #[test]
