@@ -176,20 +176,20 @@ fn whole_seconds(time: std::time::Duration) -> String {
 type Found = (Metric, &'static str, f64);
 
 /// What `quictun perf client` says of streams.
-const OF_STREAMS: [Found; 3] = [
+const OF_STREAMS: &[Found] = &[
     (Metric::ReceiverMbitPerS, "/receiver/bit_per_s", 1e6),
     (Metric::ReceiverMbPerS, "/receiver/bit_per_s", 8e6),
     (Metric::SenderMbitPerS, "/sender/bit_per_s", 1e6),
 ];
 
 /// What it says of requests.
-const OF_REQUESTS: [Found; 2] = [
+const OF_REQUESTS: &[Found] = &[
     (Metric::TransactionsPerS, "/transactions_per_s", 1.0),
     (Metric::FirstMs, "/first_us", 1e3),
 ];
 
 /// What it says of either.
-const OF_BOTH: [Found; 12] = [
+const OF_BOTH: &[Found] = &[
     (Metric::LatencyMinUs, "/latency_us/min", 1.0),
     (Metric::LatencyMeanUs, "/latency_us/mean", 1.0),
     (Metric::LatencyP50Us, "/latency_us/p50", 1.0),
@@ -205,7 +205,7 @@ const OF_BOTH: [Found; 12] = [
 ];
 
 /// What iperf3 says.
-const OF_IPERF3: [Found; 4] = [
+const OF_IPERF3: &[Found] = &[
     (
         Metric::ReceiverMbitPerS,
         "/end/sum_received/bits_per_second",
@@ -235,10 +235,10 @@ fn perf_outcome(text: &str, load: &Load) -> Result<Outcome> {
         "what arrived is not what was sent"
     );
     let of_mode = match load.mode {
-        Mode::Stream => &OF_STREAMS[..],
-        Mode::Rr | Mode::Crr => &OF_REQUESTS,
+        Mode::Stream => OF_STREAMS,
+        Mode::Rr | Mode::Crr => OF_REQUESTS,
     };
-    let mut metrics = found(&perf, of_mode.iter().chain(&OF_BOTH));
+    let mut metrics = found(&perf, of_mode.iter().chain(OF_BOTH));
     let total_us = number(&perf, "/total_us");
     let whole = match load.amount {
         Amount::Time(_) => None,
