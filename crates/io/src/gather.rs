@@ -38,7 +38,7 @@ const RATE_MERGED: f64 = 300e6;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub struct Gather {
+pub(crate) struct Gather {
     rate_most: f64,
     since: Instant,
     bytes: f64,
@@ -52,7 +52,7 @@ pub struct Gather {
 
 impl Gather {
     /// `merges`: the kernel merges datagrams that come close together.
-    pub fn new(now: Instant, merges: bool) -> Self {
+    pub(crate) fn new(now: Instant, merges: bool) -> Self {
         Self {
             rate_most: if merges { RATE_MERGED } else { f64::INFINITY },
             since: now,
@@ -66,7 +66,7 @@ impl Gather {
 
     /// A turn of the loop moved so many bytes.
     #[expect(clippy::cast_precision_loss, reason = "bytes of one turn")]
-    pub fn note(&mut self, now: Instant, bytes: usize) {
+    pub(crate) fn note(&mut self, now: Instant, bytes: usize) {
         self.bytes += bytes as f64;
         let elapsed = now.saturating_duration_since(self.since);
         if elapsed >= WINDOW {
@@ -79,20 +79,20 @@ impl Gather {
     }
 
     /// Whether it wants to know the round-trip time.
-    pub fn asks(&self, now: Instant) -> bool {
+    pub(crate) fn asks(&self, now: Instant) -> bool {
         let fresh = |told| now.saturating_duration_since(told) < ROUND_TRIP_AGE;
         self.gathering && !self.told.is_some_and(fresh)
     }
 
     /// The shortest round-trip time of all who wait for the packets, if any is known.
-    pub fn set_round_trip(&mut self, now: Instant, round_trip: Option<Duration>) {
+    pub(crate) fn set_round_trip(&mut self, now: Instant, round_trip: Option<Duration>) {
         let round_trip = round_trip.unwrap_or_default();
         self.pause = (round_trip / PAUSE_SHARE).clamp(PAUSE, PAUSE_MOST);
         self.told = Some(now);
     }
 
     /// How long to stay asleep, whatever comes; zero: not at all.
-    pub fn pause(&self) -> Duration {
+    pub(crate) fn pause(&self) -> Duration {
         if self.gathering {
             self.pause.min(self.filled).max(PAUSE)
         } else {

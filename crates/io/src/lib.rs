@@ -2,13 +2,16 @@
 //!
 //! # Order of use
 //!
-//! Bind the UDP socket with [`udp_port`], add it to a [`poller::Poller`], and wait; [`gather::Gather`] says how long
-//! incoming packets may gather before the next look, [`spin::Spin`] how long polling pays before sleeping.
+//! Bind the UDP socket with [`udp_port`], join it to an engine as an [`EnginePort`], add it to a [`poller::Poller`], and
+//! wait as the port asks to: it lets packets gather where many come one by one, and [`spin::Spin`] polls where that pays.
 #![forbid(unsafe_code)]
 
 pub mod crash;
-pub mod gather;
+mod engine_port;
+mod gather;
 pub mod poller;
 pub mod spin;
 pub mod stale_socket;
 pub mod udp_port;
+
+pub use engine_port::EnginePort;

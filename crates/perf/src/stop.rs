@@ -1,7 +1,7 @@
 //! Waiting for sockets, deadlines and the end.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -101,5 +101,12 @@ impl Stop {
             0 => Woken::Due,
             _ => Woken::Ready,
         })
+    }
+}
+
+/// Readable once it is raised.
+impl AsFd for Stop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.event.as_fd()
     }
 }

@@ -8,22 +8,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use quictun_engine::{Datagrams, Engine, Event};
+use quictun_engine::{Engine, Event};
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
 use crate::mailbox::{Inbox, Mail, Mailbox, Message};
 use quictun_control::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
-use quictun_io::gather::Gather;
-use quictun_io::poller::{Key, Patience, Poller, Ready};
-use quictun_io::spin::Spin;
-use quictun_io::udp_port::{Sent, UdpPort, other_worker};
-
-/// Batches sent before arrivals are looked at again: acknowledgements must not wait behind a megabyte.
-const SEND_ROUNDS: usize = 16;
-
-/// Rounds of receive buffers taken before something is sent: a flood has the kernel drop, not the loop wait.
-const RECEIVE_ROUNDS: usize = 4;
+use quictun_io::EnginePort;
+use quictun_io::poller::{Key, Poller, Ready};
+use quictun_io::udp_port::{UdpPort, other_worker};
 
 /// What a worker is made of.
 pub(crate) struct Parts<D> {
@@ -72,15 +65,14 @@ pub(crate) struct Io<'a> {
 }
 
 struct Worker<D> {
-    parts: Parts<D>,
+    index: usize,
+    port: EnginePort<AppSocket>,
+    inbox: Inbox,
+    siblings: Vec<Mailbox>,
+    duty: D,
     poller: Poller,
-    /// A batch the socket had no room for.
-    blocked: Option<(Datagrams, Vec<u8>)>,
-    buffer: Vec<u8>,
-    spin: Spin,
-    gather: Gather,
-    /// Bytes of datagrams in this turn of the loop.
-    moved: usize,
+    /// The poller watches the UDP socket for room.
+    wants_room: bool,
     draining: bool,
     closing: bool,
 }
@@ -90,21 +82,17 @@ pub(crate) fn run<D: Duty>(parts: Parts<D>) -> io::Result<()> {
     let poller = Poller::new()?;
     poller.add_input(&parts.udp, Key::Udp)?;
     poller.add_input(&parts.inbox, Key::Wake)?;
-    let gather = Gather::new(Instant::now(), parts.udp.merges());
     let mut worker = Worker {
-        parts,
+        index: parts.index,
+        port: EnginePort::new(parts.engine, parts.udp),
+        inbox: parts.inbox,
+        siblings: parts.siblings,
+        duty: parts.duty,
         poller,
-        blocked: None,
-        buffer: Vec::new(),
-        spin: Spin::default(),
-        gather,
-        moved: 0,
+        wants_room: false,
         draining: false,
         closing: false,
     };
-    if !worker.parts.udp.segments() {
-        worker.parts.engine.set_max_segments(1);
-    }
     worker.with_duty(Instant::now(), Duty::start)?;
     worker.turn_until_closed()
 }
@@ -121,24 +109,14 @@ impl<D: Duty> Worker<D> {
             } else {
                 self.next_timeout()
             };
-            let moved = std::mem::take(&mut self.moved);
-            self.spin.note_bulk(moved);
-            self.gather.note(before, moved);
-            if self.gather.asks(before) {
-                let round_trip = self.parts.engine.shortest_round_trip();
-                self.gather.set_round_trip(before, round_trip);
-            }
-            let patience = Patience {
-                asleep: self.gather.pause(),
-                polling: self.spin.budget(),
-            };
+            let patience = self.port.patience(before);
             self.poller.wait(until, patience, &mut ready)?;
             let now = Instant::now();
-            self.spin.note_wait(now.saturating_duration_since(before));
+            self.port.note_wait(now.saturating_duration_since(before));
             self.handle_all(&ready);
             let now = Instant::now();
             if self.next_timeout().is_some_and(|at| at <= now) {
-                self.parts.engine.handle_timeout(now);
+                self.port.engine.handle_timeout(now);
                 self.with_duty(now, |duty, io| {
                     duty.handle_timeout(io);
                     Ok(())
@@ -149,12 +127,12 @@ impl<D: Duty> Worker<D> {
             self.duty(now, |duty, io| more |= duty.flush(io));
             // Who drains ends anyway, and what else it carries may end in good order.
             if !self.draining
-                && let Some(error) = self.parts.duty.failure()
+                && let Some(error) = self.duty.failure()
             {
                 self.close();
                 return Err(error);
             }
-            if self.draining && !self.parts.duty.is_busy() && self.parts.engine.is_drained() {
+            if self.draining && !self.duty.is_busy() && self.port.engine.is_drained() {
                 self.closing = true;
             }
             if self.closing {
@@ -167,8 +145,8 @@ impl<D: Duty> Worker<D> {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        let engine = self.parts.engine.next_timeout();
-        [engine, self.parts.duty.next_timeout()]
+        let engine = self.port.engine.next_timeout();
+        [engine, self.duty.next_timeout()]
             .into_iter()
             .flatten()
             .min()
@@ -187,7 +165,7 @@ impl<D: Duty> Worker<D> {
                         failed,
                         ..
                     } = *event;
-                    self.parts
+                    self.port
                         .engine
                         .handle_socket(now, flow, readable, writable, failed);
                 }
@@ -200,50 +178,31 @@ impl<D: Duty> Worker<D> {
 
     fn handle_udp(&mut self, ready: Ready) {
         if ready.writable {
-            self.flush_blocked();
+            self.port.flush_blocked();
+            self.watch_for_room();
         }
         if !ready.readable && !ready.failed {
             return;
         }
-        let (me, siblings) = (self.parts.index, &self.parts.siblings);
-        let engine = &mut self.parts.engine;
-        let moved = &mut self.moved;
-        for _ in 0..RECEIVE_ROUNDS {
-            // No earlier than they came: a round trip that seems shorter than the path would be believed for long.
-            let mut read = None;
-            let received = self.parts.udp.receive(&mut |datagram| {
-                let now = *read.get_or_insert_with(Instant::now);
-                *moved += datagram.data.len();
-                match other_worker(&datagram.data, me, siblings.len()) {
-                    None => engine.handle_datagram(
-                        now,
-                        datagram.remote,
-                        datagram.local_ip,
-                        datagram.ecn,
-                        datagram.data,
-                    ),
-                    // The kernel chose by address; the connection id knows better. A full mailbox
-                    // loses a datagram, as a full socket buffer would.
-                    Some(other) => {
-                        let _lost = siblings[other].hand_over(datagram);
-                    }
-                }
-            });
-            match received {
-                Ok(true) => {}
-                // Errors here are echoes of earlier sends (ICMP); QUIC has its own timeouts.
-                Ok(false) | Err(_) => return,
-            }
-        }
+        let (me, siblings) = (self.index, &self.siblings);
+        self.port.receive(|datagram| {
+            let Some(other) = other_worker(&datagram.data, me, siblings.len()) else {
+                return Some(datagram);
+            };
+            // The kernel chose by address; the connection id knows better. A full mailbox loses a datagram, as a full
+            // socket buffer would.
+            let _lost = siblings[other].hand_over(datagram);
+            None
+        });
     }
 
     fn handle_messages(&mut self) {
-        self.parts.inbox.begin_turn();
-        while let Some(mail) = self.parts.inbox.receive() {
+        self.inbox.begin_turn();
+        while let Some(mail) = self.inbox.receive() {
             let now = Instant::now();
             match mail {
                 Mail::Datagram(datagram) => {
-                    self.parts.engine.handle_datagram(
+                    self.port.engine.handle_datagram(
                         now,
                         datagram.remote,
                         datagram.local_ip,
@@ -254,7 +213,7 @@ impl<D: Duty> Worker<D> {
                 Mail::Snapshot(request) => self.answer(request),
                 Mail::Message(Message::Drain) => {
                     self.draining = true;
-                    self.parts.engine.drain();
+                    self.port.engine.drain();
                     self.duty(now, Duty::stop_accepting);
                 }
                 Mail::Message(Message::Close) => self.closing = true,
@@ -270,60 +229,23 @@ impl<D: Duty> Worker<D> {
         }
     }
 
-    /// Has the engine do its work, then sends what it has; `true`: there is more.
-    ///
-    /// A full UDP socket holds up datagrams only, never what has arrived for applications.
+    /// Sends what the engine has; `true`: there is more.
     fn transmit(&mut self) -> bool {
-        self.parts.engine.drive(Instant::now());
-        if self.blocked.is_some() {
-            return false;
+        let more = self.port.transmit();
+        if self.port.has_refused_segments() {
+            info!(target: "quictun", "UDP segmentation offload failed on this path: sending without");
         }
-        for _ in 0..SEND_ROUNDS {
-            // Every batch has a time of its own: the engine's rate samples tell batches apart by it.
-            let now = Instant::now();
-            let Some(datagrams) = self.parts.engine.poll_transmit(now, &mut self.buffer) else {
-                return false;
-            };
-            if !self.send(&datagrams) {
-                return false;
-            }
-        }
-        true
+        self.watch_for_room();
+        more
     }
 
-    fn send(&mut self, datagrams: &Datagrams) -> bool {
-        self.moved += datagrams.size;
-        match self
-            .parts
-            .udp
-            .send(datagrams, &self.buffer[..datagrams.size])
-        {
-            Sent::Done => true,
-            Sent::Unsegmented => {
-                info!(target: "quictun", "UDP segmentation offload failed on this path: sending without");
-                self.parts.engine.set_max_segments(1);
-                true
-            }
-            Sent::Full => {
-                self.blocked = Some((*datagrams, std::mem::take(&mut self.buffer)));
-                self.want_output(true);
-                false
-            }
-        }
-    }
-
-    fn flush_blocked(&mut self) {
-        let Some((datagrams, bytes)) = self.blocked.take() else {
+    /// Has the poller say when there is room for the batch that waits for it.
+    fn watch_for_room(&mut self) {
+        let blocked = self.port.is_blocked();
+        if std::mem::replace(&mut self.wants_room, blocked) == blocked {
             return;
-        };
-        self.buffer = bytes;
-        if self.send(&datagrams) {
-            self.want_output(false);
         }
-    }
-
-    fn want_output(&mut self, output: bool) {
-        if let Err(cause) = self.poller.set_output(&self.parts.udp, Key::Udp, output) {
+        if let Err(cause) = self.poller.set_output(&self.port.udp, Key::Udp, blocked) {
             error!(target: "quictun", %cause, "the UDP socket cannot be watched");
             self.closing = true;
         }
@@ -333,7 +255,7 @@ impl<D: Duty> Worker<D> {
     fn handle_events(&mut self, now: Instant) -> bool {
         let mut any = false;
         let mut events = VecDeque::new();
-        while let Some(event) = self.parts.engine.poll_event() {
+        while let Some(event) = self.port.engine.poll_event() {
             events.push_back(event);
         }
         for event in events {
@@ -344,18 +266,18 @@ impl<D: Duty> Worker<D> {
     }
 
     fn answer(&mut self, request: SnapshotRequest) {
-        let engine = &self.parts.engine;
+        let engine = &self.port.engine;
         let flows = match request.detail {
             Detail::Flows => engine.flow_reports(),
             Detail::Counters => Vec::new(),
         };
         let snapshot = WorkerSnapshot {
-            worker: self.parts.index,
+            worker: self.index,
             taken: Instant::now(),
             flows,
             connections: engine.connection_reports(),
             totals: engine.totals(),
-            udp: self.parts.udp.report(),
+            udp: self.port.udp.report(),
         };
         // Who asked may have given up waiting.
         if request.reply.send(snapshot).is_err() {
@@ -366,13 +288,13 @@ impl<D: Duty> Worker<D> {
     /// Tells the peers and ends.
     fn close(&mut self) {
         let now = Instant::now();
-        let flows = self.parts.engine.unconfirmed();
+        let flows = self.port.engine.unconfirmed();
         if flows > 0 {
             // PROTOCOL CLOSE-13.
             warn!(target: "quictun", flows, "the other side has not confirmed that everything of these flows has arrived, although they had ended here");
         }
-        self.parts.engine.close(now);
-        self.blocked = None;
+        self.port.engine.close(now);
+        self.port.forget_blocked();
         while self.transmit() {}
         self.handle_events(now);
         self.duty(now, |duty, io| {
@@ -383,10 +305,10 @@ impl<D: Duty> Worker<D> {
     fn duty(&mut self, now: Instant, act: impl FnOnce(&mut D, &mut Io<'_>)) {
         let mut io = Io {
             now,
-            engine: &mut self.parts.engine,
+            engine: &mut self.port.engine,
             poller: &self.poller,
         };
-        act(&mut self.parts.duty, &mut io);
+        act(&mut self.duty, &mut io);
     }
 
     fn with_duty(
@@ -396,9 +318,9 @@ impl<D: Duty> Worker<D> {
     ) -> io::Result<()> {
         let mut io = Io {
             now,
-            engine: &mut self.parts.engine,
+            engine: &mut self.port.engine,
             poller: &self.poller,
         };
-        act(&mut self.parts.duty, &mut io)
+        act(&mut self.duty, &mut io)
     }
 }

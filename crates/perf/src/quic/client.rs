@@ -74,7 +74,7 @@ impl Asking<'_> {
         };
         let socket = udp_port::bind(any, false).map_err(PerfError::io("binding a UDP socket"))?;
         let port = port(socket, self.plan)?;
-        let driver = Driver::new(self.engine()?, port, self.plan.event_loop, self.stop);
+        let driver = Driver::new(self.engine()?, port, self.plan.event_loop, self.stop)?;
         let mut asker = Asker {
             asking: self,
             driver,
@@ -117,12 +117,12 @@ impl Asker<'_> {
     /// One turn and what came of it. `false`: everything is to end.
     fn turn(&mut self, until: Option<Instant>) -> Result<bool, PerfError> {
         let goes_on = self.driver.turn(until)?;
-        while let Some(event) = self.driver.engine.poll_event() {
+        while let Some(event) = self.driver.port.engine.poll_event() {
             match event {
                 Event::Resolve => {
                     let resolved = Ok(vec![self.asking.server]);
                     let now = Instant::now();
-                    self.driver.engine.handle_resolved(now, &resolved);
+                    self.driver.port.engine.handle_resolved(now, &resolved);
                     self.driver.hurry();
                 }
                 Event::Connected { .. } => self.connected += 1,
@@ -169,6 +169,7 @@ impl Asker<'_> {
         let now = Instant::now();
         let opened = self
             .driver
+            .port
             .engine
             .open_flow(now, socket, String::new(), String::new());
         self.driver.hurry();
@@ -300,7 +301,7 @@ impl Asker<'_> {
                     && !self.ends.meter.borrow_mut().is_over(Instant::now());
             }
             goes_on &= self.settle(&mut slots, &mut times);
-            self.driver.engine.close(Instant::now());
+            self.driver.port.engine.close(Instant::now());
             self.driver.flush();
             if !goes_on {
                 break;
@@ -313,8 +314,8 @@ impl Asker<'_> {
     }
 
     fn close(&mut self, times: Times) -> Result<Measured, PerfError> {
-        let known = path(&self.driver.engine.connection_reports());
-        self.driver.engine.close(Instant::now());
+        let known = path(&self.driver.port.engine.connection_reports());
+        self.driver.port.engine.close(Instant::now());
         self.driver.flush();
         // The first turn after a failure tells it; this is the last.
         if let Some(fault) = self.ends.fault.take() {

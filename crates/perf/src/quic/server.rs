@@ -59,32 +59,35 @@ impl Answering<'_> {
             port,
             self.plan.event_loop,
             self.stop,
-        );
+        )?;
         let mut known = None;
         begin()?;
         while driver.turn(None)? {
-            while let Some(event) = driver.engine.poll_event() {
+            while let Some(event) = driver.port.engine.poll_event() {
                 let now = Instant::now();
                 match event {
                     Event::Open(opened) => {
                         let socket = MemorySocket::server(&ends, opened.flow);
                         let dialed = Ok((socket, String::new()));
-                        driver.engine.handle_dialed(now, opened.flow, dialed);
+                        driver.port.engine.handle_dialed(now, opened.flow, dialed);
                         driver.hurry();
                     }
                     Event::FlowClosed(_) if self.plan.mode == Mode::Stream => {
-                        known = path(&driver.engine.connection_reports()).or(known);
+                        known = path(&driver.port.engine.connection_reports()).or(known);
                     }
                     _ => {}
                 }
             }
             for flow in ends.wakes.take() {
                 let now = Instant::now();
-                driver.engine.handle_socket(now, flow, true, false, false);
+                driver
+                    .port
+                    .engine
+                    .handle_socket(now, flow, true, false, false);
                 driver.hurry();
             }
         }
-        driver.engine.close(Instant::now());
+        driver.port.engine.close(Instant::now());
         driver.flush();
         if let Some(fault) = ends.fault.take() {
             return Err(fault);
