@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod detour;
+pub mod frames;
 pub mod netstackd;
 pub mod own_stack;
 pub mod settings;

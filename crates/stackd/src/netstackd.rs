@@ -12,7 +12,6 @@
 //! Where the client ends, netstackd resets all flows and ends as well. Where netstackd ends, or says what makes no sense, the client
 //! resets all streams and ends with [`Crash::Netstack`](quictun_io::crash::Crash). Whoever started the two starts them anew.
 
-mod answering;
 mod exchange;
 mod message;
 mod remote;
@@ -31,8 +30,7 @@ use quictun_sys::confine::{self, Calls, ConfineError, Files};
 use quictun_sys::{NullStreams, Signals, Tun};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-pub use answering::{Duty, answer};
-pub use remote::Remote;
+pub use remote::{PIECE_MOST, Remote, RemoteStack};
 pub use remote_socket::RemoteSocket;
 
 /// The name that a program is started under to be this process.

@@ -61,7 +61,7 @@ impl std::fmt::Debug for TunPort {
 impl Place {
     fn name(&self) -> &str {
         match self {
-            Self::Here(own) => own.tun.name(),
+            Self::Here(own) => own.frames.wire.name(),
             Self::Apart(_) => "of another process",
         }
     }
@@ -157,7 +157,7 @@ impl TunPort {
     pub(crate) fn start(&self, io: &mut Io<'_>) -> io::Result<()> {
         info!(target: "quictun", device = self.place.name(), "carrying what connects through the device");
         match &self.place {
-            Place::Here(own) => io.poller.add_input(&own.tun, Key::Tun),
+            Place::Here(own) => io.poller.add_input(&own.frames.wire, Key::Tun),
             Place::Apart(remote) => io.poller.add_input(remote.wakes(), Key::Tun),
         }
     }
@@ -381,7 +381,7 @@ impl TunPort {
         }
         error!(target: "quictun", device = self.place.name(), %cause, "the device is gone: its connections are reset");
         let forgotten = match &self.place {
-            Place::Here(own) => io.poller.remove(&own.tun),
+            Place::Here(own) => io.poller.remove(&own.frames.wire),
             Place::Apart(remote) => io.poller.remove(remote.wakes()),
         };
         if let Err(cause) = forgotten {

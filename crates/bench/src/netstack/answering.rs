@@ -13,12 +13,13 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use quictun_netstack::Config;
-use quictun_stackd::netstackd::{self, Duty};
+use quictun_stackd::netstackd;
 use quictun_sys::NetNamespace;
 
-use super::device;
+use super::duty::Duty;
 use super::in_thread::{self, Shared};
 use super::load::Server;
+use super::{apart, device};
 use crate::machine::{bind, bind_to};
 
 /// Who answers.
@@ -117,7 +118,7 @@ impl Answering {
         };
         self.spawn(move |shared| {
             bind(cores[1])?;
-            in_thread::serve(&tun, config, shared)
+            in_thread::serve(tun, config, shared)
         })
     }
 
@@ -144,7 +145,7 @@ impl Answering {
         self.spawn(move |shared| {
             tell.send(rustix::thread::gettid())?;
             bind_to(&cores)?;
-            netstackd::answer(ours, &shared.bytes, &shared.stop)
+            apart::answer(ours, &shared.bytes, &shared.stop)
                 .context("calling the process with the network stack")
         })?;
         let thread = told.recv().context("a thread that has not begun")?;

@@ -7,11 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
-use quictun_stackd::netstackd::Duty;
 use quictun_sys::NetNamespace;
 use serde_json::{Value, json};
 
 use super::answering::{Answering, Side};
+use super::duty::Duty;
 use super::load::{self, Bulk};
 use super::options::Options;
 use crate::machine::{Machine, float, micros, pause};

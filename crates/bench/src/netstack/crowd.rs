@@ -7,12 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use quictun_stackd::netstackd::Duty;
 use quictun_sys::{NetNamespace, raise_nofile_limit};
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Value, json};
 
 use super::answering::{Answering, Side};
+use super::duty::Duty;
 use super::load;
 use super::options::Options;
 use crate::machine::{Machine, float, pause};

@@ -1,16 +1,16 @@
 //! The stack on a TUN device, in a thread of its own: what a measurement is made of.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use quictun_netstack::{Config, Event, FRAME_MAX, FlowError, FlowId, Read, Stack};
-use quictun_stackd::netstackd::Duty;
+use quictun_netstack::{Config, Event, FlowError, FlowId, Read, Stack};
+use quictun_stackd::frames::Frames;
 use quictun_sys::Tun;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::duty::Duty;
 use crate::clocks::thread_cpu_ns;
 
 /// What both threads see.
@@ -33,8 +33,8 @@ const REPORT: Duration = Duration::from_millis(1);
 const NAP: Duration = Duration::from_millis(50);
 
 /// One device and its stack.
-struct Machine<'a> {
-    tun: &'a Tun,
+struct Machine {
+    frames: Frames<Tun>,
     stack: Stack,
     flows: BTreeMap<FlowId, Duty>,
     /// Echoes that found no room: a flow takes nothing while it changes its buffers.
@@ -45,11 +45,11 @@ struct Machine<'a> {
 }
 
 /// Serves the device until it is told to stop; then resets all flows.
-pub(crate) fn serve(tun: &Tun, config: Config, shared: &Shared) -> Result<()> {
+pub(crate) fn serve(tun: Tun, config: Config, shared: &Shared) -> Result<()> {
     let seed = u64::from(std::process::id());
     let stack = Stack::new(config, seed, Instant::now())?;
     let mut machine = Machine {
-        tun,
+        frames: Frames::new(tun),
         stack,
         flows: BTreeMap::new(),
         owed: BTreeMap::new(),
@@ -57,11 +57,10 @@ pub(crate) fn serve(tun: &Tun, config: Config, shared: &Shared) -> Result<()> {
         sink: vec![0; 64 * 1024],
         moved: 0,
     };
-    let mut buffer = buffer()?;
     let mut reported = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
         let now = Instant::now();
-        let frames = machine.turn(now, &mut buffer)?;
+        let frames = machine.turn(now)?;
         if now >= reported + REPORT || frames == 0 {
             reported = now;
             shared.bytes.store(machine.moved, Ordering::Relaxed);
@@ -76,39 +75,26 @@ pub(crate) fn serve(tun: &Tun, config: Config, shared: &Shared) -> Result<()> {
             // It is gone already.
         }
     }
-    machine.send(Instant::now(), &mut buffer)
+    machine.send(Instant::now())
 }
 
-impl Machine<'_> {
+impl Machine {
     /// A few frames in, and whatever there is out. Returns how many came in.
-    fn turn(&mut self, now: Instant, buffer: &mut [u8; FRAME_MAX]) -> Result<usize> {
-        let mut frames = 0;
-        while frames < TURN {
-            match self.tun.read(buffer) {
-                Ok(length) => self.stack.handle_frame(now, &mut buffer[..length]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error).context("reading the device"),
-            }
-            frames += 1;
-        }
+    fn turn(&mut self, now: Instant) -> Result<usize> {
+        let taken = self.frames.take(now, TURN, &mut self.stack);
+        let frames = taken.context("reading the device")?;
         if self.stack.next_timeout().is_some_and(|at| at <= now) {
             self.stack.handle_timeout(now);
         }
         self.work(now)?;
-        self.send(now, buffer)?;
+        self.send(now)?;
         Ok(frames)
     }
 
-    fn send(&mut self, now: Instant, buffer: &mut [u8; FRAME_MAX]) -> Result<()> {
+    fn send(&mut self, now: Instant) -> Result<()> {
         loop {
-            while let Some(length) = self.stack.poll_transmit(now, buffer) {
-                // The kernel takes what it gets, or drops it: both are its business.
-                if let Err(error) = self.tun.write(&buffer[..length])
-                    && error.kind() != io::ErrorKind::WouldBlock
-                {
-                    return Err(error).context("writing to the device");
-                }
-            }
+            let sent = self.frames.transmit(now, &mut self.stack);
+            sent.context("writing to the device")?;
             if !self.work(now)? {
                 return Ok(());
             }
@@ -201,20 +187,15 @@ impl Machine<'_> {
             tv_sec: 0,
             tv_nsec: nap.subsec_nanos().into(),
         };
-        let mut fds = [PollFd::new(self.tun, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.frames.wire, PollFlags::IN)];
         poll(&mut fds, Some(&time)).context("waiting for the device")?;
         Ok(())
     }
 }
 
-fn buffer() -> Result<Box<[u8; FRAME_MAX]>> {
-    let buffer = vec![0; FRAME_MAX].into_boxed_slice().try_into();
-    buffer.map_err(|_| anyhow::anyhow!("a buffer of another length than asked for"))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
+    use std::io::{self, Read as _, Write as _};
     use std::net::TcpStream;
 
     use quictun_sys::NetNamespace;
@@ -245,7 +226,7 @@ mod tests {
         };
         let shared = Shared::default();
         std::thread::scope(|scope| {
-            let serving = scope.spawn(|| serve(&tun, Config::default(), &shared));
+            let serving = scope.spawn(|| serve(tun, Config::default(), &shared));
             let mut stream = network
                 .within(|| TcpStream::connect(("10.77.0.1", Duty::Echo.port())))
                 .expect("a connection");

@@ -7,9 +7,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use quictun_stackd::netstackd::Duty;
 use quictun_sys::{NetNamespace, be_prompt};
 
+use super::duty::Duty;
 use super::in_thread::Shared;
 
 /// How long anything may take that should take no time.

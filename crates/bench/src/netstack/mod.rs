@@ -7,10 +7,12 @@
 
 mod action;
 mod answering;
+mod apart;
 mod bulk;
 mod calls;
 mod crowd;
 mod device;
+mod duty;
 mod flags;
 mod in_thread;
 mod load;

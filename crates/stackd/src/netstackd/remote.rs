@@ -32,7 +32,7 @@ pub(super) const PIECE: u32 = 128 * 1024;
 
 /// Most of a flow's bytes in one call: as much as the stack has of it. Of each kind only one is under way for a flow, so that
 /// nobody moves anything while a process is woken; and who calls seldom leaves the other time to gather.
-pub(super) const PIECE_MOST: u32 = 4 * PIECE;
+pub const PIECE_MOST: u32 = 4 * PIECE;
 
 /// Flows of which as much is moved: of more, the arena has no room for so much, nor should memory be kept for it.
 pub(super) const FEW: usize = (ARENA / PIECE_MOST) as usize;
@@ -244,10 +244,12 @@ impl RemoteStack {
         !self.over.get() && !self.flows.borrow().is_empty()
     }
 
+    /// The next event, if there is one.
     pub fn poll_event(&self) -> Option<Event> {
         self.events.borrow_mut().pop_front()
     }
 
+    /// The next datagram, if there is one.
     pub fn poll_datagram(&self) -> Option<Datagram> {
         self.datagrams.borrow_mut().pop_front()
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use quictun_ipc::{
     Advance, Channel, Executor, MAX_AHEAD, Message, Received, Request, Server, Spawner, WaitPolicy,
 };
-use quictun_netstack::{Config, Event, FRAME_MAX, FlowError, FlowId, Read, Stack};
+use quictun_netstack::{Config, Event, FlowError, FlowId, Read, Stack};
 use quictun_sys::Tun;
 
 use super::NetstackError;
@@ -18,6 +18,7 @@ use super::message::{
     self, ACCEPT, DATAGRAM_MAX, END, FINISH, GONE, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAM,
     RESET, SEND, SEND_DATAGRAM, SENSELESS,
 };
+use crate::frames::Frames;
 use crate::tun_device;
 use quictun_io::poller::{Key, Patience, Poller};
 use quictun_io::spin::Spin;
@@ -34,8 +35,7 @@ const CALLS: usize = 1;
 
 /// The device and what serves it.
 pub(super) struct Served {
-    tun: Tun,
-    frame: Box<[u8; FRAME_MAX]>,
+    frames: Frames<Tun>,
     shared: Rc<Shared>,
     executor: Executor,
     wakes: OwnedFd,
@@ -76,7 +76,6 @@ impl Served {
         let poller = Poller::new()?;
         poller.add_input(&tun, Key::Tun)?;
         poller.add_input(&wakes, Key::Wake)?;
-        let frame = vec![0; FRAME_MAX].into_boxed_slice().try_into();
         let shared = Rc::new(Shared {
             stack: RefCell::new(stack),
             now: Cell::new(now),
@@ -92,9 +91,7 @@ impl Served {
             .spawner
             .spawn(CALLS, Shared::answer_all(shared.clone()));
         Ok(Self {
-            tun,
-            frame: frame
-                .map_err(|_| io::Error::other("a buffer of another length than asked for"))?,
+            frames: Frames::new(tun),
             shared,
             executor,
             wakes,
@@ -140,30 +137,14 @@ impl Served {
 
     /// Whether there may be more of them.
     fn take_frames(&mut self) -> io::Result<bool> {
-        let mut stack = self.shared.stack.borrow_mut();
-        let now = self.shared.now.get();
-        for _ in 0..FRAMES {
-            match self.tun.read(self.frame.as_mut_slice()) {
-                Ok(length) => stack.handle_frame(now, &mut self.frame[..length]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
+        let stack = &mut self.shared.stack.borrow_mut();
+        let taken = self.frames.take(self.shared.now.get(), FRAMES, stack)?;
+        Ok(taken == FRAMES)
     }
 
     fn transmit(&mut self) -> io::Result<()> {
-        let mut stack = self.shared.stack.borrow_mut();
-        let now = self.shared.now.get();
-        while let Some(length) = stack.poll_transmit(now, &mut self.frame) {
-            match self.tun.write(&self.frame[..length]) {
-                Ok(()) => {}
-                // TCP repeats what there was no room for.
-                Err(error) if tun_device::has_no_room(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        let stack = &mut self.shared.stack.borrow_mut();
+        self.frames.transmit(self.shared.now.get(), stack).map(drop)
     }
 
     /// The client is gone: so are all flows, and their applications hear of it.

@@ -3,8 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow};
-use quictun_netstack::{Config, Event, FRAME_MAX, FlowId, Read, Stack};
+use anyhow::{Context as _, Result};
+use quictun_netstack::{Config, Event, FlowId, Read, Stack};
+use quictun_stackd::frames::Frames;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::wire::Wire;
@@ -18,8 +19,7 @@ const NAP: Duration = Duration::from_millis(50);
 /// A stack on its wire.
 pub(crate) struct Host {
     stack: Stack,
-    pub(crate) wire: Wire,
-    frame: Box<[u8; FRAME_MAX]>,
+    pub(crate) frames: Frames<Wire>,
     flows: Vec<FlowId>,
     /// Connections of which something has become possible.
     pub(crate) ready: Vec<usize>,
@@ -32,11 +32,9 @@ impl Host {
     pub(crate) fn new(wire: Wire, eager: bool) -> Result<Self> {
         let now = Instant::now();
         let seed = u64::from(std::process::id());
-        let frame = vec![0; FRAME_MAX].into_boxed_slice().try_into();
         Ok(Self {
             stack: Stack::new(Config::default(), seed, now)?,
-            wire,
-            frame: frame.map_err(|_| anyhow!("a buffer of another length than asked for"))?,
+            frames: Frames::new(wire),
             flows: Vec::new(),
             ready: Vec::new(),
             eager,
@@ -47,15 +45,8 @@ impl Host {
     /// A few frames in, and what they mean. Tells whether there were any.
     pub(crate) fn turn(&mut self) -> Result<bool> {
         self.now = Instant::now();
-        let mut some = false;
-        for _ in 0..FRAMES {
-            let read = self.wire.read(self.frame.as_mut_slice());
-            let Some(length) = read.context("reading the device")? else {
-                break;
-            };
-            self.stack.handle_frame(self.now, &mut self.frame[..length]);
-            some = true;
-        }
+        let taken = self.frames.take(self.now, FRAMES, &mut self.stack);
+        let some = taken.context("reading the device")? > 0;
         if self.stack.next_timeout().is_some_and(|at| at <= self.now) {
             self.stack.handle_timeout(self.now);
         }
@@ -109,13 +100,8 @@ impl Host {
 
     /// Everything out that may go. Tells whether there was something.
     pub(crate) fn transmit(&mut self) -> Result<bool> {
-        let mut some = false;
-        while let Some(length) = self.stack.poll_transmit(self.now, &mut self.frame) {
-            let written = self.wire.write(&self.frame[..length]);
-            written.context("writing to the device")?;
-            some = true;
-        }
-        Ok(some)
+        let sent = self.frames.transmit(self.now, &mut self.stack);
+        Ok(sent.context("writing to the device")? > 0)
     }
 
     /// Until the device or the descriptor has something, or a deadline.
@@ -127,7 +113,7 @@ impl Host {
             tv_nsec: nap.subsec_nanos().into(),
         };
         let mut fds = vec![PollFd::new(wakes, PollFlags::IN)];
-        if let Wire::Tun(tun) = &self.wire {
+        if let Wire::Tun(tun) = &self.frames.wire {
             fds.push(PollFd::new(tun, PollFlags::IN));
         }
         poll(&mut fds, Some(&time)).context("waiting for the device")?;
@@ -178,7 +164,7 @@ mod tests {
             done.iter().all(|done| *done >= MESSAGES * bytes),
             "{mode:?}: {done:?}"
         );
-        let Wire::Memory(programs) = host.wire else {
+        let Wire::Memory(programs) = host.frames.wire else {
             unreachable!("it was made of memory");
         };
         let calls = if mode == Mode::Call {

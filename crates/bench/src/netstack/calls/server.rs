@@ -69,7 +69,7 @@ pub(crate) fn run(setup: &Setup, cpu: usize) -> Result<()> {
     rustix::net::recv(&control, &mut since, RecvFlags::empty())?;
     let counted = clock_ns().saturating_sub(u64::from_le_bytes(since));
     let first = Instant::now().checked_sub(Duration::from_nanos(counted));
-    let latency = match host.wire {
+    let latency = match host.frames.wire {
         Wire::Memory(programs) => {
             let counts = |(asked, _): &&(Instant, u64)| first.is_some_and(|first| *asked >= first);
             let times = programs.times.iter().filter(counts).map(|(_, time)| *time);

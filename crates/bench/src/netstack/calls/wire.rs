@@ -5,6 +5,7 @@ use std::io;
 use std::time::Instant;
 
 use quictun_netstack::{Checksum, HEADER, Offload};
+use quictun_stackd::frames;
 use quictun_sys::Tun;
 
 use super::setup::Mode;
@@ -15,26 +16,17 @@ pub(crate) enum Wire {
     Memory(Programs),
 }
 
-impl Wire {
-    /// The next frame, and its length.
-    pub(crate) fn read(&mut self, frame: &mut [u8]) -> io::Result<Option<usize>> {
+impl frames::Wire for Wire {
+    fn read(&mut self, frame: &mut [u8]) -> io::Result<Option<usize>> {
         match self {
-            Self::Tun(tun) => match tun.read(frame) {
-                Ok(length) => Ok(Some(length)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                Err(error) => Err(error),
-            },
+            Self::Tun(tun) => frames::Wire::read(tun, frame),
             Self::Memory(programs) => Ok(programs.next(frame)),
         }
     }
 
-    pub(crate) fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         match self {
-            Self::Tun(tun) => match tun.write(frame) {
-                // The kernel takes what it gets, or drops it: both are its business.
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-                _ => Ok(()),
-            },
+            Self::Tun(tun) => frames::Wire::write(tun, frame),
             Self::Memory(programs) => {
                 programs.take(frame);
                 Ok(())

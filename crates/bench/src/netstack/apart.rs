@@ -11,45 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
-use quictun_netstack::{Event, FlowId};
-
-use super::remote::{PIECE_MOST, Remote, RemoteStack};
 use quictun_io::poller::{Key, Patience, Poller};
 use quictun_io::spin::Spin;
+use quictun_netstack::{Event, FlowId};
+use quictun_stackd::netstackd::{PIECE_MOST, Remote, RemoteStack};
+
+use super::duty::Duty;
 
 /// Longest sleep, after which it is looked at whether there is to be an end.
 const NAP: Duration = Duration::from_millis(50);
-
-/// What an application does with its connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
-    /// Writes what it reads: port 7 (RFC 862).
-    Echo,
-    /// Reads, and throws away: port 9 (RFC 863).
-    Discard,
-    /// Writes as much as there is room for: port 19 (RFC 864).
-    Generate,
-}
-
-impl Duty {
-    /// Where it is done.
-    #[must_use]
-    pub const fn port(self) -> u16 {
-        match self {
-            Self::Echo => 7,
-            Self::Discard => 9,
-            Self::Generate => 19,
-        }
-    }
-
-    /// What is done at a port.
-    #[must_use]
-    pub fn of(port: u16) -> Self {
-        let all = [Self::Echo, Self::Generate];
-        let known = all.into_iter().find(|duty| duty.port() == port);
-        known.unwrap_or(Self::Discard)
-    }
-}
 
 /// One connection.
 struct Served {
@@ -68,11 +38,7 @@ struct Applications {
 
 /// Answers whoever connects through the stack at the other end of `socket`, until told to `stop`; adds the bytes of
 /// payload to `moved`.
-///
-/// # Errors
-///
-/// The other process is not there, or no more.
-pub fn answer(socket: OwnedFd, moved: &AtomicU64, stop: &AtomicBool) -> io::Result<()> {
+pub(crate) fn answer(socket: OwnedFd, moved: &AtomicU64, stop: &AtomicBool) -> io::Result<()> {
     let mut remote = Remote::new(socket, false)?;
     let mut poller = Poller::new()?;
     poller.add_input(remote.wakes(), Key::Wake)?;

@@ -1,0 +1,30 @@
+//! What is done with connections.
+
+/// What an application does with its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// Writes what it reads: port 7 (RFC 862).
+    Echo,
+    /// Reads, and throws away: port 9 (RFC 863).
+    Discard,
+    /// Writes as much as there is room for: port 19 (RFC 864).
+    Generate,
+}
+
+impl Duty {
+    /// Where it is done.
+    pub(crate) const fn port(self) -> u16 {
+        match self {
+            Self::Echo => 7,
+            Self::Discard => 9,
+            Self::Generate => 19,
+        }
+    }
+
+    /// What is done at a port.
+    pub(crate) fn of(port: u16) -> Self {
+        let all = [Self::Echo, Self::Generate];
+        let known = all.into_iter().find(|duty| duty.port() == port);
+        known.unwrap_or(Self::Discard)
+    }
+}

@@ -1,0 +1,100 @@
+//! Frames between a stack and what it is attached to.
+
+use std::io::{self, ErrorKind};
+use std::time::Instant;
+
+use quictun_netstack::{FRAME_MAX, Stack};
+use quictun_sys::Tun;
+
+use crate::tun_device;
+
+/// What a stack is attached to: a device, or whatever else carries frames.
+pub trait Wire {
+    /// Reads the next frame and returns its length; `None` where there is none now.
+    ///
+    /// # Errors
+    ///
+    /// The device is gone.
+    fn read(&mut self, frame: &mut [u8]) -> io::Result<Option<usize>>;
+
+    /// Writes a frame. One that finds no room is lost: TCP repeats it.
+    ///
+    /// # Errors
+    ///
+    /// The device is gone.
+    fn write(&mut self, frame: &[u8]) -> io::Result<()>;
+}
+
+impl Wire for Tun {
+    fn read(&mut self, frame: &mut [u8]) -> io::Result<Option<usize>> {
+        match Self::read(self, frame) {
+            Ok(length) => Ok(Some(length)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write(&mut self, frame: &[u8]) -> io::Result<()> {
+        match Self::write(self, frame) {
+            Err(error) if !tun_device::has_no_room(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A wire, and room for one frame on its way.
+pub struct Frames<W> {
+    /// The wire.
+    pub wire: W,
+    frame: Box<[u8; FRAME_MAX]>,
+}
+
+impl<W: Wire> Frames<W> {
+    /// Frames of this wire.
+    ///
+    /// # Panics
+    ///
+    /// Never: the buffer has the length that it is asked for.
+    pub fn new(wire: W) -> Self {
+        let frame = vec![0; FRAME_MAX].into_boxed_slice().try_into();
+        Self {
+            wire,
+            frame: frame.expect("invariant: a buffer of the length asked for"),
+        }
+    }
+
+    /// Gives the stack up to `most` frames; how many there were.
+    ///
+    /// # Errors
+    ///
+    /// The wire's.
+    pub fn take(&mut self, now: Instant, most: usize, stack: &mut Stack) -> io::Result<usize> {
+        for taken in 0..most {
+            let Some(length) = self.wire.read(self.frame.as_mut_slice())? else {
+                return Ok(taken);
+            };
+            stack.handle_frame(now, &mut self.frame[..length]);
+        }
+        Ok(most)
+    }
+
+    /// Gives the wire all frames that the stack has; how many there were.
+    ///
+    /// # Errors
+    ///
+    /// The wire's.
+    pub fn transmit(&mut self, now: Instant, stack: &mut Stack) -> io::Result<usize> {
+        let mut sent = 0;
+        while let Some(length) = stack.poll_transmit(now, &mut self.frame) {
+            self.wire.write(&self.frame[..length])?;
+            sent += 1;
+        }
+        Ok(sent)
+    }
+}
+
+impl<W> std::fmt::Debug for Frames<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Frames").finish_non_exhaustive()
+    }
+}
