@@ -14,7 +14,8 @@ use rustix::net::sockopt;
 use rustix::process::{Signal, geteuid, getpgrp, getpid, kill_process};
 use rustix::termios::tcgetpgrp;
 
-use crate::exit::{self, Fault, say};
+use crate::exit::{self, say};
+use quictun_args::fault::Fault;
 
 /// Name of the client's abstract Unix socket.
 const NAME: &str = "quictun-confirm";

@@ -11,12 +11,13 @@ use quictun_lab::{Scenario, Schedule, Selection, scenarios};
 use quictun_lab_run::{Agent, Asked, HostThreads, Outcome};
 use quictun_sys::{Came, Identity, Side, contain};
 
-use crate::address::{self, Wildcard};
-use crate::exit::{self, Exit, Fault};
-use crate::inputs::Inputs;
-use crate::layers::Layers;
-use crate::options;
-use crate::options::Section;
+use crate::exit;
+use quictun_args::address::{self, Wildcard};
+use quictun_args::fault::{Exit, Fault};
+use quictun_args::inputs::Inputs;
+use quictun_args::layers::Layers;
+use quictun_args::options;
+use quictun_args::options::Section;
 
 pub use quictun_lab_run::Measuring;
 pub mod flags;

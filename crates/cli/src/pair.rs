@@ -15,8 +15,9 @@ use quictun_stackd::netstackd::NAME;
 use quictun_stackd::tun_device;
 use quictun_sys::{Tun, end_tcp, with_standard_streams_only};
 
-use crate::exit::{Exit, say};
+use crate::exit::say;
 use crate::netstackd;
+use quictun_args::fault::Exit;
 
 /// A pair that has lived for so long was in order: the next one is started at once.
 const SOUND: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@ use std::fs;
 
 use quictun_sys::ContainError;
 
-use crate::exit::Fault;
+use quictun_args::fault::Fault;
 
 /// Settings that forbid user namespaces: where, the value that forbids, and what to type.
 const SWITCHES: [(&str, &str, &str); 3] = [

@@ -7,14 +7,15 @@ use clap::ArgMatches;
 use jiff::Timestamp;
 use quictun_control::settings::HttpListen;
 
-use crate::address::Wildcard;
 use crate::ask::{self, AskError};
-use crate::control::parse_http;
-use crate::exit::{self, Fault};
-use crate::inputs::Inputs;
-use crate::layers::{FileLayer, Layers};
-use crate::native::args;
-use crate::options;
+use crate::exit;
+use quictun_args::address::Wildcard;
+use quictun_args::control::parse_http;
+use quictun_args::fault::Fault;
+use quictun_args::inputs::Inputs;
+use quictun_args::layers::{FileLayer, Layers};
+use quictun_args::native;
+use quictun_args::options;
 
 mod render;
 
@@ -29,8 +30,13 @@ pub struct Options {
 
 /// Reads the flags, the environment, and `control.http` in the configuration file, of whichever side it is.
 pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault> {
-    let given = options::given(matches, args::STATUS);
-    let mut layers = Layers::new(args::STATUS, given, inputs, args::PREFIX);
+    let given = options::given(matches, native::commands::STATUS);
+    let mut layers = Layers::new(
+        native::commands::STATUS,
+        given,
+        inputs,
+        native::commands::PREFIX,
+    );
     if let Some(path) = layers.text("config") {
         layers = layers.with_file(Some(file(Path::new(&path), inputs)?));
     }
@@ -47,7 +53,7 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault
 
 /// The one key of the file that says where to ask.
 fn file(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
-    let table: toml::Table = crate::native::file::read(path, inputs)?;
+    let table: toml::Table = native::file::read(path, inputs)?;
     let http = table
         .get("control")
         .and_then(|control| control.get("http"))

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use quictun_sys::{Ethtool, set_sysctl};
 use serde::Serialize;
 
-use crate::exit::{self, Exit};
+use crate::exit;
+use quictun_args::fault::Exit;
 
 const PROGRAM: &str = "quictun tune";
 

@@ -22,10 +22,11 @@ use quictun_sys::{
 use quictun_tunnel::settings::HostPort;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::exit::{self, Fault, say};
-use crate::inputs::Inputs;
-use crate::native;
+use crate::exit::{self, say};
 use crate::pair::{self, Pair, Restarts, Role};
+use quictun_args::fault::Fault;
+use quictun_args::inputs::Inputs;
+use quictun_args::native;
 
 const PROGRAM: &str = "quictun run";
 

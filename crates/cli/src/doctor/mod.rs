@@ -10,8 +10,9 @@ use std::process::ExitCode;
 use quictun_sys::{ContainError, Identity, Rights, Side, contain};
 use serde::Serialize;
 
-use crate::exit::{self, Exit};
+use crate::exit;
 use finding::{Finding, State};
+use quictun_args::fault::Exit;
 
 mod confinement;
 mod finding;

@@ -2,7 +2,7 @@
 
 use clap::{Arg, ArgAction, Command, ValueHint};
 
-use crate::options::{self, Opt, Section};
+use quictun_args::options::{self, Opt, Section};
 
 /// Prefix of the environment variables.
 pub const PREFIX: &str = "QUICTUN_LINK_";

@@ -16,12 +16,13 @@ use quictun_lab_run::link::{
 use quictun_link::LossAt;
 use quictun_sys::{Came, Identity, Side, contain};
 
-use crate::exit::{self, Fault};
-use crate::inputs::Inputs;
+use crate::exit;
 use crate::lab::told;
-use crate::layers::{FileLayer, Layers};
-use crate::options::{self, Section};
 use plan_file::PlanFile;
+use quictun_args::fault::Fault;
+use quictun_args::inputs::Inputs;
+use quictun_args::layers::{FileLayer, Layers};
+use quictun_args::options::{self, Section};
 
 pub mod flags;
 mod plan_file;

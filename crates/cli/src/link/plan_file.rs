@@ -5,10 +5,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::flags;
-use crate::exit::Fault;
-use crate::inputs::Inputs;
-use crate::layers::FileLayer;
-use crate::native::file::{self, Text, Texts};
+use quictun_args::fault::Fault;
+use quictun_args::inputs::Inputs;
+use quictun_args::layers::FileLayer;
+use quictun_args::native::file::{self, Text, Texts};
 
 /// The file. What it does not name is refused.
 #[derive(Debug, Deserialize, Serialize)]

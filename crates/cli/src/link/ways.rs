@@ -13,8 +13,8 @@ use quictun_link::{
     Trace, overhead,
 };
 
-use crate::exit::Fault;
-use crate::layers::Layers;
+use quictun_args::fault::Fault;
+use quictun_args::layers::Layers;
 
 /// Packets that the queue holds at least where nobody says how many: the largest piece that a sender hands
 /// over at once (64 KiB) must fit, or the emulator would lose what a real queue sees packet by packet.

@@ -1,35 +1,27 @@
 //! `quictun`: the native programs and everything around them.
 //!
-//! [`args`] holds flags and commands, [`file`] the TOML files, [`settings`] makes of both what the programs
-//! run with, [`print`] shows it. [`parse`] is a pure function from inputs to what is to be done; [`main`] does it.
+//! [`command`] is the command line, [`parse`] a pure function from inputs to what is to be done; [`main`] does it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use clap::ArgMatches;
 use clap::error::ErrorKind;
+use clap::{ArgMatches, Command};
 use quictun_trust::settings::{Access, ClientProof};
 use quictun_tunnel::settings::{ClientSettings, ServerSettings};
 
-use crate::exit::{self, Exit, Fault};
-use crate::inputs::Inputs;
-use crate::layers::Layers;
+use crate::exit;
 use crate::{
-    confirm, demo, doctor, forbidden, host_tun, lab, link, manual, options, perf, run, status,
-    tune, wrapped,
+    confirm, demo, doctor, forbidden, host_tun, lab, link, manual, perf, run, status, tune, wrapped,
 };
-use file::{ClientFile, ServerFile};
-use settings::Server;
+use quictun_args::fault::{Exit, Fault};
+use quictun_args::inputs::Inputs;
+use quictun_args::native::settings::Server;
+use quictun_args::native::{self, Configured, PROGRAM, commands};
 
-pub mod args;
-pub mod file;
-pub mod print;
 mod reload;
-pub mod settings;
-
-const PROGRAM: &str = "quictun";
 
 /// What the user asked for.
 #[derive(Debug)]
@@ -108,9 +100,34 @@ pub fn main() -> ExitCode {
     exit::report(PROGRAM, outcome).into()
 }
 
+/// The whole command line.
+pub fn command() -> Command {
+    commands::program().subcommands([
+        commands::server(),
+        commands::client(),
+        commands::confirm(),
+        commands::down(),
+        commands::status(),
+        commands::config(),
+        commands::keygen(),
+        commands::demo(),
+        link::flags::command(),
+        wrapped::command(),
+        forbidden::command(),
+        quictun_bench::command(),
+        commands::doctor(),
+        commands::tune(),
+        perf::flags::command(),
+        lab::flags::command(),
+        commands::completion(),
+        commands::man(),
+        commands::version(),
+    ])
+}
+
 /// Reads everything that `quictun` is started with.
 pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
-    let matches = match args::command().try_get_matches_from(&inputs.args) {
+    let matches = match command().try_get_matches_from(&inputs.args) {
         Ok(matches) => matches,
         Err(error) if !error.use_stderr() => return Ok(Action::Print(error.render().to_string())),
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -122,19 +139,24 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         .subcommand()
         .expect("invariant: clap requires a command");
     match command {
-        "server" => read_server(matches, None, inputs).map(|(_, server)| Action::Server(server)),
-        "client" => read_client(matches, None, inputs).map(|(_, client)| Action::Client(client)),
+        "server" => native::read_server(matches, inputs).map(Action::Server),
+        "client" => native::read_client(matches, inputs).map(Action::Client),
         "confirm" => Ok(Action::Confirm),
         "down" => Ok(Action::Down),
-        "config" => config(matches, inputs),
+        "config" => native::config(matches, inputs).map(|configured| match configured {
+            Configured::Print(text) => Action::Print(text),
+            Configured::Server(path, server) => Action::CheckServer(path, server),
+            Configured::Client(path, client) => Action::CheckClient(path, client),
+        }),
         "keygen" => Ok(Action::Keygen(
-            path(matches, "out").expect("invariant: clap requires --out"),
+            native::path(matches, "out").expect("invariant: clap requires --out"),
         )),
         "completion" => Ok(Action::Print(completion(matches))),
-        "man" => Ok(
-            path(matches, "out").map_or_else(|| Action::Print(manual::main_page()), Action::Man)
-        ),
-        "version" => Ok(Action::Print(args::command().render_version())),
+        "man" => Ok(native::path(matches, "out").map_or_else(
+            || Action::Print(quictun_args::manual::page(self::command())),
+            Action::Man,
+        )),
+        "version" => Ok(Action::Print(self::command().render_version())),
         "link" => link::parse(matches, inputs).map(Action::Link),
         "bench" => quictun_bench::parse(matches)
             .map(Action::Bench)
@@ -240,108 +262,6 @@ fn existing(server: &Server) -> ServerSettings {
     settings
 }
 
-/// What a client would run with whose command line goes on like this.
-pub(crate) fn client_of(words: &[String], inputs: &Inputs<'_>) -> Result<ClientSettings, Fault> {
-    let line = [PROGRAM, "client"].into_iter().map(str::to_owned);
-    let matches = args::command()
-        .try_get_matches_from(line.chain(words.iter().cloned()))
-        .map_err(|error| Fault::from_clap(PROGRAM, &error))?;
-    let (_, matches) = matches.subcommand().expect("invariant: it was given");
-    read_client(matches, None, inputs).map(|(_, client)| client)
-}
-
-fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault> {
-    let (command, matches) = matches
-        .subcommand()
-        .expect("invariant: clap requires a command");
-    let side = if matches.contains_id("server") {
-        "server"
-    } else {
-        "client"
-    };
-    let file = path(matches, side).expect("invariant: clap requires one of the two");
-    let flags = matches
-        .get_many::<String>("flags")
-        .into_iter()
-        .flatten()
-        .cloned();
-    let line = [PROGRAM.to_owned(), side.to_owned()]
-        .into_iter()
-        .chain(flags);
-    let matches = args::command()
-        .try_get_matches_from(line)
-        .map_err(|error| Fault::from_clap(PROGRAM, &error))?;
-    let (_, matches) = matches.subcommand().expect("invariant: it was given");
-    match (side, command) {
-        ("server", "check") => read_server(matches, Some(&file), inputs)
-            .map(|(_, server)| Action::CheckServer(file, server)),
-        ("server", _) => {
-            let (layers, server) = read_server(matches, Some(&file), inputs)?;
-            Ok(Action::Print(print::server(&layers, &server.settings)))
-        }
-        (_, "check") => read_client(matches, Some(&file), inputs)
-            .map(|(_, client)| Action::CheckClient(file, client)),
-        _ => {
-            let (layers, client) = read_client(matches, Some(&file), inputs)?;
-            Ok(Action::Print(print::client(&layers, &client)))
-        }
-    }
-}
-
-fn read_server<'a>(
-    matches: &ArgMatches,
-    file: Option<&Path>,
-    inputs: &'a Inputs<'a>,
-) -> Result<(Layers<'a>, Server), Fault> {
-    let layers = Layers::new(
-        args::SERVER,
-        options::given(matches, args::SERVER),
-        inputs,
-        args::PREFIX,
-    );
-    let Some(path) = config_path(&layers, file)? else {
-        let server = settings::server(&layers, None)?;
-        return Ok((layers, server));
-    };
-    let file = ServerFile::read(&path, inputs)?;
-    let layers = layers.with_file(Some(file.layer(&path, args::SERVER)?));
-    let server = settings::server(&layers, Some((&path, &file.client)))?;
-    Ok((layers, server))
-}
-
-fn read_client<'a>(
-    matches: &ArgMatches,
-    file: Option<&Path>,
-    inputs: &'a Inputs<'a>,
-) -> Result<(Layers<'a>, ClientSettings), Fault> {
-    let mut layers = Layers::new(
-        args::CLIENT,
-        options::given(matches, args::CLIENT),
-        inputs,
-        args::PREFIX,
-    );
-    if let Some(path) = config_path(&layers, file)? {
-        let file = ClientFile::read(&path, inputs)?;
-        layers = layers.with_file(Some(file.layer(&path, args::CLIENT)?));
-    }
-    let client = settings::client(&layers)?;
-    Ok((layers, client))
-}
-
-fn config_path(layers: &Layers<'_>, file: Option<&Path>) -> Result<Option<PathBuf>, Fault> {
-    match (file, layers.text("config")) {
-        (Some(_), Some(_)) => {
-            Err(layers.fault("config", "the file is given already: take this one away"))
-        }
-        (Some(file), None) => Ok(Some(file.to_owned())),
-        (None, config) => Ok(config.map(PathBuf::from)),
-    }
-}
-
-fn path(matches: &ArgMatches, name: &str) -> Option<PathBuf> {
-    matches.get_one::<String>(name).map(PathBuf::from)
-}
-
 fn completion(matches: &ArgMatches) -> String {
     let text = |name| {
         matches
@@ -349,5 +269,5 @@ fn completion(matches: &ArgMatches) -> String {
             .map(String::as_str)
             .unwrap_or_default()
     };
-    manual::completion(text("shell"), text("for"))
+    quictun_args::manual::completion(text("shell"), text("for"), command())
 }

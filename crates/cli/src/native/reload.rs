@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{Action, parse};
 use crate::ask;
-use crate::inputs::Inputs;
+use quictun_args::inputs::Inputs;
 
 /// What `quictun server` would run with if this process were started now: the same arguments, environment and working
 /// directory, and the files as they are.

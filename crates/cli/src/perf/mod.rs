@@ -19,12 +19,13 @@ use quictun_sys::Signals;
 use quictun_tunnel::settings::HostPort;
 use rustix::process::Signal;
 
-use crate::address::{self, Wildcard};
-use crate::exit::{self, Exit, Fault};
-use crate::inputs::Inputs;
-use crate::layers::Layers;
-use crate::options;
-use crate::units::parse_size;
+use crate::exit;
+use quictun_args::address::{self, Wildcard};
+use quictun_args::fault::{Exit, Fault};
+use quictun_args::inputs::Inputs;
+use quictun_args::layers::Layers;
+use quictun_args::options;
+use quictun_args::units::parse_size;
 
 pub mod flags;
 mod text;

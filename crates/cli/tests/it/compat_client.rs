@@ -1,6 +1,6 @@
 //! `quictun-client`: command lines of quic-tun v0.0.1 to v0.0.5, and ours.
 
-use quictun_cli::compat::settings::Asked;
+use quictun_args::compat::settings::Asked;
 use quictun_control::settings::{ControlSettings, HttpListen, LogFormat, LogSettings, Phrases};
 use quictun_trust::settings::{ClientIdentity, Offer, ServerTrust};
 use quictun_tunnel::settings::{

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use clap::Command;
-use quictun_cli::compat::flags;
-use quictun_cli::manual;
-use quictun_cli::native::args;
+use quictun_args::compat::flags;
+use quictun_args::manual;
+use quictun_cli::native;
 
 /// Every command by the name of its file.
 fn commands() -> Vec<(String, Command)> {
@@ -20,7 +20,7 @@ fn commands() -> Vec<(String, Command)> {
         }
     }
     let mut all = Vec::new();
-    let mut quictun = args::command();
+    let mut quictun = native::command();
     quictun.build();
     add(&mut all, "quictun", &quictun);
     for program in [&flags::CLIENT, &flags::SERVER] {
@@ -88,7 +88,7 @@ fn help_teaches() {
 
 #[test]
 fn there_is_a_manual_page_for_everything_under_its_own_name() {
-    let pages = manual::pages();
+    let pages = manual::pages(native::command());
     let names: Vec<String> = pages.iter().map(|(name, _)| name.clone()).collect();
     let commands: Vec<String> = commands()
         .iter()
@@ -127,7 +127,7 @@ fn completion_scripts_know_the_flags_and_the_choices() {
             ("quictun-client", "token-source"),
             ("quictun-server", "verify-client"),
         ] {
-            let script = manual::completion(shell, program);
+            let script = manual::completion(shell, program, native::command());
             assert!(
                 script.contains(flag) && script.contains("newreno"),
                 "{shell} {program}"

@@ -1,6 +1,6 @@
 //! `quictun lab`: what its command lines and scenarios come to, and what it refuses.
 
-use quictun_cli::exit::{Exit, Fault};
+use quictun_args::fault::{Exit, Fault};
 use quictun_cli::lab::{Action as LabAction, Measuring};
 use quictun_cli::native::Action;
 

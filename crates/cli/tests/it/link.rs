@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_cli::exit::{Exit, Fault};
+use quictun_args::fault::{Exit, Fault};
 use quictun_cli::link::Action as LinkAction;
 use quictun_cli::native::Action;
 use quictun_emu::Offload;

@@ -1,6 +1,7 @@
 //! `quictun client`: flags, file, and `docs/examples/client.toml`.
 
-use quictun_cli::native::{Action, args};
+use quictun_args::native::commands;
+use quictun_cli::native::Action;
 use quictun_trust::settings::Offer;
 use quictun_tunnel::settings::TransportSettings;
 
@@ -334,7 +335,7 @@ fn a_file_with_unknown_or_misplaced_keys_is_refused() {
                 .file("c.toml", text)
                 .native("client --config c.toml"),
         );
-        assert_eq!(exit, quictun_cli::exit::Exit::Usage, "{text}");
+        assert_eq!(exit, quictun_args::fault::Exit::Usage, "{text}");
         for part in parts {
             assert!(message.contains(part), "{text}: {message}");
         }
@@ -387,7 +388,7 @@ fn the_example_says_what_its_comments_say() {
 
 #[test]
 fn the_example_names_every_key() {
-    for option in args::CLIENT
+    for option in commands::CLIENT
         .iter()
         .flat_map(|section| section.options)
         .filter(|option| !option.key.is_empty())

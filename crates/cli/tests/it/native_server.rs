@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use quictun_cli::native::{Action, args};
+use quictun_args::native::commands;
+use quictun_cli::native::Action;
 use quictun_trust::settings::{Access, ClientProof, NamedClient};
 use quictun_tunnel::settings::TransportSettings;
 
@@ -292,7 +293,7 @@ fn the_example_says_what_its_comments_say() {
 
 #[test]
 fn the_example_names_every_key() {
-    for option in args::SERVER
+    for option in commands::SERVER
         .iter()
         .flat_map(|section| section.options)
         .filter(|option| !option.key.is_empty())

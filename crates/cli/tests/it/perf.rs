@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quictun_cli::exit::Fault;
+use quictun_args::fault::Fault;
 use quictun_cli::native::Action;
 use quictun_cli::perf::{Action as PerfAction, Client, Server};
 use quictun_perf::{Amount, Loop, Mode, Plan, Transport};

@@ -6,11 +6,11 @@ use std::fmt::Debug;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use quictun_cli::compat::settings::{Asked, Ready};
-use quictun_cli::exit::{Exit, Fault};
-use quictun_cli::inputs::{Files, Inputs};
+use quictun_args::compat::settings::{Asked, Ready};
+use quictun_args::fault::{Exit, Fault};
+use quictun_args::inputs::{Files, Inputs};
+use quictun_args::{compat, native::settings as native_settings};
 use quictun_cli::native::{self, Action};
-use quictun_cli::{compat, native::settings as native_settings};
 use quictun_control::settings::ControlSettings;
 use quictun_tunnel::settings::{ClientSettings, ServerSettings, TransportSettings};
 

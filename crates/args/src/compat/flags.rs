@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::exit::Fault;
+use crate::fault::Fault;
 use crate::layers::parse_bool;
 use crate::options::{self, Kind, Opt, Section};
 use crate::transport::{self, Side};

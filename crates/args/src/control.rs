@@ -6,7 +6,7 @@ use quictun_control::settings::{ControlSettings, HttpListen, LogFormat, LogSetti
 use thiserror::Error;
 
 use crate::address::{AddressError, Wildcard, parse_listen};
-use crate::exit::Fault;
+use crate::fault::Fault;
 use crate::layers::{Layers, Origin};
 
 /// Option names of one family of programs.
@@ -84,7 +84,7 @@ pub enum HttpError {
 }
 
 /// Reads where the HTTP interface listens; `off`: nowhere.
-pub(crate) fn parse_http(
+pub fn parse_http(
     text: &str,
     mode: u32,
     wildcard: Wildcard,

@@ -18,7 +18,7 @@ use super::files;
 use super::flags::{CLIENT, Line, Program, SERVER};
 use crate::address::{Wildcard, parse_listen, parse_network_listen, parse_server};
 use crate::control::{self, Names};
-use crate::exit::Fault;
+use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::{Layers, parse_bool};
 use crate::options;

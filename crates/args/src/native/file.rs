@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::Fault;
+use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::FileLayer;
 use crate::options::Section;
@@ -176,10 +176,8 @@ impl ClientFile {
     }
 }
 
-pub(crate) fn read<T: for<'de> Deserialize<'de>>(
-    path: &Path,
-    inputs: &Inputs<'_>,
-) -> Result<T, Fault> {
+/// Reads a file of any schema.
+pub fn read<T: for<'de> Deserialize<'de>>(path: &Path, inputs: &Inputs<'_>) -> Result<T, Fault> {
     let what = path.display().to_string();
     let unreadable = |error| {
         Fault::failure(
@@ -191,7 +189,8 @@ pub(crate) fn read<T: for<'de> Deserialize<'de>>(
     toml::from_str(&text).map_err(|error| Fault::usage(&what, error.to_string().trim_end()))
 }
 
-pub(crate) fn layer(
+/// The values of a file that flags of `sections` have too.
+pub fn layer(
     path: &Path,
     file: &impl Serialize,
     sections: &[&'static Section],

@@ -228,9 +228,9 @@ static LOGS: Section = Section {
     ],
 };
 
-/// The whole command line.
-pub fn command() -> Command {
-    Command::new("quictun")
+/// The program without its commands.
+pub fn program() -> Command {
+    Command::new(super::PROGRAM)
         .version(env!("CARGO_PKG_VERSION"))
         .about(
             "Carries TCP and Unix-socket connections over QUIC, encrypted, through one UDP port.",
@@ -240,30 +240,10 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommands([
-            server(),
-            client(),
-            confirm(),
-            down(),
-            status(),
-            config(),
-            keygen(),
-            demo(),
-            crate::link::flags::command(),
-            crate::wrapped::command(),
-            crate::forbidden::command(),
-            quictun_bench::command(),
-            doctor(),
-            tune(),
-            crate::perf::flags::command(),
-            crate::lab::flags::command(),
-            completion(),
-            man(),
-            version(),
-        ])
 }
 
-fn server() -> Command {
+/// `quictun server`.
+pub fn server() -> Command {
     let command = Command::new("server")
         .about(
             "Accept connections from clients and connect them to the targets that each may reach",
@@ -272,20 +252,23 @@ fn server() -> Command {
     options::add_to(command, SERVER)
 }
 
-fn client() -> Command {
+/// `quictun client`.
+pub fn client() -> Command {
     let command = Command::new("client")
         .about("Listen for local applications and carry their connections to a server")
         .after_help(include_str!("client_help.txt"));
     options::add_to(command, CLIENT)
 }
 
-fn confirm() -> Command {
+/// `quictun confirm`.
+pub fn confirm() -> Command {
     Command::new("confirm")
         .about("Keep a tunnel that `quictun client --tun --confirm SECONDS` would undo")
         .after_help(include_str!("confirm_help.txt"))
 }
 
-fn down() -> Command {
+/// `quictun down`.
+pub fn down() -> Command {
     Command::new("down")
         .about(
             "Remove what a killed `quictun client --tun` has left: device, routes, packet filter",
@@ -293,7 +276,8 @@ fn down() -> Command {
         .after_help(include_str!("down_help.txt"))
 }
 
-fn status() -> Command {
+/// `quictun status`.
+pub fn status() -> Command {
     let command = Command::new("status")
         .about("Show how a running server or client is: connections, tunnels, the latest reload")
         .after_help(include_str!("status_help.txt"))
@@ -301,7 +285,8 @@ fn status() -> Command {
     options::add_to(command, STATUS)
 }
 
-fn config() -> Command {
+/// `quictun config`.
+pub fn config() -> Command {
     let file = |side: &'static str| {
         Arg::new(side)
             .long(side)
@@ -340,7 +325,8 @@ fn config() -> Command {
         ))
 }
 
-fn keygen() -> Command {
+/// `quictun keygen`.
+pub fn keygen() -> Command {
     Command::new("keygen")
         .about("Make a client's key and certificate, and print the pin that the server knows it by")
         .after_help(include_str!("keygen_help.txt"))
@@ -349,7 +335,8 @@ fn keygen() -> Command {
         )
 }
 
-fn demo() -> Command {
+/// `quictun demo`.
+pub fn demo() -> Command {
     Command::new("demo")
         .about("Run a server, a client and two applications on this machine, and show what happens")
         .after_help(include_str!("demo_help.txt"))
@@ -367,7 +354,8 @@ fn demo() -> Command {
         )
 }
 
-fn doctor() -> Command {
+/// `quictun doctor`.
+pub fn doctor() -> Command {
     Command::new("doctor")
         .about(
             "Tell what this machine can do for a tunnel and for measurements, and what is missing",
@@ -376,7 +364,8 @@ fn doctor() -> Command {
         .arg(json())
 }
 
-fn tune() -> Command {
+/// `quictun tune`.
+pub fn tune() -> Command {
     Command::new("tune")
         .about("Show the settings of the system that matter, and set them if asked to")
         .after_help(include_str!("tune_help.txt"))
@@ -396,7 +385,8 @@ fn json() -> Arg {
         .help("Print one JSON object")
 }
 
-fn completion() -> Command {
+/// `quictun completion`.
+pub fn completion() -> Command {
     let shells = PossibleValuesParser::new(["bash", "zsh", "fish"]);
     let programs = PossibleValuesParser::new(["quictun", "quictun-server", "quictun-client"]);
     Command::new("completion")
@@ -419,13 +409,15 @@ fn completion() -> Command {
         )
 }
 
-fn man() -> Command {
+/// `quictun man`.
+pub fn man() -> Command {
     Command::new("man")
         .about("Print the manual page, or write those of all commands and programs")
         .arg(dir("Write all pages into this directory"))
 }
 
-fn version() -> Command {
+/// `quictun version`.
+pub fn version() -> Command {
     Command::new("version").about("Print name and version")
 }
 

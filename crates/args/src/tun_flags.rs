@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use quictun_stackd::settings::{Routes, TunDevice, TunSettings};
 
-use crate::exit::Fault;
+use crate::fault::Fault;
 use crate::layers::{Layers, parse_bool};
 use crate::options::Opt;
 

@@ -1,20 +1,15 @@
 //! `quictun-client` and `quictun-server`: drop-ins for quic-tun v0.0.1 to v0.0.5.
-//!
-//! [`flags`] holds the flags and reads the command line, [`files`] the configuration files, [`settings`] makes
-//! of both what the programs run with. What differs from the original is listed in each program's help.
 
 use std::process::ExitCode;
 
 use quictun_control::settings::ControlSettings;
 
-use crate::exit::{self, Fault};
-use crate::inputs::Inputs;
+use crate::exit;
 use crate::{host_tun, run};
-use settings::{Asked, Ready};
-
-pub mod files;
-pub mod flags;
-pub mod settings;
+use quictun_args::compat::flags;
+use quictun_args::compat::settings::{self, Asked, Ready};
+use quictun_args::fault::Fault;
+use quictun_args::inputs::Inputs;
 
 /// `quictun-client`, from the arguments to the exit code.
 pub fn client_main() -> ExitCode {

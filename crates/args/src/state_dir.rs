@@ -6,7 +6,7 @@ use crate::inputs::Inputs;
 
 /// The directory where none is given: systemd's `StateDirectory=` first, then the XDG base directories, and
 /// `/var/lib/quictun` for a process without a home, as system services are.
-pub fn default(inputs: &Inputs<'_>) -> PathBuf {
+pub(crate) fn default(inputs: &Inputs<'_>) -> PathBuf {
     if let Some(dirs) = inputs.variable("STATE_DIRECTORY") {
         // systemd separates several by colons; the first is ours.
         return PathBuf::from(dirs.split(':').next().unwrap_or(dirs));

@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::exit::Fault;
+use crate::fault::Fault;
 use crate::inputs::{Files, Inputs};
 use crate::options::{Opt, Section};
 

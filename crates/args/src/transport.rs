@@ -6,7 +6,7 @@ use std::time::Duration;
 use quictun_link::units::Rate;
 use quictun_tunnel::settings::{Congestion, TransportSettings};
 
-use crate::exit::Fault;
+use crate::fault::Fault;
 use crate::layers::Layers;
 use crate::options::{Opt, Section};
 use crate::units::{parse_duration, parse_size};

@@ -14,7 +14,7 @@ use quictun_wire::target::Target;
 use super::file::{ClientTable, Texts};
 use crate::address::{Wildcard, parse_forward_listen, parse_listen, parse_server};
 use crate::control::{self, Names};
-use crate::exit::Fault;
+use crate::fault::Fault;
 use crate::layers::{Layers, check_readable};
 use crate::state_dir;
 use crate::transport::{self, Side};

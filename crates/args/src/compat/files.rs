@@ -9,7 +9,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::flags::Program;
-use crate::exit::Fault;
+use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::FileLayer;
 use crate::options::nearest;

@@ -1,0 +1,151 @@
+//! `quictun server` and `quictun client`: flags, TOML files, and what the two run with.
+//!
+//! [`commands`] holds flags and commands, [`file`] the TOML files, [`settings`] makes of both what the programs
+//! run with, [`print`] shows it.
+
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+use quictun_tunnel::settings::ClientSettings;
+
+use crate::fault::Fault;
+use crate::inputs::Inputs;
+use crate::layers::Layers;
+use crate::options;
+use file::{ClientFile, ServerFile};
+use settings::Server;
+
+pub mod commands;
+pub mod file;
+pub mod print;
+pub mod settings;
+
+/// The program's name.
+pub const PROGRAM: &str = "quictun";
+
+/// What `quictun config` has to do.
+#[derive(Debug)]
+pub enum Configured {
+    /// Print this.
+    Print(String),
+    /// Go on checking a server's file where only the disk can tell.
+    Server(PathBuf, Server),
+    /// Go on checking a client's file where only the disk can tell.
+    Client(PathBuf, ClientSettings),
+}
+
+/// Reads what follows `quictun server`.
+pub fn read_server(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Server, Fault> {
+    server_layers(matches, None, inputs).map(|(_, server)| server)
+}
+
+/// Reads what follows `quictun client`.
+pub fn read_client(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<ClientSettings, Fault> {
+    client_layers(matches, None, inputs).map(|(_, client)| client)
+}
+
+/// What a client would run with whose command line goes on like this.
+pub fn client_of(words: &[String], inputs: &Inputs<'_>) -> Result<ClientSettings, Fault> {
+    let line = [PROGRAM, "client"].into_iter().map(str::to_owned);
+    let matches = commands::program()
+        .subcommands([commands::server(), commands::client()])
+        .try_get_matches_from(line.chain(words.iter().cloned()))
+        .map_err(|error| Fault::from_clap(PROGRAM, &error))?;
+    let (_, matches) = matches.subcommand().expect("invariant: it was given");
+    read_client(matches, inputs)
+}
+
+/// Reads what follows `quictun config`.
+pub fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Configured, Fault> {
+    let (command, matches) = matches
+        .subcommand()
+        .expect("invariant: clap requires a command");
+    let side = if matches.contains_id("server") {
+        "server"
+    } else {
+        "client"
+    };
+    let file = path(matches, side).expect("invariant: clap requires one of the two");
+    let flags = matches
+        .get_many::<String>("flags")
+        .into_iter()
+        .flatten()
+        .cloned();
+    let line = [PROGRAM.to_owned(), side.to_owned()]
+        .into_iter()
+        .chain(flags);
+    let matches = commands::program()
+        .subcommands([commands::server(), commands::client()])
+        .try_get_matches_from(line)
+        .map_err(|error| Fault::from_clap(PROGRAM, &error))?;
+    let (_, matches) = matches.subcommand().expect("invariant: it was given");
+    match (side, command) {
+        ("server", "check") => server_layers(matches, Some(&file), inputs)
+            .map(|(_, server)| Configured::Server(file, server)),
+        ("server", _) => {
+            let (layers, server) = server_layers(matches, Some(&file), inputs)?;
+            Ok(Configured::Print(print::server(&layers, &server.settings)))
+        }
+        (_, "check") => client_layers(matches, Some(&file), inputs)
+            .map(|(_, client)| Configured::Client(file, client)),
+        _ => {
+            let (layers, client) = client_layers(matches, Some(&file), inputs)?;
+            Ok(Configured::Print(print::client(&layers, &client)))
+        }
+    }
+}
+
+fn server_layers<'a>(
+    matches: &ArgMatches,
+    file: Option<&Path>,
+    inputs: &'a Inputs<'a>,
+) -> Result<(Layers<'a>, Server), Fault> {
+    let layers = Layers::new(
+        commands::SERVER,
+        options::given(matches, commands::SERVER),
+        inputs,
+        commands::PREFIX,
+    );
+    let Some(path) = config_path(&layers, file)? else {
+        let server = settings::server(&layers, None)?;
+        return Ok((layers, server));
+    };
+    let file = ServerFile::read(&path, inputs)?;
+    let layers = layers.with_file(Some(file.layer(&path, commands::SERVER)?));
+    let server = settings::server(&layers, Some((&path, &file.client)))?;
+    Ok((layers, server))
+}
+
+fn client_layers<'a>(
+    matches: &ArgMatches,
+    file: Option<&Path>,
+    inputs: &'a Inputs<'a>,
+) -> Result<(Layers<'a>, ClientSettings), Fault> {
+    let mut layers = Layers::new(
+        commands::CLIENT,
+        options::given(matches, commands::CLIENT),
+        inputs,
+        commands::PREFIX,
+    );
+    if let Some(path) = config_path(&layers, file)? {
+        let file = ClientFile::read(&path, inputs)?;
+        layers = layers.with_file(Some(file.layer(&path, commands::CLIENT)?));
+    }
+    let client = settings::client(&layers)?;
+    Ok((layers, client))
+}
+
+fn config_path(layers: &Layers<'_>, file: Option<&Path>) -> Result<Option<PathBuf>, Fault> {
+    match (file, layers.text("config")) {
+        (Some(_), Some(_)) => {
+            Err(layers.fault("config", "the file is given already: take this one away"))
+        }
+        (Some(file), None) => Ok(Some(file.to_owned())),
+        (None, config) => Ok(config.map(PathBuf::from)),
+    }
+}
+
+/// The path that an argument names.
+pub fn path(matches: &ArgMatches, name: &str) -> Option<PathBuf> {
+    matches.get_one::<String>(name).map(PathBuf::from)
+}
