@@ -5,48 +5,56 @@ use std::net::IpAddr;
 use quictun_control::settings::{ControlSettings, HttpListen, LogFormat, LogSettings, Phrases};
 use thiserror::Error;
 
-use crate::address::{AddressError, Wildcard, parse_listen};
+use crate::address::{Wildcard, parse_listen};
 use crate::fault::Fault;
-use crate::layers::{Layers, Origin};
+use crate::layers::Layers;
+use crate::options;
+use crate::options::{Many, One, Switch, Why};
+use crate::values::switch;
 
-/// Option names of one family of programs.
+options! {
+    pub(crate) COMPAT_JSON: Switch = "compat-json" "BOOL", by switch, key "control.compat_json";
+        "Keep quic-tun's misspellings in /tunnels (webdev, unknow)"
+    pub(crate) NO_CONFINE: Switch = "no-confine" "BOOL", by switch;
+        "Keep all rights, files and system calls: for debugging only"
+    pub(crate) LOG_LEVEL: One<String> = "log-level" "LEVEL", by parse_filter, words &["trace", "debug", "info", "warn", "error", "off"], default "info", key "log.level";
+        "trace, debug, info, warn, error, off; also MODULE=LEVEL,..."
+}
+
+/// The options that have a name of their own in each family of programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
     /// Address of the HTTP interface.
-    pub http: &'static str,
+    pub http: &'static One<Option<HttpListen>>,
     /// Mode of its Unix socket.
-    pub http_mode: &'static str,
+    pub http_mode: &'static One<u32>,
     /// Names that it answers to.
-    pub http_name: &'static str,
-    /// Meaning of the address `0.0.0.0` in the HTTP interface's setting.
-    pub wildcard: Wildcard,
+    pub http_name: &'static Many<String>,
+    /// Text or JSON.
+    pub log_format: &'static One<LogFormat>,
     /// Where logs go.
-    pub log_output: &'static str,
-    /// The log format for people: a value, not an option.
-    pub text_format: &'static str,
+    pub log_output: &'static Many<String>,
     /// How lines about single flows are worded.
     pub phrases: Phrases,
 }
 
 /// Reads the settings of the HTTP interface and of logs.
 pub fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSettings, Fault> {
-    let mode = layers.value(names.http_mode, parse_mode)?;
-    let httpd = layers.value(names.http, |text| parse_http(text, mode, names.wildcard))?;
-    let http_names = layers.all(names.http_name, parse_name)?;
-    let formats = [
-        (names.text_format, LogFormat::Text),
-        ("json", LogFormat::Json),
-    ];
+    let socket_mode = layers.get(names.http_mode)?;
+    let mut httpd = layers.get(names.http)?;
+    if let Some(HttpListen::Unix { mode, .. }) = &mut httpd {
+        *mode = socket_mode;
+    }
     Ok(ControlSettings {
         httpd,
-        httpd_is_default: layers.setting(names.http).origin == Origin::Default,
-        http_names,
-        compat_json: layers.switch("compat-json")?,
-        confine: !layers.switch("no-confine")?,
+        httpd_is_default: !layers.is_given(names.http),
+        http_names: layers.get(names.http_name)?,
+        compat_json: layers.get(&COMPAT_JSON)?,
+        confine: !layers.get(&NO_CONFINE)?,
         log: LogSettings {
-            level: layers.value("log-level", parse_filter)?,
-            format: layers.choice("log-format", &formats)?,
-            outputs: layers.setting(names.log_output).items,
+            level: layers.get(&LOG_LEVEL)?,
+            format: layers.get(names.log_format)?,
+            outputs: layers.get(names.log_output)?,
             phrases: names.phrases,
         },
     })
@@ -54,11 +62,7 @@ pub fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSettings, Fa
 
 /// Why a setting of the HTTP interface has no meaning. Each message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum HttpError {
-    /// Neither an address nor a socket.
-    #[error(transparent)]
-    Address(#[from] AddressError),
+enum HttpError {
     /// `unix:` and a path that is none.
     #[error("{path:?} is no path of a socket: write unix:/PATH, as in unix:/run/quictun/http.sock")]
     Path {
@@ -83,12 +87,8 @@ pub enum HttpError {
     },
 }
 
-/// Reads where the HTTP interface listens; `off`: nowhere.
-pub fn parse_http(
-    text: &str,
-    mode: u32,
-    wildcard: Wildcard,
-) -> Result<Option<HttpListen>, HttpError> {
+/// Reads where the HTTP interface listens; `off`: nowhere. A socket has mode 0 until its own option is read.
+pub(crate) fn parse_http(text: &str, wildcard: Wildcard) -> Result<Option<HttpListen>, Why> {
     if matches!(text, "" | "off") {
         return Ok(None);
     }
@@ -96,60 +96,58 @@ pub fn parse_http(
         return Ok(Some(HttpListen::Tcp(parse_listen(text, wildcard)?)));
     };
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
-        return Err(HttpError::Path {
-            path: path.to_owned(),
-        });
+        let path = path.to_owned();
+        Err(HttpError::Path { path })?;
     }
-    Ok(Some(HttpListen::Unix {
-        path: path.into(),
-        mode,
-    }))
+    let (path, mode) = (path.into(), 0);
+    Ok(Some(HttpListen::Unix { path, mode }))
 }
 
-fn parse_mode(text: &str) -> Result<u32, HttpError> {
+/// Reads the permissions of a socket.
+pub(crate) fn parse_mode(text: &str) -> Result<u32, Why> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode & !0o777 == 0 => Ok(mode),
-        _ => Err(HttpError::Mode {
-            mode: text.to_owned(),
-        }),
+        _ => {
+            let mode = text.to_owned();
+            Err(HttpError::Mode { mode }.into())
+        }
     }
 }
 
 /// Reads one name; addresses are answered to anyway.
-fn parse_name(text: &str) -> Result<String, HttpError> {
+pub(crate) fn parse_name(text: &str) -> Result<String, Why> {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let name = text.trim_end_matches('.');
     if !name.is_empty() && name.bytes().all(letter) && name.parse::<IpAddr>().is_err() {
         return Ok(name.to_ascii_lowercase());
     }
-    Err(HttpError::Name {
-        name: text.to_owned(),
-    })
+    let name = text.to_owned();
+    Err(HttpError::Name { name }.into())
 }
 
 /// Reads a level, or several `TARGET=LEVEL` separated by commas, as a filter that `tracing` understands.
-fn parse_filter(text: &str) -> Result<String, String> {
-    let parts: Result<Vec<String>, String> = text
+fn parse_filter(text: &str) -> Result<String, Why> {
+    let parts: Result<Vec<String>, Why> = text
         .split(',')
         .map(|part| parse_directive(part.trim()))
         .collect();
     Ok(parts?.join(","))
 }
 
-fn parse_directive(text: &str) -> Result<String, String> {
+fn parse_directive(text: &str) -> Result<String, Why> {
     if let Some((target, level)) = text.split_once('=') {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
         if target.is_empty() || !target.chars().all(plain) {
-            return Err(format!(
+            Err(format!(
                 "{target:?} is not a log target: write, for instance, quictun_engine=debug"
-            ));
+            ))?;
         }
         return Ok(format!("{target}={}", parse_level(level)?));
     }
     parse_level(text).map(str::to_owned)
 }
 
-fn parse_level(text: &str) -> Result<&'static str, String> {
+fn parse_level(text: &str) -> Result<&'static str, Why> {
     match text.to_ascii_lowercase().as_str() {
         "trace" => Ok("trace"),
         "debug" => Ok("debug"),
@@ -158,9 +156,9 @@ fn parse_level(text: &str) -> Result<&'static str, String> {
         // zap's levels above "error" have no counterpart: nothing of ours is that bad.
         "error" | "dpanic" | "panic" | "fatal" => Ok("error"),
         "off" => Ok("off"),
-        _ => Err(format!(
-            "unknown level {text:?}: choose trace, debug, info, warn, error or off"
-        )),
+        _ => Err(
+            format!("unknown level {text:?}: choose trace, debug, info, warn, error or off").into(),
+        ),
     }
 }
 
@@ -170,36 +168,31 @@ mod tests {
 
     #[test]
     fn the_http_interface_is_at_an_address_a_socket_or_nowhere() {
-        let at = |text: &str| parse_http(text, 0o660, Wildcard::AsWritten);
+        let at = |text: &str| parse_http(text, Wildcard::AsWritten).map_err(|Why(why)| why);
         let tcp = |text: &str| Ok(Some(HttpListen::Tcp(text.parse().expect("an address"))));
         assert_eq!(at("off"), Ok(None));
         assert_eq!(at("127.0.0.1:8086"), tcp("127.0.0.1:8086"));
         assert_eq!(at("0.0.0.0:8086"), tcp("0.0.0.0:8086"));
-        let both = parse_http("0.0.0.0:8086", 0o600, Wildcard::BothFamilies);
-        assert_eq!(both, tcp("[::]:8086"));
-        assert_eq!(
-            at("unix:/run/q.sock"),
-            Ok(Some(HttpListen::Unix {
-                path: "/run/q.sock".into(),
-                mode: 0o660,
-            }))
-        );
+        let both = parse_http("0.0.0.0:8086", Wildcard::BothFamilies);
+        assert_eq!(both.map_err(|Why(why)| why), tcp("[::]:8086"));
+        let (path, mode) = ("/run/q.sock".into(), 0);
+        let socket = Ok(Some(HttpListen::Unix { path, mode }));
+        assert_eq!(at("unix:/run/q.sock"), socket);
         for text in ["unix:", "unix:q.sock", "unix:/run/", "unix:/a\0b"] {
-            assert!(matches!(at(text), Err(HttpError::Path { .. })), "{text:?}");
+            let why = at(text).expect_err(text);
+            assert!(why.contains("is no path of a socket"), "{text:?}");
         }
     }
 
     #[test]
     fn a_mode_is_of_base_eight_and_a_name_has_nothing_around_it() {
-        assert_eq!(parse_mode("0600"), Ok(0o600));
-        assert_eq!(parse_mode("777"), Ok(0o777));
+        assert_eq!(parse_mode("0600").expect("a mode"), 0o600);
+        assert_eq!(parse_mode("777").expect("a mode"), 0o777);
         for text in ["", "0o600", "rw", "0888", "01777", "-1"] {
             assert!(parse_mode(text).is_err(), "{text:?}");
         }
-        assert_eq!(
-            parse_name("Gateway.Example."),
-            Ok("gateway.example".to_owned())
-        );
+        let name = parse_name("Gateway.Example.").expect("a name");
+        assert_eq!(name, "gateway.example");
         for text in [
             "gateway.example:80",
             "http://gateway.example",
@@ -223,7 +216,7 @@ mod tests {
             ("warn, quictun_engine=TRACE", "warn,quictun_engine=trace"),
             ("quictun_control::rest=debug", "quictun_control::rest=debug"),
         ] {
-            assert_eq!(parse_filter(text), Ok(filter.to_owned()), "{text}");
+            assert_eq!(parse_filter(text).expect(text), filter);
         }
         for text in [
             "",

@@ -1,6 +1,6 @@
 //! `quictun server` and `quictun client`: flags, TOML files, and what the two run with.
 //!
-//! [`commands`] holds flags and commands, [`file`] the TOML files, [`settings`] makes of both what the programs
+//! [`commands`] and [`flags`] hold what there is, [`file`] the TOML files, [`settings`] makes of both what the programs
 //! run with, [`print`] shows it.
 
 use std::path::{Path, PathBuf};
@@ -11,12 +11,11 @@ use quictun_tunnel::settings::ClientSettings;
 use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::Layers;
-use crate::options;
-use file::{ClientFile, ServerFile};
 use settings::Server;
 
 pub mod commands;
 pub mod file;
+pub mod flags;
 pub mod print;
 pub mod settings;
 
@@ -100,19 +99,15 @@ fn server_layers<'a>(
     file: Option<&Path>,
     inputs: &'a Inputs<'a>,
 ) -> Result<(Layers<'a>, Server), Fault> {
-    let layers = Layers::new(
-        commands::SERVER,
-        options::given(matches, commands::SERVER),
-        inputs,
-        commands::PREFIX,
-    );
+    let layers = Layers::new(&flags::SERVER, matches, inputs);
     let Some(path) = config_path(&layers, file)? else {
         let server = settings::server(&layers, None)?;
         return Ok((layers, server));
     };
-    let file = ServerFile::read(&path, inputs)?;
-    let layers = layers.with_file(Some(file.layer(&path, commands::SERVER)?));
-    let server = settings::server(&layers, Some((&path, &file.client)))?;
+    let file = file::server(&path, inputs)?;
+    let clients = file.extra.unwrap_or_default();
+    let layers = layers.with_file(Some(file.layer));
+    let server = settings::server(&layers, Some((&path, &clients)))?;
     Ok((layers, server))
 }
 
@@ -121,27 +116,22 @@ fn client_layers<'a>(
     file: Option<&Path>,
     inputs: &'a Inputs<'a>,
 ) -> Result<(Layers<'a>, ClientSettings), Fault> {
-    let mut layers = Layers::new(
-        commands::CLIENT,
-        options::given(matches, commands::CLIENT),
-        inputs,
-        commands::PREFIX,
-    );
+    let mut layers = Layers::new(&flags::CLIENT, matches, inputs);
     if let Some(path) = config_path(&layers, file)? {
-        let file = ClientFile::read(&path, inputs)?;
-        layers = layers.with_file(Some(file.layer(&path, commands::CLIENT)?));
+        layers = layers.with_file(Some(file::client(&path, inputs)?));
     }
     let client = settings::client(&layers)?;
     Ok((layers, client))
 }
 
 fn config_path(layers: &Layers<'_>, file: Option<&Path>) -> Result<Option<PathBuf>, Fault> {
-    match (file, layers.text("config")) {
-        (Some(_), Some(_)) => {
-            Err(layers.fault("config", "the file is given already: take this one away"))
-        }
+    match (file, layers.get(&flags::CONFIG)?) {
+        (Some(_), Some(_)) => Err(layers.fault(
+            &flags::CONFIG,
+            "the file is given already: take this one away",
+        )),
         (Some(file), None) => Ok(Some(file.to_owned())),
-        (None, config) => Ok(config.map(PathBuf::from)),
+        (None, config) => Ok(config),
     }
 }
 

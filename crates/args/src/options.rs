@@ -1,15 +1,28 @@
-//! One definition per flag: command line, help, completion, man page, environment variable and file key
+//! One definition per flag: command line, help, completion, man page, environment variable, file key and type
 //! are all made from it, so that they cannot disagree.
 //!
-//! A program is a list of [`Section`]s. [`add_to`] makes them a clap command; [`given`] takes what the user
-//! wrote back out as text. Text becomes values in one place only, [`crate::layers`], whichever layer it came from.
+//! A flag is a static [`Opt`], which is also the key by which its value is asked for ([`Layers::get`]): no flag is
+//! looked up by its name. [`options!`](crate::options!) writes such statics as the rows of a table, a [`Section`] puts
+//! them under a heading of the help, and a [`Table`] is all that one command takes.
+//!
+//! [`Layers::get`]: crate::layers::Layers::get
 
-use std::collections::BTreeMap;
+use std::fmt::{Debug, Display};
+use std::marker::PhantomData;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+
+/// All flags of one command.
+#[derive(Debug)]
+pub struct Table {
+    /// Prefix of the environment variables.
+    pub prefix: &'static str,
+    /// Flags by heading, in the order of the help.
+    pub sections: &'static [&'static Section],
+}
 
 /// Flags under one heading of the help.
 #[derive(Debug)]
@@ -17,12 +30,21 @@ pub struct Section {
     /// Heading.
     pub heading: &'static str,
     /// Flags in the order in which the help shows them.
-    pub options: &'static [Opt],
+    pub options: &'static [&'static dyn Flag],
 }
 
-/// One flag, and with it one environment variable and one key in configuration files.
-#[derive(Debug)]
-pub struct Opt {
+/// One flag, whatever its type.
+pub trait Flag: Debug + Sync {
+    /// Everything about it but its type.
+    fn spec(&self) -> &Spec;
+
+    /// Values to complete and to list; empty: any text.
+    fn words(&self) -> Vec<&'static str>;
+}
+
+/// What a flag is, its type aside.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
     /// Long flag without dashes; key in the compatibility programs' files.
     pub name: &'static str,
     /// One-letter flag.
@@ -35,11 +57,11 @@ pub struct Opt {
     pub default: &'static str,
     /// Help: a sentence without full stop.
     pub help: &'static str,
-    /// Values to complete and to list; empty: any text.
-    pub choices: &'static [&'static str],
     /// Dotted key in the native programs' files; empty: not a file's matter.
     pub key: &'static str,
-    /// Taken, but not shown: it does nothing.
+    /// A second name of that key; empty: none.
+    pub also: &'static str,
+    /// Taken, but not shown.
     pub hidden: bool,
 }
 
@@ -54,78 +76,294 @@ pub enum Kind {
     List,
 }
 
-impl Opt {
-    /// An option with one value.
-    pub const fn one(
+/// A flag whose values are of type `T`; `S` says how many it has.
+pub struct Opt<T: 'static, S = shape::One> {
+    spec: Spec,
+    parse: Parse<T>,
+    words: &'static [&'static str],
+    shape: PhantomData<fn() -> S>,
+}
+
+/// A flag that always has a value.
+pub type One<T> = Opt<T, shape::One>;
+/// A flag that may have none.
+pub type Maybe<T> = Opt<T, shape::Maybe>;
+/// A flag with any number of values.
+pub type Many<T> = Opt<T, shape::Many>;
+/// A flag that is on or off, and off by default.
+pub type Switch = Opt<bool, shape::Switch>;
+
+/// How a text becomes a value.
+enum Parse<T: 'static> {
+    By(fn(&str) -> Result<T, Why>),
+    /// One of a few words, whatever their case.
+    Choice(&'static [(&'static str, T)]),
+}
+
+/// Why a text is no value: a message. Everything that can be shown becomes one with `?`.
+#[derive(Debug)]
+pub struct Why(pub String);
+
+impl<E: Display> From<E> for Why {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// How many values a flag has, as types.
+pub mod shape {
+    use super::{Kind, Why};
+
+    /// What is made of the texts of a flag.
+    pub trait Shape: 'static {
+        /// See [`Kind`].
+        const KIND: Kind;
+        /// Its value where no layer gives one, unless the flag says otherwise.
+        const DEFAULT: &'static str = "";
+        /// The flag's value.
+        type Of<T>;
+
+        /// Reads the texts, each by `parse`.
+        fn read<T>(
+            texts: &[String],
+            parse: impl Fn(&str) -> Result<T, Why>,
+        ) -> Result<Self::Of<T>, Why>;
+    }
+
+    /// One value, read from the empty text where there is none.
+    #[derive(Debug)]
+    pub struct One;
+    /// One value, or none where there is no text or an empty one.
+    #[derive(Debug)]
+    pub struct Maybe;
+    /// Any number of values.
+    #[derive(Debug)]
+    pub struct Many;
+    /// On or off.
+    #[derive(Debug)]
+    pub struct Switch;
+
+    fn last(texts: &[String]) -> &str {
+        texts.last().map_or("", String::as_str)
+    }
+
+    impl Shape for One {
+        const KIND: Kind = Kind::One;
+        type Of<T> = T;
+
+        fn read<T>(texts: &[String], parse: impl Fn(&str) -> Result<T, Why>) -> Result<T, Why> {
+            parse(last(texts))
+        }
+    }
+
+    impl Shape for Switch {
+        const KIND: Kind = Kind::Switch;
+        const DEFAULT: &'static str = "false";
+        type Of<T> = T;
+
+        fn read<T>(texts: &[String], parse: impl Fn(&str) -> Result<T, Why>) -> Result<T, Why> {
+            parse(last(texts))
+        }
+    }
+
+    impl Shape for Maybe {
+        const KIND: Kind = Kind::One;
+        type Of<T> = Option<T>;
+
+        fn read<T>(
+            texts: &[String],
+            parse: impl Fn(&str) -> Result<T, Why>,
+        ) -> Result<Option<T>, Why> {
+            match last(texts) {
+                "" => Ok(None),
+                text => parse(text).map(Some),
+            }
+        }
+    }
+
+    impl Shape for Many {
+        const KIND: Kind = Kind::List;
+        type Of<T> = Vec<T>;
+
+        fn read<T>(
+            texts: &[String],
+            parse: impl Fn(&str) -> Result<T, Why>,
+        ) -> Result<Vec<T>, Why> {
+            texts.iter().map(|text| parse(text)).collect()
+        }
+    }
+}
+
+/// Writes flags as the rows of a table:
+///
+/// ```
+/// use quictun_args::options;
+/// use quictun_args::options::{Maybe, One};
+/// use quictun_args::values::{number, text};
+///
+/// options! {
+///     pub SEED: One<u64> = "seed" "N", by |text| number(text, 0..=u64::MAX), default "1";
+///         "The same seed loses the same packets"
+///     pub GSO: One<bool> = "gso" "on|off", choice &[("on", true), ("off", false)], default "on", key "transport.gso";
+///         "UDP segmentation offload"
+///     pub FAR: Maybe<String> = "far" "COMMAND", by text, short 'f';
+///         "Run this at the far side"
+/// }
+/// ```
+///
+/// First come name, type, long flag and the word that the help shows in the value's place, then how a text becomes a
+/// value (`by` a function, or `choice` of words), then what else [`Opt`] knows, each with its argument, and the help.
+#[macro_export]
+macro_rules! options {
+    ($($vis:vis $NAME:ident: $Type:ty = $flag:literal $value:literal, $how:ident $parse:expr $(, $more:ident $what:expr)*; $help:tt)*) => {
+        $(
+            #[doc = concat!("`--", $flag, "`")]
+            $vis static $NAME: $Type = $crate::options::Opt::$how($flag, $value, $help, $parse)$(.$more($what))*;
+        )*
+    };
+}
+
+impl<T: 'static, S: shape::Shape> Opt<T, S> {
+    const fn new(
         name: &'static str,
         value: &'static str,
-        default: &'static str,
         help: &'static str,
+        parse: Parse<T>,
     ) -> Self {
-        Self {
+        let spec = Spec {
             name,
             short: None,
             value,
-            kind: Kind::One,
-            default,
+            kind: S::KIND,
+            default: S::DEFAULT,
             help,
-            choices: &[],
             key: "",
+            also: "",
             hidden: false,
+        };
+        Self {
+            spec,
+            parse,
+            words: &[],
+            shape: PhantomData,
         }
     }
 
-    /// An option with any number of values.
-    pub const fn list(
+    /// An option whose texts `parse` reads.
+    pub const fn by(
         name: &'static str,
         value: &'static str,
-        default: &'static str,
         help: &'static str,
+        parse: fn(&str) -> Result<T, Why>,
     ) -> Self {
-        Self {
-            kind: Kind::List,
-            ..Self::one(name, value, default, help)
-        }
+        Self::new(name, value, help, Parse::By(parse))
     }
 
-    /// An option that is on or off, and off by default.
-    pub const fn switch(name: &'static str, help: &'static str) -> Self {
-        Self {
-            kind: Kind::Switch,
-            ..Self::one(name, "BOOL", "false", help)
-        }
+    /// An option that takes one of a few words, whatever their case.
+    pub const fn choice(
+        name: &'static str,
+        value: &'static str,
+        help: &'static str,
+        words: &'static [(&'static str, T)],
+    ) -> Self {
+        Self::new(name, value, help, Parse::Choice(words))
+    }
+
+    /// Its value where no layer gives one.
+    #[must_use]
+    pub const fn default(mut self, default: &'static str) -> Self {
+        self.spec.default = default;
+        self
     }
 
     /// Gives it a one-letter form.
     #[must_use]
-    pub const fn short(self, short: char) -> Self {
-        Self {
-            short: Some(short),
-            ..self
-        }
+    pub const fn short(mut self, short: char) -> Self {
+        self.spec.short = Some(short);
+        self
     }
 
     /// Takes it out of the help.
     #[must_use]
-    pub const fn hidden(self) -> Self {
-        Self {
-            hidden: true,
-            ..self
-        }
+    pub const fn hidden(mut self, hidden: bool) -> Self {
+        self.spec.hidden = hidden;
+        self
     }
 
-    /// Lists its values.
+    /// Completes these values, among others.
     #[must_use]
-    pub const fn choices(self, choices: &'static [&'static str]) -> Self {
-        Self { choices, ..self }
+    pub const fn words(mut self, words: &'static [&'static str]) -> Self {
+        self.words = words;
+        self
     }
 
     /// Gives it a key in the native programs' files.
     #[must_use]
-    pub const fn key(self, key: &'static str) -> Self {
-        Self { key, ..self }
+    pub const fn key(mut self, key: &'static str) -> Self {
+        self.spec.key = key;
+        self
     }
 
+    /// Gives that key a second name.
+    #[must_use]
+    pub const fn also(mut self, also: &'static str) -> Self {
+        self.spec.also = also;
+        self
+    }
+
+    /// Reads the texts of a layer.
+    pub fn read(&self, texts: &[String]) -> Result<S::Of<T>, Why>
+    where
+        T: Clone,
+    {
+        S::read(texts, |text| match &self.parse {
+            Parse::By(parse) => parse(text),
+            Parse::Choice(words) => words
+                .iter()
+                .find(|(word, _)| word.eq_ignore_ascii_case(text))
+                .map(|(_, value)| value.clone())
+                .ok_or_else(|| format!("unknown value {text:?}: choose {}", one_of(words)).into()),
+        })
+    }
+}
+
+impl<T, S> Debug for Opt<T, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Debug::fmt(&self.spec, f)
+    }
+}
+
+impl<T: Sync, S> Flag for Opt<T, S> {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn words(&self) -> Vec<&'static str> {
+        match &self.parse {
+            Parse::By(_) => self.words.to_vec(),
+            // The empty word cannot be completed.
+            Parse::Choice(words) => words
+                .iter()
+                .map(|(word, _)| *word)
+                .filter(|word| !word.is_empty())
+                .collect(),
+        }
+    }
+}
+
+/// "a, b or c", with a word for the empty one.
+fn one_of<T>(words: &[(&str, T)]) -> String {
+    let words: Vec<&str> = words
+        .iter()
+        .map(|(word, _)| if word.is_empty() { "nothing" } else { word })
+        .collect();
+    match words.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+impl Spec {
     /// A text, as one layer has it, in values.
     pub fn items(&self, text: &str) -> Vec<String> {
         match self.kind {
@@ -139,7 +377,7 @@ impl Opt {
         }
     }
 
-    fn arg(&self, heading: &'static str) -> Arg {
+    fn arg(&self, heading: &'static str, words: Vec<&'static str>) -> Arg {
         let arg = Arg::new(self.name)
             .long(self.name)
             .short(self.short)
@@ -149,7 +387,7 @@ impl Opt {
                 "DIR" => ValueHint::DirPath,
                 _ => ValueHint::Other,
             })
-            .value_parser(Suggest(self.choices))
+            .value_parser(Suggest(words))
             .hide_possible_values(true)
             .hide(self.hidden)
             .help_heading(heading)
@@ -174,37 +412,38 @@ impl Opt {
     }
 }
 
-/// Adds the flags of `sections` to a command.
-pub fn add_to(command: Command, sections: &[&'static Section]) -> Command {
-    let options = sections.iter().flat_map(|section| {
-        section
-            .options
-            .iter()
-            .map(|option| option.arg(section.heading))
-    });
-    command.args(options)
+impl Table {
+    /// All flags, in the order of the help.
+    pub fn flags(&self) -> impl Iterator<Item = &'static dyn Flag> + use<> {
+        let sections = self.sections.iter();
+        sections.flat_map(|section| section.options.iter().copied())
+    }
+
+    /// Adds the flags to a command.
+    pub fn add_to(&self, command: Command) -> Command {
+        command.args(self.sections.iter().flat_map(|section| {
+            let flags = section.options.iter();
+            flags.map(|flag| flag.spec().arg(section.heading, flag.words()))
+        }))
+    }
+
+    /// What the user wrote on the command line.
+    pub(crate) fn given(&self, matches: &ArgMatches) -> Values {
+        let specs = self.flags().map(|flag| flag.spec());
+        specs
+            .filter(|spec| matches.value_source(spec.name) == Some(ValueSource::CommandLine))
+            .map(|spec| {
+                let values = matches.get_many::<String>(spec.name);
+                let items = values.into_iter().flatten();
+                let items = items.flat_map(|text| spec.items(text)).collect();
+                (spec.name, (format!("--{}", spec.name), items))
+            })
+            .collect()
+    }
 }
 
-/// What the user wrote on the command line, by flag name.
-pub fn given(
-    matches: &ArgMatches,
-    sections: &[&'static Section],
-) -> BTreeMap<&'static str, Vec<String>> {
-    sections
-        .iter()
-        .flat_map(|section| section.options)
-        .filter(|option| matches.value_source(option.name) == Some(ValueSource::CommandLine))
-        .map(|option| {
-            let values = matches
-                .get_many::<String>(option.name)
-                .into_iter()
-                .flatten()
-                .cloned()
-                .collect();
-            (option.name, values)
-        })
-        .collect()
-}
+/// What one layer says, by flag: its name for the option, and the values.
+pub type Values = std::collections::BTreeMap<&'static str, (String, Vec<String>)>;
 
 /// The candidate closest to a misspelt `word`, where one is close at all.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -231,10 +470,9 @@ fn edits(a: &str, b: &str) -> usize {
     row[row.len() - 1]
 }
 
-/// Takes any text, so that all layers share one check and one message; lists choices for completion.
-#[derive(Clone)]
-struct Suggest(&'static [&'static str]);
-
+/// Takes any text, so that all layers share one check and one message; lists words for completion.
+#[derive(Clone, Debug)]
+pub struct Suggest(pub Vec<&'static str>);
 impl TypedValueParser for Suggest {
     type Value = String;
 

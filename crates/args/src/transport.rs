@@ -8,19 +8,9 @@ use quictun_tunnel::settings::{Congestion, TransportSettings};
 
 use crate::fault::Fault;
 use crate::layers::Layers;
-use crate::options::{Opt, Section};
-use crate::units::{parse_duration, parse_size};
-
-/// Which end of the tunnel a program is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Dials.
-    Client,
-    /// Is dialled.
-    Server,
-}
-
-const HEADING: &str = "Data path";
+use crate::options;
+use crate::options::{Maybe, One, Section, Why};
+use crate::values::{number, number_or_auto, path, size_between, time_between};
 
 /// Slower than this a handshake does not fit into its deadline.
 const RATE_LEAST: u64 = 100_000 / 8;
@@ -28,181 +18,105 @@ const RATE_LEAST: u64 = 100_000 / 8;
 /// A worker is named by one byte of its connection ids.
 const MAX_WORKERS: usize = 256;
 
+const HEADING: &str = "Data path";
+
 /// Flags that only clients have.
 pub static CLIENT: Section = Section {
     heading: HEADING,
-    options: &[Opt::one(
-        "connections",
-        "N",
-        "auto",
-        "QUIC connections kept to the server; auto: one per core",
-    )
-    .key("transport.connections")],
+    options: &[&CONNECTIONS],
 };
 
 /// Flags that only servers have.
 pub static SERVER: Section = Section {
     heading: HEADING,
-    options: &[
-        Opt::one(
-            "max-connections",
-            "N",
-            "10000",
-            "QUIC connections accepted at once",
-        )
-        .key("transport.max_connections"),
-        Opt::one(
-            "dial-timeout",
-            "DURATION",
-            "10s",
-            "How long connecting to a target may take",
-        )
-        .key("transport.dial_timeout"),
-    ],
+    options: &[&MAX_CONNECTIONS, &DIAL_TIMEOUT],
 };
 
 /// Flags that both ends have.
 pub static BOTH: Section = Section {
     heading: HEADING,
     options: &[
-        Opt::one("workers", "N", "auto", "Worker threads; auto: one per core")
-            .key("transport.workers"),
-        Opt::one(
-            "congestion",
-            "NAME",
-            "auto",
-            "auto, cubic, newreno, background or fixed:RATE",
-        )
-        .choices(&["auto", "cubic", "newreno", "background", "fixed:"])
-        .key("transport.congestion"),
-        Opt::one(
-            "idle-timeout",
-            "DURATION",
-            "60s",
-            "A connection silent for this long is dead",
-        )
-        .key("transport.idle_timeout"),
-        Opt::one(
-            "keep-alive",
-            "DURATION",
-            "2s",
-            "Silence after which the peer is asked for a sign of life",
-        )
-        .key("transport.keep_alive"),
-        Opt::one(
-            "memory-budget",
-            "SIZE",
-            "1GiB",
-            "Memory for buffered data, all flows together",
-        )
-        .key("transport.memory_budget"),
-        Opt::one(
-            "max-flows",
-            "N",
-            "16384",
-            "Flows that the peer may have open on one connection",
-        )
-        .key("transport.max_flows"),
-        Opt::one(
-            "udp-buffer",
-            "SIZE",
-            "8MiB",
-            "Wanted UDP socket buffers; what the system grants is logged",
-        )
-        .key("transport.udp_buffer"),
-        Opt::one(
-            "max-udp-payload",
-            "BYTES",
-            "auto",
-            "Largest UDP payload tried; auto: what the interface takes",
-        )
-        .key("transport.max_udp_payload"),
-        Opt::one("gso", "on|off", "on", "UDP segmentation offload")
-            .choices(&["on", "off"])
-            .key("transport.gso"),
-        Opt::one(
-            "drain",
-            "DURATION",
-            "10s",
-            "Time that open flows are given to end after SIGTERM",
-        )
-        .key("transport.drain"),
-        Opt::one(
-            "key-log",
-            "FILE",
-            "",
-            "Append TLS secrets to FILE for Wireshark (unsafe)",
-        )
-        .key("transport.key_log"),
-        Opt::one(
-            "qlog-dir",
-            "DIR",
-            "",
-            "Record every connection there as qlog, at most 1 GiB in all",
-        )
-        .key("transport.qlog_dir"),
+        &WORKERS,
+        &CONGESTION,
+        &IDLE_TIMEOUT,
+        &KEEP_ALIVE,
+        &MEMORY_BUDGET,
+        &MAX_FLOWS,
+        &UDP_BUFFER,
+        &MAX_UDP_PAYLOAD,
+        &GSO,
+        &DRAIN,
+        &KEY_LOG,
+        &QLOG_DIR,
     ],
 };
 
-/// Reads the data path's settings of one side.
-pub fn settings(layers: &Layers<'_>, side: Side) -> Result<TransportSettings, Fault> {
+options! {
+    pub(crate) CONNECTIONS: One<Option<usize>> = "connections" "N", by |text| number_or_auto(text, 1..=1024), default "auto", key "transport.connections";
+        "QUIC connections kept to the server; auto: one per core"
+    MAX_CONNECTIONS: One<usize> = "max-connections" "N", by |text| number(text, 1..=10_000_000), default "10000", key "transport.max_connections";
+        "QUIC connections accepted at once"
+    pub(crate) DIAL_TIMEOUT: One<Duration> = "dial-timeout" "DURATION", by |text| time_between(text, "100ms", "1h"), default "10s", key "transport.dial_timeout";
+        "How long connecting to a target may take"
+    pub(crate) WORKERS: One<Option<usize>> = "workers" "N", by |text| number_or_auto(text, 1..=MAX_WORKERS), default "auto", key "transport.workers";
+        "Worker threads; auto: one per core"
+    CONGESTION: One<Congestion> = "congestion" "NAME", by congestion, words &["auto", "cubic", "newreno", "background", "fixed:"], default "auto", key "transport.congestion";
+        "auto, cubic, newreno, background or fixed:RATE"
+    IDLE_TIMEOUT: One<Duration> = "idle-timeout" "DURATION", by |text| time_between(text, "1s", "1h"), default "60s", key "transport.idle_timeout";
+        "A connection silent for this long is dead"
+    KEEP_ALIVE: One<Duration> = "keep-alive" "DURATION", by |text| time_between(text, "100ms", "1h"), default "2s", key "transport.keep_alive";
+        "Silence after which the peer is asked for a sign of life"
+    MEMORY_BUDGET: One<u64> = "memory-budget" "SIZE", by |text| size_between(text, "1MiB", "1TiB"), default "1GiB", key "transport.memory_budget";
+        "Memory for buffered data, all flows together"
+    MAX_FLOWS: One<u32> = "max-flows" "N", by |text| number(text, 1..=10_000_000), default "16384", key "transport.max_flows";
+        "Flows that the peer may have open on one connection"
+    UDP_BUFFER: One<u64> = "udp-buffer" "SIZE", by |text| size_between(text, "16KiB", "1GiB"), default "8MiB", key "transport.udp_buffer";
+        "Wanted UDP socket buffers; what the system grants is logged"
+    MAX_UDP_PAYLOAD: One<Option<u16>> = "max-udp-payload" "BYTES", by |text| number_or_auto(text, 1200..=65_527), default "auto", key "transport.max_udp_payload";
+        "Largest UDP payload tried; auto: what the interface takes"
+    GSO: One<bool> = "gso" "on|off", choice &[("on", true), ("off", false)], default "on", key "transport.gso";
+        "UDP segmentation offload"
+    DRAIN: One<Duration> = "drain" "DURATION", by |text| time_between(text, "0s", "1h"), default "10s", key "transport.drain";
+        "Time that open flows are given to end after SIGTERM"
+    KEY_LOG: Maybe<PathBuf> = "key-log" "FILE", by path, key "transport.key_log";
+        "Append TLS secrets to FILE for Wireshark (unsafe)"
+    QLOG_DIR: Maybe<PathBuf> = "qlog-dir" "DIR", by path, key "transport.qlog_dir";
+        "Record every connection there as qlog, at most 1 GiB in all"
+}
+
+/// Reads the data path's settings; what the other side alone has is as by default.
+pub fn settings(layers: &Layers<'_>) -> Result<TransportSettings, Fault> {
     let defaults = TransportSettings::default();
-    let workers = layers
-        .number_or_auto("workers", 1..=MAX_WORKERS)?
-        .unwrap_or(defaults.workers.min(MAX_WORKERS));
-    let connections = match side {
-        Side::Client => layers
-            .number_or_auto("connections", 1..=1024)?
-            .unwrap_or(defaults.connections),
-        Side::Server => defaults.connections,
-    };
-    let max_connections = match side {
-        Side::Server => layers.number("max-connections", 1..=10_000_000)?,
-        Side::Client => defaults.max_connections,
-    };
-    let idle_timeout = duration(layers, "idle-timeout", "1s", "1h")?;
-    let keep_alive = duration(layers, "keep-alive", "100ms", "1h")?;
+    let workers = layers.get(&WORKERS)?;
+    let connections = layers.get(&CONNECTIONS)?;
+    let max_connections = layers.get(&MAX_CONNECTIONS)?;
+    let idle_timeout = layers.get(&IDLE_TIMEOUT)?;
+    let keep_alive = layers.get(&KEEP_ALIVE)?;
     if keep_alive >= idle_timeout {
         let why =
             "must be shorter than idle-timeout, or a quiet connection is taken for a dead one";
-        return Err(layers.fault("keep-alive", why));
+        return Err(layers.fault(&KEEP_ALIVE, why));
     }
     Ok(TransportSettings {
-        workers,
-        connections,
-        congestion: layers.value("congestion", congestion)?,
+        workers: workers.unwrap_or(defaults.workers.min(MAX_WORKERS)),
+        connections: connections.unwrap_or(defaults.connections),
+        congestion: layers.get(&CONGESTION)?,
         idle_timeout,
         keep_alive,
-        memory_budget: size(layers, "memory-budget", "1MiB", "1TiB")?,
-        max_flows: layers.number("max-flows", 1..=10_000_000)?,
+        memory_budget: layers.get(&MEMORY_BUDGET)?,
+        max_flows: layers.get(&MAX_FLOWS)?,
         max_connections,
-        udp_buffer: usize::try_from(size(layers, "udp-buffer", "16KiB", "1GiB")?)
-            .unwrap_or(1 << 30),
-        max_udp_payload: layers.number_or_auto("max-udp-payload", 1200..=65_527)?,
-        gso: layers.choice("gso", &[("on", true), ("off", false)])?,
-        drain: duration(layers, "drain", "0s", "1h")?,
-        key_log: layers.text("key-log").map(PathBuf::from),
-        qlog_dir: layers.text("qlog-dir").map(PathBuf::from),
+        udp_buffer: usize::try_from(layers.get(&UDP_BUFFER)?).unwrap_or(1 << 30),
+        max_udp_payload: layers.get(&MAX_UDP_PAYLOAD)?,
+        gso: layers.get(&GSO)?,
+        drain: layers.get(&DRAIN)?,
+        key_log: layers.get(&KEY_LOG)?,
+        qlog_dir: layers.get(&QLOG_DIR)?,
     })
 }
 
-/// Reads a duration between two others.
-pub fn duration(
-    layers: &Layers<'_>,
-    name: &str,
-    lowest: &str,
-    highest: &str,
-) -> Result<Duration, Fault> {
-    let limit = |text| parse_duration(text).expect("invariant: limits are durations");
-    let duration = layers.value(name, parse_duration)?;
-    if duration < limit(lowest) || duration > limit(highest) {
-        return Err(layers.fault(name, format!("must lie between {lowest} and {highest}")));
-    }
-    Ok(duration)
-}
-
 /// The name of a congestion controller, and the rate of a fixed one.
-fn congestion(text: &str) -> Result<Congestion, String> {
+fn congestion(text: &str) -> Result<Congestion, Why> {
     let word = text.to_ascii_lowercase();
     match word.as_str() {
         "auto" => Ok(Congestion::Auto),
@@ -210,28 +124,16 @@ fn congestion(text: &str) -> Result<Congestion, String> {
         "newreno" => Ok(Congestion::NewReno),
         "background" => Ok(Congestion::Background),
         _ => {
-            let rate = text
-                .get(..6)
-                .filter(|head| head.eq_ignore_ascii_case("fixed:"));
-            let rate = rate.map(|_| text[6..].parse::<Rate>()).ok_or_else(|| {
+            let rate = word.starts_with("fixed:").then(|| text[6..].parse());
+            let Rate(rate) = rate.ok_or_else(|| {
                 format!(
                     "unknown value {text:?}: choose auto, cubic, newreno, background or fixed:RATE"
                 )
-            })?;
-            match rate {
-                Ok(Rate(rate)) if rate >= RATE_LEAST => Ok(Congestion::Fixed(rate)),
-                Ok(_) => Err("a fixed rate must be 100kbit or more".to_owned()),
-                Err(why) => Err(why.to_string()),
+            })??;
+            if rate < RATE_LEAST {
+                Err("a fixed rate must be 100kbit or more")?;
             }
+            Ok(Congestion::Fixed(rate))
         }
     }
-}
-
-fn size(layers: &Layers<'_>, name: &str, lowest: &str, highest: &str) -> Result<u64, Fault> {
-    let limit = |text| parse_size(text).expect("invariant: limits are sizes");
-    let size = layers.value(name, parse_size)?;
-    if size < limit(lowest) || size > limit(highest) {
-        return Err(layers.fault(name, format!("must lie between {lowest} and {highest}")));
-    }
-    Ok(size)
 }

@@ -8,156 +8,96 @@ use ipnet::IpNet;
 use quictun_stackd::settings::{Routes, TunDevice, TunSettings};
 
 use crate::fault::Fault;
-use crate::layers::{Layers, parse_bool};
-use crate::options::Opt;
+use crate::layers::Layers;
+use crate::options;
+use crate::options::{Flag, Many, Maybe, Switch, Why};
+use crate::values::{address, number, switch};
 
 /// A day: whoever takes longer does not look.
 const CONFIRM_MAX: u64 = 86_400;
 
-// The options that both clients have.
-
-pub(crate) const TUN: Opt = Opt::switch(
-    "tun",
-    "Carry what this host connects to, through a TUN device; needs CAP_NET_ADMIN",
-);
-
-pub(crate) const ROUTE: Opt = Opt::list(
-    "route",
-    "CIDR",
-    "",
-    "With --tun, networks that are reached through the tunnel; none: all",
-);
-
-pub(crate) const EXCLUDE: Opt = Opt::list(
-    "exclude",
-    "CIDR",
-    "",
-    "With --tun, networks that are reached beside it",
-);
-
-pub(crate) const FAIL_OPEN: Opt = Opt::switch(
-    "fail-open",
-    "With --tun, let traffic leave beside the tunnel when the client has been killed",
-);
-
-pub(crate) const CONFIRM: Opt = Opt::one(
-    "confirm",
-    "SECONDS",
-    "",
-    "With --tun, end and undo all unless `quictun confirm` or Enter comes within this time",
-);
-
-pub(crate) const ONE_PROCESS: Opt = Opt::switch(
-    "one-process",
-    "With a device, keep the network stack in the client's own process",
-);
-
-pub(crate) const NETSTACK_FD: Opt = Opt::one(
-    "netstack-fd",
-    "NUMBER",
-    "",
-    "Descriptor of a socket to quictun-netstackd, as --tun and `quictun run` make one",
-);
-
-pub(crate) const FOR_COMMAND: Opt = Opt::switch(
-    "for-command",
-    "What is behind the device is a command that has ended when the client drains, as `quictun run` does",
-)
-.hidden();
-
-pub(crate) const SERVER_ADDRESS: Opt = Opt::list(
-    "server-address",
-    "ADDR",
-    "",
-    "Addresses of the server, which is not looked up then",
-);
-
-pub(crate) const DNS: Opt = Opt::one(
-    "dns",
-    "ADDR",
-    "",
-    "The name server that is asked in place of any other by what goes through a TUN device",
-);
+options! {
+    pub(crate) TUN: Switch = "tun" "BOOL", by switch, key "tun";
+        "Carry what this host connects to, through a TUN device; needs CAP_NET_ADMIN"
+    pub(crate) ROUTE: Many<IpNet> = "route" "CIDR", by network, key "route";
+        "With --tun, networks that are reached through the tunnel; none: all"
+    pub(crate) EXCLUDE: Many<IpNet> = "exclude" "CIDR", by network, key "exclude";
+        "With --tun, networks that are reached beside it"
+    pub(crate) FAIL_OPEN: Switch = "fail-open" "BOOL", by switch, key "fail_open";
+        "With --tun, let traffic leave beside the tunnel when the client has been killed"
+    pub(crate) CONFIRM: Maybe<Duration> = "confirm" "SECONDS", by seconds;
+        "With --tun, end and undo all unless `quictun confirm` or Enter comes within this time"
+    pub(crate) TUN_FD: Maybe<i32> = "tun-fd" "NUMBER", by |text| number(text, 0..=i32::MAX);
+        "Descriptor of a TUN device whose connections are carried, as `quictun run` makes one"
+    pub(crate) ONE_PROCESS: Switch = "one-process" "BOOL", by switch;
+        "With a device, keep the network stack in the client's own process"
+    pub(crate) NETSTACK_FD: Maybe<i32> = "netstack-fd" "NUMBER", by |text| number(text, 0..=i32::MAX);
+        "Descriptor of a socket to quictun-netstackd, as --tun and `quictun run` make one"
+    pub(crate) FOR_COMMAND: Switch = "for-command" "BOOL", by switch, hidden true;
+        "What is behind the device is a command that has ended when the client drains, as `quictun run` does"
+    pub(crate) SERVER_ADDRESS: Many<IpAddr> = "server-address" "ADDR", by address;
+        "Addresses of the server, which is not looked up then"
+    pub(crate) DNS: Maybe<IpAddr> = "dns" "ADDR", by address, key "dns";
+        "The name server that is asked in place of any other by what goes through a TUN device"
+}
 
 /// What a client does with a TUN device, if anything.
 pub(crate) fn settings(layers: &Layers<'_>) -> Result<Option<TunSettings>, Fault> {
-    let dns = layers.optional("dns", |text| {
-        text.parse::<IpAddr>()
-            .map_err(|_| format!("{text:?} is no IP address"))
-    })?;
+    let dns = layers.get(&DNS)?;
     let routes = Routes {
-        include: layers.all("route", network)?,
-        exclude: layers.all("exclude", network)?,
-        fail_open: layers.switch("fail-open")?,
+        include: layers.get(&ROUTE)?,
+        exclude: layers.get(&EXCLUDE)?,
+        fail_open: layers.get(&FAIL_OPEN)?,
     };
-    let one_process = layers.switch("one-process")?;
-    let for_command = layers.switch("for-command")?;
-    if layers.is_given("netstack-fd") {
-        // Whoever gave it has made the device, and obeys the other flags.
-        let device = TunDevice::Apart(layers.number("netstack-fd", 0..=i32::MAX)?);
-        return Ok(Some(TunSettings {
-            device,
-            dns,
-            one_process,
-            confirm: None,
-            for_command,
-        }));
-    }
-    let own = layers.value("tun", |text| {
-        parse_bool(text).ok_or_else(|| format!("{text:?} is neither true nor false"))
-    })?;
-    let has_descriptor = layers.options().any(|option| option.name == "tun-fd");
-    let given = has_descriptor && layers.is_given("tun-fd");
-    if own && given {
-        return Err(layers.fault("tun-fd", "contradicts tun: keep one of them"));
-    }
-    let confirm = layers.optional("confirm", |text| match text.parse() {
-        Ok(seconds @ 1..=CONFIRM_MAX) => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!(
-            "{text:?} is no number of seconds from 1 to {CONFIRM_MAX}"
-        )),
-    })?;
-    if own {
-        let device = TunDevice::Own(routes);
-        return Ok(Some(TunSettings {
+    let one_process = layers.get(&ONE_PROCESS)?;
+    let for_command = layers.get(&FOR_COMMAND)?;
+    let settings = |device, confirm| {
+        Ok(Some(TunSettings {
             device,
             dns,
             one_process,
             confirm,
             for_command,
-        }));
+        }))
+    };
+    if let Some(descriptor) = layers.get(&NETSTACK_FD)? {
+        // The process that gave it has made the device, and obeys the other flags.
+        return settings(TunDevice::Apart(descriptor), None);
     }
-    if given {
-        let device = TunDevice::Inherited(layers.number("tun-fd", 0..=i32::MAX)?);
-        return Ok(Some(TunSettings {
-            device,
-            dns,
-            one_process,
-            confirm: None,
-            for_command,
-        }));
+    let own = layers.get(&TUN)?;
+    let inherited = layers.get(&TUN_FD)?;
+    if own && inherited.is_some() {
+        return Err(layers.fault(&TUN_FD, "contradicts tun: keep one of them"));
     }
-    for name in ["route", "exclude", "fail-open", "confirm", "for-command"] {
-        // A switch that is off asks for nothing.
-        let is_switch = matches!(name, "fail-open" | "for-command");
-        let is_off = is_switch && !layers.switch(name)?;
-        if layers.is_given(name) && !is_off {
-            return Err(layers.fault(name, "leads nowhere without a device: add tun"));
-        }
+    let confirm = layers.get(&CONFIRM)?;
+    if own {
+        return settings(TunDevice::Own(routes), confirm);
     }
-    Ok(None)
+    if let Some(descriptor) = inherited {
+        return settings(TunDevice::Inherited(descriptor), None);
+    }
+    let useless: [(&dyn Flag, bool); 5] = [
+        (&ROUTE, layers.is_given(&ROUTE)),
+        (&EXCLUDE, layers.is_given(&EXCLUDE)),
+        (&FAIL_OPEN, routes.fail_open),
+        (&CONFIRM, layers.is_given(&CONFIRM)),
+        (&FOR_COMMAND, for_command),
+    ];
+    match useless.into_iter().find(|(_, given)| *given) {
+        Some((option, _)) => Err(layers.fault(option, "leads nowhere without a device: add tun")),
+        None => Ok(None),
+    }
 }
 
-/// The server's addresses, where it is not to be looked up.
-pub(crate) fn server_addresses(layers: &Layers<'_>) -> Result<Vec<IpAddr>, Fault> {
-    layers.all("server-address", |text| {
-        text.parse::<IpAddr>()
-            .map_err(|_| format!("{text:?} is no IP address"))
-    })
+fn seconds(text: &str) -> Result<Duration, Why> {
+    match text.parse() {
+        Ok(seconds @ 1..=CONFIRM_MAX) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("{text:?} is no number of seconds from 1 to {CONFIRM_MAX}").into()),
+    }
 }
 
 /// Parses `192.0.2.0/24`, `2001:db8::/32`, or an address, which stands for itself alone.
-fn network(text: &str) -> Result<IpNet, String> {
+fn network(text: &str) -> Result<IpNet, Why> {
     let malformed = || {
         format!(
             "{text:?} is not a network: write ADDRESS/BITS, as in 192.0.2.0/24 or 2001:db8::/32"
@@ -177,9 +117,9 @@ fn network(text: &str) -> Result<IpNet, String> {
     let meant = network.trunc();
     if network != meant {
         // The user probably meant another network.
-        return Err(format!(
+        Err(format!(
             "{text:?} has bits behind its length: did you mean {meant}?"
-        ));
+        ))?;
     }
     Ok(network)
 }
@@ -199,10 +139,7 @@ mod tests {
             ("2001:db8::1", "2001:db8::1/128"),
             ("128.0.0.0/1", "128.0.0.0/1"),
         ] {
-            assert_eq!(
-                network(text).map(|it| it.to_string()),
-                Ok(written.to_owned())
-            );
+            assert_eq!(network(text).expect(text).to_string(), written);
         }
     }
 
@@ -219,7 +156,7 @@ mod tests {
             "::/-1",
             "1.2.3.4/",
         ] {
-            let refused = network(text).expect_err(text);
+            let Why(refused) = network(text).expect_err(text);
             assert!(
                 refused.ends_with("as in 192.0.2.0/24 or 2001:db8::/32"),
                 "{refused}"
@@ -230,7 +167,7 @@ mod tests {
             ("1.0.0.0/0", "0.0.0.0/0"),
             ("2001:db8::1/64", "2001:db8::/64"),
         ] {
-            let refused = network(text).expect_err(text);
+            let Why(refused) = network(text).expect_err(text);
             assert!(
                 refused.ends_with(&format!("did you mean {meant}?")),
                 "{refused}"

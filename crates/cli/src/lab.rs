@@ -12,12 +12,11 @@ use quictun_lab_run::{Agent, Asked, HostThreads, Outcome};
 use quictun_sys::{Came, Identity, Side, contain};
 
 use crate::exit;
-use quictun_args::address::{self, Wildcard};
 use quictun_args::fault::{Exit, Fault};
 use quictun_args::inputs::Inputs;
 use quictun_args::layers::Layers;
 use quictun_args::options;
-use quictun_args::options::Section;
+use quictun_args::options::Table;
 
 pub use quictun_lab_run::Measuring;
 pub mod flags;
@@ -52,12 +51,12 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
         "list" => Ok(Action::Print(list())),
         "show" => source(&text("scenario"), inputs).map(Action::Print),
         "agent" => agent_of(matches, inputs).map(Action::Agent),
-        "run" => measuring(matches, flags::RUN, text("scenario"), inputs).map(Action::Run),
+        "run" => measuring(matches, &flags::RUN, text("scenario"), inputs).map(Action::Run),
         "calibrate" => {
-            measuring(matches, flags::CALIBRATE, "capacity".to_owned(), inputs).map(Action::Run)
+            measuring(matches, &flags::CALIBRATE, "capacity".to_owned(), inputs).map(Action::Run)
         }
         "crosscheck" => {
-            measuring(matches, flags::CROSSCHECK, "crosscheck".to_owned(), inputs).map(Action::Run)
+            measuring(matches, &flags::CROSSCHECK, "crosscheck".to_owned(), inputs).map(Action::Run)
         }
         "report" => Ok(Action::Report(text("dir").into())),
         _ => Ok(Action::Compare([
@@ -142,69 +141,46 @@ fn source(named: &str, inputs: &Inputs<'_>) -> Result<String, Fault> {
 
 fn measuring(
     matches: &ArgMatches,
-    sections: &'static [&'static Section],
+    table: &'static Table,
     named: String,
     inputs: &Inputs<'_>,
 ) -> Result<Box<Measuring>, Fault> {
-    let given = options::given(matches, sections);
-    let layers = Layers::new(sections, given, inputs, flags::PREFIX);
+    let layers = Layers::new(table, matches, inputs);
     let mut text = source(&named, inputs)?;
-    let has = |name: &str| {
-        let mut options = sections.iter().flat_map(|section| section.options);
-        options.any(|option| option.name == name)
-    };
-    let emulator = if has("emulator") {
-        layers.text("emulator")
-    } else {
-        None
-    };
-    let remote = if has("remote") {
-        remote_of(&layers)?
-    } else {
-        None
-    };
+    let emulator = layers.get(&flags::EMULATOR)?;
+    let remote = remote_of(&layers)?;
     if let Some(command) = &emulator {
         text += &scenarios::other_emulator(command);
     }
     let scenario = Scenario::parse(&text).map_err(|why| Fault::usage(&named, why))?;
     let selection = Selection {
-        only: layers.all("only", |name| Ok::<_, String>(name.to_owned()))?,
-        reps: layers.optional("reps", |text| {
-            let reps = text.parse().ok();
-            reps.ok_or_else(|| format!("{text:?} is not a number of repetitions"))
-        })?,
-        quick: layers.switch("quick")?,
+        only: layers.get(&flags::ONLY)?,
+        reps: layers.get(&flags::REPS)?,
+        quick: layers.get(&flags::QUICK)?,
     };
-    let seed = layers.number("seed", 0..=u64::MAX)?;
+    let seed = layers.get(&flags::SEED)?;
     let schedule = Schedule::new(&scenario, &selection, seed).map_err(|why| {
-        let flag = if selection.reps.is_some_and(|reps| reps == 0) {
-            "reps"
+        if selection.reps.is_some_and(|reps| reps == 0) {
+            layers.fault(&flags::REPS, why)
         } else {
-            "only"
-        };
-        layers.fault(flag, why)
+            layers.fault(&flags::ONLY, why)
+        }
     })?;
     Ok(Box::new(Measuring {
         named,
         scenario,
         selection,
         seed,
-        out: layers.text("out").map(PathBuf::from),
+        out: layers.get(&flags::OUT)?,
         schedule,
         emulator,
         remote,
     }))
 }
 
-/// Where an agent waits if nobody says.
-const AGENT_PORT: u16 = 7610;
-
 fn remote_of(layers: &Layers<'_>) -> Result<Option<Asked>, Fault> {
-    let host = layers.optional("remote", |text| {
-        let with_port = format!("{text}:{AGENT_PORT}");
-        address::parse_server(text).or_else(|_| address::parse_server(&with_port))
-    })?;
-    let token_file = layers.text("token-file").map(PathBuf::from);
+    let host = layers.get(&flags::REMOTE)?;
+    let token_file = layers.get(&flags::REMOTE_TOKEN_FILE)?;
     match (host, token_file) {
         (Some(host), Some(token_file)) => Ok(Some(Asked { host, token_file })),
         (Some(_), None) => Err(
@@ -217,19 +193,16 @@ fn remote_of(layers: &Layers<'_>) -> Result<Option<Asked>, Fault> {
 }
 
 fn agent_of(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Agent, Fault> {
-    let given = options::given(matches, flags::AGENT);
-    let layers = Layers::new(flags::AGENT, given, inputs, flags::PREFIX);
-    let Some(token_file) = layers.text("token-file") else {
+    let layers = Layers::new(&flags::AGENT, matches, inputs);
+    let Some(token_file) = layers.get(&flags::TOKEN_FILE)? else {
         return Err(
             Fault::usage("--token-file", "is missing: who may measure here?")
                 .next("`openssl rand -base64 32 > FILE`, and the same file at the other end"),
         );
     };
     Ok(Agent {
-        listen: layers.value("listen", |text| {
-            address::parse_listen(text, Wildcard::AsWritten)
-        })?,
-        token_file: token_file.into(),
+        listen: layers.get(&flags::LISTEN)?,
+        token_file,
     })
 }
 

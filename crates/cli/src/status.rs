@@ -9,13 +9,11 @@ use quictun_control::settings::HttpListen;
 
 use crate::ask::{self, AskError};
 use crate::exit;
-use quictun_args::address::Wildcard;
-use quictun_args::control::parse_http;
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::layers::{FileLayer, Layers};
-use quictun_args::native;
-use quictun_args::options;
+use quictun_args::native::flags;
+use quictun_args::options::Flag as _;
 
 mod render;
 
@@ -30,19 +28,16 @@ pub struct Options {
 
 /// Reads the flags, the environment, and `control.http` in the configuration file, of whichever side it is.
 pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault> {
-    let given = options::given(matches, native::commands::STATUS);
-    let mut layers = Layers::new(
-        native::commands::STATUS,
-        given,
-        inputs,
-        native::commands::PREFIX,
-    );
-    if let Some(path) = layers.text("config") {
-        layers = layers.with_file(Some(file(Path::new(&path), inputs)?));
+    let mut layers = Layers::new(&flags::STATUS, matches, inputs);
+    if let Some(path) = layers.get(&flags::ASKED_CONFIG)? {
+        layers = layers.with_file(Some(file(&path, inputs)?));
     }
-    let at = layers.value("http", |text| parse_http(text, 0, Wildcard::AsWritten))?;
+    let at = layers.get(&flags::ASKED_HTTP)?;
     let Some(at) = at else {
-        let fault = layers.fault("http", "the HTTP interface is off: there is nothing to ask");
+        let fault = layers.fault(
+            &flags::ASKED_HTTP,
+            "the HTTP interface is off: there is nothing to ask",
+        );
         return Err(fault.next("set control.http and restart, or name another with --http"));
     };
     Ok(Options {
@@ -53,7 +48,7 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault
 
 /// The one key of the file that says where to ask.
 fn file(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
-    let table: toml::Table = native::file::read(path, inputs)?;
+    let table: toml::Table = quictun_args::file::parse(path, inputs)?;
     let http = table
         .get("control")
         .and_then(|control| control.get("http"))
@@ -64,7 +59,7 @@ fn file(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
     };
     if let Some(http) = http {
         let value = ("control.http".to_owned(), vec![http.to_owned()]);
-        layer.values.insert("http", value);
+        layer.values.insert(flags::ASKED_HTTP.spec().name, value);
     }
     Ok(layer)
 }

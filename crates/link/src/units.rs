@@ -1,14 +1,16 @@
-//! Rates, delays, shares and sizes as people write them.
+//! Rates, times, shares and sizes as people write them: in flags, files and scenarios of the whole product.
 //!
 //! | type | examples |
 //! |---|---|
 //! | [`Rate`] | `600mbit` `1.5gbit` `100kbit` `75MB/s` `9600bit` |
-//! | [`Delay`] | `1.5ms` `20us` `2s` `700ns` `0` |
+//! | [`Delay`] | `1.5ms` `20us` `2s` `700ns` `1m30s` `1h` `0` |
 //! | [`Share`] | `0.1%` `0.001` `1%` `0` |
+//! | [`Size`] | `4096` `64kB` `1.5GiB` `64M` |
 //! | [`Queue`] | `64kB` `1MiB` `1500B` `100p` `unlimited` |
 //!
 //! What they print they also read, to the same value. Letters may be large or small, save that `B` is a byte
-//! and `b`, as in `mb`, is refused: some mean bits. Steps are of 1000, those of `KiB`, `MiB` and `GiB` of 1024.
+//! and `b`, as in `mb`, is refused: some mean bits. Steps are of 1000, those of `KiB`, `MiB`, `GiB` and `TiB`, and of
+//! `K`, `M`, `G` and `T` alone, of 1024.
 
 mod number;
 #[cfg(test)]
@@ -28,6 +30,10 @@ pub struct Rate(pub u64);
 /// A length of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Delay(pub Duration);
+
+/// Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
 
 /// A part of all packets, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -92,19 +98,31 @@ impl FromStr for Delay {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let nanos = || {
-            let (number, unit) = split(text)?;
-            let number = Scaled::parse(number)?;
-            let nanos_per_unit = match unit.to_ascii_lowercase().as_str() {
-                "ns" => 1,
-                "us" | "µs" => KILO,
-                "ms" => MEGA,
-                "s" => GIGA,
-                "" if number.is_zero() => 1,
-                _ => return None,
-            };
-            number.times(nanos_per_unit)
+            let mut rest = text.trim();
+            let mut total = 0u64;
+            loop {
+                let (number, after) = split(rest)?;
+                let end = after.find(|c: char| !c.is_alphabetic());
+                let (unit, after) = after.split_at(end.unwrap_or(after.len()));
+                let number = Scaled::parse(number)?;
+                let nanos_per_unit = match unit.to_ascii_lowercase().as_str() {
+                    "ns" => 1,
+                    "us" | "µs" => KILO,
+                    "ms" => MEGA,
+                    "s" => GIGA,
+                    "m" => 60 * GIGA,
+                    "h" => 3600 * GIGA,
+                    "" if number.is_zero() && rest.len() == text.trim().len() => 1,
+                    _ => return None,
+                };
+                total = total.checked_add(number.times(nanos_per_unit)?)?;
+                if after.is_empty() {
+                    return Some(total);
+                }
+                rest = after;
+            }
         };
-        let error = || UnitError::new(text, "a time", "1.5ms, 20us or 2s");
+        let error = || UnitError::new(text, "a time", "1.5ms, 30s or 1m30s");
         Ok(Self(Duration::from_nanos(nanos().ok_or_else(error)?)))
     }
 }
@@ -154,6 +172,22 @@ impl fmt::Display for Share {
     }
 }
 
+impl FromStr for Size {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let bytes = || {
+            let (number, unit) = split(text)?;
+            let number = Scaled::parse(number)?;
+            // Half a byte is a slip of the hand.
+            let is_bytes = matches!(unit, "" | "B");
+            (number.is_whole() || !is_bytes).then(|| number.times(bytes_of(unit)?))?
+        };
+        let error = || UnitError::new(text, "a size", "64KiB, 8MiB or 1.5GiB");
+        bytes().ok_or_else(error).map(Self)
+    }
+}
+
 impl FromStr for Queue {
     type Err = UnitError;
 
@@ -172,13 +206,13 @@ impl FromStr for Queue {
                     .flatten()
                     .map(Self::Packets);
             }
-            let unit = match unit.strip_suffix('B')? {
-                "Ki" | "ki" => 1 << 10,
-                "Mi" => 1 << 20,
-                "Gi" => 1 << 30,
-                prefix => decimal_prefix(prefix)?,
+            // A number alone could be either.
+            let unit = if unit.is_empty() {
+                None
+            } else {
+                bytes_of(unit)
             };
-            size(unit).map(Self::Bytes)
+            size(unit?).map(Self::Bytes)
         };
         let error = || UnitError::new(text, "a size", "64kB, 1MiB or, in packets, 100p");
         queue().ok_or_else(error)
@@ -208,12 +242,25 @@ impl fmt::Display for Queue {
     }
 }
 
+/// What a unit of size counts; none: bytes.
+fn bytes_of(unit: &str) -> Option<u64> {
+    match unit {
+        "K" | "KiB" | "kiB" => Some(1 << 10),
+        "M" | "MiB" => Some(1 << 20),
+        "G" | "GiB" => Some(1 << 30),
+        "T" | "TiB" => Some(1 << 40),
+        "" => Some(1),
+        _ => decimal_prefix(unit.strip_suffix('B')?),
+    }
+}
+
 fn decimal_prefix(prefix: &str) -> Option<u64> {
     match prefix {
         "" => Some(1),
         "k" | "K" => Some(KILO),
         "M" => Some(MEGA),
         "G" => Some(GIGA),
+        "T" => Some(1000 * GIGA),
         _ => None,
     }
 }

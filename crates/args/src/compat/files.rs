@@ -249,7 +249,7 @@ fn insert(table: &mut Table, key: String, entry: Option<Entry>) -> Result<(), Fo
 }
 
 fn layer(program: &Program, path: PathBuf, table: Table, warnings: &mut Vec<String>) -> FileLayer {
-    let options = || program.sections.iter().flat_map(|section| section.options);
+    let specs = || program.table.flags().map(|flag| flag.spec());
     let mut layer = FileLayer {
         path,
         ..FileLayer::default()
@@ -257,8 +257,8 @@ fn layer(program: &Program, path: PathBuf, table: Table, warnings: &mut Vec<Stri
     for (key, entry) in table {
         // Keys are case-insensitive in the original.
         let name = key.to_ascii_lowercase();
-        let Some(option) = options().find(|option| option.name == name) else {
-            let near = nearest(&name, options().map(|option| option.name));
+        let Some(spec) = specs().find(|spec| spec.name == name) else {
+            let near = nearest(&name, specs().map(|spec| spec.name));
             let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
             warnings.push(format!(
                 "{}: unknown key {key} is ignored{near}",
@@ -268,10 +268,10 @@ fn layer(program: &Program, path: PathBuf, table: Table, warnings: &mut Vec<Stri
         };
         let items = match entry {
             None => continue,
-            Some(Entry::One(text)) => option.items(&text),
+            Some(Entry::One(text)) => spec.items(&text),
             Some(Entry::Many(items)) => items,
         };
-        layer.values.insert(option.name, (key, items));
+        layer.values.insert(spec.name, (key, items));
     }
     layer
 }

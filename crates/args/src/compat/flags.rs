@@ -1,26 +1,31 @@
 //! The flags of `quictun-client` and `quictun-server`: those of quic-tun v0.0.1 to v0.0.5, and ours.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use quictun_control::settings::{HttpListen, LogFormat, Phrases};
+use quictun_trust::settings::{Offer, Pin};
+use quictun_tunnel::settings::{HostPort, ListenOn, TokenParser};
 
+use crate::address::{Wildcard, parse_listen, parse_network_listen, parse_server};
+use crate::control::{
+    COMPAT_JSON, LOG_LEVEL, NO_CONFINE, Names, parse_http, parse_mode, parse_name,
+};
 use crate::fault::Fault;
-use crate::layers::parse_bool;
-use crate::options::{self, Kind, Opt, Section};
-use crate::transport::{self, Side};
-use crate::tun_flags;
+use crate::options;
+use crate::options::{Kind, Many, Maybe, One, Section, Switch, Table};
+use crate::values::{parse_bool, parsed, path, switch, text};
+use crate::{transport, tun_flags};
 
 /// One of the two programs.
 #[derive(Debug)]
 pub struct Program {
     /// Name of the program, and of its configuration file without extension.
     pub name: &'static str,
-    /// Prefix of its environment variables.
-    pub prefix: &'static str,
-    /// Which end of the tunnel it is.
-    pub side: Side,
     /// Its flags.
-    pub sections: &'static [&'static Section],
+    pub table: Table,
     about: &'static str,
     after_help: &'static str,
 }
@@ -28,16 +33,17 @@ pub struct Program {
 /// `quictun-client`.
 pub static CLIENT: Program = Program {
     name: "quictun-client",
-    prefix: "QUICTUN_CLIENT_",
-    side: Side::Client,
-    sections: &[
-        &CLIENT_TUNNEL,
-        &CLIENT_TRUST,
-        &GENERAL,
-        &LOGS,
-        &transport::CLIENT,
-        &transport::BOTH,
-    ],
+    table: Table {
+        prefix: "QUICTUN_CLIENT_",
+        sections: &[
+            &CLIENT_TUNNEL,
+            &CLIENT_TRUST,
+            &GENERAL,
+            &LOGS,
+            &transport::CLIENT,
+            &transport::BOTH,
+        ],
+    },
     about: "Carries local TCP and Unix-socket connections to a quictun-server over QUIC.\n\
         Takes the flags, variables and files of quic-tun's client v0.0.1 to v0.0.5.",
     after_help: include_str!("client_help.txt"),
@@ -46,16 +52,17 @@ pub static CLIENT: Program = Program {
 /// `quictun-server`.
 pub static SERVER: Program = Program {
     name: "quictun-server",
-    prefix: "QUICTUN_SERVER_",
-    side: Side::Server,
-    sections: &[
-        &SERVER_TUNNEL,
-        &SERVER_TRUST,
-        &GENERAL,
-        &LOGS,
-        &transport::SERVER,
-        &transport::BOTH,
-    ],
+    table: Table {
+        prefix: "QUICTUN_SERVER_",
+        sections: &[
+            &SERVER_TUNNEL,
+            &SERVER_TRUST,
+            &GENERAL,
+            &LOGS,
+            &transport::SERVER,
+            &transport::BOTH,
+        ],
+    },
     about: "Accepts QUIC connections from quictun-client and connects each flow to the target it asks for.\n\
         Takes the flags, variables and files of quic-tun's server v0.0.1 to v0.0.5.",
     after_help: include_str!("server_help.txt"),
@@ -64,215 +71,175 @@ pub static SERVER: Program = Program {
 static CLIENT_TUNNEL: Section = Section {
     heading: "Tunnel",
     options: &[
-        Opt::one(
-            "server-endpoint",
-            "HOST:PORT",
-            "",
-            "The server to dial; resolved again on every attempt",
-        ),
-        Opt::one(
-            "listen-on",
-            "ADDR",
-            "tcp:127.0.0.1:6500",
-            "Where applications connect: tcp:ADDRESS:PORT or unix:/PATH",
-        ),
-        Opt::one(
-            "token-source",
-            "TEXT",
-            "",
-            "Fixed: the target, tcp:HOST:PORT or unix:/PATH; File: a file of \
-            'ADDRESS TARGET' lines; Http: a URL that answers {\"token\": \"TARGET\"}",
-        ),
-        Opt::one(
-            "token-source-plugin",
-            "NAME",
-            "Fixed",
-            "What --token-source is: Fixed, File or Http",
-        )
-        .choices(&["Fixed", "File", "Http"]),
-        Opt::one(
-            "token",
-            "TARGET",
-            "",
-            "The target (v0.0.1's name of --token-source)",
-        ),
-        tun_flags::TUN,
-        tun_flags::ROUTE,
-        tun_flags::EXCLUDE,
-        tun_flags::FAIL_OPEN,
-        tun_flags::CONFIRM,
-        tun_flags::ONE_PROCESS,
-        tun_flags::NETSTACK_FD,
-        tun_flags::FOR_COMMAND,
-        tun_flags::SERVER_ADDRESS,
-        tun_flags::DNS,
-        Opt::one(
-            "offer",
-            "WHICH",
-            "both",
-            "Protocols offered to the server: native (quictun/1), compat (quic-tun) or both",
-        )
-        .choices(&["both", "native", "compat"]),
+        &SERVER_ENDPOINT,
+        &CLIENT_LISTEN_ON,
+        &TOKEN_SOURCE,
+        &TOKEN_SOURCE_PLUGIN,
+        &TOKEN,
+        &tun_flags::TUN,
+        &tun_flags::ROUTE,
+        &tun_flags::EXCLUDE,
+        &tun_flags::FAIL_OPEN,
+        &tun_flags::CONFIRM,
+        &tun_flags::ONE_PROCESS,
+        &tun_flags::NETSTACK_FD,
+        &tun_flags::FOR_COMMAND,
+        &tun_flags::SERVER_ADDRESS,
+        &tun_flags::DNS,
+        &OFFER,
     ],
 };
 
 static CLIENT_TRUST: Section = Section {
     heading: "Trust",
     options: &[
-        Opt::list(
-            "pin",
-            "PIN",
-            "",
-            "Accept only a server with this public key, sha256:...; repeatable",
-        ),
-        Opt::switch(
-            "verify-remote-endpoint",
-            "Accept only a server whose certificate --ca-file vouches for (or, \
-            without one, the system's authorities)",
-        ),
-        Opt::switch(
-            "insecure-skip-verify",
-            "Accept any server, the default; false: verify it (v0.0.1 and v0.0.2)",
-        ),
-        Opt::one(
-            "ca-file",
-            "FILE",
-            "",
-            "Authorities that vouch for the server, PEM",
-        ),
-        Opt::one(
-            "cert-file",
-            "FILE",
-            "",
-            "This client's certificate chain, PEM",
-        ),
-        Opt::one("key-file", "FILE", "", "The certificate's private key, PEM"),
+        &PIN,
+        &VERIFY_SERVER,
+        &INSECURE_SKIP_VERIFY,
+        &SERVER_AUTHORITIES,
+        &CLIENT_CERT_FILE,
+        &KEY_FILE,
     ],
 };
 
 static SERVER_TUNNEL: Section = Section {
     heading: "Tunnel",
     options: &[
-        Opt::one(
-            "listen-on",
-            "ADDR",
-            "0.0.0.0:7500",
-            "UDP address; 0.0.0.0 stands for all addresses, IPv6 included",
-        ),
-        Opt::one(
-            "token-parser-plugin",
-            "NAME",
-            "Cleartext",
-            "How a token becomes a target; Cleartext is the only way",
-        )
-        .choices(&["Cleartext"]),
-        Opt::one(
-            "token-parser-key",
-            "TEXT",
-            "",
-            "base64: tokens come in standard base64",
-        )
-        .choices(&["base64"]),
-        Opt::switch(
-            "allow-unix",
-            "Let clients reach Unix sockets of this machine",
-        ),
-        Opt::switch(
-            "allow-link-local",
-            "Let clients reach 169.254.0.0/16 and fe80::/10 (cloud metadata)",
-        ),
+        &SERVER_LISTEN_ON,
+        &TOKEN_PARSER_PLUGIN,
+        &TOKEN_PARSER_KEY,
+        &ALLOW_UNIX,
+        &ALLOW_LINK_LOCAL,
     ],
 };
 
 static SERVER_TRUST: Section = Section {
     heading: "Trust",
     options: &[
-        Opt::switch(
-            "verify-remote-endpoint",
-            "Accept only clients whose certificate --ca-file vouches for",
-        ),
-        Opt::switch("verify-client", "The same (v0.0.1's and v0.0.2's name)"),
-        Opt::one(
-            "ca-file",
-            "FILE",
-            "",
-            "Authorities that vouch for clients, PEM",
-        ),
-        Opt::one(
-            "cert-file",
-            "FILE",
-            "",
-            "This server's certificate chain, PEM; without it the server makes a \
-            key on its first run and keeps it",
-        ),
-        Opt::one("key-file", "FILE", "", "The certificate's private key, PEM"),
+        &VERIFY_CLIENTS,
+        &VERIFY_CLIENT,
+        &CLIENT_AUTHORITIES,
+        &SERVER_CERT_FILE,
+        &KEY_FILE,
     ],
 };
 
 static GENERAL: Section = Section {
     heading: "General",
     options: &[
-        Opt::one(
-            "config",
-            "FILE",
-            "",
-            "Configuration file: YAML, TOML or JSON",
-        )
-        .short('c'),
-        Opt::one(
-            "httpd-listen-on",
-            "ADDR",
-            "127.0.0.1:8086",
-            "HTTP interface (/tunnels, /metrics, ...), also unix:/PATH; off: none",
-        ),
-        Opt::one(
-            "httpd-mode",
-            "MODE",
-            "0600",
-            "Permissions of its Unix socket: who may connect",
-        ),
-        Opt::list(
-            "httpd-name",
-            "NAME",
-            "",
-            "A name that it answers to, beside addresses and localhost; repeatable",
-        ),
-        Opt::switch(
-            "compat-json",
-            "Keep quic-tun's misspellings in /tunnels (webdev, unknow)",
-        ),
-        Opt::switch(
-            "no-confine",
-            "Keep all rights, files and system calls: for debugging only",
-        ),
+        &CONFIG,
+        &HTTPD_LISTEN_ON,
+        &HTTPD_MODE,
+        &HTTPD_NAME,
+        &COMPAT_JSON,
+        &NO_CONFINE,
     ],
 };
 
 static LOGS: Section = Section {
     heading: "Logs",
     options: &[
-        Opt::one(
-            "log-level",
-            "LEVEL",
-            "info",
-            "trace, debug, info, warn, error, off; also MODULE=LEVEL,...",
-        ),
-        Opt::one("log-format", "NAME", "console", "console or json").choices(&["console", "json"]),
-        Opt::list(
-            "log-output-paths",
-            "PATHS",
-            "stdout",
-            "stdout, stderr or files, separated by commas",
-        ),
-        Opt::list("log-error-output-paths", "PATHS", "stderr", NO_EFFECT).hidden(),
-        Opt::switch("log-disable-caller", NO_EFFECT).hidden(),
-        Opt::switch("log-disable-stacktrace", NO_EFFECT).hidden(),
-        Opt::switch("log-development", NO_EFFECT).hidden(),
-        Opt::one("log-name", "NAME", "", NO_EFFECT).hidden(),
+        &LOG_LEVEL,
+        &LOG_FORMAT,
+        &LOG_OUTPUT_PATHS,
+        &LOG_ERROR_OUTPUT_PATHS,
+        &LOG_DISABLE_CALLER,
+        &LOG_DISABLE_STACKTRACE,
+        &LOG_DEVELOPMENT,
+        &LOG_NAME,
     ],
 };
 
 const NO_EFFECT: &str = "Accepted, without effect";
+
+options! {
+    pub(super) SERVER_ENDPOINT: Maybe<HostPort> = "server-endpoint" "HOST:PORT", by |text| Ok(parse_server(text)?);
+        "The server to dial; resolved again on every attempt"
+    pub(super) CLIENT_LISTEN_ON: One<ListenOn> = "listen-on" "ADDR", by |text| Ok(parse_network_listen(text)?), default "tcp:127.0.0.1:6500";
+        "Where applications connect: tcp:ADDRESS:PORT or unix:/PATH"
+    pub(super) TOKEN_SOURCE: Maybe<String> = "token-source" "TEXT", by text;
+        "Fixed: the target, tcp:HOST:PORT or unix:/PATH; File: a file of \
+        'ADDRESS TARGET' lines; Http: a URL that answers {\"token\": \"TARGET\"}"
+    pub(super) TOKEN_SOURCE_PLUGIN: One<Plugin> = "token-source-plugin" "NAME", choice &[("Fixed", Plugin::Fixed), ("File", Plugin::File), ("Http", Plugin::Http)], default "Fixed";
+        "What --token-source is: Fixed, File or Http"
+    pub(super) TOKEN: Maybe<String> = "token" "TARGET", by text;
+        "The target (v0.0.1's name of --token-source)"
+    pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("both", Offer::Both), ("native", Offer::Native), ("compat", Offer::Compat)], default "both";
+        "Protocols offered to the server: native (quictun/1), compat (quic-tun) or both"
+    pub(super) PIN: Many<Pin> = "pin" "PIN", by parsed;
+        "Accept only a server with this public key, sha256:...; repeatable"
+    pub(super) VERIFY_SERVER: Switch = "verify-remote-endpoint" "BOOL", by switch;
+        "Accept only a server whose certificate --ca-file vouches for (or, \
+        without one, the system's authorities)"
+    pub(super) INSECURE_SKIP_VERIFY: Switch = "insecure-skip-verify" "BOOL", by switch;
+        "Accept any server, the default; false: verify it (v0.0.1 and v0.0.2)"
+    pub(super) SERVER_AUTHORITIES: Maybe<PathBuf> = "ca-file" "FILE", by path;
+        "Authorities that vouch for the server, PEM"
+    pub(super) CLIENT_CERT_FILE: Maybe<PathBuf> = "cert-file" "FILE", by path;
+        "This client's certificate chain, PEM"
+
+    pub(super) SERVER_LISTEN_ON: One<SocketAddr> = "listen-on" "ADDR", by |text| Ok(parse_listen(text, Wildcard::BothFamilies)?), default "0.0.0.0:7500";
+        "UDP address; 0.0.0.0 stands for all addresses, IPv6 included"
+    pub(super) TOKEN_PARSER_PLUGIN: One<()> = "token-parser-plugin" "NAME", choice &[("Cleartext", ())], default "Cleartext";
+        "How a token becomes a target; Cleartext is the only way"
+    pub(super) TOKEN_PARSER_KEY: One<TokenParser> = "token-parser-key" "TEXT", choice &[("base64", TokenParser::Base64), ("", TokenParser::Cleartext)];
+        "base64: tokens come in standard base64"
+    pub(super) ALLOW_UNIX: Switch = "allow-unix" "BOOL", by switch;
+        "Let clients reach Unix sockets of this machine"
+    pub(super) ALLOW_LINK_LOCAL: Switch = "allow-link-local" "BOOL", by switch;
+        "Let clients reach 169.254.0.0/16 and fe80::/10 (cloud metadata)"
+    pub(super) VERIFY_CLIENTS: Switch = "verify-remote-endpoint" "BOOL", by switch;
+        "Accept only clients whose certificate --ca-file vouches for"
+    pub(super) VERIFY_CLIENT: Switch = "verify-client" "BOOL", by switch;
+        "The same (v0.0.1's and v0.0.2's name)"
+    pub(super) CLIENT_AUTHORITIES: Maybe<PathBuf> = "ca-file" "FILE", by path;
+        "Authorities that vouch for clients, PEM"
+    pub(super) SERVER_CERT_FILE: Maybe<PathBuf> = "cert-file" "FILE", by path;
+        "This server's certificate chain, PEM; without it the server makes a \
+        key on its first run and keeps it"
+
+    pub(super) KEY_FILE: Maybe<PathBuf> = "key-file" "FILE", by path;
+        "The certificate's private key, PEM"
+    pub(super) CONFIG: Maybe<PathBuf> = "config" "FILE", by path, short 'c';
+        "Configuration file: YAML, TOML or JSON"
+    HTTPD_LISTEN_ON: One<Option<HttpListen>> = "httpd-listen-on" "ADDR", by |text| parse_http(text, Wildcard::BothFamilies), default "127.0.0.1:8086";
+        "HTTP interface (/tunnels, /metrics, ...), also unix:/PATH; off: none"
+    HTTPD_MODE: One<u32> = "httpd-mode" "MODE", by parse_mode, default "0600";
+        "Permissions of its Unix socket: who may connect"
+    HTTPD_NAME: Many<String> = "httpd-name" "NAME", by parse_name;
+        "A name that it answers to, beside addresses and localhost; repeatable"
+    LOG_FORMAT: One<LogFormat> = "log-format" "NAME", choice &[("console", LogFormat::Text), ("json", LogFormat::Json)], default "console";
+        "console or json"
+    pub(super) LOG_OUTPUT_PATHS: Many<String> = "log-output-paths" "PATHS", by text, words &["stdout", "stderr"], default "stdout";
+        "stdout, stderr or files, separated by commas"
+    pub(super) LOG_ERROR_OUTPUT_PATHS: Many<String> = "log-error-output-paths" "PATHS", by text, default "stderr", hidden true;
+        NO_EFFECT
+    pub(super) LOG_DISABLE_CALLER: Switch = "log-disable-caller" "BOOL", by switch, hidden true;
+        NO_EFFECT
+    LOG_DISABLE_STACKTRACE: Switch = "log-disable-stacktrace" "BOOL", by switch, hidden true;
+        NO_EFFECT
+    LOG_DEVELOPMENT: Switch = "log-development" "BOOL", by switch, hidden true;
+        NO_EFFECT
+    pub(super) LOG_NAME: Maybe<String> = "log-name" "NAME", by text, hidden true;
+        NO_EFFECT
+}
+
+/// What `--token-source` is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Plugin {
+    Fixed,
+    File,
+    Http,
+}
+
+pub(super) const NAMES: Names = Names {
+    http: &HTTPD_LISTEN_ON,
+    http_mode: &HTTPD_MODE,
+    http_name: &HTTPD_NAME,
+    log_format: &LOG_FORMAT,
+    log_output: &LOG_OUTPUT_PATHS,
+    phrases: Phrases::Original,
+};
 
 /// Words that are no flags. The original takes and ignores them.
 const STRAY: &str = "stray";
@@ -301,13 +268,13 @@ impl Program {
             .max_term_width(100)
             .override_usage(format!("{} [flags]", self.name))
             .arg(Arg::new(STRAY).action(ArgAction::Append).hide(true));
-        options::add_to(command, self.sections)
+        self.table.add_to(command)
     }
 
     /// Reads the command line.
     pub fn read(&self, args: &[OsString]) -> Result<Line, Fault> {
         let mut warnings = Vec::new();
-        let args = join_switch_words(self.sections, args, &mut warnings)?;
+        let args = join_switch_words(&self.table, args, &mut warnings)?;
         let mut command = self.command();
         let matches = match command.try_get_matches_from_mut(&args) {
             Ok(matches) => matches,
@@ -334,17 +301,13 @@ impl Program {
 
     fn fault(&self, error: &clap::Error) -> Fault {
         let fault = Fault::from_clap(self.name, error);
-        let other = if self.side == Side::Client {
+        let other = if self.name == CLIENT.name {
             &SERVER
         } else {
             &CLIENT
         };
         let name = fault.what.trim_start_matches('-');
-        if other
-            .sections
-            .iter()
-            .any(|section| section.options.iter().any(|option| option.name == name))
-        {
+        if other.table.flags().any(|flag| flag.spec().name == name) {
             return Fault {
                 why: format!("a flag of {}, not of {}", other.name, self.name),
                 next: None,
@@ -361,13 +324,14 @@ impl Program {
 /// verification *off*. That flag means here what it says. With the others an "off" that turned things on can
 /// not be guessed at, and is refused.
 fn join_switch_words(
-    sections: &[&'static Section],
+    table: &Table,
     args: &[OsString],
     warnings: &mut Vec<String>,
 ) -> Result<Vec<OsString>, Fault> {
-    let options = || sections.iter().flat_map(|section| section.options);
-    let is_switch =
-        |name: &str| options().any(|option| option.kind == Kind::Switch && option.name == name);
+    let is_switch = |name: &str| {
+        let mut specs = table.flags().map(|flag| flag.spec());
+        specs.any(|spec| spec.kind == Kind::Switch && spec.name == name)
+    };
     let mut joined = Vec::with_capacity(args.len());
     let mut rest = args.iter().peekable();
     while let Some(arg) = rest.next() {

@@ -1,40 +1,23 @@
 //! What the compatibility programs run with.
 
 use std::path::PathBuf;
-use std::str::FromStr as _;
 
 use clap::ArgMatches;
 use quictun_control::log::without_credentials;
-use quictun_control::settings::Phrases;
 use quictun_trust::settings::{
-    Access, CertificateFiles, ClientIdentity, Guard, Offer, Pin, ServerIdentity, ServerTrust,
+    Access, CertificateFiles, ClientIdentity, Guard, ServerIdentity, ServerTrust,
 };
-use quictun_tunnel::settings::{
-    ClientSettings, Forward, ForwardTo, ServerSettings, TokenParser, TokenSource,
-};
+use quictun_tunnel::settings::{ClientSettings, Forward, ForwardTo, ServerSettings, TokenSource};
 use quictun_wire::token;
 
 use super::files;
-use super::flags::{CLIENT, Line, Program, SERVER};
-use crate::address::{Wildcard, parse_listen, parse_network_listen, parse_server};
-use crate::control::{self, Names};
+use super::flags::{self, CLIENT, Line, NAMES, Plugin, Program, SERVER};
 use crate::fault::Fault;
 use crate::inputs::Inputs;
-use crate::layers::{Layers, parse_bool};
-use crate::options;
-use crate::state_dir;
-use crate::transport::{self, Side};
-use crate::tun_flags;
-
-const NAMES: Names = Names {
-    http: "httpd-listen-on",
-    http_mode: "httpd-mode",
-    http_name: "httpd-name",
-    wildcard: Wildcard::BothFamilies,
-    log_output: "log-output-paths",
-    text_format: "console",
-    phrases: Phrases::Original,
-};
+use crate::layers::Layers;
+use crate::options::{Flag, Maybe};
+use crate::values::parse_bool;
+use crate::{control, state_dir, transport, tun_flags};
 
 const CA_ALONE: &str = "--ca-file does nothing by itself: add --verify-remote-endpoint";
 
@@ -77,17 +60,12 @@ fn ask<T>(
         Line::Print(text) => return Ok(Asked::Print(text)),
         Line::Run { matches, warnings } => (matches, warnings),
     };
-    let flags = options::given(&matches, program.sections);
-    let layers = Layers::new(program.sections, flags, inputs, program.prefix);
-    let file = files::find(
-        program,
-        layers.text("config").map(PathBuf::from),
-        inputs,
-        &mut warnings,
-    )?;
+    let layers = Layers::new(&program.table, &matches, inputs);
+    let wanted = layers.get(&flags::CONFIG)?;
+    let file = files::find(program, wanted, inputs, &mut warnings)?;
     let layers = layers.with_file(file);
     let settings = settings(&layers, &mut warnings)?;
-    warnings.extend(missed(&layers));
+    warnings.extend(missed(&layers)?);
     let startup = startup_lines(&layers, inputs);
     Ok(Asked::Run(Ready {
         settings,
@@ -97,65 +75,61 @@ fn ask<T>(
 }
 
 /// What somebody may wait for in vain who sets up quic-tun's logging library.
-fn missed(layers: &Layers<'_>) -> Vec<String> {
-    let given = |name: &str| layers.setting(name).items.join(",");
+fn missed(layers: &Layers<'_>) -> Result<Vec<String>, Fault> {
     let mut missed = Vec::new();
-    let mut miss = |name: &str, why: &str| missed.push(layers.fault(name, why).to_string());
-    let errors = given("log-error-output-paths");
-    if errors != "stderr" && errors != given("log-output-paths") {
+    let mut miss = |flag: &dyn Flag, why: &str| missed.push(layers.fault(flag, why).to_string());
+    let errors = layers.get(&flags::LOG_ERROR_OUTPUT_PATHS)?;
+    if errors != ["stderr"] && errors != layers.get(&flags::LOG_OUTPUT_PATHS)? {
         miss(
-            "log-error-output-paths",
+            &flags::LOG_ERROR_OUTPUT_PATHS,
             "nothing is written there: every line goes to --log-output-paths",
         );
     }
-    if parse_bool(&given("log-disable-caller")) == Some(true) {
+    let caller = layers.setting(&flags::LOG_DISABLE_CALLER).items;
+    if parse_bool(&caller.concat()) == Some(true) {
         miss(
-            "log-disable-caller",
+            &flags::LOG_DISABLE_CALLER,
             "has no effect: every line names its place in the source",
         );
     }
-    if !given("log-name").is_empty() {
-        miss("log-name", "has no effect: no line carries a name");
+    if layers.get(&flags::LOG_NAME)?.is_some() {
+        miss(&flags::LOG_NAME, "has no effect: no line carries a name");
     }
-    missed
+    Ok(missed)
 }
 
 fn client_settings(
     layers: &Layers<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<ClientSettings, Fault> {
-    if layers.text("server-endpoint").is_none() {
-        let fault = layers.fault("server-endpoint", "the server to dial is missing");
+    let Some(server) = layers.get(&flags::SERVER_ENDPOINT)? else {
+        let fault = layers.fault(&flags::SERVER_ENDPOINT, "the server to dial is missing");
         return Err(fault
             .next("quictun-client --server-endpoint HOST:7500 --token-source tcp:127.0.0.1:22"));
-    }
-    let offers = [
-        ("both", Offer::Both),
-        ("native", Offer::Native),
-        ("compat", Offer::Compat),
-    ];
+    };
     let tun = tun_flags::settings(layers)?;
-    let has_target = layers.text("token-source").is_some() || layers.text("token").is_some();
+    let has_target =
+        layers.get(&flags::TOKEN_SOURCE)?.is_some() || layers.get(&flags::TOKEN)?.is_some();
     let forwards = if tun.is_some() && !has_target {
         Vec::new()
     } else {
         vec![Forward {
-            listen: layers.value("listen-on", parse_network_listen)?,
+            listen: layers.get(&flags::CLIENT_LISTEN_ON)?,
             to: ForwardTo::Source(token_source(layers, warnings)?),
         }]
     };
     Ok(ClientSettings {
         tun,
-        server: layers.value("server-endpoint", parse_server)?,
-        server_addresses: tun_flags::server_addresses(layers)?,
+        server,
+        server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
         forwards,
-        offer: layers.choice("offer", &offers)?,
+        offer: layers.get(&flags::OFFER)?,
         trust: server_trust(layers, warnings)?,
         identity: ClientIdentity {
-            certificate: certificate(layers)?,
+            certificate: certificate(layers, &flags::CLIENT_CERT_FILE)?,
             psk_file: None,
         },
-        transport: transport::settings(layers, Side::Client)?,
+        transport: transport::settings(layers)?,
         control: control::settings(layers, NAMES)?,
     })
 }
@@ -164,54 +138,50 @@ fn server_settings(
     layers: &Layers<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<ServerSettings, Fault> {
-    layers.choice("token-parser-plugin", &[("Cleartext", ())])?;
-    let keys = [
-        ("base64", TokenParser::Base64),
-        ("", TokenParser::Cleartext),
-    ];
-    let token_parser = layers.choice("token-parser-key", &keys)?;
-    let identity = match certificate(layers)? {
+    let () = layers.get(&flags::TOKEN_PARSER_PLUGIN)?;
+    let token_parser = layers.get(&flags::TOKEN_PARSER_KEY)?;
+    let identity = match certificate(layers, &flags::SERVER_CERT_FILE)? {
         Some(files) => ServerIdentity::Files(files),
         None => ServerIdentity::State(state_dir::default(layers.inputs())),
     };
     Ok(ServerSettings {
-        listen: layers.value("listen-on", |text| {
-            parse_listen(text, Wildcard::BothFamilies)
-        })?,
+        listen: layers.get(&flags::SERVER_LISTEN_ON)?,
         identity,
         access: access(layers, warnings)?,
         token_parser,
-        dial_timeout: transport::duration(layers, "dial-timeout", "100ms", "1h")?,
-        transport: transport::settings(layers, Side::Server)?,
+        dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,
+        transport: transport::settings(layers)?,
         control: control::settings(layers, NAMES)?,
     })
 }
 
 fn token_source(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Result<TokenSource, Fault> {
-    type Plugin = fn(String) -> TokenSource;
-    let plugins: [(&str, Plugin); 3] = [
-        ("Fixed", TokenSource::Fixed),
-        ("File", |path| TokenSource::File(path.into())),
-        ("Http", TokenSource::Http),
-    ];
-    let plugin = layers.choice("token-source-plugin", &plugins)?;
-    let name = match (layers.text("token-source"), layers.text("token")) {
+    let plugin = layers.get(&flags::TOKEN_SOURCE_PLUGIN)?;
+    let given = (
+        layers.get(&flags::TOKEN_SOURCE)?,
+        layers.get(&flags::TOKEN)?,
+    );
+    let (flag, text) = match given {
         (Some(_), Some(_)) => {
-            return Err(layers.fault("token", "given beside token-source: keep one of them"));
+            return Err(layers.fault(&flags::TOKEN, "given beside token-source: keep one of them"));
         }
-        (None, Some(_)) => "token",
-        (Some(_), None) => "token-source",
+        (None, Some(text)) => (&flags::TOKEN, text),
+        (Some(text), None) => (&flags::TOKEN_SOURCE, text),
         (None, None) => {
-            let fault = layers.fault("token-source", "the target is missing");
+            let fault = layers.fault(&flags::TOKEN_SOURCE, "the target is missing");
             return Err(
                 fault.next("--token-source tcp:127.0.0.1:22, as the server's machine sees it")
             );
         }
     };
-    let source = plugin(layers.text(name).unwrap_or_default());
+    let source = match plugin {
+        Plugin::Fixed => TokenSource::Fixed(text),
+        Plugin::File => TokenSource::File(text.into()),
+        Plugin::Http => TokenSource::Http(text),
+    };
     match &source {
         TokenSource::Fixed(token) => {
-            token::pack(token).map_err(|error| layers.fault(name, error))?;
+            token::pack(token).map_err(|error| layers.fault(flag, error))?;
         }
         TokenSource::File(path) => {
             if let Err(error) = layers.inputs().files.check_readable(path) {
@@ -221,7 +191,7 @@ fn token_source(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Result<Token
                 ));
             }
         }
-        TokenSource::Http(url) => check_url(url).map_err(|error| layers.fault(name, error))?,
+        TokenSource::Http(url) => check_url(url).map_err(|error| layers.fault(flag, error))?,
     }
     Ok(source)
 }
@@ -240,23 +210,20 @@ fn check_url(url: &str) -> Result<(), &'static str> {
 }
 
 fn server_trust(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Result<ServerTrust, Fault> {
-    let pins = layers.all("pin", Pin::from_str)?;
-    let ca = layers.readable_file("ca-file")?;
-    let verify = layers.switch("verify-remote-endpoint")?;
-    let skip = layers
-        .is_given("insecure-skip-verify")
-        .then(|| layers.switch("insecure-skip-verify"))
-        .transpose()?;
+    let pins = layers.get(&flags::PIN)?;
+    let ca = layers.readable(&flags::SERVER_AUTHORITIES)?;
+    let verify = layers.get(&flags::VERIFY_SERVER)?;
+    let skip = layers.given(&flags::INSECURE_SKIP_VERIFY)?;
     if verify && skip == Some(true) {
         return Err(layers.fault(
-            "insecure-skip-verify",
+            &flags::INSECURE_SKIP_VERIFY,
             "contradicts verify-remote-endpoint: keep one of them",
         ));
     }
     if !pins.is_empty() {
         if verify {
             let why = "contradicts verify-remote-endpoint: a pinned server needs no authority; keep one of them";
-            return Err(layers.fault("pin", why));
+            return Err(layers.fault(&flags::PIN, why));
         }
         return Ok(ServerTrust::Pins(pins));
     }
@@ -270,23 +237,23 @@ fn server_trust(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Result<Serve
 }
 
 fn access(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Result<Access, Fault> {
-    let ca = layers.readable_file("ca-file")?;
-    let verify = ["verify-remote-endpoint", "verify-client"];
+    let ca = layers.readable(&flags::CLIENT_AUTHORITIES)?;
+    let verify = [&flags::VERIFY_CLIENTS, &flags::VERIFY_CLIENT];
     let verify = verify
         .into_iter()
-        .find_map(|name| match layers.switch(name) {
+        .find_map(|switch| match layers.get(switch) {
             Ok(false) => None,
-            Ok(true) => Some(Ok(name)),
+            Ok(true) => Some(Ok(switch)),
             Err(fault) => Some(Err(fault)),
         });
     let guard = Guard {
-        allow_unix: layers.switch("allow-unix")?,
-        allow_link_local: layers.switch("allow-link-local")?,
+        allow_unix: layers.get(&flags::ALLOW_UNIX)?,
+        allow_link_local: layers.get(&flags::ALLOW_LINK_LOCAL)?,
     };
     match (verify.transpose()?, ca) {
-        (Some(name), None) => {
-            let fault = layers.fault(name, "needs the authorities that vouch for clients");
-            Err(fault.next(format!("--{name} --ca-file FILE")))
+        (Some(switch), None) => {
+            let fault = layers.fault(switch, "needs the authorities that vouch for clients");
+            Err(fault.next(format!("--{} --ca-file FILE", switch.spec().name)))
         }
         (Some(_), ca) => Ok(Access::Open { ca, guard }),
         (None, ca) => {
@@ -298,19 +265,18 @@ fn access(layers: &Layers<'_>, warnings: &mut Vec<String>) -> Result<Access, Fau
     }
 }
 
-fn certificate(layers: &Layers<'_>) -> Result<Option<CertificateFiles>, Fault> {
-    match (
-        layers.readable_file("cert-file")?,
-        layers.readable_file("key-file")?,
-    ) {
+fn certificate(
+    layers: &Layers<'_>,
+    cert: &Maybe<PathBuf>,
+) -> Result<Option<CertificateFiles>, Fault> {
+    match (layers.readable(cert)?, layers.readable(&flags::KEY_FILE)?) {
         (Some(cert), Some(key)) => Ok(Some(CertificateFiles { cert, key })),
         (None, None) => Ok(None),
-        (Some(_), None) => {
-            Err(layers.fault("cert-file", "needs its private key: add --key-file FILE"))
-        }
-        (None, Some(_)) => {
-            Err(layers.fault("key-file", "needs its certificate: add --cert-file FILE"))
-        }
+        (Some(_), None) => Err(layers.fault(cert, "needs its private key: add --key-file FILE")),
+        (None, Some(_)) => Err(layers.fault(
+            &flags::KEY_FILE,
+            "needs its certificate: add --cert-file FILE",
+        )),
     }
 }
 
@@ -319,8 +285,8 @@ fn startup_lines(layers: &Layers<'_>, inputs: &Inputs<'_>) -> Vec<String> {
     let mut settings: Vec<(&str, String)> = layers
         .options()
         .map(|option| {
-            let value = layers.setting(option.name).items.join(",");
-            (option.name, without_credentials(&value).into_owned())
+            let value = layers.setting(option).items.join(",");
+            (option.spec().name, without_credentials(&value).into_owned())
         })
         .collect();
     settings.sort_unstable();

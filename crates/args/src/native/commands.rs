@@ -1,232 +1,9 @@
-//! The flags and commands of `quictun`.
+//! The commands of `quictun`, but for those that measure.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint};
 
-use crate::options::{self, Opt, Section};
-use crate::transport;
-use crate::tun_flags;
-
-/// Prefix of the environment variables.
-pub const PREFIX: &str = "QUICTUN_";
-
-/// Flags of `quictun server`.
-pub static SERVER: &[&Section] = &[
-    &SERVER_TUNNEL,
-    &SERVER_TRUST,
-    &GENERAL,
-    &LOGS,
-    &transport::SERVER,
-    &transport::BOTH,
-];
-
-/// Flags of `quictun client`.
-pub static CLIENT: &[&Section] = &[
-    &CLIENT_TUNNEL,
-    &CLIENT_TRUST,
-    &GENERAL,
-    &LOGS,
-    &transport::CLIENT,
-    &transport::BOTH,
-];
-
-static SERVER_TUNNEL: Section = Section {
-    heading: "Tunnel",
-    options: &[
-        Opt::one("listen", "ADDR", "[::]:7500", "UDP address").key("listen"),
-        Opt::list(
-            "allow",
-            "RULE",
-            "",
-            "A target that the client 'default' may reach; repeatable",
-        ),
-    ],
-};
-
-static SERVER_TRUST: Section = Section {
-    heading: "Trust",
-    options: &[
-        Opt::one(
-            "state-dir",
-            "DIR",
-            "",
-            "Where the key and secrets made on the first run are kept",
-        )
-        .key("identity.state_dir"),
-        Opt::one(
-            "cert",
-            "FILE",
-            "",
-            "Certificate chain, PEM, in place of one made on the first run",
-        )
-        .key("identity.cert"),
-        Opt::one("key", "FILE", "", "The certificate's private key, PEM").key("identity.key"),
-        Opt::one(
-            "ca",
-            "FILE",
-            "",
-            "Authorities for clients known by the name in their certificate, PEM",
-        )
-        .key("ca"),
-    ],
-};
-
-static CLIENT_TUNNEL: Section = Section {
-    heading: "Tunnel",
-    options: &[
-        Opt::one(
-            "server",
-            "HOST:PORT",
-            "",
-            "The server to dial; resolved again on every attempt",
-        )
-        .key("server"),
-        Opt::list(
-            "forward",
-            "LISTEN=TARGET",
-            "",
-            "Carry what connects to LISTEN to TARGET; repeatable",
-        )
-        .short('L')
-        .key("forward"),
-        tun_flags::TUN.key("tun"),
-        tun_flags::ROUTE.key("route"),
-        tun_flags::EXCLUDE.key("exclude"),
-        tun_flags::FAIL_OPEN.key("fail_open"),
-        tun_flags::CONFIRM,
-        Opt::one(
-            "tun-fd",
-            "NUMBER",
-            "",
-            "Descriptor of a TUN device whose connections are carried, as `quictun run` makes one",
-        ),
-        tun_flags::ONE_PROCESS,
-        tun_flags::NETSTACK_FD,
-        tun_flags::FOR_COMMAND,
-        tun_flags::SERVER_ADDRESS,
-        tun_flags::DNS.key("dns"),
-        Opt::one(
-            "offer",
-            "WHICH",
-            "native",
-            "Protocols offered: native (quictun/1), compat (quic-tun) or both",
-        )
-        .choices(&["native", "compat", "both"])
-        .key("offer"),
-    ],
-};
-
-static CLIENT_TRUST: Section = Section {
-    heading: "Trust",
-    options: &[
-        Opt::list(
-            "pin",
-            "PIN",
-            "",
-            "The server's public key, sha256:..., as its start-up lines print it; repeatable",
-        )
-        .key("pin"),
-        Opt::one(
-            "ca",
-            "FILE|system",
-            "",
-            "Authorities that vouch for the server, PEM, or the system's",
-        )
-        .key("ca"),
-        Opt::one("cert", "FILE", "", "This client's certificate chain, PEM").key("cert"),
-        Opt::one("key", "FILE", "", "The certificate's private key, PEM").key("key"),
-        Opt::one(
-            "psk-file",
-            "FILE",
-            "",
-            "File with a secret shared with the server",
-        )
-        .key("psk_file"),
-    ],
-};
-
-static GENERAL: Section = Section {
-    heading: "General",
-    options: &[
-        Opt::one("config", "FILE", "", "Configuration file, TOML").short('c'),
-        Opt::one(
-            "http",
-            "ADDR",
-            "127.0.0.1:8086",
-            "HTTP interface (/metrics, /v1/tunnels, ...), also unix:/PATH; off: none",
-        )
-        .key("control.http"),
-        Opt::one(
-            "http-mode",
-            "MODE",
-            "0600",
-            "Permissions of its Unix socket: who may connect",
-        )
-        .key("control.http_mode"),
-        Opt::list(
-            "http-name",
-            "NAME",
-            "",
-            "A name that it answers to, beside addresses and localhost; repeatable",
-        )
-        .key("control.http_names"),
-        Opt::switch(
-            "compat-json",
-            "Keep quic-tun's misspellings in /tunnels (webdev, unknow)",
-        )
-        .key("control.compat_json"),
-        Opt::switch(
-            "no-confine",
-            "Keep all rights, files and system calls: for debugging only",
-        ),
-    ],
-};
-
-/// Flags of `quictun status`.
-pub static STATUS: &[&Section] = &[&ASKED];
-
-static ASKED: Section = Section {
-    heading: "Which process",
-    options: &[
-        Opt::one(
-            "config",
-            "FILE",
-            "",
-            "Its configuration file: control.http there is asked",
-        )
-        .short('c'),
-        Opt::one(
-            "http",
-            "ADDR",
-            "127.0.0.1:8086",
-            "Its HTTP interface, an address or unix:/PATH",
-        )
-        .key("control.http"),
-    ],
-};
-
-static LOGS: Section = Section {
-    heading: "Logs",
-    options: &[
-        Opt::one(
-            "log-level",
-            "LEVEL",
-            "info",
-            "trace, debug, info, warn, error, off; also MODULE=LEVEL,...",
-        )
-        .key("log.level"),
-        Opt::one("log-format", "NAME", "text", "text or json")
-            .choices(&["text", "json"])
-            .key("log.format"),
-        Opt::list(
-            "log-output",
-            "PATHS",
-            "stdout",
-            "stdout, stderr or files, separated by commas",
-        )
-        .key("log.output"),
-    ],
-};
+use super::flags;
 
 /// The program without its commands.
 pub fn program() -> Command {
@@ -249,7 +26,7 @@ pub fn server() -> Command {
             "Accept connections from clients and connect them to the targets that each may reach",
         )
         .after_help(include_str!("server_help.txt"));
-    options::add_to(command, SERVER)
+    flags::SERVER.add_to(command)
 }
 
 /// `quictun client`.
@@ -257,7 +34,7 @@ pub fn client() -> Command {
     let command = Command::new("client")
         .about("Listen for local applications and carry their connections to a server")
         .after_help(include_str!("client_help.txt"));
-    options::add_to(command, CLIENT)
+    flags::CLIENT.add_to(command)
 }
 
 /// `quictun confirm`.
@@ -282,7 +59,7 @@ pub fn status() -> Command {
         .about("Show how a running server or client is: connections, tunnels, the latest reload")
         .after_help(include_str!("status_help.txt"))
         .arg(json());
-    options::add_to(command, STATUS)
+    flags::STATUS.add_to(command)
 }
 
 /// `quictun config`.

@@ -10,9 +10,11 @@ use quictun_tunnel::settings::{
 };
 use toml::Value;
 
+use super::flags::{ALLOW, FORWARD, STATE_DIR};
 use super::settings::DEFAULT_CLIENT;
 use crate::layers::{Layers, Origin};
-use crate::options::{Kind, Opt};
+use crate::options::{Flag, Kind};
+use crate::transport::{CONNECTIONS, WORKERS};
 
 /// A server's settings.
 pub fn server(layers: &Layers<'_>, settings: &ServerSettings) -> String {
@@ -34,7 +36,7 @@ pub fn server(layers: &Layers<'_>, settings: &ServerSettings) -> String {
 pub fn client(layers: &Layers<'_>, settings: &ClientSettings) -> String {
     let mut out = "# quictun client: what holds, and where it comes from\n".to_owned();
     tables(&mut out, layers, &settings.transport, None);
-    let origin = origin("forward", layers.setting("forward").origin);
+    let origin = origin(&FORWARD, layers.setting(&FORWARD).origin);
     for forward in &settings.forwards {
         let ForwardTo::Target(target) = &forward.to else {
             continue;
@@ -64,25 +66,24 @@ fn tables(
 ) {
     for table in ["", "identity", "transport", "control", "log"] {
         let keys = layers.options().filter_map(|option| {
-            let (of, key) = option.key.rsplit_once('.').unwrap_or(("", option.key));
-            (of == table && !key.is_empty() && key != "forward").then_some((option, key))
+            let key = option.spec().key;
+            let (of, key) = key.rsplit_once('.').unwrap_or(("", key));
+            (of == table && !key.is_empty()).then_some((option, key))
         });
         let mut heading = (!table.is_empty()).then(|| format!("\n[{table}]\n"));
         for (option, key) in keys {
-            let setting = layers.setting(option.name);
+            let setting = layers.setting(option);
             let mut items = setting.items;
-            let mut origin = origin(option.name, setting.origin);
-            match (option.name, items.first().map(String::as_str)) {
-                ("workers", Some("auto")) => {
-                    write!(origin, ", here {}", transport.workers).expect(TO_A_STRING);
-                }
-                ("connections", Some("auto")) => {
-                    write!(origin, ", here {}", transport.connections).expect(TO_A_STRING);
-                }
-                ("state-dir", Some("")) => {
-                    items = state_dir.map(str::to_owned).into_iter().collect();
-                }
-                _ => {}
+            let mut origin = origin(option, setting.origin);
+            let is = |other: &dyn Flag, text: &str| {
+                std::ptr::eq(option.spec(), other.spec()) && items.iter().eq([text])
+            };
+            if is(&WORKERS, "auto") {
+                write!(origin, ", here {}", transport.workers).expect(TO_A_STRING);
+            } else if is(&CONNECTIONS, "auto") {
+                write!(origin, ", here {}", transport.connections).expect(TO_A_STRING);
+            } else if is(&STATE_DIR, "") {
+                items = state_dir.map(str::to_owned).into_iter().collect();
             }
             // Unset; the empty text would mean the same, but reads as if somebody had said so.
             if items.iter().all(String::is_empty) {
@@ -95,12 +96,12 @@ fn tables(
 }
 
 fn named_client(out: &mut String, layers: &Layers<'_>, client: &NamedClient) {
-    let allow = layers.setting("allow");
+    let allow = layers.setting(&ALLOW);
     let origin = match layers.file_path() {
         Some(path) if client.name != DEFAULT_CLIENT || allow.items.is_empty() => {
             format!("file {}", path.display())
         }
-        _ => origin("allow", allow.origin),
+        _ => origin(&ALLOW, allow.origin),
     };
     out.push_str("\n[[client]]\n");
     line(out, "name", &Value::from(client.name.clone()), &origin);
@@ -128,8 +129,8 @@ fn named_client(out: &mut String, layers: &Layers<'_>, client: &NamedClient) {
     line(out, "allow", &Value::from(rules), &origin);
 }
 
-fn value(option: &Opt, mut items: Vec<String>) -> Value {
-    if option.kind == Kind::List {
+fn value(option: &dyn Flag, mut items: Vec<String>) -> Value {
+    if option.spec().kind == Kind::List {
         return Value::from(items);
     }
     let text = items.pop().unwrap_or_default();
@@ -140,9 +141,9 @@ fn value(option: &Opt, mut items: Vec<String>) -> Value {
     }
 }
 
-fn origin(name: &str, origin: Origin) -> String {
+fn origin(option: &dyn Flag, origin: Origin) -> String {
     match origin {
-        Origin::Flag => format!("flag --{name}"),
+        Origin::Flag => format!("flag --{}", option.spec().name),
         Origin::Environment(variable) => format!("environment {variable}"),
         Origin::File(path, _) => format!("file {}", path.display()),
         Origin::Default => "default".to_owned(),

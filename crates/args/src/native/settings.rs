@@ -3,32 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
-use quictun_control::settings::Phrases;
 use quictun_trust::settings::{
     Access, CertificateFiles, ClientIdentity, ClientProof, NamedClient, Offer, Pin, ServerIdentity,
     ServerTrust, TargetRule,
 };
-use quictun_tunnel::settings::{ClientSettings, Forward, ForwardTo, ServerSettings, TokenParser};
-use quictun_wire::target::Target;
+use quictun_tunnel::settings::{ClientSettings, Forward, ServerSettings, TokenParser};
 
-use super::file::{ClientTable, Texts};
-use crate::address::{Wildcard, parse_forward_listen, parse_listen, parse_server};
-use crate::control::{self, Names};
+use super::file::ClientTable;
+use super::flags;
+use crate::control;
 use crate::fault::Fault;
+use crate::file::Texts;
 use crate::layers::{Layers, check_readable};
-use crate::state_dir;
-use crate::transport::{self, Side};
-use crate::tun_flags;
-
-const NAMES: Names = Names {
-    http: "http",
-    http_mode: "http-mode",
-    http_name: "http-name",
-    wildcard: Wildcard::AsWritten,
-    log_output: "log-output",
-    text_format: "text",
-    phrases: Phrases::Own,
-};
+use crate::options::Maybe;
+use crate::{state_dir, transport, tun_flags};
 
 /// The client that `--allow` speaks of.
 pub const DEFAULT_CLIENT: &str = "default";
@@ -46,30 +34,29 @@ pub struct Server {
 
 /// Reads a server's settings. `file` is the path of the configuration file and its `[[client]]` tables.
 pub fn server(layers: &Layers<'_>, file: Option<(&Path, &[ClientTable])>) -> Result<Server, Fault> {
-    let state_dir = layers
-        .text("state-dir")
-        .map_or_else(|| state_dir::default(layers.inputs()), PathBuf::from);
-    let identity = match certificate(layers)? {
+    let state_dir = layers.get(&flags::STATE_DIR)?;
+    let state_dir = state_dir.unwrap_or_else(|| state_dir::default(layers.inputs()));
+    let identity = match certificate(layers, &flags::SERVER_CERT, &flags::SERVER_KEY)? {
         Some(files) => ServerIdentity::Files(files),
         None => ServerIdentity::State(state_dir.clone()),
     };
-    let ca = layers.readable_file("ca")?;
+    let ca = layers.readable(&flags::SERVER_CA)?;
     let mut clients = Vec::new();
     if let Some((path, tables)) = file {
         for table in tables {
             clients.push(named_client(layers, path, table, ca.is_some())?);
         }
     }
-    let make_psk = allow_default(layers, &state_dir, &mut clients);
+    let make_psk = allow_default(layers.get(&flags::ALLOW)?, &state_dir, &mut clients);
     let warnings = idle_clients(&clients);
     let settings = ServerSettings {
-        listen: layers.value("listen", |text| parse_listen(text, Wildcard::AsWritten))?,
+        listen: layers.get(&flags::LISTEN)?,
         identity,
         access: Access::Named { clients, ca },
         token_parser: TokenParser::Cleartext,
-        dial_timeout: transport::duration(layers, "dial-timeout", "100ms", "1h")?,
-        transport: transport::settings(layers, Side::Server)?,
-        control: control::settings(layers, NAMES)?,
+        dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,
+        transport: transport::settings(layers)?,
+        control: control::settings(layers, flags::NAMES)?,
     };
     Ok(Server {
         settings,
@@ -80,39 +67,34 @@ pub fn server(layers: &Layers<'_>, file: Option<(&Path, &[ClientTable])>) -> Res
 
 /// Reads a client's settings.
 pub fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
-    if layers.text("server").is_none() {
-        let fault = layers.fault("server", "the server to dial is missing");
+    let Some(server) = layers.get(&flags::SERVER_TO_DIAL)? else {
+        let fault = layers.fault(&flags::SERVER_TO_DIAL, "the server to dial is missing");
         return Err(
             fault.next("quictun client --server HOST:7500 --pin sha256:... -L 2222=127.0.0.1:22")
         );
-    }
-    let offers = [
-        ("native", Offer::Native),
-        ("compat", Offer::Compat),
-        ("both", Offer::Both),
-    ];
-    let offer = layers.choice("offer", &offers)?;
-    let psk_file = layers.readable_file("psk-file")?;
+    };
+    let offer = layers.get(&flags::OFFER)?;
+    let psk_file = layers.readable(&flags::PSK_FILE)?;
     if psk_file.is_some() && offer == Offer::Compat {
         return Err(layers.fault(
-            "psk-file",
+            &flags::PSK_FILE,
             "quic-tun's protocol carries no proof of a secret: offer native or both",
         ));
     }
     let tun = tun_flags::settings(layers)?;
     Ok(ClientSettings {
-        server: layers.value("server", parse_server)?,
-        server_addresses: tun_flags::server_addresses(layers)?,
+        server,
+        server_addresses: layers.get(&tun_flags::SERVER_ADDRESS)?,
         forwards: forwards(layers, tun.is_some())?,
         tun,
         offer,
         trust: server_trust(layers)?,
         identity: ClientIdentity {
-            certificate: certificate(layers)?,
+            certificate: certificate(layers, &flags::CLIENT_CERT, &flags::CLIENT_KEY)?,
             psk_file,
         },
-        transport: transport::settings(layers, Side::Client)?,
-        control: control::settings(layers, NAMES)?,
+        transport: transport::settings(layers)?,
+        control: control::settings(layers, flags::NAMES)?,
     })
 }
 
@@ -159,16 +141,10 @@ fn named_client(
 
 /// Gives the default client the rules of `--allow`; says which secret has to be made for it.
 fn allow_default(
-    layers: &Layers<'_>,
+    allow: Vec<TargetRule>,
     state_dir: &Path,
     clients: &mut Vec<NamedClient>,
 ) -> Option<PathBuf> {
-    let allow: Vec<TargetRule> = layers
-        .setting("allow")
-        .items
-        .into_iter()
-        .map(TargetRule)
-        .collect();
     if allow.is_empty() {
         return None;
     }
@@ -205,9 +181,9 @@ fn idle_clients(clients: &[NamedClient]) -> Vec<String> {
 }
 
 fn forwards(layers: &Layers<'_>, tun: bool) -> Result<Vec<Forward>, Fault> {
-    let forwards = layers.all("forward", parse_forward)?;
+    let forwards = layers.get(&flags::FORWARD)?;
     if forwards.is_empty() && !tun {
-        let fault = layers.fault("forward", "there is nothing to forward");
+        let fault = layers.fault(&flags::FORWARD, "there is nothing to forward");
         return Err(fault.next(
             "-L 2222=127.0.0.1:22, or a [[forward]] table in the configuration file; or --tun",
         ));
@@ -216,10 +192,10 @@ fn forwards(layers: &Layers<'_>, tun: bool) -> Result<Vec<Forward>, Fault> {
         // Port 0 is a port of its own each time.
         let again = |other: &Forward| other.listen == forward.listen && !is_any_port(forward);
         if forwards.iter().skip(n + 1).any(again) {
-            let text = layers.setting("forward").items.swap_remove(n);
+            let text = layers.setting(&flags::FORWARD).items.swap_remove(n);
             let listen = text.split('=').next().unwrap_or(&text);
             return Err(layers.fault(
-                "forward",
+                &flags::FORWARD,
                 format!("two forwards listen on {listen}: keep one of them"),
             ));
         }
@@ -231,38 +207,21 @@ fn is_any_port(forward: &Forward) -> bool {
     matches!(&forward.listen, quictun_tunnel::settings::ListenOn::Tcp(at) if at.port() == 0)
 }
 
-fn parse_forward(text: &str) -> Result<Forward, String> {
-    let in_forward = |why: String| format!("{text:?}: {why}");
-    let missing = || {
-        in_forward(
-            "no '=' between listener and target: write LISTEN=TARGET, as in 2222=127.0.0.1:22"
-                .to_owned(),
-        )
-    };
-    let (listen, target) = text.split_once('=').ok_or_else(missing)?;
-    let listen = parse_forward_listen(listen).map_err(|error| in_forward(error.to_string()))?;
-    let target = Target::parse(target).map_err(|error| in_forward(error.to_string()))?;
-    Ok(Forward {
-        listen,
-        to: ForwardTo::Target(target),
-    })
-}
-
 fn server_trust(layers: &Layers<'_>) -> Result<ServerTrust, Fault> {
-    let pins = layers.all("pin", Pin::from_str)?;
-    let ca = match layers.text("ca").as_deref() {
-        Some("system") => Some(None),
-        _ => layers.readable_file("ca")?.map(Some),
+    let pins = layers.get(&flags::PIN)?;
+    let ca = match layers.get(&flags::CLIENT_CA)? {
+        Some(words) if words.as_os_str() == "system" => Some(None),
+        _ => layers.readable(&flags::CLIENT_CA)?.map(Some),
     };
     match (pins.is_empty(), ca) {
         (false, None) => Ok(ServerTrust::Pins(pins)),
         (true, Some(ca)) => Ok(ServerTrust::Authorities(ca)),
         (false, Some(_)) => Err(layers.fault(
-            "pin",
+            &flags::PIN,
             "contradicts ca: a pinned server needs no authority; keep one of them",
         )),
         (true, None) => {
-            let fault = layers.fault("pin", "nothing says how to recognise the server");
+            let fault = layers.fault(&flags::PIN, "nothing says how to recognise the server");
             Err(fault.next(
                 "--pin sha256:..., as the server prints it at start, or --ca FILE, or --ca system",
             ))
@@ -270,11 +229,15 @@ fn server_trust(layers: &Layers<'_>) -> Result<ServerTrust, Fault> {
     }
 }
 
-fn certificate(layers: &Layers<'_>) -> Result<Option<CertificateFiles>, Fault> {
-    match (layers.readable_file("cert")?, layers.readable_file("key")?) {
+fn certificate(
+    layers: &Layers<'_>,
+    cert: &Maybe<PathBuf>,
+    key: &Maybe<PathBuf>,
+) -> Result<Option<CertificateFiles>, Fault> {
+    match (layers.readable(cert)?, layers.readable(key)?) {
         (Some(cert), Some(key)) => Ok(Some(CertificateFiles { cert, key })),
         (None, None) => Ok(None),
-        (Some(_), None) => Err(layers.fault("cert", "needs its private key: add key")),
-        (None, Some(_)) => Err(layers.fault("key", "needs its certificate: add cert")),
+        (Some(_), None) => Err(layers.fault(cert, "needs its private key: add key")),
+        (None, Some(_)) => Err(layers.fault(key, "needs its certificate: add cert")),
     }
 }

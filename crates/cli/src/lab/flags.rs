@@ -1,98 +1,99 @@
 //! The flags and commands of `quictun lab`.
 
-use clap::{Arg, Command, ValueHint};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use quictun_args::options::{self, Opt, Section};
+use clap::{Arg, Command, ValueHint};
+use quictun_args::address::{Wildcard, parse_listen, parse_server};
+use quictun_args::options;
+use quictun_args::options::{Many, Maybe, One, Section, Suggest, Switch, Table, Why};
+use quictun_args::values::{number, path, switch, text};
+use quictun_lab::scenarios;
+use quictun_tunnel::settings::HostPort;
 
 /// Prefix of the environment variables.
-pub const PREFIX: &str = "QUICTUN_LAB_";
+const PREFIX: &str = "QUICTUN_LAB_";
+
+/// Where an agent waits unless its port is given.
+const AGENT_PORT: u16 = 7610;
 
 /// Flags of `quictun lab run`.
-pub static RUN: &[&Section] = &[&MEASUREMENT, &PATH];
-
-/// Flags of `quictun lab calibrate`.
-pub static CALIBRATE: &[&Section] = &[&MEASUREMENT];
-
-/// Flags of `quictun lab agent`.
-pub static AGENT: &[&Section] = &[&SERVING];
-
-static PATH: Section = Section {
-    heading: "Two machines",
-    options: &[
-        Opt::one(
-            "remote",
-            "HOST[:PORT]",
-            "",
-            "Over the real path to an agent there; no link is emulated",
-        ),
-        Opt::one(
-            "token-file",
-            "FILE",
-            "",
-            "Holds the token that the agent knows, 16 bytes or more",
-        ),
+pub static RUN: Table = Table {
+    prefix: PREFIX,
+    sections: &[
+        &MEASUREMENT,
+        &Section {
+            heading: "Two machines",
+            options: &[&REMOTE, &REMOTE_TOKEN_FILE],
+        },
     ],
 };
 
-static SERVING: Section = Section {
-    heading: "Agent",
-    options: &[
-        Opt::one(
-            "listen",
-            "ADDR",
-            "[::]:7610",
-            "TCP address; programs of arms take the two ports behind it, TCP and UDP",
-        ),
-        Opt::one(
-            "token-file",
-            "FILE",
-            "",
-            "Holds the token of those who may measure, 16 bytes or more",
-        ),
-    ],
+/// Flags of `quictun lab calibrate`.
+pub static CALIBRATE: Table = Table {
+    prefix: PREFIX,
+    sections: &[&MEASUREMENT],
+};
+
+/// Flags of `quictun lab agent`.
+pub static AGENT: Table = Table {
+    prefix: PREFIX,
+    sections: &[&Section {
+        heading: "Agent",
+        options: &[&LISTEN, &TOKEN_FILE],
+    }],
 };
 
 /// Flags of `quictun lab crosscheck`.
-pub static CROSSCHECK: &[&Section] = &[&MEASUREMENT, &OTHERS];
-
-static OTHERS: Section = Section {
-    heading: "Other programs",
-    options: &[Opt::one(
-        "emulator",
-        "COMMAND",
-        "",
-        "Across a link of another emulator too, started by this command: see docs/scenarios.md",
-    )],
+pub static CROSSCHECK: Table = Table {
+    prefix: PREFIX,
+    sections: &[
+        &MEASUREMENT,
+        &Section {
+            heading: "Other programs",
+            options: &[&EMULATOR],
+        },
+    ],
 };
 
 static MEASUREMENT: Section = Section {
     heading: "Measurement",
-    options: &[
-        Opt::switch(
-            "quick",
-            "Fewer and shorter runs, as the scenario says: minutes",
-        ),
-        Opt::one(
-            "reps",
-            "N",
-            "",
-            "Repetitions of each cell; unset: as the scenario says",
-        ),
-        Opt::list(
-            "only",
-            "NAMES",
-            "",
-            "These arms and cases only, separated by commas; repeatable",
-        ),
-        Opt::one("seed", "N", "1", "What order and losses follow from"),
-        Opt::one(
-            "out",
-            "DIR",
-            "",
-            "Where to write; unset: lab-results/NAME-TIME, made where it is missing",
-        ),
-    ],
+    options: &[&QUICK, &REPS, &ONLY, &SEED, &OUT],
 };
+
+options! {
+    pub(super) REMOTE: Maybe<HostPort> = "remote" "HOST[:PORT]", by remote;
+        "Over the real path to an agent there; no link is emulated"
+    pub(super) REMOTE_TOKEN_FILE: Maybe<PathBuf> = "token-file" "FILE", by path;
+        "Holds the token that the agent knows, 16 bytes or more"
+    pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| Ok(parse_listen(text, Wildcard::AsWritten)?), default "[::]:7610";
+        "TCP address; programs of arms take the two ports behind it, TCP and UDP"
+    pub(super) TOKEN_FILE: Maybe<PathBuf> = "token-file" "FILE", by path;
+        "Holds the token of those who may measure, 16 bytes or more"
+    pub(super) EMULATOR: Maybe<String> = "emulator" "COMMAND", by text;
+        "Across a link of another emulator too, started by this command: see docs/scenarios.md"
+    pub(super) QUICK: Switch = "quick" "BOOL", by switch;
+        "Fewer and shorter runs, as the scenario says: minutes"
+    pub(super) REPS: Maybe<u32> = "reps" "N", by repetitions;
+        "Repetitions of each cell; unset: as the scenario says"
+    pub(super) ONLY: Many<String> = "only" "NAMES", by text;
+        "These arms and cases only, separated by commas; repeatable"
+    pub(super) SEED: One<u64> = "seed" "N", by |text| number(text, 0..=u64::MAX), default "1";
+        "What order and losses follow from"
+    pub(super) OUT: Maybe<PathBuf> = "out" "DIR", by path;
+        "Where to write; unset: lab-results/NAME-TIME, made where it is missing"
+}
+
+fn remote(text: &str) -> Result<HostPort, Why> {
+    let with_port = format!("{text}:{AGENT_PORT}");
+    let server = parse_server(text).or_else(|_| parse_server(&with_port));
+    Ok(server?)
+}
+
+fn repetitions(text: &str) -> Result<u32, Why> {
+    let reps = text.parse().ok();
+    reps.ok_or_else(|| format!("{text:?} is not a number of repetitions").into())
+}
 
 /// `quictun lab`.
 pub fn command() -> Command {
@@ -129,26 +130,26 @@ fn run() -> Command {
         .about("Measure a scenario and write a report")
         .after_help(include_str!("run_help.txt"))
         .arg(scenario());
-    options::add_to(command, RUN)
+    RUN.add_to(command)
 }
 
 fn calibrate() -> Command {
     let command = Command::new("calibrate")
         .about("Measure how fast a link this machine can emulate: the scenario `capacity`");
-    options::add_to(command, CALIBRATE)
+    CALIBRATE.add_to(command)
 }
 
 fn crosscheck() -> Command {
     let command = Command::new("crosscheck")
         .about("Measure with another program too, iperf3: the scenario `crosscheck`");
-    options::add_to(command, CROSSCHECK)
+    CROSSCHECK.add_to(command)
 }
 
 fn agent() -> Command {
     let command = Command::new("agent")
         .about("Be the far end of measurements over a real path")
         .after_help(include_str!("agent_help.txt"));
-    options::add_to(command, AGENT)
+    AGENT.add_to(command)
 }
 
 fn report() -> Command {
@@ -168,6 +169,10 @@ fn compare() -> Command {
 fn scenario() -> Arg {
     Arg::new("scenario")
         .value_name("SCENARIO")
+        .value_parser(Suggest(
+            scenarios::ALL.iter().map(|(name, _)| *name).collect(),
+        ))
+        .hide_possible_values(true)
         .value_hint(ValueHint::FilePath)
         .required(true)
         .help("A name that `quictun lab list` lists, or a file that ends in .toml")

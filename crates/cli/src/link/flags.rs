@@ -1,265 +1,192 @@
 //! The flags and commands of `quictun link`.
 
-use clap::{Arg, ArgAction, Command, ValueHint};
+use std::path::PathBuf;
+use std::time::Duration;
 
-use quictun_args::options::{self, Opt, Section};
+use clap::{Arg, ArgAction, Command, ValueHint};
+use quictun_args::options;
+use quictun_args::options::{Many, Maybe, One, Section, Table};
+use quictun_args::values::{number, path, text, time};
+use quictun_emu::Offload;
+use quictun_lab_run::link::{Backend, CheckCell, Load};
+use quictun_link::{Change, Codel, LossAt, Outage, Policer, Queue, Reorder};
+
+use super::values::{
+    Ecn, bytes_beyond, change, check_cell, codel, ecn, load, mean_burst, outage, policer, queue,
+    rate, reorder, share,
+};
 
 /// Prefix of the environment variables.
-pub const PREFIX: &str = "QUICTUN_LINK_";
+const PREFIX: &str = "QUICTUN_LINK_";
+
+/// Smallest MTU: IPv6 demands it.
+const MIN_MTU: u32 = 1280;
+
+/// Largest MTU of a cable between two namespaces.
+const MAX_MTU: u32 = 65_535;
 
 /// Flags of `quictun link shell` and `quictun link run`.
-pub static SESSION: &[&Section] = &[&LINK, &EACH_WAY, &WORLD];
+pub static SESSION: Table = Table {
+    prefix: PREFIX,
+    sections: &[&LINK, &EACH_WAY, &WORLD],
+};
 
 /// Flags of `quictun link calibrate`.
-pub static CALIBRATE: &[&Section] = &[&CALIBRATION];
+pub static CALIBRATE: Table = Table {
+    prefix: PREFIX,
+    sections: &[&Section {
+        heading: "Calibration",
+        options: &[&RATES, &CALIBRATED_DELAY, &RATE_DURATION, &TABLE],
+    }],
+};
 
 /// Flags of `quictun link check`.
-pub static CHECK: &[&Section] = &[&COMPARISON];
+pub static CHECK: Table = Table {
+    prefix: PREFIX,
+    sections: &[&Section {
+        heading: "Comparison",
+        options: &[&CHECK_CELLS, &CHECK_LOADS, &DURATION, &RUNS, &TABLE],
+    }],
+};
 
 /// Flags of `quictun link artefact`.
-pub static ARTEFACT: &[&Section] = &[&UNITS];
+pub static ARTEFACT: Table = Table {
+    prefix: PREFIX,
+    sections: &[&Section {
+        heading: "Comparison",
+        options: &[&ARTEFACT_CELLS, &ARTEFACT_LOADS, &DURATION, &RUNS, &TABLE],
+    }],
+};
 
 static LINK: Section = Section {
     heading: "Link, both ways",
     options: &[
-        Opt::one(
-            "rate",
-            "RATE",
-            "",
-            "Bytes on the wire: 600mbit, 1.5gbit, 75MB/s; unset: no limit",
-        )
-        .key("link.rate"),
-        Opt::one(
-            "delay",
-            "TIME",
-            "0",
-            "Propagation delay one way; a round trip takes it twice",
-        )
-        .key("link.delay"),
-        Opt::one(
-            "loss",
-            "SHARE",
-            "0",
-            "Packets lost independently of each other: 1%, 0.001",
-        )
-        .key("link.loss"),
-        Opt::one(
-            "burst",
-            "PACKETS",
-            "",
-            "Lose them in bursts of so many on average instead",
-        )
-        .key("link.burst"),
-        Opt::one(
-            "loss-at",
-            "PLACE",
-            "exit",
-            "exit: behind queue and rate; entry: before them",
-        )
-        .choices(&["exit", "entry"])
-        .key("link.loss_at"),
-        Opt::one(
-            "queue",
-            "SIZE",
-            "auto",
-            "What may wait: 64kB, 100p; auto: a round trip's worth, at least 64p",
-        )
-        .key("link.queue"),
-        Opt::one(
-            "jitter",
-            "TIME",
-            "0",
-            "Extra delay, up to so much, that keeps the order",
-        )
-        .key("link.jitter"),
-        Opt::one(
-            "reorder",
-            "SHARE:TIME",
-            "",
-            "Packets that come so much later: 1%:5ms",
-        )
-        .key("link.reorder"),
-        Opt::one("duplicate", "SHARE", "0", "Packets that come twice").key("link.duplicate"),
-        Opt::one(
-            "codel",
-            "TARGET:INTERVAL",
-            "",
-            "Keep the queue short (RFC 8289): 5ms:100ms",
-        )
-        .key("link.codel"),
-        Opt::one(
-            "ecn",
-            "TIME|codel",
-            "",
-            "Mark ECN-capable packets that waited longer; codel: when it would drop",
-        )
-        .key("link.ecn"),
-        Opt::one(
-            "policer",
-            "RATE:SIZE",
-            "",
-            "Drop what comes faster, past a burst: 50mbit:64kB",
-        )
-        .key("link.policer"),
-        Opt::list(
-            "outage",
-            "AT+LENGTH",
-            "",
-            "Let nothing pass: 10s+2s; repeatable",
-        )
-        .key("link.outage"),
-        Opt::list(
-            "change",
-            "AT:WHAT=VALUE",
-            "",
-            "Change rate, delay or loss: 5s:rate=100mbit; repeatable",
-        )
-        .key("link.change"),
-        Opt::one(
-            "overhead",
-            "NAME|BYTES",
-            "ethernet",
-            "Wire bytes per packet beyond IP: ethernet (38), vlan, pppoe, ip (0)",
-        )
-        .key("link.overhead"),
+        &RATE, &DELAY, &LOSS, &BURST, &LOSS_AT, &QUEUE, &JITTER, &REORDER, &DUPLICATE, &CODEL,
+        &ECN, &POLICER, &OUTAGE, &CHANGE, &OVERHEAD,
     ],
 };
 
 static EACH_WAY: Section = Section {
     heading: "One way only, in place of the above (up: from here to the far side)",
     options: &[
-        Opt::one("rate-up", "RATE", "", "Rate up").key("link.up.rate"),
-        Opt::one("rate-down", "RATE", "", "Rate down").key("link.down.rate"),
-        Opt::one("delay-up", "TIME", "", "Delay up").key("link.up.delay"),
-        Opt::one("delay-down", "TIME", "", "Delay down").key("link.down.delay"),
-        Opt::one("loss-up", "SHARE", "", "Loss up").key("link.up.loss"),
-        Opt::one("loss-down", "SHARE", "", "Loss down").key("link.down.loss"),
-        Opt::one("queue-up", "SIZE", "", "Queue up").key("link.up.queue"),
-        Opt::one("queue-down", "SIZE", "", "Queue down").key("link.down.queue"),
-        Opt::one(
-            "trace-up",
-            "FILE",
-            "",
-            "Send when a mahimahi trace says, in place of a rate",
-        )
-        .key("link.up.trace"),
-        Opt::one("trace-down", "FILE", "", "The same, down").key("link.down.trace"),
+        &RATE_UP,
+        &RATE_DOWN,
+        &DELAY_UP,
+        &DELAY_DOWN,
+        &LOSS_UP,
+        &LOSS_DOWN,
+        &QUEUE_UP,
+        &QUEUE_DOWN,
+        &TRACE_UP,
+        &TRACE_DOWN,
     ],
 };
 
 static WORLD: Section = Section {
     heading: "Emulation",
     options: &[
-        Opt::one(
-            "far",
-            "COMMAND",
-            "",
-            "Run this (sh -c) at the far side, in a network of its own",
-        )
-        .key("far.command"),
-        Opt::one(
-            "backend",
-            "WHO",
-            "emulator",
-            "Who emulates: emulator (this program) or kernel (netem and TBF); see below",
-        )
-        .choices(&["emulator", "kernel"])
-        .key("backend"),
-        Opt::one("seed", "N", "1", "The same seed loses the same packets").key("seed"),
-        Opt::one(
-            "mtu",
-            "BYTES",
-            "1500",
-            "Longest packet, its IP header included",
-        )
-        .key("mtu"),
-        Opt::one(
-            "offload",
-            "WHO",
-            "",
-            "Who cuts streams into packets: full (unset), receive or none; see below",
-        )
-        .choices(&["full", "receive", "none"])
-        .key("offload"),
-        Opt::one(
-            "coalesce",
-            "TIME",
-            "50us",
-            "Deliver together what the wire would bring within so much time",
-        )
-        .key("coalesce"),
-        Opt::one("time-limit", "TIME", "", "End everything after so long").key("time_limit"),
-        Opt::one(
-            "json",
-            "FILE",
-            "",
-            "Write what was set and what was achieved here, as JSON",
-        ),
+        &FAR,
+        &BACKEND,
+        &SEED,
+        &MTU,
+        &OFFLOAD,
+        &COALESCE,
+        &TIME_LIMIT,
+        &REPORT,
     ],
 };
 
-static CALIBRATION: Section = Section {
-    heading: "Calibration",
-    options: &[
-        Opt::list(
-            "rates",
-            "RATES",
-            "100mbit,300mbit,600mbit,1gbit,2gbit,4gbit",
-            "Rates to try, separated by commas",
-        ),
-        Opt::one("delay", "TIME", "10ms", "Delay one way"),
-        Opt::one("duration", "TIME", "1s", "How long each rate is tried"),
-        TABLE,
-    ],
-};
+options! {
+    pub(super) RATE: Maybe<u64> = "rate" "RATE", by rate, key "link.rate";
+        "Bytes on the wire: 600mbit, 1.5gbit, 75MB/s; unset: no limit"
+    pub(super) DELAY: One<Duration> = "delay" "TIME", by time, default "0", key "link.delay";
+        "Propagation delay one way; a round trip takes it twice"
+    pub(super) LOSS: One<f64> = "loss" "SHARE", by share, default "0", key "link.loss";
+        "Packets lost independently of each other: 1%, 0.001"
+    pub(super) BURST: Maybe<f64> = "burst" "PACKETS", by mean_burst, key "link.burst";
+        "Lose them in bursts of so many on average instead"
+    pub(super) LOSS_AT: One<LossAt> = "loss-at" "PLACE", choice &[("exit", LossAt::Exit), ("entry", LossAt::Entry)], default "exit", key "link.loss_at";
+        "exit: behind queue and rate; entry: before them"
+    pub(super) QUEUE: One<Option<Queue>> = "queue" "SIZE", by queue, words &["auto"], default "auto", key "link.queue";
+        "What may wait: 64kB, 100p; auto: a round trip's worth, at least 64p"
+    pub(super) JITTER: One<Duration> = "jitter" "TIME", by time, default "0", key "link.jitter";
+        "Extra delay, up to so much, that keeps the order"
+    pub(super) REORDER: Maybe<Reorder> = "reorder" "SHARE:TIME", by reorder, key "link.reorder";
+        "Packets that come so much later: 1%:5ms"
+    pub(super) DUPLICATE: One<f64> = "duplicate" "SHARE", by share, default "0", key "link.duplicate";
+        "Packets that come twice"
+    pub(super) CODEL: Maybe<Codel> = "codel" "TARGET:INTERVAL", by codel, key "link.codel";
+        "Keep the queue short (RFC 8289): 5ms:100ms"
+    pub(super) ECN: Maybe<Ecn> = "ecn" "TIME|codel", by ecn, words &["codel"], key "link.ecn";
+        "Mark ECN-capable packets that waited longer; codel: when it would drop"
+    pub(super) POLICER: Maybe<Policer> = "policer" "RATE:SIZE", by policer, key "link.policer";
+        "Drop what comes faster, past a burst: 50mbit:64kB"
+    pub(super) OUTAGE: Many<Outage> = "outage" "AT+LENGTH", by outage, key "link.outage";
+        "Let nothing pass: 10s+2s; repeatable"
+    pub(super) CHANGE: Many<Change> = "change" "AT:WHAT=VALUE", by change, key "link.change";
+        "Change rate, delay or loss: 5s:rate=100mbit; repeatable"
+    pub(super) OVERHEAD: One<usize> = "overhead" "NAME|BYTES", by bytes_beyond, words &["ethernet", "vlan", "pppoe", "ip"], default "ethernet", key "link.overhead";
+        "Wire bytes per packet beyond IP: ethernet (38), vlan, pppoe, ip (0)"
 
-const EACH_DURATION: Opt = Opt::one("duration", "TIME", "5s", "What counts of each run");
-const RUNS: Opt = Opt::one("runs", "N", "3", "Runs of each cell; the median counts");
-const TABLE: Opt = Opt::one("json", "FILE", "", "Write the table here, as JSON");
+    pub(super) RATE_UP: Maybe<u64> = "rate-up" "RATE", by rate, key "link.up.rate";
+        "Rate up"
+    pub(super) RATE_DOWN: Maybe<u64> = "rate-down" "RATE", by rate, key "link.down.rate";
+        "Rate down"
+    pub(super) DELAY_UP: One<Duration> = "delay-up" "TIME", by time, key "link.up.delay";
+        "Delay up"
+    pub(super) DELAY_DOWN: One<Duration> = "delay-down" "TIME", by time, key "link.down.delay";
+        "Delay down"
+    pub(super) LOSS_UP: One<f64> = "loss-up" "SHARE", by share, key "link.up.loss";
+        "Loss up"
+    pub(super) LOSS_DOWN: One<f64> = "loss-down" "SHARE", by share, key "link.down.loss";
+        "Loss down"
+    pub(super) QUEUE_UP: One<Option<Queue>> = "queue-up" "SIZE", by queue, key "link.up.queue";
+        "Queue up"
+    pub(super) QUEUE_DOWN: One<Option<Queue>> = "queue-down" "SIZE", by queue, key "link.down.queue";
+        "Queue down"
+    pub(super) TRACE_UP: Maybe<PathBuf> = "trace-up" "FILE", by path, key "link.up.trace";
+        "Send when a mahimahi trace says, in place of a rate"
+    pub(super) TRACE_DOWN: Maybe<PathBuf> = "trace-down" "FILE", by path, key "link.down.trace";
+        "The same, down"
 
-static COMPARISON: Section = Section {
-    heading: "Comparison",
-    options: &[
-        Opt::list(
-            "cells",
-            "RATE:RTT:LOSS",
-            "",
-            "Links, separated by commas; the loss is that of each way; unset: the ten below",
-        ),
-        Opt::list(
-            "loads",
-            "LOADS",
-            "tunnel",
-            "What crosses them: tunnel, cubic (TCP alone), or both",
-        )
-        .choices(&["tunnel", "cubic"]),
-        EACH_DURATION,
-        RUNS,
-        TABLE,
-    ],
-};
+    pub(super) FAR: Maybe<String> = "far" "COMMAND", by text, key "far.command";
+        "Run this (sh -c) at the far side, in a network of its own"
+    pub(super) BACKEND: One<Backend> = "backend" "WHO", choice &[("emulator", Backend::Emulator), ("kernel", Backend::Kernel)], default "emulator", key "backend";
+        "Who emulates: emulator (this program) or kernel (netem and TBF); see below"
+    pub(super) SEED: One<u64> = "seed" "N", by |text| number(text, 0..=u64::MAX), default "1", key "seed";
+        "The same seed loses the same packets"
+    pub(super) MTU: One<u32> = "mtu" "BYTES", by |text| number(text, MIN_MTU..=MAX_MTU), default "1500", key "mtu";
+        "Longest packet, its IP header included"
+    pub(super) OFFLOAD: Maybe<Offload> = "offload" "WHO", choice &[("full", Offload::Full), ("receive", Offload::Receive), ("none", Offload::None)], key "offload";
+        "Who cuts streams into packets: full (unset), receive or none; see below"
+    pub(super) COALESCE: One<Duration> = "coalesce" "TIME", by time, default "50us", key "coalesce";
+        "Deliver together what the wire would bring within so much time"
+    pub(super) TIME_LIMIT: Maybe<Duration> = "time-limit" "TIME", by time, key "time_limit";
+        "End everything after so long"
+    pub(super) REPORT: Maybe<PathBuf> = "json" "FILE", by path;
+        "Write what was set and what was achieved here, as JSON"
 
-static UNITS: Section = Section {
-    heading: "Comparison",
-    options: &[
-        Opt::list(
-            "cells",
-            "RATE:RTT:LOSS",
-            "600mbit:1ms:1%,600mbit:5ms:1%",
-            "Links, separated by commas; the loss is that of each way",
-        ),
-        Opt::list(
-            "loads",
-            "LOADS",
-            "cubic,tunnel",
-            "What crosses them: cubic (TCP alone), tunnel, or both",
-        )
-        .choices(&["cubic", "tunnel"]),
-        EACH_DURATION,
-        RUNS,
-        TABLE,
-    ],
-};
+    pub(super) RATES: Many<u64> = "rates" "RATES", by rate, default "100mbit,300mbit,600mbit,1gbit,2gbit,4gbit";
+        "Rates to try, separated by commas"
+    pub(super) CALIBRATED_DELAY: One<Duration> = "delay" "TIME", by time, default "10ms";
+        "Delay one way"
+    pub(super) RATE_DURATION: One<Duration> = "duration" "TIME", by time, default "1s";
+        "How long each rate is tried"
+    pub(super) CHECK_CELLS: Many<CheckCell> = "cells" "RATE:RTT:LOSS", by check_cell;
+        "Links, separated by commas; the loss is that of each way; unset: the ten below"
+    pub(super) CHECK_LOADS: Many<Load> = "loads" "LOADS", by load, words &["tunnel", "cubic"], default "tunnel";
+        "What crosses them: tunnel, cubic (TCP alone), or both"
+    pub(super) ARTEFACT_CELLS: Many<CheckCell> = "cells" "RATE:RTT:LOSS", by check_cell, default "600mbit:1ms:1%,600mbit:5ms:1%";
+        "Links, separated by commas; the loss is that of each way"
+    pub(super) ARTEFACT_LOADS: Many<Load> = "loads" "LOADS", by load, words &["cubic", "tunnel"], default "cubic,tunnel";
+        "What crosses them: cubic (TCP alone), tunnel, or both"
+    pub(super) DURATION: One<Duration> = "duration" "TIME", by time, default "5s";
+        "What counts of each run"
+    pub(super) RUNS: One<u32> = "runs" "N", by |text| number(text, 1..=99), default "3";
+        "Runs of each cell; the median counts"
+    pub(super) TABLE: Maybe<PathBuf> = "json" "FILE", by path;
+        "Write the table here, as JSON"
+}
 
 /// `quictun link`.
 pub fn command() -> Command {
@@ -285,7 +212,7 @@ fn shell() -> Command {
                 .action(ArgAction::Append)
                 .last(true),
         );
-    options::add_to(command, SESSION)
+    SESSION.add_to(command)
 }
 
 fn run() -> Command {
@@ -299,26 +226,26 @@ fn run() -> Command {
                 .required(true)
                 .help("The plan, TOML; flags hold over what it says"),
         );
-    options::add_to(command, SESSION)
+    SESSION.add_to(command)
 }
 
 fn calibrate() -> Command {
     let command = Command::new("calibrate")
         .about("Find out what this machine can emulate honestly")
         .after_help(include_str!("calibrate_help.txt"));
-    options::add_to(command, CALIBRATE)
+    CALIBRATE.add_to(command)
 }
 
 fn check() -> Command {
     let command = Command::new("check")
         .about("Compare what crosses the same links in virtual time and in real time")
         .after_help(include_str!("check_help.txt"));
-    options::add_to(command, CHECK)
+    CHECK.add_to(command)
 }
 
 fn artefact() -> Command {
     let command = Command::new("artefact")
         .about("Show what loss drawn for super-packets does to measurements")
         .after_help(include_str!("artefact_help.txt"));
-    options::add_to(command, ARTEFACT)
+    ARTEFACT.add_to(command)
 }

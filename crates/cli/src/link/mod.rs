@@ -9,23 +9,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use quictun_emu::{KernelLink, Offload};
+use quictun_emu::KernelLink;
 use quictun_lab_run::link::{
-    self, Backend, Calibration, Checking, DELAY_MAX, DURATIONS, Load, Near, Session,
+    self, Backend, Calibration, CheckCell, Checking, DELAY_MAX, DURATIONS, Load, Near, Session,
 };
 use quictun_link::LossAt;
 use quictun_sys::{Came, Identity, Side, contain};
 
 use crate::exit;
 use crate::lab::told;
-use plan_file::PlanFile;
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::layers::{FileLayer, Layers};
-use quictun_args::options::{self, Section};
+use quictun_args::options::{Flag, Many, One, Table};
 
 pub mod flags;
 mod plan_file;
+mod values;
 mod ways;
 
 const PROGRAM: &str = link::PROGRAM;
@@ -62,12 +62,17 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
         "run" => {
             let path = words(matches, "plan").pop().map(PathBuf::from);
             let path = path.expect("invariant: clap requires a plan");
-            let plan = PlanFile::read(&path, inputs)?;
-            let layer = plan.layer(&path)?;
-            session(matches, inputs, Some(layer), Near::Line(plan.near.command))
+            let (layer, near) = plan_file::read(&path, inputs)?;
+            session(matches, inputs, Some(layer), Near::Line(near))
         }
-        "check" => checking(matches, inputs, flags::CHECK).map(Action::Check),
-        "artefact" => checking(matches, inputs, flags::ARTEFACT).map(Action::Artefact),
+        "check" => {
+            let (cells, loads) = (&flags::CHECK_CELLS, &flags::CHECK_LOADS);
+            checking(matches, inputs, &flags::CHECK, cells, loads).map(Action::Check)
+        }
+        "artefact" => {
+            let (cells, loads) = (&flags::ARTEFACT_CELLS, &flags::ARTEFACT_LOADS);
+            checking(matches, inputs, &flags::ARTEFACT, cells, loads).map(Action::Artefact)
+        }
         _ => calibration(matches, inputs),
     }
 }
@@ -108,109 +113,97 @@ fn session(
     file: Option<FileLayer>,
     near: Near,
 ) -> Result<Action, Fault> {
-    let given = options::given(matches, flags::SESSION);
-    let layers = Layers::new(flags::SESSION, given, inputs, flags::PREFIX).with_file(file);
-    let coalesce = layers.value("coalesce", ways::time)?;
+    let layers = Layers::new(&flags::SESSION, matches, inputs).with_file(file);
+    let coalesce = layers.get(&flags::COALESCE)?;
     if coalesce > MAX_COALESCE {
         let why = format!(
             "{coalesce:?} is more than {MAX_COALESCE:?}: it would be delay, and the link has its own"
         );
-        return Err(layers.fault("coalesce", why));
+        return Err(layers.fault(&flags::COALESCE, why));
     }
-    let offload = [
-        ("full", Offload::Full),
-        ("receive", Offload::Receive),
-        ("none", Offload::None),
-    ];
     let ways = ways::both(&layers)?;
-    let backend = [("emulator", Backend::Emulator), ("kernel", Backend::Kernel)];
-    let backend = layers.choice("backend", &backend)?;
+    let backend = layers.get(&flags::BACKEND)?;
     if backend == Backend::Kernel {
-        let lost_later = layers.is_given("loss-at") && ways[0].loss_at == LossAt::Exit;
-        for (name, given) in [
-            ("coalesce", layers.is_given("coalesce")),
-            ("loss-at", lost_later),
-        ] {
+        let lost_later = layers.is_given(&flags::LOSS_AT) && ways[0].loss_at == LossAt::Exit;
+        let useless: [(&dyn Flag, bool); 2] = [
+            (&flags::COALESCE, layers.is_given(&flags::COALESCE)),
+            (&flags::LOSS_AT, lost_later),
+        ];
+        for (option, given) in useless {
             if given {
                 let why = "the kernel delivers packets as they come, and loses them before the queue: leave it out, or --backend";
-                return Err(layers.fault(name, why));
+                return Err(layers.fault(option, why));
             }
         }
         for way in &ways {
             KernelLink::check(way).map_err(|why| {
-                layers.fault("backend", format!("{why}: leave that out, or --backend"))
+                layers.fault(
+                    &flags::BACKEND,
+                    format!("{why}: leave that out, or --backend"),
+                )
             })?;
         }
     }
-    let offload = if layers.is_given("offload") {
-        layers.choice("offload", &offload)?
-    } else {
-        backend.offload()
-    };
     Ok(Action::Session(Box::new(Session {
         ways,
         backend,
-        seed: layers.number("seed", 0..=u64::MAX)?,
+        seed: layers.get(&flags::SEED)?,
         coalesce,
-        mtu: ways::mtu(&layers)?,
-        offload,
+        mtu: layers.get(&flags::MTU)?,
+        offload: layers.get(&flags::OFFLOAD)?.unwrap_or(backend.offload()),
         near,
-        far: layers.text("far"),
-        time_limit: layers.optional("time-limit", ways::time)?,
-        json: layers.text("json").map(PathBuf::from),
+        far: layers.get(&flags::FAR)?,
+        time_limit: layers.get(&flags::TIME_LIMIT)?,
+        json: layers.get(&flags::REPORT)?,
     })))
 }
 
 fn calibration(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault> {
-    let given = options::given(matches, flags::CALIBRATE);
-    let layers = Layers::new(flags::CALIBRATE, given, inputs, flags::PREFIX);
-    let rates = layers.all("rates", ways::rate)?;
-    let duration: Duration = layers.value("duration", ways::time)?;
-    if !DURATIONS.contains(&duration) {
-        let (least, most) = (DURATIONS.start(), DURATIONS.end());
-        let why = format!("{duration:?} is not between {least:?} and {most:?}");
-        return Err(layers.fault("duration", why));
-    }
-    let delay = layers.value("delay", ways::time)?;
+    let layers = Layers::new(&flags::CALIBRATE, matches, inputs);
+    let rates = layers.get(&flags::RATES)?;
+    let duration = duration(&layers, &flags::RATE_DURATION)?;
+    let delay = layers.get(&flags::CALIBRATED_DELAY)?;
     if delay > DELAY_MAX {
         let why = format!("{delay:?} is more than {DELAY_MAX:?}");
-        return Err(layers.fault("delay", why));
+        return Err(layers.fault(&flags::CALIBRATED_DELAY, why));
     }
     Ok(Action::Calibrate(Calibration {
         rates,
         delay,
         duration,
-        json: layers.text("json").map(PathBuf::from),
+        json: layers.get(&flags::TABLE)?,
     }))
+}
+
+fn duration(layers: &Layers<'_>, option: &One<Duration>) -> Result<Duration, Fault> {
+    let duration = layers.get(option)?;
+    if !DURATIONS.contains(&duration) {
+        let (least, most) = (DURATIONS.start(), DURATIONS.end());
+        let why = format!("{duration:?} is not between {least:?} and {most:?}");
+        return Err(layers.fault(option, why));
+    }
+    Ok(duration)
 }
 
 fn checking(
     matches: &ArgMatches,
     inputs: &Inputs<'_>,
-    sections: &'static [&'static Section],
+    table: &'static Table,
+    cells: &Many<CheckCell>,
+    loads: &Many<Load>,
 ) -> Result<Checking, Fault> {
-    let given = options::given(matches, sections);
-    let layers = Layers::new(sections, given, inputs, flags::PREFIX);
-    let duration: Duration = layers.value("duration", ways::time)?;
-    if !DURATIONS.contains(&duration) {
-        let (least, most) = (DURATIONS.start(), DURATIONS.end());
-        let why = format!("{duration:?} is not between {least:?} and {most:?}");
-        return Err(layers.fault("duration", why));
-    }
-    let mut cells = layers.all("cells", ways::check_cell)?;
+    let layers = Layers::new(table, matches, inputs);
+    let duration = duration(&layers, &flags::DURATION)?;
+    let mut cells = layers.get(cells)?;
     if cells.is_empty() {
         cells = link::ten();
     }
     Ok(Checking {
         cells,
-        loads: layers.all("loads", |word| {
-            let known = [Load::Tunnel, Load::Cubic];
-            let found = known.into_iter().find(|load| load.word() == word);
-            found.ok_or_else(|| format!("`{word}` is neither tunnel nor cubic"))
-        })?,
+        loads: layers.get(loads)?,
         duration,
-        runs: layers.number("runs", 1..=99)?,
-        json: layers.text("json").map(PathBuf::from),
+        runs: layers.get(&flags::RUNS)?,
+        json: layers.get(&flags::TABLE)?,
     })
 }
 

@@ -1,20 +1,17 @@
 //! What the flags and the plan say about each way of the link.
 
-use std::fmt::Display;
-use std::path::Path;
-use std::str::FromStr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_lab_run::link::CheckCell;
-use quictun_link::units::{Delay, Rate, Share};
-use quictun_link::{
-    Change, Codel, GilbertElliott, LinkConfig, LossAt, Outage, Policer, Queue, Reorder, Setting,
-    Trace, overhead,
-};
-
 use quictun_args::fault::Fault;
 use quictun_args::layers::Layers;
+use quictun_args::options::shape::Shape;
+use quictun_args::options::{Maybe, One, Opt};
+use quictun_link::{Change, Codel, GilbertElliott, LinkConfig, Queue, Trace};
+
+use super::flags;
+use super::values::Ecn;
 
 /// Packets that the queue holds at least where nobody says how many: the largest piece that a sender hands
 /// over at once (64 KiB) must fit, or the emulator would lose what a real queue sees packet by packet.
@@ -22,15 +19,6 @@ const QUEUE_PACKETS: usize = 64;
 
 /// The round trip that a queue is made for at least: of a short link the queue, not the link, makes the delay.
 const QUEUE_ROUND_TRIP: Duration = Duration::from_millis(20);
-
-/// Smallest MTU: IPv6 demands it.
-const MIN_MTU: u32 = 1280;
-
-/// Largest MTU of a cable between two namespaces.
-const MAX_MTU: u32 = 65_535;
-
-/// Longest overhead: more than every tunnel in a tunnel.
-const MAX_OVERHEAD: usize = 1000;
 
 /// A way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +29,7 @@ enum Way {
 
 /// Both ways, up and down.
 pub(super) fn both(layers: &Layers<'_>) -> Result<[LinkConfig; 2], Fault> {
-    let mtu = mtu(layers)?;
+    let mtu = layers.get(&flags::MTU)?;
     let mut ways = [one(layers, Way::Up, mtu)?, one(layers, Way::Down, mtu)?];
     let round_trip = (ways[0].delay + ways[1].delay).max(QUEUE_ROUND_TRIP);
     for (config, way) in ways.iter_mut().zip([Way::Up, Way::Down]) {
@@ -53,26 +41,13 @@ pub(super) fn both(layers: &Layers<'_>) -> Result<[LinkConfig; 2], Fault> {
     Ok(ways)
 }
 
-/// The longest packet.
-pub(super) fn mtu(layers: &Layers<'_>) -> Result<u32, Fault> {
-    layers.number("mtu", MIN_MTU..=MAX_MTU)
-}
-
-/// A time, such as `1.5ms`.
-pub(super) fn time(text: &str) -> Result<Duration, String> {
-    let Delay(time) = parse(text)?;
-    Ok(time)
-}
-
-/// A rate in bytes per second.
-pub(super) fn rate(text: &str) -> Result<u64, String> {
-    let Rate(rate) = parse(text)?;
-    if rate == 0 {
-        return Err(format!(
-            "`{text}` lets nothing through; leave it out for no limit, or plan an outage"
-        ));
-    }
-    Ok(rate)
+/// The options of one way.
+struct Own {
+    rate: &'static Maybe<u64>,
+    delay: &'static One<Duration>,
+    loss: &'static One<f64>,
+    queue: &'static One<Option<Queue>>,
+    trace: &'static Maybe<PathBuf>,
 }
 
 impl Way {
@@ -83,36 +58,45 @@ impl Way {
         }
     }
 
-    /// The option for this way alone where somebody gave it, or the one for both.
-    fn option(self, layers: &Layers<'_>, both: &'static str) -> &'static str {
-        let own = match (both, self) {
-            ("rate", Self::Up) => "rate-up",
-            ("rate", Self::Down) => "rate-down",
-            ("delay", Self::Up) => "delay-up",
-            ("delay", Self::Down) => "delay-down",
-            ("loss", Self::Up) => "loss-up",
-            ("loss", Self::Down) => "loss-down",
-            ("queue", Self::Up) => "queue-up",
-            ("queue", Self::Down) => "queue-down",
-            _ => return both,
-        };
-        if layers.is_given(own) { own } else { both }
+    fn own(self) -> Own {
+        match self {
+            Self::Up => Own {
+                rate: &flags::RATE_UP,
+                delay: &flags::DELAY_UP,
+                loss: &flags::LOSS_UP,
+                queue: &flags::QUEUE_UP,
+                trace: &flags::TRACE_UP,
+            },
+            Self::Down => Own {
+                rate: &flags::RATE_DOWN,
+                delay: &flags::DELAY_DOWN,
+                loss: &flags::LOSS_DOWN,
+                queue: &flags::QUEUE_DOWN,
+                trace: &flags::TRACE_DOWN,
+            },
+        }
     }
 }
 
+/// The value of the option for one way alone where it is given, or of the one for both.
+fn either<T: Clone + Sync, S: Shape>(
+    layers: &Layers<'_>,
+    own: &Opt<T, S>,
+    both: &Opt<T, S>,
+) -> Result<S::Of<T>, Fault> {
+    layers.get(if layers.is_given(own) { own } else { both })
+}
+
 fn one(layers: &Layers<'_>, way: Way, mtu: u32) -> Result<LinkConfig, Fault> {
-    let option = |both| way.option(layers, both);
-    let loss = layers.value(option("loss"), share)?;
-    let burst = layers.optional("burst", mean_burst)?;
-    let (loss, bursts) = match burst {
+    let own = way.own();
+    let loss = either(layers, own.loss, &flags::LOSS)?;
+    let (loss, bursts) = match layers.get(&flags::BURST)? {
         None => (loss, None),
         Some(_) if loss == 0.0 => {
-            if !["loss", "loss-up", "loss-down"]
-                .iter()
-                .any(|name| layers.is_given(name))
-            {
+            let losses = [&flags::LOSS, &flags::LOSS_UP, &flags::LOSS_DOWN];
+            if !losses.into_iter().any(|loss| layers.is_given(loss)) {
                 return Err(layers.fault(
-                    "burst",
+                    &flags::BURST,
                     "bursts of nothing: say how much is lost, with --loss",
                 ));
             }
@@ -120,50 +104,37 @@ fn one(layers: &Layers<'_>, way: Way, mtu: u32) -> Result<LinkConfig, Fault> {
         }
         Some(burst) => (0.0, Some(GilbertElliott::from_mean(loss, burst))),
     };
-    let codel = layers.optional("codel", |text| {
-        let (target, interval) = pair(text, ':', "5ms:100ms")?;
-        Ok::<_, String>(Codel {
-            target: time(target)?,
-            interval: time(interval)?,
-            ecn: false,
-        })
-    })?;
-    let (codel, mark_above) = marks(layers, codel)?;
+    let (codel, mark_above) = marks(layers)?;
     Ok(LinkConfig {
-        rate: layers.optional(option("rate"), rate)?,
-        trace: trace(layers, way)?,
-        overhead: layers.value("overhead", bytes_beyond)?,
-        delay: layers.value(option("delay"), time)?,
-        jitter: layers.value("jitter", time)?,
+        rate: either(layers, own.rate, &flags::RATE)?,
+        trace: trace(layers, own.trace)?,
+        overhead: layers.get(&flags::OVERHEAD)?,
+        delay: either(layers, own.delay, &flags::DELAY)?,
+        jitter: layers.get(&flags::JITTER)?,
         loss,
         bursts,
-        loss_at: layers.choice(
-            "loss-at",
-            &[("exit", LossAt::Exit), ("entry", LossAt::Entry)],
-        )?,
-        reorder: layers.optional("reorder", reorder)?.unwrap_or_default(),
-        duplicate: layers.value("duplicate", share)?,
+        loss_at: layers.get(&flags::LOSS_AT)?,
+        reorder: layers.get(&flags::REORDER)?.unwrap_or_default(),
+        duplicate: layers.get(&flags::DUPLICATE)?,
         codel,
         mark_above,
-        policer: layers.optional("policer", policer)?,
+        policer: layers.get(&flags::POLICER)?,
         mtu: usize::try_from(mtu).unwrap_or(usize::MAX),
-        outages: layers.all("outage", outage)?,
+        outages: layers.get(&flags::OUTAGE)?,
         changes: changes(layers)?,
         ..LinkConfig::default()
     })
 }
 
-fn marks(
-    layers: &Layers<'_>,
-    codel: Option<Codel>,
-) -> Result<(Option<Codel>, Option<Duration>), Fault> {
-    match (layers.text("ecn").as_deref(), codel) {
-        (Some("codel"), Some(codel)) => Ok((Some(Codel { ecn: true, ..codel }), None)),
-        (Some("codel"), None) => Err(layers.fault(
-            "ecn",
+fn marks(layers: &Layers<'_>) -> Result<(Option<Codel>, Option<Duration>), Fault> {
+    match (layers.get(&flags::ECN)?, layers.get(&flags::CODEL)?) {
+        (Some(Ecn::Codel), Some(codel)) => Ok((Some(Codel { ecn: true, ..codel }), None)),
+        (Some(Ecn::Codel), None) => Err(layers.fault(
+            &flags::ECN,
             "there is no CoDel that would drop: add --codel 5ms:100ms",
         )),
-        _ => Ok((codel, layers.optional("ecn", time)?)),
+        (Some(Ecn::Above(wait)), codel) => Ok((codel, Some(wait))),
+        (None, codel) => Ok((codel, None)),
     }
 }
 
@@ -174,9 +145,8 @@ fn queue(
     round_trip: Duration,
     mtu: u32,
 ) -> Result<Queue, Fault> {
-    let name = way.option(layers, "queue");
-    if layers.text(name).as_deref() != Some("auto") {
-        return layers.value(name, parse);
+    if let Some(queue) = either(layers, way.own().queue, &flags::QUEUE)? {
+        return Ok(queue);
     }
     let rate = config
         .rate
@@ -190,133 +160,21 @@ fn queue(
     Ok(Queue::Bytes(worth.max(QUEUE_PACKETS * packet)))
 }
 
-fn trace(layers: &Layers<'_>, way: Way) -> Result<Option<Arc<Trace>>, Fault> {
-    let name = match way {
-        Way::Up => "trace-up",
-        Way::Down => "trace-down",
-    };
-    let Some(path) = layers.text(name) else {
+fn trace(layers: &Layers<'_>, option: &Maybe<PathBuf>) -> Result<Option<Arc<Trace>>, Fault> {
+    let Some(path) = layers.get(option)? else {
         return Ok(None);
     };
-    let text = layers
-        .inputs()
-        .files
-        .read(Path::new(&path))
-        .map_err(|error| {
-            let what = layers.fault(name, "").what;
-            Fault::failure(what, format!("cannot read {path}: {error}"))
-        })?;
-    let trace = Trace::parse(&text).map_err(|why| layers.fault(name, format!("{path}: {why}")))?;
+    let shown = path.display();
+    let text = layers.inputs().files.read(&path).map_err(|error| {
+        Fault::failure(layers.what(option), format!("cannot read {shown}: {error}"))
+    })?;
+    let trace =
+        Trace::parse(&text).map_err(|why| layers.fault(option, format!("{shown}: {why}")))?;
     Ok(Some(Arc::new(trace)))
 }
 
 fn changes(layers: &Layers<'_>) -> Result<Vec<Change>, Fault> {
-    let mut changes = layers.all("change", |text| {
-        let (at, what) = pair(text, ':', "5s:rate=100mbit")?;
-        let (what, value) = pair(what, '=', "5s:rate=100mbit")?;
-        let to = match what {
-            "rate" => Setting::Rate(Some(rate(value)?)),
-            "delay" => Setting::Delay(time(value)?),
-            "loss" => Setting::Loss(share(value)?),
-            _ => return Err(format!("{what:?} cannot change: rate, delay and loss can")),
-        };
-        Ok::<_, String>(Change { at: time(at)?, to })
-    })?;
+    let mut changes = layers.get(&flags::CHANGE)?;
     changes.sort_by_key(|change| change.at);
     Ok(changes)
-}
-
-/// A part of all packets.
-fn share(text: &str) -> Result<f64, String> {
-    let Share(share) = parse(text)?;
-    if share >= 1.0 && !text.ends_with('%') {
-        return Err(format!(
-            "`{text}` is all packets: write {text}% for one in a hundred, or 100%"
-        ));
-    }
-    Ok(share)
-}
-
-fn mean_burst(text: &str) -> Result<f64, String> {
-    let packets = text
-        .parse()
-        .ok()
-        .filter(|packets: &f64| *packets >= 1.0 && packets.is_finite());
-    packets.ok_or_else(|| format!("{text:?} is not a number of packets: write it like 3 or 4.5"))
-}
-
-fn reorder(text: &str) -> Result<Reorder, String> {
-    let (share, extra) = pair(text, ':', "1%:5ms")?;
-    Ok(Reorder {
-        share: self::share(share)?,
-        extra: time(extra)?,
-    })
-}
-
-fn policer(text: &str) -> Result<Policer, String> {
-    let (most, burst) = pair(text, ':', "50mbit:64kB")?;
-    match parse::<Queue>(burst)? {
-        Queue::Bytes(burst) => Ok(Policer {
-            rate: rate(most)?,
-            burst: u64::try_from(burst).unwrap_or(u64::MAX),
-        }),
-        Queue::Packets(_) => Err(format!(
-            "{burst:?}: a policer counts bytes; write it like 64kB"
-        )),
-    }
-}
-
-fn outage(text: &str) -> Result<Outage, String> {
-    let (from, length) = pair(text, '+', "10s+2s")?;
-    let from = time(from)?;
-    let length = time(length)?;
-    if length.is_zero() {
-        return Err(format!("{text:?} is an outage of no length"));
-    }
-    Ok(Outage {
-        from,
-        until: from + length,
-    })
-}
-
-fn bytes_beyond(text: &str) -> Result<usize, String> {
-    let named = overhead::NAMED.iter().find(|(name, _)| *name == text);
-    let bytes = named.map(|(_, bytes)| *bytes).or_else(|| text.parse().ok());
-    bytes.filter(|bytes| *bytes <= MAX_OVERHEAD).ok_or_else(|| {
-        let names: Vec<_> = overhead::NAMED.iter().map(|(name, _)| *name).collect();
-        format!(
-            "{text:?} is neither {} nor a number of bytes up to {MAX_OVERHEAD}",
-            names.join(", ")
-        )
-    })
-}
-
-fn pair<'a>(text: &'a str, between: char, example: &str) -> Result<(&'a str, &'a str), String> {
-    text.split_once(between)
-        .ok_or_else(|| format!("{text:?} has no '{between}': write it like {example}"))
-}
-
-fn parse<T: FromStr<Err: Display>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|why: T::Err| why.to_string())
-}
-
-/// A link to check, such as `600mbit:20ms:1%`.
-pub(super) fn check_cell(text: &str) -> Result<CheckCell, String> {
-    let parts: Vec<&str> = text.split(':').collect();
-    let [rate, round_trip, loss] = parts[..] else {
-        return Err(format!(
-            "`{text}` is not RATE:RTT:LOSS, such as 600mbit:20ms:1%"
-        ));
-    };
-    let round_trip = time(round_trip)?;
-    let Share(loss) = parse(loss)?;
-    let cell = CheckCell {
-        rate: self::rate(rate)?,
-        round_trip,
-        loss,
-    };
-    cell.way()
-        .check()
-        .map_err(|why| format!("`{text}`: {why}"))?;
-    Ok(cell)
 }

@@ -1,157 +1,138 @@
 //! The flags and commands of `quictun perf`.
 
-use clap::Command;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use quictun_args::options::{self, Opt, Section};
+use clap::Command;
+use quictun_args::address::{Wildcard, parse_listen, parse_server};
+use quictun_args::options;
+use quictun_args::options::{Maybe, One, Section, Switch, Table, Why};
+use quictun_args::values::{number, parsed, path, size, switch, text, time};
+use quictun_perf::{Loop, Mode, Transport};
+use quictun_tunnel::settings::HostPort;
 
 /// Prefix of the environment variables.
-pub const PREFIX: &str = "QUICTUN_PERF_";
+const PREFIX: &str = "QUICTUN_PERF_";
 
 /// Flags of `quictun perf server`.
-pub static SERVER: &[&Section] = &[&SERVING];
+pub static SERVER: Table = Table {
+    prefix: PREFIX,
+    sections: &[&Section {
+        heading: "Server",
+        options: &[&LISTEN, &ONLY, &SERVER_LOOP, &NOTES],
+    }],
+};
 
 /// Flags of `quictun perf client`.
-pub static CLIENT: &[&Section] = &[&TRAFFIC, &LEVERS, &RESULT];
-
-const TRANSPORTS: &[&str] = &["tcp", "tls", "quic", "udp"];
-const LOOPS: &[&str] = &["sleep-timeout", "poll-100us", "event", "event+gso"];
-
-static SERVING: Section = Section {
-    heading: "Server",
-    options: &[
-        Opt::one(
-            "listen",
-            "ADDR",
-            "[::]:7600",
-            "TCP and UDP address; port 0: any, which is printed",
-        ),
-        Opt::one(
-            "transport",
-            "NAME",
-            "",
-            "Serve only this one: tcp, tls, quic or udp",
-        )
-        .choices(TRANSPORTS),
-        Opt::one(
-            "loop",
-            "NAME",
-            "",
-            "How the QUIC loop waits, whatever the client asks for",
-        )
-        .choices(LOOPS),
-        Opt::one(
-            "json",
-            "FILE",
-            "",
-            "Write one JSON object here for each measurement",
-        ),
-    ],
+pub static CLIENT: Table = Table {
+    prefix: PREFIX,
+    sections: &[&TRAFFIC, &LEVERS, &RESULT],
 };
 
 static TRAFFIC: Section = Section {
     heading: "Traffic",
     options: &[
-        Opt::one("connect", "HOST:PORT", "", "The server"),
-        Opt::one(
-            "transport",
-            "NAME",
-            "tcp",
-            "tcp, tls (TLS 1.3 over TCP, QUIC's cipher), quic (ALPN perf) or udp",
-        )
-        .choices(TRANSPORTS),
-        Opt::one(
-            "mode",
-            "NAME",
-            "stream",
-            "stream, rr (request and response), crr (each on its own connection)",
-        )
-        .choices(&["stream", "rr", "crr"]),
-        Opt::one("duration", "TIME", "5s", "How long it counts"),
-        Opt::one(
-            "warm-up",
-            "TIME",
-            "1s",
-            "What comes before, with --duration only",
-        ),
-        Opt::one(
-            "bytes",
-            "SIZE",
-            "",
-            "So many bytes of a stream in place of a time: 100MB",
-        ),
-        Opt::one("count", "N", "", "So many transactions in place of a time"),
-        Opt::one(
-            "rr",
-            "REQ,RESP",
-            "1,1",
-            "Bytes of each request and of each response",
-        ),
-        Opt::one(
-            "rate",
-            "RATE",
-            "",
-            "Begin so many transactions per second, late or not: 1000/s; UDP stream: 100mbit",
-        ),
-        Opt::one(
-            "flows",
-            "N",
-            "1",
-            "Flows on each connection; TCP: a connection for each",
-        ),
-        Opt::one("connections", "N", "1", "Connections"),
-        Opt::switch("reverse", "Streams go from the server to the client"),
+        &CONNECT,
+        &TRANSPORT,
+        &MODE,
+        &DURATION,
+        &WARM_UP,
+        &BYTES,
+        &COUNT,
+        &RR,
+        &RATE,
+        &FLOWS,
+        &CONNECTIONS,
+        &REVERSE,
     ],
 };
 
 static LEVERS: Section = Section {
     heading: "Levers",
-    options: &[
-        Opt::one(
-            "congestion",
-            "NAME",
-            "",
-            "Of the senders: what the kernel has; QUIC: auto (default), cubic, newreno, background, fixed:RATE",
-        ),
-        Opt::one(
-            "mtu",
-            "BYTES",
-            "",
-            "Longest packet, its IP header included; unset: the path's",
-        ),
-        Opt::one(
-            "gso",
-            "on|off",
-            "",
-            "UDP segmentation offload; unset: by --loop",
-        )
-        .choices(&["on", "off"]),
-        Opt::one("gro", "on|off", "", "UDP receive offload; unset: by --loop")
-            .choices(&["on", "off"]),
-        Opt::one(
-            "ack-every",
-            "N",
-            "10",
-            "QUIC packets after which to acknowledge",
-        ),
-        Opt::one(
-            "loop",
-            "NAME",
-            "event+gso",
-            "How the QUIC loop waits; see below",
-        )
-        .choices(LOOPS),
-    ],
+    options: &[&CONGESTION, &MTU, &GSO, &GRO, &ACK_EVERY, &LOOP],
 };
 
 static RESULT: Section = Section {
     heading: "Result",
-    options: &[Opt::one(
-        "json",
-        "FILE|-",
-        "",
-        "Write the result here as JSON; -: to standard output, and nothing else there",
-    )],
+    options: &[&JSON],
 };
+
+const TRANSPORTS: &[(&str, Transport)] = &[
+    ("tcp", Transport::Tcp),
+    ("tls", Transport::Tls),
+    ("quic", Transport::Quic),
+    ("udp", Transport::Udp),
+];
+
+const LOOPS: &[(&str, Loop)] = &[
+    ("sleep-timeout", Loop::SleepTimeout),
+    ("poll-100us", Loop::Poll100us),
+    ("event", Loop::Event),
+    ("event+gso", Loop::EventGso),
+];
+
+const ON_OFF: &[(&str, bool)] = &[("on", true), ("off", false)];
+
+options! {
+    pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| Ok(parse_listen(text, Wildcard::AsWritten)?), default "[::]:7600";
+        "TCP and UDP address; port 0: any, which is printed"
+    pub(super) ONLY: Maybe<Transport> = "transport" "NAME", choice TRANSPORTS;
+        "Serve only this one: tcp, tls, quic or udp"
+    pub(super) SERVER_LOOP: Maybe<Loop> = "loop" "NAME", choice LOOPS;
+        "How the QUIC loop waits, whatever the client asks for"
+    pub(super) NOTES: Maybe<PathBuf> = "json" "FILE", by path;
+        "Write one JSON object here for each measurement"
+
+    pub(super) CONNECT: Maybe<HostPort> = "connect" "HOST:PORT", by |text| Ok(parse_server(text)?);
+        "The server"
+    pub(super) TRANSPORT: One<Transport> = "transport" "NAME", choice TRANSPORTS, default "tcp";
+        "tcp, tls (TLS 1.3 over TCP, QUIC's cipher), quic (ALPN perf) or udp"
+    pub(super) MODE: One<Mode> = "mode" "NAME", choice &[("stream", Mode::Stream), ("rr", Mode::Rr), ("crr", Mode::Crr)], default "stream";
+        "stream, rr (request and response), crr (each on its own connection)"
+    pub(super) DURATION: One<Duration> = "duration" "TIME", by time, default "5s";
+        "How long it counts"
+    pub(super) WARM_UP: One<Duration> = "warm-up" "TIME", by time, default "1s";
+        "What comes before, with --duration only"
+    pub(super) BYTES: Maybe<u64> = "bytes" "SIZE", by size;
+        "So many bytes of a stream in place of a time: 100MB"
+    pub(super) COUNT: Maybe<u64> = "count" "N", by parsed;
+        "So many transactions in place of a time"
+    pub(super) RR: One<(u64, u64)> = "rr" "REQ,RESP", by sizes, default "1,1";
+        "Bytes of each request and of each response"
+    pub(super) RATE: Maybe<String> = "rate" "RATE", by text;
+        "Begin so many transactions per second, late or not: 1000/s; UDP stream: 100mbit"
+    pub(super) FLOWS: One<u32> = "flows" "N", by |text| number(text, 1..=u32::MAX), default "1";
+        "Flows on each connection; TCP: a connection for each"
+    pub(super) CONNECTIONS: One<u32> = "connections" "N", by |text| number(text, 1..=u32::MAX), default "1";
+        "Connections"
+    pub(super) REVERSE: Switch = "reverse" "BOOL", by switch;
+        "Streams go from the server to the client"
+
+    pub(super) CONGESTION: Maybe<String> = "congestion" "NAME", by text, words &["auto", "cubic", "newreno", "background", "fixed:", "reno", "bbr"];
+        "Of the senders: what the kernel has; QUIC: auto (default), cubic, newreno, background, fixed:RATE"
+    pub(super) MTU: Maybe<u32> = "mtu" "BYTES", by parsed;
+        "Longest packet, its IP header included; unset: the path's"
+    pub(super) GSO: Maybe<bool> = "gso" "on|off", choice ON_OFF;
+        "UDP segmentation offload; unset: by --loop"
+    pub(super) GRO: Maybe<bool> = "gro" "on|off", choice ON_OFF;
+        "UDP receive offload; unset: by --loop"
+    pub(super) ACK_EVERY: One<u32> = "ack-every" "N", by |text| number(text, 1..=u32::MAX), default "10";
+        "QUIC packets after which to acknowledge"
+    pub(super) LOOP: One<Loop> = "loop" "NAME", choice LOOPS, default "event+gso";
+        "How the QUIC loop waits; see below"
+
+    pub(super) JSON: Maybe<PathBuf> = "json" "FILE|-", by path;
+        "Write the result here as JSON; -: to standard output, and nothing else there"
+}
+
+/// `80000,80000`, with units where wanted.
+fn sizes(text: &str) -> Result<(u64, u64), Why> {
+    let Some((request, response)) = text.split_once(',') else {
+        return Err(format!("{text:?} is not two sizes: write 1,1 or 80kB,80kB").into());
+    };
+    Ok((size(request)?, size(response)?))
+}
 
 /// `quictun perf`.
 pub fn command() -> Command {
@@ -168,12 +149,12 @@ fn server() -> Command {
     let command = Command::new("server")
         .about("Wait for clients, and measure with one after the other")
         .after_help(include_str!("server_help.txt"));
-    options::add_to(command, SERVER)
+    SERVER.add_to(command)
 }
 
 fn client() -> Command {
     let command = Command::new("client")
         .about("Measure once")
         .after_help(include_str!("client_help.txt"));
-    options::add_to(command, CLIENT)
+    CLIENT.add_to(command)
 }

@@ -11,21 +11,19 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ArgMatches;
-use quictun_link::units::{Delay, Rate};
+use quictun_link::units::Rate;
 use quictun_perf::client::Moment;
 use quictun_perf::server::{Served, ServerOptions};
-use quictun_perf::{Amount, Loop, Mode, PerfError, Plan, Report, Stop, Transport};
+use quictun_perf::{Amount, Loop, Mode, PerfError, Plan, Report, Stop};
 use quictun_sys::Signals;
 use quictun_tunnel::settings::HostPort;
 use rustix::process::Signal;
 
 use crate::exit;
-use quictun_args::address::{self, Wildcard};
 use quictun_args::fault::{Exit, Fault};
 use quictun_args::inputs::Inputs;
 use quictun_args::layers::Layers;
-use quictun_args::options;
-use quictun_args::units::parse_size;
+use quictun_args::options::Why;
 
 pub mod flags;
 mod text;
@@ -67,11 +65,9 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
         .subcommand()
         .expect("invariant: clap requires a command");
     if command == "server" {
-        let given = options::given(matches, flags::SERVER);
-        return server(&Layers::new(flags::SERVER, given, inputs, flags::PREFIX));
+        return server(&Layers::new(&flags::SERVER, matches, inputs));
     }
-    let given = options::given(matches, flags::CLIENT);
-    client(&Layers::new(flags::CLIENT, given, inputs, flags::PREFIX))
+    client(&Layers::new(&flags::CLIENT, matches, inputs))
 }
 
 /// Does it.
@@ -86,95 +82,64 @@ pub fn main(action: Action) -> ExitCode {
     }
 }
 
-const TRANSPORTS: [(&str, Transport); 4] = [
-    ("tcp", Transport::Tcp),
-    ("tls", Transport::Tls),
-    ("quic", Transport::Quic),
-    ("udp", Transport::Udp),
-];
-
-const LOOPS: [(&str, Loop); 4] = [
-    ("sleep-timeout", Loop::SleepTimeout),
-    ("poll-100us", Loop::Poll100us),
-    ("event", Loop::Event),
-    ("event+gso", Loop::EventGso),
-];
-
 fn server(layers: &Layers<'_>) -> Result<Action, Fault> {
-    let given = |name: &str| layers.is_given(name);
-    let listen = layers.value("listen", |text| {
-        address::parse_listen(text, Wildcard::AsWritten)
-    })?;
-    let only = given("transport").then(|| layers.choice("transport", &TRANSPORTS));
-    let event_loop = given("loop").then(|| layers.choice("loop", &LOOPS));
     Ok(Action::Server(Server {
         options: ServerOptions {
-            listen,
-            only: only.transpose()?,
-            event_loop: event_loop.transpose()?,
+            listen: layers.get(&flags::LISTEN)?,
+            only: layers.get(&flags::ONLY)?,
+            event_loop: layers.get(&flags::SERVER_LOOP)?,
         },
-        json: layers.text("json").map(PathBuf::from),
+        json: layers.get(&flags::NOTES)?,
     }))
 }
 
 fn client(layers: &Layers<'_>) -> Result<Action, Fault> {
-    let Some(server) = layers.optional("connect", address::parse_server)? else {
+    let Some(server) = layers.get(&flags::CONNECT)? else {
         let fault = Fault::usage("--connect", "is missing: where is the server?");
         return Err(fault.next("quictun perf client --connect HOST:7600"));
     };
-    let transport = layers.choice("transport", &TRANSPORTS)?;
-    let modes = [
-        ("stream", Mode::Stream),
-        ("rr", Mode::Rr),
-        ("crr", Mode::Crr),
-    ];
-    let mode = layers.choice("mode", &modes)?;
-    let event_loop = layers.choice("loop", &LOOPS)?;
-    let (request, response) = layers.value("rr", sizes)?;
-    let stream_rate = mode == Mode::Stream;
-    let offload = |name: &str| {
-        let on = layers.is_given(name).then(|| {
-            let words = [("on", true), ("off", false)];
-            layers.choice(name, &words)
-        });
-        let by_loop = event_loop == Loop::EventGso;
-        on.transpose().map(|on| on.unwrap_or(by_loop))
-    };
+    let mode = layers.get(&flags::MODE)?;
+    let event_loop = layers.get(&flags::LOOP)?;
+    let (request, response) = layers.get(&flags::RR)?;
+    let rate = layers.get(&flags::RATE)?.map(|text| {
+        let rate = rate(&text, mode == Mode::Stream);
+        rate.map_err(|Why(why)| layers.fault(&flags::RATE, why))
+    });
+    let by_loop = event_loop == Loop::EventGso;
     let plan = Plan {
         amount: amount(layers)?,
-        warm_up: layers.value("warm-up", time)?,
+        warm_up: layers.get(&flags::WARM_UP)?,
         request,
         response,
-        rate: layers.optional("rate", |text| rate(text, stream_rate))?,
-        flows: layers.number("flows", 1..=u32::MAX)?,
-        connections: layers.number("connections", 1..=u32::MAX)?,
-        reverse: layers.switch("reverse")?,
-        congestion: layers.text("congestion"),
-        mtu: layers.optional("mtu", str::parse)?,
+        rate: rate.transpose()?,
+        flows: layers.get(&flags::FLOWS)?,
+        connections: layers.get(&flags::CONNECTIONS)?,
+        reverse: layers.get(&flags::REVERSE)?,
+        congestion: layers.get(&flags::CONGESTION)?,
+        mtu: layers.get(&flags::MTU)?,
         event_loop,
-        gso: offload("gso")?,
-        gro: offload("gro")?,
-        ack_every: layers.number("ack-every", 1..=u32::MAX)?,
-        ..Plan::new(transport, mode)
+        gso: layers.get(&flags::GSO)?.unwrap_or(by_loop),
+        gro: layers.get(&flags::GRO)?.unwrap_or(by_loop),
+        ack_every: layers.get(&flags::ACK_EVERY)?,
+        ..Plan::new(layers.get(&flags::TRANSPORT)?, mode)
     };
     plan.check()
         .map_err(|why| Fault::usage("command line", why))?;
     Ok(Action::Client(Box::new(Client {
         server,
         plan,
-        json: layers.text("json").map(PathBuf::from),
+        json: layers.get(&flags::JSON)?,
     })))
 }
 
 /// Bytes or a count where one is given, else a time.
 fn amount(layers: &Layers<'_>) -> Result<Amount, Fault> {
-    let bytes = layers.optional("bytes", parse_size)?;
-    let count = layers.optional("count", str::parse)?;
-    let given = layers.is_given("duration");
-    match (bytes, count, given) {
+    let bytes = layers.get(&flags::BYTES)?;
+    let count = layers.get(&flags::COUNT)?;
+    match (bytes, count, layers.is_given(&flags::DURATION)) {
         (Some(bytes), None, false) => Ok(Amount::Bytes(bytes)),
         (None, Some(count), false) => Ok(Amount::Count(count)),
-        (None, None, _) => layers.value("duration", time).map(Amount::Time),
+        (None, None, _) => layers.get(&flags::DURATION).map(Amount::Time),
         _ => Err(Fault::usage(
             "command line",
             "--duration, --bytes and --count exclude each other: give one of them",
@@ -182,28 +147,14 @@ fn amount(layers: &Layers<'_>) -> Result<Amount, Fault> {
     }
 }
 
-fn time(text: &str) -> Result<Duration, String> {
-    let Delay(time) = text.parse().map_err(|why| format!("{why}"))?;
-    Ok(time)
-}
-
-/// `80000,80000`, with units where wanted.
-fn sizes(text: &str) -> Result<(u64, u64), String> {
-    let Some((request, response)) = text.split_once(',') else {
-        return Err(format!("{text:?} is not two sizes: write 1,1 or 80kB,80kB"));
-    };
-    let size = |text: &str| parse_size(text.trim()).map_err(|why| why.to_string());
-    Ok((size(request)?, size(response)?))
-}
-
 /// Bits per second of a stream, else transactions per second.
-fn rate(text: &str, stream: bool) -> Result<u64, String> {
+fn rate(text: &str, stream: bool) -> Result<u64, Why> {
     if stream {
-        let Rate(bytes) = text.parse().map_err(|why| format!("{why}"))?;
+        let Rate(bytes) = text.parse()?;
         return Ok(bytes.saturating_mul(8));
     }
     let number = text.trim_end_matches("/s").parse();
-    number.map_err(|_| format!("{text:?} is no rate of transactions: write 1000/s"))
+    number.map_err(|_| format!("{text:?} is no rate of transactions: write 1000/s").into())
 }
 
 fn serve(server: &Server) -> anyhow::Result<()> {

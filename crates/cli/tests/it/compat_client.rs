@@ -125,7 +125,7 @@ const FLAGS: &[(&str, &str, (&str, &str))] = &[
         "fixed:600mbit",
         ("congestion", "Fixed(75000000)"),
     ),
-    ("idle-timeout", "2m", ("idle_timeout", "120s")),
+    ("idle-timeout", "2.5s", ("idle_timeout", "2.5s")),
     ("keep-alive", "500ms", ("keep_alive", "500ms")),
     ("memory-budget", "64MiB", ("memory_budget", "67108864")),
     ("max-flows", "5", ("max_flows", "5")),

@@ -121,7 +121,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "--idle-timeout 30",
-        "--idle-timeout: \"30\" has no unit: write 30ms, 30s or 30m",
+        "--idle-timeout: `30` is not a time; write it like 1.5ms, 30s or 1m30s",
     ),
     (
         "--idle-timeout 999ms",
@@ -137,9 +137,8 @@ const BAD: &[(&str, &str)] = &[
         a dead one",
     ),
     (
-        "--memory-budget 1G",
-        "--memory-budget: \"1G\" is not a size: write a whole number and a unit, as in 64KiB, \
-        8MiB, 1GiB",
+        "--memory-budget 1Gb",
+        "--memory-budget: `1Gb` is not a size; write it like 64KiB, 8MiB or 1.5GiB",
     ),
     (
         "--memory-budget 1023KiB",

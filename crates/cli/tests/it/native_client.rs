@@ -1,6 +1,6 @@
 //! `quictun client`: flags, file, and `docs/examples/client.toml`.
 
-use quictun_args::native::commands;
+use quictun_args::native::flags;
 use quictun_cli::native::Action;
 use quictun_trust::settings::Offer;
 use quictun_tunnel::settings::TransportSettings;
@@ -388,9 +388,9 @@ fn the_example_says_what_its_comments_say() {
 
 #[test]
 fn the_example_names_every_key() {
-    for option in commands::CLIENT
-        .iter()
-        .flat_map(|section| section.options)
+    for option in flags::CLIENT
+        .flags()
+        .map(|flag| flag.spec())
         .filter(|option| !option.key.is_empty())
     {
         let key = option.key.rsplit('.').next().unwrap_or(option.key);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use quictun_args::native::commands;
+use quictun_args::native::flags;
 use quictun_cli::native::Action;
 use quictun_trust::settings::{Access, ClientProof, NamedClient};
 use quictun_tunnel::settings::TransportSettings;
@@ -293,9 +293,9 @@ fn the_example_says_what_its_comments_say() {
 
 #[test]
 fn the_example_names_every_key() {
-    for option in commands::SERVER
-        .iter()
-        .flat_map(|section| section.options)
+    for option in flags::SERVER
+        .flags()
+        .map(|flag| flag.spec())
         .filter(|option| !option.key.is_empty())
     {
         let key = option.key.rsplit('.').next().unwrap_or(option.key);

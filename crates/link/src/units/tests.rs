@@ -28,12 +28,53 @@ fn people_write_delays_with_units() {
     assert_eq!(delay("20us"), Duration::from_micros(20));
     assert_eq!(delay("2s"), Duration::from_secs(2));
     assert_eq!(delay(".5 s"), Duration::from_millis(500));
+    assert_eq!(delay("1.5h"), Duration::from_mins(90));
+    assert_eq!(delay("1m30s"), Duration::from_secs(90));
+    assert_eq!(delay("1s500ms"), Duration::from_millis(1500));
     assert_eq!(delay("0"), Duration::ZERO);
     assert_eq!(Delay(Duration::from_micros(1500)).to_string(), "1.5ms");
     assert_eq!(Delay(Duration::ZERO).to_string(), "0ns");
     let long = Delay(Duration::from_micros(1_999_960));
     assert_eq!(long.to_string(), "1.99996s");
     assert_eq!(format!("{long:.2}"), "2.00s");
+}
+
+#[test]
+fn people_write_sizes_in_binary_and_decimal_units() {
+    for (text, bytes) in [
+        ("0", 0),
+        ("4096", 4096),
+        ("17B", 17),
+        ("64KiB", 65_536),
+        ("64 KiB", 65_536),
+        ("1.5GiB", 3 << 29),
+        ("2TiB", 2 << 40),
+        ("64M", 64 << 20),
+        ("64kB", 64_000),
+        ("64KB", 64_000),
+        ("3MB", 3_000_000),
+        ("1TB", 1_000_000_000_000),
+        ("18446744073709551615", u64::MAX),
+        ("16777215TiB", 16_777_215 << 40),
+    ] {
+        assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+    }
+    for text in [
+        "",
+        "KiB",
+        "64kib",
+        "64Mb",
+        "1.5B",
+        "0.5",
+        "-1",
+        "1GiBx",
+        "1 GiB 2",
+        "0x10",
+        "18446744073709551616",
+        "16777216TiB",
+    ] {
+        assert!(text.parse::<Size>().is_err(), "{text}");
+    }
 }
 
 #[test]
@@ -55,6 +96,7 @@ fn people_write_queues_in_bytes_or_packets() {
     assert_eq!(queue("64kB"), Queue::Bytes(64_000));
     assert_eq!(queue("64KB"), Queue::Bytes(64_000));
     assert_eq!(queue("1MiB"), Queue::Bytes(1 << 20));
+    assert_eq!(queue("64K"), Queue::Bytes(65_536));
     assert_eq!(queue("1500B"), Queue::Bytes(1500));
     assert_eq!(queue("100p"), Queue::Packets(100));
     assert_eq!(queue("unlimited"), Queue::default());
@@ -86,7 +128,21 @@ fn what_is_no_value_is_named_with_an_example() {
     ] {
         assert!(text.parse::<Rate>().is_err(), "{text}");
     }
-    for text in ["", "5", "ms", "-1ms", "1h", "NaN", "1e400s"] {
+    for text in [
+        "",
+        "5",
+        "ms",
+        "-1ms",
+        "1d",
+        "5min",
+        "1m30",
+        "1m0",
+        "1m-3s",
+        "NaN",
+        "1e400s",
+        "18446744073709551616s",
+        "18446744073s1s",
+    ] {
         assert!(text.parse::<Delay>().is_err(), "{text}");
     }
     for text in [

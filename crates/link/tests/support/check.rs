@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use crate::config::Queue;
 use crate::trace::{Cursor, Trace};
-use crate::units::{Delay, Rate, Share};
+use crate::units::{Delay, Rate, Share, Size};
 
 /// A trace that is accepted can be used: packets leave in order, and no earlier than they came.
 pub fn trace_parse(bytes: &[u8]) {
@@ -38,6 +38,9 @@ pub fn units_parse(bytes: &[u8]) {
     repeats::<Rate>(text);
     repeats::<Delay>(text);
     repeats::<Queue>(text);
+    if let Ok(Size(bytes)) = text.parse() {
+        assert_eq!(bytes.to_string().parse(), Ok(Size(bytes)));
+    }
     if let Ok(Share(share)) = text.parse() {
         assert!((0.0..=1.0).contains(&share));
     }

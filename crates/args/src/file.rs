@@ -1,0 +1,310 @@
+//! TOML files whose schema is a table of options.
+//!
+//! A key is the [`Spec::key`] of an option, or the one [`Schema::extra`] table that no flag can say; any other is
+//! refused where it stands. Values stay text until their option reads them like any flag: numbers and booleans need no
+//! quotes.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor,
+};
+
+use crate::fault::Fault;
+use crate::inputs::Inputs;
+use crate::layers::FileLayer;
+use crate::options::{Flag, Kind, Section, Spec, Table};
+
+/// What a file may say.
+#[derive(Clone, Copy, Debug)]
+pub struct Schema {
+    /// Its options.
+    pub table: &'static Table,
+    /// Options whose keys belong into the file of the other side.
+    pub other: &'static [&'static Section],
+    /// The key that is not an option's.
+    pub extra: &'static str,
+}
+
+/// What a file says.
+#[derive(Debug)]
+pub struct File<E> {
+    /// The values of options.
+    pub layer: FileLayer,
+    /// The value of [`Schema::extra`], if it is there.
+    pub extra: Option<E>,
+}
+
+/// One value, as text.
+#[derive(Clone, Debug, Default)]
+pub struct Text(pub String);
+
+/// One value or a list of them.
+#[derive(Clone, Debug, Default)]
+pub struct Texts(pub Vec<String>);
+
+/// Reads a file of any type.
+pub fn parse<T: DeserializeOwned>(path: &Path, inputs: &Inputs<'_>) -> Result<T, Fault> {
+    read_by(path, inputs, |text| toml::from_str(text))
+}
+
+impl Schema {
+    /// Reads a file.
+    pub fn read<E: DeserializeOwned>(
+        &self,
+        path: &Path,
+        inputs: &Inputs<'_>,
+    ) -> Result<File<E>, Fault> {
+        let mut found = Found {
+            file: File {
+                layer: FileLayer {
+                    path: path.to_owned(),
+                    ..FileLayer::default()
+                },
+                extra: None,
+            },
+            misplaced: None,
+        };
+        let level = Level {
+            schema: self,
+            prefix: String::new(),
+            found: &mut found,
+        };
+        read_by(path, inputs, |text| {
+            level.deserialize(toml::Deserializer::parse(text)?)
+        })?;
+        match found.misplaced {
+            Some(key) => Err(Fault::usage(
+                format!("{}: {key}", path.display()),
+                "belongs into the file of the other side",
+            )),
+            None => Ok(found.file),
+        }
+    }
+
+    fn own(&self) -> impl Iterator<Item = &'static Spec> + use<> {
+        self.table.flags().map(Flag::spec)
+    }
+
+    fn others(&self) -> impl Iterator<Item = &'static Spec> + use<'_> {
+        let flags = self.other.iter().flat_map(|section| section.options);
+        flags.map(|flag| flag.spec())
+    }
+
+    fn find(&self, key: &str) -> Option<Known> {
+        let has = |spec: &&Spec| spec.key == key || (spec.also == key && !key.is_empty());
+        let within = |spec: &Spec| {
+            let rest = spec.key.strip_prefix(key);
+            rest.is_some_and(|rest| rest.starts_with('.'))
+        };
+        if key == self.extra {
+            return Some(Known::Extra);
+        }
+        if let Some(spec) = self.own().find(has) {
+            return Some(Known::Own(spec));
+        }
+        if let Some(spec) = self.others().find(has) {
+            return Some(Known::Misplaced(spec));
+        }
+        let mut all = self.own().chain(self.others());
+        all.any(within).then(|| Known::Table(format!("{key}.")))
+    }
+
+    /// What may stand in a table, as serde words it.
+    fn expected(&self, prefix: &str) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        let extra = prefix.is_empty().then_some(self.extra);
+        let keys = self.own().chain(self.others()).map(|spec| spec.key);
+        for key in keys.chain(extra) {
+            let name = key
+                .strip_prefix(prefix)
+                .and_then(|key| key.split('.').next());
+            names.extend(name.filter(|name| !name.is_empty() && !names.contains(name)));
+        }
+        let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        match quoted.len() {
+            1 => quoted.concat(),
+            2 => quoted.join(" or "),
+            _ => format!("one of {}", quoted.join(", ")),
+        }
+    }
+}
+
+fn read_by<T>(
+    path: &Path,
+    inputs: &Inputs<'_>,
+    parse: impl FnOnce(&str) -> Result<T, toml::de::Error>,
+) -> Result<T, Fault> {
+    let what = path.display().to_string();
+    let unreadable = |error| {
+        Fault::failure(
+            &what,
+            format!("cannot read the configuration file: {error}"),
+        )
+    };
+    let text = inputs.files.read(path).map_err(unreadable)?;
+    parse(&text).map_err(|error| Fault::usage(&what, error.to_string().trim_end()))
+}
+
+/// What has been read so far.
+struct Found<E> {
+    file: File<E>,
+    /// The first key of the other side.
+    misplaced: Option<&'static str>,
+}
+
+/// What a key is.
+enum Known {
+    Own(&'static Spec),
+    Misplaced(&'static Spec),
+    /// A table; its keys begin so.
+    Table(String),
+    Extra,
+}
+
+/// The file, or a table in it.
+struct Level<'a, E> {
+    schema: &'a Schema,
+    prefix: String,
+    found: &'a mut Found<E>,
+}
+
+impl<'de, E: Deserialize<'de>> DeserializeSeed<'de> for Level<'_, E> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, E: Deserialize<'de>> Visitor<'de> for Level<'_, E> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a table")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self {
+            schema,
+            prefix,
+            found,
+        } = self;
+        while let Some(known) = map.next_key_seed(Key(schema, &prefix))? {
+            let spec = match known {
+                Known::Extra => {
+                    found.file.extra = Some(map.next_value()?);
+                    continue;
+                }
+                Known::Table(prefix) => {
+                    map.next_value_seed(Level {
+                        schema,
+                        prefix,
+                        found: &mut *found,
+                    })?;
+                    continue;
+                }
+                Known::Misplaced(spec) => {
+                    found.misplaced.get_or_insert(spec.key);
+                    spec
+                }
+                Known::Own(spec) => spec,
+            };
+            let items = match spec.kind {
+                Kind::List => map.next_value::<Texts>()?.0,
+                Kind::One | Kind::Switch => vec![map.next_value::<Text>()?.0],
+            };
+            let value = (spec.key.to_owned(), items);
+            if found.file.layer.values.insert(spec.name, value).is_some() {
+                let key = spec.key.rsplit('.').next().unwrap_or(spec.key);
+                return Err(de::Error::custom(format!("duplicate field `{key}`")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A key of a table whose keys begin so.
+struct Key<'a>(&'a Schema, &'a str);
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = Known;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Known, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = Known;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: de::Error>(self, key: &str) -> Result<Known, E> {
+        let Self(schema, prefix) = self;
+        schema.find(&format!("{prefix}{key}")).ok_or_else(|| {
+            let expected = schema.expected(prefix);
+            E::custom(format!("unknown field `{key}`, expected {expected}"))
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl Visitor<'_> for TextVisitor {
+    type Value = Text;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a whole number, true or false")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Text, E> {
+        Ok(Text(text.to_owned()))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Text, E> {
+        Ok(Text(number.to_string()))
+    }
+
+    fn visit_bool<E: de::Error>(self, on: bool) -> Result<Text, E> {
+        Ok(Text(on.to_string()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextsVisitor)
+    }
+}
+
+struct TextsVisitor;
+
+impl<'de> Visitor<'de> for TextsVisitor {
+    type Value = Texts;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a list of texts")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Texts, E> {
+        Ok(Texts(vec![text.to_owned()]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Texts, A::Error> {
+        let mut texts = Vec::new();
+        while let Some(text) = seq.next_element()? {
+            texts.push(text);
+        }
+        Ok(Texts(texts))
+    }
+}

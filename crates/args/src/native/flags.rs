@@ -1,0 +1,184 @@
+//! The flags of `quictun server`, `quictun client` and `quictun status`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use quictun_control::settings::{HttpListen, LogFormat, Phrases};
+use quictun_trust::settings::{Offer, Pin, TargetRule};
+use quictun_tunnel::settings::{Forward, ForwardTo, HostPort};
+use quictun_wire::target::Target;
+
+use crate::address::{Wildcard, parse_forward_listen, parse_listen, parse_server};
+use crate::control::{
+    COMPAT_JSON, LOG_LEVEL, NO_CONFINE, Names, parse_http, parse_mode, parse_name,
+};
+use crate::options;
+use crate::options::{Many, Maybe, One, Section, Table, Why};
+use crate::values::{parsed, path, text};
+use crate::{transport, tun_flags};
+
+/// Prefix of the environment variables.
+const PREFIX: &str = "QUICTUN_";
+
+/// Flags of `quictun server`.
+pub static SERVER: Table = Table {
+    prefix: PREFIX,
+    sections: &[
+        &SERVER_TUNNEL,
+        &SERVER_TRUST,
+        &GENERAL,
+        &LOGS,
+        &transport::SERVER,
+        &transport::BOTH,
+    ],
+};
+
+/// Flags of `quictun client`.
+pub static CLIENT: Table = Table {
+    prefix: PREFIX,
+    sections: &[
+        &CLIENT_TUNNEL,
+        &CLIENT_TRUST,
+        &GENERAL,
+        &LOGS,
+        &transport::CLIENT,
+        &transport::BOTH,
+    ],
+};
+
+/// Flags of `quictun status`.
+pub static STATUS: Table = Table {
+    prefix: PREFIX,
+    sections: &[&Section {
+        heading: "Which process",
+        options: &[&ASKED_CONFIG, &ASKED_HTTP],
+    }],
+};
+
+static SERVER_TUNNEL: Section = Section {
+    heading: "Tunnel",
+    options: &[&LISTEN, &ALLOW],
+};
+
+static SERVER_TRUST: Section = Section {
+    heading: "Trust",
+    options: &[&STATE_DIR, &SERVER_CERT, &SERVER_KEY, &SERVER_CA],
+};
+
+static CLIENT_TUNNEL: Section = Section {
+    heading: "Tunnel",
+    options: &[
+        &SERVER_TO_DIAL,
+        &FORWARD,
+        &tun_flags::TUN,
+        &tun_flags::ROUTE,
+        &tun_flags::EXCLUDE,
+        &tun_flags::FAIL_OPEN,
+        &tun_flags::CONFIRM,
+        &tun_flags::TUN_FD,
+        &tun_flags::ONE_PROCESS,
+        &tun_flags::NETSTACK_FD,
+        &tun_flags::FOR_COMMAND,
+        &tun_flags::SERVER_ADDRESS,
+        &tun_flags::DNS,
+        &OFFER,
+    ],
+};
+
+static CLIENT_TRUST: Section = Section {
+    heading: "Trust",
+    options: &[&PIN, &CLIENT_CA, &CLIENT_CERT, &CLIENT_KEY, &PSK_FILE],
+};
+
+static GENERAL: Section = Section {
+    heading: "General",
+    options: &[
+        &CONFIG,
+        &HTTP,
+        &HTTP_MODE,
+        &HTTP_NAME,
+        &COMPAT_JSON,
+        &NO_CONFINE,
+    ],
+};
+
+static LOGS: Section = Section {
+    heading: "Logs",
+    options: &[&LOG_LEVEL, &LOG_FORMAT, &LOG_OUTPUT],
+};
+
+options! {
+    pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| Ok(parse_listen(text, Wildcard::AsWritten)?), default "[::]:7500", key "listen";
+        "UDP address"
+    pub(super) ALLOW: Many<TargetRule> = "allow" "RULE", by |text| Ok(TargetRule(text.to_owned()));
+        "A target that the client 'default' may reach; repeatable"
+    pub(super) STATE_DIR: Maybe<PathBuf> = "state-dir" "DIR", by path, key "identity.state_dir";
+        "Where the key and secrets made on the first run are kept"
+    pub(super) SERVER_CERT: Maybe<PathBuf> = "cert" "FILE", by path, key "identity.cert";
+        "Certificate chain, PEM, in place of one made on the first run"
+    pub(super) SERVER_KEY: Maybe<PathBuf> = "key" "FILE", by path, key "identity.key";
+        "The certificate's private key, PEM"
+    pub(super) SERVER_CA: Maybe<PathBuf> = "ca" "FILE", by path, key "ca";
+        "Authorities for clients known by the name in their certificate, PEM"
+
+    pub(super) SERVER_TO_DIAL: Maybe<HostPort> = "server" "HOST:PORT", by |text| Ok(parse_server(text)?), key "server";
+        "The server to dial; resolved again on every attempt"
+    pub(super) FORWARD: Many<Forward> = "forward" "LISTEN=TARGET", by parse_forward, short 'L';
+        "Carry what connects to LISTEN to TARGET; repeatable"
+    pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("native", Offer::Native), ("compat", Offer::Compat), ("both", Offer::Both)], default "native", key "offer";
+        "Protocols offered: native (quictun/1), compat (quic-tun) or both"
+    pub(super) PIN: Many<Pin> = "pin" "PIN", by parsed, key "pin", also "pins";
+        "The server's public key, sha256:..., as its start-up lines print it; repeatable"
+    pub(super) CLIENT_CA: Maybe<PathBuf> = "ca" "FILE|system", by path, words &["system"], key "ca";
+        "Authorities that vouch for the server, PEM, or the system's"
+    pub(super) CLIENT_CERT: Maybe<PathBuf> = "cert" "FILE", by path, key "cert";
+        "This client's certificate chain, PEM"
+    pub(super) CLIENT_KEY: Maybe<PathBuf> = "key" "FILE", by path, key "key";
+        "The certificate's private key, PEM"
+    pub(super) PSK_FILE: Maybe<PathBuf> = "psk-file" "FILE", by path, key "psk_file";
+        "File with a secret shared with the server"
+
+    pub(super) CONFIG: Maybe<PathBuf> = "config" "FILE", by path, short 'c';
+        "Configuration file, TOML"
+    HTTP: One<Option<HttpListen>> = "http" "ADDR", by |text| parse_http(text, Wildcard::AsWritten), default "127.0.0.1:8086", key "control.http";
+        "HTTP interface (/metrics, /v1/tunnels, ...), also unix:/PATH; off: none"
+    HTTP_MODE: One<u32> = "http-mode" "MODE", by parse_mode, default "0600", key "control.http_mode";
+        "Permissions of its Unix socket: who may connect"
+    HTTP_NAME: Many<String> = "http-name" "NAME", by parse_name, key "control.http_names";
+        "A name that it answers to, beside addresses and localhost; repeatable"
+    LOG_FORMAT: One<LogFormat> = "log-format" "NAME", choice &[("text", LogFormat::Text), ("json", LogFormat::Json)], default "text", key "log.format";
+        "text or json"
+    LOG_OUTPUT: Many<String> = "log-output" "PATHS", by text, words &["stdout", "stderr"], default "stdout", key "log.output";
+        "stdout, stderr or files, separated by commas"
+
+    pub ASKED_CONFIG: Maybe<PathBuf> = "config" "FILE", by path, short 'c';
+        "Its configuration file: control.http there is asked"
+    pub ASKED_HTTP: One<Option<HttpListen>> = "http" "ADDR", by |text| parse_http(text, Wildcard::AsWritten), default "127.0.0.1:8086", key "control.http";
+        "Its HTTP interface, an address or unix:/PATH"
+}
+
+pub(super) const NAMES: Names = Names {
+    http: &HTTP,
+    http_mode: &HTTP_MODE,
+    http_name: &HTTP_NAME,
+    log_format: &LOG_FORMAT,
+    log_output: &LOG_OUTPUT,
+    phrases: Phrases::Own,
+};
+
+fn parse_forward(text: &str) -> Result<Forward, Why> {
+    let in_forward = |why: String| Why(format!("{text:?}: {why}"));
+    let missing = || {
+        in_forward(
+            "no '=' between listener and target: write LISTEN=TARGET, as in 2222=127.0.0.1:22"
+                .to_owned(),
+        )
+    };
+    let (listen, target) = text.split_once('=').ok_or_else(missing)?;
+    let listen = parse_forward_listen(listen).map_err(|error| in_forward(error.to_string()))?;
+    let target = Target::parse(target).map_err(|error| in_forward(error.to_string()))?;
+    Ok(Forward {
+        listen,
+        to: ForwardTo::Target(target),
+    })
+}

@@ -1,0 +1,166 @@
+//! Values of the flags of `quictun link`.
+
+use std::time::Duration;
+
+use quictun_args::options::Why;
+use quictun_args::values::{parsed, time};
+use quictun_lab_run::link::{CheckCell, Load};
+use quictun_link::units::{Rate, Share};
+use quictun_link::{Change, Codel, Outage, Policer, Queue, Reorder, Setting, overhead};
+
+/// Longest overhead: more than every tunnel in a tunnel.
+const MAX_OVERHEAD: usize = 1000;
+
+/// What marks packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ecn {
+    /// CoDel, where it would drop.
+    Codel,
+    /// A longer wait than this.
+    Above(Duration),
+}
+
+/// A rate in bytes per second.
+pub(super) fn rate(text: &str) -> Result<u64, Why> {
+    let Rate(rate) = text.parse()?;
+    if rate == 0 {
+        Err(format!(
+            "`{text}` lets nothing through; leave it out for no limit, or plan an outage"
+        ))?;
+    }
+    Ok(rate)
+}
+
+/// A size of a queue, or `None` for the word `auto`.
+pub(super) fn queue(text: &str) -> Result<Option<Queue>, Why> {
+    match text {
+        "auto" => Ok(None),
+        _ => parsed(text).map(Some),
+    }
+}
+
+pub(super) fn codel(text: &str) -> Result<Codel, Why> {
+    let (target, interval) = pair(text, ':', "5ms:100ms")?;
+    Ok(Codel {
+        target: time(target)?,
+        interval: time(interval)?,
+        ecn: false,
+    })
+}
+
+pub(super) fn ecn(text: &str) -> Result<Ecn, Why> {
+    match text {
+        "codel" => Ok(Ecn::Codel),
+        _ => time(text).map(Ecn::Above),
+    }
+}
+
+pub(super) fn change(text: &str) -> Result<Change, Why> {
+    let (at, what) = pair(text, ':', "5s:rate=100mbit")?;
+    let (what, value) = pair(what, '=', "5s:rate=100mbit")?;
+    let to = match what {
+        "rate" => Setting::Rate(Some(rate(value)?)),
+        "delay" => Setting::Delay(time(value)?),
+        "loss" => Setting::Loss(share(value)?),
+        _ => Err(format!("{what:?} cannot change: rate, delay and loss can"))?,
+    };
+    Ok(Change { at: time(at)?, to })
+}
+
+pub(super) fn load(text: &str) -> Result<Load, Why> {
+    let known = [Load::Tunnel, Load::Cubic];
+    let found = known.into_iter().find(|load| load.word() == text);
+    found.ok_or_else(|| format!("`{text}` is neither tunnel nor cubic").into())
+}
+
+/// A part of all packets.
+pub(super) fn share(text: &str) -> Result<f64, Why> {
+    let Share(share) = text.parse()?;
+    if share >= 1.0 && !text.ends_with('%') {
+        Err(format!(
+            "`{text}` is all packets: write {text}% for one in a hundred, or 100%"
+        ))?;
+    }
+    Ok(share)
+}
+
+pub(super) fn mean_burst(text: &str) -> Result<f64, Why> {
+    let packets = text
+        .parse()
+        .ok()
+        .filter(|packets: &f64| *packets >= 1.0 && packets.is_finite());
+    packets.ok_or_else(|| {
+        format!("{text:?} is not a number of packets: write it like 3 or 4.5").into()
+    })
+}
+
+pub(super) fn reorder(text: &str) -> Result<Reorder, Why> {
+    let (share, extra) = pair(text, ':', "1%:5ms")?;
+    Ok(Reorder {
+        share: self::share(share)?,
+        extra: time(extra)?,
+    })
+}
+
+pub(super) fn policer(text: &str) -> Result<Policer, Why> {
+    let (most, burst) = pair(text, ':', "50mbit:64kB")?;
+    match burst.parse()? {
+        Queue::Bytes(burst) => Ok(Policer {
+            rate: rate(most)?,
+            burst: u64::try_from(burst).unwrap_or(u64::MAX),
+        }),
+        Queue::Packets(_) => {
+            Err(format!("{burst:?}: a policer counts bytes; write it like 64kB").into())
+        }
+    }
+}
+
+pub(super) fn outage(text: &str) -> Result<Outage, Why> {
+    let (from, length) = pair(text, '+', "10s+2s")?;
+    let from = time(from)?;
+    let length = time(length)?;
+    if length.is_zero() {
+        Err(format!("{text:?} is an outage of no length"))?;
+    }
+    Ok(Outage {
+        from,
+        until: from + length,
+    })
+}
+
+pub(super) fn bytes_beyond(text: &str) -> Result<usize, Why> {
+    let named = overhead::NAMED.iter().find(|(name, _)| *name == text);
+    let bytes = named.map(|(_, bytes)| *bytes).or_else(|| text.parse().ok());
+    bytes.filter(|bytes| *bytes <= MAX_OVERHEAD).ok_or_else(|| {
+        let names: Vec<_> = overhead::NAMED.iter().map(|(name, _)| *name).collect();
+        format!(
+            "{text:?} is neither {} nor a number of bytes up to {MAX_OVERHEAD}",
+            names.join(", ")
+        )
+        .into()
+    })
+}
+
+fn pair<'a>(text: &'a str, between: char, example: &str) -> Result<(&'a str, &'a str), Why> {
+    text.split_once(between)
+        .ok_or_else(|| format!("{text:?} has no '{between}': write it like {example}").into())
+}
+
+/// A link to check, such as `600mbit:20ms:1%`.
+pub(super) fn check_cell(text: &str) -> Result<CheckCell, Why> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let [rate, round_trip, loss] = parts[..] else {
+        return Err(format!("`{text}` is not RATE:RTT:LOSS, such as 600mbit:20ms:1%").into());
+    };
+    let round_trip = time(round_trip)?;
+    let Share(loss) = loss.parse()?;
+    let cell = CheckCell {
+        rate: self::rate(rate)?,
+        round_trip,
+        loss,
+    };
+    cell.way()
+        .check()
+        .map_err(|why| format!("`{text}`: {why}"))?;
+    Ok(cell)
+}
