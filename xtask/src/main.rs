@@ -1,8 +1,9 @@
-//! Checks of this repository that no linter makes: `cargo xtask tidy`, or `cargo test -p xtask`; and `cargo xtask house`,
-//! the size and shape of the code.
+//! Checks of this repository that no linter makes: `cargo xtask tidy`, or `cargo test -p xtask`. Two reports: `cargo xtask
+//! house`, the size and shape of the code, and `cargo xtask dependencies`, what `docs/DEPENDENCIES.md` states.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
+mod dependencies;
 mod house;
 mod kinds;
 mod manifests;
@@ -15,7 +16,7 @@ mod tidy;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 fn main() -> Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,7 +27,19 @@ fn main() -> Result<ExitCode> {
             print!("{}", house::report(&tidy::Tree::read(root())?, root()));
             Ok(ExitCode::SUCCESS)
         }
-        _ => bail!("usage: cargo xtask tidy | house"),
+        ["dependencies"] => {
+            let tree = tidy::Tree::read(root())?;
+            let document = tree.text("docs/DEPENDENCIES.md");
+            let (table, wrong) = dependencies::report(root(), document)?;
+            print!("{table}");
+            ensure!(
+                wrong.is_empty(),
+                "docs/DEPENDENCIES.md\n{}",
+                wrong.join("\n")
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => bail!("usage: cargo xtask tidy | house | dependencies"),
     }
 }
 

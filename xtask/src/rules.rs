@@ -3,6 +3,7 @@
 mod arrow;
 mod banned_crate;
 mod command;
+mod dependency_row;
 mod git_dependency;
 mod hash_order;
 mod key;
@@ -18,11 +19,14 @@ use crate::kinds::{Kind, kind};
 use crate::source::{Source, line_of, words};
 use crate::tidy::{Finding, Tree, finding};
 
+pub(crate) use dependency_row::rows as dependency_rows;
+
 /// Every rule there is.
 pub(crate) const ALL: &[fn(&Tree) -> Vec<Finding>] = &[
     arrow::check,
     banned_crate::check,
     command::check,
+    dependency_row::check,
     git_dependency::check,
     hash_order::check,
     key::check,

@@ -407,3 +407,20 @@ fn an_example_is_a_program_and_reads_the_clock_and_prints() {
         assert_eq!(lines(rule, "crates/wire/examples/a.rs", text), [0; 0]);
     }
 }
+
+#[test]
+fn each_dependency_has_a_row_and_each_row_a_dependency() {
+    let manifest = "[workspace.dependencies]\nbytes = \"1\"\nfxhash = { package = \"rustc-hash\" }\nours = { path = \"a\" }";
+    let rows = |document: &str| {
+        let files = [("Cargo.toml", manifest), ("docs/DEPENDENCIES.md", document)];
+        in_tree("dependency-row", &files, "docs/DEPENDENCIES.md")
+    };
+    let head = "# Dependencies\n\n| crate | for |\n|---|---|\n| `bytes` | buffers |\n";
+    assert_eq!(rows(&format!("{head}| `rustc-hash` | tables |\n")), [0; 0]);
+    assert_eq!(rows(head), [0], "one is missing");
+    let other = format!("{head}| `rustc-hash` | tables |\n| `other` | nothing |\n");
+    assert_eq!(rows(&other), [7]);
+    let later =
+        format!("{head}| `rustc-hash` | tables |\n\n| not | a row |\n|---|---|\n| `x` | y |\n");
+    assert_eq!(rows(&later), [0; 0]);
+}
