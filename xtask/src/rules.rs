@@ -10,6 +10,7 @@ mod key;
 mod leftover;
 mod length;
 mod name;
+mod place;
 mod print;
 mod pure;
 mod unsafe_code;
@@ -33,6 +34,7 @@ pub(crate) const ALL: &[fn(&Tree) -> Vec<Finding>] = &[
     leftover::check,
     length::check,
     name::check,
+    place::check,
     print::check,
     pure::check,
     unsafe_code::check,

@@ -191,6 +191,17 @@ fn names_name_concepts() {
 }
 
 #[test]
+fn the_architecture_names_files_that_exist() {
+    let mut tree = Tree::default();
+    tree.add("crates/flow/src/inlet.rs", Some(String::new()));
+    let text = "`flow/inlet.rs`, then `flow/src/inlet.rs`\nand `flow/gone.rs`, `Flow`, `docs/X.md`";
+    tree.add("docs/ARCHITECTURE.md", Some(text.to_owned()));
+    let found = crate::tidy::findings(&tree);
+    let found = found.iter().filter(|finding| finding.rule == "place");
+    assert_eq!(found.map(|finding| finding.line).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
 fn arrows_point_from_shell_to_pure() {
     let wire = "crates/wire/Cargo.toml";
     let engine = "crates/engine/Cargo.toml";
