@@ -12,7 +12,7 @@ use quictun_args::manual;
 use quictun_cli::native;
 
 /// Every command by the name of its file.
-fn commands() -> Vec<(String, Command)> {
+pub(crate) fn commands() -> Vec<(String, Command)> {
     fn add(all: &mut Vec<(String, Command)>, name: &str, command: &Command) {
         all.push((name.to_owned(), command.clone()));
         for child in command.get_subcommands() {

@@ -20,9 +20,9 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-const QUICTUN: &str = env!("CARGO_BIN_EXE_quictun");
-const CLIENT: &str = env!("CARGO_BIN_EXE_quictun-client");
-const SERVER: &str = env!("CARGO_BIN_EXE_quictun-server");
+pub(crate) const QUICTUN: &str = env!("CARGO_BIN_EXE_quictun");
+pub(crate) const CLIENT: &str = env!("CARGO_BIN_EXE_quictun-client");
+pub(crate) const SERVER: &str = env!("CARGO_BIN_EXE_quictun-server");
 
 #[test]
 fn version_and_help_go_to_standard_output() {

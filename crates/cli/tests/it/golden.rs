@@ -1,0 +1,74 @@
+//! Interfaces that others rely on, as text files in `tests/golden`: flags, file keys, variables, exit codes, JSON
+//! keys, metrics, log lines, and the first bytes of each protocol.
+//!
+//! `UPDATE=1 cargo test -p quictun-cli golden` writes the files anew. A line that changes or goes is a change for
+//! users, and belongs into the changelog.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+mod exits;
+mod flags;
+mod live;
+mod logs;
+mod options;
+mod rest;
+
+/// Holds `text` against the file `tests/golden/NAME.txt`.
+fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, text).expect("a file in tests/golden");
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+    let (was, is) = (lines(&committed), lines(text));
+    let gone: Vec<_> = was.difference(&is).collect();
+    let new: Vec<_> = is.difference(&was).collect();
+    assert!(
+        committed == text,
+        "{name}: an interface changes (UPDATE=1 writes it anew)\ngone: {gone:#?}\nnew: {new:#?}"
+    );
+}
+
+/// Key paths of a JSON value with the types found there, a line each: `flows[].id: string`.
+fn shape(value: &Value) -> String {
+    let mut found = BTreeMap::new();
+    walk(value, String::new(), &mut found);
+    let line = |(path, types): (String, BTreeSet<&str>)| {
+        let types: Vec<_> = types.into_iter().collect();
+        format!("{path}: {}\n", types.join(" or "))
+    };
+    found.into_iter().map(line).collect()
+}
+
+fn walk(value: &Value, path: String, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(items) => {
+            for item in items {
+                walk(item, format!("{path}[]"), found);
+            }
+            "array"
+        }
+        Value::Object(entries) => {
+            for (key, value) in entries {
+                let dot = if path.is_empty() { "" } else { "." };
+                walk(value, format!("{path}{dot}{key}"), found);
+            }
+            "object"
+        }
+    };
+    found.entry(path).or_default().insert(kind);
+}
+
+/// The JSON object that a program has printed.
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}

@@ -1,0 +1,113 @@
+//! A server and a client that run, and applications behind them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A program that runs, and is killed with the test.
+pub(super) struct Running {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    said: String,
+}
+
+impl Running {
+    /// Starts `program` in `home`, with what it needs to keep.
+    pub(super) fn start(program: &str, arguments: &[&str], home: &Path) -> Self {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .current_dir(home)
+            .env_clear()
+            .env("HOME", home)
+            .env("STATE_DIRECTORY", home.join("state"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let said = String::new();
+        Self {
+            child,
+            output,
+            said,
+        }
+    }
+
+    /// Reads until a line that holds `phrase`, and gives it.
+    pub(super) fn line(&mut self, phrase: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let read = self.output.read_line(&mut line).expect("text");
+            self.said.push_str(&line);
+            assert!(read > 0, "it never said {phrase:?}:\n{}", self.said);
+            if line.contains(phrase) {
+                return line;
+            }
+        }
+    }
+
+    /// Asks it to end; gives everything that it said.
+    pub(super) fn end(mut self) -> String {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).expect("it runs");
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("text");
+        self.said.push_str(&rest);
+        let status = self.child.wait().expect("an end");
+        assert_eq!(status.code(), Some(0), "{}", self.said);
+        std::mem::take(&mut self.said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait()
+            && let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(drop))
+        {
+            self.said = format!("it could not be killed: {error}");
+        }
+    }
+}
+
+/// The value of a field in a log line.
+pub(super) fn field<'a>(line: &'a str, name: &str) -> &'a str {
+    let (_, rest) = line.split_once(&format!("\"{name}\": \"")).expect(line);
+    rest.split('"').next().expect("a value")
+}
+
+/// An application that sends back what it gets. It lives as long as the tests.
+pub(super) fn echo() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a connection");
+            let mut writer = stream.try_clone().expect("a descriptor");
+            std::thread::spawn(move || std::io::copy(&mut stream, &mut writer).map(drop));
+        }
+    });
+    format!("tcp:{address}")
+}
+
+/// A port where nothing listens.
+pub(super) fn silent() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").to_string()
+}
+
+/// Connects, writes, ends, and reads to the end, which may be a reset.
+pub(super) fn exchange(address: &str) {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    let mut answer = Vec::new();
+    let done = stream
+        .write_all(b"hello")
+        .and_then(|()| stream.shutdown(Shutdown::Write))
+        .and_then(|()| stream.read_to_end(&mut answer));
+    let Err(_) = done else {
+        assert_eq!(answer, b"hello");
+        return;
+    };
+}

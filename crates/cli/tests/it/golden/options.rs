@@ -1,0 +1,140 @@
+//! What each option of `quictun server` and `quictun client` is called on the command line, in the environment and
+//! in files, and its default: as `quictun config print` shows it.
+
+use std::fmt::Write as _;
+
+use super::golden;
+use crate::help::commands;
+use crate::world::{PIN, World};
+
+/// Flags that take no part in configuration files, or only together with others.
+const WITHOUT_KEY: [&str; 9] = [
+    "help",
+    "config",
+    "confirm",
+    "tun-fd",
+    "netstack-fd",
+    "one-process",
+    "for-command",
+    "server-address",
+    "no-confine",
+];
+
+/// What a client cannot do without.
+const CLIENT: &str = "server = 'h:1'\nca = 'system'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n";
+/// A client that is known.
+const SERVER: &str =
+    "[[client]]\nname = 'x'\nkey = 'PIN'\npsk_file = 'f'\ncertificate = true\nallow = ['h:1']\n";
+
+fn world() -> World {
+    let with_ca = format!("ca = 'f'\n{}", SERVER.replace("PIN", PIN));
+    World::default()
+        .file("f", "a secret of some length")
+        .file("g", "another")
+        .file("/var/lib/quictun/client.psk", "a secret of some length")
+        .file("server.toml", &with_ca)
+        .file("client.toml", CLIENT)
+}
+
+/// A value that is not the default, and what has to be given with it.
+fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
+    match flag {
+        "listen" | "http" => ("127.0.0.1:1", ""),
+        "allow" => ("127.0.0.1:22", ""),
+        "state-dir" | "qlog-dir" => ("/d", ""),
+        "cert" => ("f", "--key f"),
+        "key" => ("f", "--cert f"),
+        "ca" if side == "server" => ("g", ""),
+        "ca" | "psk-file" | "key-log" => ("f", ""),
+        "server" => ("other:2", ""),
+        "forward" => ("5=x:5", ""),
+        "tun" | "compat-json" => ("true", ""),
+        "fail-open" => ("true", "--tun"),
+        "route" | "exclude" => ("10.0.0.0/8", "--tun"),
+        "dns" => ("10.0.0.1", "--tun"),
+        "offer" => ("both", ""),
+        "pin" => (PIN, ""),
+        "http-mode" => ("0660", "--http unix:/s"),
+        "http-name" => ("name", ""),
+        "log-level" => ("debug", ""),
+        "log-format" => ("json", ""),
+        "log-output" => ("stderr,/l", ""),
+        "connections" | "max-connections" | "workers" | "max-flows" => ("3", ""),
+        "dial-timeout" | "idle-timeout" | "drain" => ("7s", ""),
+        "keep-alive" => ("500ms", ""),
+        "congestion" => ("cubic", ""),
+        "memory-budget" => ("512MiB", ""),
+        "udp-buffer" => ("1MiB", ""),
+        "max-udp-payload" => ("1400", ""),
+        "gso" => ("off", ""),
+        _ => panic!("{side} --{flag}: add a sample"),
+    }
+}
+
+/// Lines of `text` that `base` has not; `base` is the same without one option.
+fn added<'a>(text: &'a str, base: &str) -> Vec<&'a str> {
+    let base: Vec<_> = base.lines().collect();
+    let new = text.lines().filter(|line| !base.contains(line));
+    new.filter(|line| !line.is_empty()).collect()
+}
+
+/// What holds where the flags are `flags`.
+fn printed(world: &World, side: &str, flags: &str) -> String {
+    let printed = world.printed(&format!("config print --{side} {side}.toml -- {flags}"));
+    // How many cores this machine has is not the interface.
+    let without_cores = |line: &str| line.split(", here ").next().unwrap_or_default().to_owned();
+    let lines = printed.lines().map(without_cores);
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+#[test]
+fn golden_options() {
+    for side in ["server", "client"] {
+        let world = world();
+        let mut text = printed(&world, side, "");
+        let (_, command) = commands()
+            .into_iter()
+            .find(|(name, _)| *name == format!("quictun_{side}"))
+            .expect("the command");
+        for arg in command.get_arguments() {
+            let flag = arg.get_long().expect("a flag");
+            if WITHOUT_KEY.contains(&flag) {
+                continue;
+            }
+            let (value, with) = sample(side, flag);
+            let variable = format!("QUICTUN_{}", flag.replace('-', "_").to_uppercase());
+            writeln!(text, "\n--{flag} {value} {with}").expect("a line");
+            // A pin and authorities exclude each other.
+            let by_authority = world.clone();
+            let world = match flag {
+                "pin" => world
+                    .clone()
+                    .file("client.toml", &CLIENT.replace("ca = 'system'\n", "")),
+                _ => world.clone(),
+            };
+            let base = printed(&by_authority, side, if with == "--tun" { with } else { "" });
+            let by_flag = printed(&world, side, &format!("{with} --{flag}={value}"));
+            let by_variable = printed(&world.clone().env(&variable, value), side, with);
+            for line in [added(&by_flag, &base), added(&by_variable, &base)].concat() {
+                writeln!(text, "  {line}").expect("a line");
+            }
+            // What is printed is a file, and says the same.
+            let file = format!("{side}.toml");
+            let again = printed(&world.clone().file(&file, &by_flag), side, "");
+            let values = |text: &str| -> Vec<String> {
+                let lines = text.lines().skip(1);
+                lines
+                    .map(|line| {
+                        line.split(" # ")
+                            .next()
+                            .unwrap_or_default()
+                            .trim()
+                            .to_owned()
+                    })
+                    .collect()
+            };
+            assert_eq!(values(&again), values(&by_flag), "{side} --{flag}");
+        }
+        golden(&format!("options-{side}"), &text);
+    }
+}
