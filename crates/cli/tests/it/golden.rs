@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -14,12 +14,41 @@ mod exits;
 mod flags;
 mod live;
 mod logs;
+mod measured;
 mod options;
+mod protocols;
 mod rest;
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"))
+}
+
+/// Holds lines in any order against the file `tests/golden/NAME.txt`. What machine and moment decide may be missing:
+/// lines that begin like one of `late`, and nulls.
+fn golden_lines(name: &str, text: &str, late: &[&str]) {
+    let lines = |text: &str| -> BTreeSet<String> { text.lines().map(str::to_owned).collect() };
+    let mut found = lines(text);
+    found.retain(|line| !line.ends_with(": null"));
+    let mut known = lines(&fs::read_to_string(path(name)).unwrap_or_default());
+    if std::env::var_os("UPDATE").is_some() {
+        let is_late = |line: &String| late.iter().any(|late| line.starts_with(late));
+        known.retain(is_late);
+        known.extend(found.clone());
+        let text: String = known.iter().map(|line| format!("{line}\n")).collect();
+        fs::write(path(name), text).expect("a file in tests/golden");
+    }
+    let new: Vec<_> = found.difference(&known).collect();
+    let mut gone: Vec<_> = known.difference(&found).collect();
+    gone.retain(|line| !late.iter().any(|late| line.starts_with(late)));
+    assert!(
+        new.is_empty() && gone.is_empty(),
+        "{name}: an interface changes (UPDATE=1 writes it anew)\ngone: {gone:#?}\nnew: {new:#?}"
+    );
+}
 
 /// Holds `text` against the file `tests/golden/NAME.txt`.
 fn golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
+    let path = path(name);
     if std::env::var_os("UPDATE").is_some() {
         fs::write(&path, text).expect("a file in tests/golden");
     }

@@ -1,38 +1,38 @@
 //! A server and a client that run, and applications behind them.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A program that runs, and is killed with the test.
 pub(super) struct Running {
     child: Child,
-    output: BufReader<ChildStdout>,
+    output: BufReader<PipeReader>,
     said: String,
 }
 
 impl Running {
     /// Starts `program` in `home`, with what it needs to keep.
     pub(super) fn start(program: &str, arguments: &[&str], home: &Path) -> Self {
-        let mut child = Command::new(program)
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let child = Command::new(program)
             .args(arguments)
             .current_dir(home)
             .env_clear()
             .env("HOME", home)
             .env("STATE_DIRECTORY", home.join("state"))
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(writer.try_clone().expect("a descriptor"))
+            .stderr(writer)
             .spawn()
             .expect("the program starts");
-        let output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let said = String::new();
         Self {
             child,
-            output,
-            said,
+            output: BufReader::new(reader),
+            said: String::new(),
         }
     }
 
