@@ -21,6 +21,14 @@ use table::Table;
 /// Rows of each list of the largest.
 const TOP: usize = 10;
 
+const PRODUCT: &str = "product";
+const TESTS: &str = "tests";
+const TOOLS: &str = "tools";
+
+/// Crates that are no product; their lines are counted apart.
+const KINDS_BESIDE: [([&str; 2], &str); 2] =
+    [(["testbed", "e2e"], TESTS), (["xtask", "fuzz"], TOOLS)];
+
 /// Lines and items of one crate.
 #[derive(Debug, Default)]
 struct Crate {
@@ -82,20 +90,34 @@ fn crates(tree: &Tree) -> Table {
         entry.files += 1;
     }
     let mut table = Table::new(&["crate", "product", "code", "tests", "public", "files"]);
-    let mut sum = Crate::default();
+    let kind = |name: &str| KINDS_BESIDE.iter().find(|(names, _)| names.contains(&name));
+    let mut sums = BTreeMap::new();
     for (name, entry) in &crates {
-        table.row(name, &entry.numbers());
-        sum.product += entry.product;
-        sum.code += entry.code;
-        sum.tests += entry.tests;
-        sum.public += entry.public;
-        sum.files += entry.files;
+        let (row, sum) = match kind(name) {
+            Some((_, kind)) => (format!("{name} ({kind})"), *kind),
+            None => ((*name).to_owned(), PRODUCT),
+        };
+        table.row(&row, &entry.numbers());
+        sums.entry(sum).or_insert_with(Crate::default).add(entry);
+        sums.entry("all").or_insert_with(Crate::default).add(entry);
     }
-    table.row("all", &sum.numbers());
+    for kind in [PRODUCT, TESTS, TOOLS, "all"] {
+        if let Some(sum) = sums.get(kind) {
+            table.row(&format!("sum: {kind}"), &sum.numbers());
+        }
+    }
     table
 }
 
 impl Crate {
+    fn add(&mut self, other: &Self) {
+        self.product += other.product;
+        self.code += other.code;
+        self.tests += other.tests;
+        self.public += other.public;
+        self.files += other.files;
+    }
+
     fn numbers(&self) -> [usize; 5] {
         [self.product, self.code, self.tests, self.public, self.files]
     }

@@ -44,7 +44,7 @@ const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "print",
-        "crates/e2e/src/program.rs",
+        "crates/testbed/src/program.rs",
         "[{name}] {line}",
         "what a program under test prints belongs into the test's captured output",
     ),

@@ -1,30 +1,10 @@
-//! What the end-to-end tests stand on: machines made of namespaces, programs that die with their test, and
-//! applications that know every byte they should see.
+//! Faults, load and attacks for the programs of a tunnel: the libraries behind `quictun-faults`, `quictun-scale` and
+//! `quictun-attack`, which the end-to-end tests use too.
 //!
-//! A test that needs a network of its own wraps its body in [`isolation::isolated`]; it then runs in a process
-//! with its own network, mounts and process ids, where every port is free and every address may be taken.
-//! [`machine::Machine`] adds further hosts to that world. [`tunnel`] starts the pair under test,
-//! [`application`] the programs that it carries, [`original`] the peer that behaves like quic-tun,
-//! [`foreign`] a client on another QUIC implementation.
-//!
-//! Nothing here waits for a fixed time: every wait is for an event, with a deadline ([`deadline`]).
+//! [`faults`] kills or stops a process in a known state and tells what applications saw; [`load`] holds many connections
+//! and measures; [`attack`] is a hostile peer. The ground under them is the crate `quictun-testbed`.
 #![forbid(unsafe_code)]
 
-pub mod application;
 pub mod attack;
-pub mod binaries;
-pub mod connection;
-pub mod deadline;
-pub mod environment;
 pub mod faults;
-pub mod foreign;
-pub mod isolation;
-pub mod leaks;
 pub mod load;
-pub mod machine;
-pub mod original;
-pub mod payload;
-pub mod program;
-pub mod rest;
-pub mod transfer;
-pub mod tunnel;

@@ -99,6 +99,31 @@ fn tests_do_not_count_as_product() {
 }
 
 #[test]
+fn tests_and_tools_are_summed_apart() {
+    let files = [
+        "crates/a/src/lib.rs",
+        "crates/e2e/src/lib.rs",
+        "xtask/src/main.rs",
+    ];
+    let tree = tree(&files.map(|path| (path, "fn f() {}\n")));
+    let table = crates(&tree).to_string();
+    let first = |line: &str| {
+        line.rsplit("  ")
+            .last()
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
+    let names: Vec<String> = table.lines().skip(2).map(first).collect();
+    let rows = ["a", "e2e (tests)", "xtask (tools)"];
+    let sums = ["sum: product", "sum: tests", "sum: tools", "sum: all"];
+    assert_eq!(names, [&rows[..], &sums[..]].concat(), "{table}");
+    let product = table.lines().find(|line| line.starts_with("sum: product"));
+    let product: Vec<_> = product.expect("a sum").split_whitespace().collect();
+    assert_eq!(product[2], "1", "{table}");
+}
+
+#[test]
 fn public_items_are_those_without_a_restriction() {
     let code = "pub fn a() {} pub(crate) fn b() {} pub const fn c() {} pub x: u8, pub struct D;";
     assert_eq!(public_items(code), 3);

@@ -10,7 +10,7 @@ use super::outcome::Outcome;
 use super::process;
 use super::stage::{self, Terms};
 use super::targets::open_frame;
-use crate::application::BlackHole;
+use quictun_testbed::application::BlackHole;
 
 /// Dials have begun after this, or never will.
 const BEGINS: Duration = Duration::from_millis(500);

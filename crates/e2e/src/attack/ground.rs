@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::application::{Application, through_echo};
-use crate::connection::Endpoint;
-use crate::machine::Machine;
-use crate::payload::Payload;
-use crate::program::Program;
-use crate::tunnel::{Client, Home, START, listen_address};
+use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::connection::Endpoint;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::Program;
+use quictun_testbed::tunnel::{Client, Home, START, listen_address};
 
 /// Data of the flow that warms the server up: pools and windows have their working size then.
 const WARM: Payload = Payload {

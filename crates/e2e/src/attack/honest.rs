@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::ground::Ground;
-use crate::connection::{Endpoint, PATIENCE};
+use quictun_testbed::connection::{Endpoint, PATIENCE};
 
 /// A flow that has no answer after this is not served.
 pub const GIVES_UP: Duration = Duration::from_secs(8);

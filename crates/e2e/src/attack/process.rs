@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::program;
+use quictun_testbed::program;
 
 /// Between two looks at memory: short against the seconds of an attack.
 const PERIOD: Duration = Duration::from_millis(20);

@@ -12,7 +12,7 @@ use super::outcome::{ALLOWANCE, Left, Outcome};
 use super::peer::Phase;
 use super::process::{self, Watch};
 use crate::load::site::allow_files;
-use crate::program;
+use quictun_testbed::program;
 
 /// Handshakes under way at once: more would only wait for each other.
 const HANDSHAKES: usize = 256;

@@ -9,9 +9,9 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use socket2::{Domain, Socket, Type};
 
-use crate::application::Application;
-use crate::program::{self, Program};
-use crate::tunnel::START;
+use quictun_testbed::application::Application;
+use quictun_testbed::program::{self, Program};
+use quictun_testbed::tunnel::START;
 
 /// Connections that wait in the queue of a listener: what systems permit unless told otherwise.
 const QUEUE: i32 = 4096;

@@ -12,7 +12,7 @@ use quictun_e2e::attack::matrix::{self, Attack};
 use quictun_e2e::attack::outcome::Outcome;
 use quictun_e2e::attack::stage::Terms;
 use quictun_e2e::attack::targets;
-use quictun_e2e::{binaries, isolation};
+use quictun_testbed::{binaries, isolation};
 
 /// Starts a server with a memory budget and an honest client, attacks the server, and prints by how much it grew,
 /// whom it served, and how long honest clients waited. Ends with 1 where a limit is exceeded: the budget and

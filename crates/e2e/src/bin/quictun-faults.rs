@@ -13,7 +13,7 @@ use quictun_e2e::faults::cell::{Fault, Phase, Process, Sockets};
 use quictun_e2e::faults::matrix::{Choice, Matrix};
 use quictun_e2e::faults::oom;
 use quictun_e2e::faults::run::Plan;
-use quictun_e2e::isolation;
+use quictun_testbed::isolation;
 
 /// Starts a tunnel for each cell of the matrix, with two applications that compare every byte; has something happen to one
 /// process; and prints what each application saw. Ends with 1 where a TCP connection ends like any other and bytes are

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
-use quictun_e2e::isolation;
 use quictun_e2e::load::churn::{self, Churn};
 use quictun_e2e::load::pairs::{self, Measure, Pairs};
 use quictun_e2e::load::report::Report;
@@ -17,6 +16,7 @@ use quictun_e2e::load::site::{Link, Path, Plan};
 use quictun_e2e::load::stalled::{self, Direction, Stalled};
 use quictun_e2e::load::{idle, rr, verify};
 use quictun_link::units::{Delay, Rate, Share};
+use quictun_testbed::isolation;
 
 /// Starts quictun-server, quictun-client and an application, puts load on them, and prints a table.
 /// Ends with 1 where a limit is exceeded.

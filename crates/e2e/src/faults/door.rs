@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::script::Hold;
-use crate::connection::{Connection, Endpoint};
-use crate::deadline;
+use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::deadline;
 
 /// A target is reached within this after it begins to accept: a SYN that was not answered is sent again after one, two
 /// and four seconds.

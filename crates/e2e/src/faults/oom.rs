@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use rustix::process::Pid;
 
 use super::site::wait_gone;
-use crate::deadline;
-use crate::program::{self, Program};
+use quictun_testbed::deadline;
+use quictun_testbed::program::{self, Program};
 
 /// What the group may have: little, so that it is soon used up.
 const MEMORY: &str = "67108864";

@@ -9,11 +9,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::cell::{Cell, Fault, Phase, Process, Sockets};
 use super::door::Door;
 use super::oom;
-use super::script::{End, Hold, Step};
+use super::script::{self, End, Hold, Step};
 use super::seen::Outcome;
 pub use super::site::Plan;
 use super::site::{Site, wait_gone};
-use crate::deadline;
+use quictun_testbed::deadline;
 
 /// The connection is where the fault is to come within this.
 const SOON: Duration = Duration::from_secs(30);
@@ -94,7 +94,7 @@ fn near(
             connection.set_patience(patience)?;
             End::new(connection, true).follow(&script, hold)
         }
-        Err(error) => Ok(Outcome::not_connected(&script, &error)),
+        Err(error) => Ok(Outcome::not_connected(script::expected(&script), &error)),
     }
 }
 
@@ -104,7 +104,7 @@ fn far(door: Door, script: &[Step], hold: &Hold, patience: Duration) -> Result<O
             connection.set_patience(patience)?;
             End::new(connection, false).follow(script, hold)
         }
-        None => Ok(Outcome::unreached(script)),
+        None => Ok(Outcome::unreached(script::expected(script))),
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::seen::{Outcome, Seen};
-use crate::connection::Connection;
-use crate::payload::Payload;
+use quictun_testbed::connection::Connection;
+use quictun_testbed::payload::Payload;
 
 /// Bytes of one call to the system.
 const BLOCK: u64 = 64 * 1024;

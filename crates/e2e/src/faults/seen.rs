@@ -3,8 +3,6 @@
 use std::fmt;
 use std::io;
 
-use super::script::{self, Step};
-
 /// How what it was sent came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
@@ -46,10 +44,10 @@ pub struct Outcome {
 
 impl Outcome {
     /// Of an application that nobody connects to.
-    pub(crate) fn unreached(script: &[Step]) -> Self {
+    pub(crate) fn unreached(expected: u64) -> Self {
         Self {
             seen: Seen::Unreached,
-            expected: script::expected(script),
+            expected,
             sending_failed: false,
         }
     }
@@ -57,10 +55,10 @@ impl Outcome {
 
 impl Outcome {
     /// Of one that could not connect.
-    pub(crate) fn not_connected(script: &[Step], error: &anyhow::Error) -> Self {
+    pub(crate) fn not_connected(expected: u64, error: &anyhow::Error) -> Self {
         Self {
             seen: Seen::failed(error, 0),
-            ..Self::unreached(script)
+            ..Self::unreached(expected)
         }
     }
 

@@ -10,11 +10,11 @@ use rustix::process::Pid;
 
 use super::cell::{Process, Sockets};
 use super::door::{Door, RECEIVE_BUFFER};
-use crate::connection::{Connection, Endpoint};
-use crate::deadline;
-use crate::machine::Machine;
-use crate::program::Program;
-use crate::tunnel::{Client, Home, START, Server, Tunnel};
+use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::deadline;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::Program;
+use quictun_testbed::tunnel::{Client, Home, START, Server, Tunnel};
 
 /// What all cells have in common.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@ use quictun_lab::stats;
 
 use super::report::{Report, figure};
 use super::site::{Plan, Site, allow_files};
-use crate::connection::{Connection, Endpoint};
-use crate::payload::Payload;
+use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::payload::Payload;
 
 /// Memory is compared from here on: the share of all flows after which everything has its working size.
 const WARM_SHARE: u64 = 10;

@@ -8,10 +8,10 @@ use rustix::process::{Resource, getrlimit};
 
 use super::report::{Report, figure};
 use super::site::{Plan, Site, allow_files};
-use crate::application::listen;
-use crate::connection::Connection;
-use crate::program::Program;
-use crate::tunnel::START;
+use quictun_testbed::application::listen;
+use quictun_testbed::connection::Connection;
+use quictun_testbed::program::Program;
+use quictun_testbed::tunnel::START;
 
 /// Flows opened before memory is looked at first: code and connections are warm then.
 const WARM: usize = 64;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::report::figure;
-use crate::connection::{Connection, Endpoint};
+use quictun_testbed::connection::{Connection, Endpoint};
 
 /// Time for slow start and caches before a rate counts.
 const WARM_UP: Duration = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use quictun_lab::stats::quantile;
 
 use super::report::Report;
 use super::site::{Plan, Site};
-use crate::connection::Endpoint;
+use quictun_testbed::connection::Endpoint;
 
 /// Round trips before the clock runs: congestion control and caches are warm then.
 const WARM: usize = 200;

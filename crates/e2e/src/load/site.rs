@@ -12,11 +12,11 @@ use quictun_emu::{FarSide, LossUnit, Running, World, WorldPlan};
 use quictun_link::{LinkConfig, Queue};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::machine::Machine;
-use crate::program::Program;
-use crate::rest;
-use crate::tunnel::{Client, Home, Server};
-use crate::{application, deadline};
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::Program;
+use quictun_testbed::rest;
+use quictun_testbed::tunnel::{Client, Home, Server};
+use quictun_testbed::{application, deadline};
 
 /// Cables laid so far.
 static CABLES: AtomicU8 = AtomicU8::new(0);
@@ -28,9 +28,9 @@ const SETTLED: Duration = Duration::from_secs(10);
 pub enum Link {
     /// On one machine.
     Loopback,
-    /// On two network namespaces joined by a cable. Only inside [`crate::isolation`].
+    /// On two network namespaces joined by a cable. Only inside [`quictun_testbed::isolation`].
     Veth,
-    /// On the two sides of an emulated link. Only inside [`crate::isolation`].
+    /// On the two sides of an emulated link. Only inside [`quictun_testbed::isolation`].
     Emulated(Path),
 }
 

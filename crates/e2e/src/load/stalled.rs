@@ -11,8 +11,8 @@ use quictun_lab::stats;
 use super::measured::{LITTLE, Measured, Role, download, echo, open, upload};
 use super::report::Report;
 use super::site::{Plan, Site, allow_files};
-use crate::connection::Connection;
-use crate::deadline;
+use quictun_testbed::connection::Connection;
+use quictun_testbed::deadline;
 
 /// Time over which it is counted what moves.
 const QUIET: Duration = Duration::from_secs(1);

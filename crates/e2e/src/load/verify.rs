@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 
 use super::report::{Report, figure};
 use super::site::{Plan, Site, allow_files};
-use crate::application::{echo, there_and_back};
-use crate::connection::Connection;
-use crate::payload::Payload;
+use quictun_testbed::application::{echo, there_and_back};
+use quictun_testbed::connection::Connection;
+use quictun_testbed::payload::Payload;
 
 /// Moves `bytes` out and back on each of `flows` flows at once.
 ///

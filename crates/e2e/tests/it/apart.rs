@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_e2e::application::Application;
-use quictun_e2e::binaries;
-use quictun_e2e::deadline;
-use quictun_e2e::environment;
-use quictun_e2e::isolation::isolated_with;
-use quictun_e2e::machine;
+use quictun_testbed::application::Application;
+use quictun_testbed::binaries;
+use quictun_testbed::deadline;
+use quictun_testbed::environment;
+use quictun_testbed::isolation::isolated_with;
+use quictun_testbed::machine;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::detour::{Lan, end, routing};
@@ -177,7 +177,7 @@ fn either_process_may_be_killed_under_load() -> Result<()> {
             let address = SocketAddr::new(host.parse()?, 0);
             let echo = lan
                 .far
-                .within(|| Application::tcp_on(address, quictun_e2e::application::echo))?;
+                .within(|| Application::tcp_on(address, quictun_testbed::application::echo))?;
             echoes.push(SocketAddr::new(host.parse()?, echo.endpoint().port()?));
         }
         for kill in 0..2 * kills {
@@ -233,7 +233,7 @@ fn a_signal_to_the_whole_group_drains() -> Result<()> {
         let address = SocketAddr::new(HOSTS[0].parse()?, 0);
         let far = lan
             .far
-            .within(|| Application::tcp_on(address, quictun_e2e::application::echo))?;
+            .within(|| Application::tcp_on(address, quictun_testbed::application::echo))?;
         let address = SocketAddr::new(HOSTS[0].parse()?, far.endpoint().port()?);
         let mut open = connect(address)?;
         // As Ctrl-C at a terminal.
@@ -260,7 +260,7 @@ fn after_a_hangup_who_dies_is_replaced_still() -> Result<()> {
         let address = SocketAddr::new(HOSTS[0].parse()?, 0);
         let far = lan
             .far
-            .within(|| Application::tcp_on(address, quictun_e2e::application::echo))?;
+            .within(|| Application::tcp_on(address, quictun_testbed::application::echo))?;
         drop(connect(SocketAddr::new(
             HOSTS[0].parse()?,
             far.endpoint().port()?,

@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::Application;
-use quictun_e2e::connection::Connection;
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::{Program, command, installed, output, run};
-use quictun_e2e::tunnel::{Home, Tunnel};
+use quictun_testbed::application::Application;
+use quictun_testbed::connection::Connection;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, command, installed, output, run};
+use quictun_testbed::tunnel::{Home, Tunnel};
 use rustix::process::Signal;
 
 const FILE: Payload = Payload {

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::binaries;
+use quictun_testbed::binaries;
 use serde_json::Value;
 
 /// Runs an attack on a server with this budget; its outcomes, and whether all limits were kept.

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::machine::Machine;
-use quictun_e2e::program::{Program, command, run};
-use quictun_e2e::tunnel::{Client, Home, Server};
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::{Program, command, run};
+use quictun_testbed::tunnel::{Client, Home, Server};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -256,7 +256,7 @@ fn tokens_that_are_no_targets_cost_their_own_flow() -> Result<()> {
 
 #[test]
 fn a_token_file_may_hold_tabs_ipv6_and_blank_lines() -> Result<()> {
-    let application = quictun_e2e::application::Application::echo()?;
+    let application = quictun_testbed::application::Application::echo()?;
     let running = Server::start(&[])?;
     let home = Home::new()?;
     let tokens = home.path().join("tokens.txt");
@@ -273,9 +273,9 @@ fn a_token_file_may_hold_tabs_ipv6_and_blank_lines() -> Result<()> {
         path(&tokens)?,
     ];
     let client = Client::start(&running.address.to_string(), &plugin)?;
-    quictun_e2e::application::through_echo(
+    quictun_testbed::application::through_echo(
         &client.forward,
-        quictun_e2e::payload::Payload::new(1, 1000),
+        quictun_testbed::payload::Payload::new(1, 1000),
     )?;
     std::fs::write(&tokens, "127.0.0.10 tcp:127.0.0.1:1\n")?;
     ensure!(
@@ -293,7 +293,7 @@ fn help_and_version_are_no_errors() -> Result<()> {
         ("quictun-server", "--version"),
         ("quictun-client", "--help"),
     ] {
-        let mut command = command(quictun_e2e::binaries::path(program)?);
+        let mut command = command(quictun_testbed::binaries::path(program)?);
         home.settle(&mut command);
         let said = run(command.arg(line))?;
         ensure!(said.contains(program), "{said}");

@@ -3,9 +3,9 @@
 use std::fs::OpenOptions;
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_e2e::binaries;
-use quictun_e2e::isolation::{isolated, skip};
-use quictun_e2e::program;
+use quictun_testbed::binaries;
+use quictun_testbed::isolation::{isolated, skip};
+use quictun_testbed::program;
 use serde_json::Value;
 
 /// What each of them does by calls of each kind, on one core and on two, over memory and a device; who

@@ -7,11 +7,11 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use quictun_e2e::application::Application;
-use quictun_e2e::connection::{Connection, Ending, Endpoint};
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::{Program, command, installed};
-use quictun_e2e::tunnel::{Home, Tunnel};
+use quictun_testbed::application::Application;
+use quictun_testbed::connection::{Connection, Ending, Endpoint};
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, command, installed};
+use quictun_testbed::tunnel::{Home, Tunnel};
 
 const SOON: Duration = Duration::from_secs(10);
 const REQUEST: Payload = Payload {
@@ -283,7 +283,7 @@ fn b16_a_stale_unix_socket_is_replaced_and_a_live_one_is_not() -> Result<()> {
     drop(std::os::unix::net::UnixListener::bind(&path)?);
     let listen = format!("unix:{}", path.display());
     let tunnel = Tunnel::with(&application.target(), &[], &["--listen-on", &listen])?;
-    quictun_e2e::application::through_echo(&tunnel.client.forward, REQUEST)?;
+    quictun_testbed::application::through_echo(&tunnel.client.forward, REQUEST)?;
     let error = Tunnel::with(&application.target(), &[], &["--listen-on", &listen])
         .err()
         .context("two listen")?;
@@ -291,7 +291,7 @@ fn b16_a_stale_unix_socket_is_replaced_and_a_live_one_is_not() -> Result<()> {
         format!("{error:#}").contains(&path_text(&path)),
         "{error:#}"
     );
-    quictun_e2e::application::through_echo(&tunnel.client.forward, REQUEST)
+    quictun_testbed::application::through_echo(&tunnel.client.forward, REQUEST)
 }
 
 fn path_text(path: &Path) -> String {

@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_e2e::application::{Application, through_echo};
-use quictun_e2e::binaries;
-use quictun_e2e::deadline;
-use quictun_e2e::machine::Machine;
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::{Program, command, run};
-use quictun_e2e::tunnel::{Client, Home, Server, Tunnel};
+use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::binaries;
+use quictun_testbed::deadline;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, command, run};
+use quictun_testbed::tunnel::{Client, Home, Server, Tunnel};
 use rustix::process::{Pid, Signal, getuid, kill_process, test_kill_process};
 
 const SOON: Duration = Duration::from_secs(10);

@@ -4,11 +4,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::binaries;
 use quictun_e2e::faults::cell::{Cell, Fault, Phase, Process, Sockets};
 use quictun_e2e::faults::run::{Plan, run};
 use quictun_e2e::faults::seen::Seen;
-use quictun_e2e::isolation::{isolated_with, skip};
+use quictun_testbed::binaries;
+use quictun_testbed::isolation::{isolated_with, skip};
 use serde_json::Value;
 
 const PLAN: Plan = Plan {

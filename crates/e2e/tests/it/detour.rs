@@ -9,11 +9,11 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use quictun_e2e::application::Application;
-use quictun_e2e::isolation::{isolated_with, skip};
-use quictun_e2e::machine::{self, Machine};
-use quictun_e2e::program::{Program, installed, output};
-use quictun_e2e::tunnel::{Home, START};
+use quictun_testbed::application::Application;
+use quictun_testbed::isolation::{isolated_with, skip};
+use quictun_testbed::machine::{self, Machine};
+use quictun_testbed::program::{Program, installed, output};
+use quictun_testbed::tunnel::{Home, START};
 use rustix::process::Signal;
 
 use crate::applications::Database;

@@ -1,10 +1,10 @@
 //! `quictun doctor` and `quictun tune`: what a machine can do, without changing anything of it.
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_e2e::binaries;
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::machine;
-use quictun_e2e::program;
+use quictun_testbed::binaries;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine;
+use quictun_testbed::program;
 
 fn quictun(arguments: &[&str]) -> Result<(Option<i32>, serde_json::Value)> {
     let mut command = program::command(binaries::path("quictun")?);

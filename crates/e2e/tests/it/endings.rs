@@ -4,9 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
-use quictun_e2e::application::Application;
-use quictun_e2e::connection::{Connection, Ending, Endpoint};
-use quictun_e2e::payload::Payload;
+use quictun_testbed::application::Application;
+use quictun_testbed::connection::{Connection, Ending, Endpoint};
+use quictun_testbed::payload::Payload;
 
 /// Targets for [`end_all`], all rows at each of the hosts.
 pub(crate) fn applications(hosts: &[&str]) -> Result<Vec<Application>> {

@@ -5,15 +5,15 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::{Application, Refusing, served_within, through_echo};
-use quictun_e2e::connection::PATIENCE;
-use quictun_e2e::deadline;
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::machine::Machine;
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::{Program, command, installed};
-use quictun_e2e::transfer::{Source, Transfer};
-use quictun_e2e::tunnel::{Client, Home, Server, Tunnel};
+use quictun_testbed::application::{Application, Refusing, served_within, through_echo};
+use quictun_testbed::connection::PATIENCE;
+use quictun_testbed::deadline;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, command, installed};
+use quictun_testbed::transfer::{Source, Transfer};
+use quictun_testbed::tunnel::{Client, Home, Server, Tunnel};
 use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(10);

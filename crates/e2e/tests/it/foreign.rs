@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use quictun_e2e::attack::ground::{Ground, Trust};
-use quictun_e2e::foreign::Python;
+use quictun_testbed::foreign::Python;
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_mins(1);

@@ -4,18 +4,18 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::{BlackHole, served_within};
 use quictun_e2e::attack::ground::{Ground, Trust};
 use quictun_e2e::attack::outcome::{ALLOWANCE, DESCRIPTORS_LEFT};
 use quictun_e2e::attack::process;
-use quictun_e2e::connection::Endpoint;
-use quictun_e2e::deadline;
-use quictun_e2e::foreign::Python;
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::machine;
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program;
-use quictun_e2e::tunnel::Home;
+use quictun_testbed::application::{BlackHole, served_within};
+use quictun_testbed::connection::Endpoint;
+use quictun_testbed::deadline;
+use quictun_testbed::foreign::Python;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program;
+use quictun_testbed::tunnel::Home;
 
 const BUDGET: u64 = 4 << 20;
 

@@ -6,15 +6,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::{Application, BlackHole, served_within, through_echo};
-use quictun_e2e::binaries;
-use quictun_e2e::connection::{Connection, is_reset};
-use quictun_e2e::deadline;
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::machine::{self, Machine};
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::{Program, run};
-use quictun_e2e::tunnel::{Client, Home, START, Server, listen_address};
+use quictun_testbed::application::{Application, BlackHole, served_within, through_echo};
+use quictun_testbed::binaries;
+use quictun_testbed::connection::{Connection, is_reset};
+use quictun_testbed::deadline;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine::{self, Machine};
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, run};
+use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address};
 
 /// Less than what a dial or a look-up waits by itself.
 const SOON: Duration = Duration::from_secs(4);

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::{Application, served_within, through_echo};
-use quictun_e2e::machine::Machine;
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::{Program, run};
-use quictun_e2e::tunnel::{Client, Home, START, Server, listen_address};
+use quictun_testbed::application::{Application, served_within, through_echo};
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, run};
+use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 const SOON: Duration = Duration::from_secs(10);

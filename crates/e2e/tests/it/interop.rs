@@ -5,14 +5,14 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::{
+use quictun_testbed::application::{
     Application, BlackHole, Refusing, echo, there_and_back, through_echo_held_open,
 };
-use quictun_e2e::connection::{Connection, Endpoint};
-use quictun_e2e::deadline;
-use quictun_e2e::original::Original;
-use quictun_e2e::payload::Payload;
-use quictun_e2e::tunnel::{Client, Home, Server};
+use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::deadline;
+use quictun_testbed::original::Original;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::tunnel::{Client, Home, Server};
 
 const SOON: Duration = Duration::from_secs(10);
 const SOME: Payload = Payload {
@@ -87,7 +87,7 @@ fn b1_the_originals_client_survives_a_refused_target_of_ours() -> Result<()> {
     };
     let ending = client.forward()?.ending()?;
     ensure!(
-        !matches!(ending, quictun_e2e::connection::Ending::Other(_)),
+        !matches!(ending, quictun_testbed::connection::Ending::Other(_)),
         "{ending:?}"
     );
     client
@@ -239,7 +239,7 @@ fn b8_150_flows_at_once_pass_the_originals_100_streams_again_and_again() -> Resu
             connection.finish()?;
             let ending = connection.ending();
             ensure!(
-                ending == quictun_e2e::connection::Ending::Finished { bytes: 0 },
+                ending == quictun_testbed::connection::Ending::Finished { bytes: 0 },
                 "{ending:?}"
             );
         }

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_e2e::program::Program;
-use quictun_e2e::tunnel::START;
+use quictun_testbed::program::Program;
+use quictun_testbed::tunnel::START;
 
 use crate::wrapped::HOSTS;
 

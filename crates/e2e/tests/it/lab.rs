@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::program::{self, Program};
-use quictun_e2e::{binaries, deadline};
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::program::{self, Program};
+use quictun_testbed::{binaries, deadline};
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::machine::Machine;
-use quictun_e2e::program::{self, Program};
-use quictun_e2e::{binaries, deadline};
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::{self, Program};
+use quictun_testbed::{binaries, deadline};
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::deadline;
-use quictun_e2e::isolation::isolated_with;
-use quictun_e2e::leaks::probe::send_all;
-use quictun_e2e::leaks::tap::Tap;
-use quictun_e2e::leaks::{Kind, PROTOCOLS};
-use quictun_e2e::machine;
-use quictun_e2e::program::{Program, output};
+use quictun_testbed::deadline;
+use quictun_testbed::isolation::isolated_with;
+use quictun_testbed::leaks::probe::send_all;
+use quictun_testbed::leaks::tap::Tap;
+use quictun_testbed::leaks::{Kind, PROTOCOLS};
+use quictun_testbed::machine;
+use quictun_testbed::program::{Program, output};
 use rustix::process::Signal;
 use socket2::{Domain, SockAddr, Socket, Type};
 

@@ -5,11 +5,11 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::{Application, served_within, through_echo};
-use quictun_e2e::connection::Connection;
-use quictun_e2e::machine::Machine;
-use quictun_e2e::payload::Payload;
-use quictun_e2e::tunnel::{Client, Home, Server};
+use quictun_testbed::application::{Application, served_within, through_echo};
+use quictun_testbed::connection::Connection;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::tunnel::{Client, Home, Server};
 
 const SOON: Duration = Duration::from_secs(10);
 const SOME: Payload = Payload {
@@ -26,7 +26,7 @@ fn a_client_out_of_descriptors_accepts_again_when_some_are_free() -> Result<()> 
     let mut limited = Machine::here().command("prlimit");
     limited
         .args(["--nofile=64:64", "--"])
-        .arg(quictun_e2e::binaries::path("quictun-client")?);
+        .arg(quictun_testbed::binaries::path("quictun-client")?);
     limited.args([
         "--server-endpoint",
         &server.address.to_string(),
@@ -59,7 +59,7 @@ fn a_server_out_of_descriptors_refuses_flows_and_lives() -> Result<()> {
     let mut limited = Machine::here().command("prlimit");
     limited
         .args(["--nofile=64:64", "--"])
-        .arg(quictun_e2e::binaries::path("quictun-server")?);
+        .arg(quictun_testbed::binaries::path("quictun-server")?);
     limited.args(["--listen-on", "127.0.0.1:0", "--httpd-listen-on", "off"]);
     home.settle(&mut limited);
     let mut server = Server::from_command(home, &mut limited)?;

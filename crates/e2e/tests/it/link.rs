@@ -7,10 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_e2e::isolation::{isolated, skip};
-use quictun_e2e::machine;
-use quictun_e2e::program::{self, Program};
-use quictun_e2e::{binaries, deadline};
+use quictun_testbed::isolation::{isolated, skip};
+use quictun_testbed::machine;
+use quictun_testbed::program::{self, Program};
+use quictun_testbed::{binaries, deadline};
 use rustix::process::{Pid, Signal, kill_process};
 
 const SOON: Duration = Duration::from_secs(20);

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::{Application, Refusing, through_echo};
-use quictun_e2e::connection::Endpoint;
-use quictun_e2e::deadline;
-use quictun_e2e::machine::Machine;
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::Program;
-use quictun_e2e::tunnel::{Client, Home, START, Server, listen_address};
+use quictun_testbed::application::{Application, Refusing, through_echo};
+use quictun_testbed::connection::Endpoint;
+use quictun_testbed::deadline;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::Program;
+use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address};
 use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(10);

@@ -4,14 +4,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::{Application, Refusing, through_echo};
-use quictun_e2e::connection::Endpoint;
-use quictun_e2e::isolation::skip;
-use quictun_e2e::machine::Machine;
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::Program;
-use quictun_e2e::rest;
-use quictun_e2e::tunnel::{Client, Home, START, listen_address};
+use quictun_testbed::application::{Application, Refusing, through_echo};
+use quictun_testbed::connection::Endpoint;
+use quictun_testbed::isolation::skip;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::Program;
+use quictun_testbed::rest;
+use quictun_testbed::tunnel::{Client, Home, START, listen_address};
 
 const SOON: Duration = Duration::from_secs(10);
 const SOME: Payload = Payload {
@@ -71,9 +71,9 @@ fn client_of_line(server: &mut NativeServer, forward: &str) -> Result<Client> {
 }
 
 fn with_path(home: &Home, line: &str) -> Result<Command> {
-    let mut command = quictun_e2e::program::command("sh");
+    let mut command = quictun_testbed::program::command("sh");
     home.settle(&mut command);
-    let mut path = quictun_e2e::binaries::directory()?.into_os_string();
+    let mut path = quictun_testbed::binaries::directory()?.into_os_string();
     path.push(":/usr/bin:/bin");
     command.args(["-c", line]).env("PATH", path);
     Ok(command)
@@ -205,7 +205,7 @@ fn several_forwards_lead_to_tcp_and_unix_targets() -> Result<()> {
     let socket = home.path().join("echo.sock");
     let (tcp, unix) = (
         Application::echo()?,
-        Application::unix(&socket, quictun_e2e::application::echo)?,
+        Application::unix(&socket, quictun_testbed::application::echo)?,
     );
     let (tcp, unix) = (bare(&tcp.target()), unix.target());
     let mut server = NativeServer::start(&["--allow", &tcp, "--allow", &unix])?;
@@ -233,7 +233,7 @@ fn several_forwards_lead_to_tcp_and_unix_targets() -> Result<()> {
 fn the_demonstration_tells_its_facts_to_programs() -> Result<()> {
     let home = Home::new()?;
     let mut command = home.command(&Machine::here(), "quictun")?;
-    let text = quictun_e2e::program::run(command.args(["demo", "--json"]))?;
+    let text = quictun_testbed::program::run(command.args(["demo", "--json"]))?;
     let facts: serde_json::Value = serde_json::from_str(&text).context("not one JSON object")?;
     for name in [
         "started_us",

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use quictun_e2e::application::{Application, served_within, through_echo};
-use quictun_e2e::deadline;
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::machine::{Machine, run};
-use quictun_e2e::payload::Payload;
-use quictun_e2e::transfer::{Source, Transfer};
-use quictun_e2e::tunnel::{Client, Home, Server};
+use quictun_testbed::application::{Application, served_within, through_echo};
+use quictun_testbed::deadline;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine::{Machine, run};
+use quictun_testbed::payload::Payload;
+use quictun_testbed::transfer::{Source, Transfer};
+use quictun_testbed::tunnel::{Client, Home, Server};
 
 const SOON: Duration = Duration::from_secs(15);
 

@@ -6,9 +6,9 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_e2e::binaries;
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::program::{self, Program};
+use quictun_testbed::binaries;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::program::{self, Program};
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -4,11 +4,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::machine::Machine;
-use quictun_e2e::program::{Program, installed, output};
-use quictun_e2e::tunnel::{Home, START};
-use quictun_e2e::{binaries, deadline};
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::{Program, installed, output};
+use quictun_testbed::tunnel::{Home, START};
+use quictun_testbed::{binaries, deadline};
 
 const SERVER: &str = "192.168.26.129";
 

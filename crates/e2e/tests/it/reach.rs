@@ -5,14 +5,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::{Application, through_echo};
-use quictun_e2e::connection::{Connection, Endpoint, is_reset};
-use quictun_e2e::deadline;
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::machine::{self, Machine};
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::Program;
-use quictun_e2e::tunnel::{Client, Home, START, Server, listen_address};
+use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::connection::{Connection, Endpoint, is_reset};
+use quictun_testbed::deadline;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine::{self, Machine};
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::Program;
+use quictun_testbed::tunnel::{Client, Home, START, Server, listen_address};
 
 const SOON: Duration = Duration::from_secs(10);
 const SOME: Payload = Payload {

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::Application;
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::tunnel::Tunnel;
+use quictun_testbed::application::Application;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::tunnel::Tunnel;
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::{Application, through_echo};
-use quictun_e2e::connection::{Connection, Endpoint};
-use quictun_e2e::deadline;
 use quictun_e2e::load::site::allow_files;
-use quictun_e2e::machine::Machine;
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::Program;
-use quictun_e2e::tunnel::{Client, Home, START, listen_address};
+use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::connection::{Connection, Endpoint};
+use quictun_testbed::deadline;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::Program;
+use quictun_testbed::tunnel::{Client, Home, START, listen_address};
 use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(20);

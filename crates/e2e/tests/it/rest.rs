@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::Application;
-use quictun_e2e::deadline;
-use quictun_e2e::isolation::isolated;
-use quictun_e2e::machine::Machine;
-use quictun_e2e::program::Program;
-use quictun_e2e::rest::{get, request};
-use quictun_e2e::tunnel::{Client, Home, Server, Tunnel, listen_address};
+use quictun_testbed::application::Application;
+use quictun_testbed::deadline;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::Program;
+use quictun_testbed::rest::{get, request};
+use quictun_testbed::tunnel::{Client, Home, Server, Tunnel, listen_address};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -193,9 +193,9 @@ fn b11_two_programs_on_one_host_share_the_default_port_of_the_interface_peaceful
         ]);
         let mut client = Client::from_command(home, &mut client)?;
         client.program.wait_for("no HTTP interface", SOON)?;
-        quictun_e2e::application::through_echo(
+        quictun_testbed::application::through_echo(
             &client.forward,
-            quictun_e2e::payload::Payload::new(91, 1000),
+            quictun_testbed::payload::Payload::new(91, 1000),
         )?;
         drop(server);
         Ok(())

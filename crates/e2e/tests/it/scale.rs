@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::binaries;
+use quictun_testbed::binaries;
 use serde_json::Value;
 
 /// Runs `quictun-scale` and returns its report; limits are its own affair.

@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::application::{Application, through_echo};
-use quictun_e2e::binaries;
-use quictun_e2e::connection::Endpoint;
-use quictun_e2e::deadline;
-use quictun_e2e::machine::Machine;
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::{Program, command};
-use quictun_e2e::tunnel::{Client, Home, START, Server, Tunnel};
+use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::binaries;
+use quictun_testbed::connection::Endpoint;
+use quictun_testbed::deadline;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, command};
+use quictun_testbed::tunnel::{Client, Home, START, Server, Tunnel};
 use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(10);

@@ -8,9 +8,9 @@ use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::machine::Machine;
-use quictun_e2e::program::{Program, output};
-use quictun_e2e::tunnel::{Home, START, listen_address};
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::{Program, output};
+use quictun_testbed::tunnel::{Home, START, listen_address};
 use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(10);

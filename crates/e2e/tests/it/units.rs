@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use quictun_e2e::binaries;
-use quictun_e2e::isolation::skip;
-use quictun_e2e::program::{installed, output};
-use quictun_e2e::tunnel::Home;
+use quictun_testbed::binaries;
+use quictun_testbed::isolation::skip;
+use quictun_testbed::program::{installed, output};
+use quictun_testbed::tunnel::Home;
 
 /// Where the units expect the program.
 const INSTALLED: &str = "/usr/local/bin/quictun";

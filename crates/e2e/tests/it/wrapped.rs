@@ -10,14 +10,14 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use quictun_e2e::application::Application;
-use quictun_e2e::binaries;
-use quictun_e2e::connection::Connection;
-use quictun_e2e::isolation::{isolated_with, skip};
-use quictun_e2e::machine::{self, Machine};
-use quictun_e2e::payload::Payload;
-use quictun_e2e::program::{Program, installed, output};
-use quictun_e2e::tunnel::{Home, START};
+use quictun_testbed::application::Application;
+use quictun_testbed::binaries;
+use quictun_testbed::connection::Connection;
+use quictun_testbed::isolation::{isolated_with, skip};
+use quictun_testbed::machine::{self, Machine};
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, installed, output};
+use quictun_testbed::tunnel::{Home, START};
 
 use crate::endings;
 

@@ -6,10 +6,10 @@ use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use quictun_e2e::application::Application;
-use quictun_e2e::isolation::{isolated_with, skip};
-use quictun_e2e::machine::Machine;
-use quictun_e2e::program::installed;
+use quictun_testbed::application::Application;
+use quictun_testbed::isolation::{isolated_with, skip};
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::installed;
 
 use crate::applications::{Database, Keys};
 use crate::iperf3;

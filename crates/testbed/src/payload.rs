@@ -100,12 +100,7 @@ impl Payload {
     }
 
     /// Reads what is there and compares it; 0: the end.
-    pub(crate) fn read_block(
-        self,
-        from: &mut impl Read,
-        offset: u64,
-        block: &mut [u8],
-    ) -> Result<usize> {
+    pub fn read_block(self, from: &mut impl Read, offset: u64, block: &mut [u8]) -> Result<usize> {
         let read = loop {
             match from.read(block) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -128,7 +123,7 @@ impl Payload {
     }
 
     /// The bytes at `offset`.
-    pub(crate) fn fill(self, offset: u64, block: &mut [u8]) {
+    pub fn fill(self, offset: u64, block: &mut [u8]) {
         let mut at = 0;
         while at < block.len() {
             let position = offset + at as u64;
