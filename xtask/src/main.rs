@@ -1,5 +1,6 @@
 //! Checks of this repository that no linter makes: `cargo xtask tidy`, or `cargo test -p xtask`. Two reports: `cargo xtask
-//! house`, the size and shape of the code, and `cargo xtask dependencies`, what `docs/DEPENDENCIES.md` states.
+//! house`, the size and shape of the code, and `cargo xtask dependencies`, what `docs/DEPENDENCIES.md` states. And `cargo
+//! xtask mutate`: whether tests notice faults.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
@@ -7,6 +8,7 @@ mod dependencies;
 mod house;
 mod kinds;
 mod manifests;
+mod mutate;
 mod rules;
 mod source;
 #[cfg(test)]
@@ -39,7 +41,12 @@ fn main() -> Result<ExitCode> {
             );
             Ok(ExitCode::SUCCESS)
         }
-        _ => bail!("usage: cargo xtask tidy | house | dependencies"),
+        ["mutate", ref given @ ..] => {
+            let (only, dry) = mutate::arguments(given)?;
+            let all = mutate::run(root(), only, dry)?;
+            Ok(ExitCode::from(u8::from(!all)))
+        }
+        _ => bail!("usage: cargo xtask tidy | house | dependencies | mutate [PART | --list]"),
     }
 }
 
