@@ -45,7 +45,7 @@ fn the_published_command_line_works_verbatim() {
 }
 
 #[test]
-fn b11_the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
+fn the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
     let settings = run(World::default().compat_client(MINIMAL)).settings;
     assert_eq!(settings.offer, Offer::Both);
     assert_eq!(settings.identity, ClientIdentity::default());

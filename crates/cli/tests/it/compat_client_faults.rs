@@ -195,7 +195,7 @@ fn bad_input_is_named_with_its_remedy() {
 }
 
 #[test]
-fn b15_a_missing_ca_key_or_certificate_file_ends_the_program() {
+fn a_missing_ca_key_or_certificate_file_ends_the_program() {
     let world = World::default().file("c", "").locked_file("locked");
     for (flags, message) in [
         (

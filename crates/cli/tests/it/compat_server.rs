@@ -38,7 +38,7 @@ fn no_flags_at_all_is_the_originals_open_server() {
 }
 
 #[test]
-fn b11_the_http_interface_is_on_loopback_unless_told_otherwise() {
+fn the_http_interface_is_on_loopback_unless_told_otherwise() {
     let httpd = |flags: &str| {
         let control = run(World::default().compat_server(flags)).settings.control;
         (control.httpd, control.httpd_is_default)
@@ -103,7 +103,7 @@ fn flags_become_settings() {
 }
 
 #[test]
-fn b18_the_key_is_kept_in_the_state_directory() {
+fn the_key_is_kept_in_the_state_directory() {
     let xdg = World::default()
         .env("HOME", "/home/me")
         .env("XDG_STATE_HOME", "/home/me/state");

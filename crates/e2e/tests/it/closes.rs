@@ -276,7 +276,7 @@ fn close_6_a_lost_connection_resets_its_flows() -> Result<()> {
 }
 
 #[test]
-fn b16_a_stale_unix_socket_is_replaced_and_a_live_one_is_not() -> Result<()> {
+fn a_stale_unix_socket_is_replaced_and_a_live_one_is_not() -> Result<()> {
     let application = Application::echo()?;
     let home = Home::new()?;
     let path = home.path().join("forward.sock");

@@ -58,7 +58,7 @@ fn the_originals_client_moves_data_through_our_server() -> Result<()> {
 }
 
 #[test]
-fn b1_a_refused_target_does_not_wedge_the_originals_server() -> Result<()> {
+fn a_refused_target_does_not_wedge_the_originals_server() -> Result<()> {
     let (application, refusing) = (Application::echo()?, Refusing::new()?);
     let tokens = Tokens::new(&application.target(), &refusing.target())?;
     let Some((_server, client)) = originals_server("b1", &tokens.arguments())? else {
@@ -79,7 +79,7 @@ fn b1_a_refused_target_does_not_wedge_the_originals_server() -> Result<()> {
 }
 
 #[test]
-fn b1_the_originals_client_survives_a_refused_target_of_ours() -> Result<()> {
+fn the_originals_client_survives_a_refused_target_of_ours() -> Result<()> {
     let refusing = Refusing::new()?;
     let server = Server::start(&[])?;
     let Some(mut client) = originals_client(&server, &refusing.target(), &[])? else {
@@ -97,7 +97,7 @@ fn b1_the_originals_client_survives_a_refused_target_of_ours() -> Result<()> {
 }
 
 #[test]
-fn b2_a_black_holed_target_delays_nobody() -> Result<()> {
+fn a_black_holed_target_delays_nobody() -> Result<()> {
     let (application, hole) = (Application::echo()?, BlackHole::new()?);
     let tokens = Tokens::new(&application.target(), &hole.target())?;
     // One connection: all that hang and all that do not begin on it.
@@ -118,7 +118,7 @@ fn b2_a_black_holed_target_delays_nobody() -> Result<()> {
 }
 
 #[test]
-fn b2_a_black_holed_target_delays_nobody_between_our_own() -> Result<()> {
+fn a_black_holed_target_delays_nobody_between_our_own() -> Result<()> {
     let (application, hole) = (Application::echo()?, BlackHole::new()?);
     let tokens = Tokens::new(&application.target(), &hole.target())?;
     let server = Server::start(&[])?;
@@ -160,7 +160,7 @@ fn nobody_waits(forward: &Endpoint, patience: Duration) -> Result<()> {
 }
 
 #[test]
-fn b3_half_a_token_delays_nobody_and_is_given_up() -> Result<()> {
+fn half_a_token_delays_nobody_and_is_given_up() -> Result<()> {
     let application = Application::echo()?;
     let server = Server::start(&[])?;
     let Some(mut client) = originals_client(&server, &application.target(), &["-stall"])? else {
@@ -178,7 +178,7 @@ fn b3_half_a_token_delays_nobody_and_is_given_up() -> Result<()> {
 
 // PROTOCOL HAZARD-10.
 #[test]
-fn b7_a_finished_upload_arrives_whole_behind_the_originals_server() -> Result<()> {
+fn a_finished_upload_arrives_whole_behind_the_originals_server() -> Result<()> {
     let application = Application::tcp(|mut connection| SOME.read_to_end_of(&mut connection))?;
     let Some((_server, client)) =
         originals_server("b7", &["--token-source", &application.target()])?
@@ -195,7 +195,7 @@ fn b7_a_finished_upload_arrives_whole_behind_the_originals_server() -> Result<()
 }
 
 #[test]
-fn b7_a_finished_upload_of_the_originals_client_arrives_whole() -> Result<()> {
+fn a_finished_upload_of_the_originals_client_arrives_whole() -> Result<()> {
     let application = Application::tcp(|mut connection| SOME.read_to_end_of(&mut connection))?;
     let server = Server::start(&[])?;
     let Some(client) = originals_client(&server, &application.target(), &[])? else {
@@ -211,7 +211,7 @@ fn b7_a_finished_upload_of_the_originals_client_arrives_whole() -> Result<()> {
 }
 
 #[test]
-fn b8_150_flows_at_once_pass_the_originals_100_streams_again_and_again() -> Result<()> {
+fn more_flows_than_the_originals_100_streams_pass_at_once_again_and_again() -> Result<()> {
     let application = Application::tcp(echo)?;
     let Some((_server, client)) =
         originals_server("b8", &["--token-source", &application.target()])?

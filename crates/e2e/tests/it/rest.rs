@@ -64,7 +64,7 @@ fn a_live_tunnel_can_be_looked_at_from_both_sides() -> Result<()> {
 }
 
 #[test]
-fn b14_tunnels_that_have_ended_are_listed_no_more() -> Result<()> {
+fn tunnels_that_have_ended_are_listed_no_more() -> Result<()> {
     isolated(|| {
         let application = Application::echo()?;
         let http = [
@@ -176,7 +176,7 @@ fn look(address: SocketAddr, side: &str) -> Result<()> {
 }
 
 #[test]
-fn b11_two_programs_on_one_host_share_the_default_port_of_the_interface_peacefully() -> Result<()> {
+fn two_programs_on_one_host_share_the_default_port_of_the_interface_peacefully() -> Result<()> {
     isolated(|| {
         let application = Application::echo()?;
         let home = Home::new()?;

@@ -139,7 +139,7 @@ fn curl_reaches_both_families_and_gets_every_byte() -> Result<()> {
 
 // PROTOCOL AUTH-4.
 #[test]
-fn b7_a_command_fails_at_once_where_the_secret_is_wrong() -> Result<()> {
+fn a_command_fails_at_once_where_the_secret_is_wrong() -> Result<()> {
     isolated_with(Far::start, |mut far| {
         let wrong = far.home.path().join("wrong.psk");
         std::fs::write(&wrong, "0123456789abcdef0123456789abcdef\n")?;

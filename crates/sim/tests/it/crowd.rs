@@ -20,7 +20,7 @@ fn server(places: usize) -> EngineConfig<ServerRole> {
 
 // PROTOCOL AUTH-6.
 #[test]
-fn b7_200_clients_behind_one_address_return_within_10_s_of_a_restart() {
+fn two_hundred_clients_behind_one_address_return_within_10_s_of_a_restart() {
     // As many places as the default memory gives, far away, and as 16 MiB do, nearer: there a handshake has to be done
     // before as many others as there are places have begun.
     for (places, round_trip) in [(1024, 100 * MS), (21, 20 * MS)] {

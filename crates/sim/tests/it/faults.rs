@@ -312,7 +312,7 @@ fn a_flow_that_waits_too_long_for_a_connection_is_reset() {
 }
 
 #[test]
-fn b6_closing_tells_both_sides_and_leaves_nothing() {
+fn closing_tells_both_sides_and_leaves_nothing() {
     for protocols in PROTOCOLS {
         for closes in ["client", "server"] {
             let mut world = World::new(Seed::fixed(1), protocols, limited(RATE, 20 * MS));

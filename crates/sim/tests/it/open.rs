@@ -21,7 +21,7 @@ fn answers(number: u64) -> Script {
 
 // PROTOCOL OPEN-2.
 #[test]
-fn b17_the_first_byte_takes_one_round_trip_and_the_dial() {
+fn the_first_byte_takes_one_round_trip_and_the_dial() {
     let (round_trip, dial) = (25 * MS, 7 * MS);
     for protocols in PROTOCOLS {
         let mut world = World::new(Seed::fixed(1), protocols, wire(round_trip));
@@ -159,7 +159,7 @@ pub(crate) fn with_bare(protocols: &[&[u8]]) -> (World, HostId) {
 
 // PROTOCOL OPEN-1, OPEN-4, TOKEN-2.
 #[test]
-fn b4_a_request_in_any_number_of_pieces_is_read() {
+fn a_request_in_any_number_of_pieces_is_read() {
     for protocols in PROTOCOLS {
         for piece in [1, 7, 100] {
             let (mut world, bare) = with_bare(protocols);
@@ -184,7 +184,7 @@ fn b4_a_request_in_any_number_of_pieces_is_read() {
 
 // PROTOCOL OPEN-4, TOKEN-4.
 #[test]
-fn b3_a_request_that_never_gets_complete_is_refused_and_harms_nobody() {
+fn a_request_that_never_gets_complete_is_refused_and_harms_nobody() {
     for protocols in PROTOCOLS {
         let (mut world, bare) = with_bare(protocols);
         world
@@ -264,7 +264,7 @@ fn storm(protocols: &[&[u8]], bad: bool) -> Vec<Duration> {
 
 // PROTOCOL TOKEN-4, LIMIT-1.
 #[test]
-fn b1_b2_refused_and_unanswered_targets_delay_nobody() {
+fn refused_and_unanswered_targets_delay_nobody() {
     for protocols in PROTOCOLS {
         let worst = |latencies: Vec<Duration>| latencies.into_iter().max().expect("many");
         let (calm, stormy) = (
@@ -277,7 +277,7 @@ fn b1_b2_refused_and_unanswered_targets_delay_nobody() {
 
 // PROTOCOL OPEN-5.
 #[test]
-fn b2_uploads_to_targets_that_never_answer_leave_room_for_others() {
+fn uploads_to_targets_that_never_answer_leave_room_for_others() {
     for protocols in PROTOCOLS {
         let mut world = World::new(Seed::fixed(1), protocols, limited(2_500_000, 20 * MS));
         world.connect();
@@ -307,7 +307,7 @@ fn b2_uploads_to_targets_that_never_answer_leave_room_for_others() {
 }
 
 #[test]
-fn b8_hundreds_of_flows_open_at_once() {
+fn hundreds_of_flows_open_at_once() {
     for protocols in PROTOCOLS {
         let mut world = World::new(Seed::fixed(1), protocols, limited(12_500_000, 20 * MS));
         world.connect();

@@ -71,7 +71,7 @@ impl Pair {
 
 // PROTOCOL HAZARD-7, HAZARD-9, QUIC-3.
 #[test]
-fn b17_a_first_byte_takes_one_round_trip_although_the_server_knows_no_pipelining() {
+fn a_first_byte_takes_one_round_trip_although_the_server_knows_no_pipelining() {
     let mut pair = Pair::new(limited(12_500_000, 25 * MS));
     pair.connect();
     let app = pair.echo(500);

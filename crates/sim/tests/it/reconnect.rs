@@ -10,7 +10,7 @@ use crate::faults::{RATE, world};
 use crate::world::{MS, SECOND, World, limited, wire};
 
 #[test]
-fn b5_a_client_learns_at_once_of_a_restarted_server_that_keeps_its_key() {
+fn a_client_learns_at_once_of_a_restarted_server_that_keeps_its_key() {
     let mut world = world(limited(RATE, 20 * MS));
     let app = world.network.open(
         world.client,
@@ -34,7 +34,7 @@ fn b5_a_client_learns_at_once_of_a_restarted_server_that_keeps_its_key() {
 }
 
 #[test]
-fn b5_an_idle_client_learns_of_a_restarted_server_by_its_next_sign_of_life() {
+fn an_idle_client_learns_of_a_restarted_server_by_its_next_sign_of_life() {
     let mut world = world(limited(RATE, 20 * MS));
     world.network.replace(world.server, config::server(77));
     world
@@ -47,7 +47,7 @@ fn b5_an_idle_client_learns_of_a_restarted_server_by_its_next_sign_of_life() {
 }
 
 #[test]
-fn b5_a_client_leaves_a_restarted_server_with_another_key_within_five_seconds() {
+fn a_client_leaves_a_restarted_server_with_another_key_within_five_seconds() {
     let mut world = world(limited(RATE, 20 * MS));
     let app = world
         .network
@@ -208,7 +208,7 @@ fn a_server_that_does_not_want_this_client_is_asked_at_the_slowest_pace() {
 }
 
 #[test]
-fn b5_after_an_outage_that_no_connection_outlives_the_client_connects_again() {
+fn after_an_outage_that_no_connection_outlives_the_client_connects_again() {
     let mut world = world(limited(RATE, 20 * MS));
     let app = world.network.open(world.client, "bulk", Script::client(1));
     world.network.run_for(SECOND);

@@ -32,7 +32,7 @@ fn pair() -> Pair {
 }
 
 #[test]
-fn b2_flows_that_have_sent_nothing_leave_the_queue_behind_a_dead_target() {
+fn flows_that_have_sent_nothing_leave_the_queue_behind_a_dead_target() {
     let mut pair = pair();
     let open = |pair: &mut Pair, token: &str, script| pair.network.open(pair.client, token, script);
     let before = open(&mut pair, "tcp:echo", speaks_after(3 * SECOND));

@@ -5,7 +5,7 @@ use quictun_sim::{Dial, Script, Seed, Write, config};
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited};
 
 #[test]
-fn b14_flows_are_reported_while_they_are_open_and_no_longer() {
+fn flows_are_reported_while_they_are_open_and_no_longer() {
     for protocols in PROTOCOLS {
         let mut world = World::new(Seed::fixed(1), protocols, limited(2_500_000, 20 * MS));
         world.connect();
@@ -48,7 +48,7 @@ fn b14_flows_are_reported_while_they_are_open_and_no_longer() {
 }
 
 #[test]
-fn b17_bulk_leaves_in_batches_of_several_datagrams() {
+fn bulk_leaves_in_batches_of_several_datagrams() {
     let mut world = World::new(Seed::fixed(1), config::NATIVE, limited(12_500_000, 20 * MS));
     world.connect();
     let sink = Script::server(1).write([Write::ReceivedEnd, Write::Finish]);

@@ -34,7 +34,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn b18_key_and_pin_persist_across_runs() {
+fn key_and_pin_persist_across_runs() {
     let dir = directory();
     let state = dir.path().join("deep/state");
     let (first, made) = load_or_generate(&state, "server").expect("made");

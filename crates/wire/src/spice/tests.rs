@@ -141,7 +141,7 @@ fn reads_nothing_more_after_all_three() {
 
 // PROTOCOL SPICE-1.
 #[test]
-fn b13_hostile_lengths_end_the_reading_without_a_panic() {
+fn hostile_lengths_end_the_reading_without_a_panic() {
     let hostile: &[&[(u16, &[u8])]] = &[
         &[(113, &[0, 0, 0, 0])],
         &[(113, &[0, 0, 0, 0, b'x'])],
@@ -189,7 +189,7 @@ fn a_name_without_its_final_nul_is_cut_by_one_as_by_the_original() {
 
 // PROTOCOL SPICE-1.
 #[test]
-fn b13_hostile_sizes_around_the_messages_are_survived() {
+fn hostile_sizes_around_the_messages_are_survived() {
     let mut huge_link = server(0, 0, &[NAME]);
     huge_link[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
     assert_eq!(classify_main(&huge_link).server_name, None);

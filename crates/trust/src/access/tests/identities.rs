@@ -213,7 +213,7 @@ fn open_mode_knows_nobody() {
 }
 
 #[test]
-fn b10_open_mode_with_authorities_lets_nobody_in_without_a_certificate() {
+fn open_mode_with_authorities_lets_nobody_in_without_a_certificate() {
     let dir = directory();
     let access = Access::Open {
         ca: Some(Authority::new(&dir, "ca").file),

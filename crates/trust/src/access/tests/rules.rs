@@ -5,7 +5,7 @@ use quictun_wire::target::TargetError;
 use super::*;
 
 #[test]
-fn b9_open_mode_refuses_unix_sockets_and_link_local_addresses() {
+fn open_mode_refuses_unix_sockets_and_link_local_addresses() {
     let policy = open(Guard::default());
     let refused = |text: &str, resolved: Option<&str>| {
         let result = dialled(&policy, &Peer::Anyone, &target(text), resolved.map(addr));

@@ -91,7 +91,7 @@ fn refused(ca: &Path) -> AuthoritiesError {
 }
 
 #[test]
-fn b15_authorities_that_are_missing_or_empty_are_an_error() {
+fn authorities_that_are_missing_or_empty_are_an_error() {
     let pki = Pki::new();
     let missing = refused(&pki.path("missing.pem"));
     assert!(

@@ -37,7 +37,7 @@ fn certificate_that_is_not_asked_for_is_not_shown() {
 }
 
 #[test]
-fn b10_client_certificates_are_really_required() {
+fn client_certificates_are_really_required() {
     let pki = Pki::new();
     let (ca, other) = (pki.authority("ca"), pki.authority("other"));
     let policy = ClientCertPolicy::Required(ca.file.clone());

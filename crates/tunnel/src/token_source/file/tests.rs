@@ -33,7 +33,7 @@ fn line_with_the_address_of_the_application_is_taken() {
 }
 
 #[test]
-fn b12_address_is_compared_whole_and_not_by_its_beginning() {
+fn address_is_compared_whole_and_not_by_its_beginning() {
     let file = "10.0.0.10 ten\n10.0.0.1 one\n10.0.0.100 hundred\n";
     check(file, "10.0.0.1:1", "one");
     check(file, "10.0.0.10:1", "ten");
@@ -46,7 +46,7 @@ fn b12_address_is_compared_whole_and_not_by_its_beginning() {
 }
 
 #[test]
-fn b12_ipv6_addresses_are_found_however_written() {
+fn ipv6_addresses_are_found_however_written() {
     for line in [
         "2001:db8::1 six",
         "[2001:db8::1] six",
@@ -64,7 +64,7 @@ fn b12_ipv6_addresses_are_found_however_written() {
 }
 
 #[test]
-fn b12_tabs_separate_as_well() {
+fn tabs_separate_as_well() {
     check(
         "10.0.0.1\ttcp:127.0.0.1:22\n",
         "10.0.0.1:1",
@@ -78,7 +78,7 @@ fn b12_tabs_separate_as_well() {
 }
 
 #[test]
-fn b12_several_spaces_do_not_make_an_empty_token() {
+fn several_spaces_do_not_make_an_empty_token() {
     check(
         "  10.0.0.1    tcp:127.0.0.1:22  \n",
         "10.0.0.1:1",
@@ -87,7 +87,7 @@ fn b12_several_spaces_do_not_make_an_empty_token() {
 }
 
 #[test]
-fn b12_line_without_a_token_is_an_error_and_not_a_crash() {
+fn line_without_a_token_is_an_error_and_not_a_crash() {
     let expected = "line 2 has an address but no token: write ADDRESS TOKEN, as in '10.0.0.1 tcp:127.0.0.1:22'";
     check_error("# head\n10.0.0.1\n", "10.0.0.1:1", expected);
     check_error("\n10.0.0.1 \t\n* all", "10.0.0.1:1", expected);
@@ -95,7 +95,7 @@ fn b12_line_without_a_token_is_an_error_and_not_a_crash() {
 }
 
 #[test]
-fn b12_applications_on_unix_sockets_have_lines_of_their_own() {
+fn applications_on_unix_sockets_have_lines_of_their_own() {
     check("10.0.0.1 ip\nunix socket\n* all\n", "unix", "socket");
     check("10.0.0.1 ip\n* all\n", "unix", "all");
     check("* all\nunix socket\n", "unix", "socket");
