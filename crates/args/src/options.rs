@@ -429,7 +429,7 @@ impl Table {
 
     /// What the user wrote on the command line.
     pub(crate) fn given(&self, matches: &ArgMatches) -> Values {
-        let specs = self.flags().map(|flag| flag.spec());
+        let specs = self.flags().map(Flag::spec);
         specs
             .filter(|spec| matches.value_source(spec.name) == Some(ValueSource::CommandLine))
             .map(|spec| {

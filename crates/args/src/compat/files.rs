@@ -12,7 +12,7 @@ use super::flags::Program;
 use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::FileLayer;
-use crate::options::nearest;
+use crate::options::{Flag, nearest};
 
 /// Extensions that are searched for and read, in the original's order.
 const EXTENSIONS: [&str; 4] = ["json", "toml", "yaml", "yml"];
@@ -249,7 +249,7 @@ fn insert(table: &mut Table, key: String, entry: Option<Entry>) -> Result<(), Fo
 }
 
 fn layer(program: &Program, path: PathBuf, table: Table, warnings: &mut Vec<String>) -> FileLayer {
-    let specs = || program.table.flags().map(|flag| flag.spec());
+    let specs = || program.table.flags().map(Flag::spec);
     let mut layer = FileLayer {
         path,
         ..FileLayer::default()

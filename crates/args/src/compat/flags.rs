@@ -15,7 +15,7 @@ use crate::control::{
 };
 use crate::fault::Fault;
 use crate::options;
-use crate::options::{Kind, Many, Maybe, One, Section, Switch, Table};
+use crate::options::{Flag, Kind, Many, Maybe, One, Section, Switch, Table};
 use crate::values::{parse_bool, parsed, path, switch, text};
 use crate::{transport, tun_flags};
 
@@ -329,7 +329,7 @@ fn join_switch_words(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<OsString>, Fault> {
     let is_switch = |name: &str| {
-        let mut specs = table.flags().map(|flag| flag.spec());
+        let mut specs = table.flags().map(Flag::spec);
         specs.any(|spec| spec.kind == Kind::Switch && spec.name == name)
     };
     let mut joined = Vec::with_capacity(args.len());

@@ -14,7 +14,7 @@ const MAX_OVERHEAD: usize = 1000;
 /// What marks packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ecn {
-    /// CoDel, where it would drop.
+    /// `CoDel`, where it would drop.
     Codel,
     /// A longer wait than this.
     Above(Duration),

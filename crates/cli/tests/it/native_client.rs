@@ -1,6 +1,7 @@
 //! `quictun client`: flags, file, and `docs/examples/client.toml`.
 
 use quictun_args::native::flags;
+use quictun_args::options::Flag;
 use quictun_cli::native::Action;
 use quictun_trust::settings::Offer;
 use quictun_tunnel::settings::TransportSettings;
@@ -390,7 +391,7 @@ fn the_example_says_what_its_comments_say() {
 fn the_example_names_every_key() {
     for option in flags::CLIENT
         .flags()
-        .map(|flag| flag.spec())
+        .map(Flag::spec)
         .filter(|option| !option.key.is_empty())
     {
         let key = option.key.rsplit('.').next().unwrap_or(option.key);

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use quictun_args::native::flags;
+use quictun_args::options::Flag;
 use quictun_cli::native::Action;
 use quictun_trust::settings::{Access, ClientProof, NamedClient};
 use quictun_tunnel::settings::TransportSettings;
@@ -295,7 +296,7 @@ fn the_example_says_what_its_comments_say() {
 fn the_example_names_every_key() {
     for option in flags::SERVER
         .flags()
-        .map(|flag| flag.spec())
+        .map(Flag::spec)
         .filter(|option| !option.key.is_empty())
     {
         let key = option.key.rsplit('.').next().unwrap_or(option.key);
