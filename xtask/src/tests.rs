@@ -196,7 +196,7 @@ fn the_architecture_names_files_that_exist() {
     tree.add("crates/flow/src/inlet.rs", Some(String::new()));
     let text = "`flow/inlet.rs`, then `flow/src/inlet.rs`\nand `flow/gone.rs`, `Flow`, `docs/X.md`";
     tree.add("docs/ARCHITECTURE.md", Some(text.to_owned()));
-    let found = crate::tidy::findings(&tree);
+    let found = findings(&tree);
     let found = found.iter().filter(|finding| finding.rule == "place");
     assert_eq!(found.map(|finding| finding.line).collect::<Vec<_>>(), [2]);
 }

@@ -19,7 +19,8 @@ pub(crate) fn launch(name: &str) -> ExitCode {
     let text = format!(
         "{name}: cannot start {program}: {error}. {name} is another name of quictun: install both in one directory\n"
     );
-    // Without standard error there is nobody to tell.
-    if std::io::stderr().write_all(text.as_bytes()).is_err() {}
+    if std::io::stderr().write_all(text.as_bytes()).is_err() {
+        // Without standard error there is no place to say it.
+    }
     ExitCode::FAILURE
 }

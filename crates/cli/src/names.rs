@@ -19,7 +19,8 @@ pub fn main() -> ExitCode {
 
 /// Takes the name for the lists of processes, too: `pkill quictun-server` works as with the original.
 fn named(name: &std::ffi::CStr, main: fn() -> ExitCode) -> ExitCode {
-    // A name for people only: without it the process works as well.
-    if rustix::thread::set_name(name).is_err() {}
+    if rustix::thread::set_name(name).is_err() {
+        // A name for people only: the process works as well without it.
+    }
     main()
 }
