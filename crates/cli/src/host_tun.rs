@@ -192,7 +192,9 @@ impl Both {
     /// Waits until one of the two has ended, and ends the other.
     fn wait(&mut self, signals: &Signals) -> anyhow::Result<After> {
         loop {
-            // Held back first and asked for then: an end cannot fall in between.
+            // Held back first and asked for then: an end cannot fall in between. The stack is asked for first: where it has
+            // ended because its client did, the client's end is seen as well.
+            let stack_has_ended = self.netstackd.try_wait()?.is_some();
             if let Some(status) = self.client.try_wait()? {
                 // It resets what is left by itself.
                 self.end(Role::Netstackd, signals)?;
@@ -203,7 +205,7 @@ impl Both {
                     After::Died("the client has died")
                 });
             }
-            if !self.asked && self.netstackd.try_wait()?.is_some() {
+            if !self.asked && stack_has_ended {
                 // It resets its streams by itself, and has a moment to say so.
                 self.signal_client(Signal::TERM)?;
                 let status = self.end(Role::Client, signals)?;
