@@ -32,11 +32,11 @@ impl From<Exit> for ExitCode {
 pub struct Fault {
     /// The flag, variable, file or key at fault.
     pub what: String,
-    /// What is wrong with it.
+    /// The reason why its value cannot be used.
     pub why: String,
     /// The remedy, where one is known.
     pub next: Option<String>,
-    /// How the program ends.
+    /// The exit code that the program ends with.
     pub exit: Exit,
 }
 

@@ -17,10 +17,10 @@ use crate::inputs::Inputs;
 use crate::layers::FileLayer;
 use crate::options::{Flag, Kind, Section, Spec, Table};
 
-/// What a file may say.
+/// The keys that a configuration file may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Schema {
-    /// Its options.
+    /// The options whose keys it takes.
     pub table: &'static Table,
     /// Options whose keys belong into the file of the other side.
     pub other: &'static [&'static Section],
@@ -28,7 +28,7 @@ pub struct Schema {
     pub extra: &'static str,
 }
 
-/// What a file says.
+/// The values that a file gives.
 #[derive(Debug)]
 pub struct File<E> {
     /// The values of options.
@@ -112,7 +112,7 @@ impl Schema {
         all.any(within).then(|| Known::Table(format!("{key}.")))
     }
 
-    /// What may stand in a table, as serde words it.
+    /// The description of a table for the messages of serde.
     fn expected(&self, prefix: &str) -> String {
         let mut names: Vec<&str> = Vec::new();
         let extra = prefix.is_empty().then_some(self.extra);
@@ -148,14 +148,14 @@ fn read_by<T>(
     parse(&text).map_err(|error| Fault::usage(&what, error.to_string().trim_end()))
 }
 
-/// What has been read so far.
+/// The keys and values read so far.
 struct Found<E> {
     file: File<E>,
     /// The first key of the other side.
     misplaced: Option<&'static str>,
 }
 
-/// What a key is.
+/// The meaning of one key.
 enum Known {
     Own(&'static Spec),
     Misplaced(&'static Spec),

@@ -12,7 +12,7 @@ use crate::inputs::{Files, Inputs};
 use crate::options::shape::Shape;
 use crate::options::{Flag, Maybe, Opt, Spec, Table, Values, Why};
 
-/// What the user said, layer by layer.
+/// The values that the user gave, layer by layer.
 #[derive(Debug)]
 pub struct Layers<'a> {
     table: &'static Table,
@@ -21,7 +21,7 @@ pub struct Layers<'a> {
     file: Option<FileLayer>,
 }
 
-/// What a configuration file said.
+/// The values of a configuration file.
 #[derive(Clone, Debug, Default)]
 pub struct FileLayer {
     /// The file.
@@ -30,7 +30,7 @@ pub struct FileLayer {
     pub values: Values,
 }
 
-/// What holds for one option, and who said so.
+/// The value of one option, and the layer that it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Values; empty where there is none.
@@ -80,7 +80,7 @@ impl<'a> Layers<'a> {
             .any(|of| std::ptr::eq(of.spec(), option.spec()))
     }
 
-    /// What holds for an option, as text.
+    /// The value of an option, as text.
     pub fn setting(&self, option: &dyn Flag) -> Setting {
         let spec = option.spec();
         let layer = if self.has(option) {
@@ -154,7 +154,7 @@ impl<'a> Layers<'a> {
         self.file.as_ref().map(|file| file.path.as_path())
     }
 
-    /// What the program was started with.
+    /// The inputs that the program was started with.
     pub fn inputs(&self) -> &'a Inputs<'a> {
         self.inputs
     }

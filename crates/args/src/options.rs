@@ -42,14 +42,14 @@ pub trait Flag: Debug + Sync {
     fn words(&self) -> Vec<&'static str>;
 }
 
-/// What a flag is, its type aside.
+/// A flag without its type.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     /// Long flag without dashes; key in the compatibility programs' files.
     pub name: &'static str,
     /// One-letter flag.
     pub short: Option<char>,
-    /// What the help shows in the value's place.
+    /// The word that the help shows in the place of the value.
     pub value: &'static str,
     /// How many values it takes.
     pub kind: Kind,
@@ -114,11 +114,11 @@ impl<E: Display> From<E> for Why {
 pub mod shape {
     use super::{Kind, Why};
 
-    /// What is made of the texts of a flag.
+    /// The Rust type of the value of a flag.
     pub trait Shape: 'static {
         /// See [`Kind`].
         const KIND: Kind;
-        /// Its value where no layer gives one, unless the flag says otherwise.
+        /// The value where no layer gives one, unless the flag says otherwise.
         const DEFAULT: &'static str = "";
         /// The flag's value.
         type Of<T>;
@@ -269,7 +269,7 @@ impl<T: 'static, S: shape::Shape> Opt<T, S> {
         Self::new(name, value, help, Parse::Choice(words))
     }
 
-    /// Its value where no layer gives one.
+    /// The value where no layer gives one.
     #[must_use]
     pub const fn default(mut self, default: &'static str) -> Self {
         self.spec.default = default;
@@ -427,7 +427,7 @@ impl Table {
         }))
     }
 
-    /// What the user wrote on the command line.
+    /// The text that the user wrote on the command line.
     pub(crate) fn given(&self, matches: &ArgMatches) -> Values {
         let specs = self.flags().map(Flag::spec);
         specs

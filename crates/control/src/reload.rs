@@ -1,11 +1,11 @@
-//! What the HTTP interface shows of reloads: how the latest went, and what the next would change.
+//! The state of reloads for the HTTP interface: the outcome of the latest, and the changes that the next would make.
 
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// What a reload changes.
+/// The changes that a reload makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// One sentence each.
@@ -23,7 +23,7 @@ pub struct State(Mutex<Option<Outcome>>);
 pub struct Outcome {
     /// When it was over.
     pub at: SystemTime,
-    /// What it changed, or why it changed nothing.
+    /// The changes that it made, or the reason why it made none.
     pub result: Result<Changes, String>,
 }
 

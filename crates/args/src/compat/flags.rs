@@ -24,7 +24,7 @@ use crate::{transport, tun_flags};
 pub struct Program {
     /// Name of the program, and of its configuration file without extension.
     pub name: &'static str,
-    /// Its flags.
+    /// The flags that it takes.
     pub table: Table,
     about: &'static str,
     after_help: &'static str,
@@ -224,7 +224,7 @@ options! {
         NO_EFFECT
 }
 
-/// What `--token-source` is.
+/// The kinds of token source that `--token-source-plugin` names.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Plugin {
     Fixed,
@@ -244,14 +244,14 @@ pub(super) const NAMES: Names = Names {
 /// Words that are no flags. The original takes and ignores them.
 const STRAY: &str = "stray";
 
-/// What the command line says.
+/// The outcome of reading the command line.
 #[derive(Debug)]
 pub enum Line {
     /// Print this and end.
     Print(String),
     /// Run.
     Run {
-        /// What clap made of it.
+        /// The flags as clap read them.
         matches: ArgMatches,
         /// For the user to know before anything runs.
         warnings: Vec<String>,
