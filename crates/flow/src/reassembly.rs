@@ -63,11 +63,6 @@ impl Reassembly {
         self.early.len()
     }
 
-    /// Whether something is held beyond a gap.
-    pub fn has_gap(&self) -> bool {
-        !self.early.is_empty()
-    }
-
     /// Offset of the first byte not yet passed on.
     pub fn next(&self) -> u64 {
         self.next

@@ -146,6 +146,7 @@ impl Datagrams {
         Some(frame.len())
     }
 
+    #[cfg(any(test, feature = "check"))]
     pub(crate) fn is_bounded(&self) -> bool {
         self.arrived.len() <= WAITING_MAX && self.leaving.len() <= WAITING_MAX
     }

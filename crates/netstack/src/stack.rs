@@ -188,6 +188,7 @@ impl Stack {
     }
 
     /// Whether everything that is kept has the size it may have.
+    #[cfg(any(test, feature = "check"))]
     pub(crate) fn is_bounded(&self) -> bool {
         let flows = self.flows.len();
         flows <= self.config.max_flows

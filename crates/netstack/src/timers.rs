@@ -87,6 +87,7 @@ impl Timers {
         }
     }
 
+    #[cfg(any(test, feature = "check"))]
     pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
