@@ -10,7 +10,6 @@ use io_uring::{IoUring, opcode, squeue};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use thiserror::Error;
 
-/// Bytes of a page.
 const PAGE: usize = 4096;
 
 /// Milliseconds after which a kernel thread that polls goes to sleep.
@@ -27,6 +26,16 @@ pub enum Operation {
     Unmap(usize),
 }
 
+impl Operation {
+    fn advice(self) -> Option<(usize, Advice)> {
+        match self {
+            Self::Nothing => None,
+            Self::Map(page) => Some((page, Advice::LinuxPopulateWrite)),
+            Self::Unmap(page) => Some((page, Advice::LinuxDontNeed)),
+        }
+    }
+}
+
 /// Why a batch could not be done.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -37,21 +46,11 @@ pub enum BatchError {
     )]
     Unavailable(#[source] io::Error),
     /// No memory for the pages.
-    #[error("no memory for {pages} pages: {source}")]
-    Memory {
-        /// Pages asked for.
-        pages: usize,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The kernel refused.
-    #[error("the kernel refused {what:?}: {source}")]
-    Refused {
-        /// What it was to do; nothing where it was the batch as a whole.
-        what: Option<Operation>,
-        /// What it said.
-        source: io::Error,
-    },
+    #[error("no memory for {0} pages: {1}")]
+    Memory(usize, #[source] io::Error),
+    /// The kernel refused an operation, or the batch as a whole.
+    #[error("the kernel refused {0:?}: {1}")]
+    Refused(Option<Operation>, #[source] io::Error),
 }
 
 /// Pages, and the rings through which the kernel is told what to do with them.
@@ -109,26 +108,19 @@ impl Batches {
 
     /// Does one by a system call of its own; [`Operation::Nothing`] is one that only asks who we are.
     pub fn call(&self, operation: Operation) -> Result<(), BatchError> {
-        let (page, advice) = match operation {
-            Operation::Nothing => {
-                std::hint::black_box(rustix::process::getppid());
-                return Ok(());
-            }
-            Operation::Map(page) => (page, Advice::LinuxPopulateWrite),
-            Operation::Unmap(page) => (page, Advice::LinuxDontNeed),
+        let Some((page, advice)) = operation.advice() else {
+            std::hint::black_box(rustix::process::getppid());
+            return Ok(());
         };
         let at = self.memory.page(page);
         // SAFETY: a page of ours, to which nobody has a reference: what its content becomes is nobody's matter.
         let done = unsafe { rustix::mm::madvise(at.as_ptr().cast(), PAGE, advice) };
-        done.map_err(|error| BatchError::Refused {
-            what: Some(operation),
-            source: error.into(),
-        })
+        done.map_err(|error| BatchError::Refused(Some(operation), error.into()))
     }
 
     /// Does all of them, in any order, and returns when they are done. As many as there are entries, at most.
     pub fn run(&mut self, operations: &[Operation]) -> Result<(), BatchError> {
-        let refused = |source| BatchError::Refused { what: None, source };
+        let refused = |source| BatchError::Refused(None, source);
         if operations.len() > self.entries - self.under_way {
             return Err(refused(io::Error::other("more operations than entries")));
         }
@@ -166,26 +158,20 @@ impl Batches {
             self.under_way -= 1;
             if done.result() < 0 {
                 let number = usize::try_from(done.user_data()).unwrap_or(usize::MAX);
-                failed = Some(BatchError::Refused {
-                    what: operations.get(number).copied(),
-                    source: io::Error::from_raw_os_error(-done.result()),
-                });
+                let source = io::Error::from_raw_os_error(-done.result());
+                failed = Some(BatchError::Refused(operations.get(number).copied(), source));
             }
         }
         failed.map_or(Ok(()), Err)
     }
 
     fn entry(&self, operation: Operation) -> squeue::Entry {
-        let advise = |page, advice: Advice| {
-            let at = self.memory.page(page).as_ptr().cast();
-            let len = i64::try_from(PAGE).unwrap_or_default();
-            opcode::Madvise::new(at, len, advice as i32).build()
+        let Some((page, advice)) = operation.advice() else {
+            return opcode::Nop::new().build();
         };
-        match operation {
-            Operation::Nothing => opcode::Nop::new().build(),
-            Operation::Map(page) => advise(page, Advice::LinuxPopulateWrite),
-            Operation::Unmap(page) => advise(page, Advice::LinuxDontNeed),
-        }
+        let at = self.memory.page(page).as_ptr().cast();
+        let len = i64::try_from(PAGE).unwrap_or_default();
+        opcode::Madvise::new(at, len, advice as i32).build()
     }
 }
 
@@ -205,10 +191,7 @@ impl Pages {
         // SAFETY: a new mapping, placed by the system.
         let base =
             unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags) };
-        let memory = |source: io::Error| BatchError::Memory {
-            pages: count,
-            source,
-        };
+        let memory = |source: io::Error| BatchError::Memory(count, source);
         let base = base.map_err(|error| memory(error.into()))?;
         let base = NonNull::new(base.cast()).ok_or_else(|| memory(io::ErrorKind::Other.into()))?;
         Ok(Self {
@@ -260,7 +243,7 @@ mod tests {
         }
         assert!((30..60).contains(&batches.enters()), "{}", batches.enters());
         let many = batches.run(&[Operation::Nothing; 17]);
-        assert!(matches!(many, Err(BatchError::Refused { .. })));
+        assert!(matches!(many, Err(BatchError::Refused(..))));
     }
 
     #[test]

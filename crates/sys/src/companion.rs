@@ -1,7 +1,7 @@
 //! A second process, which keeps rights that the first one gives up.
 
 use std::ffi::CStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, IntoRawFd as _};
 use std::os::unix::net::UnixStream;
@@ -13,6 +13,8 @@ use rustix::process::{
 };
 use rustix::thread::set_name;
 
+use crate::contain::{ContainError, fork};
+use crate::returned::check;
 use crate::signals::Signals;
 
 /// The companion, seen from the process that started it.
@@ -23,33 +25,25 @@ pub struct Companion {
 
 /// Starts a companion by doubling the calling process, which must have one thread.
 ///
-/// The companion runs `serve` with one end of a socket and ends with it; the other end is returned. It has no descriptor
-/// but that socket and standard error, ignores every signal that asks a process to end, and is killed by the kernel
-/// when the calling process ends. Tools show it as `name`, of which the kernel keeps 15 bytes.
-///
-/// # Errors
-///
-/// `Unsupported` where the process has several threads; the system's.
+/// The companion runs `serve` with one end of a socket and ends with it; the other end is returned. It has no
+/// descriptor but that socket and standard error, ignores every signal that asks a process to end, and is killed by the
+/// kernel when the calling process ends. Tools show it as `name`, of which the kernel keeps 15 bytes. Fails with
+/// `Unsupported` where the process has several threads.
 pub fn start_companion(
     name: &CStr,
     serve: impl FnOnce(UnixStream) -> io::Result<()>,
 ) -> io::Result<(Companion, UnixStream)> {
-    let threads = fs::read_dir("/proc/self/task")?.count();
-    if threads != 1 {
-        let text = format!("a process with {threads} threads cannot be doubled");
-        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
-    }
     let (ours, theirs) = UnixStream::pair()?;
     let parent = getpid();
-    // SAFETY: the process has one thread, this one, and only it could start another. So the child is a whole
-    // process: no lock is held by a thread that it lacks.
-    match unsafe { libc::fork() } {
-        -1 => return Err(io::Error::last_os_error()),
-        0 => {}
-        pid => {
-            let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?;
-            return Ok((Companion { pid }, ours));
+    let doubled = fork().map_err(|error| match error {
+        ContainError::Threads(threads) => {
+            let text = format!("a process with {threads} threads cannot be doubled");
+            io::Error::new(io::ErrorKind::Unsupported, text)
         }
+        ContainError::Forbidden(source) | ContainError::System(source) => source,
+    });
+    if let Some(pid) = doubled? {
+        return Ok((Companion { pid }, ours));
     }
     let run = || settle(name, parent, &theirs).and_then(|()| serve(theirs));
     let code = match catch_unwind(AssertUnwindSafe(run)) {
@@ -68,7 +62,7 @@ impl Companion {
         !matches!(waitpid(Some(self.pid), WaitOptions::NOHANG), Ok(None))
     }
 
-    /// Its process id.
+    /// The companion's process id.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_pid().cast_unsigned()
     }
@@ -97,9 +91,7 @@ fn settle(name: &CStr, parent: Pid, socket: &UnixStream) -> io::Result<()> {
     let null = null.into_raw_fd();
     for standard in [0, 1] {
         // SAFETY: both are open numbers. Nothing in this process uses standard input or output any more.
-        if unsafe { libc::dup2(null, standard) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        check(unsafe { libc::dup2(null, standard) })?;
     }
     let kept = socket.as_fd().as_raw_fd().cast_unsigned();
     for (first, last) in [(3, kept - 1), (kept + 1, libc::c_uint::MAX)] {

@@ -63,10 +63,6 @@ pub enum Kept {
 }
 
 /// Gives up the calling thread's capabilities, now and in what it may start.
-///
-/// # Errors
-///
-/// The system's.
 pub fn give_up_rights() -> Result<(), ConfineError> {
     set_no_new_privs(true).map_err(io::Error::from)?;
     clear_ambient_capability_set().map_err(io::Error::from)?;
@@ -85,11 +81,7 @@ pub fn give_up_rights() -> Result<(), ConfineError> {
     Ok(set_capabilities(None, none).map_err(io::Error::from)?)
 }
 
-/// Gives up opening files, for the calling thread and those that it starts.
-///
-/// # Errors
-///
-/// Landlock's; a kernel without it is none.
+/// Gives up opening files, for the calling thread and those that it starts. A kernel without Landlock is no error.
 pub fn give_up_files(keep: &Files) -> Result<Kept, ConfineError> {
     // The newest that is known here; older kernels do as much as they know.
     let abi = ABI::V6;
@@ -146,10 +138,6 @@ fn only(rules: Ruleset, paths: &Paths, abi: ABI) -> Result<RulesetCreated, Confi
 
 /// Keeps other processes of the same user from reading this process's memory, and the kernel from writing it to a core
 /// file. Files of this process in `/proc` belong to root from then on.
-///
-/// # Errors
-///
-/// The system's.
 pub fn hide_memory() -> Result<(), ConfineError> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(io::Error::from)?)
 }

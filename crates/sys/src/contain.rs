@@ -19,12 +19,11 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, Signal, WaitOptions, getgid, getpid, getuid, kill_process,
-    set_parent_process_death_signal, wait, waitpid,
+    set_parent_process_death_signal, waitpid,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -43,22 +42,6 @@ pub enum Side {
 #[derive(Debug)]
 pub struct Inside {
     rights: Rights,
-}
-
-/// A child that has ended, if any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reaped {
-    /// There are no children.
-    Nobody,
-    /// There are, and they live.
-    None,
-    /// This one ended.
-    One {
-        /// Its process id, inside.
-        pid: u32,
-        /// Its exit code, or 128 and the signal that killed it.
-        code: u8,
-    },
 }
 
 /// The user that a process inside is, where it needs a user namespace.
@@ -108,10 +91,7 @@ pub struct Contained {
 /// Splits the calling process, which must have one thread, in two; see the module's documentation.
 ///
 /// A caller that may make namespaces without a user namespace stays the user that it is, whatever `identity` says.
-///
-/// # Errors
-///
-/// [`ContainError::Forbidden`] where there is no permission; the process is as it was then.
+/// Fails with [`ContainError::Forbidden`] where there is no permission; the process is as it was then.
 pub fn contain(identity: Identity) -> Result<Side, ContainError> {
     let rights = permitted(identity)?;
     unshare(rights, identity)?;
@@ -130,29 +110,12 @@ impl Inside {
         self.rights
     }
 
-    /// Takes leave of a child that has ended.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
-    pub fn reap(&self) -> io::Result<Reaped> {
-        match wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) => Ok(Reaped::One {
-                pid: pid.as_raw_pid().cast_unsigned(),
-                code: exit_code(ExitStatus::from_raw(status.as_raw())),
-            }),
-            Ok(None) => Ok(Reaped::None),
-            Err(Errno::CHILD) => Ok(Reaped::Nobody),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Sends a signal to every other process in this namespace.
-    ///
-    /// # Errors
-    ///
-    /// The system's; nobody to send it to is none.
-    pub fn signal_all(&self, signal: Signal) -> io::Result<()> {
+    /// Sends a signal to every other process in this namespace, if there are any.
+    #[expect(
+        clippy::unused_self,
+        reason = "it says that the others are of this namespace"
+    )]
+    pub(crate) fn signal_all(&self, signal: Signal) -> io::Result<()> {
         // Anywhere else this would reach everything that the user runs.
         if getpid() != Pid::INIT {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -175,10 +138,6 @@ impl Contained {
     }
 
     /// Waits as [`Contained::wait`] does, and ends the one inside at once when a signal comes: 128 and that signal.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn wait_or_kill(self) -> io::Result<u8> {
         let asked = Cell::new(None);
         let code = self.wait(|came| {
@@ -191,11 +150,7 @@ impl Contained {
 
     /// Waits for the end of the one inside and returns its exit code, or 128 and the signal that killed it.
     ///
-    /// Of signals that come meanwhile `relay` says what to send inside instead.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
+    /// `relay` says what to send inside for each signal that comes meanwhile.
     pub fn wait(self, relay: impl Fn(Came) -> Option<Signal>) -> io::Result<u8> {
         let signals = Signals::of_parents()?;
         loop {
@@ -277,11 +232,7 @@ fn settle(outside: &OwnedFd) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // It may have died before that; then the other end of this pipe is closed.
     let mut ends = [PollFd::new(outside, PollFlags::IN)];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    if poll(&mut ends, Some(&now))? != 0 {
+    if poll(&mut ends, Some(&Timespec::default()))? != 0 {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
     // What is mounted here must not show outside.
@@ -295,7 +246,7 @@ fn settle(outside: &OwnedFd) -> io::Result<()> {
 }
 
 /// Doubles the process. `None`: this is the new one.
-fn fork() -> Result<Option<Pid>, ContainError> {
+pub(crate) fn fork() -> Result<Option<Pid>, ContainError> {
     let threads = fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
         return Err(ContainError::Threads(threads));

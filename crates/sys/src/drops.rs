@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use crate::returned::check;
+
 /// Words of the `SO_MEMINFO` answer: `SK_MEMINFO_VARS` of `linux/sock_diag.h`.
 const WORDS: usize = 9;
 /// The last of them counts drops: `SK_MEMINFO_DROPS`.
@@ -10,12 +12,8 @@ const DROPS: usize = 8;
 
 /// Number of datagrams that arrived on `socket` and were thrown away, since it was made, because its receive buffer was full.
 ///
-/// The kernel counts in 32 bits and starts again at 0 after the last number.
-///
-/// # Errors
-///
-/// The system's, where `socket` is not a socket, or [`io::ErrorKind::Unsupported`] where the kernel does not count
-/// (before Linux 4.12).
+/// The kernel counts in 32 bits and starts again at 0 after the last number. Fails with `Unsupported` where the kernel
+/// does not count (before Linux 4.12).
 pub fn socket_drops(socket: impl AsFd) -> io::Result<u32> {
     let socket = socket.as_fd();
     let mut words = [0u32; WORDS];
@@ -32,9 +30,7 @@ pub fn socket_drops(socket: impl AsFd) -> io::Result<u32> {
             &raw mut length,
         )
     };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    check(result)?;
     if (length as usize) < size_of_val(&words) {
         return Err(io::ErrorKind::Unsupported.into());
     }

@@ -4,31 +4,26 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use rustix::net::netlink::SOCK_DIAG;
+
 use crate::netlink::{Netlink, Request};
 
-/// Ends all TCP connections of the calling thread's network from these addresses of its own; how many there were.
-///
-/// # Errors
-///
-/// `PermissionDenied` without `CAP_NET_ADMIN` there; `Unsupported` where the kernel cannot do it. Those that could be
-/// ended are then ended all the same.
+/// Ends all TCP connections of the calling thread's network from these addresses of its own; how many there were. Fails
+/// with `PermissionDenied` without `CAP_NET_ADMIN` there, and with `Unsupported` where the kernel cannot do it. Those
+/// that could be ended are then ended all the same.
 pub fn end_tcp(from: &[IpAddr]) -> io::Result<usize> {
-    let mut netlink = Netlink::open_diagnosis()?;
+    let mut netlink = Netlink::open(Some(SOCK_DIAG))?;
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        let all = request(family, [0; SOCKET]);
-        netlink.dump(Request::new(BY_FAMILY, 0, &all), |kind, content| {
-            if let Some(socket) = content.get(4..4 + SOCKET).and_then(|it| it.first_chunk())
-                && kind == BY_FAMILY
-                && source(family, socket).is_some_and(|address| from.contains(&address))
-            {
+        list(&mut netlink, family, ALIVE, |_, socket| {
+            if source(family, socket).is_some_and(|address| from.contains(&address)) {
                 found.push((family, *socket));
             }
         })?;
     }
     let (mut ended, mut refused) = (0, Ok(()));
     for (family, socket) in found {
-        match netlink.ask(Request::new(DESTROY, 0, &request(family, socket))) {
+        match netlink.ask(Request::new(DESTROY, 0, &request(family, ALIVE, socket))) {
             Ok(()) => ended += 1,
             // It has ended meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -39,55 +34,54 @@ pub fn end_tcp(from: &[IpAddr]) -> io::Result<usize> {
 }
 
 /// The established TCP connections of the calling thread's network that came in from outside, as (own, other) address:
-/// those on a port where a program listens now.
-///
-/// # Errors
-///
-/// `Unsupported` where the kernel does not tell.
+/// those on a port where a program listens now. Fails with `Unsupported` where the kernel does not tell.
 pub fn accepted_tcp() -> io::Result<Vec<(SocketAddr, SocketAddr)>> {
-    let mut netlink = Netlink::open_diagnosis()?;
+    let mut netlink = Netlink::open(Some(SOCK_DIAG))?;
     let mut listening = BTreeSet::new();
-    let mut established = Vec::new();
+    let mut established: Vec<(SocketAddr, SocketAddr)> = Vec::new();
+    let states = 1 << LISTENS | 1 << ESTABLISHED;
     for family in [libc::AF_INET, libc::AF_INET6] {
-        let mut all = request(family, [0; SOCKET]);
-        all[4..8].copy_from_slice(&(1_u32 << LISTENS | 1 << ESTABLISHED).to_ne_bytes());
-        netlink.dump(Request::new(BY_FAMILY, 0, &all), |kind, content| {
-            let socket = content.get(4..4 + SOCKET).and_then(|it| it.first_chunk());
-            let Some(socket) = socket.filter(|_| kind == BY_FAMILY) else {
-                return;
-            };
+        list(&mut netlink, family, states, |state, socket| {
             let port = |at| u16::from_be_bytes([socket[at], socket[at + 1]]);
-            match content.get(1).copied().map(u32::from) {
-                Some(LISTENS) => {
-                    listening.insert(port(0));
-                }
-                _ => established.extend(
-                    source(family, socket)
-                        .zip(address(family, socket, 20))
-                        .map(|(own, other)| ((own, port(0)).into(), (other, port(2)).into())),
-                ),
+            if u32::from(state) == LISTENS {
+                listening.insert(port(0));
+                return;
             }
+            let ends = source(family, socket).zip(address(family, socket, 20));
+            let ends = ends.map(|(own, other)| ((own, port(0)).into(), (other, port(2)).into()));
+            established.extend(ends);
         })?;
     }
-    established.retain(|(own, other): &(SocketAddr, SocketAddr)| {
-        listening.contains(&own.port()) && !other.ip().is_loopback()
-    });
+    established.retain(|(own, other)| listening.contains(&own.port()) && !other.ip().is_loopback());
     Ok(established)
 }
 
-/// `struct inet_diag_req_v2`: TCP, in any state but that of listeners, and of what only waits for its last packets to
-/// be forgotten: no program has that, and kernels before 6.0 cannot end it.
-fn request(family: i32, socket: [u8; SOCKET]) -> [u8; 8 + SOCKET] {
+/// Lists the TCP sockets that are in one of the states; `each` sees the state and the `struct inet_diag_sockid`.
+fn list(
+    netlink: &mut Netlink,
+    family: i32,
+    states: u32,
+    mut each: impl FnMut(u8, &[u8; SOCKET]),
+) -> io::Result<()> {
+    let all = request(family, states, [0; SOCKET]);
+    netlink.dump(Request::new(BY_FAMILY, 0, &all), |kind, content| {
+        let socket = content.get(4..).and_then(|rest| rest.first_chunk());
+        if let (BY_FAMILY, Some(state), Some(socket)) = (kind, content.get(1), socket) {
+            each(*state, socket);
+        }
+    })
+}
+
+/// `struct inet_diag_req_v2` for TCP.
+fn request(family: i32, states: u32, socket: [u8; SOCKET]) -> [u8; 8 + SOCKET] {
     let mut bytes = [0; 8 + SOCKET];
     bytes[0] = u8::try_from(family).unwrap_or_default();
     bytes[1] = u8::try_from(libc::IPPROTO_TCP).unwrap_or_default();
-    let states = !(1_u32 << LISTENS | 1 << WAITS);
     bytes[4..8].copy_from_slice(&states.to_ne_bytes());
     bytes[8..].copy_from_slice(&socket);
     bytes
 }
 
-/// Its own address.
 fn source(family: i32, socket: &[u8; SOCKET]) -> Option<IpAddr> {
     address(family, socket, 4)
 }
@@ -114,6 +108,9 @@ const ESTABLISHED: u32 = 1;
 const WAITS: u32 = 6;
 /// `TCP_LISTEN`
 const LISTENS: u32 = 10;
+/// All states but that of listeners, and of what only waits for its last packets to be forgotten: no program has that,
+/// and kernels before 6.0 cannot end it.
+const ALIVE: u32 = !(1 << LISTENS | 1 << WAITS);
 
 #[cfg(test)]
 mod tests {

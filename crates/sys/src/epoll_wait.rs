@@ -21,10 +21,6 @@ static REFUSED: AtomicBool = AtomicBool::new(false);
 ///
 /// `epoll_wait` counts in milliseconds, and a sender paced at 600 Mbit/s has fifty packets due by the next one. Linux 5.11
 /// has a call that counts in nanoseconds; before it, short waits take two calls. A signal ends the wait like the timeout.
-///
-/// # Errors
-///
-/// The system's, where `epoll` is not a set.
 pub fn epoll_wait(
     epoll: impl AsFd,
     timeout: Option<Duration>,
@@ -89,29 +85,17 @@ fn wait_once(
 
 fn wait_twice(
     epoll: BorrowedFd<'_>,
-    timeout: Option<Duration>,
+    mut timeout: Option<Duration>,
     events: &mut Vec<Event>,
 ) -> io::Result<()> {
-    let mut timeout = timeout.map(timespec);
-    let short = timespec(COARSE);
-    if let Some(precise) = timeout.filter(|time| *time != NOW && *time < short) {
+    if let Some(precise) = timeout.filter(|time| !time.is_zero() && *time < COARSE) {
+        let precise = Timespec::try_from(precise).ok();
         let mut set = [PollFd::new(&epoll, PollFlags::IN)];
-        uninterrupted(rustix::event::poll(&mut set, Some(&precise)).map(drop))?;
-        timeout = Some(NOW);
+        uninterrupted(rustix::event::poll(&mut set, precise.as_ref()).map(drop))?;
+        timeout = Some(Duration::ZERO);
     }
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     uninterrupted(epoll::wait(epoll, spare_capacity(events), timeout.as_ref()).map(drop))
-}
-
-const NOW: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
 }
 
 #[cfg(test)]

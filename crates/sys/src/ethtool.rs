@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, socket};
 
+use crate::returned::check;
+
 /// Features have at most this many numbers; the kernel knows about 64 of them.
 const MAX_FEATURES: usize = 1024;
 
@@ -29,11 +31,8 @@ pub struct Ethtool {
 }
 
 impl Ethtool {
-    /// Opens a device of the calling thread's network namespace.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is none of this name.
+    /// Opens a device of the calling thread's network namespace. Fails with `NotFound` where there is none of this
+    /// name.
     pub fn open(device: &str) -> io::Result<Self> {
         let mut name = [0; libc::IFNAMSIZ];
         // One byte stays zero: it ends the name.
@@ -51,25 +50,17 @@ impl Ethtool {
     }
 
     /// Whether a feature (`tx-tcp-segmentation`) is on; `None` where the kernel does not know it.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn feature(&self, name: &str) -> io::Result<Option<bool>> {
         Ok(self.states(name)?.map(|[_, _, active, _]| active))
     }
 
     /// Whether a feature can be switched on and off here.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn can_change(&self, name: &str) -> io::Result<bool> {
         let states = self.states(name)?;
         Ok(states.is_some_and(|[available, _, _, never_changed]| available && !never_changed))
     }
 
-    /// Of a feature: available, requested, active, never changed.
+    /// Whether a feature is available, requested, active, and never changed.
     fn states(&self, name: &str) -> io::Result<Option<[bool; 4]>> {
         let Some(number) = self.number(name) else {
             return Ok(None);
@@ -86,11 +77,8 @@ impl Ethtool {
         })))
     }
 
-    /// Switches features on or off; those that the kernel does not know are left out.
-    ///
-    /// # Errors
-    ///
-    /// `PermissionDenied` without `CAP_NET_ADMIN`; `Unsupported` where a feature of this device is fixed otherwise.
+    /// Switches features on or off; those that the kernel does not know are left out. Fails with `PermissionDenied`
+    /// without `CAP_NET_ADMIN`, and with `Unsupported` where a feature of this device is fixed otherwise.
     pub fn set_features(&self, features: &[(&str, bool)]) -> io::Result<()> {
         // struct ethtool_sfeatures: command, blocks; of each block which are valid, and which of them are on.
         let blocks = self.blocks();
@@ -179,10 +167,6 @@ impl Ethtool {
                 &raw mut request,
             )
         };
-        if done < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        }
+        check(done)
     }
 }

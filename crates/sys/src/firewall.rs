@@ -10,6 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
+use rustix::net::netlink::NETFILTER;
 
 use crate::netlink::{Netlink, Request};
 use crate::network::octets;
@@ -40,7 +41,7 @@ pub enum Part<'a> {
     From(&'a str),
     /// It leaves by this device.
     Through(&'a str),
-    /// It leaves by another one.
+    /// It leaves by another device.
     NotThrough(&'a str),
     /// It goes to this network.
     To(IpNet),
@@ -48,21 +49,21 @@ pub enum Part<'a> {
     ToThisHost,
     /// It is of this protocol: TCP is 6.
     Protocol(u8),
-    /// Its source port, of TCP or UDP.
+    /// It has this source port, of TCP or UDP.
     SourcePort(u16),
-    /// Its destination port, of TCP or UDP.
+    /// It has this destination port, of TCP or UDP.
     Port(u16),
     /// It asks for, or answers about, a neighbour: types 133 to 136 of `ICMPv6`.
     NeighbourDiscovery,
     /// It begins a TCP connection: SYN without ACK.
     Begins,
-    /// It does not.
+    /// It does not begin a TCP connection.
     Continues,
     /// It is the first packet of its connection that this host sees.
     IsNew,
-    /// Its own mark.
+    /// It has this mark.
     Marked(u32),
-    /// Its connection's mark.
+    /// Its connection has this mark.
     ConnectionMarked(u32),
     /// It goes from and to an address and port in this set of connections.
     In(Set),
@@ -163,22 +164,15 @@ impl Firewall {
         set
     }
 
-    /// Puts the table in place of the one of that name, if there is one, in the calling thread's network.
-    ///
-    /// # Errors
-    ///
-    /// `PermissionDenied` without `CAP_NET_ADMIN` there; the system's where the kernel has no `nf_tables`.
+    /// Puts the table in place of the one of that name, if there is one, in the calling thread's network. Fails with
+    /// `PermissionDenied` without `CAP_NET_ADMIN` there.
     pub fn install(self) -> io::Result<()> {
-        Netlink::open_filter()?.ask_all(self.requests)
+        Netlink::open(Some(NETFILTER))?.ask_all(self.requests)
     }
 
     /// Removes a table of this name; whether there was one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::install`].
     pub fn remove(name: &str) -> io::Result<bool> {
-        match Netlink::open_filter()?.ask_all(vec![delete(name)]) {
+        match Netlink::open(Some(NETFILTER))?.ask_all(vec![delete(name)]) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),

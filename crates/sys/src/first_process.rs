@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::io::Errno;
+use rustix::process::{Signal, WaitOptions, wait};
 
-use crate::{Inside, NetNamespace, Reaped, Signals, with_default_signals};
+use crate::{Inside, NetNamespace, Signals, exit_code, with_default_signals};
 
 /// Commands of a session, started in networks and waited for.
 ///
@@ -28,9 +30,9 @@ pub struct FirstProcess {
 pub enum Outcome {
     /// The command ended with this exit code, or was killed by a signal (128 and its number).
     Ended(u8),
-    /// Somebody wants us to end.
+    /// This signal asks this process to end.
     Asked(Signal),
-    /// Its time was up.
+    /// The time was up.
     Late,
 }
 
@@ -46,13 +48,13 @@ impl Outcome {
     }
 }
 
-/// `timeout(1)` ends so.
+/// The exit code of `timeout(1)` for a command that was late.
 const TIMED_OUT: u8 = 124;
 
-/// Shells say so where there is no such command.
+/// The exit code of shells for a command that does not exist.
 const NOT_FOUND: u8 = 127;
 
-/// And so where there is one that cannot be run.
+/// The exit code of shells for a command that cannot be run.
 const NOT_EXECUTABLE: u8 = 126;
 
 /// The exit code and the words of a shell for a program that could not be started; `None` where the fault is not the
@@ -82,10 +84,6 @@ const LOOK: Duration = Duration::from_millis(5);
 
 impl FirstProcess {
     /// Takes over the duties.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn new(inside: Inside) -> io::Result<Self> {
         let signals = Signals::of_parents()?;
         Ok(Self {
@@ -97,10 +95,6 @@ impl FirstProcess {
     }
 
     /// Starts a command in a network and returns its process id.
-    ///
-    /// # Errors
-    ///
-    /// As [`Command::spawn`].
     pub fn start(&mut self, network: &NetNamespace, command: &mut Command) -> io::Result<u32> {
         with_default_signals(command);
         // What the handle would wait for, `wait` does.
@@ -112,19 +106,11 @@ impl FirstProcess {
     /// Waits for the end of a command that was started here.
     ///
     /// Ctrl-C at the terminal is the command's to obey: it got it as well.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn wait(&mut self, pid: u32, until: Option<Instant>) -> io::Result<Outcome> {
         self.wait_any(&[pid], until).map(|(_, outcome)| outcome)
     }
 
-    /// The same for several, of which the first to be found ended is told, and the first of all in other cases.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
+    /// Waits as [`Self::wait`] for several commands; tells the first that has ended, and in other cases the first of all.
     pub fn wait_any(&mut self, pids: &[u32], until: Option<Instant>) -> io::Result<(u32, Outcome)> {
         let first = pids.first().copied().unwrap_or_default();
         loop {
@@ -149,10 +135,6 @@ impl FirstProcess {
     }
 
     /// Looks again and again until `done`, the command's end, or `until`; whether it was `done`.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn wait_until(
         &mut self,
         pid: u32,
@@ -172,11 +154,7 @@ impl FirstProcess {
         Ok(false)
     }
 
-    /// Asks everybody to end, and ends those that do not within `grace`.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
+    /// Asks all processes to end, and kills those that have not ended within `grace`.
     pub fn end_all(&mut self, grace: Duration) -> io::Result<()> {
         let until = Instant::now() + grace;
         self.inside.signal_all(Signal::TERM)?;
@@ -193,14 +171,17 @@ impl FirstProcess {
     /// Takes leave of all who have ended; whether there are others.
     fn reap(&mut self) -> io::Result<bool> {
         loop {
-            match self.inside.reap()? {
-                Reaped::Nobody => return Ok(false),
-                Reaped::None => return Ok(true),
-                Reaped::One { pid, code } => {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    let pid = pid.as_raw_pid().cast_unsigned();
                     if self.ours.contains(&pid) {
-                        self.ended.insert(pid, code);
+                        let status = ExitStatus::from_raw(status.as_raw());
+                        self.ended.insert(pid, exit_code(status));
                     }
                 }
+                Ok(None) => return Ok(true),
+                Err(Errno::CHILD) => return Ok(false),
+                Err(error) => return Err(error.into()),
             }
         }
     }

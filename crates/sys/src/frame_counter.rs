@@ -7,6 +7,7 @@ use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::packet_socket::{bind, statistics};
+use crate::returned::check;
 use crate::socket_option;
 
 /// Counts the frames that arrive at a device and are longer than some length.
@@ -20,11 +21,7 @@ pub struct FrameCounter {
 
 impl FrameCounter {
     /// Counts at `interface` of the calling thread's network namespace, from now on, frames of more than `longer_than`
-    /// bytes, Ethernet header included.
-    ///
-    /// # Errors
-    ///
-    /// The system's: without `CAP_NET_RAW` in the namespace, or where there is no such interface.
+    /// bytes, Ethernet header included. Needs `CAP_NET_RAW` in the namespace.
     pub fn open(interface: &str, longer_than: u32) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Without a protocol nothing arrives until it is bound, when the filter is there.
@@ -37,10 +34,6 @@ impl FrameCounter {
     }
 
     /// How many there were.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn count(&mut self) -> io::Result<u64> {
         // The kernel forgets what it has told. What found no room is among it.
         self.seen += u64::from(statistics(self.fd.as_fd())?.tp_packets);
@@ -85,11 +78,7 @@ fn attach(fd: &OwnedFd, longer_than: u32) -> io::Result<()> {
             length,
         )
     };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    check(done)
 }
 
 #[cfg(test)]

@@ -3,24 +3,26 @@
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
-/// A copy of the socket of that number, which stays open as well.
-///
-/// # Errors
-///
-/// `InvalidInput` where the descriptor is no socket; the system's.
+use crate::returned::check;
+
+/// A copy of the socket of that number, which stays open as well. Fails with `InvalidInput` where the descriptor is no
+/// socket.
 pub fn inherit_socket(number: i32) -> io::Result<OwnedFd> {
-    // SAFETY: F_DUPFD_CLOEXEC takes any two numbers; it fails where the first is no descriptor.
-    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
-    if copy < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call has just made this descriptor, so that nobody else owns it.
-    let fd = unsafe { OwnedFd::from_raw_fd(copy) };
+    let fd = copy(number)?;
     rustix::net::sockopt::socket_type(&fd).map_err(|_| {
         let text = format!("descriptor {number} is no socket");
         io::Error::new(io::ErrorKind::InvalidInput, text)
     })?;
     Ok(fd)
+}
+
+/// A copy of the descriptor of that number, which stays open as well.
+pub(crate) fn copy(number: i32) -> io::Result<OwnedFd> {
+    // SAFETY: F_DUPFD_CLOEXEC takes any two numbers; it fails where the first is no descriptor.
+    let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    check(copy)?;
+    // SAFETY: the call has just made this descriptor, so that nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 #[cfg(test)]

@@ -33,31 +33,18 @@ pub enum InheritError {
     /// The environment contradicts itself.
     #[error("LISTEN_FDS={0:?} is not a number from 0 to {MAX_FDS}")]
     BadCount(String),
-    /// A promised descriptor was not handed over.
-    #[error("LISTEN_FDS promises descriptor {fd}, which this process did not inherit: {source}")]
-    NotInherited {
-        /// Its number.
-        fd: RawFd,
-        /// What was found instead.
-        source: io::Error,
-    },
+    /// A promised descriptor was not handed over; what was found instead.
+    #[error("LISTEN_FDS promises descriptor {0}, which this process did not inherit: {1}")]
+    NotInherited(RawFd, #[source] io::Error),
     /// The descriptor could not be made close-on-exec.
-    #[error("descriptor {fd}: cannot set close-on-exec: {source}")]
-    CloseOnExec {
-        /// Its number.
-        fd: RawFd,
-        /// The system's answer.
-        source: io::Error,
-    },
+    #[error("descriptor {0}: cannot set close-on-exec: {1}")]
+    CloseOnExec(RawFd, #[source] io::Error),
 }
 
 /// Takes the sockets that a service manager opened for this process, in the manager's order.
 ///
 /// Empty where there is no manager, where the variables are meant for another process, and from the second call on.
-///
-/// # Errors
-///
-/// [`InheritError`] where the variables are for us and wrong. Descriptors taken until then are closed.
+/// Where the variables are for us and wrong, descriptors taken until then are closed.
 pub fn inherited_fds() -> Result<Vec<InheritedFd>, InheritError> {
     let variable = |name| std::env::var(name).ok();
     let names = parse(
@@ -102,17 +89,13 @@ fn parse(
 
 /// Takes ownership of `fd` after making sure that nobody in this process can own it already.
 fn take(fd: RawFd, name: String) -> Result<InheritedFd, InheritError> {
-    check_inherited(fd).map_err(|source| InheritError::NotInherited { fd, source })?;
+    check_inherited(fd).map_err(|source| InheritError::NotInherited(fd, source))?;
     // SAFETY: `fd` is open and came through exec (`check_inherited`), so no object of this process was made from
     // opening it; `TAKEN` lets one call in the process's life come here, and each number once in that call. So the
     // `OwnedFd` is its only owner.
     let fd_owned = unsafe { OwnedFd::from_raw_fd(fd) };
-    rustix::io::fcntl_setfd(&fd_owned, rustix::io::FdFlags::CLOEXEC).map_err(|error| {
-        InheritError::CloseOnExec {
-            fd,
-            source: error.into(),
-        }
-    })?;
+    rustix::io::fcntl_setfd(&fd_owned, rustix::io::FdFlags::CLOEXEC)
+        .map_err(|error| InheritError::CloseOnExec(fd, error.into()))?;
     Ok(InheritedFd { name, fd: fd_owned })
 }
 
@@ -122,19 +105,15 @@ fn take(fd: RawFd, name: String) -> Result<InheritedFd, InheritError> {
 /// every descriptor that they open. It is looked up in `/proc`, since asking the descriptor itself would need
 /// the ownership that is in question.
 fn check_inherited(fd: RawFd) -> io::Result<()> {
+    let invalid = |text| io::Error::new(io::ErrorKind::InvalidData, text);
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{fd}"))?;
     let flags = info
         .lines()
         .find_map(|line| line.strip_prefix("flags:"))
         .and_then(|text| i32::from_str_radix(text.trim(), 8).ok())
-        .ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "no flags in /proc/self/fdinfo")
-        })?;
+        .ok_or_else(|| invalid("no flags in /proc/self/fdinfo"))?;
     if flags & libc::O_CLOEXEC != 0 {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "this process opened it itself",
-        ));
+        return Err(invalid("this process opened it itself"));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Safe wrappers over Linux: what the standard library and rustix leave to raw descriptors or raw calls.
 //!
 //! Every function here is safe to call at any time. `unsafe` stays inside this crate, each block with its argument.
+//! Errors are the system's; a function's documentation names only those that a caller tells apart.
 //!
 //! | function | what |
 //! |---|---|
@@ -58,8 +59,8 @@ mod packet_socket;
 mod prompt;
 mod queueing;
 mod random;
+mod returned;
 mod routing;
-mod set_mark;
 mod signals;
 mod small_pages;
 mod socket_buffer;
@@ -68,15 +69,12 @@ mod stack_sampler;
 mod standard_streams;
 mod tcp_info;
 mod tun;
-mod udp_gro;
 mod unsent;
 
 pub use batch::{BatchError, Batches, Operation};
 pub use buffer_pool::BufferPool;
 pub use companion::{Companion, start_companion};
-pub use contain::{
-    ContainError, Contained, Identity, Inside, Reaped, Rights, Side, contain, exit_code,
-};
+pub use contain::{ContainError, Contained, Identity, Inside, Rights, Side, contain, exit_code};
 pub use drops::socket_drops;
 pub use end_tcp::{accepted_tcp, end_tcp};
 pub use epoll_wait::epoll_wait;
@@ -95,13 +93,12 @@ pub use prompt::{Promptness, be_prompt};
 pub use queueing::{Discipline, Netem, TokenBucket};
 pub use random::random;
 pub use routing::{Next, Packets, Rule, Way};
-pub use set_mark::set_mark;
 pub use signals::{Came, Signals, with_default_signals};
 pub use small_pages::use_small_pages;
 pub use socket_buffer::{BufferSide, socket_buffer_force};
+pub use socket_option::{set_mark, set_udp_gro};
 pub use stack_sampler::{SAMPLES_PER_S, Stack, StackSampler};
 pub use standard_streams::{NullStreams, with_standard_streams_only};
 pub use tcp_info::{TcpInfo, tcp_info};
 pub use tun::Tun;
-pub use udp_gro::set_udp_gro;
 pub use unsent::tcp_unsent;

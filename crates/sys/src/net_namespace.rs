@@ -8,7 +8,6 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// That of the calling thread.
 const CURRENT: &str = "/proc/thread-self/ns/net";
 
 /// A network of its own: devices, addresses, routes, ports. It ends with its last descriptor and last process.
@@ -19,20 +18,13 @@ pub struct NetNamespace {
 
 impl NetNamespace {
     /// The one in which the calling thread is.
-    ///
-    /// # Errors
-    ///
-    /// The system's, as where `/proc` is missing.
     pub fn current() -> io::Result<Self> {
         let fd = File::open(CURRENT)?.into();
         Ok(Self { fd })
     }
 
-    /// A new one with nothing but a loopback device, which is down.
-    ///
-    /// # Errors
-    ///
-    /// `PermissionDenied` without `CAP_SYS_ADMIN` in the user namespace; see [`crate::contain`].
+    /// A new one with nothing but a loopback device, which is down. Fails with `PermissionDenied` without
+    /// `CAP_SYS_ADMIN` in the user namespace; see [`crate::contain`].
     pub fn new() -> io::Result<Self> {
         on_a_thread(|| {
             // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
@@ -41,22 +33,15 @@ impl NetNamespace {
         })
     }
 
-    /// Moves the calling thread here for good: what it opens and starts from now on belongs here.
-    ///
-    /// # Errors
-    ///
-    /// `PermissionDenied` without `CAP_SYS_ADMIN`.
+    /// Moves the calling thread here for good: what it opens and starts from now on belongs here. Needs
+    /// `CAP_SYS_ADMIN`.
     pub fn enter(&self) -> io::Result<()> {
         move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network))?;
         Ok(())
     }
 
-    /// Runs `act` on a thread that is here; sockets and processes made there stay here.
-    ///
-    /// # Errors
-    ///
-    /// Where the namespace cannot be entered, which needs no rights where the calling thread is here already; what
-    /// `act` returns.
+    /// Runs `act` on a thread that is here; sockets and processes made there stay here. Entering needs no rights where
+    /// the calling thread is here already.
     pub fn within<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         on_a_thread(|| {
             if !self.is_current()? {

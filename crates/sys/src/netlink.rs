@@ -42,7 +42,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A message of this length always fits into the socket's buffer; the kernel's default is 208 KiB.
 const ROOM: libc::c_int = 64 << 10;
 
-/// A request under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     bytes: Vec<u8>,
@@ -61,25 +60,21 @@ impl Request {
         Self { bytes }
     }
 
-    /// Adds an attribute.
     #[must_use]
     pub(crate) fn with(self, kind: u16, value: &[u8]) -> Self {
         self.nested(kind, |inner| inner.raw(value))
     }
 
-    /// Adds an attribute that is a text.
     #[must_use]
     pub(crate) fn with_text(self, kind: u16, text: &str) -> Self {
         self.nested(kind, |inner| inner.raw(text.as_bytes()).raw(&[0]))
     }
 
-    /// Adds an attribute that is a number.
     #[must_use]
     pub(crate) fn with_u32(self, kind: u16, value: u32) -> Self {
         self.with(kind, &value.to_ne_bytes())
     }
 
-    /// Adds an attribute whose value `fill` appends.
     #[must_use]
     pub(crate) fn nested(self, kind: u16, fill: impl FnOnce(Self) -> Self) -> Self {
         let start = self.bytes.len();
@@ -122,23 +117,8 @@ pub(crate) struct Netlink {
 }
 
 impl Netlink {
-    /// Opens one in the calling thread's network namespace.
-    pub(crate) fn open() -> io::Result<Self> {
-        // Protocol 0: NETLINK_ROUTE.
-        Self::open_to(None)
-    }
-
-    /// The same towards what the kernel tells of sockets.
-    pub(crate) fn open_diagnosis() -> io::Result<Self> {
-        Self::open_to(Some(rustix::net::netlink::SOCK_DIAG))
-    }
-
-    /// The same towards the packet filter.
-    pub(crate) fn open_filter() -> io::Result<Self> {
-        Self::open_to(Some(rustix::net::netlink::NETFILTER))
-    }
-
-    fn open_to(protocol: Option<Protocol>) -> io::Result<Self> {
+    /// Opens one in the calling thread's network namespace; without a protocol it is route netlink.
+    pub(crate) fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let socket = socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,
@@ -157,18 +137,8 @@ impl Netlink {
         })
     }
 
-    /// Sends a request and waits until the kernel has done it.
     pub(crate) fn ask(&mut self, request: Request) -> io::Result<()> {
         self.exchange(request, libc::NLM_F_ACK, |_, _| ())
-    }
-
-    /// Sends a request that is answered with one entry and a yes; `each` sees the entry's kind and content.
-    pub(crate) fn ask_for(
-        &mut self,
-        request: Request,
-        each: impl FnMut(u16, &[u8]),
-    ) -> io::Result<()> {
-        self.exchange(request, libc::NLM_F_ACK, each)
     }
 
     /// Sends a request for a list; `each` sees every entry's kind and content.
@@ -210,7 +180,8 @@ impl Netlink {
         self.receive(|_, _| ())
     }
 
-    fn exchange(
+    /// Sends a request; `each` sees the kind and content of every entry of the answer.
+    pub(crate) fn exchange(
         &mut self,
         mut request: Request,
         flags: i32,
@@ -242,7 +213,6 @@ impl Netlink {
     }
 }
 
-/// One message of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
@@ -291,6 +261,11 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
+/// The value of the first attribute of this kind in `bytes`.
+pub(crate) fn attribute(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    attributes(bytes).find_map(|(kind, value)| (kind == wanted).then_some(value))
+}
+
 /// The kernel's yes or no, with its own words where it has some.
 fn verdict(message: &Message<'_>) -> io::Result<()> {
     let bytes = message.content.first_chunk().ok_or_else(malformed)?;
@@ -302,8 +277,8 @@ fn verdict(message: &Message<'_>) -> io::Result<()> {
     let explained = (message.flags & EXPLAINED != 0)
         .then(|| message.content.get(4 + HEADER..))
         .flatten()
-        .and_then(|rest| attributes(rest).find(|(kind, _)| *kind == EXPLANATION))
-        .map(|(_, text)| String::from_utf8_lossy(text));
+        .and_then(|rest| attribute(rest, EXPLANATION))
+        .map(String::from_utf8_lossy);
     Err(match explained {
         Some(text) => io::Error::new(
             refused.kind(),

@@ -11,7 +11,7 @@ use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::net_namespace::NetNamespace;
-use crate::netlink::{Netlink, Request, attributes, u32_at};
+use crate::netlink::{Netlink, Request, attribute, u32_at};
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -26,11 +26,13 @@ const VETH_PEER: u16 = 1;
 const NO_DETECTION: u8 = 2;
 
 /// The network namespace that the calling thread was in when this was opened.
+///
+/// What is asked of a device fails with `NotFound` where there is no device of that name.
 #[derive(Debug)]
 pub struct Network {
-    netlink: Netlink,
+    pub(crate) netlink: Netlink,
     /// Tells devices' numbers; any socket can.
-    names: OwnedFd,
+    pub(crate) names: OwnedFd,
 }
 
 /// One end of a cable.
@@ -38,7 +40,7 @@ pub struct Network {
 pub struct CableEnd<'a> {
     /// The device's name, 1 to 15 bytes.
     pub name: &'a str,
-    /// Its hardware address.
+    /// The device's hardware address.
     pub mac: [u8; 6],
 }
 
@@ -53,13 +55,9 @@ pub enum Family {
 
 impl Network {
     /// Opens the network namespace of the calling thread.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn open() -> io::Result<Self> {
         Ok(Self {
-            netlink: Netlink::open()?,
+            netlink: Netlink::open(None)?,
             names: socket_with(
                 AddressFamily::INET,
                 SocketType::DGRAM,
@@ -69,11 +67,8 @@ impl Network {
         })
     }
 
-    /// Makes a cable (veth pair) from here to `there`. Both ends are down, and vanish together.
-    ///
-    /// # Errors
-    ///
-    /// `AlreadyExists` where a name is taken; `PermissionDenied` without `CAP_NET_ADMIN` on both sides.
+    /// Makes a cable (veth pair) from here to `there`. Both ends are down, and vanish together. Fails with
+    /// `AlreadyExists` where a name is taken, and with `PermissionDenied` without `CAP_NET_ADMIN` on both sides.
     pub fn add_cable(
         &mut self,
         here: CableEnd<'_>,
@@ -100,11 +95,7 @@ impl Network {
     }
 
     /// Joins devices to one network with a bridge that is on at once. They keep their addresses, and should have none.
-    ///
-    /// # Errors
-    ///
-    /// `AlreadyExists` where the name is taken; `NotFound` where a device is missing; `Unsupported` where the kernel
-    /// has no bridges.
+    /// Fails with `AlreadyExists` where the name is taken, and with `Unsupported` where the kernel has no bridges.
     pub fn add_bridge(&mut self, name: &str, devices: &[&str]) -> io::Result<()> {
         let request = Request::new(libc::RTM_NEWLINK, CREATE, &[0; DEVICE_HEADER])
             .with_text(libc::IFLA_IFNAME, name)
@@ -125,10 +116,6 @@ impl Network {
     }
 
     /// Removes a device, and with one end of a cable the other.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is none of this name.
     pub fn remove(&mut self, name: &str) -> io::Result<()> {
         let header = device_header(self.index(name)?, 0);
         self.netlink
@@ -136,10 +123,6 @@ impl Network {
     }
 
     /// Switches a device on.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is none of this name; the kernel's refusal.
     pub fn set_up(&mut self, name: &str) -> io::Result<()> {
         let header = device_header(self.index(name)?, libc::IFF_UP.cast_unsigned());
         self.netlink
@@ -147,29 +130,17 @@ impl Network {
     }
 
     /// Sets the longest packet of a device, without its Ethernet header.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is none of this name; the kernel's refusal.
     pub fn set_mtu(&mut self, name: &str, mtu: u32) -> io::Result<()> {
         self.set_number(name, libc::IFLA_MTU, mtu)
     }
 
     /// Sets how many packets may wait for a device.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is none of this name; the kernel's refusal.
     pub fn set_queue_length(&mut self, name: &str, packets: u32) -> io::Result<()> {
         self.set_number(name, libc::IFLA_TXQLEN, packets)
     }
 
-    /// Sets how large a piece of a stream a device hands on as one; more than 65536 is BIG TCP. Set V6 first:
-    /// the kernel may lower V4 with it.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is none of this name; the kernel's refusal, as of more than 524280.
+    /// Sets how large a piece of a stream a device hands on as one; more than 65536 is BIG TCP. Set V6 first: the
+    /// kernel may lower V4 with it. The kernel refuses more than 524280.
     pub fn set_segment_limit(&mut self, name: &str, family: Family, bytes: u32) -> io::Result<()> {
         let (gso, gro) = match family {
             Family::V4 => (IFLA_GSO_IPV4_MAX_SIZE, IFLA_GRO_IPV4_MAX_SIZE),
@@ -177,14 +148,6 @@ impl Network {
         };
         self.set_number(name, gso, bytes)?;
         self.set_number(name, gro, bytes)
-    }
-
-    pub(crate) fn netlink(&mut self) -> &mut Netlink {
-        &mut self.netlink
-    }
-
-    pub(crate) fn names(&self) -> &OwnedFd {
-        &self.names
     }
 
     pub(crate) fn index(&self, name: &str) -> io::Result<u32> {
@@ -204,10 +167,6 @@ impl Network {
     }
 
     /// Gives a device an address that can be used at once, and a route to the network that it is in.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is no such device; the kernel's refusal.
     pub fn add_address(&mut self, name: &str, address: IpAddr, prefix: u8) -> io::Result<()> {
         let mut header = [family(address), prefix, NO_DETECTION, 0, 0, 0, 0, 0];
         header[4..].copy_from_slice(&self.index(name)?.to_ne_bytes());
@@ -219,10 +178,6 @@ impl Network {
     }
 
     /// Says for good which hardware address has `address`, so that nobody needs to ask over the cable.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is no such device; the kernel's refusal.
     pub fn add_neighbour(&mut self, name: &str, address: IpAddr, mac: [u8; 6]) -> io::Result<()> {
         // struct ndmsg: family, padding, device, state, flags, kind.
         let mut header = [0; 12];
@@ -235,54 +190,11 @@ impl Network {
         self.netlink.ask(request)
     }
 
-    /// Sends everything without a better route of its family to `gateway`.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal, as where the gateway is in no network of ours.
-    pub fn add_default_route(&mut self, gateway: IpAddr) -> io::Result<()> {
-        let mut header = [0; 12];
-        header[0] = family(gateway);
-        header[4] = libc::RT_TABLE_MAIN;
-        header[5] = libc::RTPROT_STATIC;
-        header[6] = libc::RT_SCOPE_UNIVERSE;
-        header[7] = libc::RTN_UNICAST;
-        let request = Request::new(libc::RTM_NEWROUTE, CREATE, &header)
-            .with(libc::RTA_GATEWAY, &octets(gateway));
-        self.netlink.ask(request)
-    }
-
-    /// Sends what is for `address` alone out of a device, straight to it.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is no such device; the kernel's refusal, as where the device is down.
-    pub fn add_host_route(&mut self, name: &str, address: IpAddr) -> io::Result<()> {
-        let bytes = octets(address);
-        let mut header = [0; 12];
-        header[0] = family(address);
-        header[1] = u8::try_from(bytes.len() * 8).unwrap_or_default();
-        header[4] = libc::RT_TABLE_MAIN;
-        header[5] = libc::RTPROT_STATIC;
-        header[6] = libc::RT_SCOPE_LINK;
-        header[7] = libc::RTN_UNICAST;
-        let device = self.index(name)?;
-        let request = Request::new(libc::RTM_NEWROUTE, CREATE, &header)
-            .with(libc::RTA_DST, &bytes)
-            .with_u32(libc::RTA_OIF, device);
-        self.netlink.ask(request)
-    }
-
     /// The device that has an address of this namespace.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn device_of(&mut self, wanted: IpAddr) -> io::Result<Option<String>> {
         let mut found = None;
-        let request = Request::new(libc::RTM_GETADDR, 0, &[0; 8]);
-        self.netlink.dump(request, |kind, content| {
-            if kind == libc::RTM_NEWADDR && address(content) == Some(wanted) {
+        self.each_address(|address, content| {
+            if address == wanted {
                 found = u32_at(content, 4);
             }
         })?;
@@ -291,19 +203,13 @@ impl Network {
     }
 
     /// The networks that this namespace has an address in, loopback and those of the device `but` left out.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn networks(&mut self, but: &str) -> io::Result<Vec<IpNet>> {
         // A device that does not exist has no address to leave out.
         let but = self.index(but).ok();
         let mut all = Vec::new();
-        let request = Request::new(libc::RTM_GETADDR, 0, &[0; 8]);
-        self.netlink.dump(request, |kind, content| {
-            if kind == libc::RTM_NEWADDR
-                && u32_at(content, 4) != but
-                && let (Some(address), Some(length)) = (address(content), content.get(1))
+        self.each_address(|address, content| {
+            if u32_at(content, 4) != but
+                && let Some(length) = content.get(1)
                 && !address.is_loopback()
                 && let Ok(network) = IpNet::new(address, *length)
             {
@@ -314,27 +220,24 @@ impl Network {
     }
 
     /// All addresses of this namespace.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn addresses(&mut self) -> io::Result<Vec<IpAddr>> {
         let mut all = Vec::new();
+        self.each_address(|address, _| all.push(address))?;
+        Ok(all)
+    }
+
+    /// Shows every address of this namespace, and the message about it, to `each`.
+    fn each_address(&mut self, mut each: impl FnMut(IpAddr, &[u8])) -> io::Result<()> {
         let request = Request::new(libc::RTM_GETADDR, 0, &[0; 8]);
         self.netlink.dump(request, |kind, content| {
-            if kind == libc::RTM_NEWADDR {
-                all.extend(address(content));
+            if let (libc::RTM_NEWADDR, Some(address)) = (kind, address(content)) {
+                each(address, content);
             }
-        })?;
-        Ok(all)
+        })
     }
 }
 
 /// Writes a network setting of the calling thread's namespace: `net/ipv4/tcp_no_metrics_save`.
-///
-/// # Errors
-///
-/// The system's: there is no such setting, or `/proc` cannot be written.
 pub fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
     fs::write(format!("/proc/sys/{name}"), value)
 }
@@ -372,18 +275,16 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-/// The address in a message about one.
+pub(crate) fn from_octets(octets: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(octets).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from))
+        .ok()
+}
+
 fn address(content: &[u8]) -> Option<IpAddr> {
     // struct ifaddrmsg: family, prefix, flags, scope, device.
     u32_at(content, 4)?;
-    let find = |wanted| {
-        attributes(content.get(8..)?)
-            .find(|(kind, _)| *kind == wanted)
-            .map(|(_, value)| value)
-    };
-    let value = find(libc::IFA_LOCAL).or_else(|| find(libc::IFA_ADDRESS))?;
-    if let Ok(octets) = <[u8; 4]>::try_from(value) {
-        return Some(IpAddr::from(octets));
-    }
-    <[u8; 16]>::try_from(value).ok().map(IpAddr::from)
+    let attributes = content.get(8..)?;
+    let local = attribute(attributes, libc::IFA_LOCAL);
+    from_octets(local.or_else(|| attribute(attributes, libc::IFA_ADDRESS))?)
 }

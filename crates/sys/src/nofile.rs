@@ -13,11 +13,7 @@ pub struct NofileLimit {
     pub now: u64,
 }
 
-/// Raises the soft limit on open descriptors to the hard limit.
-///
-/// # Errors
-///
-/// The system's, where it refuses; the old limit stays in force.
+/// Raises the soft limit on open descriptors to the hard limit. Where the system refuses, the old limit stays in force.
 pub fn raise_nofile_limit() -> io::Result<NofileLimit> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     // `None` means that there is no limit.

@@ -15,11 +15,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 pub struct OwnMounts(());
 
 impl OwnMounts {
-    /// Gives the calling thread a copy of the mounts that it has.
-    ///
-    /// # Errors
-    ///
-    /// `PermissionDenied` without `CAP_SYS_ADMIN`.
+    /// Gives the calling thread a copy of the mounts that it has. Needs `CAP_SYS_ADMIN`.
     pub fn new() -> io::Result<Self> {
         // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
@@ -27,10 +23,7 @@ impl OwnMounts {
     }
 
     /// Puts a file with this text, which everybody may read, in the place of an existing file that is no directory.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is none; the system's, as where temporary files cannot be made.
+    /// Fails with `NotFound` where there is none.
     pub fn cover(&self, place: &Path, text: &str) -> io::Result<()> {
         // That they exist is all there is to know of them.
         let Self(()) = self;

@@ -17,6 +17,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmsg, socket_with,
 };
 
+use crate::returned::check;
 use crate::socket_buffer::{BufferSide, socket_buffer_force};
 use crate::socket_option;
 
@@ -116,11 +117,8 @@ impl PacketSocket {
     /// Bytes at the front of a buffer that a frame may not reach: room for a VLAN tag that the kernel keeps elsewhere.
     pub const HEADROOM: usize = TAG as usize;
 
-    /// Opens `interface` of the network namespace that the calling thread is in. Nothing blocks.
-    ///
-    /// # Errors
-    ///
-    /// The system's: without `CAP_NET_RAW` in the namespace, or where there is no such interface.
+    /// Opens `interface` of the network namespace that the calling thread is in. Nothing blocks. Needs `CAP_NET_RAW` in
+    /// the namespace.
     pub fn open(interface: &str) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Without a protocol nothing arrives until it is bound: no frame comes from another device, or lacks a header.
@@ -146,10 +144,6 @@ impl PacketSocket {
     }
 
     /// Reads a frame into `buffer`, if one is waiting. A VLAN tag is put back to where it was on the wire.
-    ///
-    /// # Errors
-    ///
-    /// The system's, as when the device went down.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Reception> {
         let mut header = [0; VnetHeader::LENGTH];
         let Some(room) = buffer.get_mut(Self::HEADROOM..) else {
@@ -190,11 +184,7 @@ impl PacketSocket {
         })
     }
 
-    /// Sends a frame that is given in parts.
-    ///
-    /// # Errors
-    ///
-    /// The system's; [`io::ErrorKind::WouldBlock`] where there is no room for it now.
+    /// Sends a frame that is given in parts. Fails with `WouldBlock` where there is no room for it now.
     pub fn send(&self, header: VnetHeader, parts: [&[u8]; 2]) -> io::Result<()> {
         let header = header.to_bytes();
         let [first, second] = parts;
@@ -209,10 +199,6 @@ impl PacketSocket {
     }
 
     /// What was lost without either of the above knowing.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn drops(&self) -> io::Result<PacketDrops> {
         let mut text = vec![0; DEVICES_TEXT_MAX];
         let [device_in, device_out] = match &self.devices {
@@ -277,11 +263,7 @@ pub(crate) fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let length = length_of(&address);
     // SAFETY: `address` is alive and `length` bytes long, and the kernel only reads it.
     let done = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    check(done)
 }
 
 fn receive(fd: BorrowedFd<'_>, header: &mut [u8], frame: &mut [u8]) -> io::Result<Message> {
@@ -349,7 +331,6 @@ impl Message {
     }
 }
 
-/// The tag that the kernel took out of a frame.
 fn tag(aux: &libc::tpacket_auxdata) -> Option<[u8; 4]> {
     let valid = aux.tp_status & libc::TP_STATUS_VLAN_VALID != 0;
     let named = aux.tp_status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
@@ -382,11 +363,8 @@ pub(crate) fn statistics(fd: BorrowedFd<'_>) -> io::Result<libc::tpacket_stats> 
             &raw mut length,
         )
     };
-    if done == 0 {
-        Ok(statistics)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    check(done)?;
+    Ok(statistics)
 }
 
 /// The two columns `drop` of `/proc/net/dev`.

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::returned::check;
+
 /// How soon the calling thread runs when it is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promptness {
@@ -46,7 +48,7 @@ struct Attributes {
     period: u64,
 }
 
-/// Its length: `SCHED_ATTR_SIZE_VER0`.
+/// Length of [`Attributes`]: `SCHED_ATTR_SIZE_VER0`.
 const ATTRIBUTES: u32 = 48;
 const _: () = assert!(size_of::<Attributes>() == 48);
 
@@ -65,11 +67,7 @@ fn set_attributes(policy: libc::c_int, priority: u32, runtime: u64) -> io::Resul
     // SAFETY: the kernel reads `size` bytes, which is what `attributes` has and it outlives the call; thread 0 is
     // the caller.
     let done = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    check(done)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use crate::netlink::{Request, attributes, u32_at};
-use crate::network::Network;
+use crate::netlink::{Request, attribute, attributes, u32_at};
+use crate::network::{CREATE, Network};
 
 #[cfg(test)]
 mod tests;
@@ -57,11 +57,8 @@ pub struct Discipline {
 }
 
 impl Network {
-    /// Has the kernel treat what leaves a device so. Once for each device.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is no such device or the kernel has no such discipline; its refusal.
+    /// Has the kernel treat what leaves a device so. Once for each device. Fails with `NotFound` also where the kernel
+    /// has no such discipline.
     pub fn shape(
         &mut self,
         device: &str,
@@ -93,16 +90,12 @@ impl Network {
     }
 
     /// What the disciplines of a device did until now.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` where there is no such device; the system's.
     pub fn disciplines(&mut self, device: &str) -> io::Result<Vec<Discipline>> {
         let index = self.index(device)?;
         let mut all = Vec::new();
         let request = Request::new(libc::RTM_GETQDISC, 0, &header(index, 0, 0));
         // The kernel lists those of all devices, whatever is asked for.
-        self.netlink().dump(request, |kind, content| {
+        self.netlink.dump(request, |kind, content| {
             if kind == libc::RTM_NEWQDISC && u32_at(content, 4) == Some(index) {
                 all.extend(discipline(content));
             }
@@ -118,11 +111,10 @@ impl Network {
         handle: u32,
         options: impl FnOnce(Request) -> Request,
     ) -> io::Result<()> {
-        let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-        let request = Request::new(libc::RTM_NEWQDISC, flags, &header(index, parent, handle))
+        let request = Request::new(libc::RTM_NEWQDISC, CREATE, &header(index, parent, handle))
             .with_text(libc::TCA_KIND, kind)
             .nested(libc::TCA_OPTIONS, options);
-        self.netlink().ask(request)
+        self.netlink.ask(request)
     }
 }
 
@@ -189,21 +181,17 @@ fn nanos(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The discipline in a message about one.
 fn discipline(content: &[u8]) -> Option<Discipline> {
     let content = content.get(HEADER..)?;
-    let find = |wanted| {
-        attributes(content)
-            .find(|(kind, _)| *kind == wanted)
-            .map(|(_, value)| value)
-    };
-    let kind = find(libc::TCA_KIND)?.split(|byte| *byte == 0).next()?;
+    let kind = attribute(content, libc::TCA_KIND)?
+        .split(|byte| *byte == 0)
+        .next()?;
     let kind = kind.get(..KIND_MAX.min(kind.len()))?;
     let mut found = Discipline {
         kind: String::from_utf8_lossy(kind).into_owned(),
         ..Discipline::default()
     };
-    for (kind, value) in attributes(find(libc::TCA_STATS2).unwrap_or_default()) {
+    for (kind, value) in attributes(attribute(content, libc::TCA_STATS2).unwrap_or_default()) {
         match kind {
             // struct gnet_stats_basic: bytes (64 bits), packets.
             TCA_STATS_BASIC => {

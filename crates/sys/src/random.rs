@@ -5,10 +5,6 @@ use std::io;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// 32 random bytes from the system's generator, fit for keys and seeds.
-///
-/// # Errors
-///
-/// A system without `getrandom`.
 pub fn random() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     let mut filled = 0;

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use rustix::net::netdevice::index_to_name;
 
-use crate::netlink::{Request, attributes, u32_at};
-use crate::network::{CREATE, Network, family, family_of, octets};
+use crate::netlink::{Request, attribute, u32_at};
+use crate::network::{CREATE, Network, family, family_of, from_octets, octets};
 
 /// `struct rtmsg` and `struct fib_rule_hdr` have twelve bytes each.
 const HEADER: usize = 12;
@@ -25,9 +25,6 @@ const TABLE: u16 = 15;
 const PROTOCOL: u16 = 22;
 const SOURCE_PORTS: u16 = 23;
 const DESTINATION_PORTS: u16 = 24;
-
-/// Missing from the libc crate: `RTA_MARK`.
-const ROUTE_MARK: u16 = 16;
 
 /// Where packets to a network go, as a table other than the main one says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,15 +51,15 @@ pub struct Rule {
 /// Conditions on packets; without any, all packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packets {
-    /// With this mark.
+    /// Packets with this mark.
     pub mark: Option<u32>,
-    /// To this network, of the rule's family.
+    /// Packets to this network, which is of the rule's family.
     pub to: Option<IpNet>,
-    /// Of this protocol: TCP is 6. Ports need it.
+    /// Packets of this protocol: TCP is 6. Ports need it.
     pub protocol: Option<u8>,
-    /// From this port.
+    /// Packets from this port.
     pub source_port: Option<u16>,
-    /// To this port.
+    /// Packets to this port.
     pub port: Option<u16>,
 }
 
@@ -80,68 +77,76 @@ pub enum Next {
 }
 
 impl Network {
-    /// Adds a route to a table, which comes to exist with its first one.
-    ///
-    /// # Errors
-    ///
-    /// `AlreadyExists` where the table has one for this very network; `NotFound` where there is no such device; the
-    /// kernel's refusal.
+    /// Adds a route to a table, which comes to exist with its first one. Fails with `AlreadyExists` where the table has
+    /// one for this very network.
     pub fn add_route(&mut self, table: u32, to: IpNet, way: Way<'_>) -> io::Result<()> {
-        let mut header = route_header(to);
-        header[5] = libc::RTPROT_STATIC;
-        header[6] = libc::RT_SCOPE_UNIVERSE;
-        let request = |header: &[u8]| {
-            Request::new(libc::RTM_NEWROUTE, CREATE, header)
-                .with(libc::RTA_DST, &octets(to.network()))
-                .with_u32(libc::RTA_TABLE, table)
+        let (scope, kind) = match way {
+            Way::Device(_) => (libc::RT_SCOPE_LINK, libc::RTN_UNICAST),
+            Way::Elsewhere => (libc::RT_SCOPE_UNIVERSE, libc::RTN_THROW),
         };
-        let request = match way {
-            Way::Device(name) => {
-                header[6] = libc::RT_SCOPE_LINK;
-                header[7] = libc::RTN_UNICAST;
-                request(&header).with_u32(libc::RTA_OIF, self.index(name)?)
-            }
-            Way::Elsewhere => {
-                header[7] = libc::RTN_THROW;
-                request(&header)
-            }
-        };
-        self.netlink().ask(request)
+        let network = octets(to.network());
+        let mut request = route(
+            to.addr(),
+            to.prefix_len(),
+            [libc::RT_TABLE_UNSPEC, scope, kind],
+        )
+        .with(libc::RTA_DST, &network)
+        .with_u32(libc::RTA_TABLE, table);
+        if let Way::Device(name) = way {
+            request = request.with_u32(libc::RTA_OIF, self.index(name)?);
+        }
+        self.netlink.ask(request)
+    }
+
+    /// Sends everything without a better route of its family to `gateway`. The kernel refuses a gateway that is in no
+    /// network of ours.
+    pub fn add_default_route(&mut self, gateway: IpAddr) -> io::Result<()> {
+        let fields = [
+            libc::RT_TABLE_MAIN,
+            libc::RT_SCOPE_UNIVERSE,
+            libc::RTN_UNICAST,
+        ];
+        let request = route(gateway, 0, fields);
+        self.netlink
+            .ask(request.with(libc::RTA_GATEWAY, &octets(gateway)))
+    }
+
+    /// Sends what is for `address` alone out of a device, straight to it. The kernel refuses it where the device is
+    /// down.
+    pub fn add_host_route(&mut self, name: &str, address: IpAddr) -> io::Result<()> {
+        let fields = [libc::RT_TABLE_MAIN, libc::RT_SCOPE_LINK, libc::RTN_UNICAST];
+        let length = IpNet::from(address).prefix_len();
+        let request = route(address, length, fields)
+            .with(libc::RTA_DST, &octets(address))
+            .with_u32(libc::RTA_OIF, self.index(name)?);
+        self.netlink.ask(request)
     }
 
     /// The addresses that routes of the main table lead through.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal.
     pub fn gateways(&mut self) -> io::Result<Vec<IpAddr>> {
         let mut found = Vec::new();
         let request = Request::new(libc::RTM_GETROUTE, 0, &[0; HEADER]);
-        self.netlink().dump(request, |kind, content| {
+        self.netlink.dump(request, |kind, content| {
             if kind == libc::RTM_NEWROUTE
                 && content.get(4) == Some(&libc::RT_TABLE_MAIN)
-                && let Some(bytes) = attribute(content, libc::RTA_GATEWAY)
+                && let Some(bytes) = route_attribute(content, libc::RTA_GATEWAY)
             {
-                let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-                found.extend(v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)));
+                found.extend(from_octets(bytes));
             }
         })?;
         Ok(found)
     }
 
-    /// Removes every route of a table, which must not be one of the system's; how many there were.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` for a table that is not ours to clear; the kernel's refusal.
+    /// Removes every route of a table, which must not be one of the system's; how many there were. Fails with
+    /// `InvalidInput` for a table that is not ours to clear.
     pub fn clear_table(&mut self, table: u32) -> io::Result<usize> {
         if u8::try_from(table).is_ok() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let mut found = Vec::new();
         let request = Request::new(libc::RTM_GETROUTE, 0, &[0; HEADER]);
-        self.netlink().dump(request, |kind, content| {
-            let here = attribute(content, libc::RTA_TABLE).and_then(|value| u32_at(value, 0));
+        self.netlink.dump(request, |kind, content| {
+            let here = number(content, libc::RTA_TABLE);
             if kind == libc::RTM_NEWROUTE && here == Some(table) {
                 found.push(content.to_vec());
             }
@@ -155,36 +160,64 @@ impl Network {
             header[8..].fill(0);
             let mut request =
                 Request::new(libc::RTM_DELROUTE, 0, &header).with_u32(libc::RTA_TABLE, table);
-            if let Some(to) = attribute(&route, libc::RTA_DST) {
+            if let Some(to) = route_attribute(&route, libc::RTA_DST) {
                 request = request.with(libc::RTA_DST, to);
             }
-            self.netlink().ask(request)?;
+            self.netlink.ask(request)?;
         }
         Ok(count)
     }
 
-    /// Adds a rule.
-    ///
-    /// # Errors
-    ///
-    /// `AlreadyExists`; `Unsupported` where the kernel knows no rules; its refusal.
+    /// Adds a rule. Fails with `AlreadyExists`, or with `Unsupported` where the kernel knows no rules.
     pub fn add_rule(&mut self, rule: Rule) -> io::Result<()> {
-        let request = rule_request(libc::RTM_NEWRULE, CREATE, rule);
-        self.netlink().ask(request)
+        let mut header = [0; HEADER];
+        header[0] = family_of(rule.v6);
+        header[1] = rule.packets.to.map_or(0, |to| to.prefix_len());
+        header[7] = match rule.next {
+            Next::Table(_) | Next::Main(_) => TO_TABLE,
+            Next::Rule(_) => GO_TO,
+            Next::Nothing => NO_OPERATION,
+        };
+        let mut request =
+            Request::new(libc::RTM_NEWRULE, CREATE, &header).with_u32(PRIORITY, rule.priority);
+        if let Some(to) = rule.packets.to {
+            request = request.with(DESTINATION, &octets(to.network()));
+        }
+        if let Some(mark) = rule.packets.mark {
+            request = request.with_u32(MARK, mark);
+        }
+        if let Some(protocol) = rule.packets.protocol {
+            request = request.with(PROTOCOL, &[protocol]);
+        }
+        for (kind, port) in [
+            (SOURCE_PORTS, rule.packets.source_port),
+            (DESTINATION_PORTS, rule.packets.port),
+        ] {
+            if let Some(port) = port {
+                let [high, low] = port.to_ne_bytes();
+                // struct fib_rule_port_range: first and last.
+                request = request.with(kind, &[high, low, high, low]);
+            }
+        }
+        let request = match rule.next {
+            Next::Table(table) => request.with_u32(TABLE, table),
+            Next::Main(least) => request
+                .with_u32(TABLE, libc::RT_TABLE_MAIN.into())
+                .with_u32(SUPPRESS_PREFIX_LENGTH, u32::from(least).saturating_sub(1)),
+            Next::Rule(priority) => request.with_u32(TARGET, priority),
+            Next::Nothing => request,
+        };
+        self.netlink.ask(request)
     }
 
     /// Removes all rules of a priority, of IPv6 or IPv4; how many there were.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's refusal.
     pub fn remove_rules(&mut self, v6: bool, priority: u32) -> io::Result<usize> {
         let mut removed = 0;
         loop {
             let mut header = [0; HEADER];
             header[0] = family_of(v6);
             let request = Request::new(libc::RTM_DELRULE, 0, &header).with_u32(PRIORITY, priority);
-            match self.netlink().ask(request) {
+            match self.netlink.ask(request) {
                 Ok(()) => removed += 1,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(removed),
                 Err(error) => return Err(error),
@@ -193,74 +226,36 @@ impl Network {
     }
 
     /// The device through which packets to an address would leave now, if they had this mark; `None` where it has no
-    /// name.
-    ///
-    /// # Errors
-    ///
-    /// `NetworkUnreachable` and its like where there is no way.
+    /// name. Fails with `NetworkUnreachable` and its like where there is no way.
     pub fn device_towards(&mut self, address: IpAddr, mark: u32) -> io::Result<Option<String>> {
-        let header = route_header(address.into());
+        let mut header = [0; HEADER];
+        (header[0], header[1]) = (family(address), IpNet::from(address).prefix_len());
         let request = Request::new(libc::RTM_GETROUTE, 0, &header)
             .with(libc::RTA_DST, &octets(address))
-            .with_u32(ROUTE_MARK, mark);
+            .with_u32(libc::RTA_MARK, mark);
         let mut found = None;
-        self.netlink().ask_for(request, |_, content| {
-            found = attribute(content, libc::RTA_OIF).and_then(|value| u32_at(value, 0));
-        })?;
-        Ok(found.and_then(|index| index_to_name(self.names(), index).ok()))
+        self.netlink
+            .exchange(request, libc::NLM_F_ACK, |_, content| {
+                found = number(content, libc::RTA_OIF);
+            })?;
+        Ok(found.and_then(|index| index_to_name(&self.names, index).ok()))
     }
 }
 
-fn route_header(to: IpNet) -> [u8; HEADER] {
+/// A request for a new route: table, scope and kind are as `struct rtmsg` has them.
+fn route(to: IpAddr, length: u8, [table, scope, kind]: [u8; 3]) -> Request {
     let mut header = [0; HEADER];
-    header[0] = family(to.addr());
-    header[1] = to.prefix_len();
-    header
+    (header[0], header[1]) = (family(to), length);
+    header[4..8].copy_from_slice(&[table, libc::RTPROT_STATIC, scope, kind]);
+    Request::new(libc::RTM_NEWROUTE, CREATE, &header)
 }
 
-fn rule_request(kind: u16, flags: i32, rule: Rule) -> Request {
-    let mut header = [0; HEADER];
-    header[0] = family_of(rule.v6);
-    header[1] = rule.packets.to.map_or(0, |to| to.prefix_len());
-    header[7] = match rule.next {
-        Next::Table(_) | Next::Main(_) => TO_TABLE,
-        Next::Rule(_) => GO_TO,
-        Next::Nothing => NO_OPERATION,
-    };
-    let mut request = Request::new(kind, flags, &header).with_u32(PRIORITY, rule.priority);
-    if let Some(to) = rule.packets.to {
-        request = request.with(DESTINATION, &octets(to.network()));
-    }
-    if let Some(mark) = rule.packets.mark {
-        request = request.with_u32(MARK, mark);
-    }
-    if let Some(protocol) = rule.packets.protocol {
-        request = request.with(PROTOCOL, &[protocol]);
-    }
-    for (kind, port) in [
-        (SOURCE_PORTS, rule.packets.source_port),
-        (DESTINATION_PORTS, rule.packets.port),
-    ] {
-        if let Some(port) = port {
-            let [high, low] = port.to_ne_bytes();
-            // struct fib_rule_port_range: first and last.
-            request = request.with(kind, &[high, low, high, low]);
-        }
-    }
-    match rule.next {
-        Next::Table(table) => request.with_u32(TABLE, table),
-        Next::Main(least) => request
-            .with_u32(TABLE, libc::RT_TABLE_MAIN.into())
-            .with_u32(SUPPRESS_PREFIX_LENGTH, u32::from(least).saturating_sub(1)),
-        Next::Rule(priority) => request.with_u32(TARGET, priority),
-        Next::Nothing => request,
-    }
+fn route_attribute(route: &[u8], wanted: u16) -> Option<&[u8]> {
+    attribute(route.get(HEADER..)?, wanted)
 }
 
-fn attribute(route: &[u8], wanted: u16) -> Option<&[u8]> {
-    attributes(route.get(HEADER..)?)
-        .find(|(kind, _)| *kind == wanted)
-        .map(|(_, value)| value)
+fn number(route: &[u8], wanted: u16) -> Option<u32> {
+    u32_at(route_attribute(route, wanted)?, 0)
 }
 
 #[cfg(test)]

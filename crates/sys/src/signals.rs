@@ -36,10 +36,6 @@ impl Came {
 impl Signals {
     /// Holds back what a process that waits for others has to hear of: that one of them has ended, and that somebody
     /// wants itself to end.
-    ///
-    /// # Errors
-    ///
-    /// As [`Signals::hold`].
     pub fn of_parents() -> io::Result<Self> {
         Self::hold(&[
             Signal::CHILD,
@@ -51,10 +47,6 @@ impl Signals {
     }
 
     /// Holds `signals` back. Call it before there are other threads, or these take them as they always did.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn hold(signals: &[Signal]) -> io::Result<Self> {
         let set = set_of(signals);
         mask(libc::SIG_BLOCK, &set)?;
@@ -62,10 +54,6 @@ impl Signals {
     }
 
     /// The next of the signals; `None` where there was none for this long.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn wait(&self, within: Duration) -> io::Result<Option<Came>> {
         let within = libc::timespec {
             tv_sec: within.as_secs().try_into().unwrap_or(libc::time_t::MAX),

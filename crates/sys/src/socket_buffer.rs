@@ -19,10 +19,6 @@ pub enum BufferSide {
 /// With `CAP_NET_ADMIN` the size is forced beyond `net.core.rmem_max` / `wmem_max`; without, the kernel cuts it to
 /// them without a word, so compare what is returned with what was wanted. Linux doubles the number for its own
 /// bookkeeping; the doubling is taken out again. A buffer is never made smaller than it was.
-///
-/// # Errors
-///
-/// The system's, where `socket` is not a socket.
 pub fn socket_buffer_force(
     socket: impl AsFd,
     side: BufferSide,

@@ -1,9 +1,23 @@
 //! Socket options that have no wrapper of their own elsewhere.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// Sets an option whose value is an `int`.
+use crate::returned::check;
+
+/// Marks all packets that a socket sends from now on, for rules of routing and of the packet filter. Needs
+/// `CAP_NET_ADMIN`, or `CAP_NET_RAW` since Linux 5.17.
+pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
+    let mark = mark.cast_signed();
+    set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)
+}
+
+/// Has the kernel hand datagrams of one sender over in one piece (`UDP_GRO`), or no longer.
+pub fn set_udp_gro(socket: impl AsFd, on: bool) -> io::Result<()> {
+    let on = libc::c_int::from(on);
+    set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &on)
+}
+
 pub(crate) fn set(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
@@ -21,9 +35,5 @@ pub(crate) fn set(
             length,
         )
     };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    check(done)
 }

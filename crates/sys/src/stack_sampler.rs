@@ -15,6 +15,8 @@ use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, Counter, SampleFlag, Sampler};
 
+use crate::returned::check;
+
 /// Samples in a second of processor time: a prime number, so that nothing periodic keeps step with it.
 pub const SAMPLES_PER_S: u64 = 997;
 
@@ -37,11 +39,11 @@ pub struct StackSampler {
 /// What a thread was in the middle of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stack {
-    /// Its process, as the namespace of whoever opened the sampler numbers it.
+    /// Process id, in the namespace of the process that opened the sampler.
     pub process: u32,
     /// Return addresses in the kernel, innermost first; none where that is not permitted.
     pub kernel: Vec<u64>,
-    /// The same of the program. Without frame pointers only the first can be believed.
+    /// Return addresses in the program, innermost first. Without frame pointers only the first can be believed.
     pub user: Vec<u64>,
 }
 
@@ -73,12 +75,8 @@ impl StackSampler {
         }
     }
 
-    /// Watches a thread, and all that it starts from now on.
-    ///
-    /// # Errors
-    ///
-    /// `PermissionDenied` where the system does not permit it (`kernel.perf_event_paranoid`); `NotFound` where the
-    /// thread has ended; others where the kernel has no such events.
+    /// Watches a thread, and all that it starts from now on. Fails with `PermissionDenied` where the system does not
+    /// permit it (`kernel.perf_event_paranoid`), and with `NotFound` where the thread has ended.
     pub fn watch(&mut self, thread: u32) -> io::Result<()> {
         let thread = i32::try_from(thread).map_err(|_| io::ErrorKind::InvalidInput)?;
         for processor in 0..processors() {
@@ -153,14 +151,10 @@ impl StackSampler {
     }
 }
 
-/// Has an event written to the ring of another one.
 fn redirect(event: &Counter, to: &Sampler) -> io::Result<()> {
     // SAFETY: two open descriptors and no memory.
     let done = unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT, to.as_raw_fd()) };
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    check(done)
 }
 
 fn processors() -> usize {

@@ -44,7 +44,6 @@ fn limit() -> libc::c_int {
     libc::c_int::try_from(most).unwrap_or(libc::c_int::MAX)
 }
 
-/// Marks them one by one.
 fn mark_each(limit: libc::c_int) -> io::Result<()> {
     for number in FIRST..limit {
         // SAFETY: marks a descriptor close-on-exec, where there is one of that number, and closes none.
@@ -64,10 +63,6 @@ pub struct NullStreams(File);
 
 impl NullStreams {
     /// Opens it.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn open() -> io::Result<Self> {
         File::options()
             .read(true)
@@ -77,10 +72,6 @@ impl NullStreams {
     }
 
     /// Puts it in the place of standard input, output and error, for good.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn replace(self) -> io::Result<()> {
         dup2_stdin(&self.0)?;
         dup2_stdout(&self.0)?;

@@ -5,6 +5,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
+use crate::returned::check;
+
 /// A TCP connection as the kernel sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpInfo {
@@ -18,11 +20,7 @@ pub struct TcpInfo {
     pub path_mtu: u32,
 }
 
-/// Asks the kernel about a TCP socket.
-///
-/// # Errors
-///
-/// The system's; `InvalidData` where it tells less than Linux 4.6 did.
+/// Asks the kernel about a TCP socket. Fails with `InvalidData` where the kernel tells less than Linux 4.6 did.
 pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).unwrap_or_default();
@@ -36,9 +34,7 @@ pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
             &raw mut length,
         )
     };
-    if done != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    check(done)?;
     // An older kernel knows a shorter structure.
     let needed = std::mem::offset_of!(libc::tcp_info, tcpi_segs_out) + size_of::<u32>();
     if usize::try_from(length).unwrap_or_default() < needed {

@@ -5,8 +5,11 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+
+use crate::inherit_socket::copy;
+use crate::returned::check;
 
 /// A device that exists as long as this does, in the network namespace it was made in.
 #[derive(Debug)]
@@ -19,13 +22,10 @@ impl Tun {
     /// Longest frame that is read or written.
     pub const FRAME_MAX: usize = HEADER + 65_535;
 
-    /// Makes a device in the calling thread's network namespace, or takes one of that name that was kept ([`Self::keep`]).
-    /// A new one is down. Nothing blocks.
-    ///
-    /// # Errors
-    ///
-    /// `PermissionDenied` without `CAP_NET_ADMIN` there; `NotFound` where the kernel has no TUN; `InvalidInput`
-    /// where the name is not one of 1 to 15 bytes; `ResourceBusy` where it is taken.
+    /// Makes a device in the calling thread's network namespace, or takes one of that name that was kept
+    /// ([`Self::keep`]). A new one is down. Nothing blocks. Fails with `PermissionDenied` without `CAP_NET_ADMIN`
+    /// there, with `NotFound` where the kernel has no TUN, with `InvalidInput` where the name is not one of 1 to 15
+    /// bytes, and with `ResourceBusy` where it is taken.
     pub fn create(name: &str, offload: bool) -> io::Result<Self> {
         let fd: OwnedFd = OpenOptions::new()
             .read(true)
@@ -51,22 +51,14 @@ impl Tun {
         })
     }
 
-    /// Takes over a device that the one who started this process has made, by the number of its descriptor, which
-    /// stays open as well.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidInput` where the descriptor is no device with headers; the system's.
+    /// Takes over a device that the one who started this process has made, by the number of its descriptor, which stays
+    /// open as well. Fails with `InvalidInput` where the descriptor is no device with headers.
     pub fn inherit(number: i32) -> io::Result<Self> {
-        // SAFETY: F_DUPFD_CLOEXEC takes any two numbers; it fails where the first is no descriptor.
-        let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
-        check(copy)?;
-        // SAFETY: the call has just made this descriptor, so that nobody else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(copy) };
+        let fd = copy(number)?;
         // SAFETY: all zeros is a valid `struct ifreq`, which holds numbers and arrays of them.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         // SAFETY: TUNGETIFF writes a `struct ifreq`, which `request` is, and keeps no pointer to it.
-        let done = unsafe { libc::ioctl(fd.as_raw_fd(), TUNGETIFF, &raw mut request) };
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) };
         check(done).map_err(|_| no_device(number))?;
         // SAFETY: TUNGETIFF fills in the flags, and every pattern of bits is a number.
         let flags = unsafe { request.ifr_ifru.ifru_flags };
@@ -84,10 +76,6 @@ impl Tun {
     }
 
     /// Lets processes that are started from now on have the device, under the number that this returns.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn pass_on(&self) -> io::Result<i32> {
         rustix::io::fcntl_setfd(&self.fd, rustix::io::FdFlags::empty())?;
         Ok(self.fd.as_raw_fd())
@@ -95,10 +83,6 @@ impl Tun {
 
     /// Keeps the device, with its addresses and routes, when the last descriptor of it is closed, or no longer. While
     /// there is none, packets that are sent into the device vanish.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn keep(&self, keep: bool) -> io::Result<()> {
         // SAFETY: TUNSETPERSIST takes a number, not a pointer.
         let done = unsafe {
@@ -116,23 +100,15 @@ impl Tun {
         &self.name
     }
 
-    /// Reads a frame: its length.
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` where none is waiting; the system's, as where the device is gone.
+    /// Reads a frame: its length. Fails with `WouldBlock` where none is waiting.
     pub fn read(&self, frame: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::io::retry_on_intr(|| {
             rustix::io::read(&self.fd, &mut *frame)
         })?)
     }
 
-    /// Writes a frame.
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` where there is no room; `InvalidInput` where the kernel makes no sense of it; the system's, as
-    /// where the device is down or gone.
+    /// Writes a frame. Fails with `WouldBlock` where there is no room, and with `InvalidInput` where the kernel makes
+    /// no sense of it.
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
         // The kernel takes a frame whole or not at all.
         rustix::io::retry_on_intr(|| rustix::io::write(&self.fd, frame))?;
@@ -168,15 +144,6 @@ fn no_device(number: i32) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
-fn check(done: libc::c_int) -> io::Result<()> {
-    if done < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
-/// Missing from the libc crate: `_IOR('T', 210, unsigned int)`.
-const TUNGETIFF: libc::Ioctl = 0x8004_54d2;
 /// `struct virtio_net_hdr`.
 const HEADER: usize = 10;
 /// Checksums, and TCP segmentation for both families.

@@ -3,19 +3,15 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+use crate::returned::check;
+
 /// Bytes written to a TCP socket that the other end's system has not acknowledged, a FIN counted as one.
-///
-/// # Errors
-///
-/// The system's, where `socket` is not a connected TCP socket.
 pub fn tcp_unsent(socket: impl AsFd) -> io::Result<usize> {
     let mut unsent: libc::c_int = 0;
     // SAFETY: the descriptor is open, because it is borrowed for the call; the request writes one `c_int`,
     // which outlives the call.
     let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut unsent) };
-    if done != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    check(done)?;
     Ok(usize::try_from(unsent).unwrap_or_default())
 }
 

@@ -1,3 +1,4 @@
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;

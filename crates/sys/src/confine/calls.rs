@@ -21,11 +21,8 @@ pub enum Calls {
     Ordinary,
 }
 
-/// Gives up system calls, for all threads of the process and for ever.
-///
-/// # Errors
-///
-/// Where the kernel knows no filters, or none for this processor.
+/// Gives up system calls, for all threads of the process and for ever. Fails where the kernel knows no filters, or none
+/// for this processor.
 pub fn give_up_calls(keep: Calls) -> Result<(), ConfineError> {
     let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let without = |calls: &[libc::c_long]| calls.iter().map(|call| (*call, Vec::new())).collect();

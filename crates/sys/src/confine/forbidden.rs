@@ -11,6 +11,8 @@ use std::ptr::{null, null_mut};
 
 use rustix::process::{Pid, getppid, getuid};
 
+use crate::returned::check;
+
 /// One attempt.
 #[derive(Debug)]
 pub struct Attempt {
@@ -45,7 +47,6 @@ pub fn attempts(outside: &Path) -> Vec<Attempt> {
 
 type Named = (&'static str, fn() -> io::Result<()>);
 
-/// Programs, other processes, files and sockets.
 const PROCESSES: &[Named] = &[
     ("open /etc/shadow", || File::open("/etc/shadow").map(drop)),
     ("open a device", || {
@@ -55,27 +56,27 @@ const PROCESSES: &[Named] = &[
     ("run a program", || {
         let program = c"/nonexistent/program";
         // SAFETY: the path is a string, and no program is there that could take the place of this one.
-        made(unsafe { libc::syscall(libc::SYS_execve, program.as_ptr(), 0_usize, 0_usize) })
+        check(unsafe { libc::syscall(libc::SYS_execve, program.as_ptr(), 0_usize, 0_usize) })
     }),
     ("start a process", || {
         // Handlers of signals cannot be shared without memory: the kernel itself would refuse this as invalid.
         let flags = libc::CLONE_SIGHAND | libc::SIGCHLD;
         // SAFETY: it makes no process, as said above, and none of the pointers is followed.
-        made(unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) })
+        check(unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) })
     }),
     ("kill another process", || {
         let other = getppid().map_or(1, Pid::as_raw_pid);
         // SAFETY: a call without pointers; signal 0 is only a question.
-        made(unsafe { libc::syscall(libc::SYS_kill, other, 0) })
+        check(unsafe { libc::syscall(libc::SYS_kill, other, 0) })
     }),
     ("trace a process", || {
         // SAFETY: the call follows no pointer, and no process has that number.
-        made(unsafe { libc::ptrace(libc::PTRACE_ATTACH, i32::MAX, 0_usize, 0_usize) })
+        check(unsafe { libc::ptrace(libc::PTRACE_ATTACH, i32::MAX, 0_usize, 0_usize) })
     }),
     ("read another process's memory", || {
         let (pid, none) = (libc::c_long::from(process::id()), 0_usize);
         // SAFETY: no bytes are asked for.
-        made(unsafe {
+        check(unsafe {
             libc::syscall(
                 libc::SYS_process_vm_readv,
                 pid,
@@ -89,73 +90,69 @@ const PROCESSES: &[Named] = &[
     }),
     ("take another process's descriptor", || {
         // SAFETY: a call without pointers, and no such descriptor is open.
-        made(unsafe { libc::syscall(libc::SYS_pidfd_getfd, -1, 0, 0) })
+        check(unsafe { libc::syscall(libc::SYS_pidfd_getfd, -1, 0, 0) })
     }),
     ("open a packet socket", || socket(libc::AF_PACKET)),
     ("open a raw socket", || socket(libc::AF_INET)),
     ("listen", || {
         // SAFETY: a call without pointers, and no such descriptor is open.
-        made(unsafe { libc::listen(-1, 1) }.into())
+        check(unsafe { libc::listen(-1, 1) })
     }),
     ("type into the terminal (TIOCSTI)", || {
         let letter = b'x';
         // SAFETY: the call reads one byte, which lives on this stack, and only where -1 were a terminal.
-        made(unsafe { libc::ioctl(-1, libc::TIOCSTI, &raw const letter) }.into())
+        check(unsafe { libc::ioctl(-1, libc::TIOCSTI, &raw const letter) })
     }),
 ];
 
-/// The system.
 const SYSTEM: &[Named] = &[
     ("mount", || {
         let (nothing, nowhere) = (c"none", c"/nonexistent/directory");
         // SAFETY: all three are strings; the last may be absent.
-        made(
-            unsafe {
-                libc::mount(
-                    nothing.as_ptr(),
-                    nowhere.as_ptr(),
-                    nothing.as_ptr(),
-                    0,
-                    null(),
-                )
-            }
-            .into(),
-        )
+        check(unsafe {
+            libc::mount(
+                nothing.as_ptr(),
+                nowhere.as_ptr(),
+                nothing.as_ptr(),
+                0,
+                null(),
+            )
+        })
     }),
     ("unmount", || {
         // SAFETY: the path is a string.
-        made(unsafe { libc::umount2(c"/nonexistent/directory".as_ptr(), 0) }.into())
+        check(unsafe { libc::umount2(c"/nonexistent/directory".as_ptr(), 0) })
     }),
     ("change the root", || {
         // SAFETY: the path is a string.
-        made(unsafe { libc::chroot(c"/nonexistent/directory".as_ptr()) }.into())
+        check(unsafe { libc::chroot(c"/nonexistent/directory".as_ptr()) })
     }),
     ("enter a namespace", || {
         // SAFETY: a call without pointers, and no such descriptor is open.
-        made(unsafe { libc::setns(-1, 0) }.into())
+        check(unsafe { libc::setns(-1, 0) })
     }),
     ("make a namespace", || {
         // SAFETY: a call without pointers, which without a flag changes nothing.
-        made(unsafe { libc::unshare(0) }.into())
+        check(unsafe { libc::unshare(0) })
     }),
     ("change the user", || {
         let user = getuid().as_raw();
         // SAFETY: a call without pointers; the user stays the same.
-        made(unsafe { libc::syscall(libc::SYS_setuid, user) })
+        check(unsafe { libc::syscall(libc::SYS_setuid, user) })
     }),
     ("load a BPF program", || {
         // SAFETY: no bytes of the attributes are read.
-        made(unsafe { libc::syscall(libc::SYS_bpf, 0, 0_usize, 0) })
+        check(unsafe { libc::syscall(libc::SYS_bpf, 0, 0_usize, 0) })
     }),
     ("count events", || {
         // SAFETY: a null pointer is not followed.
-        made(unsafe { libc::syscall(libc::SYS_perf_event_open, 0_usize, 0, -1, -1, 0) })
+        check(unsafe { libc::syscall(libc::SYS_perf_event_open, 0_usize, 0, -1, -1, 0) })
     }),
     ("look at keys", || {
         const KEYCTL_GET_KEYRING_ID: libc::c_long = 0;
         const KEY_SPEC_THREAD_KEYRING: libc::c_long = -1;
         // SAFETY: a call without pointers, which makes nothing.
-        made(unsafe {
+        check(unsafe {
             libc::syscall(
                 libc::SYS_keyctl,
                 KEYCTL_GET_KEYRING_ID,
@@ -166,41 +163,33 @@ const SYSTEM: &[Named] = &[
     }),
     ("add a key", || {
         // SAFETY: null pointers are not followed.
-        made(unsafe { libc::syscall(libc::SYS_add_key, 0_usize, 0_usize, 0_usize, 0, 0) })
+        check(unsafe { libc::syscall(libc::SYS_add_key, 0_usize, 0_usize, 0_usize, 0, 0) })
     }),
     ("load another kernel", || {
         // SAFETY: no segments are read, and no flag of these exists.
-        made(unsafe { libc::syscall(libc::SYS_kexec_load, 0, 0, 0_usize, libc::c_ulong::MAX) })
+        check(unsafe { libc::syscall(libc::SYS_kexec_load, 0, 0, 0_usize, libc::c_ulong::MAX) })
     }),
     ("load a module", || {
         // SAFETY: the parameters are a string, and no such descriptor is open.
-        made(unsafe { libc::syscall(libc::SYS_finit_module, -1, c"".as_ptr(), 0) })
+        check(unsafe { libc::syscall(libc::SYS_finit_module, -1, c"".as_ptr(), 0) })
     }),
     ("set the clock", || {
         // SAFETY: a null pointer is not followed.
-        made(unsafe { libc::syscall(libc::SYS_clock_settime, libc::CLOCK_REALTIME, null::<u8>()) })
+        check(unsafe { libc::syscall(libc::SYS_clock_settime, libc::CLOCK_REALTIME, null::<u8>()) })
     }),
     ("open a file by handle", || {
         // SAFETY: a null pointer is not followed, and no such descriptor is open.
-        made(unsafe { libc::syscall(libc::SYS_open_by_handle_at, -1, null_mut::<u8>(), 0) })
+        check(unsafe { libc::syscall(libc::SYS_open_by_handle_at, -1, null_mut::<u8>(), 0) })
     }),
     ("use io_uring", || {
         // SAFETY: a null pointer is not followed.
-        made(unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, null_mut::<u8>()) })
+        check(unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, null_mut::<u8>()) })
     }),
     ("handle page faults (userfaultfd)", || {
         // SAFETY: a call without pointers; no flag of these exists.
-        made(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::c_long::from(i32::MAX)) })
+        check(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::c_long::from(i32::MAX)) })
     }),
 ];
-
-fn made(returned: libc::c_long) -> io::Result<()> {
-    if returned < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
-}
 
 fn socket(domain: libc::c_int) -> io::Result<()> {
     // SAFETY: a call without pointers.
@@ -211,9 +200,9 @@ fn socket(domain: libc::c_int) -> io::Result<()> {
             libc::IPPROTO_ICMP,
         )
     };
-    made(number.into())?;
+    check(number)?;
     // SAFETY: the call has just made this descriptor, and nothing else knows of it.
-    made(unsafe { libc::close(number) }.into())
+    check(unsafe { libc::close(number) })
 }
 
 fn write_below(directory: &Path) -> io::Result<()> {

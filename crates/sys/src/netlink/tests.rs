@@ -45,7 +45,7 @@ fn a_message_that_claims_more_than_came_is_malformed() {
 
 #[test]
 fn the_kernel_answers_with_the_loopback_device() {
-    let mut netlink = Netlink::open().expect("a netlink socket");
+    let mut netlink = Netlink::open(None).expect("a netlink socket");
     let mut names = Vec::new();
     let all = Request::new(libc::RTM_GETLINK, 0, &[0; 16]);
     netlink
