@@ -29,7 +29,6 @@ impl Alarm {
         }
     }
 
-    /// Wakes who sleeps on that descriptor, too.
     pub(crate) fn with_eventfd(mut self, eventfd: Arc<OwnedFd>) -> Self {
         self.eventfd = Some(eventfd);
         self
@@ -42,7 +41,6 @@ impl Alarm {
         self.wake();
     }
 
-    /// How often it was rung.
     pub(crate) fn rings(&self) -> u64 {
         // Whoever rings counts before the kernel wakes who reads this.
         self.rings.load(Ordering::Relaxed)

@@ -41,26 +41,29 @@ impl Reserved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Block {
     /// Begins a free block of this order.
-    Free { order: u8, before: u32, after: u32 },
+    Free {
+        order: u8,
+        before: u32,
+        after: u32,
+    },
     /// Begins a block of this order that somebody has.
-    Taken { order: u8 },
-    /// Inside a block.
+    Taken {
+        order: u8,
+    },
     Inside,
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Arena {
     /// Bytes of the smallest block.
     unit: u32,
-    /// By number of the unit.
+    /// One for each unit.
     blocks: Vec<Block>,
-    /// The first free block of each order.
     free: [u32; ORDERS],
 }
 
 impl Arena {
-    /// Of `len` bytes, whole pages.
+    /// Makes an arena of `len` bytes, which are whole pages.
     pub(crate) fn new(len: u32) -> Self {
         let unit = LINE.max((len / MAX_BLOCKS).next_power_of_two());
         debug_assert!(len.is_multiple_of(PAGE), "the layout has whole pages");
@@ -108,7 +111,6 @@ impl Arena {
         })
     }
 
-    /// Gives it back.
     pub(crate) fn release(&mut self, reserved: &Reserved) {
         let mut at = reserved.off / self.unit;
         let Some(Block::Taken { order }) = self.blocks.get(at as usize) else {
@@ -164,7 +166,6 @@ impl Arena {
     }
 }
 
-/// Orders are below [`ORDERS`].
 #[expect(clippy::cast_possible_truncation, reason = "below 32")]
 fn low(order: u32) -> u8 {
     order as u8

@@ -45,14 +45,11 @@ pub(crate) fn soon_write<T>(line: *const T) {
     let _ = line;
 }
 
-/// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// By the peer, as far as can be told.
     Woken,
-    /// By a signal of this process.
     Interrupted,
-    /// By the clock.
     TimedOut,
 }
 
@@ -80,7 +77,6 @@ impl Futex {
         changed.is_ok()
     }
 
-    /// Sleeps while it is `expected`, until woken, a signal, or the time is over.
     pub(crate) fn wait(&self, expected: u32, timeout: Option<Duration>) -> Ended {
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         // Not the private kind: that never meets a waiter of another process.
@@ -92,7 +88,6 @@ impl Futex {
         }
     }
 
-    /// Wakes one thread that waits.
     pub(crate) fn wake(&self) {
         // It fails for addresses that are not mapped or not aligned, and this one is both.
         let _woken = futex::wake(&self.0, Flags::empty(), 1);

@@ -52,7 +52,6 @@ impl Shared {
         }
     }
 
-    /// Copies it out; both have the same length.
     #[inline]
     pub(crate) fn read(self, into: &mut [u8]) {
         assert_eq!(into.len(), self.len, "as long as what is read");
@@ -97,7 +96,6 @@ impl Shared {
         self.read(&mut onto[before..]);
     }
 
-    /// Copies `from` into it; both have the same length.
     #[inline]
     pub(crate) fn write(self, from: &[u8]) {
         assert_eq!(from.len(), self.len, "as long as what is written");
@@ -123,42 +121,8 @@ impl Shared {
         }
     }
 
-    /// Folds over it in words, without a copy; the last word is filled up with zeros. It begins at a word.
-    #[inline]
-    pub(crate) fn fold<T>(self, start: T, mut each: impl FnMut(T, u64) -> T) -> T {
-        assert!(
-            self.base.as_ptr().addr().is_multiple_of(8),
-            "payloads begin at words"
-        );
-        let whole = self.len / 8;
-        let mut value = start;
-        for at in 0..whole {
-            value = each(value, self.word(8 * at).load(Ordering::Relaxed));
-        }
-        if !self.len.is_multiple_of(8) {
-            let mut last = [0; 8];
-            for (byte, at) in last.iter_mut().zip(8 * whole..self.len) {
-                *byte = self.byte(at).load(Ordering::Relaxed);
-            }
-            value = each(value, u64::from_ne_bytes(last));
-        }
-        value
-    }
-
-    /// Writes whole words in place, `make(i)` the `i`th; it begins at a word and has a whole number of them.
-    #[inline]
-    pub(crate) fn fill(self, mut make: impl FnMut(usize) -> u64) {
-        assert!(
-            self.base.as_ptr().addr().is_multiple_of(8),
-            "payloads begin at words"
-        );
-        for at in 0..self.len / 8 {
-            self.word(8 * at).store(make(at), Ordering::Relaxed);
-        }
-    }
-
     /// Folds over it in lines of eight words, without a copy to memory that anybody else sees; the last one is filled up
-    /// with zeros. Several times as fast as [`fold`](Self::fold), where the bytes are another core's.
+    /// with zeros.
     #[inline]
     pub(crate) fn fold_lines<T>(self, start: T, mut each: impl FnMut(T, &[u64; 8]) -> T) -> T {
         let whole = self.len / LINE;
@@ -199,7 +163,6 @@ impl Shared {
         }
     }
 
-    /// Where the line of this number begins.
     #[inline(always)]
     fn line(self, at: usize) -> NonNull<u8> {
         debug_assert!(LINE * (at + 1) <= self.len, "callers count");
@@ -384,13 +347,6 @@ mod tests {
                 assert_eq!(behind[3..], pattern[..len], "{len} bytes at {at}, appended");
             }
         }
-        whole.write(&[0; 640]);
-        whole
-            .part(8, 16)
-            .fill(|at| 0x0101_0101_0101_0101 * (at as u64 + 1));
-        whole.part(24, 1).write(&[9]);
-        let sum = whole.part(8, 17).fold(0_u64, u64::wrapping_add);
-        assert_eq!(sum, 0x0303_0303_0303_0303 + 9);
         for len in [0, 1, 63, 64, 65, 200] {
             whole.write(&[0; 640]);
             let part = whole.part(8, len);

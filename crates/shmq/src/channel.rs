@@ -33,7 +33,7 @@ pub struct Counters {
     pub suppressed: u64,
     /// Times that we slept and were woken.
     pub wakes: u64,
-    /// Of these, without a reason.
+    /// Wake-ups among them without a reason.
     pub empty_wakes: u64,
 }
 
@@ -75,14 +75,13 @@ pub struct Channel {
     leaving: Option<ChannelError>,
     /// Nothing more is written, and where the peer broke the rules nothing read.
     broken: Option<Violation>,
-    /// One of the two.
+    /// The peer is gone or the channel is broken.
     is_over: bool,
     /// Waited for the descriptor, which then has something to read.
     on_descriptor: bool,
     /// What it sleeps, or slept last, until there is.
     wants: Wants,
     empty_wakes: u32,
-    /// What others wake us by.
     alarm: Alarm,
     /// Times that they had done that by the last wake-up.
     alarms: u64,
@@ -170,10 +169,9 @@ impl Channel {
 
     /// What has happened so far.
     pub fn counters(&self) -> Counters {
-        let (pushed, popped) = self.ring_pair.totals();
         Counters {
-            pushed,
-            popped,
+            pushed: self.ring_pair.tx.written(),
+            popped: self.ring_pair.rx.consumed(),
             notifications: self.ring_pair.notifications,
             suppressed: self.ring_pair.suppressed,
             ..self.counters
@@ -201,7 +199,7 @@ impl Channel {
     // Apart from what is written: that takes no part in what is seldom, and stays in registers.
     #[inline(always)]
     pub fn room(&mut self) -> Result<Option<Room<'_>>, ChannelError> {
-        if (self.is_over || !self.ring_pair.has_known_room()) && !self.look_for_room()? {
+        if (self.is_over || !self.ring_pair.tx.has_known_room()) && !self.look_for_room()? {
             return Ok(None);
         }
         Ok(Some(Room(self)))
@@ -219,13 +217,13 @@ impl Channel {
     /// The next message, if it is there; where it is not, [`pop_other`](Self::pop_other) says why.
     #[inline(always)]
     pub fn arrived(&mut self) -> Option<Arrived<'_>> {
-        (self.broken.is_none() && self.ring_pair.is_there()).then_some(Arrived(self))
+        (self.broken.is_none() && self.ring_pair.rx.is_there()).then_some(Arrived(self))
     }
 
     /// [`pop`](Self::pop), where the next message was not there a moment ago.
     #[inline]
     pub fn pop_other(&mut self) -> Result<Option<Message>, ChannelError> {
-        if !self.is_over && !self.has_news() && self.ring_pair.check().is_ok() {
+        if !self.is_over && !self.has_news() && self.ring_pair.rx.check().is_ok() {
             return Ok(None);
         }
         self.pop_last()
@@ -243,13 +241,13 @@ impl Channel {
     /// The peer sees what was staged, if it looks.
     #[inline(always)]
     pub fn publish(&mut self) {
-        self.ring_pair.publish();
+        self.ring_pair.tx.publish();
     }
 
     /// Messages staged that the peer cannot see yet.
     #[inline(always)]
     pub fn staged(&self) -> u64 {
-        self.ring_pair.staged()
+        self.ring_pair.tx.staged()
     }
 
     /// Publishes, and wakes the peer if it sleeps and has not seen what was written. Once per batch: before waiting, or after as many
@@ -262,7 +260,7 @@ impl Channel {
     /// Messages written since the last [`flush`](Self::flush).
     #[inline]
     pub fn unflushed(&self) -> u64 {
-        self.ring_pair.unflushed()
+        self.ring_pair.tx.unsettled()
     }
 
     /// Whether there is something to do: a message, room that was missing, or the peer's end.
@@ -354,7 +352,6 @@ impl Channel {
     }
 }
 
-/// The doorbells of a region, as one side sees them.
 #[derive(Debug)]
 struct RegionDoorbells {
     region: Arc<Region>,

@@ -12,16 +12,16 @@
 
 use super::atomic::{AtomicU64, Futex, Ordering, fence};
 
-/// Its process looks at the rings by itself before it sleeps.
+/// The process looks at the rings by itself before it sleeps.
 const RUNNING: u32 = 0;
 
-/// Its process sleeps on this word.
+/// The process sleeps on this word.
 const ARMED: u32 = 1;
 
-/// Its process will not look again.
+/// The process will not look again.
 const CLOSED: u32 = 2;
 
-/// Its process sleeps on its eventfd.
+/// The process sleeps on its eventfd.
 const ARMED_FD: u32 = 3;
 
 /// Where a process sleeps, and so how it is woken.
@@ -33,7 +33,6 @@ pub enum Sleep {
     Descriptor,
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Doorbell {
@@ -78,7 +77,6 @@ impl Doorbell {
         fence(Ordering::SeqCst);
     }
 
-    /// Its process is awake.
     pub(crate) fn disarm(&self) {
         if self.state.load() != RUNNING {
             self.state.store(RUNNING);
@@ -90,18 +88,15 @@ impl Doorbell {
         matches!(self.state.load(), ARMED | ARMED_FD)
     }
 
-    /// Its process will not look again.
     pub(crate) fn close(&self) {
         self.state.store(CLOSED);
     }
 
-    /// Whether it was rung since the last time.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) != 0
     }
 
-    /// Why it was rung since the last time.
     pub(crate) fn take(&self) -> u64 {
         if self.is_pending() {
             // Pairs with the Release in `ring`.
@@ -111,12 +106,10 @@ impl Doorbell {
         }
     }
 
-    /// Its process says on which processor it is.
     pub(crate) fn set_cpu(&self, cpu: usize) {
         self.cpu.store(cpu as u64 + 1, Ordering::Relaxed);
     }
 
-    /// The processor that its process was last on, if it said so.
     pub(crate) fn cpu(&self) -> Option<u64> {
         self.cpu.load(Ordering::Relaxed).checked_sub(1)
     }

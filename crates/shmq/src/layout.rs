@@ -35,7 +35,6 @@ pub const PAGE: u32 = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"quicshmq");
 
-/// Bytes of the header.
 pub(crate) const HEADER: usize = 64;
 
 const DOORBELLS: usize = 4096;
@@ -72,13 +71,6 @@ impl Side {
             Self::Second => Self::First,
         }
     }
-
-    fn number(self) -> usize {
-        match self {
-            Self::First => 0,
-            Self::Second => 1,
-        }
-    }
 }
 
 /// Why a header is not believed.
@@ -101,12 +93,10 @@ pub enum HeaderError {
     Fields,
 }
 
-/// What a region is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Bytes of each side's arena.
     pub(crate) arena: u32,
-    /// Told from other regions by this.
     pub(crate) generation: u64,
 }
 
@@ -118,7 +108,6 @@ impl Layout {
         Ok(Self { arena, generation })
     }
 
-    /// Bytes of the region.
     pub(crate) fn len(self) -> usize {
         ARENAS + 2 * self.arena as usize
     }
@@ -141,7 +130,6 @@ impl Layout {
         bytes
     }
 
-    /// The reverse of [`to_header`](Self::to_header).
     pub(crate) fn from_header(bytes: &[u8; HEADER]) -> Result<Self, HeaderError> {
         let word = |at: usize| u64::from_le_bytes(bytes.as_chunks::<8>().0[at]);
         if word(0) != MAGIC {
@@ -160,22 +148,22 @@ impl Layout {
     }
 
     pub(crate) fn doorbell(side: Side) -> usize {
-        DOORBELLS + side.number() * size_of::<Doorbell>()
+        DOORBELLS + side as usize * size_of::<Doorbell>()
     }
 
-    /// Of the ring that `side` writes messages into.
+    /// Place of what belongs to the ring that `side` writes messages into.
     pub(crate) fn cursors(side: Side) -> usize {
-        CURSORS + side.number() * size_of::<Cursors>()
+        CURSORS + side as usize * size_of::<Cursors>()
     }
 
-    /// Of the ring that `side` writes messages into.
+    /// Place of what belongs to the ring that `side` writes messages into.
     pub(crate) fn slots(side: Side) -> usize {
-        SLOTS_AT + side.number() * RING
+        SLOTS_AT + side as usize * RING
     }
 
-    /// Of the arena that `side` writes payloads into.
+    /// Place of the arena that `side` writes payloads into.
     pub(crate) fn arena(self, side: Side) -> usize {
-        ARENAS + side.number() * self.arena as usize
+        ARENAS + side as usize * self.arena as usize
     }
 }
 

@@ -34,7 +34,6 @@ pub struct MessageTooLong(usize);
 mod half {
     use std::arch::x86_64::{__m128i, _mm_cvtsi128_si64, _mm_set_epi64x, _mm_unpackhi_epi64};
 
-    /// Two words.
     #[derive(Clone, Copy)]
     #[repr(transparent)]
     pub(super) struct Half(__m128i);
@@ -62,7 +61,6 @@ mod half {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod half {
-    /// Two words.
     #[derive(Clone, Copy)]
     #[repr(C)]
     pub(super) struct Half(u64, u64);
@@ -199,10 +197,6 @@ impl Message {
     }
 
     /// With a payload that it carries itself.
-    ///
-    /// # Errors
-    ///
-    /// [`MessageTooLong`] where that is longer than [`INLINE`].
     #[inline(always)]
     pub fn with_bytes(self, bytes: &[u8]) -> Result<Self, MessageTooLong> {
         let len = u32::try_from(bytes.len())

@@ -26,7 +26,6 @@ const STACK: usize = 64 * 1024;
 const RETRY: Duration = Duration::from_millis(1);
 const RETRY_MAX: Duration = Duration::from_millis(100);
 
-/// What both threads know.
 #[derive(Debug)]
 struct PeerState {
     /// The peer's end of the socket is closed.
@@ -35,7 +34,6 @@ struct PeerState {
     noticed: AtomicBool,
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct PeerWatch {
     news: Arc<PeerState>,
@@ -44,7 +42,6 @@ pub(crate) struct PeerWatch {
     alarm: Arc<OwnedFd>,
     /// Readable where one of the two is.
     both: OwnedFd,
-    /// Tells the thread to end.
     end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -86,7 +83,6 @@ impl PeerWatch {
         })
     }
 
-    /// Whether the peer is gone.
     #[inline]
     pub(crate) fn died(&self) -> bool {
         // Pairs with the Release in the thread; what the peer wrote before is seen by whoever sees this, since the
@@ -110,7 +106,6 @@ impl PeerWatch {
         let _sent = rustix::net::send(&*self.socket, &[0], flags);
     }
 
-    /// What another thread of ours rings by.
     pub(crate) fn alarm(&self) -> Arc<OwnedFd> {
         self.alarm.clone()
     }

@@ -26,19 +26,14 @@ const TMPFS: i64 = 0x0102_1994;
 #[non_exhaustive]
 pub enum RegionError {
     /// The system refused.
-    #[error("{doing} shared memory")]
-    System {
-        /// What was tried.
-        doing: &'static str,
-        /// What it said.
-        source: std::io::Error,
-    },
+    #[error("{0} shared memory")]
+    System(&'static str, #[source] std::io::Error),
     /// The descriptor is not of memory that stays as it is.
     #[error(
         "the peer's shared memory is not a memfd sealed against shrinking, growing and further seals"
     )]
     Unsealed,
-    /// Its length is another than its header says.
+    /// The file's length, which comes first, is not what the header says.
     #[error("the peer's shared memory has {found} bytes, its header says {expected}")]
     Length {
         /// Of the file.
@@ -51,7 +46,6 @@ pub enum RegionError {
     Header(#[from] HeaderError),
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Region {
     fd: OwnedFd,
@@ -68,28 +62,26 @@ unsafe impl Sync for Region {}
 impl Region {
     /// New memory, all zero but for its header.
     pub(crate) fn create(layout: Layout) -> Result<Self, RegionError> {
-        let failed = |doing| move |error: rustix::io::Errno| system(doing, error);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create("quictun-shmq", flags).map_err(failed("making"))?;
-        rustix::fs::ftruncate(&fd, layout.len() as u64).map_err(failed("sizing"))?;
-        rustix::io::pwrite(&fd, &layout.to_header(), 0).map_err(failed("writing to"))?;
-        rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(failed("sealing"))?;
+        let fd = rustix::fs::memfd_create("quictun-shmq", flags).map_err(system("making"))?;
+        rustix::fs::ftruncate(&fd, layout.len() as u64).map_err(system("sizing"))?;
+        rustix::io::pwrite(&fd, &layout.to_header(), 0).map_err(system("writing to"))?;
+        rustix::fs::fcntl_add_seals(&fd, SEALS).map_err(system("sealing"))?;
         Self::map(fd, layout)
     }
 
     /// The memory of a peer, who may have sent anything.
     pub(crate) fn open(fd: OwnedFd) -> Result<Self, RegionError> {
-        let failed = |doing| move |error: rustix::io::Errno| system(doing, error);
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| RegionError::Unsealed)?;
-        let kind = rustix::fs::fstatfs(&fd).map_err(failed("looking at"))?;
+        let kind = rustix::fs::fstatfs(&fd).map_err(system("looking at"))?;
         if !seals.contains(SEALS) || kind.f_type != TMPFS {
             return Err(RegionError::Unsealed);
         }
         let mut header = [0; HEADER];
-        let read = rustix::io::pread(&fd, &mut header, 0).map_err(failed("reading"))?;
+        let read = rustix::io::pread(&fd, &mut header, 0).map_err(system("reading"))?;
         let layout = Layout::from_header(&header)?;
         let found = rustix::fs::fstat(&fd)
-            .map_err(failed("looking at"))?
+            .map_err(system("looking at"))?
             .st_size;
         let found = u64::try_from(found).unwrap_or_default();
         let expected = layout.len() as u64;
@@ -113,7 +105,7 @@ impl Region {
                 0,
             )
         };
-        let base = base.map_err(|error| system("mapping", error))?;
+        let base = base.map_err(system("mapping"))?;
         let base = NonNull::new(base.cast()).ok_or(RegionError::Unsealed)?;
         Ok(Self { fd, layout, base })
     }
@@ -164,7 +156,6 @@ impl Drop for Region {
     }
 }
 
-/// Where a ring lies.
 #[derive(Clone, Debug)]
 pub(crate) struct RegionRing {
     cursors: NonNull<Cursors>,
@@ -190,9 +181,6 @@ impl RingMemory for RegionRing {
     }
 }
 
-fn system(doing: &'static str, error: rustix::io::Errno) -> RegionError {
-    RegionError::System {
-        doing,
-        source: error.into(),
-    }
+fn system(doing: &'static str) -> impl FnOnce(rustix::io::Errno) -> RegionError {
+    move |error| RegionError::System(doing, error.into())
 }

@@ -14,8 +14,6 @@
 //! Producer and consumer believe only what they have in their own memory. The other side can make them see any message or
 //! none; it cannot make them read or write outside the slots.
 
-use std::fmt;
-
 use super::atomic::{AtomicU64, Ordering};
 use super::slot::{Message, Slot};
 use crate::violation::Violation;
@@ -47,7 +45,7 @@ pub(crate) trait RingMemory {
 /// without making a message any cheaper.
 pub const BATCH: usize = 8;
 
-/// The end that writes.
+#[derive(Debug)]
 pub(crate) struct Producer<P> {
     place: P,
     /// Counts what is staged, too.
@@ -58,7 +56,6 @@ pub(crate) struct Producer<P> {
     first: Message,
     /// First words of all of them, each at its position; the rest of the others is in the slots.
     turns: [u64; BATCH],
-    /// The last head seen.
     head: u64,
     /// The tail when the consumer was last thought of.
     settled: u64,
@@ -106,7 +103,6 @@ impl<P: RingMemory> Producer<P> {
         }
     }
 
-    /// Shows the consumer what was written.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         if self.tail != self.shown {
@@ -128,13 +124,11 @@ impl<P: RingMemory> Producer<P> {
         self.shown = self.tail;
     }
 
-    /// Messages that the consumer cannot see yet.
     #[inline(always)]
     pub(crate) fn staged(&self) -> u64 {
         self.tail - self.shown
     }
 
-    /// Messages written so far.
     #[inline]
     pub(crate) fn written(&self) -> u64 {
         self.tail
@@ -179,7 +173,7 @@ impl<P: RingMemory> Producer<P> {
     }
 }
 
-/// The end that reads.
+#[derive(Debug)]
 pub(crate) struct Consumer<P> {
     place: P,
     head: u64,
@@ -196,7 +190,6 @@ impl<P: RingMemory> Consumer<P> {
         }
     }
 
-    /// Whether the next message is there.
     #[inline(always)]
     pub(crate) fn is_there(&self) -> bool {
         let slots = self.place.slots();
@@ -236,13 +229,11 @@ impl<P: RingMemory> Consumer<P> {
         found != turn(self.head, slots.len()).wrapping_sub(1)
     }
 
-    /// Messages consumed so far.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.head
     }
 
-    /// Messages consumed that the producer does not know of.
     #[inline]
     pub(crate) fn unpublished(&self) -> u64 {
         self.head - self.published
@@ -274,30 +265,9 @@ impl<P: RingMemory> Consumer<P> {
     }
 }
 
-impl<P> fmt::Debug for Producer<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (tail, head) = (self.tail, self.head);
-        f.debug_struct("Producer")
-            .field("tail", &tail)
-            .field("head", &head)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<P> fmt::Debug for Consumer<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (head, published) = (self.head, self.published);
-        f.debug_struct("Consumer")
-            .field("head", &head)
-            .field("published", &published)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The half of a slot's first word that holds the turn.
 const TURN_MASK: u64 = u32::MAX as u64;
 
-/// Where a message lies among `len` slots.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,

@@ -29,34 +29,27 @@ pub struct Wants {
     pub room: bool,
 }
 
-/// The two doorbells of a region.
 pub(crate) trait Doorbells {
-    /// Ours, which the peer rings.
     fn own(&self) -> &Doorbell;
-    /// The peer's.
     fn peer(&self) -> &Doorbell;
-    /// Wakes the peer from its sleep.
     fn wake_peer(&self, sleep: Sleep);
 }
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct RingPair<P, B> {
-    tx: Producer<P>,
-    rx: Consumer<P>,
+    pub(crate) tx: Producer<P>,
+    pub(crate) rx: Consumer<P>,
     pub(crate) doorbells: B,
     /// A message found no room.
     room_wanted: bool,
     /// Messages consumed before the producer is told that there is room.
     publish_after: u64,
-    /// Times that the peer was woken.
     pub(crate) notifications: u64,
     /// Times that it was not, although there was news, since it was awake.
     pub(crate) suppressed: u64,
 }
 
 impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
-    /// Writes messages to `tx` and reads those of `rx`.
     pub(crate) fn new(tx: P, rx: P, doorbells: B) -> Self {
         // Few enough that the producer does not wait for it, many enough that it costs nothing.
         let publish_after = (rx.slots().len() as u64 / 8).max(1);
@@ -71,12 +64,6 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         }
     }
 
-    /// Whether there is room for a message, as far as is known; if not, [`has_room`](Self::has_room) looks.
-    #[inline(always)]
-    pub(crate) fn has_known_room(&self) -> bool {
-        self.tx.has_known_room()
-    }
-
     /// Whether there is room for a message; if not, the peer's notice of it counts as work from now on.
     #[cold]
     pub(crate) fn has_room(&mut self) -> Result<bool, Violation> {
@@ -85,30 +72,12 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         Ok(has_room)
     }
 
-    /// Writes a message: there is room. The peer sees it after [`publish`](Self::publish) or [`flush`](Self::flush), or when
+    /// Writes a message: there is room. The peer sees it after [`Producer::publish`] or [`flush`](Self::flush), or when
     /// there is a batch of them.
     #[inline(always)]
     pub(crate) fn stage(&mut self, message: Message) {
         self.tx.stage(message);
         self.room_wanted = false;
-    }
-
-    /// The peer sees what was written, if it looks.
-    #[inline(always)]
-    pub(crate) fn publish(&mut self) {
-        self.tx.publish();
-    }
-
-    /// Messages that the peer cannot see yet.
-    #[inline(always)]
-    pub(crate) fn staged(&self) -> u64 {
-        self.tx.staged()
-    }
-
-    /// Whether the next message is there.
-    #[inline(always)]
-    pub(crate) fn is_there(&self) -> bool {
-        self.rx.is_there()
     }
 
     /// Takes it: it is there.
@@ -119,16 +88,6 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
             self.give_room();
         }
         message
-    }
-
-    /// Whether what is there instead is nothing.
-    pub(crate) fn check(&self) -> Result<(), Violation> {
-        self.rx.check()
-    }
-
-    /// Messages written, and read, so far.
-    pub(crate) fn totals(&self) -> (u64, u64) {
-        (self.tx.written(), self.rx.consumed())
     }
 
     /// Publishes, and wakes the peer if it sleeps and has not seen what was written.
@@ -154,12 +113,6 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         }
     }
 
-    /// Messages written since the last flush.
-    #[inline]
-    pub(crate) fn unflushed(&self) -> u64 {
-        self.tx.unsettled()
-    }
-
     /// Whether there is something to do: a message, a reason that was rung for, or room that was missing. Of the room it
     /// tells once: who wanted it may not want it any more.
     #[inline]
@@ -173,7 +126,6 @@ impl<P: RingMemory, B: Doorbells> RingPair<P, B> {
         has_room
     }
 
-    /// Whether there is something to do for one who wants that.
     #[inline]
     pub(crate) fn has_work_for(&mut self, wants: Wants) -> bool {
         (wants.messages && self.rx.is_ready())

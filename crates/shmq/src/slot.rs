@@ -7,7 +7,6 @@ use crate::message::WORDS;
 /// What a slot carries. The low half of its first word is the ring's.
 pub(crate) use crate::message::Message;
 
-/// One message, where both processes see it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Slot {
@@ -29,7 +28,6 @@ impl Slot {
         self.words[0].store(first, Ordering::Release);
     }
 
-    /// A copy of all of it.
     #[inline(always)]
     pub(crate) fn load(&self) -> Message {
         // SAFETY: a slot is a line of memory that is mapped and aligned, and it consists of atomics: the peer may write to
@@ -37,7 +35,6 @@ impl Slot {
         unsafe { Message::read_from(self.words.as_ptr().cast()) }
     }
 
-    /// Writes all but the first word.
     #[inline(always)]
     pub(crate) fn store_rest(&self, message: &Message) {
         // SAFETY: as in `load`; atomics may be written to through a shared reference.

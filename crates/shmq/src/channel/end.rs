@@ -34,14 +34,12 @@ impl Channel {
         violation.into()
     }
 
-    /// The peer need not expect anything any more.
     fn leave(&mut self) {
-        self.ring_pair.publish();
+        self.ring_pair.tx.publish();
         self.ring_pair.doorbells.own().close();
         self.ring_pair.ring(BYE);
     }
 
-    /// Whether the peer is dead and that is news.
     #[inline]
     pub(super) fn is_dead(&self) -> bool {
         self.leaving.is_none() && self.peer_watch().is_some_and(PeerWatch::died)
@@ -60,10 +58,10 @@ impl Channel {
             return Err(violation.into());
         }
         self.take_notice();
-        if self.ring_pair.is_there() {
+        if self.ring_pair.rx.is_there() {
             return Ok(Some(self.ring_pair.take()));
         }
-        if let Err(violation) = self.ring_pair.check() {
+        if let Err(violation) = self.ring_pair.rx.check() {
             return Err(self.fail(violation));
         }
         self.leaving.map_or(Ok(None), Err)
@@ -94,7 +92,6 @@ impl Channel {
         wants.messages || wants.room || self.has_news()
     }
 
-    /// Whether there is room, where none is known of.
     #[cold]
     #[inline(never)]
     pub(super) fn look_for_room(&mut self) -> Result<bool, ChannelError> {

@@ -2,6 +2,7 @@
 
 use super::Channel;
 use crate::arena::Reserved;
+use crate::bytes::Shared;
 use crate::message::Message;
 use crate::violation::{ChannelError, Violation};
 
@@ -35,49 +36,25 @@ impl Channel {
 
     /// Writes into a payload of ours, from its byte `at` on; panics where that is beyond its end.
     pub fn write(&self, reserved: &Reserved, at: u32, bytes: &[u8]) {
-        assert!(
-            at <= reserved.len() && bytes.len() <= (reserved.len() - at) as usize,
-            "beyond the payload"
-        );
-        self.ours
-            .part((reserved.off() + at) as usize, bytes.len())
-            .write(bytes);
+        self.ours(reserved, at, bytes.len()).write(bytes);
     }
 
-    /// Writes a payload of ours in place: its word `i` is `make(i)`. Bytes after the last whole word stay.
-    pub fn fill(&self, reserved: &Reserved, make: impl FnMut(usize) -> u64) {
-        self.ours
-            .part(reserved.off() as usize, reserved.len() as usize)
-            .fill(make);
-    }
-
-    /// The same in lines of eight words, several times as fast for long payloads; bytes after the last whole line stay.
+    /// Writes a payload of ours in place, in lines of eight words; bytes after the last whole line stay.
     #[inline]
     pub fn fill_lines(&self, reserved: &Reserved, make: impl FnMut(usize) -> [u64; 8]) {
-        self.ours
-            .part(reserved.off() as usize, reserved.len() as usize)
-            .fill_lines(make);
+        let whole = self.ours(reserved, 0, reserved.len() as usize);
+        whole.fill_lines(make);
     }
 
     /// Copies bytes of a payload of ours out, from its byte `at` on, where the peer may have answered into it; panics where
     /// that is beyond its end.
     pub fn read_back(&self, reserved: &Reserved, at: u32, into: &mut [u8]) {
-        assert!(
-            at <= reserved.len() && into.len() <= (reserved.len() - at) as usize,
-            "beyond the payload"
-        );
-        let at = (reserved.off() + at) as usize;
-        self.ours.part(at, into.len()).read(into);
+        self.ours(reserved, at, into.len()).read(into);
     }
 
-    /// The same for `len` bytes, behind those that are in `onto` already.
+    /// As [`read_back`](Self::read_back) for `len` bytes, behind those that are in `onto` already.
     pub fn append_back(&self, reserved: &Reserved, at: u32, len: u32, onto: &mut Vec<u8>) {
-        assert!(
-            at <= reserved.len() && len <= reserved.len() - at,
-            "beyond the payload"
-        );
-        let at = (reserved.off() + at) as usize;
-        self.ours.part(at, len as usize).append_to(onto);
+        self.ours(reserved, at, len as usize).append_to(onto);
     }
 
     /// The payload of a message that the peer sent, if it has one outside the message. An error where it is not in the peer's
@@ -86,7 +63,7 @@ impl Channel {
         self.received_at(message.off(), message.len())
     }
 
-    /// The same for a payload of which only the place is at hand.
+    /// As [`received`](Self::received) for a payload of which only the place is at hand.
     pub fn received_at(&mut self, off: u32, len: u32) -> Result<Option<Received>, ChannelError> {
         let arena = self.region().layout().arena;
         if len == 0 {
@@ -101,33 +78,15 @@ impl Channel {
     /// Copies bytes of a payload out, from its byte `at` on; panics where that is beyond its end. The peer may be writing
     /// to it: check what was copied, not what is there.
     pub fn read(&self, received: Received, at: u32, into: &mut [u8]) {
-        assert!(
-            at <= received.len && into.len() <= (received.len - at) as usize,
-            "beyond the payload"
-        );
-        self.theirs
-            .part((received.off + at) as usize, into.len())
-            .read(into);
+        self.theirs(received, at, into.len()).read(into);
     }
 
     /// Writes an answer into a payload that the peer sent, from its byte `at` on; panics where that is beyond its end.
     pub fn answer(&self, received: Received, at: u32, bytes: &[u8]) {
-        assert!(
-            at <= received.len && bytes.len() <= (received.len - at) as usize,
-            "beyond the payload"
-        );
-        let at = (received.off + at) as usize;
-        self.theirs.part(at, bytes.len()).write(bytes);
+        self.theirs(received, at, bytes.len()).write(bytes);
     }
 
-    /// Folds over a payload where it lies, in words, the last one filled up with zeros.
-    pub fn fold<T>(&self, received: Received, start: T, each: impl FnMut(T, u64) -> T) -> T {
-        self.theirs
-            .part(received.off as usize, received.len as usize)
-            .fold(start, each)
-    }
-
-    /// The same in lines of eight words, several times as fast for long payloads; the last one filled up with zeros.
+    /// Folds over a payload where it lies, in lines of eight words, the last one filled up with zeros.
     #[inline]
     pub fn fold_lines<T>(
         &self,
@@ -135,8 +94,29 @@ impl Channel {
         start: T,
         each: impl FnMut(T, &[u64; 8]) -> T,
     ) -> T {
-        self.theirs
-            .part(received.off as usize, received.len as usize)
-            .fold_lines(start, each)
+        let whole = self.theirs(received, 0, received.len as usize);
+        whole.fold_lines(start, each)
     }
+
+    #[inline]
+    fn ours(&self, reserved: &Reserved, at: u32, len: usize) -> Shared {
+        let begins = place(reserved.off(), reserved.len(), at, len);
+        self.ours.part(begins, len)
+    }
+
+    #[inline]
+    fn theirs(&self, received: Received, at: u32, len: usize) -> Shared {
+        let begins = place(received.off, received.len, at, len);
+        self.theirs.part(begins, len)
+    }
+}
+
+/// Where byte `at` of a payload lies in its arena; panics where the payload has fewer than `len` bytes from there on.
+#[inline]
+fn place(off: u32, whole: u32, at: u32, len: usize) -> usize {
+    assert!(
+        at <= whole && len <= (whole - at) as usize,
+        "beyond the payload"
+    );
+    (off + at) as usize
 }

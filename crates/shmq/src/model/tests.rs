@@ -115,20 +115,20 @@ fn message(number: u64) -> Message {
 
 /// One message, shown at once; whether there was room.
 fn push(ring_pair: &mut Model, number: u64) -> bool {
-    let has_room = ring_pair.has_known_room() || ring_pair.has_room().expect("an honest peer");
+    let has_room = ring_pair.tx.has_known_room() || ring_pair.has_room().expect("an honest peer");
     if has_room {
         ring_pair.stage(message(number));
-        ring_pair.publish();
+        ring_pair.tx.publish();
     }
     has_room
 }
 
 /// The next message's number, if it is there.
 fn pop(ring_pair: &mut Model) -> Option<u64> {
-    if ring_pair.is_there() {
+    if ring_pair.rx.is_there() {
         return Some(number(ring_pair.take()));
     }
-    ring_pair.check().expect("an honest peer");
+    ring_pair.rx.check().expect("an honest peer");
     None
 }
 

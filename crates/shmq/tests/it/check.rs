@@ -261,7 +261,9 @@ fn busy(channel: &mut Channel) -> Option<ChannelError> {
 fn touch(channel: &Channel, payload: Received) {
     let mut copy = vec![0; payload.len() as usize];
     channel.read(payload, 0, &mut copy);
-    channel.fold(payload, 0, u64::wrapping_add);
+    channel.fold_lines(payload, 0, |sum: u64, line| {
+        line.iter().fold(sum, |sum, word| sum.wrapping_add(*word))
+    });
 }
 
 /// Both ends here; nothing where the system has no memory or descriptors left.

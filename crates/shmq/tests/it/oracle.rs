@@ -63,7 +63,10 @@ fn answer_all(mut channel: Channel) {
             if message.op() == BY_REFERENCE {
                 let payload = channel.received(&message).expect("an honest peer");
                 let payload = payload.expect("it has a length");
-                arg = channel.fold(payload, arg, |sum, word| sum.rotate_left(1) ^ word);
+                arg = channel.fold_lines(payload, arg, |sum, line| {
+                    let words = line.iter();
+                    words.fold(sum, |sum, word| sum.rotate_left(1) ^ word)
+                });
                 message = without_payload(message);
             }
             waiting.push_back(answer(message, arg));
@@ -102,10 +105,12 @@ fn send(channel: &mut Channel, dice: &mut Dice) -> Option<(Message, bool)> {
     let payload = channel.reserve(len).expect("payloads are released");
     let bytes: Vec<u8> = (0..len).map(|_| dice.next().to_le_bytes()[1]).collect();
     channel.write(&payload, 0, &bytes);
-    for chunk in bytes.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        sum = sum.rotate_left(1) ^ u64::from_le_bytes(word);
+    for chunk in bytes.chunks(64) {
+        let mut line = [0; 64];
+        line[..chunk.len()].copy_from_slice(chunk);
+        for word in line.as_chunks().0 {
+            sum = sum.rotate_left(1) ^ u64::from_le_bytes(*word);
+        }
     }
     let pushed = channel.push(message.with_payload(payload.off(), len));
     // The answer comes before anything else that takes this place is sent.
