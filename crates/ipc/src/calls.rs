@@ -25,16 +25,14 @@ const PLACE_BITS: u32 = 12;
 
 const _: () = assert!(MAX_CALLS == 1 << PLACE_BITS);
 
-/// See the module documentation.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Calls {
     places: Vec<Place>,
-    /// By place.
     seldom: Vec<Seldom>,
     free: Vec<u32>,
-    /// Who found no room in the ring.
+    /// Calls that found no room in the ring.
     pub(crate) roomless: Waiters,
-    /// Who found no place.
+    /// Calls that found no place.
     pub(crate) placeless: Waiters,
     pub(crate) over: Option<ChannelError>,
     /// Calls after which the server is shown what there is, so that it works on some while we work on others. The ring shows
@@ -45,12 +43,13 @@ pub(crate) struct Calls {
     pub(crate) pace: Pace,
 }
 
+#[derive(Debug)]
 struct Place {
     /// The answer, once there is one. Apart from the state, so that it is written once and nothing else is moved with it.
     answer: Message,
-    /// Of the call that has it, or had it last.
+    /// The call that has the place, or had it last.
     cid: u32,
-    /// Who waits for the answer: a coroutine, [`OTHER`] or [`NOBODY`].
+    /// What waits for the answer: a coroutine, [`OTHER`] or [`NOBODY`].
     waiting: Task,
     state: State,
 }
@@ -59,28 +58,26 @@ struct Place {
 const OTHER: Task = Task::MAX - 1;
 const NOBODY: Task = Task::MAX;
 
-/// Where a call waits that could not begin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Blocked {
     Roomless(Ticket),
     Placeless(Ticket),
 }
 
-/// What few places need.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Seldom {
-    /// Who waits where that is [`OTHER`].
+    /// Wakes what waits where that is [`OTHER`].
     waker: Option<Waker>,
     /// What is still to be freed when an answer comes that nobody wants.
     buffer: Option<Reserved>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Free,
     Waiting,
     Answered,
-    /// Nobody wants the answer.
+    /// The caller does not want the answer.
     Abandoned,
 }
 
@@ -101,11 +98,11 @@ impl Calls {
             return Err(self.why_over());
         }
         let Some(room) = channel.room()? else {
-            *blocked = enter(&mut self.roomless, wakes()).map(Blocked::Roomless);
+            *blocked = Some(Blocked::Roomless(self.roomless.enter(None, wakes())));
             return Ok(None);
         };
         let Some(place) = self.free_place() else {
-            *blocked = enter(&mut self.placeless, wakes()).map(Blocked::Placeless);
+            *blocked = Some(Blocked::Placeless(self.placeless.enter(None, wakes())));
             return Ok(None);
         };
         let entry = &mut self.places[place as usize];
@@ -206,7 +203,6 @@ impl Calls {
         }
     }
 
-    /// Takes the answers that have come, up to a bound.
     #[inline]
     pub(crate) fn pump(
         &mut self,
@@ -290,7 +286,6 @@ impl Calls {
         Ok(())
     }
 
-    /// Everybody hears of the end.
     pub(crate) fn end(&mut self, error: ChannelError, schedule: &Schedule) {
         self.over = Some(error);
         for (place, seldom) in self.places.iter_mut().zip(&mut self.seldom) {
@@ -328,7 +323,6 @@ impl Calls {
         self.places.len() - self.free.len()
     }
 
-    /// Wakes those who waited for what there is now.
     #[inline]
     pub(crate) fn unblock(&mut self, channel: &mut Channel, schedule: &Schedule) {
         if !self.roomless.is_empty() && channel.has_work_for(ROOM) {
@@ -339,13 +333,11 @@ impl Calls {
         }
     }
 
-    /// Whether a place is free that somebody waits for.
     #[inline]
     pub(crate) fn has_place_for_blocked(&self) -> bool {
         !self.placeless.is_empty() && self.under_way() < MAX_CALLS
     }
 
-    /// It waits no more.
     #[cold]
     pub(crate) fn leave(&mut self, blocked: Blocked) {
         match blocked {
@@ -353,12 +345,6 @@ impl Calls {
             Blocked::Placeless(ticket) => self.placeless.leave(ticket),
         }
     }
-}
-
-fn enter(waiters: &mut Waiters, wakes: Wakes) -> Option<Ticket> {
-    let mut ticket = None;
-    waiters.enter(&mut ticket, wakes);
-    ticket
 }
 
 #[inline(always)]

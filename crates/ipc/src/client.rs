@@ -1,7 +1,6 @@
 //! The end that calls.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,9 +18,10 @@ use crate::wait::WaitPolicy;
 use crate::waiters::Ticket;
 
 /// See the crate's documentation. Clones are the same client.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Client(Rc<Shared>);
 
+#[derive(Debug)]
 struct Shared {
     channel: Rc<RefCell<Channel>>,
     schedule: Rc<Schedule>,
@@ -70,15 +70,9 @@ impl Client {
     /// Calls the server with a buffer ([`reserve`](Self::reserve)) that it reads from and may write its answer into. The
     /// buffer comes back by [`Call::buffer`].
     pub fn call_with(&self, message: Message, buffer: Reserved) -> Call<'_> {
-        let message = message.with_payload(buffer.off(), buffer.len());
-        Call {
-            client: self,
-            message,
-            flags: CALL | BUFFER,
-            stage: Stage::New,
-            blocked: None,
-            buffer: Some(buffer),
-        }
+        let mut call = self.call(message.with_payload(buffer.off(), buffer.len()));
+        (call.flags, call.buffer) = (CALL | BUFFER, Some(buffer));
+        call
     }
 
     /// Sends a message that has no answer; done once it is on its way. Dropping it sends nothing.
@@ -103,7 +97,7 @@ impl Client {
                 }
                 Ok(false) => {
                     let wakes = self.0.schedule.wakes(context.waker());
-                    calls.roomless.enter(&mut waiting.ticket, wakes);
+                    waiting.ticket = Some(calls.roomless.enter(waiting.ticket, wakes));
                     Poll::Pending
                 }
                 Err(error) => Poll::Ready(Err(error)),
@@ -152,6 +146,7 @@ impl Drop for WaitingToSend<'_> {
 
 /// A call under way; ends with its answer.
 #[must_use = "nothing is called until it is polled"]
+#[derive(Debug)]
 pub struct Call<'a> {
     client: &'a Client,
     message: Message,
@@ -162,7 +157,7 @@ pub struct Call<'a> {
     buffer: Option<Reserved>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Stage {
     New,
     Sent(u32),
@@ -170,7 +165,6 @@ enum Stage {
 }
 
 impl Call<'_> {
-    /// Nobody wants the answer any more, if there is to be one, nor the buffer.
     #[cold]
     #[inline(never)]
     fn forget(&mut self) {
@@ -299,19 +293,7 @@ impl Port for Shared {
 
     fn give_up(&self, channel: &mut Channel) {
         let patience = self.patience.as_ref();
-        let limit = patience.map(|patience| patience.borrow().limit());
+        let limit = patience.map(|patience| patience.borrow().limit);
         channel.reject(Violation::Silent(limit.unwrap_or_default()));
-    }
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Call<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").finish_non_exhaustive()
     }
 }

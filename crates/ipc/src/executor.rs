@@ -35,7 +35,6 @@ pub(crate) const ROOM: Wants = Wants {
     room: true,
 };
 
-/// What the ends of a channel do with what comes.
 pub(crate) trait Port {
     /// Takes what has come, up to a bound. Errors go to whoever waits.
     fn pump(&self, schedule: &Schedule);
@@ -46,10 +45,8 @@ pub(crate) trait Port {
     /// Whether [`pump`](Self::pump) would wake somebody who waits for nothing of the channel.
     fn can_go_on(&self) -> bool;
 
-    /// How long the peer may still be silent.
     fn patience(&self, channel: &Channel) -> Option<Duration>;
 
-    /// The peer was silent for that long.
     fn give_up(&self, channel: &mut Channel);
 }
 
@@ -59,22 +56,20 @@ pub(crate) trait Port {
 pub struct IdleCounters {
     /// Times that it looked for a while.
     pub spins: u64,
-    /// Of these, times that something came meanwhile.
+    /// Times among them that something came meanwhile.
     pub spins_won: u64,
     /// Times that it slept.
     pub sleeps: u64,
 }
 
-/// What comes after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Nothing: every coroutine has ended.
+    /// Every coroutine has ended.
     Ended,
-    /// Another one: somebody can go on.
+    /// A coroutine can go on: another turn comes next.
     Ready,
-    /// Waiting.
     Idle {
-        /// Somebody ran before that.
+        /// A coroutine ran before that.
         ran: bool,
     },
 }
@@ -97,14 +92,12 @@ pub struct Executor {
     pub(crate) policy: WaitPolicy,
     pub(crate) idle: IdleCounters,
     budget: Budget,
-    /// It sleeps in somebody else's loop.
+    /// It sleeps in the loop that it is part of.
     pub(crate) asleep: bool,
 }
 
-/// Coroutines that wait for their place.
 #[derive(Default)]
 struct Spawned {
-    /// With their priorities.
     queue: RefCell<Vec<(usize, Boxed)>>,
     alive: Cell<usize>,
 }
@@ -215,7 +208,6 @@ impl Executor {
         }
     }
 
-    /// Gives the new ones their place.
     #[cold]
     fn settle(&mut self) {
         let mut queue = self.spawned.queue.borrow_mut();
@@ -273,9 +265,10 @@ impl Executor {
             channel.flush();
             self.idle.spins += 1;
             let sleeps = self.policy != WaitPolicy::Polling;
+            let patience = self.port.patience(channel);
             let look = Look {
                 budget: sleeps.then(|| self.budget.ticks(wake_cost())),
-                until: deadline(self.port.patience(channel)),
+                until: patience.and_then(|left| Instant::now().checked_add(left)),
             };
             if look.finds(channel, &self.schedule, wants) {
                 self.idle.spins_won += 1;
@@ -310,21 +303,13 @@ impl Drop for Executor {
     }
 }
 
-fn deadline(left: Option<Duration>) -> Option<Instant> {
-    let left = left?;
-    Instant::now().checked_add(left)
-}
-
-/// A look for something to do.
 struct Look {
     /// For so many ticks, if it ends.
     budget: Option<u64>,
-    /// And no longer than until then.
     until: Option<Instant>,
 }
 
 impl Look {
-    /// Whether there is something.
     fn finds(self, channel: &mut Channel, schedule: &Schedule, wants: Wants) -> bool {
         let (start, wake) = (cycles(), wake_cost());
         loop {

@@ -117,7 +117,6 @@ fn message(generation: u64) -> [u8; MESSAGE] {
     bytes
 }
 
-/// One message and what came with it.
 fn receive(
     socket: &OwnedFd,
     patience: Duration,

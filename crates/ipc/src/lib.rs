@@ -63,7 +63,6 @@ mod client;
 mod executor;
 mod handshake;
 mod message;
-mod metrics;
 mod pace;
 mod patience;
 mod schedule;
@@ -78,7 +77,6 @@ pub use client::{Call, Client};
 pub use executor::{Executor, IdleCounters, MAX_COROUTINES, Spawner};
 pub use handshake::{HandshakeError, accept, connect, sockets};
 pub use message::LAST;
-pub use metrics::{METRICS, Metrics};
 pub use quictun_shmq::{
     Channel, ChannelError, Counters, Message, MessageTooLong, Received, Reserved, Violation, cycles,
 };

@@ -2,7 +2,6 @@
 
 use quictun_shmq::{INLINE, Message, Violation};
 
-/// What a message is.
 pub(crate) const CALL: u16 = 1;
 pub(crate) const REPLY: u16 = 2;
 pub(crate) const SEND: u16 = 3;

@@ -10,7 +10,6 @@ const EVERY: u32 = 8;
 /// core.
 const SLOW: u64 = 4000;
 
-/// See the module documentation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     /// Ticks at the last look in this turn; 0 is none.

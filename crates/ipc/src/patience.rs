@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// What the peer owes of one kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owed {
     /// Whether somebody waits for it.
@@ -15,7 +14,7 @@ pub(crate) struct Owed {
 /// been given; whoever sleeps or wakes meanwhile.
 #[derive(Debug)]
 pub(crate) struct Patience {
-    limit: Duration,
+    pub(crate) limit: Duration,
     answers: Debt,
     room: Debt,
 }
@@ -43,10 +42,6 @@ impl Patience {
             self.limit
                 .saturating_sub(now.saturating_duration_since(first)),
         )
-    }
-
-    pub(crate) fn limit(&self) -> Duration {
-        self.limit
     }
 }
 

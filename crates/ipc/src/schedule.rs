@@ -10,10 +10,8 @@ use quictun_shmq::Alarm;
 /// 0 goes first.
 pub const PRIORITIES: usize = 8;
 
-/// Number of a coroutine.
 pub(crate) type Task = u32;
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     queues: RefCell<Queues>,
@@ -22,13 +20,12 @@ pub(crate) struct Schedule {
     remote: Arc<Remote>,
 }
 
-/// Of the coroutines that can go on: for each priority a queue, linked through what is kept of each coroutine.
+/// The coroutines that can go on: a queue for each priority, linked through the entries.
 #[derive(Debug)]
 pub(crate) struct Queues {
     /// A bit for each priority that has somebody.
     waiting: u32,
     ready: [Queue; PRIORITIES],
-    /// By task.
     entries: Vec<Entry>,
 }
 
@@ -54,14 +51,12 @@ struct Remote {
     alarm: Alarm,
 }
 
-/// How a coroutine is woken.
 #[derive(Debug)]
 pub(crate) enum Wakes {
     /// By its number: nothing is counted, cloned or locked.
     Task(Task),
     /// Something between us and the coroutine wants to know.
     Other(Waker),
-    /// Nobody waits.
     Nobody,
 }
 
@@ -109,13 +104,11 @@ impl Schedule {
         }
     }
 
-    /// For waking many.
     #[inline]
     pub(crate) fn queues(&self) -> RefMut<'_, Queues> {
         self.queues.borrow_mut()
     }
 
-    /// The next that can go on.
     #[inline]
     pub(crate) fn next(&self) -> Option<Task> {
         self.queues.borrow_mut().pop()
@@ -126,7 +119,6 @@ impl Schedule {
         self.queues.borrow().waiting != 0
     }
 
-    /// Takes over what others have woken.
     #[inline]
     pub(crate) fn collect(&self) {
         // Pairs with the Release in `wake_by_ref`.
@@ -145,7 +137,6 @@ impl Schedule {
         }
     }
 
-    /// Whether others have woken somebody.
     pub(crate) fn has_remote(&self) -> bool {
         self.remote.some.load(Ordering::Relaxed)
     }

@@ -1,7 +1,6 @@
 //! The end that answers.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -20,20 +19,19 @@ use crate::waiters::{Ticket, Waiters};
 const TURN: u32 = 256;
 
 /// See the crate's documentation. Clones are the same server.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Server(Rc<Shared>);
 
+#[derive(Debug)]
 struct Shared {
     channel: Rc<RefCell<Channel>>,
     schedule: Rc<Schedule>,
     state: RefCell<State>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
-    /// Who waits for a request.
     receivers: Waiters,
-    /// Who waits for room for an answer.
     repliers: Waiters,
     /// Requests taken in this turn.
     taken: u32,
@@ -57,12 +55,6 @@ impl Request {
     /// The client's buffer, to read and to write the answer into.
     pub fn buffer(&self) -> Option<Received> {
         self.buffer
-    }
-
-    /// Whether it wants an answer.
-    #[inline(always)]
-    pub fn is_call(&self) -> bool {
-        kind(&self.message) == CALL
     }
 }
 
@@ -102,7 +94,7 @@ impl Server {
         Reply {
             server: self,
             message,
-            wanted: request.is_call(),
+            wanted: kind(&request.message) == CALL,
             by_reference: request.buffer.is_some(),
             ticket: None,
         }
@@ -124,7 +116,6 @@ impl Server {
 #[derive(Debug)]
 pub struct Recv<'a> {
     server: &'a Server,
-    /// Where it waits.
     ticket: Option<Ticket>,
 }
 
@@ -150,7 +141,7 @@ impl Future for Recv<'_> {
             }
         }
         let wakes = shared.schedule.wakes(context.waker());
-        state.receivers.enter(&mut self.ticket, wakes);
+        self.ticket = Some(state.receivers.enter(self.ticket, wakes));
         Poll::Pending
     }
 }
@@ -203,7 +194,6 @@ pub struct Reply<'a> {
     wanted: bool,
     /// The call took long, and so will the next one: the client need not wait for that.
     by_reference: bool,
-    /// Where it waits.
     ticket: Option<Ticket>,
 }
 
@@ -230,7 +220,7 @@ impl Future for Reply<'_> {
             }
             Ok(false) => {
                 let wakes = shared.schedule.wakes(context.waker());
-                state.repliers.enter(&mut self.ticket, wakes);
+                self.ticket = Some(state.repliers.enter(self.ticket, wakes));
                 Poll::Pending
             }
             Err(error) => Poll::Ready(Err(error)),
@@ -281,10 +271,4 @@ impl Port for Shared {
     }
 
     fn give_up(&self, _channel: &mut Channel) {}
-}
-
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").finish_non_exhaustive()
-    }
 }

@@ -22,9 +22,9 @@ pub const MAX_AHEAD: usize = 256;
 pub struct Items<'a> {
     client: &'a Client,
     request: Message,
-    /// Of the next call.
+    /// Number of the next call.
     number: u64,
-    /// In the order of their numbers.
+    /// Calls under way, in the order of their numbers.
     calls: VecDeque<Call<'a>>,
     ahead: usize,
     over: bool,

@@ -50,7 +50,6 @@ impl Budget {
         wake << self.doublings
     }
 
-    /// Takes note of a sleep after such a look.
     pub(crate) fn note_sleep(&mut self, ticks: u64, wake: u64) {
         self.doublings = if ticks <= wake << DOUBLINGS {
             (self.doublings + 1).min(DOUBLINGS)

@@ -6,15 +6,14 @@ use crate::schedule::{Schedule, Wakes};
 /// whether this process may sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    /// Nobody where one has gone.
+    /// [`Wakes::Nobody`] where a waiter has gone.
     waiting: Vec<Wakes>,
-    /// The places of those.
+    /// Places of waiters that have gone.
     free: Vec<usize>,
     /// Times that all were woken.
     round: u64,
 }
 
-/// A place among them, until all are woken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket {
     round: u64,
@@ -24,27 +23,20 @@ pub(crate) struct Ticket {
 impl Waiters {
     /// Notes one, who may have a place already.
     #[cold]
-    pub(crate) fn enter(&mut self, ticket: &mut Option<Ticket>, wakes: Wakes) {
-        let own = ticket.filter(|ticket| ticket.round == self.round);
+    pub(crate) fn enter(&mut self, own: Option<Ticket>, wakes: Wakes) -> Ticket {
+        let own = own.filter(|ticket| ticket.round == self.round);
         let place = own.map(|ticket| ticket.place).or_else(|| self.free.pop());
-        if let Some((place, entry)) =
-            place.and_then(|place| Some((place, self.waiting.get_mut(place)?)))
-        {
-            *entry = wakes;
-            *ticket = Some(Ticket {
-                round: self.round,
-                place,
-            });
-            return;
+        let place = place.unwrap_or(self.waiting.len());
+        match self.waiting.get_mut(place) {
+            Some(entry) => *entry = wakes,
+            None => self.waiting.push(wakes),
         }
-        *ticket = Some(Ticket {
+        Ticket {
             round: self.round,
-            place: self.waiting.len(),
-        });
-        self.waiting.push(wakes);
+            place,
+        }
     }
 
-    /// It waits no more.
     #[cold]
     pub(crate) fn leave(&mut self, ticket: Ticket) {
         if ticket.round != self.round {
