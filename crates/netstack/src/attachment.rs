@@ -29,7 +29,6 @@ impl Flow {
 }
 
 impl Stack {
-    /// Gives an offered flow a socket that answers its SYN.
     pub(crate) fn admit(&mut self, now: Instant, index: usize) -> bool {
         let Some(mut socket) = self.take_socket(now, Size::Small) else {
             return false;
@@ -44,7 +43,6 @@ impl Stack {
         true
     }
 
-    /// Gives a flow that sleeps a socket again.
     pub(crate) fn wake(&mut self, now: Instant, index: usize) -> bool {
         let size = self.flows[index].size;
         // The application may still count on the window it was told of, but TCP can live with less.
@@ -55,7 +53,6 @@ impl Stack {
         self.install(now, index, socket, false)
     }
 
-    /// Takes the socket from a flow that has nothing under way.
     pub(crate) fn sleep(&mut self, index: usize) {
         let flow = &mut self.flows[index];
         let stage = std::mem::replace(&mut flow.stage, Stage::Asleep);
@@ -96,7 +93,6 @@ impl Stack {
         }
     }
 
-    /// Puts a socket into the state that the flow is in.
     fn install(
         &mut self,
         now: Instant,
@@ -183,7 +179,7 @@ fn listen(
         seq: flow.wire.receive_next.wrapping_sub(before),
         flags: SYN,
         options: flow.wire.peer,
-        ..from_client(flow)
+        ..flow.heard_bare()
     };
     interface.ingress(now, socket, syn.frame().packet(), &mut []);
 }
@@ -209,7 +205,7 @@ fn shake_hands(
         seq: flow.wire.receive_next.wrapping_sub(fin),
         ack: begins,
         flags: if half_closed { ACK | FIN } else { ACK },
-        ..from_client(flow)
+        ..flow.heard_bare()
     };
     interface.ingress(now, socket, ack.frame().packet(), &mut scratch);
     let wanted = if half_closed {
@@ -218,15 +214,6 @@ fn shake_hands(
         State::Established
     };
     socket.tcp().state() == wanted
-}
-
-fn from_client(flow: &Flow) -> Bare {
-    Bare {
-        seq: 0,
-        ack: 0,
-        flags: 0,
-        ..flow.heard_bare()
-    }
 }
 
 /// Flows that are looked at for one that can spare its socket; chosen arbitrarily, to bound what a SYN costs.

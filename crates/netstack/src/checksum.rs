@@ -23,7 +23,6 @@ pub(crate) fn pseudo(protocol: u8, from: IpAddr, to: IpAddr, length: usize) -> u
     address(from) + address(to) + u64::from(protocol) + length as u64
 }
 
-/// Sixteen bits of a sum, with the carries added.
 pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

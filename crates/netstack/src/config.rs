@@ -15,7 +15,7 @@ pub struct Config {
     pub memory: usize,
     /// Flows at a time, whatever they do.
     pub max_flows: usize,
-    /// Of these, flows whose hand-shake is not complete.
+    /// Flows among them whose hand-shake is not complete.
     pub max_opening: usize,
     /// UDP datagrams to this port are handed out, whatever address they are for; others are refused.
     pub datagram_port: Option<u16>,
@@ -62,29 +62,15 @@ pub enum ConfigError {
     #[error("a window of {0} bytes: choose a power of two from 64 KiB to 16 MiB")]
     Window(usize),
     /// One flow at full window does not fit.
-    #[error("{memory} bytes of memory for windows of {window} bytes: allow at least two windows")]
-    Memory {
-        /// What all flows may have.
-        memory: usize,
-        /// What one may have in each direction.
-        window: usize,
-    },
+    #[error("{0} bytes of memory for windows of {1} bytes: allow at least two windows")]
+    Memory(usize, usize),
     /// No flow could ever open.
-    #[error("room for {flows} flows, {opening} of them opening: allow from 1 to 1048576")]
-    Flows {
-        /// Flows at a time.
-        flows: usize,
-        /// Flows that are opening.
-        opening: usize,
-    },
+    #[error("room for {0} flows, {1} of them opening: allow from 1 to 1048576")]
+    Flows(usize, usize),
 }
 
 impl Config {
     /// Whether a stack can be like that.
-    ///
-    /// # Errors
-    ///
-    /// What makes no sense, and what would.
     pub fn check(&self) -> Result<(), ConfigError> {
         if !(MTU_MIN..=MAX_PACKET).contains(&self.mtu) {
             return Err(ConfigError::Mtu(self.mtu));
@@ -93,13 +79,11 @@ impl Config {
             return Err(ConfigError::Window(self.window));
         }
         if self.memory < 2 * self.window {
-            let (memory, window) = (self.memory, self.window);
-            return Err(ConfigError::Memory { memory, window });
+            return Err(ConfigError::Memory(self.memory, self.window));
         }
         let flows = 1..=FLOWS_MAX;
         if !flows.contains(&self.max_flows) || !flows.contains(&self.max_opening) {
-            let (flows, opening) = (self.max_flows, self.max_opening);
-            return Err(ConfigError::Flows { flows, opening });
+            return Err(ConfigError::Flows(self.max_flows, self.max_opening));
         }
         Ok(())
     }

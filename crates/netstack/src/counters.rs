@@ -1,23 +1,15 @@
 //! What a stack has seen.
 
-/// Why a frame was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// Its lengths or fields contradict each other.
     Malformed,
-    /// It is longer than an IP packet can be.
     Oversized,
     /// It is a part of a packet: who sends TCP through a device of ours has no reason to.
     Fragment,
-    /// It carries something else than TCP, and than datagrams that somebody wants.
     NotTcp,
-    /// Its checksum is wrong.
     Checksum,
-    /// Nobody can have sent it from where it says, or nobody can be where it goes to.
     Spoofed,
-    /// It would open one flow more than there may be.
     TooManyFlows,
-    /// There are no buffers for it; TCP will repeat it.
     NoMemory,
 }
 

@@ -6,7 +6,6 @@ use crate::checksum;
 use crate::offload::{Checksum, HEADER, Offload};
 use crate::segment::{ACK, SYN, SynOptions, TCP};
 
-/// What a bare segment says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bare {
     pub(crate) from: SocketAddr,
@@ -19,7 +18,6 @@ pub(crate) struct Bare {
     pub(crate) options: SynOptions,
 }
 
-/// A short frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Short {
     bytes: [u8; Self::CAPACITY],
@@ -30,7 +28,6 @@ impl Short {
     /// IPv6 and TCP with all the options there is room for.
     pub(crate) const CAPACITY: usize = HEADER + 40 + 60;
 
-    /// A copy, unless it is too long.
     pub(crate) fn new(frame: &[u8]) -> Option<Self> {
         let length = u8::try_from(frame.len()).ok()?;
         let mut bytes = [0; Self::CAPACITY];
@@ -103,7 +100,6 @@ pub(crate) fn finish(frame: &mut [u8], tcp: usize, from: IpAddr, to: IpAddr, par
     frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// What a device has to know to complete the checksum of a TCP header at `tcp` of a frame.
 pub(crate) fn partial(tcp: usize) -> Checksum {
     Checksum::Partial {
         // Behind the IP header, which has 20 or 40 bytes.

@@ -20,11 +20,9 @@ pub struct Datagram {
     pub payload: Vec<u8>,
 }
 
-/// Datagrams on their way, either way.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
-    arrived: VecDeque<Datagram>,
-    /// Whole frames.
+    pub(crate) arrived: VecDeque<Datagram>,
     leaving: VecDeque<Vec<u8>>,
 }
 
@@ -119,14 +117,6 @@ impl Datagrams {
             self.arrived.push_back(datagram);
         }
         Ok(has_room)
-    }
-
-    pub(crate) fn has_arrived(&self) -> bool {
-        !self.arrived.is_empty()
-    }
-
-    pub(crate) fn poll(&mut self) -> Option<Datagram> {
-        self.arrived.pop_front()
     }
 
     /// Whether there is room for it.

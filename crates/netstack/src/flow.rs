@@ -13,7 +13,7 @@ use crate::socket_pool::{PooledSocket, Size};
 use crate::timers::Alarm;
 use crate::wire_state::WireState;
 
-/// Who talks to whom: what the table of flows is searched by.
+/// Addresses and ports of both ends, by which the table of flows is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tuple {
     client: u128,
@@ -71,12 +71,10 @@ pub(crate) struct Flow {
     pub(crate) size: Size,
 }
 
-/// What a flow is doing.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// Its SYN came, and nobody has accepted it.
+    /// The SYN came, and the user has not accepted the flow.
     Offered,
-    /// It has a socket.
     Awake(Box<PooledSocket>),
     /// Open in both directions, with nothing under way in either, and without a socket.
     Asleep,
@@ -91,7 +89,6 @@ impl Flow {
         self.used + config.idle_after / if silent { 4 } else { 1 }
     }
 
-    /// A segment to the application without payload.
     pub(crate) fn bare(&self, flags: u8, window: usize) -> Short {
         self.says(flags, window).frame()
     }
@@ -121,7 +118,6 @@ impl Flow {
         }
     }
 
-    /// Our FIN again.
     pub(crate) fn end_again(&self) -> Short {
         let Stage::Awake(socket) = &self.stage else {
             return self.bare(ACK, 0);
@@ -144,10 +140,5 @@ impl Flow {
             State::FinWait1 | State::Closing | State::LastAck
         );
         sent && tcp.send_queue() == 0
-    }
-
-    /// The hand-shake is under way.
-    pub(crate) fn is_opening(&self) -> bool {
-        !self.open
     }
 }

@@ -17,7 +17,6 @@ use crate::timers::Alarm;
 use crate::wire_state::{WireState, after};
 
 impl Stack {
-    /// Finds out whose a frame is, and lets that take it.
     pub(crate) fn inbound(&mut self, now: Instant, frame: &mut [u8]) -> Result<(), Refusal> {
         if frame.len() > HEADER + MAX_PACKET {
             return Err(Refusal::Oversized);
@@ -50,7 +49,6 @@ impl Stack {
         }
     }
 
-    /// A segment that belongs to no flow.
     fn stray(&mut self, now: Instant, segment: &Segment, packet: &[u8]) -> Result<(), Refusal> {
         if segment.flags & (SYN | ACK | RST | FIN) == SYN {
             return self.offer(now, segment, packet);
@@ -124,7 +122,6 @@ impl Stack {
         u16::try_from(self.config.mtu - headers).unwrap_or(u16::MAX)
     }
 
-    /// Hands a segment to the flow's socket, and sees what that changed.
     pub(crate) fn for_awake(
         &mut self,
         now: Instant,
@@ -262,7 +259,6 @@ impl Stack {
         Ok(())
     }
 
-    /// Says again what was said last.
     fn acknowledge(&mut self, index: usize) {
         let flow = &self.flows[index];
         let window = self.pool.window(flow.size);

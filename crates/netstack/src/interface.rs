@@ -12,7 +12,6 @@ use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, Ipv4Address, Ipv6Address
 use crate::config::{Config, MAX_PACKET};
 use crate::socket_pool::PooledSocket;
 
-/// The one interface that all flows share.
 pub(crate) struct SharedInterface {
     interface: Interface,
     capabilities: DeviceCapabilities,
@@ -28,12 +27,7 @@ impl std::fmt::Debug for SharedInterface {
 impl SharedInterface {
     pub(crate) fn new(config: &Config, seed: u64, start: Instant) -> Self {
         let capabilities = capabilities(config);
-        let mut device = Slot {
-            capabilities: &capabilities,
-            rx: None,
-            tx: &mut [],
-            sent: 0,
-        };
+        let mut device = Slot::new(&capabilities, None, &mut []);
         let mut settings = InterfaceConfig::new(HardwareAddress::Ip);
         settings.random_seed = seed;
         let mut interface = Interface::new(settings, &mut device, Micros::ZERO);
@@ -69,12 +63,7 @@ impl SharedInterface {
         tx: &mut [u8],
     ) -> usize {
         let now = self.micros(now);
-        let mut device = Slot {
-            capabilities: &self.capabilities,
-            rx: Some(packet),
-            tx,
-            sent: 0,
-        };
+        let mut device = Slot::new(&self.capabilities, Some(packet), tx);
         self.interface
             .poll_ingress_single(now, &mut device, &mut socket.sockets);
         device.sent
@@ -88,18 +77,12 @@ impl SharedInterface {
         tx: &mut [u8],
     ) -> usize {
         let now = self.micros(now);
-        let mut device = Slot {
-            capabilities: &self.capabilities,
-            rx: None,
-            tx,
-            sent: 0,
-        };
+        let mut device = Slot::new(&self.capabilities, None, tx);
         self.interface
             .poll_egress(now, &mut device, &mut socket.sockets);
         device.sent
     }
 
-    /// When a socket has to be looked at again.
     pub(crate) fn poll_at(&mut self, now: Instant, socket: &PooledSocket) -> Option<Instant> {
         let micros = self.micros(now);
         let at = self.interface.poll_at(micros, &socket.sockets)?;
@@ -139,6 +122,17 @@ struct Slot<'a> {
     rx: Option<&'a [u8]>,
     tx: &'a mut [u8],
     sent: usize,
+}
+
+impl<'a> Slot<'a> {
+    fn new(capabilities: &'a DeviceCapabilities, rx: Option<&'a [u8]>, tx: &'a mut [u8]) -> Self {
+        Self {
+            capabilities,
+            rx,
+            tx,
+            sent: 0,
+        }
+    }
 }
 
 struct Incoming<'a>(&'a [u8]);

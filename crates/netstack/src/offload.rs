@@ -50,7 +50,6 @@ pub struct Segmentation {
 }
 
 impl Offload {
-    /// Takes a frame apart.
     pub(crate) fn split(frame: &mut [u8]) -> Result<(Self, &mut [u8]), Refusal> {
         let (header, packet) = frame
             .split_first_chunk_mut::<HEADER>()

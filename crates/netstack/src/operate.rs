@@ -12,10 +12,6 @@ use crate::stack::Stack;
 
 impl Stack {
     /// Accepts an offered flow: the application gets its answer now.
-    ///
-    /// # Errors
-    ///
-    /// The flow is gone, or was accepted before, or there is no memory for it.
     pub fn accept(&mut self, now: Instant, id: FlowId) -> Result<(), FlowError> {
         let index = self.offered(id)?;
         if self.admit(now, index) {
@@ -26,10 +22,6 @@ impl Stack {
     }
 
     /// Refuses an offered flow: the application sees a connection refused. No event follows.
-    ///
-    /// # Errors
-    ///
-    /// The flow is gone, or was accepted before.
     pub fn refuse(&mut self, id: FlowId) -> Result<(), FlowError> {
         let index = self.offered(id)?;
         self.drop_flow(index);
@@ -37,10 +29,6 @@ impl Stack {
     }
 
     /// Takes bytes that the application has sent: `take` sees those that lie together and says how many it took.
-    ///
-    /// # Errors
-    ///
-    /// The flow is gone, or was not accepted.
     pub fn read(
         &mut self,
         now: Instant,
@@ -78,10 +66,6 @@ impl Stack {
 
     /// Hands bytes over to be sent: `fill` sees room that lies together and says how much it used. Returns that;
     /// where it is less than it might have been, [`crate::Event::Writable`] tells when there is room again.
-    ///
-    /// # Errors
-    ///
-    /// The flow is gone, was not accepted, or was finished.
     pub fn write_with(
         &mut self,
         now: Instant,
@@ -127,10 +111,6 @@ impl Stack {
     }
 
     /// As [`Self::write_with`], from a text.
-    ///
-    /// # Errors
-    ///
-    /// The flow is gone, was not accepted, or was finished.
     pub fn write(&mut self, now: Instant, id: FlowId, text: &[u8]) -> Result<usize, FlowError> {
         let mut rest = text;
         // The room may lie in two pieces.
@@ -150,12 +130,8 @@ impl Stack {
         Ok(text.len() - rest.len())
     }
 
-    /// Finishes our direction: the application reads an end once it has read what was written.
-    ///
-    /// # Errors
-    ///
-    /// The flow is gone or was not accepted, or there is no memory to wake it: then again after
-    /// [`crate::Event::Writable`].
+    /// Finishes our direction: the application reads an end once it has read what was written. Where there is no memory
+    /// to wake it, do so again after [`crate::Event::Writable`].
     pub fn finish(&mut self, now: Instant, id: FlowId) -> Result<(), FlowError> {
         let index = self.accepted(id)?;
         if matches!(self.flows[index].stage, Stage::Asleep) && !self.wake(now, index) {
@@ -179,10 +155,6 @@ impl Stack {
     }
 
     /// Resets the flow: the application sees a reset, and what was not sent is lost. No event follows.
-    ///
-    /// # Errors
-    ///
-    /// The flow is gone.
     pub fn reset(&mut self, id: FlowId) -> Result<(), FlowError> {
         let index = self.find(id)?;
         self.drop_flow(index);
@@ -190,10 +162,6 @@ impl Stack {
     }
 
     /// Bytes written and not yet acknowledged by the application, and bytes it sent that were not yet read.
-    ///
-    /// # Errors
-    ///
-    /// The flow is gone or was not accepted.
     pub fn queued(&self, id: FlowId) -> Result<(usize, usize), FlowError> {
         let index = self.accepted(id)?;
         Ok(match &self.flows[index].stage {

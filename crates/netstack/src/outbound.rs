@@ -13,7 +13,6 @@ use crate::socket_pool::Size;
 use crate::stack::Stack;
 
 impl Stack {
-    /// The next frame of a flow, and its length.
     pub(crate) fn outbound(
         &mut self,
         now: Instant,
@@ -107,7 +106,6 @@ impl Stack {
         }
     }
 
-    /// Tells what has become possible since it was last told.
     pub(crate) fn notify(&mut self, index: usize) {
         let flow = &mut self.flows[index];
         let Stage::Awake(socket) = &flow.stage else {
@@ -127,7 +125,6 @@ impl Stack {
         }
     }
 
-    /// When the flow is to be looked at again.
     fn set_alarm(&mut self, now: Instant, index: usize) {
         let flow = &mut self.flows[index];
         let Stage::Awake(socket) = &flow.stage else {
@@ -137,7 +134,7 @@ impl Stack {
         // It had its turn just now: what it could not do then, it cannot do at once.
         let timer = timer.map(|at| at.max(now + PAUSE));
         let timer = timer.or_else(|| flow.awaits_end().then_some(now + REPEAT_END));
-        let patience = if flow.is_opening() {
+        let patience = if !flow.open {
             Some(flow.heard + self.config.open_timeout)
         } else if socket.tcp().send_queue() > 0 || flow.awaits_end() {
             Some(flow.heard + self.config.stall_timeout)
@@ -150,7 +147,6 @@ impl Stack {
     }
 }
 
-/// What the device has to do to a segment of ours.
 pub(crate) fn offload(allowed: bool, cut: Option<u16>, segment: &Segment) -> Offload {
     if !allowed {
         return Offload::default();

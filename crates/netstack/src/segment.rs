@@ -22,7 +22,6 @@ pub(crate) struct Segment {
     pub(crate) window: u16,
 }
 
-/// What a SYN says about its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SynOptions {
     pub(crate) mss: Option<u16>,
@@ -74,7 +73,6 @@ impl Segment {
         payload + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
 
-    /// Whether the checksum of a whole packet is right.
     pub(crate) fn checksum_holds(&self, packet: &[u8]) -> bool {
         let tcp = &packet[self.tcp..self.payload.end];
         checksum::fold(
@@ -108,7 +106,6 @@ impl Segment {
     }
 }
 
-/// Whether two can talk to each other.
 pub(crate) fn check_addresses(from: SocketAddr, to: SocketAddr) -> Result<(), Refusal> {
     if from.port() == 0 || to.port() == 0 || from == to {
         return Err(Refusal::Spoofed);
@@ -120,7 +117,6 @@ pub(crate) fn check_addresses(from: SocketAddr, to: SocketAddr) -> Result<(), Re
     }
 }
 
-/// Whether somebody can have that address on a network.
 fn speaks(address: IpAddr) -> bool {
     let wrong = match address {
         IpAddr::V4(v4) => v4.is_broadcast() || v4.octets()[0] == 0,
@@ -132,7 +128,7 @@ fn speaks(address: IpAddr) -> bool {
 
 type Addressed = (IpAddr, IpAddr, Range<usize>);
 
-/// Who writes to whom in a packet of this protocol, and where what it carries is.
+/// Source, destination and place of the payload of a packet of this protocol.
 pub(crate) fn carried(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
     match packet.first().map(|byte| byte >> 4) {
         Some(4) => ipv4(protocol, packet),
@@ -188,7 +184,6 @@ fn ipv6(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
     Ok((address(8), address(24), 40..40 + length))
 }
 
-/// Protocol numbers.
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 const FRAGMENT: u8 = 44;

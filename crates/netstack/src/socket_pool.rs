@@ -6,12 +6,9 @@
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
 
-/// How large the buffers of a socket are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// Enough for a question and its answer.
     Small,
-    /// A whole window in each direction.
     Large,
 }
 
@@ -30,11 +27,8 @@ impl std::fmt::Debug for PooledSocket {
 }
 
 impl PooledSocket {
-    fn new(size: Size, window: usize) -> Self {
-        let bytes = match size {
-            Size::Small => SMALL,
-            Size::Large => window,
-        };
+    /// With `bytes` of buffer in each direction.
+    fn new(size: Size, bytes: usize) -> Self {
         // smoltcp takes the window of its SYN for scaled: one byte less than a power of two is what
         // 65535 scaled stays below, so that a peer that believes it, too, cannot overrun the buffer.
         let receive = SocketBuffer::new(vec![0; bytes - 1]);
@@ -72,7 +66,6 @@ impl PooledSocket {
     }
 }
 
-/// All sockets, free ones included.
 #[derive(Debug)]
 #[expect(
     clippy::vec_box,
@@ -82,7 +75,7 @@ pub(crate) struct SocketPool {
     window: usize,
     limit: usize,
     /// Bytes of all sockets there are.
-    bytes: usize,
+    pub(crate) bytes: usize,
     small: Vec<Box<PooledSocket>>,
     large: Vec<Box<PooledSocket>>,
 }
@@ -98,7 +91,6 @@ impl SocketPool {
         }
     }
 
-    /// A socket of that size, unless the memory is used up.
     pub(crate) fn take(&mut self, size: Size) -> Option<Box<PooledSocket>> {
         let free = self.free(size).pop();
         if free.is_some() {
@@ -113,10 +105,9 @@ impl SocketPool {
             self.bytes -= self.cost(other);
         }
         self.bytes += self.cost(size);
-        Some(Box::new(PooledSocket::new(size, self.window)))
+        Some(Box::new(PooledSocket::new(size, self.cost(size) / 2)))
     }
 
-    /// Takes a socket back.
     pub(crate) fn put(&mut self, mut socket: Box<PooledSocket>) {
         let size = socket.size;
         let keep = match size {
@@ -142,11 +133,6 @@ impl SocketPool {
             Size::Large if scaled => self.window.trailing_zeros() - 16,
             _ => 0,
         }
-    }
-
-    /// Bytes of buffers that exist.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
     }
 
     #[expect(

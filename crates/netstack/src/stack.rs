@@ -47,7 +47,7 @@ pub struct Stack {
 pub struct Usage {
     /// Flows, whatever they do.
     pub flows: usize,
-    /// Of these, flows whose hand-shake is not complete.
+    /// Flows among them whose hand-shake is not complete.
     pub opening: usize,
     /// Bytes of buffers, those that nobody has included.
     pub buffer_bytes: usize,
@@ -55,10 +55,6 @@ pub struct Usage {
 
 impl Stack {
     /// A stack whose sequence numbers follow from `seed`, which nobody should guess.
-    ///
-    /// # Errors
-    ///
-    /// As [`Config::check`].
     pub fn new(config: Config, seed: u64, now: Instant) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
@@ -156,12 +152,12 @@ impl Stack {
 
     /// Whether [`Self::poll_datagram`] has one.
     pub fn has_datagram(&self) -> bool {
-        self.datagrams.has_arrived()
+        !self.datagrams.arrived.is_empty()
     }
 
     /// The next datagram to [`Config::datagram_port`] that a program has sent.
     pub fn poll_datagram(&mut self) -> Option<Datagram> {
-        self.datagrams.poll()
+        self.datagrams.arrived.pop_front()
     }
 
     /// Sends a program a datagram that comes from the datagram's `target`, and goes to its `client`.
@@ -183,18 +179,17 @@ impl Stack {
         Usage {
             flows: self.flows.len(),
             opening: self.opening,
-            buffer_bytes: self.pool.bytes(),
+            buffer_bytes: self.pool.bytes,
         }
     }
 
-    /// Whether everything that is kept has the size it may have.
     #[cfg(any(test, feature = "check"))]
     pub(crate) fn is_bounded(&self) -> bool {
         let flows = self.flows.len();
         flows <= self.config.max_flows
             && self.opening <= self.config.max_opening.min(flows)
             && self.by_tuple.len() == flows
-            && self.pool.bytes() <= self.config.memory
+            && self.pool.bytes <= self.config.memory
             && self.timers.len() <= 2 * self.config.max_flows + 2048
             && self.replies.len() <= REPLIES_MAX
             && self.datagrams.is_bounded()
@@ -228,7 +223,6 @@ impl Stack {
         }
     }
 
-    /// Where a flow is, if it still is.
     pub(crate) fn find(&self, id: FlowId) -> Result<usize, FlowError> {
         let index = usize::try_from(id.index).map_err(|_| FlowError::Gone)?;
         match self.flows.get(index) {
@@ -248,11 +242,10 @@ impl Stack {
         self.remove(index);
     }
 
-    /// Forgets a flow.
     pub(crate) fn remove(&mut self, index: usize) {
         let flow = self.flows.remove(index);
         self.by_tuple.remove(&Tuple::new(flow.client, flow.target));
-        if flow.is_opening() {
+        if !flow.open {
             self.opening -= 1;
         }
         if let Stage::Awake(socket) = flow.stage {
@@ -267,11 +260,11 @@ impl Stack {
             Stage::Lingering => self.remove(index),
             Stage::Asleep => {}
             Stage::Awake(socket) => {
-                let patience = if flow.is_opening() {
-                    Some(self.config.open_timeout)
-                } else {
+                let patience = if flow.open {
                     let waits = socket.tcp().send_queue() > 0 || flow.awaits_end();
                     waits.then_some(self.config.stall_timeout)
+                } else {
+                    Some(self.config.open_timeout)
                 };
                 if patience.is_some_and(|patience| now >= flow.heard + patience) {
                     self.end(index, Ending::TimedOut, true);

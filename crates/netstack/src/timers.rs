@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// Deadlines of flows, by index.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<Entry>>,
@@ -22,17 +21,13 @@ pub(crate) struct Entry {
     pub(crate) index: usize,
 }
 
-/// The part that a flow keeps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Alarm {
-    /// When the flow is to be looked at.
     deadline: Option<Instant>,
-    /// The entry that stands for it.
     queued: Option<Entry>,
 }
 
 impl Timers {
-    /// Sets the deadline of the flow at `index`.
     pub(crate) fn set(&mut self, index: usize, alarm: &mut Alarm, deadline: Option<Instant>) {
         alarm.deadline = deadline;
         if let Some(at) = deadline
@@ -64,7 +59,6 @@ impl Timers {
         }
     }
 
-    /// The next entry that is not after `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Entry> {
         let Reverse(entry) = self.heap.peek()?;
         if entry.at > now {

@@ -16,7 +16,6 @@ pub(crate) struct WireState {
     shift: u8,
     /// Added to the socket's sequence numbers.
     offset: u32,
-    /// The next we send.
     pub(crate) send_next: u32,
     /// The next we expect, as last acknowledged.
     pub(crate) receive_next: u32,
@@ -25,7 +24,6 @@ pub(crate) struct WireState {
 }
 
 impl WireState {
-    /// From a SYN; `mss` is what fits the device.
     pub(crate) fn new(syn: &Segment, options: SynOptions, mss: u16, shift: u8) -> Self {
         let theirs = match options.mss {
             None | Some(0) => DEFAULT_MSS,
@@ -87,12 +85,10 @@ impl WireState {
         }
     }
 
-    /// A window of so many bytes, in our units.
     pub(crate) fn window(&self, bytes: usize) -> u16 {
         u16::try_from(bytes >> self.shift).unwrap_or(u16::MAX)
     }
 
-    /// What our SYN says.
     pub(crate) fn our_options(&self, mss: u16) -> SynOptions {
         SynOptions {
             mss: Some(mss),
@@ -102,7 +98,6 @@ impl WireState {
     }
 }
 
-/// Whether a sequence number comes after another.
 pub(crate) fn after(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
