@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use crate::channel::Channel;
+use crate::crew::Job;
 use crate::error::{PerfError, is_closed};
-use crate::meter::{Clock, Measured, Meter, micros_since};
+use crate::meter::{Measured, Meter, micros_since};
 use crate::path::Path;
 use crate::pattern::Pattern;
 
@@ -14,13 +15,14 @@ const CHUNK: usize = 128 * 1024;
 /// Writes `share` bytes, or until the receiver has seen enough.
 pub(crate) fn send(
     channel: &mut Channel,
-    seed: u64,
-    clock: &Clock,
+    job: Job<'_>,
     share: Option<u64>,
 ) -> Result<Measured, PerfError> {
-    let mut meter = Meter::new(clock);
+    let mut meter = Meter::new(job.clock);
     let mut path = None;
-    let how = write(channel, seed, share, &mut meter, &mut path);
+    // A first write may take long; the receiver counts from its first byte, and closes when its time is over.
+    job.clock.begin(Instant::now());
+    let how = write(channel, job.seed, share, &mut meter, &mut path);
     let mut measured = meter.finish();
     measured.path = path.or_else(|| channel.path());
     measured.ended(how)
@@ -35,8 +37,6 @@ fn write(
 ) -> Result<(), PerfError> {
     let mut pattern = Pattern::new(seed);
     let mut offset = 0;
-    // A first write may take long; the receiver counts from its first byte, and closes when its time is over.
-    meter.begin(Instant::now());
     while share != Some(offset) {
         if channel.is_stopped() {
             let enough = share.is_none() && meter.may_be_over(Instant::now());
@@ -57,10 +57,8 @@ fn write(
         }
     }
     if share.is_none() {
-        if !meter.may_be_over(Instant::now()) {
-            return Err(PerfError::Cut);
-        }
-        return Ok(());
+        let enough = meter.may_be_over(Instant::now());
+        return if enough { Ok(()) } else { Err(PerfError::Cut) };
     }
     channel.finish().map_err(PerfError::flow)?;
     // The receiver answers the end with its own, once it has everything.
@@ -74,16 +72,14 @@ fn write(
 /// Reads and compares until `share` bytes have come, or the time is over.
 pub(crate) fn receive(
     channel: &mut Channel,
-    seed: u64,
-    clock: &Clock,
+    job: Job<'_>,
     share: Option<u64>,
-    began: Instant,
 ) -> Result<Measured, PerfError> {
-    let mut meter = Meter::new(clock);
+    let mut meter = Meter::new(job.clock);
     let mut first = None;
-    let how = read(channel, seed, share, &mut meter, &mut first);
+    let how = read(channel, job.seed, share, &mut meter, &mut first);
     let mut measured = meter.finish();
-    measured.first_us = first.map(|first| micros_since(began, first));
+    measured.first_us = first.map(|first| micros_since(job.began, first));
     measured.ended(how)
 }
 
@@ -108,7 +104,7 @@ fn read(
         }
         first.get_or_insert(now);
         if let Some(offset) = pattern.differs(offset, &buffer[..read]) {
-            return Err(PerfError::Corrupt { offset });
+            return Err(PerfError::Corrupt(offset));
         }
         offset += read as u64;
         if !meter.add(now, read as u64) {

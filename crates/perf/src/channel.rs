@@ -20,7 +20,6 @@ use crate::stop::Stop;
 /// How long a call waits before it looks whether everything is to end.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Time for a connection to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Ciphertext taken from the socket at once. The library asks for 4 KiB at a time.
@@ -29,7 +28,6 @@ const INPUT: usize = 128 * 1024;
 /// Plaintext that the library takes at once; more than one write of ours.
 const OUTPUT: usize = 256 * 1024;
 
-/// See the module documentation.
 pub(crate) struct Channel {
     socket: TcpStream,
     tls: Option<Box<Tls>>,
@@ -54,7 +52,7 @@ impl Channel {
         first: &[u8],
         stop: &Stop,
     ) -> Result<Self, PerfError> {
-        let failed = |source| PerfError::Connect { address, source };
+        let failed = |source| PerfError::Connect(address, source);
         let domain = Domain::for_address(address);
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
         if let Some(mtu) = plan.mtu {
@@ -76,7 +74,6 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Takes over a connection that a client made.
     pub(crate) fn accepted(
         socket: TcpStream,
         plan: &Plan,
@@ -111,10 +108,7 @@ impl Channel {
 
     fn secure(&mut self, made: Result<Connection, rustls::Error>) -> Result<(), PerfError> {
         let refused = |error| match PerfError::flow(error) {
-            PerfError::Io { source, .. } => PerfError::Io {
-                what: "TLS handshake",
-                source,
-            },
+            PerfError::Io(_, source) => PerfError::Io("TLS handshake", source),
             cut => cut,
         };
         let mut connection = made.map_err(io::Error::other).map_err(refused)?;
@@ -186,7 +180,6 @@ impl Channel {
         }
     }
 
-    /// No more bytes from here.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             tls.connection.send_close_notify();
@@ -200,7 +193,6 @@ impl Channel {
         self.stop.is_raised()
     }
 
-    /// What the kernel knows of the path.
     pub(crate) fn path(&self) -> Option<Path> {
         let info = quictun_sys::tcp_info(&self.socket).ok()?;
         Some(Path {
@@ -212,7 +204,6 @@ impl Channel {
         })
     }
 
-    /// The kernel's congestion control for this connection.
     pub(crate) fn congestion(&self) -> Option<String> {
         let name = rustix::net::sockopt::tcp_congestion(&self.socket).ok()?;
         Some(name.trim_end_matches('\0').to_owned())
@@ -270,9 +261,6 @@ fn set_congestion(socket: &TcpStream, name: &str) -> Result<(), PerfError> {
     rustix::net::sockopt::set_tcp_congestion(socket, name).map_err(|_| {
         let file = "/proc/sys/net/ipv4/tcp_available_congestion_control";
         let available = std::fs::read_to_string(file).unwrap_or_default();
-        PerfError::Congestion {
-            name: name.to_owned(),
-            available: available.trim().to_owned(),
-        }
+        PerfError::Congestion(name.to_owned(), available.trim().to_owned())
     })
 }

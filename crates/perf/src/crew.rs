@@ -2,10 +2,11 @@
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::{Builder, scope};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::PerfError;
 use crate::meter::{Clock, Measured};
+use crate::plan::Plan;
 use crate::report::THREAD;
 use crate::stop::Stop;
 
@@ -16,6 +17,18 @@ const LOOK: Duration = Duration::from_millis(250);
 /// counted because a process that was stopped meanwhile has not waited in vain.
 const STALLED: u32 = 120;
 
+/// What every thread of one end works with.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) plan: &'a Plan,
+    /// The seed of the payload: the measurement's cookie.
+    pub(crate) seed: u64,
+    pub(crate) clock: &'a Clock,
+    /// When the first connection was begun.
+    pub(crate) began: Instant,
+    pub(crate) stop: &'a Stop,
+}
+
 /// Work of one thread, by its number.
 pub(crate) type Work<'a> = &'a (dyn Fn(u32) -> Result<Measured, PerfError> + Sync);
 
@@ -23,9 +36,8 @@ pub(crate) type Work<'a> = &'a (dyn Fn(u32) -> Result<Measured, PerfError> + Syn
 ///
 /// The first failure ends all of them.
 pub(crate) fn run(
+    job: Job<'_>,
     count: u32,
-    clock: &Clock,
-    stop: &Stop,
     work: Work<'_>,
     watch: &mut dyn FnMut(u64),
 ) -> Result<Measured, PerfError> {
@@ -39,9 +51,8 @@ pub(crate) fn run(
             };
             let thread = Builder::new().name(THREAD.to_owned());
             if let Err(source) = thread.spawn_scoped(scope, body) {
-                stop.raise();
-                let what = "starting a thread";
-                return Err(PerfError::Io { what, source });
+                job.stop.raise();
+                return Err(PerfError::Io("starting a thread", source));
             }
         }
         drop(sender);
@@ -52,20 +63,20 @@ pub(crate) fn run(
             match results.recv_timeout(LOOK) {
                 Ok(Ok(measured)) => all.merge(measured),
                 Ok(Err(error)) => {
-                    stop.raise();
+                    job.stop.raise();
                     fault.get_or_insert(error);
                 }
                 Err(RecvTimeoutError::Disconnected) => return fault.map_or(Ok(all), Err),
                 Err(RecvTimeoutError::Timeout) => in_vain += 1,
             }
-            let moved = clock.moved();
+            let moved = job.clock.moved();
             watch(moved);
             if moved != seen {
                 (seen, in_vain) = (moved, 0);
             } else if in_vain >= STALLED {
-                stop.raise();
+                job.stop.raise();
                 let seconds = (LOOK * STALLED).as_secs();
-                fault.get_or_insert(PerfError::Stalled { seconds });
+                fault.get_or_insert(PerfError::Stalled(seconds));
             }
         }
     })

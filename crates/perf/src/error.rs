@@ -17,84 +17,44 @@ pub enum PerfError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The address is taken, or not this machine's.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// Nobody answers there.
-    #[error("cannot connect to {address}")]
-    Connect {
-        /// The address.
-        address: SocketAddr,
-        /// The system's reason.
-        source: io::Error,
-    },
+    #[error("cannot listen on {0}")]
+    Listen(SocketAddr, #[source] io::Error),
+    /// The server does not answer.
+    #[error("cannot connect to {0}")]
+    Connect(SocketAddr, #[source] io::Error),
     /// Something answers, but not what was expected.
-    #[error("what answers at {address} is no `quictun perf server` of this version")]
-    Stranger {
-        /// The address.
-        address: SocketAddr,
-    },
-    /// The server will not.
-    #[error("the server refuses: {why}")]
-    Refused {
-        /// In its words.
-        why: String,
-    },
-    /// The server failed.
-    #[error("at the server: {why}")]
-    Far {
-        /// In its words.
-        why: String,
-    },
+    #[error("what answers at {0} is no `quictun perf server` of this version")]
+    Stranger(SocketAddr),
+    /// The server will not, in its words.
+    #[error("the server refuses: {0}")]
+    Refused(String),
+    /// The server failed, in its words.
+    #[error("at the server: {0}")]
+    Far(String),
     /// The connection over which client and server agree broke.
     #[error("the control connection to the server broke")]
     Control(#[source] io::Error),
-    /// The kernel has no such congestion control, or does not give it to everybody.
+    /// The kernel has no such congestion control, or does not give it to everybody; what there is comes second.
+    #[error("the kernel does not give congestion control {0:?} to this program; it has: {1}")]
+    Congestion(String, String),
+    /// QUIC has no such congestion control here.
     #[error(
-        "the kernel does not give congestion control {name:?} to this program; it has: {available}"
-    )]
-    Congestion {
-        /// As asked for.
-        name: String,
-        /// What there is.
-        available: String,
-    },
-    /// Neither has QUIC here.
-    #[error(
-        "QUIC has no congestion control {name:?} here: choose auto, cubic, newreno, background or fixed:RATE, \
+        "QUIC has no congestion control {0:?} here: choose auto, cubic, newreno, background or fixed:RATE, \
          100kbit or more"
     )]
-    QuicCongestion {
-        /// As asked for.
-        name: String,
-    },
-    /// A byte is not what was sent.
-    #[error("the payload was corrupted: byte {offset} of a flow is not what was sent")]
-    Corrupt {
-        /// Counted from the flow's first.
-        offset: u64,
-    },
+    QuicCongestion(String),
+    /// A byte, counted from the flow's first, is not what was sent.
+    #[error("the payload was corrupted: byte {0} of a flow is not what was sent")]
+    Corrupt(u64),
     /// The other end closed a flow that was not done.
     #[error("a flow ended before it was done")]
     Cut,
-    /// Nothing moved any more.
-    #[error("nothing has moved for {seconds} s: the path is dead, or something in it")]
-    Stalled {
-        /// For how long.
-        seconds: u64,
-    },
-    /// Something else on a flow's socket.
-    #[error("{what}")]
-    Io {
-        /// What was being done.
-        what: &'static str,
-        /// The system's reason.
-        source: io::Error,
-    },
+    /// Nothing moved any more for so many seconds.
+    #[error("nothing has moved for {0} s: the path is dead, or something in it")]
+    Stalled(u64),
+    /// Something else, with what was being done.
+    #[error("{0}")]
+    Io(&'static str, #[source] io::Error),
     /// No TLS configuration.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -104,23 +64,16 @@ pub enum PerfError {
     /// The QUIC connection could not be made, or broke.
     #[error("QUIC: {0}")]
     Quic(#[from] LossReason),
-    /// A message does not fit a datagram.
-    #[error("{size} bytes do not fit one datagram of this path, {room} do: make --rr smaller")]
-    Datagram {
-        /// As asked for.
-        size: u64,
-        /// What fits.
-        room: u64,
-    },
+    /// A message of so many bytes does not fit a datagram, which has room for so many.
+    #[error("{0} bytes do not fit one datagram of this path, {1} do: make --rr smaller")]
+    Datagram(u64, u64),
 }
 
 impl PerfError {
-    /// For `map_err`.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { what, source }
+        move |source| Self::Io(what, source)
     }
 
-    /// What a broken flow means.
     pub(crate) fn flow(error: io::Error) -> Self {
         if is_closed(&error) || error.kind() == ErrorKind::Interrupted {
             Self::Cut
@@ -130,7 +83,6 @@ impl PerfError {
     }
 }
 
-/// An error and its causes in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -4,15 +4,14 @@ use std::io;
 use std::time::Instant;
 
 use crate::channel::Channel;
+use crate::crew::Job;
 use crate::error::{PerfError, is_closed};
 use crate::latency::Times;
-use crate::meter::{Clock, Measured, Meter, micros_since};
+use crate::meter::{Measured, Meter, micros_since};
 use crate::pace::Pace;
 use crate::pattern::Pattern;
 use crate::plan::{Mode, Plan};
-use crate::stop::Stop;
 
-/// Bytes read at once.
 const CHUNK: usize = 128 * 1024;
 
 /// One direction's payload, compared or written message by message.
@@ -21,86 +20,73 @@ struct Tape {
     offset: u64,
 }
 
-/// One end of a connection with requests.
 pub(crate) struct Dialogue {
     out: Tape,
     back: Tape,
     buffer: Vec<u8>,
 }
 
-/// What every thread that asks needs.
-pub(crate) struct Asking<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) seed: u64,
-    pub(crate) clock: &'a Clock,
-    /// When the first connection was begun.
-    pub(crate) began: Instant,
-    pub(crate) stop: &'a Stop,
-}
-
-impl Asking<'_> {
-    /// Asks as flow `index` until the plan is done. `connect` makes a connection.
-    pub(crate) fn run(
-        &self,
-        index: u32,
-        connect: &dyn Fn() -> Result<Channel, PerfError>,
-    ) -> Result<Measured, PerfError> {
-        self.clock.begin(self.began);
-        let mut meter = Meter::new(self.clock);
-        let mut dialogue = Dialogue::new(self.seed);
-        let mut times = Times::default();
-        let mut left = self.plan.share(index);
-        let each = self.plan.mode == Mode::Crr;
-        let mut open = if each { None } else { Some(connect()?) };
-        let mut pace = Pace::new(self.plan, index, Instant::now());
-        let (mut first_us, mut path) = (None, None);
-        let mut under_way = false;
-        while left != Some(0) {
-            let due = pace.wait(self.stop).map_err(PerfError::io("waiting"))?;
-            let Some(from) = due else { break };
-            under_way = true;
-            if each {
-                // The connection before this one ends here.
-                open = None;
-                dialogue.restart();
-            }
-            let channel = match &mut open {
-                Some(channel) => channel,
-                none => match connect() {
-                    Err(_) if self.stop.is_raised() => break,
-                    connected => none.insert(connected?),
-                },
-            };
-            match dialogue.ask(channel, self.plan) {
-                Err(_) if self.stop.is_raised() => break,
-                asked => asked.map_err(Fault::told)?,
-            }
-            let now = Instant::now();
-            first_us.get_or_insert_with(|| micros_since(self.began, now));
-            if each {
-                channel.finish().map_err(PerfError::flow)?;
-            }
-            if !meter.add(now, 1) {
-                break;
-            }
-            under_way = false;
-            if meter.counts() {
-                times.record(now.saturating_duration_since(from));
-            }
-            left = left.map(|left| left - 1);
+/// Asks as flow `index` until the plan is done. `connect` makes a connection.
+pub(crate) fn ask(
+    job: Job<'_>,
+    index: u32,
+    connect: &dyn Fn() -> Result<Channel, PerfError>,
+) -> Result<Measured, PerfError> {
+    job.clock.begin(job.began);
+    let mut meter = Meter::new(job.clock);
+    let mut dialogue = Dialogue::new(job.seed);
+    let mut times = Times::default();
+    let mut left = job.plan.share(index);
+    let each = job.plan.mode == Mode::Crr;
+    let mut open = if each { None } else { Some(connect()?) };
+    let mut pace = Pace::new(job.plan, index, Instant::now());
+    let (mut first_us, mut path) = (None, None);
+    let mut under_way = false;
+    while left != Some(0) {
+        let due = pace.wait(job.stop).map_err(PerfError::io("waiting"))?;
+        let Some(from) = due else { break };
+        under_way = true;
+        if each {
+            // The connection before this one ends here.
+            open = None;
+            dialogue.restart();
         }
-        if let Some(channel) = &mut open {
-            path = channel.path();
-            if !each && !self.stop.is_raised() {
-                channel.finish().map_err(PerfError::flow)?;
-            }
+        let channel = match &mut open {
+            Some(channel) => channel,
+            none => match connect() {
+                Err(_) if job.stop.is_raised() => break,
+                connected => none.insert(connected?),
+            },
+        };
+        match dialogue.ask(channel, job.plan) {
+            Err(_) if job.stop.is_raised() => break,
+            asked => asked.map_err(Fault::told)?,
         }
-        let unanswered = meter.left_over(&pace, under_way);
-        let mut measured = meter.finish();
-        measured.unanswered = unanswered;
-        (measured.times, measured.first_us, measured.path) = (times, first_us, path);
-        Ok(measured)
+        let now = Instant::now();
+        first_us.get_or_insert_with(|| micros_since(job.began, now));
+        if each {
+            channel.finish().map_err(PerfError::flow)?;
+        }
+        if !meter.add(now, 1) {
+            break;
+        }
+        under_way = false;
+        if meter.counts() {
+            times.record(now.saturating_duration_since(from));
+        }
+        left = left.map(|left| left - 1);
     }
+    if let Some(channel) = &mut open {
+        path = channel.path();
+        if !each && !job.stop.is_raised() {
+            channel.finish().map_err(PerfError::flow)?;
+        }
+    }
+    let unanswered = meter.left_over(&pace, under_way);
+    let mut measured = meter.finish();
+    measured.unanswered = unanswered;
+    (measured.times, measured.first_us, measured.path) = (times, first_us, path);
+    Ok(measured)
 }
 
 /// Answers on one connection until the client closes it; `left`: requests that it has, if that is known.
@@ -134,7 +120,6 @@ fn is_over(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
 }
 
-/// What went wrong in an exchange.
 enum Fault {
     Io(io::Error),
     Corrupt(u64),
@@ -144,7 +129,7 @@ impl Fault {
     fn told(self) -> PerfError {
         match self {
             Self::Io(error) => PerfError::flow(error),
-            Self::Corrupt(offset) => PerfError::Corrupt { offset },
+            Self::Corrupt(offset) => PerfError::Corrupt(offset),
         }
     }
 }
@@ -162,7 +147,6 @@ impl Dialogue {
         }
     }
 
-    /// For a new connection.
     fn restart(&mut self) {
         (self.out.offset, self.back.offset) = (0, 0);
     }

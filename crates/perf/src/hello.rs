@@ -19,34 +19,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::meter::Measured;
 
-/// First bytes of every TCP connection to a server; the digit rises when something changes its meaning.
-const MAGIC: [u8; 7] = *b"QTPERF1";
+/// First bytes of a connection that agrees on a measurement; the digit rises when something changes its meaning.
+pub(crate) const CONTROL: [u8; 8] = *b"QTPERF1C";
 
-/// What a data connection begins with.
+/// First bytes of a connection that is measured; the cookie comes next.
+const DATA: [u8; 8] = *b"QTPERF1D";
+
 pub(crate) const PREAMBLE: usize = 20;
 
 /// Longest message: the series of two hours is below it.
 const MESSAGE_MAX: usize = 4 << 20;
 
-/// What a TCP connection is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// To agree on a measurement.
-    Control,
-    /// To be measured; the cookie comes next.
-    Data,
-}
-
-/// The server's answer to a plan.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// Begin.
     Ready(Ready),
-    /// No, and why.
     Refused(String),
 }
 
-/// What the client needs to begin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ready {
     /// Opens data connections; the payload's seed as well.
@@ -55,11 +44,9 @@ pub(crate) struct Ready {
     pub(crate) pin: String,
 }
 
-/// The client has finished its part.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Done;
 
-/// What the server counted, or why it failed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) measured: Result<Measured, String>,
@@ -67,21 +54,9 @@ pub(crate) struct Outcome {
     pub(crate) congestion: Option<String>,
 }
 
-/// What a connection begins with.
-pub(crate) fn opening(purpose: Purpose) -> [u8; 8] {
-    let mut bytes = [0; 8];
-    bytes[..7].copy_from_slice(&MAGIC);
-    bytes[7] = match purpose {
-        Purpose::Control => b'C',
-        Purpose::Data => b'D',
-    };
-    bytes
-}
-
-/// What the data connection of a flow begins with.
 pub(crate) fn preamble(cookie: u64, flow: u32) -> [u8; PREAMBLE] {
     let mut bytes = [0; PREAMBLE];
-    bytes[..8].copy_from_slice(&opening(Purpose::Data));
+    bytes[..8].copy_from_slice(&DATA);
     bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
     bytes[16..].copy_from_slice(&flow.to_be_bytes());
     bytes
@@ -94,23 +69,12 @@ pub(crate) fn flow(preamble: [u8; PREAMBLE], cookie: u64) -> Option<u32> {
     (preamble == self::preamble(cookie, flow)).then_some(flow)
 }
 
-/// What a connection that begins like this is for; `None`: not for us.
-pub(crate) fn purpose(opening: [u8; 8]) -> Option<Purpose> {
-    match opening {
-        [magic @ .., b'C'] if magic == MAGIC => Some(Purpose::Control),
-        [magic @ .., b'D'] if magic == MAGIC => Some(Purpose::Data),
-        _ => None,
-    }
-}
-
-/// Writes one message.
 pub(crate) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_vec(message)?;
     let length = u32::try_from(text.len()).map_err(io::Error::other)?;
     to.write_all(&[&length.to_be_bytes()[..], &text].concat())
 }
 
-/// Reads one message.
 pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<T> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;
@@ -129,11 +93,12 @@ mod tests {
 
     #[test]
     fn connections_say_what_they_are_for() {
-        for expected in [Purpose::Control, Purpose::Data] {
-            assert_eq!(purpose(opening(expected)), Some(expected));
-        }
-        for other in [*b"QTPERF2C", *b"QTPERF1X", *b"GET / HT"] {
-            assert_eq!(purpose(other), None);
+        assert_eq!(flow(preamble(7, 3), 7), Some(3));
+        assert_eq!(flow(preamble(7, 3), 8), None);
+        for other in [CONTROL, *b"QTPERF2D", *b"GET / HT"] {
+            let mut begins = preamble(7, 3);
+            begins[..8].copy_from_slice(&other);
+            assert_eq!(flow(begins, 7), None);
         }
     }
 

@@ -11,12 +11,11 @@ const STEP_BITS: u32 = 8;
 /// Times from which on one in a thousand is ten of them.
 const ENOUGH: u64 = 10_000;
 
-/// Times of transactions.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     histogram: Histogram<STEP_BITS>,
     min: Duration,
-    /// Of times and of their squares, in microseconds.
+    /// Sums of the times and of their squares, in microseconds.
     sum: f64,
     squares: f64,
 }
@@ -24,7 +23,7 @@ pub(crate) struct Times {
 /// What is told of many times, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Latency {
-    /// How many there were.
+    /// Number of times.
     pub count: u64,
     /// The shortest.
     pub min: f64,
@@ -34,9 +33,9 @@ pub struct Latency {
     pub p50: f64,
     /// Nine of ten took no longer.
     pub p90: f64,
-    /// Of a hundred, 99.
+    /// 99 of a hundred took no longer.
     pub p99: f64,
-    /// Of a thousand, 999; `None` below 10 000, where it would be a handful of single cases.
+    /// 999 of a thousand took no longer; `None` below 10 000, where it would be a handful of single cases.
     pub p99_9: Option<f64>,
     /// The longest.
     pub max: f64,
@@ -70,7 +69,6 @@ impl Times {
         self.squares += other.squares;
     }
 
-    /// `None` where nothing was recorded.
     pub(crate) fn summary(&self) -> Option<Latency> {
         let count = self.histogram.count();
         if count == 0 {

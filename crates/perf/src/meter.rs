@@ -22,7 +22,7 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 /// By how much the clocks of two machines may differ in the length of a second, and then some: one part in so many.
 const CLOCKS_AGREE: u32 = 1000;
 
-/// Most of them: warm-up and measurement at their longest.
+/// Most intervals of a series: warm-up and measurement at their longest.
 const INTERVALS_MAX: usize = (2 * DURATION_MAX.as_millis() / INTERVAL.as_millis()) as usize;
 
 /// When counting began, and what has moved since; shared by all threads of one end.
@@ -34,7 +34,6 @@ pub(crate) struct Clock {
     moved: AtomicU64,
 }
 
-/// Counts on one thread.
 #[derive(Debug)]
 pub(crate) struct Meter<'a> {
     clock: &'a Clock,
@@ -47,14 +46,12 @@ pub(crate) struct Meter<'a> {
     leading: bool,
 }
 
-/// What one thread, or all of one end, counted.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
     /// Bytes in each [`INTERVAL`] from the first byte on.
     pub(crate) intervals: Vec<u64>,
-    /// Of each thread.
     pub(crate) cpu_ns: Vec<u64>,
     pub(crate) path: Option<Path>,
     /// A flow ended before it was done.
@@ -63,7 +60,7 @@ pub(crate) struct Measured {
     pub(crate) datagrams: u64,
     #[serde(skip)]
     pub(crate) times: Times,
-    /// Of an open loop whose time was over.
+    /// Transactions of an open loop that were not done when its time was over.
     pub(crate) unanswered: Option<Unanswered>,
     /// From the start to the first of whatever the mode waits for.
     pub(crate) first_us: Option<u64>,
@@ -107,11 +104,6 @@ impl<'a> Meter<'a> {
             cpu: (thread_cpu(), None),
             leading: !clock.lead.is_zero(),
         }
-    }
-
-    /// Counting begins now, for everybody, unless it has begun.
-    pub(crate) fn begin(&self, now: Instant) {
-        self.clock.begin(now);
     }
 
     /// Counts; `false`: the time is over, and this no longer counts.
@@ -158,7 +150,6 @@ impl<'a> Meter<'a> {
         !self.leading && !self.over
     }
 
-    /// Whether the time is over.
     pub(crate) fn is_over(&mut self, now: Instant) -> bool {
         self.clock.end().is_some_and(|end| now >= end) && !self.add(now, 0)
     }
@@ -177,7 +168,6 @@ impl<'a> Meter<'a> {
             .then(|| pace.left_over(under_way, start + self.clock.lead, end))?
     }
 
-    /// What was counted.
     pub(crate) fn finish(&mut self) -> Measured {
         let cpu = self.cpu.1.unwrap_or_else(thread_cpu);
         let cpu = cpu.saturating_sub(self.cpu.0).as_nanos();
@@ -208,7 +198,6 @@ impl Measured {
         Ok(self)
     }
 
-    /// Adds what another thread of the same end counted.
     pub(crate) fn merge(&mut self, other: Self) {
         self.bytes += other.bytes;
         self.seconds = self.seconds.max(other.seconds);
@@ -222,18 +211,12 @@ impl Measured {
         self.cut |= other.cut;
         self.datagrams += other.datagrams;
         self.times.merge(&other.times);
-        self.unanswered = match (self.unanswered, other.unanswered) {
-            (Some(one), Some(more)) => Some(one.and(more)),
-            (one, more) => one.or(more),
-        };
-        self.first_us = match (self.first_us, other.first_us) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        self.path = match (self.path.take(), other.path) {
-            (Some(path), Some(more)) => Some(path.and(&more)),
-            (path, more) => path.or(more),
-        };
+        let unanswered = [self.unanswered, other.unanswered];
+        self.unanswered = unanswered.into_iter().flatten().reduce(Unanswered::and);
+        let first_us = [self.first_us, other.first_us];
+        self.first_us = first_us.into_iter().flatten().min();
+        let paths = [self.path.take(), other.path];
+        self.path = paths.into_iter().flatten().reduce(Path::and);
     }
 }
 
@@ -242,7 +225,6 @@ fn thread_cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// From one moment to another, as the report has it.
 pub(crate) fn micros_since(began: Instant, now: Instant) -> u64 {
     let elapsed = now.saturating_duration_since(began).as_micros();
     u64::try_from(elapsed).unwrap_or(u64::MAX)

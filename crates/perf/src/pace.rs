@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Plan;
 use crate::stop::{Stop, Woken};
 
-/// The moments of one flow.
 #[derive(Debug)]
 pub(crate) struct Pace {
     start: Instant,
@@ -33,7 +32,6 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
-    /// With those of another flow.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             count: self.count + other.count,
@@ -70,7 +68,6 @@ impl Pace {
         Some(self.start + self.step?.saturating_mul(self.next))
     }
 
-    /// The next one has begun.
     pub(crate) fn advance(&mut self) {
         self.next = self.next.saturating_add(1);
     }

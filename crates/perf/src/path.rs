@@ -1,9 +1,11 @@
 //! The path of a measurement's packets.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 /// What a sender knows of the path.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Path {
     /// Smoothed round-trip time.
     pub rtt_us: Option<u64>,
@@ -18,10 +20,19 @@ pub struct Path {
 }
 
 impl Path {
-    /// With what another flow knows.
-    pub(crate) fn and(mut self, other: &Self) -> Self {
+    pub(crate) fn and(mut self, other: Self) -> Self {
         self.lost_packets += other.lost_packets;
         self.sent_packets += other.sent_packets;
         self
     }
+}
+
+/// Bytes of the IP and UDP headers of a datagram to `remote`.
+pub(crate) fn headers(remote: SocketAddr) -> u32 {
+    if remote.is_ipv4() { 28 } else { 48 }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a ratio")]
+pub(crate) fn ratio(a: u64, b: u64) -> Option<f64> {
+    (b > 0).then(|| a as f64 / b as f64)
 }

@@ -7,13 +7,11 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// Bytes of a block.
 const BLOCK: usize = 1024;
 
 /// Bytes that count it.
 const COUNTER: usize = 8;
 
-/// Blocks that are written at once.
 const BLOCKS: usize = 128;
 
 /// The longest piece, and one whose memory is worth keeping.
@@ -22,7 +20,6 @@ const PIECE: usize = 64 * 1024;
 /// Pieces that are remembered while somebody has them: 64 MiB.
 const LENT: usize = 1024;
 
-/// A payload without end.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     seed: u64,

@@ -73,7 +73,7 @@ pub enum Mode {
     Stream,
     /// A request, its answer, the next request.
     Rr,
-    /// The same, each on a connection of its own.
+    /// Requests and answers, each on a connection of its own.
     Crr,
 }
 
@@ -99,7 +99,7 @@ pub enum Loop {
     Poll100us,
     /// For the socket or the next deadline, whichever comes first.
     Event,
-    /// The same; where nothing else is said, with segmentation and receive offload.
+    /// As `Event`; where nothing else is said, with segmentation and receive offload.
     EventGso,
 }
 

@@ -1,21 +1,23 @@
-//! The ports of a server, and what else all its measurements share.
+//! The ports of both ends, and what else all measurements of a server share.
 
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_io::udp_port;
+use quictun_io::udp_port::{self, UdpPort};
 use rustls::ServerConfig;
 
 use crate::error::PerfError;
-use crate::plan::{Loop, Transport};
+use crate::plan::{Loop, Plan, Transport};
 use crate::stop::Stop;
 
-/// Time for a stranger to say what it wants.
 pub(crate) const OPENING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pairs of a TCP and a UDP port tried where any port will do.
 const PORT_ATTEMPTS: u32 = 16;
+
+/// Buffers of a UDP socket, as the tunnel's by default.
+const UDP_BUFFER: usize = 8 << 20;
 
 /// How a server serves.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +30,6 @@ pub struct ServerOptions {
     pub event_loop: Option<Loop>,
 }
 
-/// What all measurements share.
 pub(crate) struct Server<'a> {
     pub(crate) options: &'a ServerOptions,
     pub(crate) listener: TcpListener,
@@ -52,10 +53,9 @@ impl Server<'_> {
     }
 }
 
-/// A TCP and a UDP socket with the same port.
 pub(crate) fn listen(options: &ServerOptions) -> Result<(TcpListener, UdpSocket), PerfError> {
     let address = options.listen;
-    let failed = |source| PerfError::Listen { address, source };
+    let failed = |source| PerfError::Listen(address, source);
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -69,4 +69,24 @@ pub(crate) fn listen(options: &ServerOptions) -> Result<(TcpListener, UdpSocket)
             Err(source) => return Err(failed(source)),
         }
     }
+}
+
+pub(crate) fn client_socket(server: SocketAddr) -> Result<UdpSocket, PerfError> {
+    let any = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let bound = udp_port::bind(SocketAddr::new(any, 0), false);
+    bound.map_err(PerfError::io("binding a UDP socket"))
+}
+
+pub(crate) fn port(socket: UdpSocket, plan: &Plan) -> Result<UdpPort, PerfError> {
+    let options = || {
+        let mut port = UdpPort::new(socket, UDP_BUFFER, plan.gso)?;
+        if !plan.gro {
+            port.set_receive_offload(false)?;
+        }
+        Ok(port)
+    };
+    options().map_err(PerfError::io("setting UDP socket options"))
 }

@@ -34,20 +34,20 @@ pub struct Report {
     pub intervals: Option<Vec<Interval>>,
     /// Requests that were answered, the warm-up's not included.
     pub transactions: Option<u64>,
-    /// Of those.
+    /// Requests answered per second.
     pub transactions_per_s: Option<f64>,
     /// From before the connection was made to the first answer, or to a stream's first byte at the client.
     pub first_us: Option<u64>,
-    /// From there to the last; only where the amount is no time.
+    /// From there to the last answer or byte; only where the amount is no time.
     pub total_us: Option<u64>,
-    /// Of transactions.
+    /// Latencies of transactions.
     pub latency_us: Option<Latency>,
     /// Transactions that an open loop should have begun, and that were not done when its time was over: the latencies
     /// above lack them.
     pub unanswered: Option<Unanswered>,
-    /// While it counted.
+    /// Processor time while the measurement counted.
     pub cpu: CpuReport,
-    /// As the stream's sender, or the client, sees it.
+    /// The path as the stream's sender, or the client, sees it.
     pub path: Option<Path>,
 }
 
@@ -56,7 +56,7 @@ pub struct Report {
 pub struct Tally {
     /// Bytes.
     pub bytes: u64,
-    /// In this time.
+    /// Seconds that they took.
     pub seconds: f64,
     /// Bits per second.
     pub bit_per_s: u64,
@@ -65,7 +65,7 @@ pub struct Tally {
 /// One step of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// Its end, in seconds.
+    /// End of the interval, in seconds.
     pub at_s: f64,
     /// Bits per second in it.
     pub bit_per_s: u64,
@@ -74,16 +74,16 @@ pub struct Interval {
 /// Processor time of the threads that moved the bytes, at both ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CpuReport {
-    /// Here.
+    /// Threads of the client.
     pub client: Vec<ThreadCpu>,
-    /// There.
+    /// Threads of the server.
     pub server: Vec<ThreadCpu>,
 }
 
 /// One thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ThreadCpu {
-    /// Its name.
+    /// The thread's name.
     pub thread: &'static str,
     /// Nanoseconds.
     pub ns: u64,
@@ -99,7 +99,6 @@ impl Tally {
     }
 }
 
-/// Puts both ends together.
 pub(crate) fn report(
     plan: &Plan,
     congestion: Option<String>,
@@ -159,7 +158,6 @@ fn path(plan: &Plan, told: Option<Path>, sent: u64, received: u64) -> Option<Pat
     })
 }
 
-/// Name of the threads that move bytes.
 pub(crate) const THREAD: &str = "perf";
 
 /// [`INTERVAL`] the other way round, exact in a float.

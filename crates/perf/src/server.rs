@@ -3,10 +3,11 @@
 use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpStream};
 
+use quictun_trust::identity;
 use rustix::event::PollFlags;
 
 use crate::error::{PerfError, chain};
-use crate::hello::{self, Answer, Purpose};
+use crate::hello::{self, Answer};
 use crate::plan::{Plan, Transport};
 use crate::ports::{OPENING_TIMEOUT, Server, listen};
 use crate::report::Tally;
@@ -28,10 +29,6 @@ pub struct Served {
 }
 
 /// Serves until `stop` is raised. `ready` hears the address, `served` every measurement.
-///
-/// # Errors
-///
-/// Where it cannot listen.
 pub fn run(
     options: &ServerOptions,
     stop: &Stop,
@@ -42,7 +39,7 @@ pub fn run(
     let address = listener
         .local_addr()
         .map_err(PerfError::io("reading the own address"))?;
-    let identity = trust::identity()?;
+    let identity = identity::ephemeral()?;
     let server = Server {
         options,
         listener,
@@ -70,7 +67,6 @@ pub fn run(
     Ok(())
 }
 
-/// Serves whoever connected, if it is a client of ours.
 fn serve(server: &Server<'_>, mut socket: TcpStream) -> Option<(Plan, Result<Tally, String>)> {
     let mut begin = || -> io::Result<Option<Plan>> {
         socket.set_nodelay(true)?;
@@ -78,7 +74,7 @@ fn serve(server: &Server<'_>, mut socket: TcpStream) -> Option<(Plan, Result<Tal
         socket.set_write_timeout(Some(OPENING_TIMEOUT))?;
         let mut opening = [0; 8];
         socket.read_exact(&mut opening)?;
-        if hello::purpose(opening) != Some(Purpose::Control) {
+        if opening != hello::CONTROL {
             return Ok(None);
         }
         hello::receive(&mut socket).map(Some)
@@ -139,8 +135,7 @@ mod tests {
     /// Asks once and says that it is done, while the end of the data connection is still to come.
     fn ask_once(address: SocketAddr, plan: &Plan) -> Outcome {
         let mut control = TcpStream::connect(address).expect("a control connection");
-        let opening = hello::opening(Purpose::Control);
-        control.write_all(&opening).expect("an opening");
+        control.write_all(&hello::CONTROL).expect("an opening");
         hello::send(&mut control, plan).expect("a plan");
         let ready = match hello::receive(&mut control).expect("an answer") {
             Answer::Ready(ready) => ready,

@@ -8,25 +8,23 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustls::ServerConfig;
 
-use crate::bulk;
 use crate::channel::Channel;
+use crate::crew::{self, Job};
 use crate::error::{PerfError, chain};
 use crate::exchange::{self, Dialogue};
-use crate::hello::{self, Answer, Done, Outcome, Purpose, Ready};
+use crate::hello::{self, Answer, Done, Outcome, Ready};
 use crate::meter::{Clock, Measured, Meter};
 use crate::plan::{Mode, Plan, Transport};
 use crate::ports::{OPENING_TIMEOUT, Server};
 use crate::stop::{Stop, Woken};
-use crate::{crew, quic, udp};
+use crate::{bulk, quic, udp};
 
-/// Time for a client to take the outcome.
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time and bytes that another client is listened to while it is told that one is served.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 const REFUSAL_MAX: u64 = 64 * 1024;
 
-/// One measurement.
 pub(crate) struct Session<'a> {
     server: &'a Server<'a>,
     plan: &'a Plan,
@@ -36,7 +34,7 @@ pub(crate) struct Session<'a> {
     stop: Stop,
     /// The client was told to begin.
     begun: OnceLock<()>,
-    /// Of the senders here.
+    /// The congestion controller of the senders here.
     congestion: OnceLock<String>,
 }
 
@@ -46,18 +44,13 @@ impl<'a> Session<'a> {
         plan: &'a Plan,
         control: &'a TcpStream,
     ) -> Result<Self, PerfError> {
-        let mut cookie = [0; 8];
-        if aws_lc_rs::rand::fill(&mut cookie).is_err() {
-            return Err(PerfError::Io {
-                what: "drawing a random number",
-                source: ErrorKind::Other.into(),
-            });
-        }
+        let random = quictun_sys::random();
+        let random = random.map_err(PerfError::io("drawing a random number"))?;
         Ok(Self {
             server,
             plan,
             control,
-            cookie: u64::from_ne_bytes(cookie),
+            cookie: u64::from_ne_bytes(random.as_chunks().0[0]),
             clock: Clock::new(plan),
             stop: Stop::new().map_err(PerfError::io("making an event"))?,
             begun: OnceLock::new(),
@@ -65,7 +58,6 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Measures, and tells the client what came of it.
     pub(crate) fn run(self) -> Result<Measured, PerfError> {
         // Whatever ends the work: the client says that it is done, or goes.
         let measured = std::thread::scope(|scope| {
@@ -96,7 +88,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Everything is in place: the client may begin.
     fn begin(&self) -> Result<(), PerfError> {
         let ready = Ready {
             cookie: self.cookie,
@@ -147,55 +138,46 @@ impl<'a> Session<'a> {
     }
 
     fn work(&self) -> Result<Measured, PerfError> {
-        let (clock, stop) = (&self.clock, &self.stop);
-        let mut nobody = |_| {};
-        let udp = || {
+        let mut plan = self.plan.clone();
+        plan.event_loop = self.server.options.event_loop.unwrap_or(plan.event_loop);
+        let job = Job {
+            plan: &plan,
+            seed: self.cookie,
+            clock: &self.clock,
+            began: Instant::now(),
+            stop: &self.stop,
+        };
+        let (mut nobody, begin) = (|_| {}, || self.begin());
+        let socket = || {
             let socket = self.server.udp.try_clone();
             socket.map_err(PerfError::io("sharing the UDP socket"))
         };
-        match self.plan.transport {
+        match plan.transport {
             Transport::Tcp | Transport::Tls => {
                 self.begin()?;
-                let work = |_| self.serve_connections();
-                crew::run(self.plan.total_flows(), clock, stop, &work, &mut nobody)
+                let work = |_| self.serve_connections(job);
+                crew::run(job, plan.total_flows(), &work, &mut nobody)
             }
             Transport::Quic => {
-                let (name, _) = quic::congestion(self.plan)?;
+                let (name, _) = quic::congestion(&plan)?;
                 self.congestion.get_or_init(|| name.to_owned());
-                let mut plan = self.plan.clone();
-                plan.event_loop = self.server.options.event_loop.unwrap_or(plan.event_loop);
-                let work = |_| {
-                    let answering = quic::server::Answering {
-                        plan: &plan,
-                        crypto: self.server.crypto.clone(),
-                        seed: self.cookie,
-                        clock,
-                        stop,
-                    };
-                    answering.run(udp()?, &|| self.begin())
-                };
-                crew::run(1, clock, stop, &work, &mut nobody)
+                let work = |_| quic::server::answer(job, &self.server.crypto, socket()?, &begin);
+                crew::run(job, 1, &work, &mut nobody)
             }
             Transport::Udp => {
-                let end = udp::End {
-                    plan: self.plan,
-                    cookie: self.cookie,
-                    clock,
-                    stop,
-                };
-                let work = |_| end.answer(udp()?, &|| self.begin());
-                crew::run(1, clock, stop, &work, &mut nobody)
+                let work = |_| udp::answer(job, socket()?, &begin);
+                crew::run(job, 1, &work, &mut nobody)
             }
         }
     }
 
     /// One thread of a measurement over TCP: it accepts and serves until the client is done.
-    fn serve_connections(&self) -> Result<Measured, PerfError> {
-        let (plan, cookie, clock) = (self.plan, self.cookie, &self.clock);
+    fn serve_connections(&self, job: Job<'_>) -> Result<Measured, PerfError> {
+        let plan = job.plan;
         let tls = (plan.transport == Transport::Tls).then_some(&self.server.crypto);
         let mut streams = Measured::default();
-        let mut requests = Meter::new(clock);
-        let mut dialogue = Dialogue::new(cookie);
+        let mut requests = Meter::new(job.clock);
+        let mut dialogue = Dialogue::new(job.seed);
         loop {
             let woken = self
                 .stop
@@ -206,7 +188,7 @@ impl<'a> Session<'a> {
             let Some((socket, _)) = self.server.accept() else {
                 continue;
             };
-            match self.serve_connection(socket, tls, &mut dialogue, &mut requests) {
+            match self.serve_connection(job, socket, tls, &mut dialogue, &mut requests) {
                 Ok(measured) => streams.merge(measured),
                 Err(PerfError::Cut) => streams.cut = true,
                 Err(error) => return Err(error),
@@ -221,15 +203,15 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Gives what a stream has counted.
     fn serve_connection(
         &self,
+        job: Job<'_>,
         socket: TcpStream,
         tls: Option<&Arc<ServerConfig>>,
         dialogue: &mut Dialogue,
         requests: &mut Meter<'_>,
     ) -> Result<Measured, PerfError> {
-        let (plan, cookie, clock) = (self.plan, self.cookie, &self.clock);
+        let plan = job.plan;
         let Some((mut channel, flow)) = self.open(socket, tls)? else {
             return Ok(Measured::default());
         };
@@ -238,10 +220,8 @@ impl<'a> Session<'a> {
         }
         let share = plan.share(flow);
         match (plan.mode, plan.reverse) {
-            (Mode::Stream, true) => bulk::send(&mut channel, cookie, clock, share),
-            (Mode::Stream, false) => {
-                bulk::receive(&mut channel, cookie, clock, share, Instant::now())
-            }
+            (Mode::Stream, true) => bulk::send(&mut channel, job, share),
+            (Mode::Stream, false) => bulk::receive(&mut channel, job, share),
             (Mode::Rr | Mode::Crr, _) => {
                 let each = plan.mode == Mode::Crr;
                 let left = share.map(|share| if each { 1 } else { share });
@@ -275,7 +255,7 @@ impl<'a> Session<'a> {
         if begin().is_err() {
             return Ok(None);
         }
-        if preamble[..8] == hello::opening(Purpose::Control) {
+        if preamble[..8] == hello::CONTROL {
             refuse(socket);
             return Ok(None);
         }
@@ -293,7 +273,6 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Tells another client that one is being served.
 fn refuse(mut socket: TcpStream) {
     let busy = Answer::Refused("it is busy with another measurement".to_owned());
     let mut tell = || {

@@ -19,23 +19,16 @@ struct Shared {
     event: OwnedFd,
 }
 
-/// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// Everything is to end.
     Stopped,
-    /// The descriptor is ready.
     Ready,
-    /// The deadline has come.
     Due,
 }
 
 impl Stop {
     /// One that is not raised.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(Arc::new(Shared {
@@ -61,7 +54,6 @@ impl Stop {
         self.poll(&mut [self.watched()], until)
     }
 
-    /// Waits for `fd` besides.
     pub(crate) fn wait_for(
         &self,
         fd: impl AsFd,
@@ -71,7 +63,6 @@ impl Stop {
         self.poll(&mut [self.watched(), PollFd::new(&fd, flags)], until)
     }
 
-    /// Waits for input on either of two besides.
     pub(crate) fn wait_for_either(&self, a: impl AsFd, b: impl AsFd) -> io::Result<Woken> {
         let (a, b) = (
             PollFd::new(&a, PollFlags::IN),
@@ -86,10 +77,7 @@ impl Stop {
 
     fn poll(&self, set: &mut [PollFd<'_>], until: Option<Instant>) -> io::Result<Woken> {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = left.map(|left| Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        });
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let count = match poll(set, timeout.as_ref()) {
             Ok(count) => count,
             // A signal that somebody else handles: the caller looks again.

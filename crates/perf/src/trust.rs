@@ -6,7 +6,7 @@
 use std::str::FromStr as _;
 use std::sync::Arc;
 
-use quictun_trust::identity::{self, Identity};
+use quictun_trust::identity::Identity;
 use quictun_trust::settings::{ClientIdentity, Offer, Pin, ServerTrust};
 use quictun_trust::tls::{self, ClientCertPolicy};
 use quictun_wire::alpn;
@@ -15,12 +15,6 @@ use rustls::{ClientConfig, ServerConfig};
 
 use crate::error::PerfError;
 
-/// The server's key, for as long as it runs.
-pub(crate) fn identity() -> Result<Identity, PerfError> {
-    Ok(identity::ephemeral()?)
-}
-
-/// What the server shows.
 pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, PerfError> {
     let config = tls::server_config(identity, &ClientCertPolicy::NotAsked, None)?;
     let mut config = ServerConfig::clone(&config);
@@ -29,12 +23,8 @@ pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, Pe
     Ok(Arc::new(config))
 }
 
-/// What the client accepts: this key and no other.
 pub(crate) fn client_config(pin: &str) -> Result<Arc<ClientConfig>, PerfError> {
-    let trust = match Pin::from_str(pin) {
-        Ok(pin) => ServerTrust::Pins(vec![pin]),
-        Err(_) => ServerTrust::Pins(Vec::new()),
-    };
+    let trust = ServerTrust::Pins(Pin::from_str(pin).into_iter().collect());
     let config = tls::client_config(&trust, &ClientIdentity::default(), Offer::Native, None)?;
     let mut config = ClientConfig::clone(&config);
     config.alpn_protocols = vec![alpn::PERF.to_vec()];

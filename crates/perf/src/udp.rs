@@ -12,20 +12,19 @@ use quictun_engine::Datagrams;
 use quictun_io::udp_port::{self, Sent, UdpPort};
 use rustix::event::PollFlags;
 
+use crate::crew::Job;
 use crate::error::PerfError;
 use crate::latency::Times;
-use crate::meter::{Clock, Measured, Meter, micros_since};
+use crate::meter::{Measured, Meter, micros_since};
 use crate::pace::Pace;
-use crate::path::Path;
+use crate::path::{Path, headers, ratio};
 use crate::pattern::Pattern;
-use crate::plan::{Amount, Mode, Plan};
-use crate::stop::{Stop, Woken};
+use crate::plan::{Amount, Mode};
+use crate::ports::{client_socket, port};
+use crate::stop::Woken;
 
 /// Cookie and number.
 const HEAD: usize = 16;
-
-/// Buffers of the socket, as QUIC's.
-const BUFFER: usize = 8 << 20;
 
 /// Bytes of one send call, and datagrams in it: the kernel's limits.
 const BATCH_MAX: usize = 65_000;
@@ -43,110 +42,78 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// How long a sender whose time is over goes on for a receiver that does not say that it has enough.
 const ENOUGH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// IP and UDP headers.
-const HEADERS_V4: u32 = 28;
-const HEADERS_V6: u32 = 48;
-
-/// What either end needs.
-pub(crate) struct End<'a> {
-    pub(crate) plan: &'a Plan,
-    pub(crate) cookie: u64,
-    pub(crate) clock: &'a Clock,
-    pub(crate) stop: &'a Stop,
-}
-
-/// One datagram of this measurement.
 struct Arrived {
     from: SocketAddr,
     number: u64,
     length: usize,
 }
 
-/// A socket, and what came in.
 struct Wire<'a> {
-    end: &'a End<'a>,
+    job: Job<'a>,
     udp: UdpPort,
     pattern: Pattern,
     arrived: Vec<Arrived>,
     corrupt: Option<u64>,
 }
 
-impl End<'_> {
-    /// The client's part.
-    pub(crate) fn ask(&self, server: SocketAddr, began: Instant) -> Result<Measured, PerfError> {
-        let any: SocketAddr = if server.is_ipv4() {
-            ([0, 0, 0, 0], 0).into()
-        } else {
-            (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
-        };
-        let socket = udp_port::bind(any, false).map_err(PerfError::io("binding a UDP socket"))?;
-        let mut wire = Wire::new(self, socket)?;
-        match (self.plan.mode, self.plan.reverse) {
-            (Mode::Stream, false) => wire.send_stream(server),
-            (Mode::Stream, true) => wire.receive_stream(Some(server), began),
-            (Mode::Rr | Mode::Crr, _) => wire.requests(server, began),
-        }
+pub(crate) fn ask(job: Job<'_>, server: SocketAddr) -> Result<Measured, PerfError> {
+    let mut wire = Wire::new(job, client_socket(server)?)?;
+    match (job.plan.mode, job.plan.reverse) {
+        (Mode::Stream, false) => wire.send_stream(server),
+        (Mode::Stream, true) => wire.receive_stream(Some(server)),
+        (Mode::Rr | Mode::Crr, _) => wire.requests(server),
     }
+}
 
-    /// The server's part; `begin` is called when the client may begin.
-    pub(crate) fn answer(
-        &self,
-        socket: UdpSocket,
-        begin: &dyn Fn() -> Result<(), PerfError>,
-    ) -> Result<Measured, PerfError> {
-        let mut wire = Wire::new(self, socket)?;
-        begin()?;
-        match (self.plan.mode, self.plan.reverse) {
-            (Mode::Stream, false) => wire.receive_stream(None, Instant::now()),
-            (Mode::Stream, true) => match wire.await_first()? {
-                Some(client) => wire.send_stream(client),
-                None => Ok(Measured::default()),
-            },
-            (Mode::Rr | Mode::Crr, _) => wire.answers(),
-        }
-    }
-
-    /// Bytes of a datagram on the way to `remote`.
-    fn payload(&self, remote: SocketAddr) -> u16 {
-        let most = self.plan.mtu.unwrap_or(u32::MAX) - headers(remote);
-        let most = u16::try_from(most).unwrap_or(u16::MAX);
-        udp_port::path_mtu(Some(most))(remote)
-    }
-
-    fn path(&self, remote: SocketAddr, sent: u64, calls: u64) -> Path {
-        #[expect(clippy::cast_precision_loss, reason = "a ratio")]
-        let segments = (calls > 0).then(|| sent as f64 / calls as f64);
-        Path {
-            rtt_us: None,
-            lost_packets: 0,
-            sent_packets: sent,
-            mtu: u32::from(self.payload(remote)) + headers(remote),
-            gso_segments_per_send: segments,
-        }
+/// The server's part; `begin` is called when the client may begin.
+pub(crate) fn answer(
+    job: Job<'_>,
+    socket: UdpSocket,
+    begin: &dyn Fn() -> Result<(), PerfError>,
+) -> Result<Measured, PerfError> {
+    let mut wire = Wire::new(job, socket)?;
+    begin()?;
+    match (job.plan.mode, job.plan.reverse) {
+        (Mode::Stream, false) => wire.receive_stream(None),
+        (Mode::Stream, true) => match wire.await_first()? {
+            Some(client) => wire.send_stream(client),
+            None => Ok(Measured::default()),
+        },
+        (Mode::Rr | Mode::Crr, _) => wire.answers(),
     }
 }
 
 impl<'a> Wire<'a> {
-    fn new(end: &'a End<'a>, socket: UdpSocket) -> Result<Self, PerfError> {
-        let options = || {
-            let mut port = UdpPort::new(socket, BUFFER, end.plan.gso)?;
-            if !end.plan.gro {
-                port.set_receive_offload(false)?;
-            }
-            Ok(port)
-        };
+    fn new(job: Job<'a>, socket: UdpSocket) -> Result<Self, PerfError> {
         Ok(Self {
-            end,
-            udp: options().map_err(PerfError::io("setting UDP socket options"))?,
-            pattern: Pattern::new(end.cookie),
+            job,
+            udp: port(socket, job.plan)?,
+            pattern: Pattern::new(job.seed),
             arrived: Vec::new(),
             corrupt: None,
         })
     }
 
+    /// Bytes of a datagram on the way to `remote`.
+    fn payload(&self, remote: SocketAddr) -> u16 {
+        let most = self.job.plan.mtu.unwrap_or(u32::MAX) - headers(remote);
+        let most = u16::try_from(most).unwrap_or(u16::MAX);
+        udp_port::path_mtu(Some(most))(remote)
+    }
+
+    fn path(&self, remote: SocketAddr, sent: u64, calls: u64) -> Path {
+        Path {
+            rtt_us: None,
+            lost_packets: 0,
+            sent_packets: sent,
+            mtu: u32::from(self.payload(remote)) + headers(remote),
+            gso_segments_per_send: ratio(sent, calls),
+        }
+    }
+
     /// Takes in what is there; `Err`: something of it was wrong.
     fn receive(&mut self) -> Result<(), PerfError> {
-        let (cookie, arrived) = (self.end.cookie, &mut self.arrived);
+        let (cookie, arrived) = (self.job.seed, &mut self.arrived);
         let (pattern, corrupt) = (&self.pattern, &mut self.corrupt);
         loop {
             let received = self.udp.receive(&mut |datagram| {
@@ -177,20 +144,19 @@ impl<'a> Wire<'a> {
             }
         }
         match self.corrupt {
-            Some(offset) => Err(PerfError::Corrupt { offset }),
+            Some(offset) => Err(PerfError::Corrupt(offset)),
             None => Ok(()),
         }
     }
 
     fn wait(&self, until: Option<Instant>) -> Result<Woken, PerfError> {
-        let woken = self.end.stop.wait_for(&self.udp, PollFlags::IN, until);
+        let woken = self.job.stop.wait_for(&self.udp, PollFlags::IN, until);
         woken.map_err(PerfError::io("waiting"))
     }
 
-    /// Appends datagram `number` of `length` bytes.
     fn write(&mut self, number: u64, length: usize, into: &mut Vec<u8>) {
         let end = into.len() + length;
-        into.extend_from_slice(&self.end.cookie.to_be_bytes());
+        into.extend_from_slice(&self.job.seed.to_be_bytes());
         into.extend_from_slice(&number.to_be_bytes());
         let mut offset = number.wrapping_mul((length - HEAD) as u64) & OFFSETS;
         while into.len() < end {
@@ -215,7 +181,7 @@ impl<'a> Wire<'a> {
             segment_size: segment,
         };
         while self.udp.send(&datagrams, bytes) == Sent::Full {
-            let woken = self.end.stop.wait_for(&self.udp, PollFlags::OUT, None);
+            let woken = self.job.stop.wait_for(&self.udp, PollFlags::OUT, None);
             if woken.map_err(PerfError::io("waiting"))? == Woken::Stopped {
                 return Ok(false);
             }
@@ -224,20 +190,20 @@ impl<'a> Wire<'a> {
     }
 
     fn send_stream(&mut self, to: SocketAddr) -> Result<Measured, PerfError> {
-        let end = self.end;
-        let size = usize::from(end.payload(to));
-        let rate = end.plan.rate.unwrap_or(u64::MAX).max(1);
+        let job = self.job;
+        let size = usize::from(self.payload(to));
+        let rate = job.plan.rate.unwrap_or(u64::MAX).max(1);
         // As many as belong to a millisecond, one at least.
         let burst = (rate / 8 / 1000 / size as u64).max(1);
-        let mut meter = Meter::new(end.clock);
-        let mut left = match end.plan.amount {
+        let mut meter = Meter::new(job.clock);
+        let mut left = match job.plan.amount {
             Amount::Bytes(all) => all,
             Amount::Time(_) | Amount::Count(_) => u64::MAX,
         };
         let (mut number, mut calls) = (0, 0);
         let mut over_at: Option<Instant> = None;
         let mut due = Instant::now();
-        end.clock.begin(due);
+        job.clock.begin(due);
         let mut batch = Vec::new();
         while left > 0 && self.await_due(due)? != Woken::Stopped {
             batch.clear();
@@ -266,12 +232,11 @@ impl<'a> Wire<'a> {
             due = due.max(now.checked_sub(BEHIND_MAX).unwrap_or(now)) + time;
         }
         let mut measured = meter.finish();
-        measured.path = Some(end.path(to, number, calls));
+        measured.path = Some(self.path(to, number, calls));
         measured.datagrams = number;
         Ok(measured)
     }
 
-    /// Most datagrams of one call.
     fn most(&self, size: usize) -> u64 {
         if self.udp.segments() {
             (BATCH_MAX / size).clamp(1, SEGMENTS_MAX) as u64
@@ -280,9 +245,8 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// Waits for the moment at which the next batch is due.
     fn await_due(&self, due: Instant) -> Result<Woken, PerfError> {
-        let stop = self.end.stop;
+        let stop = self.job.stop;
         while Instant::now() < due {
             let woken = stop.wait(Some(due));
             if woken.map_err(PerfError::io("waiting"))? == Woken::Stopped {
@@ -297,13 +261,9 @@ impl<'a> Wire<'a> {
     }
 
     /// Receives until everything is to end; a client, which says `hello` first, until it has everything.
-    fn receive_stream(
-        &mut self,
-        hello: Option<SocketAddr>,
-        began: Instant,
-    ) -> Result<Measured, PerfError> {
-        let plan = self.end.plan;
-        let mut meter = Meter::new(self.end.clock);
+    fn receive_stream(&mut self, hello: Option<SocketAddr>) -> Result<Measured, PerfError> {
+        let Job { plan, began, .. } = self.job;
+        let mut meter = Meter::new(self.job.clock);
         let (mut datagrams, mut bytes, mut first_us) = (0, 0, None);
         let (mut over, mut stopped) = (false, false);
         while !stopped && (hello.is_none() || !over) {
@@ -362,30 +322,27 @@ impl<'a> Wire<'a> {
 
     /// Length of a datagram with so much payload.
     fn message(&self, payload: u64, remote: SocketAddr) -> Result<usize, PerfError> {
-        let room = u64::from(self.end.payload(remote)) - HEAD as u64;
+        let room = u64::from(self.payload(remote)) - HEAD as u64;
         match usize::try_from(payload) {
             Ok(length) if payload <= room => Ok(length + HEAD),
-            _ => Err(PerfError::Datagram {
-                size: payload,
-                room,
-            }),
+            _ => Err(PerfError::Datagram(payload, room)),
         }
     }
 
-    fn requests(&mut self, server: SocketAddr, began: Instant) -> Result<Measured, PerfError> {
-        let end = self.end;
-        let length = self.message(end.plan.request, server)?;
-        self.message(end.plan.response, server)?;
-        end.clock.begin(began);
-        let mut meter = Meter::new(end.clock);
+    fn requests(&mut self, server: SocketAddr) -> Result<Measured, PerfError> {
+        let job = self.job;
+        let length = self.message(job.plan.request, server)?;
+        self.message(job.plan.response, server)?;
+        job.clock.begin(job.began);
+        let mut meter = Meter::new(job.clock);
         let mut times = Times::default();
-        let mut pace = Pace::new(end.plan, 0, Instant::now());
-        let mut left = end.plan.share(0);
+        let mut pace = Pace::new(job.plan, 0, Instant::now());
+        let mut left = job.plan.share(0);
         let (mut number, mut sent, mut first_us) = (0, 0, None);
         let mut under_way = false;
         let mut request = Vec::new();
         'transactions: while left != Some(0) {
-            let due = pace.wait(end.stop).map_err(PerfError::io("waiting"))?;
+            let due = pace.wait(job.stop).map_err(PerfError::io("waiting"))?;
             let Some(from) = due else { break };
             under_way = true;
             request.clear();
@@ -409,7 +366,7 @@ impl<'a> Wire<'a> {
                 // A request that was lost is asked again, and took as long as it took.
             };
             number += 1;
-            first_us.get_or_insert_with(|| micros_since(began, now));
+            first_us.get_or_insert_with(|| micros_since(job.began, now));
             if !meter.add(now, 1) {
                 break;
             }
@@ -422,19 +379,19 @@ impl<'a> Wire<'a> {
         let unanswered = meter.left_over(&pace, under_way);
         let mut measured = meter.finish();
         measured.unanswered = unanswered;
-        let mut path = end.path(server, sent, sent);
+        let mut path = self.path(server, sent, sent);
         path.lost_packets = sent - number.min(sent);
         (measured.path, measured.times, measured.first_us) = (Some(path), times, first_us);
         Ok(measured)
     }
 
     fn answers(&mut self) -> Result<Measured, PerfError> {
-        let mut meter = Meter::new(self.end.clock);
+        let mut meter = Meter::new(self.job.clock);
         let mut answer = Vec::new();
         while self.wait(None)? != Woken::Stopped {
             self.receive()?;
             for arrived in std::mem::take(&mut self.arrived) {
-                let length = self.message(self.end.plan.response, arrived.from)?;
+                let length = self.message(self.job.plan.response, arrived.from)?;
                 answer.clear();
                 self.write(arrived.number, length, &mut answer);
                 self.send(arrived.from, &answer, None)?;
@@ -447,11 +404,3 @@ impl<'a> Wire<'a> {
 
 /// Offsets into the payload stay where adding to them cannot overflow, whatever number a stranger sends.
 const OFFSETS: u64 = u64::MAX >> 1;
-
-fn headers(remote: SocketAddr) -> u32 {
-    if remote.is_ipv4() {
-        HEADERS_V4
-    } else {
-        HEADERS_V6
-    }
-}

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{ClientRole, Ending, Engine, EngineConfig, Event};
-use quictun_io::udp_port;
 use rustls::ClientConfig;
 
 use super::driver::Driver;
 use super::socket::Ends;
-use super::{MemorySocket, PATIENCE, path, port, random, transport};
+use super::{MemorySocket, PATIENCE, path, random, transport};
+use crate::crew::Job;
 use crate::error::PerfError;
 use crate::latency::Times;
-use crate::meter::{Clock, Measured};
+use crate::meter::Measured;
 use crate::pace::{Pace, Unanswered};
 use crate::plan::{Mode, Plan};
-use crate::stop::Stop;
+use crate::ports::{client_socket, port};
 
 /// How long a stream whose time is over waits for the other end, whose time began later: a loop that sleeps through
 /// its packets may never hear of it.
@@ -26,28 +26,17 @@ const LINGER: Duration = Duration::from_secs(5);
 /// More than passes in any measurement, and still a legal length of a stream.
 const ENDLESS: u64 = 1 << 60;
 
-/// What the threads that ask need.
-pub(crate) struct Asking<'a> {
-    pub(crate) server: SocketAddr,
-    pub(crate) plan: &'a Plan,
-    pub(crate) crypto: Arc<ClientConfig>,
-    pub(crate) seed: u64,
-    pub(crate) clock: &'a Clock,
-    pub(crate) began: Instant,
-    pub(crate) stop: &'a Stop,
-}
-
-/// One thread of it.
 struct Asker<'a> {
-    asking: &'a Asking<'a>,
-    driver: Driver<'a, 'a>,
+    job: Job<'a>,
+    server: SocketAddr,
+    crypto: &'a Arc<ClientConfig>,
+    driver: Driver<'a>,
     ends: Rc<Ends<'a>>,
     connected: u32,
     /// Flows that have ended since last asked.
     ended: u32,
 }
 
-/// One request after another.
 struct Slot {
     pace: Pace,
     /// When the one under way should have begun.
@@ -56,61 +45,63 @@ struct Slot {
     left: Option<u64>,
 }
 
-impl Asking<'_> {
-    /// Connections one after the other have a thread each; everything else fits one loop, as in the tunnel.
-    pub(crate) fn threads(&self) -> u32 {
-        match self.plan.mode {
-            Mode::Crr => self.plan.total_flows(),
-            Mode::Stream | Mode::Rr => 1,
-        }
+/// Connections one after the other have a thread each; everything else fits one loop, as in the tunnel.
+pub(crate) fn threads(plan: &Plan) -> u32 {
+    match plan.mode {
+        Mode::Crr => plan.total_flows(),
+        Mode::Stream | Mode::Rr => 1,
     }
+}
 
-    /// Asks, as thread `index`, until the plan is done.
-    pub(crate) fn run(&self, index: u32) -> Result<Measured, PerfError> {
-        let any: SocketAddr = if self.server.is_ipv4() {
-            ([0, 0, 0, 0], 0).into()
-        } else {
-            (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
-        };
-        let socket = udp_port::bind(any, false).map_err(PerfError::io("binding a UDP socket"))?;
-        let port = port(socket, self.plan)?;
-        let driver = Driver::new(self.engine()?, port, self.plan.event_loop, self.stop)?;
-        let mut asker = Asker {
-            asking: self,
-            driver,
-            ends: Ends::new(self.plan, self.clock, self.seed, true, self.began),
-            connected: 0,
-            ended: 0,
-        };
-        match self.plan.mode {
-            Mode::Stream => asker.stream(),
-            Mode::Rr => asker.requests(),
-            Mode::Crr => asker.connections(index),
-        }
+/// Asks, as thread `index`, until the plan is done.
+pub(crate) fn run(
+    job: Job<'_>,
+    server: SocketAddr,
+    crypto: &Arc<ClientConfig>,
+    index: u32,
+) -> Result<Measured, PerfError> {
+    let port = port(client_socket(server)?, job.plan)?;
+    let mut asker = Asker {
+        job,
+        server,
+        crypto,
+        driver: Driver::new(job, engine(job.plan, server, crypto)?, port)?,
+        ends: Ends::new(job, true),
+        connected: 0,
+        ended: 0,
+    };
+    match job.plan.mode {
+        Mode::Stream => asker.stream(),
+        Mode::Rr => asker.requests(),
+        Mode::Crr => asker.connections(index),
     }
+}
 
-    fn engine<'e>(&self) -> Result<Engine<MemorySocket<'e>>, PerfError> {
-        let config = EngineConfig {
-            role: ClientRole {
-                crypto: self.crypto.clone(),
-                // What is measured must not change on the way.
-                fallback: None,
-                server_name: self.server.ip().to_string(),
-                connections: match self.plan.mode {
-                    Mode::Crr => 1,
-                    Mode::Stream | Mode::Rr => self.plan.connections as usize,
-                },
-                prover: None,
-                wait_timeout: PATIENCE,
-                compat_streams: usize::MAX,
+fn engine<'e>(
+    plan: &Plan,
+    server: SocketAddr,
+    crypto: &Arc<ClientConfig>,
+) -> Result<Engine<MemorySocket<'e>>, PerfError> {
+    let config = EngineConfig {
+        role: ClientRole {
+            crypto: crypto.clone(),
+            // What is measured must not change on the way.
+            fallback: None,
+            server_name: server.ip().to_string(),
+            connections: match plan.mode {
+                Mode::Crr => 1,
+                Mode::Stream | Mode::Rr => plan.connections as usize,
             },
-            transport: transport(self.plan)?,
-            worker: 0,
-            seed: random()?,
-            reset_key: random()?,
-        };
-        Ok(Engine::client(config)?)
-    }
+            prover: None,
+            wait_timeout: PATIENCE,
+            compat_streams: usize::MAX,
+        },
+        transport: transport(plan)?,
+        worker: 0,
+        seed: random()?,
+        reset_key: random()?,
+    };
+    Ok(Engine::client(config)?)
 }
 
 impl Asker<'_> {
@@ -120,7 +111,7 @@ impl Asker<'_> {
         while let Some(event) = self.driver.port.engine.poll_event() {
             match event {
                 Event::Resolve => {
-                    let resolved = Ok(vec![self.asking.server]);
+                    let resolved = Ok(vec![self.server]);
                     let now = Instant::now();
                     self.driver.port.engine.handle_resolved(now, &resolved);
                     self.driver.hurry();
@@ -143,7 +134,7 @@ impl Asker<'_> {
     /// A stream that is measured by time ends when its receiver has seen enough; everything else must finish.
     fn note_closed(&mut self, ending: Ending) -> Result<(), PerfError> {
         self.ended += 1;
-        let plan = self.asking.plan;
+        let plan = self.job.plan;
         let cut_short = plan.mode == Mode::Stream && plan.span().is_some();
         if ending == Ending::Finished {
             return Ok(());
@@ -156,7 +147,7 @@ impl Asker<'_> {
 
     /// Makes all connections, so that flows spread over them.
     fn connect(&mut self) -> Result<bool, PerfError> {
-        while self.connected < self.asking.plan.connections {
+        while self.connected < self.job.plan.connections {
             if !self.turn(None)? {
                 return Ok(false);
             }
@@ -177,7 +168,7 @@ impl Asker<'_> {
     }
 
     fn stream(&mut self) -> Result<Measured, PerfError> {
-        let plan = self.asking.plan;
+        let plan = self.job.plan;
         if self.connect()? {
             for index in 0..plan.total_flows() {
                 let share = plan.share(index).unwrap_or(ENDLESS);
@@ -187,7 +178,7 @@ impl Asker<'_> {
         }
         let mut how = Ok(());
         while self.ended < plan.total_flows() {
-            let until = self.asking.clock.end().map(|end| end + LINGER);
+            let until = self.job.clock.end().map(|end| end + LINGER);
             if until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
@@ -197,14 +188,14 @@ impl Asker<'_> {
             }
         }
         self.ends.meter.borrow_mut().is_over(Instant::now());
-        self.close(Times::default())?.ended(how)
+        self.close(&[], Times::default())?.ended(how)
     }
 
     fn requests(&mut self) -> Result<Measured, PerfError> {
-        let plan = self.asking.plan;
-        self.asking.clock.begin(self.asking.began);
+        let plan = self.job.plan;
+        self.job.clock.begin(self.job.began);
         if !self.connect()? {
-            return self.close(Times::default());
+            return self.close(&[], Times::default());
         }
         let start = Instant::now();
         let slots = (0..plan.total_flows()).map(|index| Slot {
@@ -215,7 +206,7 @@ impl Asker<'_> {
         let mut slots: Vec<Slot> = slots.collect();
         let mut times = Times::default();
         loop {
-            let mut until = self.asking.clock.end();
+            let mut until = self.job.clock.end();
             for (number, slot) in (0..).zip(&mut slots) {
                 if slot.from.is_some() || slot.left == Some(0) {
                     continue;
@@ -243,18 +234,7 @@ impl Asker<'_> {
                 break;
             }
         }
-        let unanswered = self.left_over(&slots);
-        let mut measured = self.close(times)?;
-        measured.unanswered = unanswered;
-        Ok(measured)
-    }
-
-    /// What was due and is not done though the time is over.
-    fn left_over(&self, slots: &[Slot]) -> Option<Unanswered> {
-        let meter = self.ends.meter.borrow();
-        let left = slots.iter();
-        left.filter_map(|slot| meter.left_over(&slot.pace, slot.from.is_some()))
-            .reduce(Unanswered::and)
+        self.close(&slots, times)
     }
 
     /// Counts what was answered; `false`: the time is over.
@@ -279,8 +259,8 @@ impl Asker<'_> {
     }
 
     fn connections(&mut self, index: u32) -> Result<Measured, PerfError> {
-        let plan = self.asking.plan;
-        self.asking.clock.begin(self.asking.began);
+        let plan = self.job.plan;
+        self.job.clock.begin(self.job.began);
         let mut slots = [Slot {
             pace: Pace::new(plan, index, Instant::now()),
             from: None,
@@ -288,16 +268,17 @@ impl Asker<'_> {
         }];
         let mut times = Times::default();
         while slots[0].left != Some(0) {
-            let due = slots[0].pace.wait(self.asking.stop);
+            let due = slots[0].pace.wait(self.job.stop);
             let Some(due) = due.map_err(PerfError::io("waiting"))? else {
                 break;
             };
-            self.driver.renew(self.asking.engine()?);
+            let engine = engine(plan, self.server, self.crypto)?;
+            self.driver.renew(engine);
             slots[0].from = Some(due);
             self.open(0, plan.request, plan.response)?;
             let mut goes_on = true;
             while goes_on && self.ends.done.borrow().is_empty() {
-                goes_on = self.turn(self.asking.clock.end())?
+                goes_on = self.turn(self.job.clock.end())?
                     && !self.ends.meter.borrow_mut().is_over(Instant::now());
             }
             goes_on &= self.settle(&mut slots, &mut times);
@@ -307,13 +288,16 @@ impl Asker<'_> {
                 break;
             }
         }
-        let unanswered = self.left_over(&slots);
-        let mut measured = self.close(times)?;
-        measured.unanswered = unanswered;
-        Ok(measured)
+        self.close(&slots, times)
     }
 
-    fn close(&mut self, times: Times) -> Result<Measured, PerfError> {
+    fn close(&mut self, slots: &[Slot], times: Times) -> Result<Measured, PerfError> {
+        let meter = self.ends.meter.borrow();
+        let undone = slots
+            .iter()
+            .filter_map(|slot| meter.left_over(&slot.pace, slot.from.is_some()));
+        let unanswered = undone.reduce(Unanswered::and);
+        drop(meter);
         let known = path(&self.driver.port.engine.connection_reports());
         self.driver.port.engine.close(Instant::now());
         self.driver.flush();
@@ -323,7 +307,7 @@ impl Asker<'_> {
         }
         let mut measured = self.ends.meter.borrow_mut().finish();
         measured.path = known;
-        measured.times = times;
+        (measured.times, measured.unanswered) = (times, unanswered);
         measured.first_us = self.ends.first_us.take();
         Ok(measured)
     }

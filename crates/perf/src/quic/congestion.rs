@@ -14,13 +14,11 @@ const NAMES: [(&str, Algorithm); 4] = [
     ("background", Algorithm::Background),
 ];
 
-/// What a fixed rate begins with.
 const FIXED: &str = "fixed:";
 
 /// Bytes per second; slower than this a handshake does not fit into its deadline.
 const RATE_LEAST: u64 = 100_000 / 8;
 
-/// The congestion controller of a plan.
 pub(crate) fn congestion(plan: &Plan) -> Result<(&str, Algorithm), PerfError> {
     let Some(name) = &plan.congestion else {
         return Ok(NAMES[0]);
@@ -32,7 +30,7 @@ pub(crate) fn congestion(plan: &Plan) -> Result<(&str, Algorithm), PerfError> {
     };
     named
         .or_else(fixed)
-        .ok_or_else(|| PerfError::QuicCongestion { name: name.clone() })
+        .ok_or_else(|| PerfError::QuicCongestion(name.clone()))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use quictun_io::udp_port::UdpPort;
 use rustix::event::PollFlags;
 
 use super::MemorySocket;
+use crate::crew::Job;
 use crate::error::PerfError;
 use crate::plan::Loop;
 use crate::stop::{Stop, Woken};
@@ -21,34 +22,30 @@ use crate::stop::{Stop, Woken};
 /// there already would wait for that.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// The pause of [`Loop::Poll100us`].
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// An engine, its socket, and how they are waited for.
-pub(super) struct Driver<'s, 'a> {
+pub(super) struct Driver<'a> {
     pub(super) port: EnginePort<MemorySocket<'a>>,
     poller: Poller,
-    /// What the last wait found.
     ready: Vec<Ready>,
     /// The poller watches the socket for room.
     wants_room: bool,
     event_loop: Loop,
-    stop: &'s Stop,
+    stop: &'a Stop,
     /// There is something to do without waiting.
     more: bool,
 }
 
-impl<'s, 'a> Driver<'s, 'a> {
+impl<'a> Driver<'a> {
     pub(super) fn new(
+        job: Job<'a>,
         engine: Engine<MemorySocket<'a>>,
         udp: UdpPort,
-        event_loop: Loop,
-        stop: &'s Stop,
     ) -> Result<Self, PerfError> {
         let poller = || {
             let poller = Poller::new()?;
             poller.add_input(&udp, Key::Udp)?;
-            poller.add_input(stop, Key::Wake)?;
+            poller.add_input(job.stop, Key::Wake)?;
             Ok(poller)
         };
         Ok(Self {
@@ -56,19 +53,17 @@ impl<'s, 'a> Driver<'s, 'a> {
             port: EnginePort::new(engine, udp),
             ready: Vec::new(),
             wants_room: false,
-            event_loop,
-            stop,
+            event_loop: job.plan.event_loop,
+            stop: job.stop,
             more: true,
         })
     }
 
-    /// Goes on with another engine on the same socket.
     pub(super) fn renew(&mut self, engine: Engine<MemorySocket<'a>>) {
         self.port.renew(engine);
         self.more = true;
     }
 
-    /// Something was done to the engine between turns.
     pub(super) fn hurry(&mut self) {
         self.more = true;
     }
@@ -103,7 +98,6 @@ impl<'s, 'a> Driver<'s, 'a> {
         Ok(true)
     }
 
-    /// Sends what the engine still has.
     pub(super) fn flush(&mut self) {
         self.port.flush_blocked();
         while self.port.transmit() {}

@@ -8,10 +8,11 @@ use std::time::Instant;
 use bytes::Bytes;
 use quictun_engine::{FlowId, Socket};
 
+use crate::crew::Job;
 use crate::error::PerfError;
-use crate::meter::{Clock, Meter, micros_since};
+use crate::meter::{Meter, micros_since};
 use crate::pattern::Pattern;
-use crate::plan::{Mode, Plan};
+use crate::plan::Mode;
 
 /// Length of what a stream begins with: the number of bytes wanted back.
 const HEAD: usize = 8;
@@ -19,7 +20,6 @@ const HEAD: usize = 8;
 /// What is left of a stream from which on its memory is lent: below, a copy holds less.
 const LEND_FROM: u64 = 16 * 1024;
 
-/// What all sockets of one engine share.
 pub(crate) struct Ends<'a> {
     pub(crate) meter: RefCell<Meter<'a>>,
     /// From client to server, and back.
@@ -35,7 +35,6 @@ pub(crate) struct Ends<'a> {
     pub(crate) done: RefCell<Vec<(u32, Instant)>>,
 }
 
-/// What the meter of this end counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counting {
     Read,
@@ -43,7 +42,6 @@ enum Counting {
     Requests,
 }
 
-/// One end of a stream.
 pub(crate) struct MemorySocket<'a> {
     ends: Rc<Ends<'a>>,
     side: Side,
@@ -69,25 +67,18 @@ enum Side {
 }
 
 impl<'a> Ends<'a> {
-    /// For the client, or the server, of a plan.
-    pub(crate) fn new(
-        plan: &Plan,
-        clock: &'a Clock,
-        seed: u64,
-        client: bool,
-        began: Instant,
-    ) -> Rc<Self> {
-        let counting = match plan.mode {
-            Mode::Stream if client == plan.reverse => Counting::Written,
+    pub(crate) fn new(job: Job<'a>, client: bool) -> Rc<Self> {
+        let counting = match job.plan.mode {
+            Mode::Stream if client == job.plan.reverse => Counting::Written,
             Mode::Stream => Counting::Read,
             Mode::Rr | Mode::Crr => Counting::Requests,
         };
         Rc::new(Self {
-            meter: RefCell::new(Meter::new(clock)),
-            requests: RefCell::new(Pattern::new(seed)),
-            answers: RefCell::new(Pattern::new(!seed)),
+            meter: RefCell::new(Meter::new(job.clock)),
+            requests: RefCell::new(Pattern::new(job.seed)),
+            answers: RefCell::new(Pattern::new(!job.seed)),
             counting,
-            began,
+            began: job.began,
             first_us: RefCell::default(),
             fault: RefCell::default(),
             wakes: RefCell::default(),
@@ -108,7 +99,6 @@ impl<'a> Ends<'a> {
 }
 
 impl<'a> MemorySocket<'a> {
-    /// Sends `length` bytes and wants `wanted` back.
     pub(crate) fn client(ends: &Rc<Ends<'a>>, number: u32, length: u64, wanted: u64) -> Self {
         Self {
             ends: ends.clone(),
@@ -124,7 +114,6 @@ impl<'a> MemorySocket<'a> {
         }
     }
 
-    /// Sends what the client wants, once it has heard it out.
     pub(crate) fn server(ends: &Rc<Ends<'a>>, flow: FlowId) -> Self {
         Self {
             ends: ends.clone(),
@@ -139,7 +128,6 @@ impl<'a> MemorySocket<'a> {
         }
     }
 
-    /// Compares one piece of payload and counts it.
     fn take(&mut self, mut chunk: &[u8]) -> io::Result<()> {
         if let Side::Server {
             head,
@@ -161,7 +149,7 @@ impl<'a> MemorySocket<'a> {
         };
         let differs = theirs.borrow().differs(self.received, chunk);
         if let Some(offset) = differs {
-            *self.ends.fault.borrow_mut() = Some(PerfError::Corrupt { offset });
+            *self.ends.fault.borrow_mut() = Some(PerfError::Corrupt(offset));
             return Err(ErrorKind::InvalidData.into());
         }
         self.received += chunk.len() as u64;
@@ -178,7 +166,6 @@ impl<'a> MemorySocket<'a> {
 }
 
 impl Side {
-    /// What this end sends.
     fn ours<'e>(&self, ends: &'e Ends<'_>) -> &'e RefCell<Pattern> {
         match self {
             Self::Client { .. } => &ends.requests,
