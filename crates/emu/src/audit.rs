@@ -19,7 +19,7 @@ pub struct Audit {
     pub down: DirectionAudit,
 }
 
-/// The same for one direction.
+/// What an emulator has to say of one direction.
 #[derive(Clone, Debug)]
 pub struct DirectionAudit {
     /// What passed.
@@ -54,41 +54,17 @@ pub enum Verdict {
     EmulatorLimited(Vec<Limit>),
 }
 
-/// What an emulator fell short in.
+/// What an emulator fell short in, and whether on the way up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// Packets were dropped that the link did not drop.
-    Dropped {
-        /// On their way up.
-        up: bool,
-        /// Of which kind.
-        what: &'static str,
-        /// How many.
-        count: u64,
-    },
-    /// One in a hundred frames left later than [`LATE`].
-    Late {
-        /// On their way up.
-        up: bool,
-        /// What 99 % did not exceed.
-        p99: Duration,
-    },
-    /// A loss that the asked one explains in fewer than one of ten thousand runs.
-    Loss {
-        /// On the way up.
-        up: bool,
-        /// As asked.
-        asked: f64,
-        /// As found.
-        found: f64,
-    },
-    /// A direction's thread had a processor for more than [`BUSY`] of the time.
-    Busy {
-        /// The way up.
-        up: bool,
-        /// Share of the time.
-        share: f64,
-    },
+    /// So many packets of a kind were dropped that the link did not drop.
+    Dropped(bool, &'static str, u64),
+    /// One in a hundred frames left later than [`LATE`]; what 99 % did not exceed.
+    Late(bool, Duration),
+    /// A loss that the asked one explains in fewer than one of ten thousand runs; as asked and as found.
+    Loss(bool, f64, f64),
+    /// A direction's thread had a processor for more than [`BUSY`] of the time; for this share.
+    Busy(bool, f64),
 }
 
 /// Lateness that one frame in a hundred may have: a fifth of the shortest delay that is worth emulating, and ten times
@@ -116,14 +92,7 @@ impl Audit {
 
 impl DirectionAudit {
     pub(crate) fn new(config: &LinkConfig, ran: Ran) -> Self {
-        let Ran {
-            counts,
-            link,
-            lateness,
-            busy,
-            elapsed,
-            promptness,
-        } = ran;
+        let Ran { counts, link, .. } = ran;
         // From what came in and went out, not from what the link says that it did.
         let by_link = link.sent - link.delivered - link.lost();
         let originals_out = counts.segments_out - counts.copies_out;
@@ -142,10 +111,10 @@ impl DirectionAudit {
             loss_interval: wilson(lost, transmitted, Z_99),
             counts,
             link,
-            lateness,
-            busy,
-            elapsed,
-            promptness,
+            lateness: ran.lateness,
+            busy: ran.busy,
+            elapsed: ran.elapsed,
+            promptness: ran.promptness,
             transmitted,
             lost,
         }
@@ -156,34 +125,25 @@ impl DirectionAudit {
         self.busy.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// The asked loss is within the interval around the found one.
-    pub fn loss_agrees(&self) -> bool {
-        let [low, high] = self.loss_interval;
-        self.loss_asked
-            .is_none_or(|asked| (low..=high).contains(&asked))
-    }
-
     fn limits(&self, up: bool) -> Vec<Limit> {
         let dropped = self.counts.unintended.named();
         let dropped = dropped.into_iter().filter(|(_, count)| *count > 0);
         let mut limits: Vec<Limit> = dropped
-            .map(|(what, count)| Limit::Dropped { up, what, count })
+            .map(|(what, count)| Limit::Dropped(up, what, count))
             .collect();
         let p99 = self.lateness.quantile(0.99);
         if p99 > LATE && self.lateness.count() >= FRAMES_MIN {
-            limits.push(Limit::Late { up, p99 });
+            limits.push(Limit::Late(up, p99));
         }
         let [low, high] = wilson(self.lost, self.transmitted, Z_9999);
         if let Some(asked) = self
             .loss_asked
             .filter(|asked| !(low..=high).contains(asked))
         {
-            let found = self.loss;
-            limits.push(Limit::Loss { up, asked, found });
+            limits.push(Limit::Loss(up, asked, self.loss));
         }
         if self.busy_share() > BUSY {
-            let share = self.busy_share();
-            limits.push(Limit::Busy { up, share });
+            limits.push(Limit::Busy(up, self.busy_share()));
         }
         limits
     }
@@ -291,21 +251,17 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = |up| if up { "up" } else { "down" };
         match *self {
-            Self::Dropped { up, what, count } => write!(f, "{count} {what} ({})", way(up)),
-            Self::Late { up, p99 } => {
+            Self::Dropped(up, what, count) => write!(f, "{count} {what} ({})", way(up)),
+            Self::Late(up, p99) => {
                 write!(f, "p99 of lateness {:.0} us ({})", micros(p99), way(up))
             }
-            Self::Loss { up, asked, found } => {
+            Self::Loss(up, asked, found) => {
                 let [asked, found] = [asked, found].map(|share| share * 100.0);
                 write!(f, "loss {found:.3} % for {asked:.3} % ({})", way(up))
             }
-            Self::Busy { up, share } => {
-                write!(
-                    f,
-                    "{:.0} % of a processor used ({})",
-                    share * 100.0,
-                    way(up)
-                )
+            Self::Busy(up, share) => {
+                let percent = share * 100.0;
+                write!(f, "{percent:.0} % of a processor used ({})", way(up))
             }
         }
     }
@@ -385,10 +341,7 @@ mod tests {
             audit.lateness.record(Duration::from_millis(late_ms));
         }
         let limits = audit.limits(true);
-        assert!(
-            matches!(limits[..], [Limit::Late { up: true, .. }]),
-            "{limits:?}"
-        );
+        assert!(matches!(limits[..], [Limit::Late(true, _)]), "{limits:?}");
     }
 
     #[test]

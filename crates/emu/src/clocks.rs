@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// The same moment on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
     now: Instant,
-    /// Since 1970.
+    /// Time since 1970.
     wall: Duration,
 }
 

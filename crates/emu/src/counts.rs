@@ -1,7 +1,5 @@
 //! What passed through one direction.
 
-use std::ops::AddAssign;
-
 /// Counts of one direction since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -58,16 +56,5 @@ impl Unintended {
     /// How many.
     pub fn total(&self) -> u64 {
         self.named().iter().map(|(_, count)| count).sum()
-    }
-}
-
-impl AddAssign for Unintended {
-    fn add_assign(&mut self, other: Self) {
-        self.not_read += other.not_read;
-        self.not_readable += other.not_readable;
-        self.malformed += other.malformed;
-        self.over_limit += other.over_limit;
-        self.not_sent += other.not_sent;
-        self.by_device += other.by_device;
     }
 }

@@ -80,10 +80,6 @@ impl Emulator {
     }
 
     /// Runs until told to stop. What is under way then is lost.
-    ///
-    /// # Errors
-    ///
-    /// The system's, where it has no thread for each direction.
     pub fn run(self, stop: &Stop) -> io::Result<Audit> {
         let start = Instant::now();
         let Plan {
@@ -99,14 +95,10 @@ impl Emulator {
             let (config, whole) = loss_unit.split(config);
             let link = Link::new(config, seed, start);
             let whole = whole.map(|config| Link::new(config, seed, start));
-            let schedule = Schedule::new(link, coalesce).with_whole(whole);
+            let schedule = Schedule::new(link, whole, coalesce);
             let sockets = [ways[way], ways[1 - way]];
             let promptness = prepare_thread();
-            let relay = Relay::new(sockets, stop, schedule, start);
-            Ran {
-                promptness,
-                ..relay.run()
-            }
+            Relay::new(sockets, stop, schedule, start).run(promptness)
         };
         let ran = thread::scope(|scope| {
             let other = thread::Builder::new()

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use quictun_sys::VnetHeader;
 
-/// A frame that has arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) header: VnetHeader,
@@ -11,7 +10,6 @@ pub(crate) struct Frame {
     pub(crate) shape: Shape,
 }
 
-/// Where things are in a frame, and how it is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Where the network header begins.
@@ -22,7 +20,6 @@ pub(crate) struct Shape {
     pub(crate) cut: Option<Cut>,
 }
 
-/// What the network header is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Ipv4,
@@ -30,7 +27,6 @@ pub(crate) enum Protocol {
     Other,
 }
 
-/// How a super-packet is cut into segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     /// Where the transport header begins.
@@ -40,7 +36,6 @@ pub(crate) struct Cut {
     pub(crate) payload: usize,
     /// Payload of each segment but the last; not 0.
     pub(crate) size: usize,
-    /// How many segments there are.
     pub(crate) count: usize,
     /// Bytes behind the IPv6 header that only a super-packet has: the jumbo payload option.
     pub(crate) jumbo: usize,
@@ -60,7 +55,6 @@ impl Frame {
         })
     }
 
-    /// Packets on the wire.
     pub(crate) fn segments(&self) -> usize {
         self.shape.cut.map_or(1, |cut| cut.count)
     }
@@ -180,7 +174,6 @@ const ETHERNET_HEADER: usize = 14;
 const VLAN_TAG: usize = 4;
 const TAGS_MAX: usize = 2;
 
-/// Finds the network header behind Ethernet and VLAN tags.
 fn network(bytes: &[u8]) -> (usize, Protocol) {
     let mut at = ETHERNET_HEADER;
     for _ in 0..=TAGS_MAX {

@@ -10,11 +10,9 @@ use quictun_sys::{BufferPool, PacketSocket, Reception, VnetHeader};
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     pool: BufferPool,
-    /// What is left of the current buffer.
     buffer: BytesMut,
 }
 
-/// What came of reading.
 #[derive(Debug)]
 pub(crate) enum Read {
     /// With when it reached the socket, since 1970.

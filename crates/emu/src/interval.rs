@@ -3,7 +3,7 @@
 /// Standard deviations that 99 % of a normal distribution lie within.
 pub(crate) const Z_99: f64 = 2.575_829;
 
-/// The same for 99.99 %: what an honest link does not leave in ten thousand runs but once.
+/// Standard deviations for 99.99 %: an honest link lies outside in one of ten thousand runs.
 pub(crate) const Z_9999: f64 = 3.890_592;
 
 /// Wilson's score interval (1927) for `hits` of `trials`; everything where there were no trials.

@@ -18,7 +18,6 @@ use crate::world::{ROUTER_FAR, ROUTER_NEAR, World};
 #[cfg(test)]
 mod tests;
 
-/// What joins the router's devices.
 const BRIDGE: &str = "link";
 
 /// What the kernel counts of a packet that is not in its IP packet, and can count beyond, bytes.
@@ -41,26 +40,12 @@ pub enum KernelError {
     /// No discipline that we use does this.
     #[error("the kernel's netem and TBF have no {0}")]
     NotThere(&'static str),
-    /// This kernel was built without it, or may not load it.
-    #[error(
-        "this kernel has no {kind} (CONFIG_{option}; as root, `modprobe {module}` may load it)"
-    )]
-    Missing {
-        /// Its name.
-        kind: &'static str,
-        /// The kernel's switch for it.
-        option: &'static str,
-        /// The module that has it.
-        module: &'static str,
-    },
+    /// This kernel was built without it, or may not load it: its name, the kernel's switch for it, and the module.
+    #[error("this kernel has no {0} (CONFIG_{1}; as root, `modprobe {2}` may load it)")]
+    Missing(&'static str, &'static str, &'static str),
     /// The system refused a step.
-    #[error("{step}: {source}")]
-    Step {
-        /// What was tried.
-        step: &'static str,
-        /// Its answer.
-        source: io::Error,
-    },
+    #[error("{0}: {1}")]
+    Step(&'static str, #[source] io::Error),
 }
 
 /// What the kernel has to say of a run.
@@ -72,7 +57,6 @@ pub struct KernelAudit {
     pub down: Vec<Discipline>,
 }
 
-/// What one device is to do.
 #[derive(Debug, PartialEq)]
 struct Disciplines {
     netem: Option<Netem>,
@@ -81,19 +65,12 @@ struct Disciplines {
 
 impl KernelLink {
     /// Whether the kernel's disciplines can do what a way asks for, if the kernel has them.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelError::NotThere`].
     pub fn check(way: &LinkConfig) -> Result<(), KernelError> {
         disciplines(way, 0).map(|_| ())
     }
 
-    /// Has the kernel emulate the link in the world's router. The seed decides what is lost, from Linux 6.6 on.
-    ///
-    /// # Errors
-    ///
-    /// [`KernelError`]: what it cannot do, or what the system refused. The world is of no use any more then.
+    /// Has the kernel emulate the link in the world's router. The seed decides what is lost, from Linux 6.6 on. After
+    /// an error the world is of no use any more.
     pub fn start(world: &World, ways: [&LinkConfig; 2], seed: u64) -> Result<Self, KernelError> {
         let [up, down] = ways;
         let up = disciplines(up, seed)?;
@@ -102,11 +79,8 @@ impl KernelLink {
         router
             .within(|| Network::open()?.add_bridge(BRIDGE, &[ROUTER_NEAR, ROUTER_FAR]))
             .map_err(|source| match source.kind() {
-                io::ErrorKind::Unsupported => missing("bridge", "BRIDGE", "bridge"),
-                _ => KernelError::Step {
-                    step: "joining the router's devices",
-                    source,
-                },
+                io::ErrorKind::Unsupported => KernelError::Missing("bridge", "BRIDGE", "bridge"),
+                _ => KernelError::Step("joining the router's devices", source),
             })?;
         // What leaves the router's far end goes up.
         for (device, asked) in [(ROUTER_FAR, up), (ROUTER_NEAR, down)] {
@@ -115,11 +89,11 @@ impl KernelLink {
             shape(asked.netem.as_ref(), asked.bucket.as_ref()).map_err(|source| {
                 if source.kind() != io::ErrorKind::NotFound {
                     let step = "giving the router's devices their disciplines";
-                    return KernelError::Step { step, source };
+                    return KernelError::Step(step, source);
                 }
                 match asked.netem {
-                    Some(_) => missing("netem", "NET_SCH_NETEM", "sch_netem"),
-                    None => missing("TBF", "NET_SCH_TBF", "sch_tbf"),
+                    Some(_) => KernelError::Missing("netem", "NET_SCH_NETEM", "sch_netem"),
+                    None => KernelError::Missing("TBF", "NET_SCH_TBF", "sch_tbf"),
                 }
             })?;
         }
@@ -127,10 +101,6 @@ impl KernelLink {
     }
 
     /// What the kernel has to say, until now.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn audit(&self, world: &World) -> io::Result<KernelAudit> {
         let ask = |device| {
             world
@@ -144,15 +114,6 @@ impl KernelLink {
     }
 }
 
-fn missing(kind: &'static str, option: &'static str, module: &'static str) -> KernelError {
-    KernelError::Missing {
-        kind,
-        option,
-        module,
-    }
-}
-
-/// What a device has to do for a link.
 fn disciplines(way: &LinkConfig, seed: u64) -> Result<Disciplines, KernelError> {
     let not_there = [
         ("trace", way.trace.is_some()),

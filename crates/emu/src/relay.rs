@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use quictun_link::{Counters, Histogram};
 use quictun_sys::{PacketSocket, Promptness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::clocks::Clocks;
@@ -16,7 +17,6 @@ use crate::schedule::{Departure, Schedule};
 use crate::segments::{Scratch, part};
 use crate::stop::Stop;
 
-/// Takes frames from one socket and hands them to another when the link says so.
 #[derive(Debug)]
 pub(crate) struct Relay<'a> {
     pub(crate) from: &'a PacketSocket,
@@ -30,11 +30,9 @@ pub(crate) struct Relay<'a> {
     now: Instant,
     /// It sleeps, or slept, until shortly before the next departure.
     is_early: bool,
-    /// When the last frame arrived.
     arrived: Instant,
 }
 
-/// What a direction did.
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
     pub(crate) counts: Counts,
@@ -68,8 +66,7 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Runs until told to stop.
-    pub(crate) fn run(mut self) -> Ran {
+    pub(crate) fn run(mut self, promptness: Promptness) -> Ran {
         let start = Instant::now();
         let mut stopped = false;
         while !stopped {
@@ -78,23 +75,18 @@ impl<'a> Relay<'a> {
             stopped = self.wait(more);
         }
         Ran {
-            counts: self.counts(),
-            link: self.schedule.link().counters(),
+            counts: Counts {
+                under_way: self.schedule.segments as u64,
+                ..self.counts
+            },
+            link: self.schedule.link.counters(),
             lateness: self.lateness,
             busy: thread_time(),
             elapsed: start.elapsed(),
-            promptness: Promptness::Usual,
+            promptness,
         }
     }
 
-    fn counts(&self) -> Counts {
-        Counts {
-            under_way: self.schedule.segments() as u64,
-            ..self.counts
-        }
-    }
-
-    /// Sends what is due, up to a batch.
     fn send_due(&mut self) {
         for _ in 0..SEND_BATCH {
             self.now = self.now.max(Instant::now());
@@ -183,9 +175,9 @@ impl<'a> Relay<'a> {
             PollFd::new(self.stop, PollFlags::IN),
             PollFd::new(self.from, PollFlags::IN),
         ];
-        let timeout = left.map(timespec);
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut ready, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => !ready[0].revents().is_empty(),
+            Ok(_) | Err(Errno::INTR) => !ready[0].revents().is_empty(),
             // Nothing can be waited for any more.
             Err(_) => true,
         }
@@ -213,31 +205,17 @@ const SEND_TRIES: u32 = 3;
 const ROOM_WAIT: Duration = Duration::from_millis(1);
 
 fn is_full(error: &io::Error) -> bool {
-    let code = error
-        .raw_os_error()
-        .map(rustix::io::Errno::from_raw_os_error);
-    matches!(
-        code,
-        Some(rustix::io::Errno::NOBUFS | rustix::io::Errno::AGAIN)
-    )
+    let code = Errno::from_io_error(error);
+    matches!(code, Some(Errno::NOBUFS | Errno::AGAIN))
 }
 
 fn wait_for_room(socket: &PacketSocket) {
     let mut ready = [PollFd::new(socket, PollFlags::OUT)];
     // Whatever comes of it, the next try shows.
-    poll(&mut ready, Some(&timespec(ROOM_WAIT))).ok();
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
-    }
+    let timeout = Timespec::try_from(ROOM_WAIT).ok();
+    poll(&mut ready, timeout.as_ref()).ok();
 }
 
 fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
-    Duration::new(seconds, nanos)
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

@@ -17,10 +17,6 @@ pub struct Running {
 
 impl Running {
     /// Opens both ends in the world's router and starts.
-    ///
-    /// # Errors
-    ///
-    /// The system's, as where it has no packet sockets.
     pub fn start(world: &World, plan: Plan) -> io::Result<Self> {
         let open = || {
             Ok((
@@ -39,10 +35,6 @@ impl Running {
     }
 
     /// Ends it and returns what it has to say of itself.
-    ///
-    /// # Errors
-    ///
-    /// The emulator's own; where it had ended in a panic.
     pub fn stop(self) -> io::Result<Audit> {
         self.stop.stop();
         self.thread

@@ -10,10 +10,9 @@ use quictun_link::{Fate, Link, Packet};
 
 use crate::frame::Frame;
 
-/// Frames that are under way, and the link that decides on them.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    link: Link,
+    pub(crate) link: Link,
     /// Decides on whole frames, where loss is to be drawn so.
     whole: Option<Link>,
     /// Segments that arrive within this time of each other may leave as one frame.
@@ -23,28 +22,26 @@ pub(crate) struct Schedule {
     next: u64,
     /// Bytes on the wire of all departures.
     bytes: usize,
-    segments: usize,
+    /// Packets that are under way, copies included.
+    pub(crate) segments: usize,
 }
 
-/// Segments of a frame that leave together.
 #[derive(Clone, Debug)]
 pub(crate) struct Departure {
     pub(crate) due: Instant,
     pub(crate) frame: Rc<Frame>,
     pub(crate) run: Range<usize>,
-    /// With CE.
+    /// The segments leave with CE.
     pub(crate) marked: bool,
-    /// They have left before, or will again.
+    /// The segments have left before, or will again.
     pub(crate) is_copy: bool,
     pub(crate) bytes: usize,
     number: u64,
 }
 
-/// There is no memory left for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OverLimit;
 
-/// A departure that is being put together.
 struct Growing {
     run: Range<usize>,
     first: Instant,
@@ -54,21 +51,16 @@ struct Growing {
 }
 
 impl Schedule {
-    pub(crate) fn new(link: Link, window: Duration) -> Self {
+    pub(crate) fn new(link: Link, whole: Option<Link>, window: Duration) -> Self {
         Self {
             link,
-            whole: None,
+            whole,
             window,
             departures: BinaryHeap::new(),
             next: 0,
             bytes: 0,
             segments: 0,
         }
-    }
-
-    /// Has `whole` decide on every frame before `link` decides on its segments.
-    pub(crate) fn with_whole(self, whole: Option<Link>) -> Self {
-        Self { whole, ..self }
     }
 
     /// A frame arrives at `now`, which never goes back.
@@ -116,12 +108,10 @@ impl Schedule {
         Ok(())
     }
 
-    /// When the next departure is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.departures.peek().map(|Reverse(next)| next.due)
     }
 
-    /// A departure that is due at `now`.
     pub(crate) fn poll_departure(&mut self, now: Instant) -> Option<Departure> {
         if self.next_due()? > now {
             return None;
@@ -130,15 +120,6 @@ impl Schedule {
         self.bytes -= departure.bytes;
         self.segments -= departure.run.len();
         Some(departure)
-    }
-
-    pub(crate) fn link(&self) -> &Link {
-        &self.link
-    }
-
-    /// Packets that are under way, copies included.
-    pub(crate) fn segments(&self) -> usize {
-        self.segments
     }
 
     fn joins(&self, run: &Growing, index: usize, at: Instant, marked: bool, most: usize) -> bool {

@@ -14,7 +14,6 @@ pub(crate) struct Part<'a> {
     pub(crate) rest: &'a [u8],
 }
 
-/// Where new headers are written.
 pub(crate) type Scratch = [u8; HEADERS_MAX];
 
 /// The frame that stands for the segments `run` of `frame`, with CE where `marked`. `run` is not empty, no
@@ -37,7 +36,6 @@ pub(crate) fn part<'a>(
     }
 }
 
-/// The frame as it is, with CE.
 fn marked_whole<'a>(frame: &'a Frame, scratch: &'a mut Scratch) -> Part<'a> {
     let network = frame.shape.network;
     let length = match frame.shape.protocol {

@@ -12,10 +12,6 @@ pub struct Stop(Arc<OwnedFd>);
 
 impl Stop {
     /// One that has not been used.
-    ///
-    /// # Errors
-    ///
-    /// The system's, where it has no descriptors left.
     pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self(Arc::new(event)))

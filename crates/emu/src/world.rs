@@ -34,7 +34,6 @@ pub const DEVICE: &str = "link0";
 /// Bytes of the option that tells the length of a piece of IPv6 beyond 64 KiB.
 const JUMBO_OPTION: u32 = 8;
 
-/// The longest packet that a cable takes.
 const MTU_MAX: u32 = 65_535;
 
 /// How a world should be.
@@ -105,13 +104,8 @@ impl Default for WorldPlan {
 #[non_exhaustive]
 pub enum WorldError {
     /// The system refused a step.
-    #[error("{step}: {source}")]
-    Step {
-        /// What was tried.
-        step: &'static str,
-        /// Its answer.
-        source: io::Error,
-    },
+    #[error("{0}: {1}")]
+    Step(&'static str, #[source] io::Error),
     /// Every range of addresses is in use on the host.
     #[error("all 256 networks 100.127.0.0/24 to 100.127.255.0/24 are in use on this machine")]
     Crowded,
@@ -128,10 +122,7 @@ pub struct World {
 
 impl World {
     /// Makes networks and cables. With [`Between::Emulator`] nothing passes before an emulator runs in the router.
-    ///
-    /// # Errors
-    ///
-    /// [`WorldError`] where the system refuses; nothing is left of what was made.
+    /// After an error nothing is left of what was made.
     pub fn build(plan: &WorldPlan) -> Result<Self, WorldError> {
         let make = || NetNamespace::new();
         let near = make().map_err(step("making the near network"))?;
@@ -404,7 +395,6 @@ fn quiet() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets the router's kernel forward what is not for itself.
 fn forward() -> io::Result<()> {
     set_sysctl("net/ipv4/ip_forward", "1")?;
     if has_v6() {
@@ -451,5 +441,5 @@ fn host_device(number: u8) -> String {
 }
 
 fn step(step: &'static str) -> impl FnOnce(io::Error) -> WorldError {
-    move |source| WorldError::Step { step, source }
+    move |source| WorldError::Step(step, source)
 }

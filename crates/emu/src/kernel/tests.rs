@@ -74,7 +74,7 @@ fn what_crosses_a_kernels_link_is_counted_there() {
     })
     .expect("a world");
     let link = match KernelLink::start(&world, [&way(), &way()], 1) {
-        Err(KernelError::Missing { kind, .. }) => {
+        Err(KernelError::Missing(kind, ..)) => {
             let line = format!("SKIPPED {test}: this kernel has no {kind}\n");
             return io::stderr().write_all(line.as_bytes()).expect("stderr");
         }

@@ -36,7 +36,7 @@ impl Run {
     fn new(config: LinkConfig, window_us: u64) -> Self {
         let start = Instant::now();
         let link = Link::new(config, 1, start);
-        let schedule = Schedule::new(link, Duration::from_micros(window_us));
+        let schedule = Schedule::new(link, None, Duration::from_micros(window_us));
         Self { schedule, start }
     }
 
@@ -112,7 +112,7 @@ fn where_frames_are_drawn_for_each_comes_whole_or_not_at_all() {
         loss: 0.5,
         ..LinkConfig::default()
     };
-    run.schedule = run.schedule.with_whole(Some(Link::new(dice, 1, run.start)));
+    run.schedule.whole = Some(Link::new(dice, 1, run.start));
     for at in 0..1000 {
         run.enter(at, 10);
     }
@@ -137,7 +137,7 @@ fn loss_is_decided_for_each_segment_and_leaves_gaps_between_runs() {
     }
     let departures = run.departures();
     let out: u64 = departures.iter().map(|(_, run)| run.len() as u64).sum();
-    let lost = run.schedule.link().counters().random;
+    let lost = run.schedule.link.counters().random;
     assert_eq!(out + lost, 4000);
     assert!((150..250).contains(&lost), "{lost}");
     assert!(
@@ -171,7 +171,7 @@ fn late_segments_and_copies_leave_on_their_own() {
     for _ in 0..20 {
         run.enter(0, 40);
     }
-    let counters = run.schedule.link().counters();
+    let counters = run.schedule.link.counters();
     let mut seen = [0; 40];
     for (_, run) in run.departures() {
         for index in run {
@@ -205,10 +205,10 @@ fn beyond_the_limit_nothing_enters() {
     for _ in 0..BYTES_MAX.div_ceil(60_000) {
         assert_eq!(enter(&mut run), Ok(()));
     }
-    let before = run.schedule.link().counters();
+    let before = run.schedule.link.counters();
     assert_eq!(enter(&mut run), Err(OverLimit));
     assert_eq!(
-        run.schedule.link().counters(),
+        run.schedule.link.counters(),
         before,
         "the link has not seen it"
     );
