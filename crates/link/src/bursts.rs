@@ -67,7 +67,6 @@ impl Bursts {
         Self { model, bad }
     }
 
-    /// Whether packet `index` is lost.
     pub(crate) fn lose(&mut self, index: u64, draws: Draws) -> bool {
         let model = self.model;
         let (moves, lost) = if self.bad {

@@ -8,7 +8,6 @@
 use crate::config::Codel;
 use crate::nanos;
 
-/// What is to be done with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Pass,
@@ -32,11 +31,9 @@ pub(crate) struct Control {
     /// Drops since dropping began.
     count: u64,
     last_count: u64,
-    /// The longest packet so far.
     max_packet: u64,
 }
 
-/// A packet at the head of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     /// When it leaves the queue.

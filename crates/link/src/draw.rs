@@ -15,7 +15,6 @@ pub(crate) enum Purpose {
     BurstLoss = 8,
 }
 
-/// All the numbers of one seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draws {
     mixed_seed: u64,

@@ -84,7 +84,7 @@ pub mod units;
 mod waiting;
 
 pub use bursts::GilbertElliott;
-pub use config::error::{ConfigError, MAX_CHANGES, MAX_DELAY, Remark};
+pub use config::error::{ConfigError, MAX_CHANGES, MAX_DELAY};
 pub use config::{Change, Codel, LinkConfig, LossAt, Outage, Policer, Queue, Reorder, Setting};
 pub use counters::Counters;
 pub use histogram::Histogram;

@@ -25,7 +25,6 @@ pub struct Link {
     start: Instant,
     /// The latest time it was told.
     now: u64,
-    /// Number of the next packet.
     index: u64,
     loss: Schedule<f64>,
     bursts: Option<Bursts>,
@@ -42,7 +41,6 @@ pub struct Link {
     waits: Histogram,
 }
 
-/// A packet that has been transmitted and not lost.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     at: u64,
@@ -199,7 +197,7 @@ impl Link {
                 now: begins,
                 waited,
                 bytes,
-                found: self.waiting.bytes(),
+                found: self.waiting.bytes,
                 ecn_capable,
             };
             match codel.judge(head) {
@@ -219,7 +217,6 @@ impl Link {
         Ok(marked)
     }
 
-    /// An accident, if there is one.
     fn survive(&mut self, time: u64, index: u64, burst: bool) -> Result<(), DropReason> {
         if burst {
             return Err(DropReason::Burst);

@@ -12,12 +12,6 @@ pub const VLAN: usize = ETHERNET + 4;
 /// IP packets in `PPPoE` (RFC 2516) on Ethernet.
 pub const PPPOE: usize = ETHERNET + 8;
 
-/// UDP payloads in IPv4 packets whose length is all there is.
-pub const UDP_IPV4: usize = 20 + 8;
-
-/// UDP payloads in IPv6 packets whose length is all there is.
-pub const UDP_IPV6: usize = 40 + 8;
-
 /// Names for people, with their values.
 pub const NAMED: &[(&str, usize)] = &[
     ("ip", NONE),

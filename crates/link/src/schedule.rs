@@ -18,7 +18,6 @@ impl<T: Copy> Schedule<T> {
         Self { value, later }
     }
 
-    /// The value at `time`.
     pub(crate) fn at(&mut self, time: u64) -> T {
         while let Some(&(at, value)) = self.later.last()
             && at <= time
@@ -29,7 +28,6 @@ impl<T: Copy> Schedule<T> {
         self.value
     }
 
-    /// When it changes next.
     pub(crate) fn next_change(&self) -> Option<u64> {
         self.later.last().map(|&(at, _)| at)
     }

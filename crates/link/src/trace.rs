@@ -28,18 +28,12 @@ pub struct Trace {
 pub enum TraceError {
     /// A line is something else.
     #[error(
-        "line {line} of the trace is not a time in whole milliseconds below {MAX_PERIOD_MS}, such as 250"
+        "line {0} of the trace is not a time in whole milliseconds below {MAX_PERIOD_MS}, such as 250"
     )]
-    NotATime {
-        /// From 1.
-        line: usize,
-    },
+    NotATime(usize),
     /// A time is earlier than the one before.
-    #[error("line {line} of the trace is earlier than the line before; sort the file by time")]
-    Backwards {
-        /// From 1.
-        line: usize,
-    },
+    #[error("line {0} of the trace is earlier than the line before; sort the file by time")]
+    Backwards(usize),
     /// There is no line with a time above 0.
     #[error(
         "the trace has no time above 0; it needs one line for each 1500 bytes, such as 1, 2, 3"
@@ -50,7 +44,6 @@ pub enum TraceError {
     TooLong,
 }
 
-/// How far a trace has been used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor {
     /// Number of the opportunity in use, counted over all repetitions.
@@ -69,7 +62,7 @@ impl Trace {
             if line.is_empty() {
                 continue;
             }
-            let not_a_time = TraceError::NotATime { line: line_number };
+            let not_a_time = TraceError::NotATime(line_number);
             // A sign is nothing that mahimahi writes, but `parse` would take it.
             if !line.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(not_a_time);
@@ -79,7 +72,7 @@ impl Trace {
                 return Err(not_a_time);
             }
             if at_ms.last().is_some_and(|&last| time < last) {
-                return Err(TraceError::Backwards { line: line_number });
+                return Err(TraceError::Backwards(line_number));
             }
             if at_ms.len() == MAX_OPPORTUNITIES {
                 return Err(TraceError::TooLong);
@@ -101,7 +94,6 @@ impl Trace {
         self.at_ms.last().map_or(1, |&last| u64::from(last))
     }
 
-    /// When opportunity `number` comes.
     fn time(&self, number: u64) -> u64 {
         let count = self.at_ms.len() as u64;
         let (round, line) = (number / count, number % count);

@@ -10,7 +10,6 @@ use crate::trace::{Cursor, Trace};
 /// Bytes per second beyond which a rate is no limit: 8 Tbit/s, so that the arithmetic fits 64 bits.
 pub(crate) const MAX_RATE: u64 = 1_000_000_000_000;
 
-/// Sends one packet after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Transmitter {
     rate: Schedule<Option<u64>>,

@@ -265,7 +265,6 @@ fn decimal_prefix(prefix: &str) -> Option<u64> {
     }
 }
 
-/// What a queue that takes everything is called.
 const UNLIMITED: &str = "unlimited";
 
 const KILO: u64 = 1000;

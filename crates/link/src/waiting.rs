@@ -11,10 +11,10 @@ const MAX_WAITING: usize = 1 << 20;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiting {
     packets: VecDeque<Entry>,
-    bytes: u64,
+    /// Bytes of all packets, of one that is being sent too.
+    pub(crate) bytes: u64,
 }
 
-/// A packet, or what is known of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     /// When its first bit leaves.
@@ -25,7 +25,6 @@ pub(crate) struct Entry {
 }
 
 impl Waiting {
-    /// Forgets those that have left by `now`.
     pub(crate) fn leave(&mut self, now: u64) {
         while let Some(head) = self.packets.front()
             && head.ends <= now
@@ -35,7 +34,6 @@ impl Waiting {
         }
     }
 
-    /// Whether there is room for `bytes` more at `now`.
     pub(crate) fn fits(&self, now: u64, queue: Queue, bytes: u64) -> bool {
         let room = match queue {
             Queue::Bytes(limit) => {
@@ -53,12 +51,6 @@ impl Waiting {
         self.packets.push_back(entry);
     }
 
-    /// Bytes of all packets, of one that is being sent too.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Bytes that have not been sent at `now`.
     pub(crate) fn unsent(&self, now: u64) -> u64 {
         let mut bytes = self.bytes;
         for packet in &self.packets {

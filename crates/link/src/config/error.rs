@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LinkConfig, Queue, Setting};
+use super::{Change, Codel, LinkConfig, Outage, Queue, Setting};
 use crate::bursts::GilbertElliott;
 use crate::transmitter::MAX_RATE;
 use crate::units::{Delay, Rate, Share};
@@ -16,135 +16,59 @@ pub const MAX_CHANGES: usize = 8640;
 /// The packet that a queue has to hold at least, where no MTU is set: Ethernet's.
 const USUAL_MTU: usize = 1500;
 
-/// Why there is no link like that.
+/// Why there is no link like that: what was asked for, and how much of it.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A share below 0, above 1, or no number.
-    #[error("{what} of {} is impossible; a share lies between 0% and 100%", Share(*.share))]
-    Share {
-        /// Of what.
-        what: &'static str,
-        /// How much.
-        share: f64,
-    },
+    #[error("{} of {} is impossible; a share lies between 0% and 100%", .0, Share(*.1))]
+    Share(&'static str, f64),
     /// A rate of nothing.
-    #[error("{what} of 0 lets nothing through; leave it out for no limit, or plan an outage")]
-    NoRate {
-        /// Which.
-        what: &'static str,
-    },
-    /// A rate beyond the arithmetic.
-    #[error("{what} of {} is too high; the most is {}, and leaving it out means no limit", Rate(*.rate), Rate(MAX_RATE))]
-    RateTooHigh {
-        /// Which.
-        what: &'static str,
-        /// Bytes per second.
-        rate: u64,
-    },
+    #[error("{0} of 0 lets nothing through; leave it out for no limit, or plan an outage")]
+    NoRate(&'static str),
+    /// A rate, in bytes per second, beyond the arithmetic.
+    #[error("{} of {} is too high; the most is {}, and leaving it out means no limit", .0, Rate(*.1), Rate(MAX_RATE))]
+    RateTooHigh(&'static str, u64),
     /// A rate and a trace.
     #[error("a trace says by itself when bytes are sent; give a trace or a rate, not both")]
     RateAndTrace,
     /// Something long enough to be a mistake.
-    #[error("{what} of {} is too long; the most is {}", Delay(*.time), Delay(MAX_DELAY))]
-    TooLong {
-        /// Of what.
-        what: &'static str,
-        /// How long.
-        time: Duration,
-    },
-    /// A queue that not one packet fits into.
-    #[error("a queue of {queue} does not hold one packet of {packet}B; give at least that")]
-    QueueTooSmall {
-        /// The queue.
-        queue: Queue,
-        /// The longest packet with its overhead.
-        packet: usize,
-    },
+    #[error("{} of {} is too long; the most is {}", .0, Delay(*.1), Delay(MAX_DELAY))]
+    TooLong(&'static str, Duration),
+    /// A queue that does not hold the longest packet, whose bytes with their overhead come second.
+    #[error("a queue of {0} does not hold one packet of {1}B; give at least that")]
+    QueueTooSmall(Queue, usize),
     /// Nothing waits where nothing limits the rate.
-    #[error("{what} does nothing without a rate, as nothing waits; give a rate too")]
-    NothingWaits {
-        /// What was asked for.
-        what: &'static str,
-    },
+    #[error("{0} does nothing without a rate, as nothing waits; give a rate too")]
+    NothingWaits(&'static str),
     /// Packets that come late by nothing.
     #[error("reordering needs a time by which the picked packets come late, such as 5ms")]
     ReorderByNothing,
-    /// No packets that come late.
-    #[error("reordering by {} needs a share of packets, such as 1%", Delay(*.extra))]
-    ReorderNone {
-        /// How late.
-        extra: Duration,
-    },
+    /// No packets that come late by this time.
+    #[error("reordering by {} needs a share of packets, such as 1%", Delay(*.0))]
+    ReorderNone(Duration),
     /// A burst model that stays bad for ever.
     #[error("bursts that never end lose everything; give a chance above 0 to become good again")]
     EndlessBurst,
-    /// `CoDel` without sense.
+    /// `CoDel` with a target and an interval that make no sense.
     #[error(
         "CoDel's target ({}) must be above 0 and below its interval ({}); the RFC has 5ms and 100ms",
-        Delay(*.target),
-        Delay(*.interval)
+        Delay(.0.target),
+        Delay(.0.interval)
     )]
-    CodelTarget {
-        /// As configured.
-        target: Duration,
-        /// As configured.
-        interval: Duration,
-    },
-    /// A policer that no packet passes.
-    #[error("a policer's burst of {burst}B lets no packet of {packet}B pass; give at least that")]
-    PolicerBurst {
-        /// As configured.
-        burst: u64,
-        /// The longest packet with its overhead.
-        packet: usize,
-    },
+    CodelTarget(Codel),
+    /// A policer whose burst is shorter than the longest packet, whose bytes with their overhead come second.
+    #[error("a policer's burst of {0}B lets no packet of {1}B pass; give at least that")]
+    PolicerBurst(u64, usize),
     /// An outage that ends before it begins.
-    #[error("an outage from {} until {} has no length; it ends after it begins", Delay(*.from), Delay(*.until))]
-    EmptyOutage {
-        /// As configured.
-        from: Duration,
-        /// As configured.
-        until: Duration,
-    },
-    /// Changes out of order.
-    #[error("the change at {} comes before the one ahead of it; list changes by time", Delay(*.at))]
-    ChangesUnordered {
-        /// The one that is too early.
-        at: Duration,
-    },
-    /// More than can be meant.
-    #[error("{count} {what} are too many; the most is {MAX_CHANGES}")]
-    TooMany {
-        /// Outages or changes.
-        what: &'static str,
-        /// How many.
-        count: usize,
-    },
-}
-
-/// Something that is possible, but not likely to be meant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Remark {
-    /// The policer never has anything to drop.
-    PolicerAboveRate {
-        /// The policer's, bytes per second.
-        policer: u64,
-        /// The link's highest.
-        rate: u64,
-    },
-}
-
-impl std::fmt::Display for Remark {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self::PolicerAboveRate { policer, rate } = *self;
-        let (policer, rate) = (Rate(policer), Rate(rate));
-        write!(
-            f,
-            "a policer of {policer} before a link of {rate} limits only bursts: the link's queue fills first"
-        )
-    }
+    #[error("an outage from {} until {} has no length; it ends after it begins", Delay(.0.from), Delay(.0.until))]
+    EmptyOutage(Outage),
+    /// A change at this time comes after a later one.
+    #[error("the change at {} comes before the one ahead of it; list changes by time", Delay(*.0))]
+    ChangesUnordered(Duration),
+    /// More outages or changes than can be meant.
+    #[error("{1} {0} are too many; the most is {MAX_CHANGES}")]
+    TooMany(&'static str, usize),
 }
 
 impl LinkConfig {
@@ -158,26 +82,23 @@ impl LinkConfig {
         self.check_order()
     }
 
-    /// What a person might like to know about a configuration that passes [`check`](Self::check).
-    pub fn remarks(&self) -> Vec<Remark> {
+    /// What a person might like to know about a configuration that passes [`check`](Self::check): that the policer
+    /// never has anything to drop.
+    pub fn remark(&self) -> Option<String> {
         let changed = self.changes.iter().filter_map(|change| match change.to {
             Setting::Rate(rate) => Some(rate),
             _ => None,
         });
         let rates: Option<Vec<u64>> = [self.rate].into_iter().chain(changed).collect();
         let highest = match &self.trace {
-            Some(trace) => Some(trace.mean_rate()),
-            None => rates.and_then(|rates| rates.into_iter().max()),
+            Some(trace) => trace.mean_rate(),
+            None => rates?.into_iter().max()?,
         };
-        match (self.policer, highest) {
-            (Some(policer), Some(rate)) if policer.rate > rate => {
-                vec![Remark::PolicerAboveRate {
-                    policer: policer.rate,
-                    rate,
-                }]
-            }
-            _ => Vec::new(),
-        }
+        let policer = self.policer.filter(|policer| policer.rate > highest)?;
+        let (policer, rate) = (Rate(policer.rate), Rate(highest));
+        Some(format!(
+            "a policer of {policer} before a link of {rate} limits only bursts: the link's queue fills first"
+        ))
     }
 
     fn check_shares(&self) -> Result<(), ConfigError> {
@@ -221,17 +142,12 @@ impl LinkConfig {
             return Err(ConfigError::ReorderByNothing);
         }
         if self.reorder.share <= 0.0 && !self.reorder.extra.is_zero() {
-            return Err(ConfigError::ReorderNone {
-                extra: self.reorder.extra,
-            });
+            return Err(ConfigError::ReorderNone(self.reorder.extra));
         }
         if let Some(codel) = self.codel {
             short("CoDel's interval", codel.interval)?;
             if codel.target.is_zero() || codel.target >= codel.interval {
-                return Err(ConfigError::CodelTarget {
-                    target: codel.target,
-                    interval: codel.interval,
-                });
+                return Err(ConfigError::CodelTarget(codel));
             }
         }
         Ok(())
@@ -255,10 +171,7 @@ impl LinkConfig {
         rate("a policer's rate", Some(policer.rate))?;
         let packet = self.longest_packet();
         if policer.burst < packet as u64 {
-            return Err(ConfigError::PolicerBurst {
-                burst: policer.burst,
-                packet,
-            });
+            return Err(ConfigError::PolicerBurst(policer.burst, packet));
         }
         Ok(())
     }
@@ -271,12 +184,9 @@ impl LinkConfig {
             Queue::Packets(_) => 1,
         };
         if holds < needs {
-            return Err(ConfigError::QueueTooSmall {
-                queue: self.queue,
-                packet,
-            });
+            return Err(ConfigError::QueueTooSmall(self.queue, packet));
         }
-        let limits = |change: &super::Change| matches!(change.to, Setting::Rate(Some(_)));
+        let limits = |change: &Change| matches!(change.to, Setting::Rate(Some(_)));
         let waits = self.rate.is_some() || self.trace.is_some() || self.changes.iter().any(limits);
         let asked = [
             (self.queue != Queue::default(), "a queue"),
@@ -284,7 +194,7 @@ impl LinkConfig {
             (self.mark_above.is_some(), "marking packets that waited"),
         ];
         match asked.into_iter().find(|(asked, _)| *asked && !waits) {
-            Some((_, what)) => Err(ConfigError::NothingWaits { what }),
+            Some((_, what)) => Err(ConfigError::NothingWaits(what)),
             None => Ok(()),
         }
     }
@@ -296,22 +206,16 @@ impl LinkConfig {
         ];
         for (what, count) in lists {
             if count > MAX_CHANGES {
-                return Err(ConfigError::TooMany { what, count });
+                return Err(ConfigError::TooMany(what, count));
             }
         }
-        if let Some(outage) = self
-            .outages
-            .iter()
-            .find(|outage| outage.until <= outage.from)
-        {
-            return Err(ConfigError::EmptyOutage {
-                from: outage.from,
-                until: outage.until,
-            });
+        let mut outages = self.outages.iter();
+        if let Some(empty) = outages.find(|outage| outage.until <= outage.from) {
+            return Err(ConfigError::EmptyOutage(*empty));
         }
         let mut pairs = self.changes.iter().zip(self.changes.iter().skip(1));
         match pairs.find(|(first, second)| second.at < first.at) {
-            Some((_, second)) => Err(ConfigError::ChangesUnordered { at: second.at }),
+            Some((_, second)) => Err(ConfigError::ChangesUnordered(second.at)),
             None => Ok(()),
         }
     }
@@ -326,7 +230,7 @@ fn share(what: &'static str, share: f64) -> Result<(), ConfigError> {
     if (0.0..=1.0).contains(&share) {
         Ok(())
     } else {
-        Err(ConfigError::Share { what, share })
+        Err(ConfigError::Share(what, share))
     }
 }
 
@@ -334,14 +238,14 @@ fn short(what: &'static str, time: Duration) -> Result<(), ConfigError> {
     if time <= MAX_DELAY {
         Ok(())
     } else {
-        Err(ConfigError::TooLong { what, time })
+        Err(ConfigError::TooLong(what, time))
     }
 }
 
 fn rate(what: &'static str, rate: Option<u64>) -> Result<(), ConfigError> {
     match rate {
-        Some(0) => Err(ConfigError::NoRate { what }),
-        Some(rate) if rate > MAX_RATE => Err(ConfigError::RateTooHigh { what, rate }),
+        Some(0) => Err(ConfigError::NoRate(what)),
+        Some(rate) if rate > MAX_RATE => Err(ConfigError::RateTooHigh(what, rate)),
         _ => Ok(()),
     }
 }

@@ -152,14 +152,14 @@ fn a_policer_above_the_rate_is_remarked_upon() {
     });
     assert_eq!(config.check(), Ok(()));
     assert_eq!(
-        config.remarks()[0].to_string(),
+        config.remark().expect("a remark"),
         "a policer of 640mbit before a link of 600mbit limits only bursts: the link's queue fills first"
     );
     config.policer = Some(Policer {
         rate: 75_000_000,
         burst: 10_000,
     });
-    assert_eq!(config.remarks(), []);
+    assert_eq!(config.remark(), None);
 }
 
 #[test]
