@@ -16,7 +16,7 @@ pub enum Algorithm {
     NewReno,
     /// [`Fixed`]: so many bytes per second, whatever is lost, until it does harm.
     Fixed(u64),
-    /// [`Auto`], giving way to everybody else.
+    /// [`Auto`], giving way to all other flows.
     Background,
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!  startup ─► drain ─► cruise ─► up ─► down ─► cruise ─► …      every ten seconds: cruise ─► rest ─► cruise
 //!     ▲                  │               │
-//!     └──── three probes in a row found more     rival: beside cruise, while somebody keeps the queue full
+//!     └──── three probes in a row found more     rival: beside cruise, while another flow keeps the queue full
 //! ```
 //!
 //! `docs/CONGESTION.md` tells what each part is for.
@@ -38,7 +38,7 @@ use crate::{Resume, bytes};
 #[derive(Clone, Debug)]
 pub struct Auto {
     mtu: f64,
-    /// Gives way to everybody, and never fights for a share.
+    /// It gives way to all other flows, and never fights for a share.
     background: bool,
     phase: Phase,
     /// When the phase began, and what had arrived by then.
@@ -128,13 +128,13 @@ impl Auto {
         }
     }
 
-    /// The same, of a path that an earlier connection has filled.
+    /// The same controller, for a path that an earlier connection has filled.
     #[must_use]
     pub fn resuming(self, resume: Option<Resume>) -> Self {
         Self { resume, ..self }
     }
 
-    /// The same as [`Auto::new`], giving way to everybody else.
+    /// The same as [`Auto::new`], giving way to all other flows.
     pub fn background(now: Instant, mtu: u16) -> Self {
         Self {
             background: true,
@@ -160,7 +160,6 @@ impl Auto {
         self.floor_s() < ACK_LATE_S && self.bdp() > HURRIED_PACKETS * self.mtu
     }
 
-    /// The round-trip time of now.
     fn rtt_s(&self) -> f64 {
         self.floor_s() + self.rtt.excess().as_secs_f64()
     }
@@ -169,7 +168,7 @@ impl Auto {
         self.bandwidth.get() * self.floor_s()
     }
 
-    /// What is in flight when nothing waits.
+    /// Bytes in flight when nothing waits.
     fn target(&self) -> f64 {
         self.bdp() + ACK_LATE_S * self.bandwidth.get()
     }

@@ -1,4 +1,4 @@
-//! A rate that somebody else has decided on, and a brake.
+//! A rate that the user has decided on, and a brake.
 //!
 //! What is lost is sent on top, up to a quarter more, so that the rate arrives. Where that fills a queue or
 //! loses much for long, the rate is wrong or no longer true, and [`Auto`] takes over for good.

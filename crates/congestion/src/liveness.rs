@@ -50,7 +50,7 @@ impl Liveness {
         std::mem::take(&mut self.unresponsive)
     }
 
-    /// Nobody asks: the verdict was not told.
+    /// The caller does not ask the peer: the verdict is taken back.
     pub fn excuse(&mut self) {
         self.unresponsive = false;
     }

@@ -87,6 +87,11 @@ impl LossBased {
         }
     }
 
+    fn rtt_s(&self) -> f64 {
+        let rtt = self.srtt.unwrap_or(Duration::from_millis(100));
+        rtt.as_secs_f64()
+    }
+
     fn slow_start(&self) -> bool {
         self.window < self.threshold
     }
@@ -153,10 +158,7 @@ impl Model for LossBased {
             };
             self.window += bytes / divisor;
         } else {
-            let rtt = self
-                .srtt
-                .unwrap_or(Duration::from_millis(100))
-                .as_secs_f64();
+            let rtt = self.rtt_s();
             self.window = match &mut self.growth {
                 Growth::Cubic(curve) => curve.grow(now, self.window, bytes, rtt, self.mtu),
                 Growth::Reno => self.window + self.mtu * bytes / self.window,
@@ -193,17 +195,12 @@ impl Model for LossBased {
     }
 
     fn limits(&self) -> Limits {
-        let rtt = self
-            .srtt
-            .unwrap_or(Duration::from_millis(100))
-            .as_secs_f64()
-            .max(1e-6);
         let gain = if self.slow_start() {
             GAIN_SLOW_START
         } else {
             GAIN
         };
-        let rate = gain * self.window / rtt;
+        let rate = gain * self.window / self.rtt_s().max(1e-6);
         let paced = self.min_rtt.is_some_and(|least| least >= PACED);
         Limits {
             window: bytes::whole(self.window),

@@ -12,7 +12,7 @@ use crate::Resume;
 /// Peers remembered; beyond it the one that was not heard of for longest is forgotten.
 const PEERS_MAX: usize = 1024;
 
-/// What is older says nothing of the path of now.
+/// An older note says nothing of the path of now.
 const AGE_MAX: Duration = Duration::from_hours(1);
 
 /// How often a connection notes what it knows, in case that it ends without a word.
@@ -22,6 +22,8 @@ pub const NOTE_EVERY: Duration = Duration::from_secs(5);
 /// connection knows what another one has learnt. It is asked when connections begin, never for a packet.
 #[derive(Clone, Debug, Default)]
 pub struct PathMemory(Arc<Mutex<Paths>>);
+
+type Paths = BTreeMap<Peer, Path>;
 
 /// The end of a path as it is the next time: a server's address with its port, a client's without, which
 /// changes. Its family is that of the path.
@@ -43,9 +45,6 @@ impl Peer {
     }
 }
 
-#[derive(Debug, Default)]
-struct Paths(BTreeMap<Peer, Path>);
-
 #[derive(Clone, Copy, Debug)]
 struct Path {
     noted: Instant,
@@ -64,14 +63,39 @@ pub struct Known {
 impl PathMemory {
     /// Notes what a connection knows of its path.
     pub fn note(&self, now: Instant, peer: Peer, known: Known) {
-        if known != Known::default() {
-            self.paths().note(now, peer, known);
+        if known == Known::default() {
+            return;
         }
+        let mut paths = self.paths();
+        if paths.len() >= PEERS_MAX && !paths.contains_key(&peer) {
+            let oldest = paths.iter().min_by_key(|(_, path)| path.noted);
+            if let Some((&oldest, _)) = oldest {
+                paths.remove(&oldest);
+            }
+        }
+        let old = paths.get(&peer).filter(|path| path.is_fresh(now));
+        // What is kept of an earlier connection does not become younger by it.
+        let noted = match old {
+            Some(path) if known.resume.is_none() && path.known.resume.is_some() => path.noted,
+            _ => now,
+        };
+        let old = old.map(|path| path.known).unwrap_or_default();
+        let receive_window = match known.receive_window {
+            0 => old.receive_window,
+            window => window,
+        };
+        let known = Known {
+            resume: known.resume.or(old.resume),
+            receive_window,
+        };
+        paths.insert(peer, Path { noted, known });
     }
 
     /// What is known of the path to a peer.
     pub fn recall(&self, now: Instant, peer: Peer) -> Known {
-        self.paths().recall(now, peer).unwrap_or_default()
+        let paths = self.paths();
+        let path = paths.get(&peer).filter(|path| path.is_fresh(now));
+        path.map(|path| path.known).unwrap_or_default()
     }
 
     fn paths(&self) -> MutexGuard<'_, Paths> {
@@ -79,39 +103,9 @@ impl PathMemory {
     }
 }
 
-impl Paths {
-    fn note(&mut self, now: Instant, peer: Peer, known: Known) {
-        if self.0.len() >= PEERS_MAX && !self.0.contains_key(&peer) {
-            let oldest = self.0.iter().min_by_key(|(_, path)| path.noted);
-            if let Some((&oldest, _)) = oldest {
-                self.0.remove(&oldest);
-            }
-        }
-        let old = self.recall(now, peer).unwrap_or_default();
-        // What is kept of an earlier connection does not become younger by it.
-        let noted = match self.0.get(&peer) {
-            Some(path) if known.resume.is_none() && old.resume.is_some() => path.noted,
-            _ => now,
-        };
-        let receive_window = match known.receive_window {
-            0 => old.receive_window,
-            window => window,
-        };
-        let resume = known.resume.or(old.resume);
-        let known = Known {
-            resume,
-            receive_window,
-        };
-        self.0.insert(peer, Path { noted, known });
-    }
-
-    fn recall(&mut self, now: Instant, peer: Peer) -> Option<Known> {
-        let path = *self.0.get(&peer)?;
-        if now.saturating_duration_since(path.noted) > AGE_MAX {
-            self.0.remove(&peer);
-            return None;
-        }
-        Some(path.known)
+impl Path {
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.noted) <= AGE_MAX
     }
 }
 

@@ -18,7 +18,6 @@ const UNLIMITED: u64 = u64::MAX / 4;
 pub struct QuinnController {
     model: Box<dyn Model>,
     gauge: Gauge,
-    /// The time of the latest batch of data.
     latest: Option<Instant>,
 }
 

@@ -8,12 +8,12 @@
 //! nothing of it, and its timers stay what they are.
 //!
 //! Where that turned out to be needed, the path loses packets, and the next flights of a single datagram are sent
-//! twice without waiting for anything: who types or asks one question after the other notices nothing of a loss then.
-//! Others are not: a copy is worth a packet where somebody waits for it, not where more follows anyway.
+//! twice without waiting for anything: an application that asks one question after the other notices nothing of a loss
+//! then. Longer flights are not: a copy is worth a packet where an answer is waited for, not where more follows anyway.
 
 use std::time::{Duration, Instant};
 
-/// A longer datagram is not kept: what somebody waits for is seldom more than a packet of an Ethernet.
+/// A longer datagram is not kept: an answer that is waited for is seldom more than a packet of an Ethernet.
 const DATAGRAM_MAX: usize = 1500;
 
 /// Times that one datagram is sent again. A third time would meet an outage, not a lost packet.

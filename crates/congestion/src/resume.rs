@@ -6,8 +6,8 @@ use crate::bytes;
 
 /// A path as a connection knew it that had filled it.
 ///
-/// It says nothing of who was at the other end: whoever keeps it keeps it for one pair of addresses, and
-/// not for long, since a path changes.
+/// It does not name the other end: the caller keeps it for one pair of addresses, and not for long, since a
+/// path changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resume {
     /// Round-trip time without queue.
@@ -21,16 +21,11 @@ impl Resume {
     /// what it carried.
     pub(crate) fn jump(self, rtt: Duration) -> Option<f64> {
         let same = rtt >= self.rtt.mul_f64(RTT_LEAST) && rtt <= self.rtt.mul_f64(RTT_MOST);
-        (same && !self.rtt.is_zero()).then(|| self.full() * JUMP)
-    }
-
-    /// The window in bytes.
-    pub(crate) fn full(self) -> f64 {
-        bytes::to_f64(self.window)
+        (same && !self.rtt.is_zero()).then(|| bytes::to_f64(self.window) * JUMP)
     }
 }
 
-/// Of the remembered round-trip time, between which it is taken for the same path, and the share of the
+/// Parts of the remembered round-trip time between which the path is taken for the same, and the share of the
 /// window that is tried at once: the RFC's.
 const RTT_LEAST: f64 = 0.5;
 const RTT_MOST: f64 = 10.0;

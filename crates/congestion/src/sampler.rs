@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 /// Batches remembered. A connection with more of them in flight is measured by its newer ones.
 const RECORDS_MAX: usize = 1 << 16;
 
-/// One batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(crate) sent: Instant,
-    /// Bytes that had arrived in total when it left.
     pub(crate) delivered: u64,
     /// More would have left if it had been allowed to.
     pub(crate) limited: bool,
@@ -40,7 +38,6 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Bytes that arrived in total.
     pub(crate) fn delivered(&self) -> u64 {
         self.delivered
     }
@@ -50,9 +47,7 @@ impl Sampler {
             return;
         }
         if self.records.len() == RECORDS_MAX {
-            self.records.pop_front();
-            self.recent = self.recent.saturating_sub(1);
-            self.settled = self.settled.saturating_sub(1);
+            self.forget_first();
         }
         self.records.push_back(Record {
             sent: now,
@@ -69,41 +64,31 @@ impl Sampler {
     /// Counts a packet that arrived, and gives its batch where that is remembered.
     pub(crate) fn on_acked(&mut self, sent: Instant, bytes: u64) -> Option<Record> {
         self.delivered += bytes;
-        self.find(sent)?;
-        let record = self.records.get_mut(self.recent)?;
+        let record = self.find(sent)?;
         record.arrived += 1.0;
         Some(*record)
     }
 
-    /// The batch that left at `sent`.
-    pub(crate) fn find(&mut self, sent: Instant) -> Option<Record> {
-        for step in 0..2 {
-            let near = self.records.get(self.recent + step);
-            if let Some(record) = near.filter(|record| record.sent == sent) {
-                self.recent += step;
-                return Some(*record);
-            }
-        }
-        let position = self
-            .records
-            .binary_search_by_key(&sent, |record| record.sent);
-        self.recent = position.ok()?;
-        self.records.get(self.recent).copied()
+    fn find(&mut self, sent: Instant) -> Option<&mut Record> {
+        let (records, recent) = (&self.records, self.recent);
+        let left = |at: usize| records.get(at).is_some_and(|record| record.sent == sent);
+        self.recent = match [recent, recent + 1].into_iter().find(|&at| left(at)) {
+            Some(near) => near,
+            None => records
+                .binary_search_by_key(&sent, |record| record.sent)
+                .ok()?,
+        };
+        self.records.get_mut(self.recent)
     }
 
-    /// Notes the round-trip time of the batch that left at `sent`.
     pub(crate) fn set_rtt(&mut self, sent: Instant, rtt: Duration) {
-        if self.find(sent).is_some()
-            && let Some(record) = self.records.get_mut(self.recent)
-        {
+        if let Some(record) = self.find(sent) {
             record.rtt.get_or_insert(rtt);
         }
     }
 
-    /// Notes that `packets` of the batch were lost.
     pub(crate) fn on_lost(&mut self, sent: Instant, packets: f64) -> Option<Record> {
-        self.find(sent)?;
-        let record = self.records.get_mut(self.recent)?;
+        let record = self.find(sent)?;
         record.lost += packets;
         Some(*record)
     }
@@ -118,16 +103,16 @@ impl Sampler {
         Some(*record)
     }
 
-    /// Forgets what left before `time`.
     pub(crate) fn forget_before(&mut self, time: Instant) {
-        while self
-            .records
-            .front()
-            .is_some_and(|record| record.sent < time)
-        {
-            self.records.pop_front();
-            self.recent = self.recent.saturating_sub(1);
-            self.settled = self.settled.saturating_sub(1);
+        let old = |record: &Record| record.sent < time;
+        while self.records.front().is_some_and(old) {
+            self.forget_first();
         }
+    }
+
+    fn forget_first(&mut self) {
+        self.records.pop_front();
+        self.recent = self.recent.saturating_sub(1);
+        self.settled = self.settled.saturating_sub(1);
     }
 }

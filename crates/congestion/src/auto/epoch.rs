@@ -16,7 +16,6 @@ const TIME_ENOUGH: Duration = Duration::from_millis(50);
 const CLUMPED_SHORT: f64 = 0.92;
 const CLUMPED: f64 = 0.85;
 
-/// What an epoch showed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     /// Bytes per second that arrived.

@@ -95,12 +95,12 @@ impl Auto {
             .is_some_and(|floor| floor.as_secs_f64() > LONG_S)
     }
 
-    /// What is sent for what arrives, where nothing waits.
+    /// Bytes sent for each byte that arrives, where nothing waits.
     fn surplus(&self) -> f64 {
         (1.0 / (1.0 - self.loss.certain(2.0))).min(COMPENSATION_MOST)
     }
 
-    /// What is lost on the way has to be sent on top of what the path delivers.
+    /// The factor that sends what is lost on top of what the path delivers.
     fn compensation(&self) -> f64 {
         if self.queued() && !self.gone() {
             1.0
@@ -120,7 +120,7 @@ const DOWN_HURRIED: f64 = 0.95;
 const EASY: f64 = 0.98;
 const CRUISE: f64 = 0.999;
 
-/// Of the bandwidth times the round trip, in flight at rest.
+/// Part of the bandwidth times the round trip that is in flight at rest.
 const REST: f64 = 0.75;
 const REST_RIVAL: f64 = 0.5;
 

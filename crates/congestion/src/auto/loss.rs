@@ -56,9 +56,9 @@ const SIGN_MEMORY: f64 = 2_000.0;
 /// Whether more is lost while packets wait than while they do not: the mark of a queue that overflows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Overflow {
-    /// Of what passed a path without queue.
+    /// Packets that passed a path without queue.
     free: Share,
-    /// Of what waited, since the last verdict.
+    /// Packets that waited, since the last verdict.
     queued: Share,
     /// Lost packets of batches, and their squares: how far losses come together.
     sum: f64,
@@ -89,7 +89,7 @@ impl Overflow {
     }
 
     /// Whether a queue certainly overflowed, and it was not the medium of `floor` that lost; the next verdict is
-    /// independent of this one. Beside a `rival` one loss is enough, as it is for CUBIC: who waits for more has more.
+    /// independent of this one. Beside a `rival` one loss is enough, as it is for CUBIC: a flow that waits for more has more.
     pub(crate) fn take(&mut self, floor: &LossFloor, rival: bool) -> bool {
         let most = if rival { 0.0 } else { self.most(floor) };
         let overflowed = self.queued.lost > most;
@@ -102,7 +102,7 @@ impl Overflow {
     /// The most packets of those that waited that chance and the medium may have taken.
     fn most(&self, floor: &LossFloor) -> f64 {
         let free = self.free.most();
-        // What is not known to be the medium's may be: nobody has seen the path without our queue yet.
+        // What is not known to be the medium's may be: the path was not seen without our queue yet.
         let unknown = free.max(self.free.share() + 0.01);
         let known = floor
             .known()
@@ -118,12 +118,11 @@ impl Overflow {
 /// among those that waited.
 const MARGIN: f64 = 1.3;
 
-/// See the module documentation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LossFloor {
-    /// Of what left while less was sent than the path carries.
+    /// Packets that left while less was sent than the path carries.
     easy: Share,
-    /// Of everything that left while nothing waited.
+    /// All packets that left while nothing waited.
     all: Share,
     /// An explicit mark (RFC 3168): there is congestion, whatever else is seen.
     marked: f64,

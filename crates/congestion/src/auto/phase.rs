@@ -4,7 +4,6 @@ mod change;
 
 use std::time::{Duration, Instant};
 
-/// What it does at the moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Phase {
     /// Grows until something shows the limit.

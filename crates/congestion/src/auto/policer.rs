@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use super::epoch::Outcome;
 use super::loss;
 
-/// Looks for a policer, and keeps below it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Policer {
     run: Run,
@@ -36,7 +35,6 @@ struct Run {
 /// A rate that is not exceeded, and how it came to be known.
 #[derive(Clone, Copy, Debug)]
 struct Ceiling {
-    /// Bytes per second.
     rate: f64,
     /// Share of packets above which it is taken to make no difference.
     futile: f64,
@@ -62,7 +60,6 @@ struct Known {
     medium: f64,
 }
 
-/// What a measurement has changed.
 enum Verdict {
     Same,
     Lowered,
@@ -70,7 +67,6 @@ enum Verdict {
 }
 
 impl Policer {
-    /// The rate to keep below.
     pub(super) fn rate(&self) -> Option<f64> {
         self.ceiling.map(|ceiling| ceiling.rate)
     }
@@ -201,10 +197,10 @@ const LOSSY: u32 = 2;
 const LOSSY_PACKETS: f64 = 300.0;
 const DOUBT: f64 = 3.0;
 
-/// Of loss beyond the medium's, the share that makes keeping below futile.
+/// Share of the loss beyond the medium's that makes keeping below futile.
 const FUTILE: f64 = 0.3;
 
-/// Of what arrived while packets were lost.
+/// Part of the rate that arrived while packets were lost.
 const MARGIN: f64 = 0.98;
 
 /// Measurements until a ceiling shows in what is lost, and packets that tell whether it does.

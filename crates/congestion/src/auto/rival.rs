@@ -1,4 +1,4 @@
-//! Others on the path: giving way while packets wait, and what to do about those who do not.
+//! Other flows on the path: giving way while packets wait, and what to do about flows that do not.
 
 mod share;
 
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::curve::Curve;
 
-/// Somebody who fills the queue until it overflows, met with a window as CUBIC would have it.
+/// A flow that fills the queue until it overflows, met with a window as CUBIC would have it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rival {
     pub(super) window: f64,

@@ -44,7 +44,7 @@ impl Rtt {
         match self.floor {
             Some(floor) if sample >= floor => {}
             floor => {
-                // Much lower than before: somebody else has paused. All who see it pause together next time.
+                // Much lower than before: another flow has paused. All flows that see it pause together next time.
                 if floor.is_none_or(|floor| sample.mul_f64(NEAR) < floor) {
                     self.seen = Some(now);
                 }
@@ -69,7 +69,6 @@ impl Rtt {
         }
     }
 
-    /// The least there was.
     pub(crate) fn floor(&self) -> Option<Duration> {
         self.floor
     }
@@ -81,7 +80,7 @@ impl Rtt {
     }
 
     /// A look for the floor with little in flight is over, and `least` was seen. Twice the same is a path
-    /// that has changed; somebody else's queue is never twice the same.
+    /// that has changed; the queue of another flow is never twice the same.
     pub(crate) fn renew(&mut self, now: Instant, least: Duration) {
         let same = self.candidate.is_some_and(|candidate| {
             least <= candidate.mul_f64(NEAR) && candidate <= least.mul_f64(NEAR)
@@ -93,12 +92,10 @@ impl Rtt {
         self.seen = Some(now);
     }
 
-    /// The latest sample.
     pub(crate) fn latest(&self) -> Option<Duration> {
         self.recent.back().map(|(_, rtt)| *rtt)
     }
 
-    /// Forgets recent samples.
     pub(crate) fn restart(&mut self) {
         self.recent.clear();
         self.lasting.clear();
@@ -115,7 +112,7 @@ impl Rtt {
         self.exceeds(self.excess(), share, least)
     }
 
-    /// The same of the latest packets alone: sooner, and more often wrong.
+    /// The same for the latest packets alone: sooner, and more often wrong.
     pub(crate) fn queued_now(&self, share: f64, least: Duration) -> bool {
         self.exceeds(self.above(self.least_recent()), share, least)
     }

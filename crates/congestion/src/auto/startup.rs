@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use super::epoch::Outcome;
 
-/// Where growth stands.
 #[derive(Clone, Debug)]
 pub(super) struct Startup {
     window: f64,
@@ -97,7 +96,7 @@ const GROWTH: f64 = 2.5;
 const PACING: f64 = 1.15;
 const PACING_LONG: f64 = 1.6;
 
-/// Of the rate that arrives, while a queue may have begun: it drains, and shows whether it was one.
+/// Part of the rate that arrives while a queue may have begun: it drains, and shows whether it was one.
 const HELD: f64 = 0.75;
 
 /// Growth of a round below which the path is taken to be full, and so many rounds of it (BBR's).

@@ -8,7 +8,7 @@ use crate::auto::phase::{CRUISE_EPOCHS, CRUISE_EPOCHS_MAX, Phase};
 use crate::curve::{BETA, Curve};
 
 impl Auto {
-    /// How much less to send while packets wait: what waits is ours as much as anybody's. It depends on the
+    /// How much less to send while packets wait: what waits is ours as much as that of others. It depends on the
     /// time they wait, not on its share of the round trip, so that long and short paths give way alike.
     pub(in crate::auto) fn yielding(&self) -> f64 {
         if !self.paced() {
@@ -173,7 +173,7 @@ impl Auto {
         });
     }
 
-    /// Where a rest sees no queue nobody else is there, or the queue is so short that it has drained for once.
+    /// Where a rest sees no queue, no other flow is there, or the queue is so short that it has drained for once.
     pub(in crate::auto) fn rest_beside_rival(&mut self, now: Instant, queued: bool) {
         let Some(rival) = &mut self.rival else { return };
         if queued {
@@ -244,7 +244,7 @@ const YIELD_FROM: f64 = 0.4;
 const YIELD_PER_S: f64 = 1.5 / 0.013;
 const YIELD_MOST: f64 = 0.3;
 
-/// The same where everybody else is to have what they want.
+/// The most where all other flows are to have what they want.
 const YIELD_BACKGROUND: f64 = 0.85;
 
 /// Others' probes are waited out before the bandwidth is taken to be less: where their round trip is 100 ms, a probe
@@ -287,7 +287,7 @@ const OVERFLOW_CUT: f64 = 0.85;
 const QUIET_S: f64 = 8.0;
 const QUIET_ROUNDS: f64 = 20.0;
 
-/// Less than this of the bandwidth before is left to who shares a link.
+/// Less than this of the bandwidth before is left to a flow that shares a link.
 const SHARED: f64 = 0.9;
 
 /// Rests without a queue after which a rival has gone, though packets waited long between them: a minute, in which shares

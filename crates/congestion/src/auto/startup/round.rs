@@ -78,7 +78,7 @@ impl Auto {
     }
 }
 
-/// Of the known bandwidth, where a restart begins: what the last probe has shown to pass.
+/// Part of the known bandwidth with which a restart begins: the last probe has shown that so much passes.
 const RESTART: f64 = 1.25;
 
 /// A quarter of a round trip with a queue ends the start, less this: on a short path a start that has ended too soon
