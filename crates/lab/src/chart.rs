@@ -7,12 +7,13 @@ mod axis;
 
 use maud::{Markup, PreEscaped, html};
 
-use crate::writing::{put, shown};
+use crate::put;
+use crate::writing::shown;
 pub use axis::Across;
 use axis::{HEIGHT, LEFT, RIGHT, Up, WIDTH, X, count, trimmed};
 
 /// Colours and strokes of charts, as CSS.
-pub const STYLE: &str = include_str!("chart.css");
+pub(crate) const STYLE: &str = include_str!("chart.css");
 
 /// Number of colours and marks in [`STYLE`].
 const STYLES: usize = 6;
@@ -47,7 +48,7 @@ pub struct Line {
     /// How it is drawn.
     pub stroke: Stroke,
     /// From left to right.
-    pub points: Vec<Point>,
+    pub(crate) points: Vec<Point>,
 }
 
 /// How a line is drawn.
@@ -61,15 +62,13 @@ pub enum Stroke {
     Trace,
 }
 
-/// A value and the interval around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
+pub(crate) struct Point {
     /// Place on the x axis; the index where that has names.
-    pub x: f64,
-    /// Value.
-    pub y: f64,
+    pub(crate) x: f64,
+    pub(crate) y: f64,
     /// Lower and upper end of the interval.
-    pub ends: [f64; 2],
+    pub(crate) ends: [f64; 2],
 }
 
 impl Line {
@@ -106,15 +105,14 @@ impl Line {
     }
 }
 
-/// The picture of a panel, for a page.
-pub fn plot(panel: &Panel) -> Markup {
+pub(crate) fn plot(panel: &Panel) -> Markup {
     html! {
         svg.plot viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(panel.title) { (body(panel)) }
     }
 }
 
 /// The swatch of a marked line, for the legend of a page.
-pub fn swatch(style: usize) -> Markup {
+pub(crate) fn swatch(style: usize) -> Markup {
     let line = Line::new(String::new(), style, Stroke::Marked, []);
     html! { svg.swatch viewBox="0 0 28 12" aria-hidden="true" { (line.swatch(0.0, 6.0)) } }
 }
@@ -158,7 +156,6 @@ pub fn sheet(heading: &str, warning: Option<&str>, panels: &[Panel]) -> String {
     picture.into_string() + "\n"
 }
 
-/// Axes and lines.
 fn body(panel: &Panel) -> Markup {
     let points = || panel.lines.iter().flat_map(|line| &line.points);
     let values = points().flat_map(|point| [point.y, point.ends[0], point.ends[1]]);
@@ -188,7 +185,6 @@ fn body(panel: &Panel) -> Markup {
     }
 }
 
-/// A point with its whiskers.
 fn marked(style: usize, x: f64, up: &Up, point: &Point) -> Markup {
     let [low, high] = point.ends;
     let has_whiskers = low < high;
@@ -227,7 +223,7 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
     let mut path = String::new();
     for (x, y) in points {
         let step = if path.is_empty() { 'M' } else { 'L' };
-        put(&mut path, format_args!("{step}{x:.1} {y:.1}"));
+        put!(path, "{step}{x:.1} {y:.1}");
     }
     path
 }

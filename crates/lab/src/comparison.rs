@@ -20,8 +20,7 @@ pub struct Rivals {
     pub sides: [(f64, Interval); 2],
     /// Second over first.
     pub ratio: f64,
-    /// The second against the first.
-    pub verdict: Verdict,
+    pub(crate) verdict: Verdict,
 }
 
 impl Rivals {

@@ -7,42 +7,30 @@ use crate::stats::{Paired, Verdict, compare};
 use crate::writing::shown;
 
 mod assertion;
-mod figure;
 mod json;
 mod table;
 
-pub use assertion::Asserted;
-pub use figure::Figure;
-pub use table::{Table, TableCell};
+pub(crate) use assertion::Asserted;
+pub(crate) use table::{Figure, Table, TableCell};
 
-/// What a run comes to.
+/// What a run comes to. Its parts are in the order of the scenario, comparisons and assertions case by case.
 #[derive(Debug)]
 pub struct Findings<'a> {
-    /// The run.
-    pub run: &'a Run,
-    /// Its scenario.
-    pub scenario: &'a Scenario,
-    /// In the order of the scenario.
-    pub tables: Vec<Table>,
-    /// In the order of the scenario, case by case.
-    pub compared: Vec<Compared>,
-    /// In the order of the scenario, case by case.
-    pub asserted: Vec<Asserted>,
+    pub(crate) run: &'a Run,
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) tables: Vec<Table>,
+    pub(crate) compared: Vec<Compared>,
+    pub(crate) asserted: Vec<Asserted>,
 }
 
-/// Two arms under one case.
 #[derive(Debug)]
-pub struct Compared {
-    /// Case.
-    pub case: String,
-    /// First arm.
-    pub a: String,
-    /// Second arm.
-    pub b: String,
-    /// Of what.
-    pub metric: Metric,
+pub(crate) struct Compared {
+    pub(crate) case: String,
+    pub(crate) a: String,
+    pub(crate) b: String,
+    pub(crate) metric: Metric,
     /// What the pairs say; `None`: there are none.
-    pub paired: Option<Paired>,
+    pub(crate) paired: Option<Paired>,
 }
 
 impl<'a> Findings<'a> {
@@ -91,13 +79,12 @@ impl<'a> Findings<'a> {
         self.asserted.iter().all(|assertion| assertion.holds)
     }
 
-    /// Median and interval of a metric.
-    pub fn figure(&self, case: &str, arm: &str, metric: Metric) -> Option<Figure> {
+    pub(crate) fn figure(&self, case: &str, arm: &str, metric: Metric) -> Option<Figure> {
         Figure::of(&self.run.values(case, arm, metric))
     }
 
     /// The metrics that were measured, in their usual order.
-    pub fn metrics(&self) -> impl Iterator<Item = Metric> {
+    pub(crate) fn metrics(&self) -> impl Iterator<Item = Metric> {
         Metric::ALL.iter().copied().filter(|metric| {
             let mut cells = self.run.cells.iter();
             cells.any(|cell| cell.metrics.contains_key(metric))
@@ -105,7 +92,7 @@ impl<'a> Findings<'a> {
     }
 
     /// What the comparisons say, a line for each pair of arms and metric.
-    pub fn verdicts(&self) -> Vec<String> {
+    pub(crate) fn verdicts(&self) -> Vec<String> {
         self.scenario
             .compares
             .iter()
@@ -152,8 +139,7 @@ impl<'a> Findings<'a> {
 }
 
 impl Compared {
-    /// The verdict in a word.
-    pub fn word(&self) -> &'static str {
+    pub(crate) fn word(&self) -> &'static str {
         self.paired.map_or("not measured", |paired| {
             word(self.metric.better(), paired.verdict)
         })

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  scenario (TOML) ─► Scenario ─► Schedule ─► whoever measures ─► Run (run.json) ─► Findings ─► Markdown, HTML, JSON
-//!                       │ cases, arms          (cli/src/lab)          raw data          tables, verdicts
+//!                       │ cases, arms             (lab-run)           raw data          tables, verdicts
 //!                       └ published figures
 //! ```
 //!
@@ -31,15 +31,14 @@ pub mod stats;
 mod writing;
 
 pub use comparison::{Rivals, compare_runs};
-pub use findings::{Asserted, Compared, Figure, Findings, Table, TableCell};
+pub use findings::Findings;
 pub use judgement::{Judgement, judge, late_limit};
-pub use metric::{Better, Metric};
+pub use metric::Metric;
 pub use record::{Asked, Cell, LinkAccount, Process, Profile, Run, RunError, SCHEMA, WayAccount};
 pub use report::{html, markdown, text};
 pub use scenario::{
-    Allowance, Amount, Arm, ArmKind, Assertion, Background, Cable, Case, Emulated, Link, Load,
-    LossUnit, Mode, Offload, Profiled, Published, Refused, Room, Scenario, Setup, Shape, Shown,
-    Why,
+    Amount, Arm, ArmKind, Background, Cable, Case, Emulated, Link, Load, LossUnit, Mode, Offload,
+    Profiled, Refused, Scenario, Setup,
 };
 pub use schedule::{Planned, Schedule, Selection, SelectionError};
 

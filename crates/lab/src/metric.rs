@@ -6,14 +6,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// Which way is good, and what it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Better {
-    /// A rate: more is faster.
+pub(crate) enum Better {
     HigherIsFaster,
-    /// A time: less is faster.
     LowerIsFaster,
-    /// A cost: less is cheaper.
     LowerIsCheaper,
-    /// Neither.
     Neither,
 }
 
@@ -28,8 +24,7 @@ macro_rules! metrics {
         }
 
         impl Metric {
-            /// All metrics.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
             const fn row(self) -> (&'static str, &'static str, &'static str, Better) {
                 match self {
@@ -83,23 +78,21 @@ metrics! {
 }
 
 impl Metric {
-    /// The metric with this id.
-    pub fn find(id: &str) -> Option<Self> {
+    pub(crate) fn find(id: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|metric| metric.id() == id)
     }
 
     /// Its name in scenarios and `run.json`.
-    pub const fn id(self) -> &'static str {
+    pub(crate) const fn id(self) -> &'static str {
         self.row().0
     }
 
     /// Its name in reports.
-    pub const fn label(self) -> &'static str {
+    pub(crate) const fn label(self) -> &'static str {
         self.row().1
     }
 
-    /// Which way is good.
-    pub const fn better(self) -> Better {
+    pub(crate) const fn better(self) -> Better {
         self.row().3
     }
 

@@ -224,7 +224,11 @@ impl Run {
     }
 
     /// What was measured of an arm under a case, in the order of blocks: all that counts.
-    pub fn valid<'a>(&'a self, case: &'a str, arm: &'a str) -> impl Iterator<Item = &'a Cell> {
+    pub(crate) fn valid<'a>(
+        &'a self,
+        case: &'a str,
+        arm: &'a str,
+    ) -> impl Iterator<Item = &'a Cell> {
         let here = move |cell: &&Cell| cell.valid && cell.case == case && cell.arm == arm;
         self.cells.iter().filter(here)
     }
@@ -245,7 +249,7 @@ impl Run {
     }
 
     /// Case, arm and block of what was measured, and whether an attempt counts.
-    pub fn outcomes(&self) -> BTreeMap<(&str, &str, u32), bool> {
+    pub(crate) fn outcomes(&self) -> BTreeMap<(&str, &str, u32), bool> {
         let mut all = BTreeMap::new();
         for cell in &self.cells {
             *all.entry((&*cell.case, &*cell.arm, cell.block))
@@ -255,14 +259,14 @@ impl Run {
     }
 
     /// A metric of these, where it was measured.
-    pub fn values(&self, case: &str, arm: &str, metric: Metric) -> Vec<f64> {
+    pub(crate) fn values(&self, case: &str, arm: &str, metric: Metric) -> Vec<f64> {
         self.valid(case, arm)
             .filter_map(|cell| cell.metrics.get(&metric).copied())
             .collect()
     }
 
     /// A metric of two arms under a case, from the same blocks.
-    pub fn pairs(&self, case: &str, [a, b]: [&str; 2], metric: Metric) -> Vec<(f64, f64)> {
+    pub(crate) fn pairs(&self, case: &str, [a, b]: [&str; 2], metric: Metric) -> Vec<(f64, f64)> {
         let value = |cell: &Cell| cell.metrics.get(&metric).copied();
         self.valid(case, a)
             .filter_map(|first| {
@@ -285,7 +289,7 @@ fn lines<T: Serialize>(key: &str, items: &[T]) -> Result<String, serde_json::Err
 
 impl Profile {
     /// Share of the samples that have this function in their stack.
-    pub fn share(&self, function: &str) -> f64 {
+    pub(crate) fn share(&self, function: &str) -> f64 {
         let has = |(stack, _): &&(String, u64)| stack.split(';').any(|one| one == function);
         self.of_all(self.stacks.iter().filter(has).map(|(_, count)| count).sum())
     }
@@ -305,7 +309,7 @@ impl Profile {
     }
 
     /// The innermost functions with the largest shares of the samples, and these.
-    pub fn hottest(&self, most: usize) -> Vec<(&str, f64)> {
+    pub(crate) fn hottest(&self, most: usize) -> Vec<(&str, f64)> {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
         for (stack, count) in &self.stacks {
             let innermost = stack.rsplit(';').next().unwrap_or_default();

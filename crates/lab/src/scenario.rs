@@ -13,12 +13,13 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub use headers::Room;
+pub(crate) use headers::Room;
 pub use link::{Cable, Emulated, Link};
 pub use load::{Amount, Load};
-pub use raw::{Allowance, ArmKind, Background, LossUnit, Mode, Offload, Published, Shape};
-pub(crate) use refused::MAX_REPS;
-pub use refused::{Refused, Why};
+pub(crate) use raw::{Allowance, Published, Shape};
+pub use raw::{ArmKind, Background, LossUnit, Mode, Offload};
+pub use refused::Refused;
+pub(crate) use refused::refused_reps;
 
 use crate::metric::Metric;
 use raw::{
@@ -42,9 +43,9 @@ pub struct Scenario {
     /// What it is about, in one line.
     pub title: String,
     /// The document whose table it reproduces.
-    pub source: Option<String>,
+    pub(crate) source: Option<String>,
     /// What it measures and what to keep in mind, in Markdown.
-    pub about: String,
+    pub(crate) about: String,
     /// The text it was read from.
     pub text: String,
     /// Conditions.
@@ -53,16 +54,14 @@ pub struct Scenario {
     pub arms: Vec<Arm>,
     /// Repetitions, and those of a quick run.
     pub reps: [u32; 2],
-    /// What to show.
-    pub tables: Vec<Shown>,
-    /// What to compare: arms a and b, and the metric.
-    pub compares: Vec<(String, String, Metric)>,
-    /// What must hold.
-    pub asserts: Vec<Assertion>,
+    pub(crate) tables: Vec<Shown>,
+    /// Arms a and b, and the metric.
+    pub(crate) compares: Vec<(String, String, Metric)>,
+    pub(crate) asserts: Vec<Assertion>,
     /// Whose processor time to look into.
     pub profile: Option<Profiled>,
     /// By case and arm.
-    pub published: BTreeMap<(String, String), BTreeMap<Metric, Published>>,
+    pub(crate) published: BTreeMap<(String, String), BTreeMap<Metric, Published>>,
     /// By case, arm, and whether in a hurry.
     setups: Vec<Setup>,
 }
@@ -110,21 +109,15 @@ pub struct Setup {
     pub load: Load,
 }
 
-/// A table of a report.
 #[derive(Clone, Debug)]
-pub struct Shown {
-    /// Heading.
-    pub title: String,
-    /// What its rows and columns are.
-    pub shape: Shape,
+pub(crate) struct Shown {
+    pub(crate) title: String,
+    pub(crate) shape: Shape,
     /// Heading of the first column.
-    pub row: String,
-    /// Arms it is about.
-    pub arms: Vec<String>,
-    /// Cases it is about.
-    pub cases: Vec<String>,
-    /// Metrics.
-    pub columns: Vec<Metric>,
+    pub(crate) row: String,
+    pub(crate) arms: Vec<String>,
+    pub(crate) cases: Vec<String>,
+    pub(crate) columns: Vec<Metric>,
 }
 
 /// Whose processor time to look into, in a run of its own after all others.
@@ -135,26 +128,20 @@ pub struct Profiled {
     /// These arms.
     pub arms: Vec<String>,
     /// Functions whose share is of interest.
-    pub functions: Vec<String>,
+    pub(crate) functions: Vec<String>,
 }
 
-/// Something that must hold.
 #[derive(Clone, Debug)]
-pub struct Assertion {
-    /// The arm it is about.
-    pub arm: String,
+pub(crate) struct Assertion {
+    pub(crate) arm: String,
     /// The arm it is measured against; `None`: absolute.
-    pub over: Option<String>,
-    /// Of what.
-    pub metric: Metric,
-    /// In these cases.
-    pub cases: Vec<String>,
-    /// Limits.
-    pub at_least: Option<f64>,
-    /// Limits.
-    pub at_most: Option<f64>,
+    pub(crate) over: Option<String>,
+    pub(crate) metric: Metric,
+    pub(crate) cases: Vec<String>,
+    pub(crate) at_least: Option<f64>,
+    pub(crate) at_most: Option<f64>,
     /// By which `at_least` is less than it says.
-    pub allow: Option<Allowance>,
+    pub(crate) allow: Option<Allowance>,
 }
 
 impl Scenario {
@@ -166,24 +153,26 @@ impl Scenario {
     pub fn parse(text: &str) -> Result<Self, Refused> {
         let raw: RawScenario =
             toml::from_str(text).map_err(|error| Refused::syntax(text, &error))?;
-        let at = |word: &Word| word.span().start;
-        let refuse = |offset: usize, why: Why| Refused::new(text, offset, why);
+        let refuse = |why: &str| Refused::new(text, raw.name.span().start, why);
         let variants = variants(&raw);
         if variants.is_empty() || raw.arm.is_empty() {
-            return Err(refuse(at(&raw.name), Why::Empty));
+            return Err(refuse("there is nothing to measure: add an [[arm]]"));
         }
         let cells = variants.len() * raw.arm.len();
         if cells > MAX_CELLS {
-            return Err(refuse(at(&raw.name), Why::TooManyCells(cells)));
+            return Err(refuse(&format!(
+                "{cells} cells in each block are more than {MAX_CELLS}: measure fewer cases, or make two scenarios of it"
+            )));
         }
+        let reps = [
+            raw.design.reps.unwrap_or(REPS),
+            raw.quick.reps.unwrap_or(QUICK_REPS),
+        ];
         let scenario = Self {
             setups: setups(&raw, &variants, text)?,
             cases: variants.into_iter().map(|variant| variant.case).collect(),
             arms: arms(&raw, text)?,
-            reps: [
-                reps(raw.design.reps, REPS).map_err(|why| refuse(at(&raw.name), why))?,
-                reps(raw.quick.reps, QUICK_REPS).map_err(|why| refuse(at(&raw.name), why))?,
-            ],
+            reps,
             name: raw.name.get_ref().clone(),
             title: raw.title,
             source: raw.source,
@@ -195,6 +184,9 @@ impl Scenario {
             profile: None,
             published: BTreeMap::new(),
         };
+        if let Some(why) = scenario.reps.into_iter().find_map(refused_reps) {
+            return Err(Refused::new(text, raw.name.span().start, why));
+        }
         scenario.check_names(text, &raw.name)?;
         let names = Names {
             scenario: &scenario,
@@ -221,7 +213,7 @@ impl Scenario {
     }
 
     /// What headers leave of packets, where an assertion allows for them and both arms cross links alike.
-    pub fn room(&self, assertion: &Assertion, case: &str) -> Option<Room> {
+    pub(crate) fn room(&self, assertion: &Assertion, case: &str) -> Option<Room> {
         assertion.allow.zip(assertion.at_least)?;
         let case = self.cases.iter().position(|known| known.id == case)?;
         let arm = |id: &str| self.arms.iter().position(|arm| arm.id == id);
@@ -250,8 +242,7 @@ impl Scenario {
         scenario
     }
 
-    /// How the report calls a case.
-    pub fn case_label<'a>(&'a self, id: &'a str) -> &'a str {
+    pub(crate) fn case_label<'a>(&'a self, id: &'a str) -> &'a str {
         let case = self.cases.iter().find(|case| case.id == id);
         case.map_or(id, |case| &case.label)
     }
@@ -262,24 +253,21 @@ impl Scenario {
         for ids in [arms.collect::<Vec<_>>(), cases.collect()] {
             for (index, id) in ids.iter().enumerate() {
                 if ids[..index].contains(id) {
-                    return Err(Refused::new(
-                        text,
-                        at.span().start,
-                        Why::Twice((*id).clone()),
-                    ));
+                    let why = format!("there are two called {id:?}: give each a name of its own");
+                    return Err(Refused::new(text, at.span().start, why));
                 }
             }
         }
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || !self.name.chars().all(plain) {
-            let why = Why::NotAName(self.name.clone());
+            let name = &self.name;
+            let why = format!("{name:?} is no name: write it in small letters, digits and '-'");
             return Err(Refused::new(text, at.span().start, why));
         }
         Ok(())
     }
 }
 
-/// Names that the rest of a scenario refers to, checked against what there is.
 struct Names<'a> {
     scenario: &'a Scenario,
     text: &'a str,
@@ -294,7 +282,7 @@ impl Names<'_> {
         raw.into_iter().map(|raw| one(self, raw)).collect()
     }
 
-    fn refuse(&self, word: &Word, why: Why) -> Refused {
+    fn refuse(&self, word: &Word, why: &str) -> Refused {
         Refused::new(self.text, word.span().start, why)
     }
 
@@ -308,13 +296,19 @@ impl Names<'_> {
         self.one_of("case", &known, word)
     }
 
-    fn one_of(&self, what: &'static str, known: &[&str], word: &Word) -> Result<String, Refused> {
+    fn one_of(&self, what: &str, known: &[&str], word: &Word) -> Result<String, Refused> {
         if known.contains(&word.get_ref().as_str()) {
             return Ok(word.get_ref().clone());
         }
-        let name = word.get_ref().clone();
+        Err(self.unknown(word, what, word.get_ref(), known))
+    }
+
+    fn unknown(&self, at: &Word, what: &str, name: &str, known: &[&str]) -> Refused {
         let known = known.join(", ");
-        Err(self.refuse(word, Why::Unknown { what, name, known }))
+        self.refuse(
+            at,
+            &format!("there is no {what} {name:?}; there are {known}"),
+        )
     }
 
     fn metric(&self, word: &Word) -> Result<Metric, Refused> {
@@ -325,31 +319,25 @@ impl Names<'_> {
     fn metric_called(&self, id: &str, at: &Word) -> Result<Metric, Refused> {
         Metric::find(id).ok_or_else(|| {
             let known: Vec<&str> = Metric::ALL.iter().map(|metric| metric.id()).collect();
-            let (what, name, known) = ("metric", id.to_owned(), known.join(", "));
-            self.refuse(at, Why::Unknown { what, name, known })
+            self.unknown(at, "metric", id, &known)
         })
     }
 
     /// Those named, or all.
     fn cases(&self, words: Option<Vec<Word>>) -> Result<Vec<String>, Refused> {
-        match words {
-            Some(words) => words.iter().map(|word| self.case(word)).collect(),
-            None => Ok(self
-                .scenario
-                .cases
-                .iter()
-                .map(|case| case.id.clone())
-                .collect()),
-        }
+        let Some(words) = words else {
+            let cases = self.scenario.cases.iter();
+            return Ok(cases.map(|case| case.id.clone()).collect());
+        };
+        words.iter().map(|word| self.case(word)).collect()
     }
 
-    /// The same of arms.
     fn arms(&self, words: Option<Vec<Word>>) -> Result<Vec<String>, Refused> {
-        if let Some(words) = words {
-            return words.iter().map(|word| self.arm(word)).collect();
-        }
-        let arms = self.scenario.arms.iter();
-        Ok(arms.map(|arm| arm.id.clone()).collect())
+        let Some(words) = words else {
+            let arms = self.scenario.arms.iter();
+            return Ok(arms.map(|arm| arm.id.clone()).collect());
+        };
+        words.iter().map(|word| self.arm(word)).collect()
     }
 
     fn profile(&self, raw: RawProfile) -> Result<Profiled, Refused> {
@@ -382,7 +370,8 @@ impl Names<'_> {
 
     fn assert(&self, raw: RawAssert) -> Result<Assertion, Refused> {
         if raw.at_least.is_none() && raw.at_most.is_none() {
-            return Err(self.refuse(&raw.arm, Why::NoLimit));
+            let why = "nothing could break this assertion: give it at_least or at_most";
+            return Err(self.refuse(&raw.arm, why));
         }
         let (at, allow) = (raw.arm.clone(), raw.allow);
         let assertion = Assertion {
@@ -396,7 +385,9 @@ impl Names<'_> {
         };
         let mut cases = assertion.cases.iter();
         if allow.is_some() && !cases.all(|case| self.scenario.room(&assertion, case).is_some()) {
-            return Err(self.refuse(&at, Why::Allowance));
+            let why = "allow = \"headers\" goes with at_least, an arm of kind tunnel or quic over one of kind tcp or \
+                       iperf3, both on an emulated link: take it out";
+            return Err(self.refuse(&at, why));
         }
         Ok(assertion)
     }
@@ -413,7 +404,6 @@ impl Names<'_> {
     }
 }
 
-/// A case with what differs in it.
 struct Variant {
     case: Case,
     link: RawLink,
@@ -421,9 +411,8 @@ struct Variant {
     hurry: RawHurry,
 }
 
-/// Every case, with every combination of what is swept.
 fn variants(raw: &RawScenario) -> Vec<Variant> {
-    let whole = RawCase::whole();
+    let whole = RawCase::default();
     let cases = if raw.case.is_empty() {
         std::slice::from_ref(&whole)
     } else {
@@ -503,12 +492,14 @@ fn setups(raw: &RawScenario, variants: &[Variant], text: &str) -> Result<Vec<Set
 
 fn arms(raw: &RawScenario, text: &str) -> Result<Vec<Arm>, Refused> {
     let one = |arm: &raw::RawArm| {
-        let refuse = |why| Refused::new(text, arm.id.span().start, why);
         let is_command = arm.kind == ArmKind::Command;
         let commands = match (&arm.client_command, &arm.server_command) {
             (Some(client), Some(server)) if is_command => Some([client.clone(), server.clone()]),
             (None, None) if !is_command => None,
-            _ => return Err(refuse(Why::Commands)),
+            _ => {
+                let why = "kind = \"command\", and no other kind, takes client_command and server_command";
+                return Err(Refused::new(text, arm.id.span().start, why));
+            }
         };
         Ok(Arm {
             id: arm.id.get_ref().clone(),
@@ -524,13 +515,4 @@ fn arms(raw: &RawScenario, text: &str) -> Result<Vec<Arm>, Refused> {
         })
     };
     raw.arm.iter().map(one).collect()
-}
-
-fn reps(asked: Option<u32>, default: u32) -> Result<u32, Why> {
-    let reps = asked.unwrap_or(default);
-    if (1..=MAX_REPS).contains(&reps) {
-        Ok(reps)
-    } else {
-        Err(Why::Reps(reps))
-    }
 }

@@ -5,22 +5,23 @@
 //! ([`compare`]) always rest on the exact one.
 
 mod bootstrap;
-mod interval;
 mod middle;
 mod order;
 mod pairs;
 
-pub use bootstrap::bootstrap;
-pub use interval::{Interval, LEVEL};
-pub use middle::{median, median_count, outliers, quantile, spread};
-pub use order::order_statistic;
-pub use pairs::{Paired, Verdict, compare};
+use bootstrap::bootstrap;
+pub(crate) use middle::outliers;
+pub use middle::{median, median_count, quantile, spread};
+use order::order_statistic;
+pub use order::{Interval, LEVEL};
+pub(crate) use pairs::Verdict;
+pub use pairs::{Paired, compare};
 
 /// Runs from which a bootstrap is used.
-pub const BOOTSTRAP_RUNS: usize = 10;
+const BOOTSTRAP_RUNS: usize = 10;
 
 /// The interval around the median, by the method that so many runs permit; `None` of nothing.
-pub fn interval(values: &[f64]) -> Option<Interval> {
+pub(crate) fn interval(values: &[f64]) -> Option<Interval> {
     if values.len() < BOOTSTRAP_RUNS {
         order_statistic(values)
     } else {

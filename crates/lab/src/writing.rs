@@ -1,11 +1,12 @@
 //! How texts are put together, and how they write numbers.
 
-use std::fmt::{Arguments, Write as _};
-
-/// Appends to a text.
-pub(crate) fn put(text: &mut String, part: Arguments<'_>) {
-    text.write_fmt(part)
-        .expect("invariant: a String takes everything");
+/// Appends to a text: `put!(text, "{} of {}", 1, 2)`.
+#[macro_export]
+macro_rules! put {
+    ($text:expr, $($part:tt)*) => {
+        std::fmt::Write::write_fmt(&mut $text, format_args!($($part)*))
+            .expect("invariant: a String takes everything")
+    };
 }
 
 /// From where on a number needs no decimals, one, two and so on.
@@ -29,7 +30,6 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
-/// A share in percent.
 pub(crate) fn percent(share: f64) -> String {
     format!("{} %", shown(100.0 * share))
 }

@@ -25,14 +25,12 @@ pub enum Across {
     Seconds,
 }
 
-/// An x axis.
 pub(super) struct X<'a> {
     across: &'a Across,
     most: f64,
 }
 
 impl<'a> X<'a> {
-    /// An axis with room for these values.
     pub(super) fn new(across: &'a Across, values: impl Iterator<Item = f64>) -> Self {
         let least = match across {
             Across::Places(_) | Across::Seconds => 0.1,
@@ -44,7 +42,6 @@ impl<'a> X<'a> {
         }
     }
 
-    /// How far to the right a value is.
     pub(super) fn at(&self, value: f64) -> f64 {
         let share = match self.across {
             Across::Places(names) => (value + 0.5) / count(names.len().max(1)),
@@ -62,7 +59,6 @@ impl<'a> X<'a> {
         }
     }
 
-    /// What stands below it, and where.
     pub(super) fn marks(&self) -> Vec<(f64, String)> {
         let named = |value: f64, name: String| (self.at(value), name);
         let until = |value: &f64| *value <= self.most * 1.0001;
@@ -92,7 +88,6 @@ impl<'a> X<'a> {
     }
 }
 
-/// A y axis.
 pub(super) struct Up {
     low: f64,
     high: f64,
@@ -161,7 +156,6 @@ impl Up {
         }
     }
 
-    /// How far down a value is.
     pub(super) fn y(&self, value: f64) -> f64 {
         let scale = |value: f64| {
             if self.logarithmic {
@@ -185,7 +179,6 @@ fn nice(step: f64) -> f64 {
         .unwrap_or(step)
 }
 
-/// Without zeros that say nothing.
 pub(super) fn trimmed(tick: f64) -> String {
     if tick >= 10_000.0 {
         return format!("{}k", tick / 1000.0);

@@ -1,46 +1,36 @@
 //! Assertions: whether what must hold does.
 
+use serde::Serialize;
+
 use crate::record::Run;
 use crate::scenario::{Assertion, Room, Scenario};
 use crate::stats::{compare, median};
 use crate::writing::shown;
 
-/// Whether an assertion holds under one case.
-#[derive(Debug)]
-pub struct Asserted {
-    /// In words.
-    pub what: String,
-    /// What was found; `None`: nothing was measured.
-    pub found: Option<f64>,
-    /// Whether it holds.
-    pub holds: bool,
-    /// The limit was less than the scenario says, and why: see [`Room`](crate::Room).
-    pub allowed: bool,
+#[derive(Debug, Serialize)]
+pub(crate) struct Asserted {
+    pub(crate) what: String,
+    /// `None`: nothing was measured.
+    pub(crate) found: Option<f64>,
+    pub(crate) holds: bool,
+    /// The limit was less than the scenario says: see [`Room`].
+    pub(crate) allowed: bool,
 }
 
-/// What an assertion comes to, case by case.
 pub(super) fn asserted(run: &Run, scenario: &Scenario, assertion: &Assertion) -> Vec<Asserted> {
-    let Assertion {
-        arm,
-        over,
-        metric,
-        cases,
-        at_least,
-        at_most,
-        allow: _,
-    } = assertion;
-    let cases = run
-        .measured_cases(scenario)
-        .filter(|case| cases.iter().any(|one| one == case));
+    let (arm, over, metric) = (&assertion.arm, &assertion.over, assertion.metric);
+    let (at_least, at_most) = (assertion.at_least, assertion.at_most);
+    let is_asked = |case: &&str| assertion.cases.iter().any(|one| one == case);
+    let cases = run.measured_cases(scenario).filter(is_asked);
     let one = |case: &str| {
         if !run.has(Some(case), arm) {
             return None;
         }
         let (found, subject) = match over {
-            None => (median(&run.values(case, arm, *metric)), arm.clone()),
+            None => (median(&run.values(case, arm, metric)), arm.clone()),
             Some(over) if !run.has(Some(case), over) => return None,
             Some(over) => {
-                let paired = compare(&run.pairs(case, [arm, over], *metric));
+                let paired = compare(&run.pairs(case, [arm, over], metric));
                 (paired.map(|paired| paired.ratio), format!("{arm} / {over}"))
             }
         };

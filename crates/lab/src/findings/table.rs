@@ -1,33 +1,53 @@
 //! Tables: our figures, and published ones beside them.
 
-use super::figure::Figure;
+use serde::Serialize;
+
 use crate::metric::Metric;
 use crate::record::{Cell, Run};
 use crate::scenario::{Published, Scenario, Shape, Shown};
+use crate::stats::{Interval, interval, median, outliers};
 
-/// A table as a report shows it.
+/// The middle of some runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) runs: usize,
+    pub(crate) median: f64,
+    pub(crate) interval: Interval,
+    /// Runs that stand apart.
+    pub(crate) outliers: Vec<f64>,
+}
+
+impl Figure {
+    /// The figure of these runs; `None` without any.
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        Some(Self {
+            runs: values.len(),
+            median: median(values)?,
+            interval: interval(values)?,
+            outliers: outliers(values),
+        })
+    }
+}
+
 #[derive(Debug)]
-pub struct Table {
-    /// Heading.
-    pub title: String,
+pub(crate) struct Table {
+    pub(crate) title: String,
     /// Heading of the first column.
-    pub row: String,
+    pub(crate) row: String,
     /// Headings of the others.
-    pub columns: Vec<String>,
+    pub(crate) columns: Vec<String>,
     /// Label and cells.
-    pub rows: Vec<(String, Vec<TableCell>)>,
+    pub(crate) rows: Vec<(String, Vec<TableCell>)>,
 }
 
 /// A figure of ours, and the published one.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TableCell {
-    /// Ours; `None`: not measured, or no run of it counts.
-    pub ours: Option<Figure>,
-    /// What was published.
-    pub published: Option<f64>,
+pub(crate) struct TableCell {
+    /// `None`: not measured, or no run of it counts.
+    pub(crate) ours: Option<Figure>,
+    pub(crate) published: Option<f64>,
 }
 
-/// The tables that a scenario shows of a run.
 pub(super) fn tables(run: &Run, scenario: &Scenario, shown: &Shown) -> Vec<Table> {
     let cases = run.measured_cases(scenario);
     let arms = shown.arms.iter().map(String::as_str);
@@ -58,7 +78,6 @@ pub(super) fn tables(run: &Run, scenario: &Scenario, shown: &Shown) -> Vec<Table
         .collect()
 }
 
-/// Part of a run, as a scenario shows it.
 struct View<'a> {
     run: &'a Run,
     scenario: &'a Scenario,

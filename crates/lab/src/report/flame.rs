@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-/// Letters of a box are so wide, about.
 const LETTER: f64 = 6.8;
 const WIDTH: f64 = 1000.0;
 const ROW: f64 = 17.0;
@@ -16,7 +15,6 @@ const NARROW: f64 = 2.0;
 /// Rows that are drawn at most.
 const DEPTH: usize = 60;
 
-/// A function, and what it called.
 #[derive(Debug, Default)]
 struct Node<'a> {
     samples: u64,
@@ -54,7 +52,6 @@ pub(super) fn graph(stacks: &[(String, u64)], named: &[&str]) -> Markup {
     }
 }
 
-/// Where the next box goes.
 struct Place<'a> {
     x: f64,
     row: usize,
@@ -65,7 +62,6 @@ struct Place<'a> {
 }
 
 impl Node<'_> {
-    /// Rows of boxes that are drawn.
     fn rows(&self, scale: f64) -> usize {
         let wide = |node: &&Node<'_>| float(node.samples) * scale >= NARROW;
         let above = self.called.values().filter(wide);

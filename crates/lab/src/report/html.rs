@@ -12,7 +12,6 @@ use crate::findings::{Findings, Table};
 use crate::scenario::Shape;
 use crate::writing::percent;
 
-/// Percentiles of the ladder, and their metrics.
 const LADDER: [(&str, Metric); 6] = [
     ("min", Metric::LatencyMinUs),
     ("p50", Metric::LatencyP50Us),
@@ -129,7 +128,6 @@ fn coded(paragraph: &str) -> Markup {
     }
 }
 
-/// A table with published figures.
 fn figures(table: &Table) -> Markup {
     markup! {
         h3 { (table.title) }
@@ -217,7 +215,6 @@ fn plots(findings: &Findings<'_>) -> Markup {
     }
 }
 
-/// Where processor time went.
 fn flames(findings: &Findings<'_>) -> Markup {
     if findings.run.profiles.is_empty() {
         return Markup::default();
@@ -256,7 +253,6 @@ fn against_cases(findings: &Findings<'_>, metric: Metric, along: &str) -> Panel 
     }
 }
 
-/// Latency by percentile.
 fn ladder(findings: &Findings<'_>, case: &str, label: &str) -> Panel {
     Panel {
         title: format!("latency by percentile (us): {label}"),
@@ -289,7 +285,6 @@ fn lines(findings: &Findings<'_>, places: &[(&str, Metric)]) -> Vec<Line> {
     lines.filter(|line| !line.points.is_empty()).collect()
 }
 
-/// What arrived over time, a line for each of some runs.
 fn traces(findings: &Findings<'_>, case: &str) -> Vec<Line> {
     let arms = findings.scenario.arms.iter().enumerate();
     arms.flat_map(|(style, arm)| {

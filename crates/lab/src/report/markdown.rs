@@ -3,65 +3,54 @@
 use super::validity;
 use super::words::{Tone, beside, comparisons, legend, ours, profile_note, profiles, verdict};
 use crate::findings::{Findings, Table};
-use crate::writing::put;
+use crate::put;
 
 /// `report.md`.
 pub fn markdown(findings: &Findings<'_>) -> String {
     let (run, scenario) = (findings.run, findings.scenario);
     let mut text = format!("# {}\n\n{}\n", scenario.name, scenario.title);
     if let Some(source) = &scenario.source {
-        put(&mut text, format_args!("\nReproduces: {source}\n"));
+        put!(text, "\nReproduces: {source}\n");
     }
     text += "\n## Verdict\n\n";
     for (_, line) in verdict(findings) {
-        put(&mut text, format_args!("* {line}\n"));
+        put!(text, "* {line}\n");
     }
     text += "\n## Tables\n";
     for table in &findings.tables {
-        put(
-            &mut text,
-            format_args!("\n### {}\n\n{}", table.title, grid(&published_grid(table))),
+        put!(
+            text,
+            "\n### {}\n\n{}",
+            table.title,
+            grid(&published_grid(table))
         );
     }
-    put(
-        &mut text,
-        format_args!("\n{}\n", legend(findings, "In parentheses")),
-    );
+    put!(text, "\n{}\n", legend(findings, "In parentheses"));
     if !findings.compared.is_empty() {
-        put(
-            &mut text,
-            format_args!("\n## Comparisons\n\n{}", grid(&comparisons(findings))),
-        );
+        put!(text, "\n## Comparisons\n\n{}", grid(&comparisons(findings)));
     }
     if !run.profiles.is_empty() {
         text += "\n## Where processor time goes\n\n";
         text += &grid(&profiles(findings));
-        put(&mut text, format_args!("\n{}\n", profile_note(findings)));
+        put!(text, "\n{}\n", profile_note(findings));
     }
     text += "\n## How far to trust it\n\n";
     text += &grid(&validity::table(findings));
     for note in validity::notes(findings) {
-        put(&mut text, format_args!("\n* {note}"));
+        put!(text, "\n* {note}");
     }
-    put(
-        &mut text,
-        format_args!("\n\n## What it is\n\n{}\n", scenario.about),
-    );
+    put!(text, "\n\n## What it is\n\n{}\n", scenario.about);
     text += "\n## Machine\n\n| | |\n|---|---|\n";
     for (key, value) in &run.environment {
-        put(&mut text, format_args!("| {key} | {} |\n", escaped(value)));
+        put!(text, "| {key} | {} |\n", escaped(value));
     }
-    put(
-        &mut text,
-        format_args!(
-            "| started | {} |\n| took | {:.0} s |\n",
-            run.started, run.seconds
-        ),
+    put!(
+        text,
+        "| started | {} |\n| took | {:.0} s |\n",
+        run.started,
+        run.seconds
     );
-    put(
-        &mut text,
-        format_args!("\n## Again\n\n```console\n$ {}\n```\n", run.command),
-    );
+    put!(text, "\n## Again\n\n```console\n$ {}\n```\n", run.command);
     text
 }
 
@@ -69,27 +58,25 @@ pub fn markdown(findings: &Findings<'_>) -> String {
 pub fn text(findings: &Findings<'_>) -> String {
     let mut text = String::new();
     for table in &findings.tables {
-        put(
-            &mut text,
-            format_args!("\n{}\n\n{}", table.title, grid(&published_grid(table))),
+        put!(
+            text,
+            "\n{}\n\n{}",
+            table.title,
+            grid(&published_grid(table))
         );
     }
-    put(
-        &mut text,
-        format_args!("\n{}\n\n", legend(findings, "In parentheses")),
-    );
+    put!(text, "\n{}\n\n", legend(findings, "In parentheses"));
     for (tone, line) in verdict(findings) {
         let mark = match tone {
             Tone::Plain => " ",
             Tone::Good => "+",
             Tone::Bad => "!",
         };
-        put(&mut text, format_args!("{mark} {line}\n"));
+        put!(text, "{mark} {line}\n");
     }
     text
 }
 
-/// A table with the published figures in parentheses.
 fn published_grid(table: &Table) -> Vec<Vec<String>> {
     let head = std::iter::once(table.row.clone()).chain(table.columns.clone());
     let mut rows = vec![head.collect::<Vec<_>>()];
@@ -121,12 +108,12 @@ fn grid(rows: &[Vec<String>]) -> String {
     let mut text = String::new();
     for (number, row) in rows.iter().enumerate() {
         for (at, width) in widths.iter().enumerate() {
-            put(&mut text, format_args!("| {:<width$} ", cell(row, at)));
+            put!(text, "| {:<width$} ", cell(row, at));
         }
         text += "|\n";
         if number == 0 {
             for width in &widths {
-                put(&mut text, format_args!("|{}", "-".repeat(width + 2)));
+                put!(text, "|{}", "-".repeat(width + 2));
             }
             text += "|\n";
         }

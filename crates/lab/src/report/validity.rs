@@ -93,7 +93,6 @@ fn row(label: &str, cells: &[&Cell], [valid, all]: [usize; 2]) -> Vec<String> {
 /// Share of all processors below which a cell was about work per byte and not about the link.
 const IDLE: f64 = 0.05;
 
-/// What else there is to say, cell by cell.
 pub(super) fn notes(findings: &Findings<'_>) -> Vec<String> {
     let mut notes = vec![
         "Both ends and the link share the processors of one machine: rates that are limited by them must not be \

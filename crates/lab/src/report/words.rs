@@ -2,80 +2,69 @@
 
 use crate::Profile;
 use crate::findings::{Figure, Findings, TableCell};
-use crate::writing::{percent, put, ratio, shown};
+use crate::put;
+use crate::writing::{percent, ratio, shown};
 
 /// The lines of the verdict: what the comparisons say, what was asserted, what counts.
 pub(super) fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
-    let mut lines: Vec<(Tone, String)> = findings
-        .verdicts()
-        .into_iter()
-        .map(|line| (Tone::Plain, line))
-        .collect();
+    let verdicts = findings.verdicts().into_iter();
+    let mut lines: Vec<_> = verdicts.map(|line| (Tone::Plain, line)).collect();
+    let mut say = |tone, line: String| lines.push((tone, line));
     let asserted = findings.asserted.len();
     let broken: Vec<_> = findings.asserted.iter().filter(|one| !one.holds).collect();
     if asserted > 0 {
         let held = asserted - broken.len();
-        let tone = if broken.is_empty() {
-            Tone::Good
-        } else {
-            Tone::Bad
-        };
-        lines.push((tone, format!("{held} of {asserted} assertions hold")));
+        let line = format!("{held} of {asserted} assertions hold");
+        say(Tone::of(broken.is_empty()), line);
     }
     for one in broken {
         let found = one.found.map_or("nothing".to_owned(), shown);
-        lines.push((
+        say(
             Tone::Bad,
             format!("does not hold: {}; found {found}", one.what),
-        ));
+        );
     }
-    for one in findings
-        .asserted
-        .iter()
-        .filter(|one| one.allowed && one.holds)
-    {
-        let found = one
-            .found
-            .map_or(String::new(), |found| format!("; found {found:.3}"));
-        lines.push((
+    let asserted = findings.asserted.iter();
+    for one in asserted.filter(|one| one.allowed && one.holds) {
+        let found = one.found.map(|found| format!("; found {found:.3}"));
+        let found = found.unwrap_or_default();
+        say(
             Tone::Plain,
             format!("allowing for headers: {}{found}", one.what),
-        ));
+        );
     }
     let (valid, invalid) = findings.validity();
     let cells = valid + invalid;
-    let tone = if invalid == 0 && cells > 0 {
-        Tone::Good
-    } else {
-        Tone::Bad
-    };
     let spoilt = match invalid {
         0 => "",
         _ => "; the others failed, or link or machine did not do what was asked",
     };
-    lines.push((
-        tone,
-        format!("{valid} of {cells} measurements count{spoilt}"),
-    ));
+    let line = format!("{valid} of {cells} measurements count{spoilt}");
+    say(Tone::of(invalid == 0 && cells > 0), line);
     if let Some(why) = &findings.run.ended_early {
         let planned = findings.run.planned;
-        lines.push((
+        say(
             Tone::Bad,
             format!("partial: {cells} of {planned} measurements, {why}"),
-        ));
+        );
     }
     for warning in &findings.run.warnings {
-        lines.push((Tone::Bad, warning.clone()));
+        say(Tone::Bad, warning.clone());
     }
     lines
 }
 
-/// How a line is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
     Good,
     Bad,
+}
+
+impl Tone {
+    fn of(good: bool) -> Self {
+        if good { Self::Good } else { Self::Bad }
+    }
 }
 
 /// `561 [540, 575]`.
@@ -178,7 +167,6 @@ pub(super) fn in_pairs<'f>(findings: &'f Findings<'_>) -> Vec<&'f Profile> {
     profiles
 }
 
-/// Functions whose shares the scenario asks for.
 pub(super) fn functions<'f>(findings: &'f Findings<'_>) -> Vec<&'f str> {
     let asked = findings.scenario.profile.iter();
     let functions = asked.flat_map(|asked| &asked.functions);
@@ -213,7 +201,6 @@ pub(super) fn profiles(findings: &Findings<'_>) -> Vec<Vec<String>> {
 /// Of so many samples one without a name is worth a note.
 const WORTH_A_NOTE: u64 = 100;
 
-/// How profiles are to be read.
 pub(super) fn profile_note(findings: &Findings<'_>) -> String {
     let profiles = &findings.run.profiles;
     let lost = profiles.iter().map(|profile| profile.lost).max();
@@ -221,10 +208,7 @@ pub(super) fn profile_note(findings: &Findings<'_>) -> String {
                     function that it was in is shown, of the kernel all that had been called."
         .to_owned();
     if let Some(lost) = lost.filter(|lost| *lost > 0) {
-        put(
-            &mut note,
-            format_args!(" Of an arm up to {lost} samples were lost."),
-        );
+        put!(note, " Of an arm up to {lost} samples were lost.");
     }
     if profiles.iter().any(|profile| !profile.with_kernel) {
         note += " The kernel may not be looked into here (kernel.perf_event_paranoid).";
@@ -232,13 +216,11 @@ pub(super) fn profile_note(findings: &Findings<'_>) -> String {
     let unnamed: u64 = profiles.iter().map(Profile::nameless).sum();
     let all: u64 = profiles.iter().map(|profile| profile.samples).sum();
     if unnamed > 0 && unnamed * WORTH_A_NOTE >= all {
-        put(
-            &mut note,
-            format_args!(
-                " {unnamed} of {all} samples are in functions without a name (shown as their file, in brackets), because \
+        put!(
+            note,
+            " {unnamed} of {all} samples are in functions without a name (shown as their file, in brackets), because \
                  /proc/PID/maps, /proc/kallsyms or a program's symbol table could not be read or does not hold it: \
                  the share of a function may be too small by these."
-            ),
         );
     }
     note

@@ -23,16 +23,16 @@ const STREAM_FRAME: u32 = 1 + 8 + 8 + 2;
 
 /// Payload in a full packet of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub(crate) struct Room {
     /// Bytes of a stream in one packet of the tunnel.
-    pub quic: u32,
+    pub(crate) quic: u32,
     /// Bytes of a stream in one packet of TCP.
-    pub tcp: u32,
+    pub(crate) tcp: u32,
 }
 
 impl Room {
     /// In packets of at most `mtu` bytes, IP header included.
-    pub fn new(mtu: u32, ipv6: bool) -> Self {
+    pub(crate) fn new(mtu: u32, ipv6: bool) -> Self {
         let left = mtu.saturating_sub(if ipv6 { IPV6 } else { IPV4 });
         Self {
             quic: left.saturating_sub(UDP + SHORT_HEADER + TAG + STREAM_FRAME),
@@ -41,7 +41,7 @@ impl Room {
     }
 
     /// What the tunnel carries where TCP carries one, if both fill the same link.
-    pub fn ratio(self) -> f64 {
+    pub(crate) fn ratio(self) -> f64 {
         f64::from(self.quic) / f64::from(self.tcp.max(1))
     }
 }

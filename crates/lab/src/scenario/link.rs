@@ -7,7 +7,7 @@ use quictun_link::units::{Delay, Rate, Share, UnitError};
 use quictun_link::{GilbertElliott, LinkConfig, Outage, Queue, overhead};
 
 use super::raw::{LossUnit, Medium, Offload, RawLink, Word};
-use super::refused::{Refused, Why};
+use super::refused::Refused;
 
 /// What is between the two sides.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,17 +89,21 @@ const MTUS: std::ops::RangeInclusive<u32> = 1280..=65_535;
 impl RawLink {
     /// The link; what is wrong without a place of its own is wrong at `offset`.
     pub(super) fn link(&self, text: &str, offset: usize) -> Result<Link, Refused> {
-        let refuse = |why| Refused::new(text, offset, why);
+        let refuse = |why: &str| Refused::new(text, offset, why);
         let medium = self.medium.unwrap_or(Medium::Link);
         if medium != Medium::Link && self.has_limits() {
-            return Err(refuse(Why::NoLink));
+            return Err(refuse(
+                "only medium = \"link\" has rate, delay, loss, queue or outage: take them out, or the medium",
+            ));
         }
         if medium == Medium::Loopback {
             return Ok(Link::Loopback);
         }
         let mtu = self.mtu.unwrap_or(MTU);
         if !MTUS.contains(&mtu) {
-            return Err(refuse(Why::Mtu(mtu)));
+            return Err(refuse(&format!(
+                "an MTU of {mtu} bytes: from 1280 to 65535 are possible"
+            )));
         }
         if medium != Medium::Link {
             return Ok(Link::Cable(Cable {
@@ -110,10 +114,12 @@ impl RawLink {
             }));
         }
         if self.emulator.is_some() && (self.rate.is_none() || self.is_special()) {
-            return Err(refuse(Why::Emulator));
+            return Err(refuse(
+                "an emulator by command needs a rate, and is told rate, delay, loss, queue and mtu alone: take out what is beyond",
+            ));
         }
         let way = self.way(text, mtu)?;
-        way.check().map_err(|why| refuse(why.into()))?;
+        way.check().map_err(|why| refuse(&why.to_string()))?;
         Ok(Link::Emulated(Box::new(Emulated {
             way,
             mtu,
@@ -199,5 +205,5 @@ pub(super) fn unit<T: FromStr<Err = UnitError>>(
 
 fn read<T: FromStr<Err = UnitError>>(text: &str, word: &Word) -> Result<T, Refused> {
     let value = word.get_ref().parse();
-    value.map_err(|why: UnitError| Refused::new(text, word.span().start, why.into()))
+    value.map_err(|why: UnitError| Refused::new(text, word.span().start, why.to_string()))
 }

@@ -6,7 +6,7 @@ use quictun_link::units::Delay;
 
 use super::link::unit;
 use super::raw::{Background, Mode, RawLoad, Word};
-use super::refused::{Refused, Why};
+use super::refused::Refused;
 
 /// What crosses the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How much longer streams in the background run than what they are the background of: it has a connection to make.
 const BACKGROUND_TAIL: Duration = Duration::from_millis(500);
 
-/// Longest run.
 const MAX_TIME_S: u64 = 3600;
 
 impl Load {
@@ -88,33 +87,27 @@ impl Load {
 impl RawLoad {
     /// The load; what is wrong without a place of its own is wrong at `offset`.
     pub(super) fn load(&self, text: &str, offset: usize) -> Result<Load, Refused> {
-        let refuse = |why| Refused::new(text, offset, why);
-        let time = |what, word: &Option<Word>| -> Result<Option<Duration>, Refused> {
+        let refuse = |why: &str| Refused::new(text, offset, why);
+        let time = |what: &str, word: &Option<Word>| -> Result<Option<Duration>, Refused> {
             let time = unit(text, word.as_ref())?.map(|Delay(time)| time);
-            match time {
-                Some(time) if time > Duration::from_secs(MAX_TIME_S) => {
-                    let most_s = MAX_TIME_S;
-                    Err(refuse(Why::TooLong { what, most_s }))
-                }
-                time => Ok(time),
+            if time.is_some_and(|time| time > Duration::from_secs(MAX_TIME_S)) {
+                return Err(refuse(&format!("{what} is longer than {MAX_TIME_S} s")));
             }
+            Ok(time)
         };
-        let number = |what, value: Option<u64>, (least, most): (u64, u64)| match value {
-            Some(value) if !(least..=most).contains(&value) => Err(refuse(Why::Beyond {
-                what,
-                value,
-                least,
-                most,
-            })),
+        let number = |what: &str, value: Option<u64>, (least, most): (u64, u64)| match value {
+            Some(value) if !(least..=most).contains(&value) => Err(refuse(&format!(
+                "{what} = {value}: from {least} to {most} are possible"
+            ))),
             value => Ok(value),
         };
         let mode = self.mode.unwrap_or(Mode::Stream);
         let duration = time("duration", &self.duration)?;
         let bytes = number("bytes", self.bytes, (1, 1 << 40))?;
         let count = number("count", self.count, (1, 10_000_000))?;
-        let incomplete = |what| {
+        let incomplete = |what: &str| {
             let mode = mode.word();
-            refuse(Why::Incomplete { mode, what })
+            refuse(&format!("a workload with mode = {mode:?} needs {what}"))
         };
         let amount = match (mode, duration, bytes, count) {
             (_, Some(time), None, None) => Amount::Time(time),
@@ -140,7 +133,9 @@ impl RawLoad {
         };
         let timed = matches!(load.amount, Amount::Time(_)) && load.mode != Mode::Stream;
         if load.background != Background::None && !timed {
-            return Err(refuse(Why::Background));
+            return Err(refuse(
+                "background goes with mode = \"rr\" or \"crr\" and a duration",
+            ));
         }
         let usual = load.least_time() + PATIENCE;
         Ok(Load {

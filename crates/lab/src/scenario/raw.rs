@@ -68,7 +68,6 @@ pub(super) struct RawOutage {
     pub(super) length: Word,
 }
 
-/// What is between the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Medium {
@@ -185,7 +184,7 @@ pub(super) struct RawSweep {
     loss: Vec<Word>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawCase {
     pub(super) id: String,
@@ -280,10 +279,9 @@ pub(super) struct RawTable {
     pub(super) columns: Vec<Word>,
 }
 
-/// What rows and columns of a table are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Shape {
+pub(crate) enum Shape {
     /// A row for each case, a column for each metric, for one arm after the other.
     #[default]
     Metrics,
@@ -316,7 +314,7 @@ pub(super) struct RawAssert {
 /// What an assertion lets pass, because nobody can do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Allowance {
+pub(crate) enum Allowance {
     /// What longer headers take of a link that is full.
     Headers,
 }
@@ -341,8 +339,7 @@ pub(super) struct RawPublished {
 /// A published figure, or those of all published runs.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
-pub enum Published {
-    /// One.
+pub(crate) enum Published {
     One(f64),
     /// One for each run.
     Runs(Vec<f64>),
@@ -350,12 +347,19 @@ pub enum Published {
 
 impl Published {
     /// The figure, or the median of the runs.
-    pub fn middle(&self) -> Option<f64> {
+    pub(crate) fn middle(&self) -> Option<f64> {
         match self {
             Self::One(value) => Some(*value),
             Self::Runs(runs) => crate::stats::median(runs),
         }
     }
+}
+
+/// One in place of another: what it says in these fields, and where it says nothing, what the other does.
+macro_rules! over {
+    ($own:ident, $base:ident: $($field:ident)* $(; ..$rest:ident)?) => {
+        Self { $($field: $own.$field.or($base.$field),)* $(..$rest)? }
+    };
 }
 
 impl RawSweep {
@@ -370,63 +374,24 @@ impl RawSweep {
     }
 }
 
-impl RawCase {
-    /// Where there are no cases: one in which nothing differs.
-    pub(super) fn whole() -> Self {
-        Self {
-            id: String::new(),
-            label: None,
-            link: RawLink::default(),
-            workload: RawLoad::default(),
-            quick: RawHurry::default(),
-        }
-    }
-}
-
 impl RawLink {
-    /// What one factor of a sweep says.
     pub(super) fn one(key: &str, value: &Word) -> Self {
-        let value = Some(value.clone());
-        let none = Self::default();
-        match key {
-            "rate" => Self {
-                rate: value,
-                ..none
-            },
-            "delay" => Self {
-                delay: value,
-                ..none
-            },
-            "queue" => Self {
-                queue: value,
-                ..none
-            },
-            _ => Self {
-                loss: value,
-                ..none
-            },
-        }
+        let mut link = Self::default();
+        let slot = match key {
+            "rate" => &mut link.rate,
+            "delay" => &mut link.delay,
+            "queue" => &mut link.queue,
+            _ => &mut link.loss,
+        };
+        *slot = Some(value.clone());
+        link
     }
 
     /// What this says, and where it says nothing, `base`.
     pub(super) fn over(&self, base: &Self) -> Self {
         let (own, base) = (self.clone(), base.clone());
-        Self {
-            medium: own.medium.or(base.medium),
-            rate: own.rate.or(base.rate),
-            delay: own.delay.or(base.delay),
-            jitter: own.jitter.or(base.jitter),
-            loss: own.loss.or(base.loss),
-            burst: own.burst.or(base.burst),
-            queue: own.queue.or(base.queue),
-            outage: own.outage.or(base.outage),
-            mtu: own.mtu.or(base.mtu),
-            offload: own.offload.or(base.offload),
-            loss_unit: own.loss_unit.or(base.loss_unit),
-            coalesce: own.coalesce.or(base.coalesce),
-            segment_limit: own.segment_limit.or(base.segment_limit),
-            emulator: own.emulator.or(base.emulator),
-        }
+        over!(own, base: medium rate delay jitter loss burst queue outage mtu offload loss_unit coalesce
+            segment_limit emulator)
     }
 }
 
@@ -436,21 +401,14 @@ impl RawLoad {
         let (own, base) = (self.clone(), base.clone());
         let says_how_much = own.duration.is_some() || own.bytes.is_some() || own.count.is_some();
         let amount = if says_how_much { &own } else { &base };
-        Self {
+        let amount = Self {
             duration: amount.duration.clone(),
             bytes: amount.bytes,
             count: amount.count,
-            mode: own.mode.or(base.mode),
-            warm_up: own.warm_up.or(base.warm_up),
-            request: own.request.or(base.request),
-            response: own.response.or(base.response),
-            rate_per_s: own.rate_per_s.or(base.rate_per_s),
-            flows: own.flows.or(base.flows),
-            connections: own.connections.or(base.connections),
-            reverse: own.reverse.or(base.reverse),
-            background: own.background.or(base.background),
-            time_limit: own.time_limit.or(base.time_limit),
-        }
+            ..Self::default()
+        };
+        over!(own, base: mode warm_up request response rate_per_s flows connections reverse background
+            time_limit; ..amount)
     }
 }
 

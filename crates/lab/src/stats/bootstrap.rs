@@ -5,8 +5,8 @@
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore as _, SeedableRng as _};
 
-use super::interval::{Interval, LEVEL};
 use super::middle::{median, quantile, sorted};
+use super::order::{Interval, LEVEL};
 
 /// Draws: the ends of an interval of 95 % then move by far less than the interval is wide.
 const DRAWS: usize = 10_000;
@@ -15,7 +15,7 @@ const DRAWS: usize = 10_000;
 const SEED: u64 = 0x6c61_622f_3100;
 
 /// The interval around the median of some runs, ten or more of which make it worth something.
-pub fn bootstrap(values: &[f64]) -> Option<Interval> {
+pub(crate) fn bootstrap(values: &[f64]) -> Option<Interval> {
     let middle = median(values)?;
     let draws = sorted(&medians_of_draws(values));
     let bias = bias(&draws, middle);

@@ -26,7 +26,7 @@ pub fn spread(values: &[f64]) -> Option<[f64; 3]> {
 }
 
 /// Values further from the quartiles than one and a half times their distance (Tukey 1977): worth a look, and kept.
-pub fn outliers(values: &[f64]) -> Vec<f64> {
+pub(crate) fn outliers(values: &[f64]) -> Vec<f64> {
     let sorted = sorted(values);
     if sorted.len() < 5 {
         return Vec::new();
@@ -39,7 +39,6 @@ pub fn outliers(values: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// The values in order.
 pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,11 +1,26 @@
 //! The exact interval: two of the runs themselves.
 
-use super::interval::{Interval, LEVEL};
+use serde::Serialize;
+
 use super::middle::sorted;
+
+/// How sure intervals are meant to be.
+pub const LEVEL: f64 = 0.95;
+
+/// A range that holds the true median, with this probability.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// How probably it does. With fewer than six runs that is below [`LEVEL`].
+    pub level: f64,
+}
 
 /// Between the k-th lowest and the k-th highest run lies the true median, unless fewer than k runs fell on one side
 /// of it. Takes the largest k that is sure enough; where none is, all runs, and says how sure that is.
-pub fn order_statistic(values: &[f64]) -> Option<Interval> {
+pub(crate) fn order_statistic(values: &[f64]) -> Option<Interval> {
     let sorted = sorted(values);
     let runs = sorted.len();
     if runs == 0 {

@@ -1,30 +1,28 @@
 //! Whether one of two differs from the other, told from pairs that were measured next to each other.
 
-use super::interval::{Interval, LEVEL};
+use serde::Serialize;
+
 use super::middle::median;
-use super::order::order_statistic;
+use super::order::{Interval, LEVEL, order_statistic};
 
 /// What pairs say.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Paired {
-    /// Pairs.
-    pub pairs: usize,
+    pub(crate) pairs: usize,
     /// Median of first over second.
     pub ratio: f64,
-    /// Interval around it, exact.
+    /// The exact interval around it.
     pub interval: Interval,
-    /// What it comes to.
-    pub verdict: Verdict,
+    #[serde(skip)]
+    pub(crate) verdict: Verdict,
     /// The smallest difference, as a share, that so many pairs with such noise would have shown.
-    pub detectable: f64,
+    pub(crate) detectable: f64,
 }
 
 /// The first against the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// More of it.
+pub(crate) enum Verdict {
     Higher,
-    /// Less of it.
     Lower,
     /// The interval holds 1.
     NoDifference,
