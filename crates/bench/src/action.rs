@@ -1,25 +1,32 @@
 //! Benchmarks by name.
 
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
 use clap::{ArgMatches, Command};
 
 use crate::flags::OnlyForItself;
 use crate::{ipc, netstack};
 
 /// A benchmark, or a helper process of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Calls between processes.
-    Ipc(ipc::Action),
-    /// The network stack.
-    Netstack(netstack::Action),
+#[derive(Clone, Debug)]
+pub struct Action(Asked);
+
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    Ipc(ipc::Options),
+    IpcServer(ipc::Part),
+    Netstack(netstack::Options),
+    /// The process with the stack, and its core.
+    NetstackServer(netstack::Setup, usize),
 }
 
 impl Action {
     /// The command that errors are reported for.
     pub fn program(&self) -> &'static str {
-        match self {
-            Self::Ipc(_) => ipc::PROGRAM,
-            Self::Netstack(_) => netstack::PROGRAM,
+        match self.0 {
+            Asked::Ipc(_) | Asked::IpcServer(_) => ipc::PROGRAM,
+            Asked::Netstack(_) | Asked::NetstackServer(..) => netstack::PROGRAM,
         }
     }
 }
@@ -44,10 +51,11 @@ pub fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
     let (name, matches) = matches
         .subcommand()
         .expect("invariant: clap requires a command");
-    match name {
-        "netstack" => netstack::parse(matches).map(Action::Netstack),
-        _ => ipc::parse(matches).map(Action::Ipc),
-    }
+    let asked = match name {
+        "netstack" => netstack::parse(matches),
+        _ => ipc::parse(matches),
+    };
+    asked.map(Action)
 }
 
 /// Measures, or serves a measurement until it ends. Returns what to print; `say` takes each line about the progress.
@@ -56,9 +64,18 @@ pub fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
 ///
 /// [`ContainError`](quictun_sys::ContainError) where a network namespace is needed and forbidden; otherwise what kept it
 /// from measuring.
-pub fn run(action: &Action, say: &dyn Fn(&str)) -> anyhow::Result<String> {
-    match action {
-        Action::Ipc(action) => ipc::run(action, say),
-        Action::Netstack(action) => netstack::run(action, say),
+pub fn run(action: &Action, say: &dyn Fn(&str)) -> Result<String> {
+    match &action.0 {
+        Asked::Ipc(options) => ipc::run(options, say),
+        Asked::IpcServer(part) => ipc::serve(part).map(|()| String::new()),
+        Asked::Netstack(options) => netstack::run(options, say),
+        Asked::NetstackServer(setup, core) => netstack::serve(setup, *core).map(|()| String::new()),
     }
+}
+
+pub(crate) fn draw(path: Option<&Path>, svg: impl FnOnce() -> String) -> Result<()> {
+    if let Some(path) = path {
+        std::fs::write(path, svg()).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
 }

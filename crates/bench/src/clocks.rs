@@ -2,12 +2,10 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of processor that this process has used.
 pub(crate) fn cpu_ns() -> u64 {
     nanos(ClockId::ProcessCPUTime)
 }
 
-/// Nanoseconds of processor that the calling thread has used.
 pub(crate) fn thread_cpu_ns() -> u64 {
     nanos(ClockId::ThreadCPUTime)
 }

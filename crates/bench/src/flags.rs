@@ -17,7 +17,6 @@ pub struct OnlyForItself {
     pub program: &'static str,
 }
 
-/// A flag without a value.
 pub(crate) fn switch(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name)
         .long(name)
@@ -25,7 +24,6 @@ pub(crate) fn switch(name: &'static str, help: &'static str) -> Arg {
         .help(help)
 }
 
-/// A number within a range.
 pub(crate) fn number(
     name: &'static str,
     default: &'static str,
@@ -40,7 +38,6 @@ pub(crate) fn number(
         .help(help)
 }
 
-/// Values with commas between them.
 pub(crate) fn list(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name)
         .long(name)
@@ -49,7 +46,6 @@ pub(crate) fn list(name: &'static str, help: &'static str) -> Arg {
         .help(help)
 }
 
-/// Numbers with commas between them, each within a range.
 pub(crate) fn numbers(
     name: &'static str,
     default: &'static str,
@@ -61,7 +57,6 @@ pub(crate) fn numbers(
         .value_parser(clap::value_parser!(u64).range(range))
 }
 
-/// The file of the figure.
 pub(crate) fn svg(help: &'static str) -> Arg {
     Arg::new(SVG)
         .long(SVG)
@@ -70,7 +65,6 @@ pub(crate) fn svg(help: &'static str) -> Arg {
         .help(help)
 }
 
-/// The value of a [`number`].
 pub(crate) fn number_of(matches: &ArgMatches, name: &str) -> u64 {
     *matches.get_one(name).expect("invariant: it has a default")
 }
@@ -92,7 +86,6 @@ pub(crate) fn words_of<'a>(matches: &'a ArgMatches, name: &str) -> Option<Vec<&'
     Some(words.map(String::as_str).collect())
 }
 
-/// The value of [`svg`].
 pub(crate) fn svg_of(matches: &ArgMatches) -> Option<PathBuf> {
     matches.get_one::<String>(SVG).map(PathBuf::from)
 }

@@ -9,11 +9,12 @@
 mod action;
 mod clocks;
 mod flags;
-pub mod ipc;
+mod ipc;
 mod kind;
 mod machine;
-pub mod netstack;
+mod netstack;
 mod spread;
+mod words;
 
 pub use action::{Action, command, parse, run};
 pub use flags::OnlyForItself;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use quictun_ipc::cycles;
+use quictun_lab::BUILD_PROFILE;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// A machine with more than this to do gives no results.
@@ -18,7 +19,6 @@ const STEAL_MAX: f64 = 1.0;
 /// processors may be for a while.
 const LINE_MIN: f64 = 200.0;
 
-/// What results are published with.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
@@ -66,6 +66,15 @@ impl Machine {
         })
     }
 
+    pub(crate) fn name(&self) -> String {
+        format!("{}, Linux {}", self.cpu, self.kernel)
+    }
+
+    /// Name and build, the first line of results for people.
+    pub(crate) fn heading(&self) -> String {
+        format!("{}, build {BUILD_PROFILE}", self.name())
+    }
+
     /// Why nothing should be published from it, if so.
     pub(crate) fn noise(&self) -> Option<String> {
         if self.load > LOAD_MAX {
@@ -88,7 +97,6 @@ impl Machine {
         })
     }
 
-    /// Notes what the host took since the beginning.
     pub(crate) fn note_steal(&mut self) -> Result<()> {
         let (steal, all) = steal()?;
         let (steal_before, all_before) = self.steal_before;
@@ -96,7 +104,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Notes whether the processors are nearer to each other than they were.
     pub(crate) fn note_line(&mut self) -> Result<()> {
         let [first, second] = self.cores;
         self.line = self.line.min(line_round_trip(first, second)?);
@@ -104,7 +111,6 @@ impl Machine {
     }
 }
 
-/// Lets the others work.
 pub(crate) fn pause(time: Duration) -> Result<()> {
     let time = rustix::event::Timespec::try_from(time).context("a pause")?;
     rustix::event::poll(&mut [], Some(&time)).context("a pause")?;
@@ -116,7 +122,6 @@ pub(crate) fn bind(cpu: usize) -> Result<()> {
     bind_to(&[cpu])
 }
 
-/// The same to several, on any of which it may run.
 pub(crate) fn bind_to(wanted: &[usize]) -> Result<()> {
     let mut cpus = CpuSet::new();
     for cpu in wanted {
@@ -142,7 +147,6 @@ fn text(path: &str) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {path}"))
 }
 
-/// Ticks that the host took, and all.
 fn steal() -> Result<(u64, u64)> {
     let stat = text("/proc/stat")?;
     let first = stat.lines().next().unwrap_or_default();

@@ -8,7 +8,6 @@ pub(crate) fn of(runs: &[f64]) -> [f64; 3] {
     stats::spread(runs).unwrap_or_default()
 }
 
-/// As an object.
 pub(crate) fn json([median, least, most]: [f64; 3]) -> Value {
     json!({"median": median, "min": least, "max": most})
 }

@@ -4,20 +4,18 @@ use std::cell::Cell as Shared;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
-use quictun_ipc::{Client, Executor, Message, connect, cycles};
+use anyhow::{Result, ensure};
+use quictun_ipc::{Client, Executor, Message, cycles};
 
-use super::cell::{Cell, Sample};
-use super::peer::{PATIENCE, Peer, STATISTICS, WORK};
+use super::peer::{Peer, WORK, statistics};
+use super::results::{Cell, Sample};
 use crate::clocks::cpu_ns;
 
 /// Calls of the run before the first, from which the length of the others follows; the original's number.
 const WARM_UP: u64 = 20_480;
 
-/// Calls of a run, at most.
 const CALLS_MAX: u64 = 4_000_000;
 
-/// The client of a cell.
 struct Caller {
     client: Client,
     executor: Executor,
@@ -25,16 +23,13 @@ struct Caller {
     concurrency: usize,
 }
 
-/// Runs of the cell.
 pub(crate) fn measure(
     cell: &Cell,
     cores: [usize; 2],
     repeats: usize,
     run: Duration,
 ) -> Result<Vec<Sample>> {
-    let (peer, socket) = Peer::start(cell.kind, cores[1], cell.policy)?;
-    let channel = connect(socket, 0, 1, PATIENCE).context("the server of the measurement")?;
-    let (client, executor) = Client::new(channel, cell.policy);
+    let (peer, client, executor) = Peer::with_client(cores[1], cell.policy, 0)?;
     let mut caller = Caller {
         client,
         executor,
@@ -56,7 +51,7 @@ pub(crate) fn measure(
 
 impl Caller {
     fn run(&mut self, calls: u64) -> Result<Sample> {
-        let (server_before, server_cpu) = self.statistics()?;
+        let (server_before, server_cpu) = statistics(&self.client, &mut self.executor)?;
         let client_before = self.client.counters().notifications;
         let left = Rc::new(Shared::new(calls));
         let answered = Rc::new(Shared::new(0_u64));
@@ -86,7 +81,7 @@ impl Caller {
             answered.get()
         );
         let to_server = self.client.counters().notifications - client_before;
-        let (to_client, server_cpu_after) = self.statistics()?;
+        let (to_client, server_cpu_after) = statistics(&self.client, &mut self.executor)?;
         Ok(Sample {
             calls,
             ticks,
@@ -96,21 +91,5 @@ impl Caller {
             client_cpu: Duration::from_nanos(client_cpu),
             server_cpu: Duration::from_nanos(server_cpu_after - server_cpu),
         })
-    }
-
-    /// Notifications that the server has sent, and nanoseconds that it has run.
-    fn statistics(&mut self) -> Result<(u64, u64)> {
-        let answer = Rc::new(Shared::new(None));
-        let (client, place) = (self.client.clone(), answer.clone());
-        self.executor.spawner().spawn(1, async move {
-            place.set(client.call(Message::new(STATISTICS)).await.ok());
-        });
-        self.executor.run();
-        let answer = answer.get().context("the server stopped answering")?;
-        let bytes = answer
-            .bytes()
-            .try_into()
-            .context("the server's statistics")?;
-        Ok((answer.arg(), u64::from_le_bytes(bytes)))
     }
 }

@@ -6,21 +6,18 @@ use std::collections::BTreeSet;
 use quictun_ipc::WaitPolicy;
 use quictun_lab::chart::{self, Across, Line, Panel, Stroke};
 
-use super::cell::{Cell, LOADED};
 use super::published;
-use super::results::{Results, Row};
+use super::results::{Cell, LOADED, Results, Row};
 use crate::kind::{Kind, Placement};
 
 /// Room for every share of calls.
 const SHARES: [f64; 2] = [0.0, 1.0];
 
-/// The figure as SVG.
 pub(crate) fn draw(results: &Results) -> String {
     let noise = results.noise.as_ref();
     let noise = noise.map(|_| "NOT TO BE PUBLISHED: noisy machine");
-    let machine = format!("{}, Linux {}", results.machine.cpu, results.machine.kernel);
     let panels = [cycles(results), notifications(results), loads(results)];
-    chart::sheet(&machine, noise, &panels)
+    chart::sheet(&results.machine.name(), noise, &panels)
 }
 
 fn cycles(results: &Results) -> Panel {
@@ -36,24 +33,15 @@ fn cycles(results: &Results) -> Panel {
     );
     for (style, placement) in Placement::ALL.into_iter().enumerate() {
         let rows = curve(results, placement);
-        let place = placement.word();
-        let ours = rows.iter().map(|row| (calls(row), row.cycles[0]));
-        lines.push(Line::new(
-            format!("async, {place}"),
-            style,
-            Stroke::Marked,
-            ours,
-        ));
-        let theirs = rows.iter().filter_map(|row| {
+        let [ours, theirs] =
+            ["async", "published"].map(|name| format!("{name}, {}", placement.word()));
+        let cycles = rows.iter().map(|row| (calls(row), row.cycles[0]));
+        lines.push(Line::new(ours, style, Stroke::Marked, cycles));
+        let cycles = rows.iter().filter_map(|row| {
             let cycles = published::asynchronous(placement, row.cell.concurrency)?;
             Some((calls(row), f64::from(cycles)))
         });
-        lines.push(Line::new(
-            format!("published, {place}"),
-            style,
-            Stroke::Dashed,
-            theirs,
-        ));
+        lines.push(Line::new(theirs, style, Stroke::Dashed, cycles));
     }
     let kinds = [(Kind::Futex, 2), (Kind::SeqPacket, 4)];
     for ((kind, style), at) in kinds.into_iter().flat_map(|kind| [(kind, 0), (kind, 1)]) {
@@ -67,43 +55,32 @@ fn cycles(results: &Results) -> Panel {
             Line::new(name, style + at, Stroke::Marked, level)
         }));
     }
-    Panel {
-        title: "Cycles per call".to_owned(),
-        along: "calls under way".to_owned(),
-        across: Across::Doublings,
-        room: Vec::new(),
-        lines,
-    }
+    against_calls("Cycles per call", Vec::new(), lines)
 }
 
 fn notifications(results: &Results) -> Panel {
     let mut lines = Vec::new();
     for (style, placement) in Placement::ALL.into_iter().enumerate() {
         let rows = curve(results, placement);
-        let place = placement.word();
-        let ours = rows.iter().map(|row| (calls(row), row.to_server));
-        lines.push(Line::new(
-            format!("to the server, {place}"),
-            style,
-            Stroke::Marked,
-            ours,
-        ));
-        let theirs = rows.iter().filter_map(|row| {
+        let [ours, theirs] =
+            ["to the server", "published"].map(|name| format!("{name}, {}", placement.word()));
+        let shares = rows.iter().map(|row| (calls(row), row.to_server));
+        lines.push(Line::new(ours, style, Stroke::Marked, shares));
+        let shares = rows.iter().filter_map(|row| {
             let (server, _) = published::notifications(placement, row.cell.concurrency)?;
             Some((calls(row), server))
         });
-        lines.push(Line::new(
-            format!("published, {place}"),
-            style,
-            Stroke::Dashed,
-            theirs,
-        ));
+        lines.push(Line::new(theirs, style, Stroke::Dashed, shares));
     }
+    against_calls("Notifications per call", SHARES.into(), lines)
+}
+
+fn against_calls(title: &str, room: Vec<f64>, lines: Vec<Line>) -> Panel {
     Panel {
-        title: "Notifications per call".to_owned(),
+        title: title.to_owned(),
         along: "calls under way".to_owned(),
         across: Across::Doublings,
-        room: SHARES.into(),
+        room,
         lines,
     }
 }
@@ -132,21 +109,12 @@ fn loads(results: &Results) -> Panel {
         if !rows.iter().any(|row| row.cell.load > 0) {
             continue;
         }
-        let place = placement.word();
-        let to_server = rows.iter().map(|row| (place_of(row), row.to_server));
-        lines.push(Line::new(
-            format!("to the server, {place}"),
-            style,
-            Stroke::Marked,
-            to_server,
-        ));
-        let to_client = rows.iter().map(|row| (place_of(row), row.to_client));
-        lines.push(Line::new(
-            format!("to the client, {place}"),
-            style,
-            Stroke::Dashed,
-            to_client,
-        ));
+        let [server, client] =
+            ["server", "client"].map(|end| format!("to the {end}, {}", placement.word()));
+        let shares = rows.iter().map(|row| (place_of(row), row.to_server));
+        lines.push(Line::new(server, style, Stroke::Marked, shares));
+        let shares = rows.iter().map(|row| (place_of(row), row.to_client));
+        lines.push(Line::new(client, style, Stroke::Dashed, shares));
     }
     Panel {
         title: "Notifications per call at 32 calls".to_owned(),

@@ -1,20 +1,87 @@
 //! The command line of `quictun bench ipc`.
 
-use clap::{Arg, ArgMatches, Command};
+use std::path::PathBuf;
 
-use super::action::Action;
-use super::options::{Options, Part, Section, policy_of};
+use clap::{Arg, ArgMatches, Command};
+use quictun_ipc::WaitPolicy;
+
+use crate::action::Asked;
 use crate::flags::{
     OnlyForItself, count_of, counts_of, list, number, number_of, numbers, svg, svg_of, switch,
     words_of,
 };
+use crate::kind::Kind;
+use crate::words::words;
 
 pub(crate) const PROGRAM: &str = "quictun bench ipc";
 
-/// The flag of the helper process.
 const PEER: &str = "peer";
 
-/// The command line.
+words! {
+    /// What can be measured by itself.
+    Section {
+        /// The synchronous baselines.
+        Baselines = "baselines",
+        /// Calls by how many are under way.
+        Calls = "calls",
+        /// Calls that make the server work.
+        Load = "load",
+        /// Ways to wait.
+        Modes = "modes",
+        /// Calls that carry something.
+        Payload = "payload",
+        /// System calls in batches.
+        Syscalls = "syscalls",
+        Idle = "idle",
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) sections: Vec<Section>,
+    /// Calls under way at a time.
+    pub(crate) concurrency: Vec<usize>,
+    pub(crate) policy: WaitPolicy,
+    /// Runs of each, of which the median counts.
+    pub(crate) repeats: usize,
+    pub(crate) run_ms: u64,
+    pub(crate) idle_s: u64,
+    pub(crate) json: bool,
+    pub(crate) csv: bool,
+    pub(crate) svg: Option<PathBuf>,
+    /// Also on a machine that is busy.
+    pub(crate) force: bool,
+}
+
+/// The server to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) kind: Kind,
+    pub(crate) cpu: usize,
+    pub(crate) policy: WaitPolicy,
+}
+
+impl Part {
+    fn parse(words: &[&str]) -> Option<Self> {
+        let [kind, cpu, policy] = *words else {
+            return None;
+        };
+        Some(Self {
+            kind: Kind::find(kind)?,
+            cpu: cpu.parse().ok()?,
+            policy: policy_of(policy),
+        })
+    }
+}
+
+/// The policy that a word names; the default one for any other word.
+fn policy_of(word: &str) -> WaitPolicy {
+    let all = [WaitPolicy::Interrupt, WaitPolicy::Polling];
+    all.into_iter()
+        .find(|policy| policy.word() == word)
+        .unwrap_or_default()
+}
+
 pub(crate) fn command() -> Command {
     Command::new("ipc")
         .about("Measure calls between two processes: asynchronous and synchronous, on one core and on two")
@@ -51,23 +118,26 @@ pub(crate) fn command() -> Command {
         .arg(switch("force", "Measure although the machine is busy, and say so in the result"))
 }
 
-/// Reads what follows `quictun bench ipc`.
-pub(crate) fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
+pub(crate) fn parse(matches: &ArgMatches) -> Result<Asked, OnlyForItself> {
     if let Some(words) = words_of(matches, PEER) {
-        return Part::parse(&words).map(Action::Serve).ok_or(OnlyForItself {
-            flag: "--peer",
-            program: PROGRAM,
-        });
+        return Part::parse(&words)
+            .map(Asked::IpcServer)
+            .ok_or(OnlyForItself {
+                flag: "--peer",
+                program: PROGRAM,
+            });
     }
     let policy = matches
         .get_one::<String>("policy")
         .expect("invariant: it has a default");
     let only = words_of(matches, "only");
-    let is_wanted = |section: &Section| {
-        only.as_ref()
-            .is_none_or(|only| only.contains(&section.word()))
-    };
-    Ok(Action::Measure(Options {
+    let only = only.map(|only| {
+        only.into_iter()
+            .filter_map(Section::find)
+            .collect::<Vec<_>>()
+    });
+    let is_wanted = |section: &Section| only.as_ref().is_none_or(|only| only.contains(section));
+    Ok(Asked::Ipc(Options {
         sections: Section::ALL.into_iter().filter(is_wanted).collect(),
         concurrency: counts_of(matches, "concurrency"),
         policy: policy_of(policy),
@@ -79,4 +149,41 @@ pub(crate) fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
         svg: svg_of(matches),
         force: matches.get_flag("force"),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(line: &str) -> Options {
+        let words = std::iter::once("ipc").chain(line.split_whitespace());
+        let matches = command().try_get_matches_from(words).expect("flags");
+        match parse(&matches) {
+            Ok(Asked::Ipc(options)) => options,
+            other => panic!("{line}: not a measurement: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_the_published_concurrencies_in_five_runs() {
+        let options = options("");
+        assert_eq!(options.concurrency, [1, 2, 4, 8, 16, 32, 64, 128, 512]);
+        assert_eq!((options.repeats, options.run_ms), (5, 200));
+        assert_eq!(options.policy, WaitPolicy::Hybrid);
+        assert_eq!((options.sections.len(), options.idle_s), (7, 5));
+        assert!(!options.force && !options.json && !options.csv && options.svg.is_none());
+    }
+
+    #[test]
+    fn every_flag_counts() {
+        let line = "--concurrency 3,7 --policy polling --repeats 2 --run-ms 10 --only idle,payload --idle-s 60 --csv --svg f.svg --force";
+        let options = options(line);
+        assert_eq!(options.concurrency, [3, 7]);
+        assert_eq!((options.repeats, options.run_ms), (2, 10));
+        assert_eq!(options.policy, WaitPolicy::Polling);
+        assert_eq!(options.sections, [Section::Payload, Section::Idle]);
+        assert_eq!(options.idle_s, 60);
+        assert!(options.force && options.csv && !options.json);
+        assert_eq!(options.svg.as_deref(), Some(std::path::Path::new("f.svg")));
+    }
 }

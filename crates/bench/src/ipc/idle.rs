@@ -6,15 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
-use quictun_ipc::{Client, Message, WaitPolicy, connect};
+use anyhow::Result;
+use quictun_ipc::{Executor, WaitPolicy};
 use serde_json::{Value, json};
 
-use super::peer::{PATIENCE, Peer, STATISTICS};
+use super::peer::{Peer, statistics};
 use crate::clocks::cpu_ns;
-use crate::kind::Kind;
 
-/// What two processes used while there was nothing to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idle {
     elapsed: Duration,
@@ -25,7 +23,6 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// For people.
     pub(crate) fn sentence(&self) -> String {
         format!(
             "\nNothing to do for {:.1} s: the client used {:.3} ms of processor time, the server {:.3} ms; the client slept {} times\n",
@@ -36,7 +33,6 @@ impl Idle {
         )
     }
 
-    /// A line below a heading, after an empty line.
     pub(crate) fn csv(&self) -> String {
         format!(
             "\nidle_s,client_cpu_ms,server_cpu_ms,client_sleeps\n{:.3},{:.4},{:.4},{}\n",
@@ -47,7 +43,6 @@ impl Idle {
         )
     }
 
-    /// One object.
     pub(crate) fn json(&self) -> Value {
         json!({
             "seconds": self.elapsed.as_secs_f64(),
@@ -62,23 +57,10 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 
-/// Has both sides wait for that long.
 pub(crate) fn measure(cores: [usize; 2], policy: WaitPolicy, time: Duration) -> Result<Idle> {
-    let (peer, socket) = Peer::start(Kind::Asynchronous, cores[1], policy)?;
-    let channel = connect(socket, 0, 1, PATIENCE).context("the server of the measurement")?;
-    let (client, mut executor) = Client::new(channel, policy);
-    let server_cpu = |executor: &mut quictun_ipc::Executor| {
-        let (answer, place) = (std::rc::Rc::default(), client.clone());
-        let into: std::rc::Rc<std::cell::Cell<Option<u64>>> = std::rc::Rc::clone(&answer);
-        executor.spawner().spawn(1, async move {
-            let answer = place.call(Message::new(STATISTICS)).await.ok();
-            into.set(
-                answer.and_then(|answer| answer.bytes().try_into().ok().map(u64::from_le_bytes)),
-            );
-        });
-        executor.run();
-        answer.get().context("the server stopped answering")
-    };
+    let (peer, client, mut executor) = Peer::with_client(cores[1], policy, 0)?;
+    let server_cpu =
+        |executor: &mut Executor| statistics(&client, executor).map(|(_, nanos)| nanos);
     // Once for nothing: whatever is done only the first time is done then.
     server_cpu(&mut executor)?;
     let server_before = server_cpu(&mut executor)?;

@@ -5,9 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use quictun_ipc::{WaitPolicy, wake_cost};
 
-use super::cell::{Cell, LOADED, Sample};
-use super::options::{Options, Section};
-use super::results::{Results, Row};
+use super::flags::{Options, Section};
+use super::results::{Cell, LOADED, Results, Row, Sample};
 use super::{asynchronous, idle, payload, synchronous, syscalls};
 use crate::kind::{Kind, Placement};
 use crate::machine::{Machine, ratio};
@@ -53,18 +52,15 @@ pub(crate) fn all(options: &Options, say: &dyn Fn(&str)) -> Result<Results> {
     }
     let wanted = |section| options.sections.contains(&section);
     let (run, cores) = (Duration::from_millis(options.run_ms), machine.cores);
-    let payloads = if wanted(Section::Payload) {
-        payload::measure(cores, options.policy, options.repeats, run)?
-    } else {
-        Vec::new()
-    };
-    let syscalls = if wanted(Section::Syscalls) {
-        syscalls::measure(cores, options.repeats, run)?
-    } else {
-        Ok(Vec::new())
-    };
+    let (policy, repeats) = (options.policy, options.repeats);
+    let payloads = wanted(Section::Payload)
+        .then(|| payload::measure(cores, policy, repeats, run))
+        .transpose()?;
+    let syscalls = wanted(Section::Syscalls)
+        .then(|| syscalls::measure(cores, repeats, run))
+        .transpose()?;
     let idle = wanted(Section::Idle)
-        .then(|| idle::measure(cores, options.policy, Duration::from_secs(options.idle_s)))
+        .then(|| idle::measure(cores, policy, Duration::from_secs(options.idle_s)))
         .transpose()?;
     machine.note_line()?;
     machine.note_steal()?;
@@ -75,8 +71,8 @@ pub(crate) fn all(options: &Options, say: &dyn Fn(&str)) -> Result<Results> {
         wake_cost,
         options: options.clone(),
         rows,
-        payloads,
-        syscalls,
+        payloads: payloads.unwrap_or_default(),
+        syscalls: syscalls.unwrap_or(Ok(Vec::new())),
         idle,
     })
 }

@@ -1,13 +1,10 @@
 //! Calls between two processes, asynchronous and synchronous, on one core and on two.
 
-mod action;
 mod asynchronous;
-mod cell;
 mod chart;
 mod flags;
 mod idle;
 mod measure;
-mod options;
 mod payload;
 pub(crate) mod peer;
 mod published;
@@ -17,7 +14,17 @@ mod serve;
 pub(crate) mod synchronous;
 mod syscalls;
 
-pub use action::Action;
-pub(crate) use action::run;
-pub(crate) use flags::{PROGRAM, command, parse};
-pub use options::{Options, Part, Section};
+pub(crate) use flags::{Options, PROGRAM, Part, command, parse};
+pub(crate) use serve::run as serve;
+
+pub(crate) fn run(options: &Options, say: &dyn Fn(&str)) -> anyhow::Result<String> {
+    let results = measure::all(options, say)?;
+    crate::action::draw(options.svg.as_deref(), || chart::draw(&results))?;
+    Ok(if options.json {
+        report::json(&results)
+    } else if options.csv {
+        report::csv(&results)
+    } else {
+        report::table(&results)
+    })
+}

@@ -5,22 +5,19 @@
 //! and how long both together, which is more where lines go to the reader faster than they come back to who writes next.
 
 use std::cell::{Cell as Shared, RefCell};
-use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use quictun_ipc::{Client, Executor, Message, WaitPolicy, connect, cycles};
-use quictun_lab::stats;
+use quictun_ipc::{Client, Executor, Message, WaitPolicy, cycles};
+use quictun_lab::{put, stats};
 use serde_json::{Value, json};
 
-use super::peer::{PATIENCE, PAYLOAD, Peer};
-use crate::kind::Kind;
+use super::peer::{PAYLOAD, Peer};
 use crate::machine::{bind, ratio};
 use crate::spread;
 
-/// Bytes of a call.
 pub(crate) const SIZES: [u32; 4] = [1, 64, 4096, 65536];
 
 /// Calls under way at a time: enough for both sides to work at once, few enough for all buffers to lie in a cache.
@@ -33,14 +30,12 @@ const WINDOW: u64 = 32;
 /// Up to as many bytes lie in the message itself.
 const INLINE: u32 = 32;
 
-/// The arena, for all buffers.
 const ARENA: u32 = 1 << 20;
 
 /// Buffers of the two threads, and copies of a run.
 const BUFFERS: usize = 4;
 const COPIES: usize = 640;
 
-/// What came of one size.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) bytes: u32,
@@ -72,16 +67,13 @@ impl Row {
     }
 }
 
-/// All sizes, on two cores.
 pub(crate) fn measure(
     cores: [usize; 2],
     policy: WaitPolicy,
     repeats: usize,
     run: Duration,
 ) -> Result<Vec<Row>> {
-    let (peer, socket) = Peer::start(Kind::Asynchronous, cores[1], policy)?;
-    let channel = connect(socket, ARENA, 1, PATIENCE).context("the server of the measurement")?;
-    let (client, mut executor) = Client::new(channel, policy);
+    let (peer, client, mut executor) = Peer::with_client(cores[1], policy, ARENA)?;
     let mut rows = Vec::new();
     for bytes in SIZES {
         let mut calls = 4 * WINDOW;
@@ -243,32 +235,24 @@ fn look<T>(from: &Receiver<T>) -> Option<T> {
     }
 }
 
-/// A table, for people.
 pub(crate) fn table(rows: &[Row], cycles_per_ns: f64) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut text = format!(
-        "\nCalls that carry something on two cores: both sides touch every byte, nobody copies it\n\
-         {:>8} {:>10} {:>19} {:>9} {:>13} {:>9} {:>16} {:>9}\n",
-        "bytes",
-        "cycles",
-        "least..most",
-        "Gbyte/s",
-        "plain copy",
-        "ratio",
-        "write and copy",
-        "ratio"
-    );
+    let mut text = concat!(
+        "\nCalls that carry something on two cores: both sides touch every byte, nobody copies it\n",
+        "   bytes     cycles         least..most   Gbyte/s    plain copy     ratio   write and copy     ratio\n",
+    )
+    .to_owned();
     let shown = |value: Option<f64>, digits| {
         value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
     };
     for row in rows {
         let [median, least, most] = row.cycles;
         let shares = row.shares();
-        let _infallible = writeln!(
+        put!(
             text,
-            "{:>8} {median:>10.0} {:>19} {:>9.3} {:>13} {:>9} {:>16} {:>9}",
+            "{:>8} {median:>10.0} {:>19} {:>9.3} {:>13} {:>9} {:>16} {:>9}\n",
             row.bytes,
             format!("{least:.0}..{most:.0}"),
             row.rate(cycles_per_ns),
@@ -281,7 +265,6 @@ pub(crate) fn table(rows: &[Row], cycles_per_ns: f64) -> String {
     text
 }
 
-/// Lines below a heading, after an empty line.
 pub(crate) fn csv(rows: &[Row], cycles_per_ns: f64) -> String {
     if rows.is_empty() {
         return String::new();
@@ -299,16 +282,15 @@ pub(crate) fn csv(rows: &[Row], cycles_per_ns: f64) -> String {
         let both = shown(row.plain.map(|plain| plain.both), 1);
         let [of_copy, of_both] = [0, 1].map(|at| shown(row.shares().map(|shares| shares[at]), 3));
         let rate = row.rate(cycles_per_ns);
-        let _infallible = writeln!(
+        put!(
             text,
-            "{},{median:.1},{least:.1},{most:.1},{rate:.4},{copy},{of_copy},{both},{of_both}",
+            "{},{median:.1},{least:.1},{most:.1},{rate:.4},{copy},{of_copy},{both},{of_both}\n",
             row.bytes
         );
     }
     text
 }
 
-/// An object for each row.
 pub(crate) fn json(rows: &[Row], cycles_per_ns: f64) -> Vec<Value> {
     let one = |row: &Row| {
         json!({

@@ -1,11 +1,13 @@
 //! The server of a measurement, seen from the client, and the calls that it answers.
 
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use quictun_ipc::WaitPolicy;
+use quictun_ipc::{Client, Executor, Message, WaitPolicy, connect};
 
 use crate::kind::Kind;
 
@@ -19,7 +21,6 @@ pub(crate) const STATISTICS: u16 = 2;
 /// To add up the bytes.
 pub(crate) const PAYLOAD: u16 = 3;
 
-/// A server that runs, and the socket to it.
 pub(crate) struct Peer {
     child: Child,
 }
@@ -43,7 +44,19 @@ impl Peer {
         Ok((Self { child }, here))
     }
 
-    /// One that was started otherwise.
+    /// Starts one that answers coroutines, and connects to it.
+    pub(crate) fn with_client(
+        cpu: usize,
+        policy: WaitPolicy,
+        arena: u32,
+    ) -> Result<(Self, Client, Executor)> {
+        let (peer, socket) = Self::start(Kind::Asynchronous, cpu, policy)?;
+        let channel =
+            connect(socket, arena, 1, PATIENCE).context("the server of the measurement")?;
+        let (client, executor) = Client::new(channel, policy);
+        Ok((peer, client, executor))
+    }
+
     pub(crate) fn of(child: Child) -> Self {
         Self { child }
     }
@@ -65,4 +78,18 @@ impl Drop for Peer {
             drop(self.child.wait());
         }
     }
+}
+
+/// Notifications that the server has sent, and nanoseconds that it has run.
+pub(crate) fn statistics(client: &Client, executor: &mut Executor) -> Result<(u64, u64)> {
+    let answer = Rc::new(Cell::new(None));
+    let (client, place) = (client.clone(), answer.clone());
+    executor.spawner().spawn(1, async move {
+        place.set(client.call(Message::new(STATISTICS)).await.ok());
+    });
+    executor.run();
+    let answer = answer.get().context("the server stopped answering")?;
+    let bytes = answer.bytes().try_into();
+    let bytes = bytes.context("the server's statistics")?;
+    Ok((answer.arg(), u64::from_le_bytes(bytes)))
 }

@@ -23,7 +23,6 @@ fn at(concurrency: usize) -> Option<usize> {
     CONCURRENCY.iter().position(|known| *known == concurrency)
 }
 
-/// Cycles per asynchronous call.
 pub(crate) fn asynchronous(placement: Placement, concurrency: usize) -> Option<u32> {
     let at = at(concurrency)?;
     Some(match placement {
@@ -40,7 +39,6 @@ pub(crate) fn synchronous(placement: Placement) -> u32 {
     }
 }
 
-/// Notifications per call, to the server and to the client.
 pub(crate) fn notifications(placement: Placement, concurrency: usize) -> Option<(f64, f64)> {
     let at = at(concurrency)?;
     match placement {

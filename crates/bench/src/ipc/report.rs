@@ -1,17 +1,14 @@
 //! Results as text, CSV and JSON.
 
-use std::fmt::Write as _;
-
+use quictun_lab::{BUILD_PROFILE, put};
 use serde_json::{Value, json};
 
-use super::cell::LOADED;
 use super::idle::Idle;
-use super::results::{Results, Row};
+use super::results::{Cell, LOADED, Results, Row};
 use super::{payload, published, syscalls};
 use crate::kind::{Kind, Placement};
 use crate::spread;
 
-/// One table, for people.
 pub(crate) fn table(results: &Results) -> String {
     let machine = &results.machine;
     let mut text = String::new();
@@ -19,7 +16,7 @@ pub(crate) fn table(results: &Results) -> String {
         text.push_str(&line);
         text.push('\n');
     };
-    line(format!("{}, Linux {}", machine.cpu, machine.kernel));
+    line(machine.heading());
     line(format!(
         "{:.3} cycles per ns; cores {} and {}; load average {}; host took {:.1} % of the time",
         machine.cycles_per_ns, machine.cores[0], machine.cores[1], machine.load, machine.steal
@@ -36,23 +33,7 @@ pub(crate) fn table(results: &Results) -> String {
             continue;
         }
         line(format!("\n{title}"));
-        line(format!(
-            "{:<15} {:<9} {:<9} {:>5} {:>5} {:>8} {:>17} {:>8} {:>8} {:>8} {:>11} {:>9} {:>11} {:>9}",
-            "kind",
-            "where",
-            "policy",
-            "calls",
-            "load",
-            "cycles",
-            "least..most",
-            "ns",
-            "to srv",
-            "to clt",
-            "cpu clt srv",
-            "published",
-            "their ntfn",
-            "floor"
-        ));
+        line(HEADING.to_owned());
         for row in rows {
             line(table_row(row, machine.cycles_per_ns));
         }
@@ -73,10 +54,17 @@ pub(crate) fn table(results: &Results) -> String {
             .unwrap_or_default()
 }
 
+const HEADING: &str = concat!(
+    "kind            where     policy    calls  load   cycles       least..most ",
+    "      ns   to srv   to clt cpu clt srv published  their ntfn     floor",
+);
+
 fn table_row(row: &Row, cycles_per_ns: f64) -> String {
-    let cell = &row.cell;
+    let Cell {
+        concurrency, load, ..
+    } = row.cell;
     let [median, least, most] = row.cycles;
-    let spread = format!("{least:.0}..{most:.0}");
+    let (spread, ns) = (format!("{least:.0}..{most:.0}"), median / cycles_per_ns);
     let cpu = row.cpu.map_or("-".to_owned(), |[client, server]| {
         format!("{client:.0} {server:.0} %")
     });
@@ -89,27 +77,20 @@ fn table_row(row: &Row, cycles_per_ns: f64) -> String {
         floor if is_below(row) => format!("!! {floor:.0}"),
         floor => format!("{floor:.0}"),
     };
-    let [to_server, to_client] = match cell.kind {
+    let [to_server, to_client] = match row.cell.kind {
         Kind::Asynchronous => [row.to_server, row.to_client].map(|ratio| format!("{ratio:.4}")),
         Kind::Futex | Kind::SeqPacket => ["-".to_owned(), "-".to_owned()],
     };
+    let [kind, place, policy] = words(row);
     format!(
-        "{:<15} {:<9} {:<9} {:>5} {:>5} {:>8.0} {:>17} {:>8.1} {:>8} {:>8} {:>11} {:>9} {:>11} {:>9}",
-        cell.kind.word(),
-        cell.placement.word(),
-        cell.policy.word(),
-        cell.concurrency,
-        cell.load,
-        median,
-        spread,
-        median / cycles_per_ns,
-        to_server,
-        to_client,
-        cpu,
-        published,
-        theirs,
-        floor
+        "{kind:<15} {place:<9} {policy:<9} {concurrency:>5} {load:>5} {median:>8.0} {spread:>17} {ns:>8.1} \
+         {to_server:>8} {to_client:>8} {cpu:>11} {published:>9} {theirs:>11} {floor:>9}"
     )
+}
+
+fn words(row: &Row) -> [&'static str; 3] {
+    let cell = &row.cell;
+    [cell.kind.word(), cell.placement.word(), cell.policy.word()]
 }
 
 fn groups(results: &Results) -> [(&'static str, Vec<&Row>); 3] {
@@ -138,7 +119,6 @@ fn groups(results: &Results) -> [(&'static str, Vec<&Row>); 3] {
     ]
 }
 
-/// What the original publishes for the same.
 fn published(row: &Row) -> Option<u32> {
     match row.cell.kind {
         Kind::Asynchronous if row.cell.load == 0 => {
@@ -169,7 +149,6 @@ fn baseline(results: &Results, placement: Placement) -> Option<&Row> {
     sync.min_by(|a, b| a.cycles[0].total_cmp(&b.cycles[0]))
 }
 
-/// How much faster the asynchronous calls are, as sentences.
 fn ratios(results: &Results) -> Vec<String> {
     let curve = results.rows.iter().filter(|row| {
         let cell = &row.cell;
@@ -191,7 +170,6 @@ fn ratios(results: &Results) -> Vec<String> {
         .collect()
 }
 
-/// One line for each measurement.
 pub(crate) fn csv(results: &Results) -> String {
     let mut text = String::from(
         "kind,placement,policy,concurrency,load,calls,cycles_median,cycles_min,cycles_max,ns_median,\
@@ -200,35 +178,29 @@ pub(crate) fn csv(results: &Results) -> String {
     );
     let noise = results.noise.as_deref().unwrap_or_default();
     for row in &results.rows {
-        let cell = &row.cell;
+        let Cell {
+            concurrency, load, ..
+        } = row.cell;
+        let [kind, place, policy] = words(row);
         let [median, least, most] = row.cycles;
         let cpu = row.cpu.map_or(",".to_owned(), |[client, server]| {
             format!("{client:.1},{server:.1}")
         });
         let published = published(row).map_or(String::new(), |cycles| cycles.to_string());
-        let written = writeln!(
+        let (calls, ns) = (row.calls, median / results.machine.cycles_per_ns);
+        let (to_server, to_client) = (row.to_server, row.to_client);
+        let (floor, below) = (row.floor, is_below(row));
+        put!(
             text,
-            "{},{},{},{},{},{},{median:.1},{least:.1},{most:.1},{:.2},{:.6},{:.6},{cpu},{published},{:.1},{},\"{noise}\"",
-            cell.kind.word(),
-            cell.placement.word(),
-            cell.policy.word(),
-            cell.concurrency,
-            cell.load,
-            row.calls,
-            median / results.machine.cycles_per_ns,
-            row.to_server,
-            row.to_client,
-            row.floor,
-            is_below(row),
+            "{kind},{place},{policy},{concurrency},{load},{calls},{median:.1},{least:.1},{most:.1},{ns:.2},\
+             {to_server:.6},{to_client:.6},{cpu},{published},{floor:.1},{below},\"{noise}\"\n"
         );
-        debug_assert!(written.is_ok(), "a String takes everything");
     }
     text + &payload::csv(&results.payloads, results.machine.cycles_per_ns)
         + &syscalls::csv(&results.syscalls)
         + &results.idle.as_ref().map(Idle::csv).unwrap_or_default()
 }
 
-/// One object.
 pub(crate) fn json(results: &Results) -> String {
     let machine = &results.machine;
     let rows: Vec<Value> = results
@@ -255,6 +227,7 @@ pub(crate) fn json(results: &Results) -> String {
     let all = json!({
         "bench": "ipc",
         "version": env!("CARGO_PKG_VERSION"),
+        "build": BUILD_PROFILE,
         "machine": {
             "cpu": machine.cpu,
             "kernel": machine.kernel,

@@ -1,12 +1,44 @@
 //! Everything that was measured of calls.
 
-use super::cell::Cell;
-use super::idle::Idle;
-use super::options::Options;
-use super::{payload, syscalls};
-use crate::machine::Machine;
+use std::time::Duration;
 
-/// What came of the runs.
+use quictun_ipc::WaitPolicy;
+
+use super::flags::Options;
+use super::idle::Idle;
+use super::{payload, syscalls};
+use crate::kind::{Kind, Placement};
+use crate::machine::{Machine, ratio};
+
+/// Calls under way where loads and modes are compared.
+pub(crate) const LOADED: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) kind: Kind,
+    pub(crate) placement: Placement,
+    pub(crate) policy: WaitPolicy,
+    pub(crate) concurrency: usize,
+    pub(crate) load: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) calls: u64,
+    pub(crate) ticks: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) to_server: u64,
+    pub(crate) to_client: u64,
+    pub(crate) client_cpu: Duration,
+    pub(crate) server_cpu: Duration,
+}
+
+impl Sample {
+    pub(crate) fn cycles(&self) -> f64 {
+        ratio(self.ticks, self.calls)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) cell: Cell,
@@ -22,7 +54,6 @@ pub(crate) struct Row {
     pub(crate) floor: f64,
 }
 
-/// Everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Results {
     pub(crate) machine: Machine,

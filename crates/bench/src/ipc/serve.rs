@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use quictun_ipc::{Channel, Message, Request, Server, WaitPolicy, accept};
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::options::Part;
+use super::flags::Part;
 use super::peer::{PATIENCE, PAYLOAD, WORK};
 use super::synchronous::next;
 use crate::clocks::cpu_ns;
@@ -17,7 +17,6 @@ use crate::machine::bind;
 /// Rows of the largest matrix that a call may ask for.
 const MATRIX_MAX: usize = 64;
 
-/// Is the server until the client is gone.
 pub(crate) fn run(part: &Part) -> Result<()> {
     bind(part.cpu)?;
     let socket = std::io::stdin()

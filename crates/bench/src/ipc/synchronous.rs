@@ -9,8 +9,8 @@ use quictun_ipc::{Channel, Message, WaitPolicy, connect, cycles};
 use quictun_shmq::Sleep;
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::cell::{Cell, Sample};
 use super::peer::{PATIENCE, Peer};
+use super::results::{Cell, Sample};
 use crate::kind::Kind;
 use crate::machine::{bind, pause};
 
@@ -31,7 +31,6 @@ pub(crate) fn next(channel: &mut Channel) -> Option<Message> {
     }
 }
 
-/// A caller's way to its server.
 enum Way {
     Shared(Box<Channel>),
     Socket(OwnedFd),

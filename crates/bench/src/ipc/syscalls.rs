@@ -3,24 +3,22 @@
 //! As there, memory is put behind pages and taken away again, 512 pages in turn; and beside that the kernel is asked for
 //! nothing at all, which is what the way there and back costs.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
 use quictun_ipc::cycles;
+use quictun_lab::put;
 use quictun_sys::{BatchError, Batches, Operation};
 use serde_json::{Value, json};
 
 use crate::machine::{bind, ratio};
 use crate::spread;
 
-/// Operations at a time.
 const CONCURRENCY: [u16; 4] = [1, 8, 64, 512];
 
 /// As many as the largest batch.
 const PAGES: usize = 512;
 
-/// How the kernel is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// A system call for each.
@@ -41,7 +39,6 @@ impl Way {
     }
 }
 
-/// What came of one way and one size of batches.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) way: Way,
@@ -188,9 +185,9 @@ pub(crate) fn table(rows: &Result<Vec<Row>, String>) -> String {
         let none = || "-".to_owned();
         let published = row.published();
         let theirs = published.and_then(|(_, enters)| enters);
-        let _infallible = writeln!(
+        put!(
             text,
-            "{:<34} {:<15} {:>5} {median:>8.0} {:>17} {:>10.4} {:>9} {:>13}",
+            "{:<34} {:<15} {:>5} {median:>8.0} {:>17} {:>10.4} {:>9} {:>13}\n",
             row.way.word(),
             row.what(),
             row.concurrency,
@@ -203,7 +200,6 @@ pub(crate) fn table(rows: &Result<Vec<Row>, String>) -> String {
     text
 }
 
-/// Lines below a heading, after an empty line.
 pub(crate) fn csv(rows: &Result<Vec<Row>, String>) -> String {
     let rows = rows.as_deref().unwrap_or_default();
     if rows.is_empty() {
@@ -214,9 +210,9 @@ pub(crate) fn csv(rows: &Result<Vec<Row>, String>) -> String {
     );
     for row in rows {
         let [median, least, most] = row.cycles;
-        let _infallible = writeln!(
+        put!(
             text,
-            "\"{}\",{},{},{median:.1},{least:.1},{most:.1},{:.6}",
+            "\"{}\",{},{},{median:.1},{least:.1},{most:.1},{:.6}\n",
             row.way.word(),
             row.what(),
             row.concurrency,
@@ -226,7 +222,6 @@ pub(crate) fn csv(rows: &Result<Vec<Row>, String>) -> String {
     text
 }
 
-/// An object for each row, or why there are none.
 pub(crate) fn json(rows: &Result<Vec<Row>, String>) -> Value {
     let one = |row: &Row| {
         json!({

@@ -1,7 +1,7 @@
 //! Who answers bulk flows and echoes: the kernel, the stack in a thread of this process, or the stack as the product has it,
 //! in a process of its own.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -18,11 +18,9 @@ use quictun_sys::NetNamespace;
 
 use super::duty::Duty;
 use super::in_thread::{self, Shared};
-use super::load::Server;
-use super::{apart, device};
+use super::{apart, device, load};
 use crate::machine::{bind, bind_to};
 
-/// Who answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The kernel, on its loopback device.
@@ -33,7 +31,6 @@ pub(crate) enum Side {
     Apart,
 }
 
-/// One of them, as long as it runs.
 pub(crate) struct Answering {
     pub(crate) shared: Arc<Shared>,
     threads: Vec<JoinHandle<Result<()>>>,
@@ -94,11 +91,11 @@ impl Answering {
         let address = SocketAddr::new(host.parse()?, 0);
         self.addresses.clear();
         for duty in duties.iter().copied() {
-            let server = network.within(|| Server::bind(address))?;
-            self.addresses.push((duty, server.address()?));
+            let listener = network.within(|| TcpListener::bind(address))?;
+            self.addresses.push((duty, listener.local_addr()?));
             self.spawn(move |shared| {
                 bind(cores[1])?;
-                server.serve(duty, shared).context("serving")
+                load::serve(&listener, duty, shared).context("serving")
             })?;
         }
         Ok(())
@@ -161,7 +158,6 @@ impl Answering {
         Ok(())
     }
 
-    /// Where a duty is done.
     pub(crate) fn address(&self, duty: Duty) -> Result<SocketAddr> {
         let mut all = self.addresses.iter();
         let found = all.find(|(known, _)| *known == duty);
@@ -202,7 +198,6 @@ impl Answering {
         Ok(1024 * kib)
     }
 
-    /// Tells it to end, and waits until it has.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

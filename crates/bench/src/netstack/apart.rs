@@ -21,14 +21,12 @@ use super::duty::Duty;
 /// Longest sleep, after which it is looked at whether there is to be an end.
 const NAP: Duration = Duration::from_millis(50);
 
-/// One connection.
 struct Served {
     duty: Duty,
     /// What is to be echoed.
     owed: VecDeque<Bytes>,
 }
 
-/// The applications and their connections.
 struct Applications {
     stack: Rc<RemoteStack>,
     flows: BTreeMap<FlowId, Served>,

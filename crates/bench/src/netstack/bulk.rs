@@ -1,22 +1,21 @@
 //! Bulk flows and echoes of one byte (B10): the stack on its device, and the kernel's loopback in the same run.
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
+use quictun_lab::put;
 use quictun_sys::NetNamespace;
 use serde_json::{Value, json};
 
 use super::answering::{Answering, Side};
 use super::duty::Duty;
+use super::flags::Options;
 use super::load::{self, Bulk};
-use super::options::Options;
 use crate::machine::{Machine, float, micros, pause};
 
-/// One measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell {
     side: Side,
@@ -26,7 +25,6 @@ pub(crate) struct Cell {
     flows: usize,
 }
 
-/// One run of it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     gbit_per_s: f64,
@@ -172,49 +170,32 @@ impl Cell {
     }
 }
 
-/// A line for each row.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut text = String::new();
-    for Row {
-        cell,
-        median,
-        range,
-    } in rows
-    {
-        let _infallible = match cell.duty {
-            Duty::Echo => writeln!(
+    for row in rows {
+        let (name, median, [least, most]) = (row.cell.name(), &row.median, row.range);
+        put!(text, "{name:<54} ");
+        if row.cell.duty == Duty::Echo {
+            let (p50, p99) = (median.p50_us, median.p99_us);
+            put!(
                 text,
-                "{:<54} p50 {:.1} us ({:.1} to {:.1}), p99 {:.1} us",
-                cell.name(),
-                median.p50_us,
-                range[0],
-                range[1],
-                median.p99_us
-            ),
-            _ => writeln!(
-                text,
-                "{:<54} {:.1} Gbit/s ({:.1} to {:.1}), {}",
-                cell.name(),
-                median.gbit_per_s,
-                range[0],
-                range[1],
-                match cell.side {
-                    Side::Loopback => "in the kernel".to_owned(),
-                    _ => format!("{:.2} CPU-s/GB", median.cpu_s_per_gb),
-                }
-            ),
+                "p50 {p50:.1} us ({least:.1} to {most:.1}), p99 {p99:.1} us\n"
+            );
+            continue;
+        }
+        let cost = match row.cell.side {
+            Side::Loopback => "in the kernel".to_owned(),
+            _ => format!("{:.2} CPU-s/GB", median.cpu_s_per_gb),
         };
+        let rate = median.gbit_per_s;
+        put!(text, "{rate:.1} Gbit/s ({least:.1} to {most:.1}), {cost}\n");
     }
     text
 }
 
-/// An object for each row.
 pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
-    let one = |Row {
-                   cell,
-                   median,
-                   range,
-               }: &Row| {
+    let one = |row: &Row| {
+        let (cell, median) = (&row.cell, &row.median);
         json!({
             "name": cell.name(),
             "family": if cell.v6 { 6 } else { 4 },
@@ -223,7 +204,7 @@ pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
             "cpu_s_per_gb": median.cpu_s_per_gb,
             "p50_us": median.p50_us,
             "p99_us": median.p99_us,
-            "range": range,
+            "range": row.range,
         })
     };
     rows.iter().map(one).collect()

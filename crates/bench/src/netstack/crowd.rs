@@ -1,20 +1,20 @@
 //! Many flows at a time: what an idle one costs in memory, what it costs the others, and how fast they come.
 
-use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use quictun_lab::put;
 use quictun_sys::{NetNamespace, raise_nofile_limit};
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Value, json};
 
 use super::answering::{Answering, Side};
 use super::duty::Duty;
+use super::flags::Options;
 use super::load;
-use super::options::Options;
 use crate::machine::{Machine, float, pause};
 use crate::spread;
 
@@ -24,7 +24,6 @@ const FEW: usize = 10;
 /// Echoes under way at a time, each on a flow of its own.
 const AT_ONCE: usize = FEW;
 
-/// Threads that connect: one would mostly wait.
 const CALLERS: usize = 8;
 
 /// Descriptors for everything else.
@@ -33,7 +32,6 @@ const RESERVE: u64 = 256;
 /// Flows that have been idle for so long have given their buffers back.
 const IDLE: Duration = Duration::from_millis(2500);
 
-/// What came of one run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {
     per_s: f64,
@@ -49,14 +47,17 @@ pub(crate) struct Row {
     sample: Sample,
 }
 
-/// Measures both sides.
 pub(crate) fn measure(
+    sides: &[Side],
     options: &Options,
     machine: &Machine,
     network: &NetNamespace,
     mut say: impl FnMut(&str),
 ) -> Result<Vec<Row>> {
     let flows = options.crowd;
+    if sides.is_empty() {
+        return Ok(Vec::new());
+    }
     let limit = raise_nofile_limit().context("raising the limit of open files")?;
     ensure!(
         limit.now >= flows as u64 + RESERVE,
@@ -65,7 +66,7 @@ pub(crate) fn measure(
         limit.now
     );
     let mut rows = Vec::new();
-    for side in SIDES {
+    for &side in sides {
         let name = format!("{flows} flows, {}", side.name());
         say(&name);
         let mut samples = Vec::new();
@@ -173,30 +174,25 @@ fn cost(answering: &Answering, flows: &mut [TcpStream], run: Duration) -> Result
     Ok(float(answering.busy()? - busy) / 1000.0 / float(echoes))
 }
 
-/// Ten at a time, again and again.
 fn rounds(count: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     let starts = (0..count).step_by(AT_ONCE).cycle();
     starts.map(move |start| start..count.min(start + AT_ONCE))
 }
 
-/// Lines for each row.
 pub(crate) fn table(rows: &[Row]) -> String {
     let mut text = String::new();
-    for Row {
-        side,
-        flows,
-        sample,
-    } in rows
-    {
-        let [few, idle, all] = sample.echo_us;
-        let _infallible = writeln!(
+    for row in rows {
+        let ([few, idle, all], name) = (row.sample.echo_us, row.side.name());
+        let (many, few_flows) = (
+            format!("{} flows, {name}", row.flows),
+            format!("{FEW} flows, {name}"),
+        );
+        put!(
             text,
-            "{:<54} {:.0} connections/s, {:.1} KiB each when idle\n{:<54} {few:.2} us of the stack for an echo; beside \
-             them idle {:.2} times; all in turns {:.2} times",
-            format!("{flows} flows, {}", side.name()),
-            sample.per_s,
-            sample.kib_each,
-            format!("{FEW} flows, {}", side.name()),
+            "{many:<54} {:.0} connections/s, {:.1} KiB each when idle\n{few_flows:<54} {few:.2} us of the stack for an \
+             echo; beside them idle {:.2} times; all in turns {:.2} times\n",
+            row.sample.per_s,
+            row.sample.kib_each,
             idle / few,
             all / few,
         );
@@ -204,7 +200,6 @@ pub(crate) fn table(rows: &[Row]) -> String {
     text
 }
 
-/// An object for each row.
 pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
     let one = |row: &Row| {
         let Sample {
@@ -225,5 +220,4 @@ pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
     rows.iter().map(one).collect()
 }
 
-/// Who is measured.
 pub(crate) const SIDES: [Side; 2] = [Side::Stack { offload: true }, Side::Apart];

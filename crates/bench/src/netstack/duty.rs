@@ -1,6 +1,5 @@
 //! What is done with connections.
 
-/// What an application does with its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
     /// Writes what it reads: port 7 (RFC 862).
@@ -12,7 +11,6 @@ pub(crate) enum Duty {
 }
 
 impl Duty {
-    /// Where it is done.
     pub(crate) const fn port(self) -> u16 {
         match self {
             Self::Echo => 7,
@@ -21,7 +19,6 @@ impl Duty {
         }
     }
 
-    /// What is done at a port.
     pub(crate) fn of(port: u16) -> Self {
         let all = [Self::Echo, Self::Generate];
         let known = all.into_iter().find(|duty| duty.port() == port);

@@ -1,12 +1,12 @@
 //! The command line of `quictun bench netstack`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command};
 
-use super::action::Action;
-use super::calls::{Mode, Polling, Setup, WireKind};
-use super::options::Options;
+use super::calls::{Grid, Mode, Polling, Setup, WireKind};
+use crate::action::Asked;
 use crate::flags::{
     OnlyForItself, count_of, counts_of, list, number, number_of, numbers, svg, svg_of, switch,
     words_of,
@@ -14,19 +14,34 @@ use crate::flags::{
 
 pub(crate) const PROGRAM: &str = "quictun bench netstack";
 
-/// The word for bulk flows and echoes.
 const BULK: &str = "bulk";
 
-/// The word for many flows, and the name of how many.
 const CROWD: &str = "crowd";
 
 /// More, and their addresses would have no more ports.
 const CROWD_MAX: u64 = 20_000;
 
-/// For who starts the process with the stack.
 const SERVE: &str = "serve";
 
-/// The command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Bulk flows and echoes.
+    pub(crate) bulk: bool,
+    /// Applications behind calls.
+    pub(crate) grid: Grid,
+    /// Many flows at a time; 0: not measured.
+    pub(crate) crowd: usize,
+    /// Bulk flows at a time.
+    pub(crate) flows: Vec<usize>,
+    /// Runs of each, of which the median counts.
+    pub(crate) repeats: usize,
+    pub(crate) run: Duration,
+    pub(crate) json: bool,
+    pub(crate) svg: Option<PathBuf>,
+    /// Also on a machine that is busy.
+    pub(crate) force: bool,
+}
+
 pub(crate) fn command() -> Command {
     let modes = Mode::ALL.map(Mode::word);
     Command::new("netstack")
@@ -75,11 +90,11 @@ pub(crate) fn command() -> Command {
         ))
 }
 
-/// Reads what follows `quictun bench netstack`.
-pub(crate) fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
+pub(crate) fn parse(matches: &ArgMatches) -> Result<Asked, OnlyForItself> {
     if let Some(words) = words_of(matches, SERVE) {
         let part = words.split_first().and_then(|(core, setup)| {
-            Some(Action::Serve(Setup::parse(setup)?, core.parse().ok()?))
+            let setup = Setup::parse(setup)?;
+            Some(Asked::NetstackServer(setup, core.parse().ok()?))
         });
         return part.ok_or(OnlyForItself {
             flag: "--serve",
@@ -88,19 +103,21 @@ pub(crate) fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
     }
     let says =
         |name: &str, word: &str| words_of(matches, name).is_some_and(|words| words.contains(&word));
-    Ok(Action::Measure(Options {
+    Ok(Asked::Netstack(Options {
         bulk: says("only", BULK),
         crowd: if says("only", CROWD) {
             count_of(matches, CROWD)
         } else {
             0
         },
-        modes: wanted(Mode::ALL, |mode| says("only", mode.word())),
+        grid: Grid {
+            modes: wanted(Mode::ALL, |mode| says("only", mode.word())),
+            wires: wanted(WireKind::ALL, |wire| says("wire", wire.word())),
+            pollings: wanted(Polling::ALL, |polling| says("poll", polling.word())),
+            connections: counts_of(matches, "connections"),
+            bytes: counts_of(matches, "bytes"),
+        },
         flows: counts_of(matches, "flows"),
-        connections: counts_of(matches, "connections"),
-        wires: wanted(WireKind::ALL, |wire| says("wire", wire.word())),
-        pollings: wanted(Polling::ALL, |polling| says("poll", polling.word())),
-        bytes: counts_of(matches, "bytes"),
         repeats: count_of(matches, "repeats"),
         run: Duration::from_millis(number_of(matches, "run-ms")),
         json: matches.get_flag("json"),
@@ -111,4 +128,42 @@ pub(crate) fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
 
 fn wanted<T: Copy, const N: usize>(all: [T; N], is_wanted: impl Fn(T) -> bool) -> Vec<T> {
     all.into_iter().filter(|one| is_wanted(*one)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(line: &str) -> Options {
+        let words = std::iter::once("netstack").chain(line.split_whitespace());
+        let matches = command().try_get_matches_from(words).expect("flags");
+        match parse(&matches) {
+            Ok(Asked::Netstack(options)) => options,
+            other => panic!("{line}: not a measurement: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_the_published_connections_both_ways() {
+        let options = options("");
+        assert!(options.bulk && options.svg.is_none());
+        assert_eq!(options.grid.modes, [Mode::Read, Mode::Write, Mode::Call]);
+        assert_eq!(options.grid.connections, [1, 2, 4, 8, 16, 32]);
+        assert_eq!(options.grid.wires, [WireKind::Memory, WireKind::Tun]);
+        assert_eq!(options.grid.pollings, [Polling::EachSend, Polling::Batch]);
+        assert_eq!(options.grid.bytes, [1]);
+        assert_eq!(options.flows, [1, 8]);
+    }
+
+    #[test]
+    fn a_part_of_it_is_measured_where_that_is_asked_for() {
+        let line = "--only call --wire tun --poll batch --connections 3 --bytes 1,64";
+        let options = options(line);
+        assert!(!options.bulk);
+        assert_eq!(options.grid.modes, [Mode::Call]);
+        assert_eq!(options.grid.connections, [3]);
+        assert_eq!(options.grid.bytes, [1, 64]);
+        assert_eq!(options.grid.wires, [WireKind::Tun]);
+        assert_eq!(options.grid.pollings, [Polling::Batch]);
+    }
 }

@@ -13,7 +13,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::duty::Duty;
 use crate::clocks::thread_cpu_ns;
 
-/// What both threads see.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// Payload that went through the stack.
@@ -26,13 +25,11 @@ pub(crate) struct Shared {
 /// Frames that are taken in before what they caused goes out: more, and short flows wait for bulk.
 const TURN: usize = 32;
 
-/// How often the thread says what it has used.
 const REPORT: Duration = Duration::from_millis(1);
 
 /// Longest sleep, after which it looks whether it is to end.
 const NAP: Duration = Duration::from_millis(50);
 
-/// One device and its stack.
 struct Machine {
     frames: Frames<Tun>,
     stack: Stack,
@@ -67,7 +64,8 @@ pub(crate) fn serve(tun: Tun, config: Config, shared: &Shared) -> Result<()> {
             shared.busy_ns.store(thread_cpu_ns(), Ordering::Relaxed);
         }
         if frames == 0 {
-            machine.wait(now)?;
+            let mut fds = [PollFd::new(&machine.frames.wire, PollFlags::IN)];
+            wait(&machine.stack, now, &mut fds)?;
         }
     }
     for flow in std::mem::take(&mut machine.flows).into_keys() {
@@ -178,19 +176,18 @@ impl Machine {
         }
         Ok(())
     }
+}
 
-    /// Until the device has something, or a deadline.
-    fn wait(&self, now: Instant) -> Result<()> {
-        let until = self.stack.next_timeout().unwrap_or(now + NAP);
-        let nap = until.saturating_duration_since(now).min(NAP);
-        let time = Timespec {
-            tv_sec: 0,
-            tv_nsec: nap.subsec_nanos().into(),
-        };
-        let mut fds = [PollFd::new(&self.frames.wire, PollFlags::IN)];
-        poll(&mut fds, Some(&time)).context("waiting for the device")?;
-        Ok(())
-    }
+/// Waits until one of the descriptors has something, or the stack a deadline.
+pub(crate) fn wait(stack: &Stack, now: Instant, fds: &mut [PollFd<'_>]) -> Result<()> {
+    let until = stack.next_timeout().unwrap_or(now + NAP);
+    let nap = until.saturating_duration_since(now).min(NAP);
+    let time = Timespec {
+        tv_sec: 0,
+        tv_nsec: nap.subsec_nanos().into(),
+    };
+    poll(fds, Some(&time)).context("waiting for the device")?;
+    Ok(())
 }
 
 #[cfg(test)]

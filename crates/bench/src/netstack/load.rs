@@ -18,45 +18,28 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a read or a write of a bulk flow, as of iperf3.
 const CHUNK: usize = 128 * 1024;
 
-/// The kernel's answer to whatever the stack does: the same duty, for comparison.
-pub(crate) struct Server {
-    listener: TcpListener,
-}
-
-impl Server {
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
-        Ok(Self { listener })
-    }
-
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
-    /// Serves one connection until it ends.
-    pub(crate) fn serve(&self, duty: Duty, shared: &Shared) -> io::Result<()> {
-        let (mut stream, _) = self.listener.accept()?;
-        stream.set_nodelay(true)?;
-        let mut buffer = vec![7; CHUNK];
-        loop {
-            let moved = match duty {
-                Duty::Generate => stream.write(&buffer),
-                _ => stream.read(&mut buffer),
-            };
-            match moved {
-                Ok(0) | Err(_) => return Ok(()),
-                Ok(length) => {
-                    shared.bytes.fetch_add(length as u64, Ordering::Relaxed);
-                    if duty == Duty::Echo {
-                        stream.write_all(&buffer[..length])?;
-                    }
+/// The kernel's answer to whatever the stack does, for comparison: serves one connection until it ends.
+pub(crate) fn serve(listener: &TcpListener, duty: Duty, shared: &Shared) -> io::Result<()> {
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let mut buffer = vec![7; CHUNK];
+    loop {
+        let moved = match duty {
+            Duty::Generate => stream.write(&buffer),
+            _ => stream.read(&mut buffer),
+        };
+        match moved {
+            Ok(0) | Err(_) => return Ok(()),
+            Ok(length) => {
+                shared.bytes.fetch_add(length as u64, Ordering::Relaxed);
+                if duty == Duty::Echo {
+                    stream.write_all(&buffer[..length])?;
                 }
             }
         }
     }
 }
 
-/// One bulk flow.
 pub(crate) struct Bulk {
     stream: TcpStream,
     thread: JoinHandle<()>,
@@ -116,7 +99,6 @@ pub(crate) fn ping_pong(
     Ok(times)
 }
 
-/// A connection to there.
 pub(crate) fn connect(network: &NetNamespace, to: SocketAddr) -> Result<TcpStream> {
     let connected = network.within(|| TcpStream::connect_timeout(&to, PATIENCE));
     connected.with_context(|| format!("connecting to {to}"))

@@ -3,13 +3,12 @@
 use anyhow::{Context as _, Result, anyhow};
 use quictun_sys::{ContainError, NetNamespace, Network};
 
-use super::calls::{self, Grid};
-use super::options::Options;
+use super::calls;
+use super::flags::Options;
 use super::results::Results;
 use super::{bulk, crowd};
 use crate::machine::Machine;
 
-/// Measures everything that is wanted.
 pub(crate) fn all<'a>(options: &'a Options, say: &dyn Fn(&str)) -> Result<Results<'a>> {
     let mut machine = Machine::examine()?;
     if let Some(noise) = machine.noise().filter(|_| !options.force) {
@@ -19,25 +18,18 @@ pub(crate) fn all<'a>(options: &'a Options, say: &dyn Fn(&str)) -> Result<Result
     network
         .within(|| Network::open()?.set_up("lo"))
         .context("a loopback device")?;
-    let grid = Grid {
-        modes: &options.modes,
-        wires: &options.wires,
-        pollings: &options.pollings,
-        connections: &options.connections,
-        bytes: &options.bytes,
-    };
     let cells = if options.bulk {
         bulk::cells(options)
     } else {
         Vec::new()
     };
-    let setups = grid.setups();
-    let crowds = if options.crowd > 0 {
-        crowd::SIDES.len()
+    let sides = if options.crowd > 0 {
+        &crowd::SIDES[..]
     } else {
-        0
+        &[]
     };
-    let (mut number, count) = (0, cells.len() + crowds + setups.len());
+    let setups = options.grid.setups();
+    let (mut number, count) = (0, cells.len() + sides.len() + setups.len());
     let mut note = |name: &str| {
         number += 1;
         if !options.json {
@@ -49,11 +41,7 @@ pub(crate) fn all<'a>(options: &'a Options, say: &dyn Fn(&str)) -> Result<Result
         note(&cell.name());
         rows.push(bulk::repeat(cell, options, &machine, &network)?);
     }
-    let crowds = if options.crowd > 0 {
-        crowd::measure(options, &machine, &network, &mut note)?
-    } else {
-        Vec::new()
-    };
+    let crowds = crowd::measure(sides, options, &machine, &network, &mut note)?;
     let mut answers = Vec::new();
     if !setups.is_empty() {
         // Once in a process, and not beside what is measured.
@@ -69,7 +57,7 @@ pub(crate) fn all<'a>(options: &'a Options, say: &dyn Fn(&str)) -> Result<Result
     Ok(Results {
         noise: machine.noise(),
         machine,
-        grid,
+        grid: &options.grid,
         rows,
         crowds,
         answers,

@@ -5,7 +5,6 @@
 //! kernel's own loopback in the same run ([`bulk`], and of thousands of flows [`crowd`]); or the stack in a process of its own, as in the published system
 //! ([`calls`]).
 
-mod action;
 mod answering;
 mod apart;
 mod bulk;
@@ -17,11 +16,17 @@ mod flags;
 mod in_thread;
 mod load;
 mod measure;
-mod options;
 mod results;
 
-pub use action::Action;
-pub(crate) use action::run;
-pub use calls::{Mode, Polling, Setup, WireKind};
-pub(crate) use flags::{PROGRAM, command, parse};
-pub use options::Options;
+pub(crate) use calls::{Setup, serve};
+pub(crate) use flags::{Options, PROGRAM, command, parse};
+
+pub(crate) fn run(options: &Options, say: &dyn Fn(&str)) -> anyhow::Result<String> {
+    let results = measure::all(options, say)?;
+    crate::action::draw(options.svg.as_deref(), || results.svg())?;
+    Ok(if options.json {
+        results.json()
+    } else {
+        results.text()
+    })
+}

@@ -41,30 +41,25 @@ struct Mark {
     at: Instant,
 }
 
-/// One part of it.
 pub(crate) struct Sample {
     pub(crate) done: u64,
     pub(crate) elapsed: Duration,
 }
 
-/// What it did.
 pub(crate) struct Done {
     pub(crate) samples: Vec<Sample>,
-    /// When times began to count.
     pub(crate) counted: Instant,
     /// Processor time of its threads, and how long they ran.
     pub(crate) cpu: Duration,
     pub(crate) elapsed: Duration,
 }
 
-/// It and its way to the stack.
 pub(crate) enum Application {
     Coroutines(Box<Executor>, Client),
     Threads(Vec<Way>),
 }
 
 impl Application {
-    /// Meets the process with the stack.
     pub(crate) fn new(setup: &Setup, control: &OwnedFd) -> Result<Self> {
         let socket = || {
             let (here, there) = quictun_ipc::sockets().context("a pair of sockets")?;
@@ -117,7 +112,6 @@ fn length(setup: &Setup) -> u32 {
     u32::try_from(setup.bytes).unwrap_or(u32::MAX)
 }
 
-/// What coroutines share.
 struct Shared {
     setup: Setup,
     client: Client,
@@ -159,7 +153,6 @@ fn run_coroutines(
 }
 
 impl Shared {
-    /// One connection.
     async fn serve(self: Rc<Self>, number: u32) {
         while self.marks.borrow().len() <= self.plan.parts {
             let done = match self.setup.mode {
@@ -178,7 +171,6 @@ impl Shared {
         }
     }
 
-    /// At the clock.
     fn look(&self) {
         let (at, done) = (Instant::now(), self.done.get());
         if at >= self.until.get() {
@@ -193,7 +185,6 @@ impl Shared {
         self.send(number).await
     }
 
-    /// A whole message.
     async fn receive(&self, number: u32) -> Option<()> {
         let mut left = self.setup.bytes;
         while left > 0 {
@@ -221,7 +212,6 @@ impl Shared {
         Some(length)
     }
 
-    /// A whole message.
     async fn send(&self, number: u32) -> Option<()> {
         let mut left = &[7; BYTES_MAX][..self.setup.bytes];
         while !left.is_empty() {
@@ -248,7 +238,6 @@ impl Shared {
     }
 }
 
-/// A thread's way to the stack.
 pub(crate) enum Way {
     Shared(Box<Channel>, Option<Reserved>),
     Socket(OwnedFd),
@@ -309,7 +298,6 @@ impl Way {
         }
     }
 
-    /// A whole message.
     fn move_all(&mut self, op: u16, bytes: usize) -> Option<()> {
         let mut left = bytes;
         while left > 0 {
@@ -319,7 +307,6 @@ impl Way {
         Some(())
     }
 
-    /// One call; how many bytes were received or sent.
     fn call(&mut self, op: u16, bytes: usize) -> Option<usize> {
         match self {
             Self::Shared(channel, buffer) => {

@@ -16,7 +16,6 @@ use crate::netstack::load::connect;
 /// Where they connect to: any address behind the device will do.
 const TARGET: ([u8; 4], u16) = ([10, 77, 0, 1], 5201);
 
-/// They run from their start to their end.
 pub(crate) struct Clients {
     streams: Vec<TcpStream>,
     threads: Vec<JoinHandle<Vec<u64>>>,
@@ -60,7 +59,6 @@ impl Clients {
     }
 }
 
-/// Until the connection ends.
 fn work(mut stream: TcpStream, setup: &Setup, counting: &AtomicBool) -> Vec<u64> {
     let mut times = Vec::new();
     let mut message = vec![7; setup.bytes];

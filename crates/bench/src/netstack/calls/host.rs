@@ -1,22 +1,19 @@
 //! The stack as its process has it, whoever calls: connections by number, in the order in which they came.
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use quictun_netstack::{Config, Event, FlowId, Read, Stack};
 use quictun_stackd::frames::Frames;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::wire::Wire;
+use crate::netstack::in_thread;
 
 /// Frames that are taken in before what they caused goes on: more, and short flows wait for bulk.
 const FRAMES: usize = 8;
 
-/// Longest sleep.
-const NAP: Duration = Duration::from_millis(50);
-
-/// A stack on its wire.
 pub(crate) struct Host {
     stack: Stack,
     pub(crate) frames: Frames<Wire>,
@@ -104,20 +101,12 @@ impl Host {
         Ok(sent.context("writing to the device")? > 0)
     }
 
-    /// Until the device or the descriptor has something, or a deadline.
     pub(crate) fn wait(&self, wakes: &OwnedFd) -> Result<()> {
-        let until = self.stack.next_timeout().unwrap_or(self.now + NAP);
-        let nap = until.saturating_duration_since(self.now).min(NAP);
-        let time = Timespec {
-            tv_sec: 0,
-            tv_nsec: nap.subsec_nanos().into(),
-        };
         let mut fds = vec![PollFd::new(wakes, PollFlags::IN)];
         if let Wire::Tun(tun) = &self.frames.wire {
             fds.push(PollFd::new(tun, PollFlags::IN));
         }
-        poll(&mut fds, Some(&time)).context("waiting for the device")?;
-        Ok(())
+        in_thread::wait(&self.stack, self.now, &mut fds)
     }
 }
 

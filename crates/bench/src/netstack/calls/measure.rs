@@ -19,7 +19,6 @@ use crate::kind::Placement;
 use crate::machine::{Machine, float};
 use crate::spread;
 
-/// Measures it.
 pub(crate) fn measure(
     setup: &Setup,
     repeats: usize,

@@ -26,5 +26,4 @@ mod wire;
 pub(crate) use measure::measure;
 pub(crate) use row::Row;
 pub(crate) use server::run as serve;
-pub(crate) use setup::Grid;
-pub use setup::{Mode, Polling, Setup, WireKind};
+pub(crate) use setup::{Grid, Mode, Polling, Setup, WireKind};

@@ -1,8 +1,7 @@
 //! The tables in the published shape, the published figures below ours; JSON, and the panels of the figure.
 
-use std::fmt::Write as _;
-
 use quictun_lab::chart::{Across, Line, Panel, Stroke};
+use quictun_lab::put;
 use serde_json::{Value, json};
 
 use super::published;
@@ -11,16 +10,14 @@ use super::setup::{Grid, Mode, Polling, WireKind};
 use crate::kind::{Kind, Placement};
 use crate::spread;
 
-/// The rows of one table.
 struct Table<'a> {
-    grid: &'a Grid<'a>,
+    grid: &'a Grid,
     rows: Vec<&'a Row>,
     mode: Mode,
     group: (WireKind, Polling, usize),
 }
 
-/// All tables, for people.
-pub(crate) fn tables(grid: &Grid<'_>, rows: &[Row]) -> String {
+pub(crate) fn tables(grid: &Grid, rows: &[Row]) -> String {
     let mut text = String::new();
     for table in all(grid, rows) {
         text += &table.rates();
@@ -32,12 +29,10 @@ pub(crate) fn tables(grid: &Grid<'_>, rows: &[Row]) -> String {
     text
 }
 
-/// A panel for each of them.
-pub(crate) fn panels(grid: &Grid<'_>, rows: &[Row]) -> Vec<Panel> {
+pub(crate) fn panels(grid: &Grid, rows: &[Row]) -> Vec<Panel> {
     all(grid, rows).iter().map(Table::panel).collect()
 }
 
-/// One object for each row.
 pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
     let one = |row: &Row| {
         let setup = &row.setup;
@@ -60,7 +55,7 @@ pub(crate) fn to_json(rows: &[Row]) -> Vec<Value> {
     rows.iter().map(one).collect()
 }
 
-fn all<'a>(grid: &'a Grid<'a>, rows: &'a [Row]) -> Vec<Table<'a>> {
+fn all<'a>(grid: &'a Grid, rows: &'a [Row]) -> Vec<Table<'a>> {
     let mut tables = Vec::new();
     for group in grid.groups() {
         for mode in grid.modes(group.1) {
@@ -125,8 +120,8 @@ impl Table<'_> {
 
     fn head(&self, what: &str) -> String {
         let mut text = format!("\n{}\n{:<34}", self.title(what), "connections");
-        for connections in self.grid.connections {
-            let _infallible = write!(text, "{connections:>22}");
+        for connections in &self.grid.connections {
+            put!(text, "{connections:>22}");
         }
         text + "\n"
     }
@@ -134,9 +129,9 @@ impl Table<'_> {
     /// One line: a name, and something for each number of connections.
     fn line(&self, name: &str, cell: impl Fn(usize) -> Option<String>) -> String {
         let mut text = format!("{name:<34}");
-        for connections in self.grid.connections {
+        for connections in &self.grid.connections {
             let found = cell(*connections).unwrap_or_else(|| "-".to_owned());
-            let _infallible = write!(text, "{found:>22}");
+            put!(text, "{found:>22}");
         }
         text + "\n"
     }
@@ -249,7 +244,7 @@ impl Table<'_> {
         for (style, placement) in Placement::ALL.into_iter().enumerate() {
             for (kind, style) in [(Kind::Asynchronous, style), (Kind::Futex, style + 4)] {
                 let word = if kind == Kind::Futex { "sync" } else { "async" };
-                let place = placement.word();
+                let name = format!("{word}, {}", placement.word());
                 let points = self.grid.connections.iter().filter_map(|connections| {
                     let row = match kind {
                         Kind::Asynchronous => self.find(kind, placement, *connections),
@@ -257,18 +252,13 @@ impl Table<'_> {
                     };
                     Some((number(*connections), row?.rate[0]))
                 });
-                lines.push(Line::new(
-                    format!("{word}, {place}"),
-                    style,
-                    Stroke::Marked,
-                    points,
-                ));
                 let theirs = self.grid.connections.iter().filter_map(|connections| {
                     let rate = published::rate(self.mode, kind, placement, *connections)?;
                     Some((number(*connections), rate))
                 });
-                let name = format!("published {word}, {place}");
-                lines.push(Line::new(name, style, Stroke::Dashed, theirs));
+                let published = format!("published {name}");
+                lines.push(Line::new(name, style, Stroke::Marked, points));
+                lines.push(Line::new(published, style, Stroke::Dashed, theirs));
             }
         }
         Panel {

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::setup::Setup;
 use crate::machine::{float, micros};
 
-/// What came of the runs.
 pub(crate) struct Row {
     pub(crate) setup: Setup,
     /// Per second: median, least, most.
@@ -15,7 +14,6 @@ pub(crate) struct Row {
     pub(crate) cpu: [f64; 2],
 }
 
-/// How long calls took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Latency {
     pub(crate) mean_us: f64,
@@ -26,7 +24,6 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Of times in nanoseconds, if there are any.
     pub(crate) fn of(mut times: Vec<u64>) -> Option<Self> {
         times.sort_unstable();
         let count = times.len();

@@ -86,7 +86,6 @@ pub(crate) fn run(setup: &Setup, cpu: usize) -> Result<()> {
     Ok(())
 }
 
-/// What coroutines work with.
 struct Shared {
     host: RefCell<Host>,
     server: Server,
@@ -96,7 +95,6 @@ struct Shared {
     telling: Cell<bool>,
 }
 
-/// Answers coroutines over one channel.
 fn serve(channel: Channel, host: Host, placement: Placement) -> Result<Host> {
     let (server, mut executor) = Server::new(channel, WaitPolicy::Hybrid);
     let (wakes, spawner) = (executor.descriptor()?, executor.spawner());
@@ -206,7 +204,6 @@ impl Shared {
         self.parked.borrow_mut().get_mut(number)?.take()
     }
 
-    /// Sees to it that what waits is answered, where something has become possible.
     fn tell_soon(self: &Rc<Self>, spawner: &Spawner) {
         if !self.host.borrow().ready.is_empty() && !self.telling.replace(true) {
             spawner.spawn(0, self.clone().tell());
@@ -234,7 +231,6 @@ enum End {
     Socket(OwnedFd),
 }
 
-/// What a thread waits for.
 struct Ask {
     op: u16,
     length: usize,
@@ -251,7 +247,6 @@ impl End {
         })
     }
 
-    /// What it asks for, if it does.
     fn next(&mut self) -> Result<Option<Ask>> {
         let mut bytes = [0; BYTES_MAX];
         match self {

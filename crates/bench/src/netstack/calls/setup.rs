@@ -1,80 +1,49 @@
 //! What is measured: the ways that may be combined, and one combination.
 
 use crate::kind::{Kind, Placement};
+use crate::words::words;
 
-/// Longest message.
 pub(crate) const BYTES_MAX: usize = 64;
 
 /// What the application asks for.
 pub(crate) const RECV: u16 = 1;
 pub(crate) const SEND: u16 = 2;
 
-/// What the application does with each connection, again and again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Receives a message.
-    Read,
-    /// Sends one.
-    Write,
-    /// Receives one and sends one back.
-    Call,
-}
-
-/// What is behind the stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WireKind {
-    /// Programs made up, in the memory of the process with the stack.
-    Memory,
-    /// A TUN device and sockets of the kernel.
-    Tun,
-}
-
-/// When the stack's packets go out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Polling {
-    /// With each message that the application sends, as in the original.
-    EachSend,
-    /// Once in a round.
-    Batch,
-}
-
-impl Mode {
-    pub(crate) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Call];
-
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Call => "call",
-        }
+words! {
+    /// What the application does with each connection, again and again.
+    Mode {
+        /// Receives a message.
+        Read = "read",
+        /// Sends one.
+        Write = "write",
+        /// Receives one and sends one back.
+        Call = "call",
     }
 }
 
-impl WireKind {
-    pub(crate) const ALL: [Self; 2] = [Self::Memory, Self::Tun];
-
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Tun => "tun",
-        }
+words! {
+    /// What is behind the stack.
+    WireKind {
+        /// Programs made up, in the memory of the process with the stack.
+        Memory = "memory",
+        /// A TUN device and sockets of the kernel.
+        Tun = "tun",
     }
 }
 
-impl Polling {
-    pub(crate) const ALL: [Self; 2] = [Self::EachSend, Self::Batch];
-
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::EachSend => "each-send",
-            Self::Batch => "batch",
-        }
+words! {
+    /// When the stack's packets go out.
+    Polling {
+        /// With each message that the application sends, as in the original.
+        EachSend = "each-send",
+        /// Once in a round.
+        Batch = "batch",
     }
 }
 
 /// One measurement, and what both processes have to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setup {
+pub(crate) struct Setup {
     pub(crate) mode: Mode,
     pub(crate) kind: Kind,
     pub(crate) placement: Placement,
@@ -84,45 +53,40 @@ pub struct Setup {
     pub(crate) bytes: usize,
 }
 
-/// What may be combined.
-pub(crate) struct Grid<'a> {
-    pub(crate) modes: &'a [Mode],
-    pub(crate) wires: &'a [WireKind],
-    pub(crate) pollings: &'a [Polling],
-    pub(crate) connections: &'a [usize],
-    pub(crate) bytes: &'a [usize],
+#[derive(Clone, Debug)]
+pub(crate) struct Grid {
+    pub(crate) modes: Vec<Mode>,
+    pub(crate) wires: Vec<WireKind>,
+    pub(crate) pollings: Vec<Polling>,
+    /// Connections of an application at a time.
+    pub(crate) connections: Vec<usize>,
+    /// Bytes of an application's messages.
+    pub(crate) bytes: Vec<usize>,
 }
 
 impl Setup {
-    /// In words, for the other process.
     pub(crate) fn words(&self) -> [String; 7] {
-        let Self {
-            connections, bytes, ..
-        } = self;
         [
             self.mode.word().to_owned(),
             self.kind.word().to_owned(),
             self.placement.word().to_owned(),
             self.wire.word().to_owned(),
             self.polling.word().to_owned(),
-            connections.to_string(),
-            bytes.to_string(),
+            self.connections.to_string(),
+            self.bytes.to_string(),
         ]
     }
 
-    /// From the words.
     pub(crate) fn parse(words: &[&str]) -> Option<Self> {
         let [mode, kind, placement, wire, polling, connections, bytes] = *words else {
             return None;
         };
         Some(Self {
-            mode: Mode::ALL.into_iter().find(|one| one.word() == mode)?,
-            kind: Kind::ALL.into_iter().find(|one| one.word() == kind)?,
-            placement: Placement::ALL
-                .into_iter()
-                .find(|one| one.word() == placement)?,
-            wire: WireKind::ALL.into_iter().find(|one| one.word() == wire)?,
-            polling: Polling::ALL.into_iter().find(|one| one.word() == polling)?,
+            mode: Mode::find(mode)?,
+            kind: Kind::find(kind)?,
+            placement: Placement::find(placement)?,
+            wire: WireKind::find(wire)?,
+            polling: Polling::find(polling)?,
             connections: connections.parse().ok()?,
             bytes: bytes
                 .parse()
@@ -132,14 +96,15 @@ impl Setup {
     }
 
     pub(crate) fn name(&self) -> String {
-        let Self {
-            connections, bytes, ..
-        } = self;
-        self.words()[..5].join(", ") + &format!(", {connections} connections, {bytes} B")
+        let words = self.words()[..5].join(", ");
+        format!(
+            "{words}, {} connections, {} B",
+            self.connections, self.bytes
+        )
     }
 }
 
-impl Grid<'_> {
+impl Grid {
     pub(crate) fn setups(&self) -> Vec<Setup> {
         let mut all = Vec::new();
         for (wire, polling, bytes) in self.groups() {
@@ -169,11 +134,10 @@ impl Grid<'_> {
         modes.filter(move |mode| !(again && *mode == Mode::Read))
     }
 
-    /// What tables have in common.
     pub(crate) fn groups(&self) -> Vec<(WireKind, Polling, usize)> {
         let mut groups = Vec::new();
-        for wire in self.wires {
-            for polling in self.pollings {
+        for wire in &self.wires {
+            for polling in &self.pollings {
                 groups.extend(self.bytes.iter().map(|bytes| (*wire, *polling, *bytes)));
             }
         }
@@ -188,11 +152,11 @@ mod tests {
     #[test]
     fn what_one_process_says_the_other_understands() {
         let grid = Grid {
-            modes: &Mode::ALL,
-            wires: &WireKind::ALL,
-            pollings: &Polling::ALL,
-            connections: &[1, 32],
-            bytes: &[1, 64],
+            modes: Mode::ALL.into(),
+            wires: WireKind::ALL.into(),
+            pollings: Polling::ALL.into(),
+            connections: vec![1, 32],
+            bytes: vec![1, 64],
         };
         let setups = grid.setups();
         assert_eq!(setups.len(), (3 + 2) * 2 * 2 * 2 * 6);

@@ -10,7 +10,6 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-/// Hands a socket to the other process.
 pub(crate) fn give(control: &OwnedFd, socket: &OwnedFd) -> Result<()> {
     let descriptors = [socket.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -21,7 +20,6 @@ pub(crate) fn give(control: &OwnedFd, socket: &OwnedFd) -> Result<()> {
     Ok(())
 }
 
-/// Takes the socket that the other process has handed over.
 pub(crate) fn take(control: &OwnedFd) -> Result<OwnedFd> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

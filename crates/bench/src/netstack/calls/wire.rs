@@ -10,7 +10,6 @@ use quictun_sys::Tun;
 
 use super::setup::Mode;
 
-/// Where frames come from and go to.
 pub(crate) enum Wire {
     Tun(Tun),
     Memory(Programs),
@@ -46,11 +45,9 @@ pub(crate) struct Programs {
     pub(crate) times: Vec<(Instant, u64)>,
 }
 
-/// One of them, with a connection of its own.
 #[derive(Clone, Debug, Default)]
 struct Program {
     stage: Stage,
-    /// It is among those that may have something to send.
     queued: bool,
     /// The next byte to send, the first that is not acknowledged, and the bytes that may be under way from there.
     next: u32,
@@ -115,7 +112,6 @@ impl Programs {
         None
     }
 
-    /// A frame for one of them.
     fn take(&mut self, frame: &[u8]) {
         let Some(segment) = Segment::parse(frame) else {
             return;
@@ -159,7 +155,6 @@ impl Program {
     }
 }
 
-/// Of a packet of the stack: what matters to who receives it.
 struct Segment {
     port: u16,
     seq: u32,
