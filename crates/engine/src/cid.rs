@@ -10,7 +10,6 @@ use rand_core::{RngCore, SeedableRng};
 /// Length of our connection ids: a worker and 56 random bits.
 pub(crate) const CID_LEN: usize = 8;
 
-/// Makes connection ids whose first byte is the worker.
 #[derive(Debug)]
 pub(crate) struct WorkerCids {
     worker: u8,
@@ -18,7 +17,6 @@ pub(crate) struct WorkerCids {
 }
 
 impl WorkerCids {
-    /// A factory as the endpoint configuration wants it.
     pub(crate) fn factory(
         worker: u8,
         seed: [u8; 32],

@@ -30,8 +30,9 @@ use rand_core::RngCore;
 
 use crate::config::{ClientRole, Prover};
 use crate::event::Event;
-use crate::loss::{LocalError, LossReason};
-use crate::traffic::{Ended, Traffic};
+use crate::loss::LossReason;
+use crate::quic_config::quic_crypto;
+use crate::traffic::Traffic;
 
 use slot::{AfterEnd, Next, Slot, Step};
 
@@ -42,18 +43,14 @@ const ANSWER_LATE: Duration = Duration::from_secs(2);
 /// What a name resolved to.
 pub type Resolved = Result<Vec<SocketAddr>, String>;
 
-/// State of the client side.
 pub(crate) struct Client {
     role: ClientRole,
     crypto: Arc<QuicClientConfig>,
-    /// See [`ClientRole::fallback`].
     fallback: Option<Arc<QuicClientConfig>>,
     slots: Vec<Slot>,
     resolving: bool,
     stopped: bool,
-    /// Flows that wait for a connection.
     waiting: VecDeque<FlowKey>,
-    /// When to look at spares again.
     sweep_at: Option<Instant>,
     /// For waits between attempts.
     rng: ChaCha20Rng,
@@ -95,7 +92,6 @@ impl Client {
         Ok(())
     }
 
-    /// No more connections are made.
     pub(crate) fn stop(&mut self) {
         self.stopped = true;
         self.slots.clear();
@@ -114,7 +110,6 @@ impl Client {
         self.slots.iter().position(|slot| slot.has(key))
     }
 
-    /// The server's addresses are known, or cannot be.
     pub(crate) fn handle_resolved<S: Socket>(
         &mut self,
         now: Instant,
@@ -126,20 +121,16 @@ impl Client {
             if !self.slots[index].is_resolving() {
                 continue;
             }
-            match resolved {
+            let reason = match resolved {
                 Ok(addresses) if !addresses.is_empty() => {
                     self.slots[index].race(now, addresses);
                     self.attempt(now, traffic, index);
+                    continue;
                 }
-                Ok(_) => {
-                    let reason = LossReason::Resolve("the name has no address".to_owned());
-                    self.fail(now, traffic, index, None, reason);
-                }
-                Err(error) => {
-                    let reason = LossReason::Resolve(error.clone());
-                    self.fail(now, traffic, index, None, reason);
-                }
-            }
+                Ok(_) => "the name has no address".to_owned(),
+                Err(error) => error.clone(),
+            };
+            self.fail(now, traffic, index, None, LossReason::Resolve(reason));
         }
     }
 
@@ -163,7 +154,6 @@ impl Client {
         self.sweep_spares(now, traffic);
     }
 
-    /// Starts the next attempt of a slot.
     fn attempt<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>, index: usize) {
         loop {
             let slot = &mut self.slots[index];
@@ -186,7 +176,6 @@ impl Client {
         }
     }
 
-    /// A slot's attempt failed: the next one follows later and later.
     fn fail<S: Socket>(
         &mut self,
         now: Instant,
@@ -225,20 +214,12 @@ impl Client {
         self.place_waiting(now, traffic);
     }
 
-    /// Looks after the slots of connections that have ended.
     pub(crate) fn note_ended<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         while let Some(ended) = traffic.ended.pop_front() {
-            let Ended {
-                key,
-                remote,
-                opened,
-                reason,
-                ..
-            } = ended;
-            let Some(index) = self.slot_of(key) else {
+            let Some(index) = self.slot_of(ended.key) else {
                 continue;
             };
-            match self.slots[index].handle_ended(now, key, remote, opened, &reason) {
+            match self.slots[index].handle_ended(now, &ended) {
                 AfterEnd::Nothing => {}
                 AfterEnd::BackOff => {
                     self.back_off(now, index);
@@ -246,13 +227,5 @@ impl Client {
                 AfterEnd::Attempt => self.attempt(now, traffic, index),
             }
         }
-    }
-}
-
-/// A TLS configuration as QUIC needs it.
-fn quic_crypto(tls: &Arc<rustls::ClientConfig>) -> Result<Arc<QuicClientConfig>, LossReason> {
-    match QuicClientConfig::try_from(rustls::ClientConfig::clone(tls)) {
-        Ok(crypto) => Ok(Arc::new(crypto)),
-        Err(_) => Err(LocalError::NoInitialCipherSuite.into()),
     }
 }

@@ -51,7 +51,7 @@ pub struct ServerRole {
 pub struct ClientRole {
     /// TLS: trust, own certificate, ALPN.
     pub crypto: Arc<rustls::ClientConfig>,
-    /// The same with a shorter `ClientHello`, for every other attempt after one has timed out: some networks lose a
+    /// The same configuration with a shorter `ClientHello`, for every other attempt after one has timed out: some networks lose a
     /// `ClientHello` that spans two datagrams, whichever way it is sent.
     pub fallback: Option<Arc<rustls::ClientConfig>>,
     /// Name for SNI and certificate checks; an address literal sends no SNI.

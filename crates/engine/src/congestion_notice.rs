@@ -8,7 +8,6 @@ use crate::report::Limit;
 /// where round trips are short.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The latest notice of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct CongestionNotice {
     phase: &'static str,
@@ -17,7 +16,6 @@ pub(crate) struct CongestionNotice {
 }
 
 impl CongestionNotice {
-    /// Whether something may be told again.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.told
             .is_none_or(|told| now.saturating_duration_since(told) >= PAUSE)

@@ -1,6 +1,9 @@
 //! One QUIC connection and what the engine keeps beside it.
 
 mod admission;
+#[cfg(feature = "check")]
+#[path = "../tests/support/connection.rs"]
+mod check;
 mod control_stream;
 mod credit;
 mod debt;
@@ -10,6 +13,7 @@ mod streams;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,7 +21,7 @@ use quictun_congestion::{Gauge, Known, Liveness, NOTE_EVERY, PathMemory, Peer, V
 use quictun_flow::{Carried, ConnectionId, ConnectionKey, Control, Lease};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::open::EXPORTER_LABEL;
-use quinn_proto::{Dir, Endpoint, Event as QuicEvent, StreamId, VarInt};
+use quinn_proto::{Dir, Endpoint, Event as QuicEvent, StreamId, TransportConfig, VarInt};
 use rustls::pki_types::CertificateDer;
 
 use crate::config::{Prover, Transport};
@@ -36,19 +40,18 @@ use streams::Streams;
 
 pub(crate) use sending::BATCH_MAX;
 
-/// One connection.
 pub(crate) struct Connection {
-    id: ConnectionId,
+    pub(crate) id: ConnectionId,
     quic: quinn_proto::Connection,
-    opened: Instant,
-    remote: SocketAddr,
+    pub(crate) opened: Instant,
+    pub(crate) remote: SocketAddr,
     migrations: u64,
     /// Name of the peer in reports.
-    peer: Option<String>,
+    pub(crate) peer: Option<String>,
     /// Protocol between the end of the handshake and that of the connection.
     protocol: Option<Protocol>,
     handshake_by: Option<Instant>,
-    /// Its end was told; what is left of it waits for stray datagrams.
+    /// The end was told; what is left waits for stray datagrams.
     lost: bool,
     /// No new flows: it goes away once it has none.
     retiring: bool,
@@ -59,17 +62,24 @@ pub(crate) struct Connection {
     pub(crate) sending: Sending,
     liveness: Liveness,
     /// Longest packet that the peer has sent.
-    packet_max: usize,
+    pub(crate) packet_max: usize,
     datagrams_received: u64,
     /// Memory that the engine has charged for it, bytes.
-    charged: u64,
+    pub(crate) charged: u64,
     notice: CongestionNotice,
     trace: Option<Trace>,
     /// When to note what is known of the path.
     note_at: Instant,
 }
 
-/// Deadlines of a connection that have come.
+/// What a connection begins with.
+pub(crate) struct Begun {
+    pub(crate) gauge: Gauge,
+    pub(crate) config: Arc<TransportConfig>,
+    pub(crate) trace: Option<Trace>,
+    pub(crate) first: First,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     /// The handshake has taken too long.
@@ -78,17 +88,20 @@ pub(crate) struct Due {
     pub(crate) admission: bool,
 }
 
-/// Life: handshake, admission, silence, end.
 impl Connection {
     pub(crate) fn new(
         id: ConnectionId,
         quic: quinn_proto::Connection,
-        gauge: Gauge,
         transport: &Transport,
-        first: First,
-        trace: Option<Trace>,
+        begun: Begun,
         now: Instant,
     ) -> Self {
+        let Begun {
+            gauge,
+            trace,
+            first,
+            ..
+        } = begun;
         let remote = quic.remote_address();
         Self {
             id,
@@ -116,24 +129,6 @@ impl Connection {
         }
     }
 
-    pub(crate) fn id(&self) -> ConnectionId {
-        self.id
-    }
-
-    pub(crate) fn remote(&self) -> SocketAddr {
-        self.remote
-    }
-
-    pub(crate) fn opened(&self) -> Instant {
-        self.opened
-    }
-
-    /// Names the peer in reports.
-    pub(crate) fn name_peer(&mut self, name: String) {
-        self.peer = Some(name);
-    }
-
-    /// The protocol of its streams.
     pub(crate) fn stream_protocol(&self) -> Protocol {
         self.protocol.unwrap_or(Protocol::Native)
     }
@@ -147,7 +142,6 @@ impl Connection {
         self.protocol.is_some()
     }
 
-    /// Whether its end was told.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
     }
@@ -208,12 +202,10 @@ impl Connection {
         }
     }
 
-    /// The next event of the library's.
     pub(crate) fn poll(&mut self) -> Option<QuicEvent> {
         self.quic.poll()
     }
 
-    /// The handshake is done.
     pub(crate) fn handle_connected(&mut self, now: Instant) -> Protocol {
         let data = self.quic.crypto_session().handshake_data();
         let data = data.and_then(|data| {
@@ -233,7 +225,6 @@ impl Connection {
         self.sending.end_handshake();
     }
 
-    /// The peer's certificate chain, where it showed one.
     pub(crate) fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
         let identity = self.quic.crypto_session().peer_identity()?;
         identity.downcast().ok().map(|chain| *chain)
@@ -249,7 +240,6 @@ impl Connection {
         Some(value)
     }
 
-    /// The proof of a pre-shared secret for this connection.
     pub(crate) fn prove(&self, prover: Option<&Prover>) -> Option<[u8; 32]> {
         Some(prover?(&self.exporter()?))
     }
@@ -258,13 +248,11 @@ impl Connection {
         self.admission.is_admitted()
     }
 
-    /// Closes the connection.
     pub(crate) fn close(&mut self, now: Instant, code: CloseCode, reason: impl Into<Bytes>) {
         let code = VarInt::from_u64(code.to_u64()).unwrap_or(VarInt::MAX);
         self.quic.close(now, code, reason.into());
     }
 
-    /// Closes an attempt that another one has overtaken.
     pub(crate) fn abandon(&mut self, now: Instant) {
         self.close(now, CloseCode::Done, Bytes::new());
         self.end_handshake();
@@ -280,7 +268,6 @@ impl Connection {
         Some(self.protocol.take().is_some())
     }
 
-    /// The next moment at which something is to be done.
     pub(crate) fn next_timeout(&mut self) -> Option<Instant> {
         let watched = self.is_established() && !self.quic.is_closed();
         let liveness = watched.then(|| self.liveness.next_timeout());
@@ -288,7 +275,7 @@ impl Connection {
             self.quic.poll_timeout(),
             self.sending.next_timeout(),
             self.handshake_by,
-            self.admission.deadline(),
+            self.admission.deadline,
             liveness,
         ]
         .into_iter()
@@ -296,7 +283,6 @@ impl Connection {
         .min()
     }
 
-    /// One of its deadlines may have come.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Due {
         self.sending.handle_timeout(now);
         if self.quic.poll_timeout().is_some_and(|at| at <= now) {
@@ -344,14 +330,10 @@ impl Connection {
             || (self.quic.streams().send_streams() <= control && self.control.unconfirmed() == 0)
     }
 
-    /// The least round-trip time that it has seen.
     pub(crate) fn min_rtt(&self) -> Duration {
         self.quic.min_rtt()
     }
-}
 
-/// Path: what it has shown, and who is at its end.
-impl Connection {
     /// Follows what datagrams have brought, and puts what is new into `events`.
     pub(crate) fn follow_up(
         &mut self,
@@ -372,16 +354,15 @@ impl Connection {
         events.extend(self.follow_remote());
     }
 
-    /// Tells where something has changed in how it sends.
     fn congestion_notice(&mut self, now: Instant) -> Option<Event> {
-        let limit = self.sending.limit();
+        let limit = self.sending.limit;
         if let Some(trace) = &mut self.trace {
-            trace.note(now, self.sending.gauge(), limit);
+            trace.note(now, &self.sending.gauge, limit);
         }
         if !self.is_established() || !self.notice.is_due(now) {
             return None;
         }
-        let controller = self.sending.gauge().view();
+        let controller = self.sending.gauge.view();
         let new = self.notice.tell(now, controller.phase, limit);
         new.then_some(Event::Congestion {
             connection: self.id,
@@ -398,7 +379,7 @@ impl Connection {
         }
         self.note_at = now + NOTE_EVERY;
         let known = Known {
-            resume: self.sending.gauge().resume_point(),
+            resume: self.sending.gauge.resume_point(),
             receive_window: self.credit.needed(),
         };
         memory.note(now, Peer::of(self.quic.side(), self.remote), known);
@@ -418,11 +399,7 @@ impl Connection {
             to,
         })
     }
-}
 
-/// Streams and the flows on them.
-impl Connection {
-    /// One of its streams, for as long as a flow is pumped.
     pub(crate) fn stream(&mut self, id: StreamId) -> QuicStream<'_> {
         QuicStream {
             quic: &mut self.quic,
@@ -430,7 +407,6 @@ impl Connection {
         }
     }
 
-    /// Where a flow on one of its streams is carried.
     pub(crate) fn carried(&self, stream: StreamId) -> Carried {
         Carried {
             connection: self.id,
@@ -439,15 +415,14 @@ impl Connection {
         }
     }
 
-    /// Begins a stream, if the peer permits one more.
     pub(crate) fn open_stream(&mut self) -> Option<StreamId> {
         self.quic.streams().open(Dir::Bi)
     }
 
-    /// Takes the streams that the peer has opened: see [`Streams::next_arrival`].
+    /// Takes the streams that the peer has opened: see [`Streams::arrivals`].
     pub(crate) fn accept_streams(&mut self) {
         while let Some(stream) = self.quic.streams().accept(Dir::Bi) {
-            self.streams.push_arrival(stream);
+            self.streams.arrivals.push_back(stream);
         }
     }
 
@@ -465,7 +440,6 @@ impl Connection {
         {}
     }
 
-    /// Resets both directions of a stream.
     pub(crate) fn reset_stream(&mut self, stream: StreamId, code: FlowCode) {
         use quictun_flow::Stream as _;
         let mut stream = self.stream(stream);
@@ -473,22 +447,17 @@ impl Connection {
         stream.stop(code);
     }
 
-    /// Longest packet that the peer has sent.
-    pub(crate) fn packet_max(&self) -> usize {
-        self.packet_max
-    }
-
     /// Lets the peer open twice as many flows, at most `most`.
     pub(crate) fn grant_more_flows(&mut self, most: u32) {
         if self.streams.grant_more(most) {
-            let limit = VarInt::from_u32(self.streams.limit());
+            let limit = VarInt::from_u32(self.streams.limit);
             self.quic.set_max_concurrent_streams(Dir::Bi, limit);
         }
     }
 
     /// Whether the peer may open more flows than it has.
     pub(crate) fn has_streams_left(&self) -> bool {
-        self.streams.len() + self.control.streams() < self.streams.limit() as usize
+        self.streams.len() + self.control.streams() < self.streams.limit as usize
     }
 
     /// Count of streams that have ended here and that the peer keeps open although it was asked to stop.
@@ -500,24 +469,20 @@ impl Connection {
         let open = self.quic.streams().remote_open_streams(Dir::Bi);
         open.saturating_sub(known as u64)
     }
-}
 
-/// Sending.
-impl Connection {
     /// Begins a batch: bytes that flows may hand over now.
     pub(crate) fn begin_filling(&mut self, now: Instant) -> Option<usize> {
-        let waiting = self.streams.outbound() > 0 && !self.quic.is_closed();
+        let waiting = !self.streams.outbound.is_empty() && !self.quic.is_closed();
         let mtu = self.quic.current_mtu();
         self.sending.begin_filling(now, waiting, mtu)
     }
 
     /// Ends a batch for which there was `room`; `restrained`: memory is short.
     pub(crate) fn end_filling(&mut self, now: Instant, room: usize, restrained: bool) {
-        let more = self.streams.outbound() > 0;
+        let more = !self.streams.outbound.is_empty();
         self.sending.end_filling(now, room, more, restrained);
     }
 
-    /// The next batch, its bytes in `buffer`.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -526,7 +491,7 @@ impl Connection {
     ) -> Option<Datagrams> {
         let moment = Moment {
             established: self.is_established(),
-            last: self.streams.outbound() == 0,
+            last: self.streams.outbound.is_empty(),
         };
         self.sending
             .poll(now, &mut self.quic, moment, max_segments, buffer)

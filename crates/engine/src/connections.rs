@@ -7,17 +7,15 @@ use quictun_flow::{ConnectionId, ConnectionKey, Deadlines};
 
 use crate::connection::Connection;
 
-/// All connections of an engine.
 pub(crate) struct Connections {
     slots: Vec<Option<Slot>>,
     deadlines: Deadlines<ConnectionKey>,
-    /// Those with library events to be taken.
+    /// Connections with library events to be taken.
     dirty: Vec<ConnectionKey>,
-    /// Those that may have something to send, in turn.
+    /// Connections that may have something to send, in turn.
     sending: VecDeque<ConnectionKey>,
 }
 
-/// A connection, and where it stands in the queues.
 struct Slot {
     connection: Box<Connection>,
     /// The earliest of all its deadlines, as entered in [`Connections::deadlines`].
@@ -64,24 +62,20 @@ impl Connections {
         Some(&mut self.slot(key)?.connection)
     }
 
-    /// The place of a connection, if it is still there.
     pub(crate) fn find(&self, id: ConnectionId) -> Option<ConnectionKey> {
         let key = id.key();
-        (self.get(key)?.id() == id).then_some(key)
+        (self.get(key)?.id == id).then_some(key)
     }
 
-    /// A connection, if it is still there.
     pub(crate) fn named(&self, id: ConnectionId) -> Option<&Connection> {
         self.get(self.find(id)?)
     }
 
-    /// All of them, in the order of their keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ConnectionKey, &Connection)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(key, slot)| Some((ConnectionKey(key), &*slot.as_ref()?.connection)))
     }
 
-    /// All of them, likewise.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
         let slots = self.slots.iter_mut().flatten();
         slots.map(|slot| &mut *slot.connection)
@@ -96,7 +90,6 @@ impl Connections {
         }
     }
 
-    /// Takes one of those with library events.
     pub(crate) fn next_marked(&mut self) -> Option<ConnectionKey> {
         let key = self.dirty.pop()?;
         if let Some(slot) = self.slot(key) {
@@ -105,7 +98,6 @@ impl Connections {
         Some(key)
     }
 
-    /// Notes that a connection may have something to send.
     pub(crate) fn want_transmit(&mut self, key: ConnectionKey) {
         if let Some(slot) = self.slot(key)
             && !std::mem::replace(&mut slot.sending, true)
@@ -114,7 +106,6 @@ impl Connections {
         }
     }
 
-    /// The connection whose turn it is to send.
     pub(crate) fn next_to_send(&self) -> Option<ConnectionKey> {
         self.sending.front().copied()
     }
@@ -135,12 +126,10 @@ impl Connections {
         }
     }
 
-    /// The earliest deadline.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.deadlines.next()
     }
 
-    /// Takes a connection whose deadline has come.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<ConnectionKey> {
         let key = self.deadlines.pop_due(now)?;
         if let Some(slot) = self.slot(key) {

@@ -1,5 +1,10 @@
 //! The engine: inputs, outputs, and the order in which work is done between them.
 
+#[cfg(feature = "check")]
+#[path = "../tests/support/check.rs"]
+pub(crate) mod check;
+mod questions;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,13 +20,10 @@ use rand_core::{RngCore, SeedableRng};
 use crate::cid::WorkerCids;
 use crate::client::{Client, Resolved};
 use crate::config::{ClientRole, EngineConfig, Prover, ServerRole};
-use crate::connection::Connection;
 use crate::datagrams::Datagrams;
 use crate::event::Event;
 use crate::loss::{LocalError, LossReason};
-use crate::report::{ConnectionReport, FlowReport, Side, Totals};
-use crate::residue::{Holdings, Residue};
-use crate::revoke::{Asked, Credentials};
+use crate::report::Side;
 use crate::server::Server;
 use crate::traffic::{DatagramOf, Traffic};
 
@@ -34,7 +36,6 @@ pub struct Engine<S> {
     role: Role,
 }
 
-/// What differs between the sides.
 enum Role {
     Client(Box<Client>),
     Server(Box<Server>),
@@ -60,7 +61,7 @@ impl<S: Socket> Engine<S> {
     ///
     /// # Errors
     ///
-    /// Likewise.
+    /// [`LossReason::Local`] where the configuration has no cipher suite for QUIC's first packets.
     pub fn server(config: EngineConfig<ServerRole>) -> Result<Self, LossReason> {
         let open_timeout = config.role.open_timeout;
         let server = Server::new(config.role)?;
@@ -352,7 +353,7 @@ impl<S: Socket> Engine<S> {
         Ok(())
     }
 
-    /// Server: the peer is known, or nobody need be: from now on it is served in full.
+    /// Server: the peer is known, or need not be: from now on it is served in full.
     pub fn admit(&mut self, now: Instant, id: ConnectionId) {
         if let Role::Server(server) = &mut self.role {
             server.admit(now, &mut self.traffic, id);
@@ -369,7 +370,9 @@ impl<S: Socket> Engine<S> {
     /// Server: ends a flow that is no longer allowed. Its application is reset, and its peer told
     /// [`FlowCode::Revoked`]. One that has ended already is left alone.
     pub fn revoke_flow(&mut self, now: Instant, id: FlowId) {
-        self.traffic.revoke_flow(now, id);
+        if let Some(key) = self.traffic.flows.find(id) {
+            self.traffic.revoke(now, key);
+        }
     }
 
     /// Server: closes a connection whose client is no longer known, with [`CloseCode::Revoked`]. All its flows end as by
@@ -389,7 +392,7 @@ impl<S: Socket> Engine<S> {
         if let Some(key) = connections.find(id)
             && let Some(connection) = connections.get_mut(key)
         {
-            connection.name_peer(name);
+            connection.peer = Some(name);
         }
     }
 
@@ -411,7 +414,7 @@ impl<S: Socket> Engine<S> {
             Role::Server(server) => server.refuse_newcomers(&mut self.traffic),
         }
         let connections = self.traffic.connections.iter();
-        let ids: Vec<ConnectionId> = connections.map(|(_, connection)| connection.id()).collect();
+        let ids: Vec<ConnectionId> = connections.map(|(_, connection)| connection.id).collect();
         for id in ids {
             self.close_connection(now, id, CloseCode::Shutdown);
         }
@@ -422,118 +425,13 @@ impl<S: Socket> Engine<S> {
     }
 }
 
-/// Questions.
-impl<S: Socket> Engine<S> {
-    /// Which end this is.
-    pub fn side(&self) -> Side {
-        self.traffic.side
-    }
-
-    /// The application's socket of a flow.
-    pub fn socket(&self, id: FlowId) -> Option<&S> {
-        let flows = &self.traffic.flows;
-        flows.get(flows.find(id)?)?.socket()
-    }
-
-    /// The TLS exporter value that proofs of pre-shared secrets are made from (PROTOCOL section 5.5).
-    pub fn exporter(&self, id: ConnectionId) -> Option<[u8; 32]> {
-        self.traffic.connections.named(id)?.exporter()
-    }
-
-    /// Server: whether the client of a connection has still to show who it is.
-    pub fn awaits_identity(&self, id: ConnectionId) -> bool {
-        let connection = self.traffic.connections.named(id);
-        connection.is_some_and(|connection| !connection.is_admitted() && !connection.is_lost())
-    }
-
-    /// Server: what the client of a connection has shown of itself; `None` where the connection has gone.
-    pub fn credentials(&self, id: ConnectionId) -> Option<Credentials> {
-        let connection = self.traffic.connections.named(id)?;
-        Some(Credentials {
-            certificates: connection.certificates(),
-            exporter: connection.exporter(),
-            proofs: connection.admission.proofs(),
-            opened: connection.opened(),
-        })
-    }
-
-    /// Server: every flow whose request has been read, in no particular order.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.traffic.asked()
-    }
-
-    /// Whether at least one connection can take flows, and its server knows this client.
-    pub fn is_connected(&self) -> bool {
-        let mut connections = self.traffic.connections.iter();
-        connections.any(|(_, connection)| connection.is_usable() && connection.is_admitted())
-    }
-
-    /// The least round-trip time that any connection has seen, of those that can take flows.
-    pub fn shortest_round_trip(&self) -> Option<Duration> {
-        let connections = self
-            .traffic
-            .connections
-            .iter()
-            .map(|(_, connection)| connection);
-        let usable = connections.filter(|connection| connection.is_usable());
-        usable.map(Connection::min_rtt).min()
-    }
-
-    /// Whether no flow is left and all they sent has been acknowledged, and confirmed by peers that can.
-    pub fn is_drained(&mut self) -> bool {
-        let traffic = &mut self.traffic;
-        traffic.flows.count() == 0 && traffic.connections.iter_mut().all(Connection::is_settled)
-    }
-
-    /// Flows that have ended here and that their peers have not confirmed: something of them may be lost if this
-    /// process, or the peer's, ends now.
-    pub fn unconfirmed(&self) -> usize {
-        let connections = self.traffic.connections.iter();
-        connections
-            .map(|(_, connection)| connection.control.unconfirmed())
-            .sum()
-    }
-
-    /// Counters since the engine was made.
-    pub fn totals(&self) -> Totals {
-        self.traffic.totals
-    }
-
-    /// All connections, as they are now.
-    pub fn connection_reports(&self) -> Vec<ConnectionReport> {
-        let connections = self.traffic.connections.iter();
-        connections
-            .map(|(_, connection)| connection.report())
-            .collect()
-    }
-
-    /// All flows, as they are now.
-    pub fn flow_reports(&self) -> Vec<FlowReport> {
-        let flows = self.traffic.flows.iter();
-        flows
-            .filter_map(|(_, entry)| {
-                let lane = entry.lane()?;
-                let connection = self.traffic.connections.get(lane.connection)?;
-                Some(entry.report(connection.carried(lane.stream)))
-            })
-            .collect()
-    }
-
-    /// What is charged and what is held at this moment.
-    pub fn holdings(&mut self) -> Holdings {
-        self.traffic.holdings()
-    }
-
-    /// What is held for flows at this moment.
-    pub fn residue(&mut self) -> Residue {
-        self.traffic.residue()
-    }
-}
-
 impl<S> fmt::Debug for Engine<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let traffic = &self.traffic;
         f.debug_struct("Engine")
-            .field("traffic", &self.traffic)
+            .field("connections", &traffic.connections.iter().count())
+            .field("flows", &traffic.flows.count())
+            .field("totals", &traffic.totals)
             .finish_non_exhaustive()
     }
 }

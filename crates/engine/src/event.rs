@@ -27,7 +27,7 @@ pub enum Event {
         /// The peer's certificate chain, where it showed one.
         certificates: Option<Vec<CertificateDer<'static>>>,
     },
-    /// Server: a client that nobody knows yet says who it is; answer with [`crate::Engine::admit`], or close the
+    /// Server: a client that is not known yet says who it is; answer with [`crate::Engine::admit`], or close the
     /// connection.
     Hello {
         /// The connection.
@@ -135,7 +135,7 @@ pub enum Event {
 pub struct Opened {
     /// The flow.
     pub flow: FlowId,
-    /// Its connection.
+    /// The connection that carries it.
     pub connection: ConnectionId,
     /// QUIC stream id.
     pub stream_id: u64,

@@ -13,7 +13,6 @@ use crate::strangers::Source;
 const MIN: usize = 16;
 const MAX: usize = 512;
 
-/// First packets of type `T`, by source.
 #[derive(Debug)]
 pub(crate) struct Newcomers<T> {
     most: usize,
@@ -34,12 +33,10 @@ impl<T> Newcomers<T> {
         }
     }
 
-    /// Limit for the packets that wait.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.total
     }
@@ -60,7 +57,6 @@ impl<T> Newcomers<T> {
         self.take(largest, VecDeque::pop_back)
     }
 
-    /// Takes the one whose turn it is.
     pub(crate) fn pop(&mut self) -> Option<T> {
         let source = *self.turns.front()?;
         self.turns.rotate_left(1);

@@ -10,6 +10,7 @@ use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, Transport
 
 use crate::config::Transport;
 use crate::grants::First;
+use crate::loss::{LocalError, LossReason};
 use crate::report::Side;
 use crate::trace::Trace;
 
@@ -71,6 +72,18 @@ pub(crate) fn transport_config(
         .mtu_discovery_config(Some(mtu))
         .ack_frequency_config(Some(acks));
     (Arc::new(config), trace)
+}
+
+/// A TLS configuration as QUIC needs it.
+pub(crate) fn quic_crypto<Q, C>(tls: &Arc<C>) -> Result<Arc<Q>, LossReason>
+where
+    C: Clone,
+    Q: TryFrom<C>,
+{
+    match Q::try_from(C::clone(tls)) {
+        Ok(crypto) => Ok(Arc::new(crypto)),
+        Err(_) => Err(LocalError::NoInitialCipherSuite.into()),
+    }
 }
 
 /// How to look for what a path carries, `most` at most.

@@ -5,7 +5,6 @@ use quictun_flow::{ReadEnd, Stream, WriteEnd};
 use quictun_wire::code::FlowCode;
 use quinn_proto::{Connection, Dir, ReadError, Side, StreamId, VarInt, WriteError};
 
-/// One stream of one connection, borrowed for as long as a flow is pumped.
 pub(crate) struct QuicStream<'a> {
     pub(crate) quic: &'a mut Connection,
     pub(crate) id: StreamId,

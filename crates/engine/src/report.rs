@@ -89,7 +89,7 @@ pub struct ConnectionReport {
     pub batches_sent: u64,
     /// Datagrams sent.
     pub datagrams_sent: u64,
-    /// Of these, last ones sent again because their acknowledgement was late.
+    /// Those of them that were sent again because their acknowledgement was late.
     pub datagrams_repeated: u64,
     /// Datagrams received.
     pub datagrams_received: u64,

@@ -7,7 +7,6 @@ use crate::datagrams::Datagrams;
 /// Answers kept while the socket is busy. More would be a flood, which is not owed answers.
 const MAX: usize = 1024;
 
-/// Answers that wait for the socket.
 #[derive(Debug, Default)]
 pub(crate) struct Responses {
     queue: VecDeque<(Datagrams, Vec<u8>)>,
@@ -26,7 +25,6 @@ impl Responses {
         }
     }
 
-    /// The next one, its bytes put into `buffer`.
     pub(crate) fn pop(&mut self, buffer: &mut Vec<u8>) -> Option<Datagrams> {
         let (datagrams, bytes) = self.queue.pop_front()?;
         self.held -= bytes.capacity();

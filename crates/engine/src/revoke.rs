@@ -32,7 +32,7 @@ pub struct Asked {
 /// What a client has shown of itself.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// Its certificate chain, its own first.
+    /// The certificate chain, the client's own certificate first.
     pub certificates: Option<Vec<CertificateDer<'static>>>,
     /// The TLS exporter value that proofs are made from.
     pub exporter: Option<[u8; 32]>,

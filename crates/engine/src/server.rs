@@ -1,4 +1,4 @@
-//! The server's part: who is let in.
+//! The server's part: which clients are let in.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,10 +11,11 @@ use quinn_proto::{Incoming, ServerConfig};
 use crate::config::ServerRole;
 use crate::event::Event;
 use crate::grants::First;
-use crate::loss::{LocalError, LossReason};
+use crate::loss::LossReason;
 use crate::newcomers::Newcomers;
+use crate::quic_config::quic_crypto;
 use crate::strangers::{Source, Strangers};
-use crate::traffic::{Ended, Traffic};
+use crate::traffic::Traffic;
 
 /// However few places there are, the connections of one client find theirs.
 const OF_ONE_MIN: usize = 8;
@@ -29,7 +30,6 @@ const FOLLOWING_MAX: u64 = 8 * 1024;
 /// Memory of a connection that waits, bytes: its first packet with the keys to read it, and the datagrams that follow.
 const NEWCOMER_COST: u64 = 4 * 1024 + FOLLOWING_MAX;
 
-/// State of the server side.
 pub(crate) struct Server {
     role: ServerRole,
     /// Cloned for every connection, which gets its own transport parameters.
@@ -45,7 +45,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(role: ServerRole) -> Result<Self, LossReason> {
-        let crypto = quic_crypto(&role.crypto)?;
+        let crypto = quic_crypto::<QuicServerConfig, _>(&role.crypto)?;
         let newcomers = Newcomers::new(role.max_handshakes);
         let mut base = ServerConfig::with_crypto(crypto);
         base.incoming_buffer_size(FOLLOWING_MAX)
@@ -66,12 +66,11 @@ impl Server {
         &mut self,
         crypto: &Arc<rustls::ServerConfig>,
     ) -> Result<(), LossReason> {
-        self.base.crypto = quic_crypto(crypto)?;
+        self.base.crypto = quic_crypto::<QuicServerConfig, _>(crypto)?;
         self.role.crypto = crypto.clone();
         Ok(())
     }
 
-    /// What the endpoint is configured with.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::new(self.base.clone())
     }
@@ -97,7 +96,6 @@ impl Server {
         }
     }
 
-    /// Memory of the connections that wait, bytes.
     fn kept(&self) -> u64 {
         self.newcomers.len() as u64 * NEWCOMER_COST
     }
@@ -107,7 +105,6 @@ impl Server {
         self.came.filter(|_| self.newcomers.len() > 0)
     }
 
-    /// Whether as many connections are served as may be.
     fn is_full(&self) -> bool {
         self.established >= self.role.max_connections
     }
@@ -137,7 +134,6 @@ impl Server {
         traffic.kept_by_role = self.kept();
     }
 
-    /// Begins the handshakes of this turn.
     pub(crate) fn accept_newcomers<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         for _ in 0..HANDSHAKES_OF_TURN {
             let Some(incoming) = self.newcomers.pop() else {
@@ -159,7 +155,6 @@ impl Server {
         self.is_full() || traffic.draining || no_place
     }
 
-    /// Refuses all newcomers that wait.
     pub(crate) fn refuse_newcomers<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
         while let Some(incoming) = self.newcomers.pop() {
             traffic.refuse(incoming);
@@ -192,7 +187,7 @@ impl Server {
         if let Some((key, id)) = begun {
             self.strangers.insert(source, (key, id));
             if let Some(connection) = traffic.connections.get_mut(key) {
-                connection.admission.take_place(source);
+                connection.admission.place = Some(source);
             }
         }
         if let Some((key, id)) = gives_way {
@@ -201,18 +196,22 @@ impl Server {
         }
     }
 
-    /// The handshake of a connection is done.
     pub(crate) fn handle_connected<S: Socket>(
         &mut self,
         now: Instant,
         traffic: &mut Traffic<S>,
         key: ConnectionKey,
     ) {
+        let deadline = now + traffic.transport.handshake_timeout;
+        let Some(connection) = traffic.connections.get_mut(key) else {
+            return;
+        };
         if self.role.identify {
-            traffic.await_identity(now, key);
-        } else if let Some(connection) = traffic.connections.get_mut(key) {
+            // The client has to show who it is within the time for a handshake.
+            connection.admission.deadline = Some(deadline);
+        } else {
             connection.admission.admit();
-            let place = connection.admission.give_place_back();
+            let place = connection.admission.place.take();
             self.serve_in_full(key, place);
         }
     }
@@ -237,12 +236,11 @@ impl Server {
         if self.is_full() {
             return traffic.close_connection(now, id, CloseCode::TooManyConnections);
         }
-        let place = connection.admission.give_place_back();
+        let place = connection.admission.place.take();
         self.serve_in_full(key, place);
         traffic.admit(now, key);
     }
 
-    /// A stranger is one no more.
     fn serve_in_full(&mut self, key: ConnectionKey, place: Option<Source>) {
         if let Some(source) = place {
             self.strangers.remove(source, key);
@@ -253,20 +251,13 @@ impl Server {
     /// Gives the places of connections that have ended to others.
     pub(crate) fn note_ended<S: Socket>(&mut self, traffic: &mut Traffic<S>) {
         while let Some(ended) = traffic.ended.pop_front() {
-            let Ended {
-                key,
-                remote,
-                established,
-                admitted,
-                place,
-                reason,
-                ..
-            } = ended;
-            if admitted {
+            if ended.admitted {
                 self.established = self.established.saturating_sub(1);
             }
-            let had_place = place.is_some_and(|source| self.strangers.remove(source, key));
-            if !established && had_place && reason != LossReason::ClosedLocally {
+            let place = ended.place;
+            let had_place = place.is_some_and(|source| self.strangers.remove(source, ended.key));
+            let (remote, reason) = (ended.remote, ended.reason);
+            if !ended.established && had_place && reason != LossReason::ClosedLocally {
                 traffic
                     .events
                     .push_back(Event::HandshakeFailed { remote, reason });
@@ -279,7 +270,6 @@ fn has_no_memory_for_strangers<S: Socket>(traffic: &Traffic<S>) -> bool {
     First::stranger(0).debt() > traffic.lease.free_for_newcomers()
 }
 
-/// A stranger gives its place to a newcomer.
 fn give_way<S: Socket>(
     now: Instant,
     traffic: &mut Traffic<S>,
@@ -287,10 +277,10 @@ fn give_way<S: Socket>(
     id: ConnectionId,
 ) {
     let connection = traffic.connections.get_mut(key);
-    let Some(connection) = connection.filter(|connection| connection.id() == id) else {
+    let Some(connection) = connection.filter(|connection| connection.id == id) else {
         return;
     };
-    connection.admission.give_place_back();
+    connection.admission.place.take();
     if connection.is_established() {
         // It may be an honest one that is slow: it will come again.
         traffic.close_connection(now, id, CloseCode::TooManyConnections);
@@ -298,14 +288,5 @@ fn give_way<S: Socket>(
         // Forgotten silently: a client that retransmits its first packet gets a new place, one that is further in its
         // handshake times out. A CONNECTION_CLOSE would also let a flood come again sooner.
         traffic.forget(now, key, LossReason::TimedOut);
-    }
-}
-
-/// A TLS configuration as QUIC needs it.
-fn quic_crypto(tls: &Arc<rustls::ServerConfig>) -> Result<Arc<QuicServerConfig>, LossReason> {
-    let crypto = QuicServerConfig::try_from(rustls::ServerConfig::clone(tls));
-    match crypto {
-        Ok(crypto) => Ok(Arc::new(crypto)),
-        Err(_) => Err(LocalError::NoInitialCipherSuite.into()),
     }
 }

@@ -49,7 +49,6 @@ impl Source {
 /// A connection of a stranger.
 pub(crate) type Stranger = (ConnectionKey, ConnectionId);
 
-/// All strangers of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Strangers {
     /// By source, oldest first.
@@ -60,12 +59,10 @@ pub(crate) struct Strangers {
 }
 
 impl Strangers {
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.total
     }
 
-    /// Gives a newcomer its place.
     pub(crate) fn insert(&mut self, source: Source, stranger: Stranger) {
         let places = self.sources.entry(source).or_default();
         self.by_count.remove(&(places.len(), source));

@@ -27,7 +27,6 @@ const NOTE_EVERY: Duration = Duration::from_millis(100);
 /// What is noted at every change: phase, limit, and whether the path has answered.
 type State = (&'static str, Limit, bool);
 
-/// The records of one connection.
 pub(crate) struct Trace {
     records: Records,
     start: Instant,
@@ -35,7 +34,6 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Begins a record, and the library's part of it.
     pub(crate) fn new(writer: TraceWriter, side: Side, now: Instant) -> (Self, Option<QlogStream>) {
         let records = Records(Arc::new(Mutex::new(Whole {
             pending: Vec::new(),

@@ -6,12 +6,10 @@ mod charges;
 mod control;
 mod delivery;
 mod ending;
-mod inspection;
 mod salvaging;
 mod sending;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,19 +26,18 @@ use quinn_proto::{
 
 use crate::cid::LONG_HEADER;
 use crate::config::Transport;
-use crate::connection::Connection;
+use crate::connection::{Begun, Connection};
 use crate::connections::Connections;
 use crate::entries::FlowEntry;
 use crate::entries::Flows;
 use crate::event::Event;
 use crate::grants::First;
 use crate::loss::{LocalError, LossReason};
-use crate::quic_config;
+use crate::quic_config::transport_config;
 use crate::report::{Side, Totals};
 use crate::responses::Responses;
 use crate::strangers::Source;
 
-/// Connections and flows of one engine.
 pub(crate) struct Traffic<S> {
     endpoint: Endpoint,
     pub(crate) transport: Transport,
@@ -50,29 +47,26 @@ pub(crate) struct Traffic<S> {
     pub(crate) connections: Connections,
     pub(crate) flows: Flows<S>,
     ids: Ids,
-    read_buffer: ReadBuffer,
+    pub(crate) read_buffer: ReadBuffer,
     responses: Responses,
     pub(crate) events: VecDeque<Event>,
     pub(crate) totals: Totals,
     pub(crate) lease: Lease,
     pinned: Pinned<FlowKey>,
     /// Memory charged for data that is kept for sending, bytes.
-    kept: u64,
+    pub(crate) kept: u64,
     /// Memory of what the role keeps, bytes.
     pub(crate) kept_by_role: u64,
-    /// Connections that have ended, for their role.
     pub(crate) ended: VecDeque<Ended>,
     pub(crate) draining: bool,
 }
 
-/// A connection that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) key: ConnectionKey,
     pub(crate) remote: SocketAddr,
     pub(crate) opened: Instant,
     pub(crate) established: bool,
-    /// It had been admitted.
     pub(crate) admitted: bool,
     /// The stranger's place that it had.
     pub(crate) place: Option<Source>,
@@ -112,13 +106,11 @@ impl<S: Socket> Traffic<S> {
         deadlines.into_iter().flatten().min()
     }
 
-    /// A flow with the connection that carries it, and its stream.
     fn carried(&mut self, key: FlowKey) -> Option<(&mut FlowEntry<S>, &mut Connection, StreamId)> {
         carried(&mut self.flows, &mut self.connections, key)
     }
 }
 
-/// See [`Traffic::carried`].
 fn carried<'a, S: Socket>(
     flows: &'a mut Flows<S>,
     connections: &'a mut Connections,
@@ -160,8 +152,8 @@ impl<S: Socket> Traffic<S> {
                 let back = connection.handle_datagram(now, event, length);
                 if back {
                     self.events.push_back(Event::Responsive {
-                        connection: connection.id(),
-                        remote: connection.remote(),
+                        connection: connection.id,
+                        remote: connection.remote,
                     });
                 }
                 Some(DatagramOf::Connection(key, back))
@@ -176,7 +168,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Asks a newcomer to prove its address.
     pub(crate) fn validate(&mut self, incoming: Incoming) {
         let mut response = Vec::new();
         match self.endpoint.retry(incoming, &mut response) {
@@ -185,12 +176,10 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Forgets a newcomer without an answer.
     pub(crate) fn ignore(&mut self, incoming: Incoming) {
         self.endpoint.ignore(incoming);
     }
 
-    /// Refuses a newcomer.
     pub(crate) fn refuse(&mut self, incoming: Incoming) {
         let mut response = Vec::new();
         let transmit = self.endpoint.refuse(incoming, &mut response);
@@ -198,7 +187,6 @@ impl<S: Socket> Traffic<S> {
         self.responses.push(&transmit, response);
     }
 
-    /// Handshakes that begin from now on use this configuration.
     pub(crate) fn set_server_config(&mut self, config: Arc<ServerConfig>) {
         self.endpoint.set_server_config(Some(config));
     }
@@ -213,33 +201,16 @@ impl<S: Socket> Traffic<S> {
         first: impl FnOnce(u64, u64) -> First,
     ) -> Option<(ConnectionKey, ConnectionId)> {
         let remote = incoming.remote_address();
-        let known = self.recall(now, Peer::Client(remote.ip()));
+        let known = self.transport.memory.recall(now, Peer::Client(remote.ip()));
         let window = self.lease.first_window(known.receive_window, 0, false);
-        let first = first(window, known.receive_window);
-        let gauge = Gauge::new();
-        let (transport, trace) = quic_config::transport_config(
-            &self.transport,
-            &gauge,
-            remote,
-            Side::Server,
-            known.resume,
-            first,
-            now,
-        );
-        config.transport_config(transport);
+        let begun = self.begin(now, remote, known, first(window, known.receive_window));
+        config.transport_config(begun.config.clone());
         let mut response = Vec::new();
         let accepted = self
             .endpoint
             .accept(incoming, now, &mut response, Some(Arc::new(config)));
         match accepted {
-            Ok((ConnectionHandle(handle), quic)) => {
-                let key = ConnectionKey(handle);
-                let id = self.ids.connection(key);
-                let connection =
-                    Connection::new(id, quic, gauge, &self.transport, first, trace, now);
-                self.adopt(key, connection);
-                Some((key, id))
-            }
+            Ok((handle, quic)) => Some(self.adopt(now, handle, quic, begun)),
             Err(error) => {
                 self.totals.handshakes_failed += 1;
                 if let Some(transmit) = error.response {
@@ -250,7 +221,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Begins a connection to a server.
     pub(crate) fn connect(
         &mut self,
         now: Instant,
@@ -258,42 +228,48 @@ impl<S: Socket> Traffic<S> {
         crypto: Arc<QuicClientConfig>,
         server_name: &str,
     ) -> Result<ConnectionKey, LossReason> {
-        let gauge = Gauge::new();
-        let known = self.recall(now, Peer::Server(address));
+        let known = self.transport.memory.recall(now, Peer::Server(address));
         let first = First {
             window: self.lease.first_window(known.receive_window, 0, true),
             remembered: known.receive_window,
             flows: 0,
         };
+        let begun = self.begin(now, address, known, first);
         let mut config = ClientConfig::new(crypto);
-        let (transport, trace) = quic_config::transport_config(
-            &self.transport,
-            &gauge,
-            address,
-            Side::Client,
-            known.resume,
+        config.transport_config(begun.config.clone());
+        let connecting = self.endpoint.connect(now, config, address, server_name);
+        let (handle, quic) = connecting.map_err(LocalError::from)?;
+        Ok(self.adopt(now, handle, quic, begun).0)
+    }
+
+    /// What a connection to or from `remote` begins with.
+    fn begin(&self, now: Instant, remote: SocketAddr, known: Known, first: First) -> Begun {
+        let gauge = Gauge::new();
+        let (transport, side) = (&self.transport, self.side);
+        let (config, trace) =
+            transport_config(transport, &gauge, remote, side, known.resume, first, now);
+        Begun {
+            gauge,
+            config,
+            trace,
             first,
-            now,
-        );
-        config.transport_config(transport);
-        let begun = self.endpoint.connect(now, config, address, server_name);
-        let (ConnectionHandle(handle), quic) = begun.map_err(LocalError::from)?;
+        }
+    }
+
+    fn adopt(
+        &mut self,
+        now: Instant,
+        ConnectionHandle(handle): ConnectionHandle,
+        quic: quinn_proto::Connection,
+        begun: Begun,
+    ) -> (ConnectionKey, ConnectionId) {
         let key = ConnectionKey(handle);
         let id = self.ids.connection(key);
-        let connection = Connection::new(id, quic, gauge, &self.transport, first, trace, now);
-        self.adopt(key, connection);
-        Ok(key)
-    }
-
-    /// What is known of the path to a peer.
-    pub(crate) fn recall(&self, now: Instant, peer: Peer) -> Known {
-        self.transport.memory.recall(now, peer)
-    }
-
-    fn adopt(&mut self, key: ConnectionKey, mut connection: Connection) {
+        let mut connection = Connection::new(id, quic, &self.transport, begun, now);
         connection.settle_debt(&mut self.lease);
         self.connections.insert(key, connection);
         self.totals.connections_opened += 1;
+        (key, id)
     }
 }
 
@@ -315,7 +291,6 @@ impl<S: Socket> Traffic<S> {
         Some(connection.exchange(&mut self.endpoint, key))
     }
 
-    /// The next event of the library's.
     pub(crate) fn poll_quic(&mut self, key: ConnectionKey) -> Option<QuicEvent> {
         self.connections.get_mut(key)?.poll()
     }
@@ -330,15 +305,14 @@ impl<S: Socket> Traffic<S> {
         }
         let protocol = connection.handle_connected(now);
         self.events.push_back(Event::Connected {
-            connection: connection.id(),
-            remote: connection.remote(),
+            connection: connection.id,
+            remote: connection.remote,
             protocol,
             certificates: connection.certificates(),
         });
         true
     }
 
-    /// Follows what has arrived on a connection.
     pub(crate) fn follow_up(&mut self, now: Instant, key: ConnectionKey) {
         if let Some(connection) = self.connections.get_mut(key) {
             let memory = &self.transport.memory;
@@ -347,14 +321,12 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Closes a connection: its flows are reset on both sides.
     pub(crate) fn close_connection(&mut self, now: Instant, id: ConnectionId, code: CloseCode) {
         if let Some(key) = self.connections.find(id) {
             self.close(now, key, code, code.to_string(), LossReason::ClosedLocally);
         }
     }
 
-    /// The peer breaks the protocol: the connection ends.
     fn violate(&mut self, now: Instant, key: ConnectionKey, reason: &'static str) {
         let code = CloseCode::ProtocolViolation;
         self.close(now, key, code, reason, LossReason::Violation(reason));
@@ -384,14 +356,13 @@ impl<S: Socket> Traffic<S> {
         let lost = connection.check_liveness(now);
         if lost {
             self.events.push_back(Event::Unresponsive {
-                connection: connection.id(),
-                remote: connection.remote(),
+                connection: connection.id,
+                remote: connection.remote,
             });
         }
         lost
     }
 
-    /// Closes an attempt that another one has overtaken.
     pub(crate) fn abandon_attempt(&mut self, now: Instant, key: ConnectionKey) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.abandon(now);
@@ -407,7 +378,7 @@ impl<S: Socket> Traffic<S> {
         let Some(established) = connection.end(now, &self.transport.memory) else {
             return;
         };
-        let (id, remote) = (connection.id(), connection.remote());
+        let (id, remote) = (connection.id, connection.remote);
         // What its flows hold is charged to them where they go on without it.
         connection.settle_debt(&mut self.lease);
         let (mut flows, mut salvaged) = (0, 0);
@@ -436,10 +407,10 @@ impl<S: Socket> Traffic<S> {
             self.ended.push_back(Ended {
                 key,
                 remote,
-                opened: connection.opened(),
+                opened: connection.opened,
                 established,
                 admitted: connection.is_admitted(),
-                place: connection.admission.give_place_back(),
+                place: connection.admission.place.take(),
                 reason,
             });
         }
@@ -453,15 +424,5 @@ impl<S: Socket> Traffic<S> {
             self.totals.connections_closed += 1;
             connection.leave(&mut self.endpoint, key);
         }
-    }
-}
-
-impl<S> fmt::Debug for Traffic<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Traffic")
-            .field("connections", &self.connections.iter().count())
-            .field("flows", &self.flows.count())
-            .field("totals", &self.totals)
-            .finish_non_exhaustive()
     }
 }

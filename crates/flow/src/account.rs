@@ -101,7 +101,7 @@ impl Lease {
         }
     }
 
-    /// What is charged at the moment, bytes.
+    /// Memory that is charged at the moment, bytes.
     pub fn charged(&self) -> u64 {
         self.charged
     }
@@ -121,7 +121,7 @@ impl Lease {
             .max(budget / RESERVE_PART_LARGE)
     }
 
-    /// What is free beside the reserve, bytes.
+    /// Memory that is free beside the reserve, bytes.
     pub fn free_for_newcomers(&self) -> u64 {
         self.free().saturating_sub(self.reserve())
     }

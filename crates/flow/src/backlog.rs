@@ -15,8 +15,8 @@ const HOLD_MIN: usize = 4 * 1024;
 pub struct Backlog {
     /// Bytes taken off its stream, as noted in its connection.
     noted: u64,
-    /// As counted in its connection.
-    holding: Holding,
+    /// What the flow holds, as it was counted last in its connection.
+    pub holding: Holding,
     /// Set while the peer is asked to hold the flow: the total of stream bytes that it may send before it is taken to
     /// ignore HOLD.
     told_to_rest: Option<u64>,
@@ -30,6 +30,10 @@ pub struct Backlog {
 pub struct Stand {
     /// Memory of what it has received, bytes.
     pub held: usize,
+    /// The part of it that is not data: the overhead of pieces.
+    pub overhead: usize,
+    /// Bytes taken off its stream in all.
+    pub taken: u64,
     /// The application does not read.
     pub parked: bool,
     /// Bytes that the application has taken.
@@ -48,26 +52,11 @@ impl Backlog {
         }
     }
 
-    /// Bytes taken off the stream, as noted last.
-    pub fn noted(&self) -> u64 {
-        self.noted
-    }
-
     /// So many bytes were taken off the stream in all. Returns how many are new.
     pub fn note_taken(&mut self, taken: u64) -> u64 {
         let new = taken.saturating_sub(self.noted);
-        self.noted = taken;
+        self.noted += new;
         new
-    }
-
-    /// What the flow holds, as it was counted last.
-    pub fn holding(&self) -> Holding {
-        self.holding
-    }
-
-    /// Counts what the flow holds.
-    pub fn set_holding(&mut self, holding: Holding) {
-        self.holding = holding;
     }
 
     /// Whether the peer is asked to send nothing for now.

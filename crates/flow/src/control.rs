@@ -35,11 +35,10 @@ const UNSEEN_COST: usize = 40;
 /// The control stream of one connection, as far as there is one.
 #[derive(Debug, Default)]
 pub struct Control {
-    /// Its number, as those of flows.
+    /// The stream's number, as those of flows.
     stream: Option<u64>,
     /// HELLO or `HELLO_ACK` of the peer has come.
     open: bool,
-    /// Something has arrived on it.
     readable: bool,
     /// What `inlet` holds, as counted in the connection.
     counted: usize,
@@ -257,7 +256,6 @@ impl Control {
         usize::from(self.stream.is_some())
     }
 
-    /// All that waits, as bytes.
     fn encode(&mut self) {
         for flows in std::mem::take(&mut self.seen).chunks(MAX_FLOWS) {
             Frame::Seen(flows.to_vec()).encode(&mut self.outbox);

@@ -57,7 +57,7 @@ impl<S: Socket> Flow<S> {
         &mut self.to_app.inlet
     }
 
-    /// The same, to look at.
+    /// The inlet, to look at.
     pub fn arrived(&self) -> &Inlet {
         &self.to_app.inlet
     }
@@ -78,9 +78,13 @@ impl<S: Socket> Flow<S> {
         self.to_app.writable |= writable;
     }
 
-    /// The socket failed while nothing was being read or written.
+    /// The application reset its connection, or its socket failed.
     pub fn handle_socket_error<T: Stream>(&mut self, stream: &mut T) {
-        self.end_by_app_reset(stream);
+        if self.ending.is_none() {
+            self.cut_stream(stream, FlowCode::AppReset);
+            self.socket.abort();
+            self.settle(Ending::AppReset);
+        }
     }
 
     /// The peer sent `STOP_SENDING`: the application is no longer read.
@@ -134,12 +138,12 @@ impl<S: Socket> Flow<S> {
         self.parting.is_some() && self.ending.is_none()
     }
 
-    /// Resets the application where the socket has sent everything by now. No event tells when it has:
-    /// call this now and then while [`Flow::is_parting`].
-    pub fn poll_parting(&mut self) {
+    /// Resets the application where the socket has sent everything by now, or where that took too long (`late`). No event
+    /// tells when it has: call this now and then while [`Flow::is_parting`].
+    pub fn poll_parting(&mut self, late: bool) {
         if let Some(how) = self.parting
             && self.ending.is_none()
-            && self.socket.is_sent()
+            && (late || self.socket.is_sent())
         {
             self.socket.abort();
             self.ending = Some(how);
@@ -192,24 +196,10 @@ impl<S: Socket> Flow<S> {
         !self.to_app.writable && self.to_app.inlet.ready() > 0
     }
 
-    /// Once everything has been taken off the stream, up to the FIN: the number after the FIN's, where the
-    /// application's first byte has number 0 (PROTOCOL CONTROL-5).
-    pub fn end_taken(&self) -> Option<u64> {
-        self.to_app.inlet.end()
-    }
-
     /// Once the application has finished and the stream has taken that: the number after the FIN's.
     pub fn end_sent(&self) -> Option<u64> {
         let finished = self.to_tunnel.direction == Direction::Finished;
         finished.then(|| self.to_tunnel.app_bytes() + 1)
-    }
-
-    /// Ends a flow that has waited for its socket for too long.
-    pub fn end_parting(&mut self) {
-        if self.is_parting() {
-            self.socket.abort();
-            self.ending = self.parting;
-        }
     }
 
     /// The application's end of the flow.
@@ -217,29 +207,15 @@ impl<S: Socket> Flow<S> {
         &self.socket
     }
 
-    /// A `RESET_STREAM` was found where the stream was read by others than the flow.
+    /// The peer sent `RESET_STREAM`: what follows will never come, so the application must see a cut.
     pub fn handle_reset<T: Stream>(&mut self, stream: &mut T, code: u64) {
         if self.ending.is_none() {
-            self.end_by_peer_reset(stream, code);
-        }
-    }
-
-    /// The application reset its connection, or its socket failed.
-    fn end_by_app_reset<T: Stream>(&mut self, stream: &mut T) {
-        if self.ending.is_none() {
-            self.cut_stream(stream, FlowCode::AppReset);
+            let code = FlowCode::from_u64(code);
+            self.to_app.close();
+            self.cut_stream(stream, code.unwrap_or(FlowCode::AppReset));
             self.socket.abort();
-            self.settle(Ending::AppReset);
+            self.settle(Ending::PeerReset(code));
         }
-    }
-
-    /// The peer sent `RESET_STREAM`: what follows will never come, so the application must see a cut.
-    fn end_by_peer_reset<T: Stream>(&mut self, stream: &mut T, code: u64) {
-        let code = FlowCode::from_u64(code);
-        self.to_app.close();
-        self.cut_stream(stream, code.unwrap_or(FlowCode::AppReset));
-        self.socket.abort();
-        self.settle(Ending::PeerReset(code));
     }
 
     /// Ends what is still open of the stream. A direction that was finished stays finished: its bytes
@@ -259,7 +235,7 @@ impl<S: Socket> Flow<S> {
     /// nothing of what it is to receive can be lost by that.
     fn part(&mut self, how: Ending) {
         self.parting.get_or_insert(how);
-        self.poll_parting();
+        self.poll_parting(false);
     }
 
     /// Notes how the flow ended, if both directions have.

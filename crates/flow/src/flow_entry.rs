@@ -18,7 +18,7 @@ use crate::socket::Socket;
 /// flows share, for as long as the dial takes: a few targets that never answer must not fill it.
 const EARLY_MAX: usize = 64 * 1024;
 
-/// The same towards a server of the original protocol, whose windows are smaller.
+/// The same limit towards a server of the original protocol, whose windows are smaller.
 const EARLY_COMPAT_MAX: usize = 8 * 1024;
 
 /// Times that a flow begins again elsewhere. Behind more dead targets than this it waits for its turn:
@@ -43,7 +43,8 @@ pub struct FlowEntry<S, T> {
     id: FlowId,
     /// Once there is a stream.
     lane: Option<Lane<T>>,
-    phase: Phase<S>,
+    /// Where it stands.
+    pub phase: Phase<S>,
     token: String,
     client_app: String,
     server_app: String,
@@ -51,16 +52,17 @@ pub struct FlowEntry<S, T> {
     established: bool,
     /// It stands in its connection's queue of flows with something to send.
     queued: bool,
-    backlog: Backlog,
+    /// Received data that the flow holds, as it was counted last.
+    pub backlog: Backlog,
     /// Batches that slices of what it holds keep in memory, as counted in its engine.
-    pinned: Kept,
+    pub pinned: Kept,
     /// The first number of it that the peer has not confirmed (PROTOCOL CONTROL-5).
     seen: u64,
     /// The peer was told that everything has arrived.
     end_told: bool,
     /// The peer's application does not read: nothing is sent for now.
     resting: bool,
-    /// Its connection is gone, and what has arrived is still being delivered.
+    /// The connection is gone, and what has arrived is still being delivered.
     salvage: Option<Salvage>,
     /// Until when its socket must have sent what is left to it.
     part_by: Option<Instant>,
@@ -73,7 +75,7 @@ pub struct FlowEntry<S, T> {
 pub struct Lane<T> {
     /// The connection.
     pub connection: ConnectionKey,
-    /// Its stream.
+    /// The stream.
     pub stream: T,
 }
 
@@ -133,7 +135,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// Its id.
+    /// The flow's id.
     pub fn id(&self) -> FlowId {
         self.id
     }
@@ -156,16 +158,6 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// Whether it is carried on a connection.
     pub fn is_on(&self, connection: ConnectionKey) -> bool {
         self.lane.is_some_and(|lane| lane.connection == connection)
-    }
-
-    /// Where it stands.
-    pub fn phase(&self) -> &Phase<S> {
-        &self.phase
-    }
-
-    /// Where it stands, to go on.
-    pub fn phase_mut(&mut self) -> &mut Phase<S> {
-        &mut self.phase
     }
 
     /// Server: the request was read; what has arrived behind it waits in `inlet`.
@@ -265,13 +257,13 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.leave();
     }
 
-    /// Its place in the queue of its connection is void.
+    /// Takes the flow off its connection: its place in the queue is void.
     fn leave(&mut self) -> Option<Lane<T>> {
         self.queued = false;
         self.lane.take()
     }
 
-    /// Its time without its connection, if there is one.
+    /// The flow's time without its connection, if it has lost that.
     pub fn salvage(&self) -> Option<&Salvage> {
         self.salvage.as_ref()
     }
@@ -299,10 +291,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     pub fn poll_parting(&mut self, now: Instant) {
         let late = self.part_by.is_some_and(|by| by <= now);
         if let Some(flow) = self.flow_mut() {
-            flow.poll_parting();
-            if late {
-                flow.end_parting();
-            }
+            flow.poll_parting(late);
         }
     }
 
@@ -311,7 +300,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.flow().and_then(Flow::ending)
     }
 
-    /// Its life in one line of a log; `carried` unless it never had a connection.
+    /// The flow's life in one line of a log; `carried` unless it never had a connection.
     pub fn into_summary(
         self,
         now: Instant,
@@ -392,7 +381,6 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         }
     }
 
-    /// Where the stream's bytes arrive.
     fn inlet(&self) -> Option<&Inlet> {
         match &self.phase {
             Phase::Reading(inlet) | Phase::Dialing(inlet) => Some(inlet),
@@ -439,40 +427,19 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.inlet().map_or(0, Inlet::held)
     }
 
-    /// Bytes received and not yet written to the application.
-    pub fn buffered(&self) -> usize {
-        self.inlet().map_or(0, Inlet::buffered)
-    }
-
-    /// Bytes taken off its stream in all.
-    pub fn taken(&self) -> u64 {
-        self.inlet().map_or(self.backlog.noted(), Inlet::taken)
-    }
-
     /// How its receiving part stands.
     pub fn stand(&self) -> Stand {
         // A target that is being dialled reads nothing either.
         let dialing = matches!(self.phase, Phase::Dialing(_));
         Stand {
             held: self.held(),
+            overhead: self
+                .held()
+                .saturating_sub(self.inlet().map_or(0, Inlet::buffered)),
+            taken: self.inlet().map_or(0, Inlet::taken),
             parked: dialing || self.flow().is_some_and(Flow::is_parked),
             delivered: self.flow().map_or(0, Flow::bytes_to_app),
         }
-    }
-
-    /// What it holds, as it was counted last.
-    pub fn backlog(&self) -> &Backlog {
-        &self.backlog
-    }
-
-    /// The same, to count again.
-    pub fn backlog_mut(&mut self) -> &mut Backlog {
-        &mut self.backlog
-    }
-
-    /// Batches that it keeps in memory, as counted in its engine.
-    pub fn pinned_mut(&mut self) -> &mut Kept {
-        &mut self.pinned
     }
 }
 
@@ -480,7 +447,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// The number to tell the peer once everything has been taken off the stream; it is told once.
     pub fn take_end(&mut self) -> Option<u64> {
-        let end = self.flow()?.end_taken()?;
+        let end = self.flow()?.arrived().end()?;
         (!std::mem::replace(&mut self.end_told, true)).then_some(end)
     }
 

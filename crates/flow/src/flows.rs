@@ -109,7 +109,7 @@ impl<S, T> Flows<S, T> {
         self.deadlines.count()
     }
 
-    /// All of them, in the order of their keys.
+    /// All flows, in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (FlowKey, &FlowEntry<S, T>)> {
         let slots = self.slots.iter();
         slots.map(|(key, slot)| (FlowKey(key), &slot.entry))

@@ -46,7 +46,7 @@ impl Default for Inlet {
 }
 
 impl Inlet {
-    /// Of a stream of which something may have arrived.
+    /// An inlet for a stream of which something may have arrived.
     pub fn new() -> Self {
         Self {
             ready: Ready::default(),
@@ -132,7 +132,7 @@ impl Inlet {
         self.ready.bytes()
     }
 
-    /// What this holds in memory, bytes: what is in order, what is behind a gap, and what keeping it costs.
+    /// Memory that the inlet holds, bytes: data in order, data behind a gap, and what keeping them costs.
     pub fn held(&self) -> usize {
         let early = self.reassembly.as_ref();
         let early = early.map_or(0, |early| early.held() + early.pieces() * EARLY_COST);
@@ -154,17 +154,14 @@ impl Inlet {
         self.end.map(|end| end - self.header + 1)
     }
 
-    /// What is to be written next.
     pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; WRITE_CHUNKS]) -> usize {
         self.ready.slices(slices)
     }
 
-    /// The pieces that are to be written next.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &Bytes> {
         self.ready.pieces()
     }
 
-    /// So many bytes were consumed.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.ready.advance(bytes);
     }
@@ -189,7 +186,6 @@ impl Inlet {
         self.ready.pack();
     }
 
-    /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.ready = Ready::default();
         self.reassembly = None;

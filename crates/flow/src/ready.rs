@@ -23,7 +23,6 @@ const BATCH_MAX: usize = 64 * 1024;
 /// Length of the copies that [`Ready::pack`] makes, bytes, unless one piece is longer.
 const PACKED_MAX: usize = 16 * 1024;
 
-/// What a piece keeps in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeps {
     /// Not known: [`Ready::compact`] has not seen it.
@@ -42,7 +41,6 @@ struct Piece {
     keeps: Keeps,
 }
 
-/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Ready {
     pieces: VecDeque<Piece>,
@@ -57,7 +55,6 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -81,7 +78,6 @@ impl Ready {
         });
     }
 
-    /// The pieces, first to last.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &Bytes> {
         self.pieces.iter().map(|piece| &piece.bytes)
     }
@@ -96,7 +92,6 @@ impl Ready {
         count
     }
 
-    /// Drops the first `bytes` bytes: they were consumed.
     pub(crate) fn advance(&mut self, mut bytes: usize) {
         self.bytes -= bytes;
         while bytes > 0 {

@@ -75,7 +75,6 @@ impl Reassembly {
         }
     }
 
-    /// Stores the parts of the chunk that are new.
     fn hold(&mut self, mut offset: u64, mut chunk: Bytes) {
         if offset < self.next {
             let seen = usize::try_from(self.next - offset).unwrap_or(usize::MAX);

@@ -42,7 +42,7 @@ pub struct FlowReport {
 pub struct FlowSummary {
     /// The flow.
     pub flow: FlowId,
-    /// Its connection, if it ever had one.
+    /// The connection, if the flow ever had one.
     pub connection: Option<ConnectionId>,
     /// QUIC stream id, if it ever had one.
     pub stream_id: Option<u64>,

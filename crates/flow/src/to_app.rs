@@ -7,7 +7,6 @@ use crate::stream::{ReadEnd, Stream};
 /// Bytes taken from the stream before they are written: enough for one gathering write.
 const READ_AHEAD: usize = 256 * 1024;
 
-/// The direction from the tunnel to the application.
 #[derive(Debug)]
 pub(crate) struct ToApp {
     pub(crate) direction: Direction,

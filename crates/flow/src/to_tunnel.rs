@@ -5,7 +5,6 @@ use bytes::{Buf, Bytes};
 use crate::close::Direction;
 use crate::stream::{Stream, WriteEnd};
 
-/// The direction from the application into the tunnel.
 #[derive(Debug)]
 pub(crate) struct ToTunnel {
     pub(crate) direction: Direction,
@@ -69,17 +68,14 @@ impl ToTunnel {
         self.pending = Bytes::new();
     }
 
-    /// Whether nothing waits for the stream.
     pub(crate) fn is_written(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// The application has sent `chunk`.
     pub(crate) fn push(&mut self, chunk: Bytes) {
         self.pending = chunk;
     }
 
-    /// Offers what waits to the stream, within the budget.
     pub(crate) fn write<T: Stream>(&mut self, stream: &mut T, budget: &mut usize) -> WriteEnd {
         let offered = self.pending.len().min(*budget);
         let mut part = self.pending.slice(..offered);

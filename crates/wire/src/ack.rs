@@ -1,7 +1,5 @@
 //! The `quic-tun` ack: one byte from server to client (PROTOCOL section 4.3).
 
-use thiserror::Error;
-
 /// What a server answers to a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ack {
@@ -15,11 +13,6 @@ pub enum Ack {
     Failed,
 }
 
-/// A byte that no release sends as an ack (the peer's fault).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the server answered 0x{0:02x}, which is no ack: is it a quic-tun server?")]
-pub struct UnknownAck(pub u8);
-
 impl Ack {
     /// The byte on the wire.
     ///
@@ -32,14 +25,14 @@ impl Ack {
         }
     }
 
-    /// Reads the byte on the wire.
-    pub fn from_byte(byte: u8) -> Result<Self, UnknownAck> {
+    /// Reads the byte on the wire; `None`: no release sends it as an ack.
+    pub fn from_byte(byte: u8) -> Option<Self> {
         match byte {
-            0x00 => Ok(Self::Failed),
-            0x01 => Ok(Self::Ok),
-            0x02 => Ok(Self::CannotParseToken),
-            0x03 => Ok(Self::CannotReachApplication),
-            other => Err(UnknownAck(other)),
+            0x00 => Some(Self::Failed),
+            0x01 => Some(Self::Ok),
+            0x02 => Some(Self::CannotParseToken),
+            0x03 => Some(Self::CannotReachApplication),
+            _ => None,
         }
     }
 }

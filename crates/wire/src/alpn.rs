@@ -24,7 +24,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its ALPN (RFC 7301), which names it in JSON, labels and logs.
+    /// The ALPN (RFC 7301), which names the protocol in JSON, labels and logs.
     pub const fn alpn(self) -> &'static str {
         match self {
             Self::Native => "quictun/1",

@@ -10,14 +10,15 @@
 //! ```
 //!
 //! To receive: collect bytes and call [`Frame::decode`] after each read until it gives [`Decoded::Need`]; an error
-//! ends the connection. Nobody ever needs to collect more than [`MAX_FRAME`] bytes. To tell a control stream
+//! ends the connection. The receiver never needs to collect more than [`MAX_FRAME`] bytes. To tell a control stream
 //! from a flow, ask [`begins`] for its first bytes.
 
 use thiserror::Error;
 
+use crate::code::FlowCode;
 use crate::open::{
-    Decoded, MAX_OPEN, OPTION_PROOF, OpenError, Options, PROOF_LEN, proof_of, put, put_bytes,
-    put_option, skip,
+    Decoded, MAX_OPEN, OPTION_PROOF, PROOF_LEN, proof_of, put_bytes, put_option, skip_all,
+    split_frame,
 };
 use crate::varint;
 
@@ -80,38 +81,20 @@ pub enum Frame {
     Go(Vec<FlowNumber>),
     /// A frame of a type that this version does not know: to be skipped.
     Unknown {
-        /// Its type.
+        /// The frame's type.
         kind: u64,
     },
 }
 
-/// Why received bytes are no control frame (the peer's fault).
+/// Received bytes that are no control frame: the peer breaks the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ControlError {
-    /// The body is longer than [`MAX_BODY`].
-    #[error("the peer announced a control frame of {len} bytes: at most {MAX_BODY} are accepted")]
-    TooLong {
-        /// Length announced, bytes.
-        len: u64,
-    },
-    /// The body ends inside a number.
-    #[error("the body of control frame 0x{kind:x} ends inside a number")]
-    Truncated {
-        /// The frame's type.
-        kind: u64,
-    },
-    /// No flow, or more than [`MAX_FLOWS`].
-    #[error("control frame 0x{kind:x} names {count} flows: 1 to {MAX_FLOWS} are accepted")]
-    Count {
-        /// The frame's type.
-        kind: u64,
-        /// Flows named.
-        count: usize,
-    },
-    /// An option of HELLO or `HELLO_ACK` is malformed, or required and not known.
-    #[error("in HELLO or HELLO_ACK: {0}")]
-    Option(OpenError),
+#[error("malformed control frame")]
+pub struct Malformed;
+
+impl From<FlowCode> for Malformed {
+    fn from(_: FlowCode) -> Self {
+        Self
+    }
 }
 
 /// Whether a stream that begins so is a control stream; `None`: too early to tell.
@@ -133,21 +116,21 @@ impl Frame {
             Self::HelloAck => TYPE_HELLO_ACK,
             Self::Seen(flows) => {
                 for seen in flows {
-                    put(seen.flow, &mut body);
-                    put(seen.next, &mut body);
+                    varint::encode(seen.flow, &mut body);
+                    varint::encode(seen.next, &mut body);
                 }
                 TYPE_SEEN
             }
             Self::Gone(flows) => {
                 for gone in flows {
-                    put(gone.flow, &mut body);
-                    put(gone.code, &mut body);
+                    varint::encode(gone.flow, &mut body);
+                    varint::encode(gone.code, &mut body);
                 }
                 TYPE_GONE
             }
             Self::Hold(flows) | Self::Go(flows) => {
                 for &flow in flows {
-                    put(flow, &mut body);
+                    varint::encode(flow, &mut body);
                 }
                 if matches!(self, Self::Hold(_)) {
                     TYPE_HOLD
@@ -157,96 +140,55 @@ impl Frame {
             }
             Self::Unknown { kind } => *kind,
         };
-        put(kind, out);
+        varint::encode(kind, out);
         put_bytes(&body, out);
     }
 
-    /// Reads the frame at the front of `bytes`.
-    ///
-    /// # Errors
-    ///
-    /// [`ControlError`]: the peer breaks the protocol. Too long a body is refused before it is received.
-    pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, ControlError> {
-        let Some((kind, rest)) = varint::decode(bytes) else {
+    /// Reads the frame at the front of `bytes`. Too long a body is refused before it is received.
+    pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, Malformed> {
+        let Some((kind, body, consumed)) = split_frame(bytes, |_| true, MAX_BODY)? else {
             return Ok(Decoded::Need);
         };
-        let Some((len, rest)) = varint::decode(rest) else {
-            return Ok(Decoded::Need);
-        };
-        let length = usize::try_from(len)
-            .ok()
-            .filter(|length| *length <= MAX_BODY)
-            .ok_or(ControlError::TooLong { len })?;
-        let Some(body) = rest.get(..length) else {
-            return Ok(Decoded::Need);
-        };
-        Ok(Decoded::Done {
-            frame: Self::of(kind, body)?,
-            consumed: bytes.len() - rest.len() + length,
-        })
+        let frame = Self::of(kind, body)?;
+        Ok(Decoded::Done { frame, consumed })
     }
 
-    fn of(kind: u64, body: &[u8]) -> Result<Self, ControlError> {
+    fn of(kind: u64, body: &[u8]) -> Result<Self, Malformed> {
         Ok(match kind {
             TYPE_HELLO => Self::Hello {
-                proof: proof_of(body).map_err(ControlError::Option)?,
+                proof: proof_of(body)?,
             },
             TYPE_HELLO_ACK => {
-                for option in Options(body) {
-                    option
-                        .and_then(|(option, _)| skip(option))
-                        .map_err(ControlError::Option)?;
-                }
+                skip_all(body)?;
                 Self::HelloAck
             }
             TYPE_SEEN => {
                 let seen = |[flow, next]: [u64; 2]| Seen { flow, next };
-                Self::Seen(pairs(kind, body)?.into_iter().map(seen).collect())
+                Self::Seen(rows(body)?.into_iter().map(seen).collect())
             }
             TYPE_GONE => {
                 let gone = |[flow, code]: [u64; 2]| Gone { flow, code };
-                Self::Gone(pairs(kind, body)?.into_iter().map(gone).collect())
+                Self::Gone(rows(body)?.into_iter().map(gone).collect())
             }
-            TYPE_HOLD | TYPE_GO => {
-                let flows = numbers(kind, body)?;
-                check_count(kind, flows.len())?;
-                if kind == TYPE_HOLD {
-                    Self::Hold(flows)
-                } else {
-                    Self::Go(flows)
-                }
-            }
+            TYPE_HOLD => Self::Hold(rows::<1>(body)?.into_iter().flatten().collect()),
+            TYPE_GO => Self::Go(rows::<1>(body)?.into_iter().flatten().collect()),
             kind => Self::Unknown { kind },
         })
     }
 }
 
-fn check_count(kind: u64, count: usize) -> Result<(), ControlError> {
-    if (1..=MAX_FLOWS).contains(&count) {
-        Ok(())
-    } else {
-        Err(ControlError::Count { kind, count })
-    }
-}
-
-fn pairs(kind: u64, body: &[u8]) -> Result<Vec<[u64; 2]>, ControlError> {
-    let numbers = numbers(kind, body)?;
-    let (pairs, odd) = numbers.as_chunks::<2>();
-    if !odd.is_empty() {
-        return Err(ControlError::Truncated { kind });
-    }
-    check_count(kind, pairs.len())?;
-    Ok(pairs.to_vec())
-}
-
-fn numbers(kind: u64, mut body: &[u8]) -> Result<Vec<u64>, ControlError> {
+/// The numbers of a body in rows of `N`, one for each flow: 1 to [`MAX_FLOWS`].
+fn rows<const N: usize>(mut body: &[u8]) -> Result<Vec<[u64; N]>, Malformed> {
     let mut numbers = Vec::new();
     while !body.is_empty() {
-        let (number, rest) = varint::decode(body).ok_or(ControlError::Truncated { kind })?;
+        let (number, rest) = varint::decode(body).ok_or(Malformed)?;
         numbers.push(number);
         body = rest;
     }
-    Ok(numbers)
+    match numbers.as_chunks() {
+        (rows, []) if (1..=MAX_FLOWS).contains(&rows.len()) => Ok(rows.to_vec()),
+        _ => Err(Malformed),
+    }
 }
 
 #[cfg(test)]

@@ -6,28 +6,6 @@ use crate::code::FlowCode;
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
 use crate::token::{self, TOKEN_LEN};
 
-/// What a server has read of a stream's beginning.
-#[derive(Debug)]
-pub enum Asked {
-    /// Not enough bytes yet.
-    Need,
-    /// A whole request, and the number of bytes it took.
-    Done(Open, usize),
-    /// No request.
-    Refuse(FlowCode),
-}
-
-/// What a client has read of the answer.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Answered {
-    /// Not enough bytes yet.
-    Need,
-    /// The target is connected; the answer took this many bytes.
-    Yes(usize),
-    /// The server refuses, or speaks nonsense.
-    No(FlowCode),
-}
-
 /// Most bytes read from a stream before the request must be complete.
 pub fn request_max(protocol: Protocol) -> usize {
     match protocol {
@@ -59,7 +37,7 @@ pub fn request(
                 proof,
             };
             let mut frame = Vec::new();
-            open.encode(&mut frame).map_err(|_| FlowCode::BadOpen)?;
+            open.encode(&mut frame)?;
             Ok(frame)
         }
         Protocol::Compat => {
@@ -71,36 +49,20 @@ pub fn request(
 }
 
 /// Reads a request from the beginning of a stream.
-pub fn read_request(protocol: Protocol, bytes: &[u8]) -> Asked {
-    match protocol {
-        Protocol::Native => match Open::decode(bytes) {
-            Ok(Decoded::Need) => Asked::Need,
-            Ok(Decoded::Done { frame, consumed }) => Asked::Done(frame, consumed),
-            Err(error) => Asked::Refuse(error.code()),
+pub fn read_request(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<Open>, FlowCode> {
+    let (target, consumed) = match protocol {
+        Protocol::Native => return Open::decode(bytes),
+        Protocol::Compat => match bytes.first_chunk() {
+            None => return Ok(Decoded::Need),
+            Some(block) => (token::unpack(block).ok_or(FlowCode::BadOpen)?, TOKEN_LEN),
         },
-        Protocol::Compat => {
-            let Some(block) = bytes.first_chunk::<TOKEN_LEN>() else {
-                return Asked::Need;
-            };
-            match token::unpack(block) {
-                Ok(target) => Asked::Done(
-                    Open {
-                        target,
-                        proof: None,
-                    },
-                    TOKEN_LEN,
-                ),
-                Err(_) => Asked::Refuse(FlowCode::BadOpen),
-            }
-        }
-        Protocol::Raw => Asked::Done(
-            Open {
-                target: String::new(),
-                proof: None,
-            },
-            0,
-        ),
-    }
+        Protocol::Raw => (String::new(), 0),
+    };
+    let frame = Open {
+        target,
+        proof: None,
+    };
+    Ok(Decoded::Done { frame, consumed })
 }
 
 /// The bytes with which a server accepts.
@@ -116,20 +78,20 @@ pub fn acceptance(protocol: Protocol) -> Vec<u8> {
     }
 }
 
-/// Reads the answer from the beginning of a stream.
-pub fn read_answer(protocol: Protocol, bytes: &[u8]) -> Answered {
-    match protocol {
-        Protocol::Native => match OpenAck::decode(bytes) {
-            Ok(Decoded::Need) => Answered::Need,
-            Ok(Decoded::Done { consumed, .. }) => Answered::Yes(consumed),
-            Err(error) => Answered::No(error.code()),
-        },
+/// Reads the answer from the beginning of a stream. An error: the server refuses, or speaks nonsense.
+pub fn read_answer(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<OpenAck>, FlowCode> {
+    let consumed = match protocol {
+        Protocol::Native => return OpenAck::decode(bytes),
         Protocol::Compat => match bytes.first().map(|&byte| Ack::from_byte(byte)) {
-            None => Answered::Need,
-            Some(Ok(Ack::Ok)) => Answered::Yes(1),
-            Some(Ok(Ack::CannotParseToken)) => Answered::No(FlowCode::BadOpen),
-            Some(Ok(_) | Err(_)) => Answered::No(FlowCode::Unreachable),
+            None => return Ok(Decoded::Need),
+            Some(Some(Ack::Ok)) => 1,
+            Some(Some(Ack::CannotParseToken)) => return Err(FlowCode::BadOpen),
+            Some(_) => return Err(FlowCode::Unreachable),
         },
-        Protocol::Raw => Answered::Yes(0),
-    }
+        Protocol::Raw => 0,
+    };
+    Ok(Decoded::Done {
+        frame: OpenAck,
+        consumed,
+    })
 }

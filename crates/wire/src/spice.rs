@@ -1,6 +1,6 @@
 //! Recognises SPICE in the first bytes of a flow and names its session for the REST interface (PROTOCOL section 9).
 //!
-//! Both byte strings are hostile: whoever opens a flow chooses what stands in them. Every length is checked
+//! Both byte strings are hostile: the applications of a flow choose what stands in them. Every length is checked
 //! against what is there, and a message that does not add up ends the reading; what was found before stays.
 //! Byte layout: the SPICE link messages (`REDQ`), then mini-headers (type `u16`, size `u32`), little-endian.
 
@@ -32,34 +32,29 @@ pub struct Spice {
     pub server_uuid: Option<String>,
 }
 
-/// SPICE channel types.
+/// A SPICE channel type: what a channel carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Channel {
-    /// Control of the whole session.
-    Main,
-    /// Screen contents.
-    Display,
-    /// Keyboard and mouse.
-    Inputs,
-    /// Pointer shape.
-    Cursor,
-    /// Sound to the client.
-    Playback,
-    /// Sound from the client.
-    Record,
-    /// Network tunnel (obsolete).
-    Tunnel,
-    /// Smart card reader.
-    Smartcard,
-    /// Redirected USB devices.
-    Usbredir,
-    /// Generic port.
-    Port,
-    /// Shared folders.
-    Webdav,
-    /// A type that is not in the list.
-    Unknown(u8),
-}
+pub struct Channel(u8);
+
+/// The channel that controls the whole session.
+const MAIN: Channel = Channel(1);
+
+/// Names of the channel types, from 0 on. Type 0 is none.
+const NAMES: [&str; 12] = [
+    UNKNOWN,
+    "main",
+    "display",
+    "inputs",
+    "cursor",
+    "playback",
+    "record",
+    "tunnel",
+    "smartcard",
+    "usbredir",
+    "port",
+    "webdav",
+];
+const UNKNOWN: &str = "unknown";
 
 /// Looks for a SPICE channel in what a flow's client and server sent first.
 ///
@@ -74,58 +69,28 @@ pub fn classify(from_client: &[u8], from_server: &[u8]) -> Option<Spice> {
     let mut spice = Spice {
         version: format!("{:x}.{:x}", client.get(4)?, client.get(8)?),
         session_id: hex(client.get(16..20)?),
-        channel_type: Channel::from_byte(*client.get(20)?),
+        channel_type: Channel(*client.get(20)?),
         server_name: None,
         server_uuid: None,
     };
-    if spice.channel_type == Channel::Main {
+    if spice.channel_type == MAIN {
         read_main(server, &mut spice);
     }
     Some(spice)
 }
 
 impl Channel {
-    fn from_byte(byte: u8) -> Self {
-        match byte {
-            1 => Self::Main,
-            2 => Self::Display,
-            3 => Self::Inputs,
-            4 => Self::Cursor,
-            5 => Self::Playback,
-            6 => Self::Record,
-            7 => Self::Tunnel,
-            8 => Self::Smartcard,
-            9 => Self::Usbredir,
-            10 => Self::Port,
-            11 => Self::Webdav,
-            other => Self::Unknown(other),
-        }
-    }
-
-    /// Its name in the SPICE protocol; `unknown` for a type that is not in the list.
+    /// The name in the SPICE protocol; `unknown` for a type that is not in the list.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Main => "main",
-            Self::Display => "display",
-            Self::Inputs => "inputs",
-            Self::Cursor => "cursor",
-            Self::Playback => "playback",
-            Self::Record => "record",
-            Self::Tunnel => "tunnel",
-            Self::Smartcard => "smartcard",
-            Self::Usbredir => "usbredir",
-            Self::Port => "port",
-            Self::Webdav => "webdav",
-            Self::Unknown(_) => "unknown",
-        }
+        NAMES.get(usize::from(self.0)).unwrap_or(&UNKNOWN)
     }
 
-    /// Its name as quic-tun spells it: `webdev` and `unknow` are not typing errors of ours.
+    /// The name as quic-tun spells it: `webdev` and `unknow` are not typing errors of ours.
     pub fn compat_name(self) -> &'static str {
-        match self {
-            Self::Webdav => "webdev",
-            Self::Unknown(_) => "unknow",
-            known => known.name(),
+        match self.name() {
+            "webdav" => "webdev",
+            UNKNOWN => "unknow",
+            name => name,
         }
     }
 }

@@ -59,96 +59,54 @@ pub enum TargetError {
     /// Nothing at all.
     #[error("the target is empty: write tcp:HOST:PORT or unix:/PATH")]
     Empty,
-    /// More than [`MAX_TARGET`] bytes.
-    #[error("the target is {len} bytes long: at most {MAX_TARGET} are accepted")]
-    TooLong {
-        /// Length of the text, bytes.
-        len: usize,
-    },
-    /// NUL, newline and the like.
-    #[error("the target holds the control character {found:?}: remove it")]
-    ControlCharacter {
-        /// The first one.
-        found: char,
-    },
-    /// A network of Go's that cannot be carried, or none at all.
+    /// More than [`MAX_TARGET`] bytes, with the length of the text.
+    #[error("the target is {0} bytes long: at most {MAX_TARGET} are accepted")]
+    TooLong(usize),
+    /// NUL, newline and the like, with the first one.
+    #[error("the target holds the control character {0:?}: remove it")]
+    ControlCharacter(char),
+    /// A network of Go's that cannot be carried, or none at all: the text before the first colon, lower-case.
     #[error(
-        "unsupported network {network:?}: write tcp:HOST:PORT, tcp4:HOST:PORT, tcp6:HOST:PORT or unix:/PATH"
+        "unsupported network {0:?}: write tcp:HOST:PORT, tcp4:HOST:PORT, tcp6:HOST:PORT or unix:/PATH"
     )]
-    UnsupportedNetwork {
-        /// The text before the first colon, lower-case.
-        network: String,
-    },
-    /// `tcp:host`, or `host`.
-    #[error("the target {host:?} has no port: write tcp:HOST:PORT")]
-    MissingPort {
-        /// What stands where host and port should.
-        host: String,
-    },
-    /// 0, above 65535, or no number.
-    #[error("bad port {port:?}: write a number from 1 to 65535")]
-    BadPort {
-        /// The text after the last colon.
-        port: String,
-    },
+    UnsupportedNetwork(String),
+    /// `tcp:host`, or `host`, with what stands where host and port should.
+    #[error("the target {0:?} has no port: write tcp:HOST:PORT")]
+    MissingPort(String),
+    /// 0, above 65535, or no number: the text after the last colon.
+    #[error("bad port {0:?}: write a number from 1 to 65535")]
+    BadPort(String),
     /// `tcp::22`.
     #[error("the target has no host: write tcp:HOST:PORT, with 127.0.0.1 for the server itself")]
     EmptyHost,
     /// `tcp:::1:22`: host and port cannot be told apart.
     #[error("IPv6 addresses need brackets: write tcp:[ADDRESS]:PORT, as in tcp:[::1]:22")]
     UnbracketedIpv6,
-    /// `[x]` where x is no IPv6 address, or carries a zone.
+    /// `[x]` where x is no IPv6 address, or carries a zone: the text after the opening bracket.
+    #[error("{0:?} is not an IPv6 address: write [ADDRESS]:PORT, without a zone, as in [::1]:22")]
+    BadIpv6(String),
+    /// More than [`MAX_HOST`] bytes, with the length of the host.
+    #[error("the host is {0} bytes long: names have at most {MAX_HOST}")]
+    HostTooLong(usize),
+    /// `127.1`, `0x7f000001`: resolvers disagree on what these hosts mean.
     #[error(
-        "{literal:?} is not an IPv6 address: write [ADDRESS]:PORT, without a zone, as in [::1]:22"
+        "{0:?} is neither a name nor an IPv4 address: write all four decimal numbers, as in 127.0.0.1"
     )]
-    BadIpv6 {
-        /// The text after the opening bracket.
-        literal: String,
-    },
-    /// More than [`MAX_HOST`] bytes.
-    #[error("the host is {len} bytes long: names have at most {MAX_HOST}")]
-    HostTooLong {
-        /// Length of the host, bytes.
-        len: usize,
-    },
-    /// `127.1`, `0x7f000001`: resolvers disagree on what these mean.
+    BadIpv4(String),
+    /// A character that no DNS name has, with the first one.
     #[error(
-        "{host:?} is neither a name nor an IPv4 address: write all four decimal numbers, as in 127.0.0.1"
+        "{0:?} cannot stand in a host name: use letters, digits, '-', '_' and '.' (xn-- for other scripts)"
     )]
-    BadIpv4 {
-        /// The host as given.
-        host: String,
-    },
-    /// A character no DNS name has.
-    #[error(
-        "{found:?} cannot stand in a host name: use letters, digits, '-', '_' and '.' (xn-- for other scripts)"
-    )]
-    BadHost {
-        /// The first one.
-        found: char,
-    },
-    /// `tcp4:[::1]:22`, `tcp6:127.0.0.1:22`.
-    #[error(
-        "{host} is not an address of the network {network}: write tcp:HOST:PORT for either family"
-    )]
-    FamilyMismatch {
-        /// The network as given.
-        network: &'static str,
-        /// The address.
-        host: String,
-    },
-    /// `unix:relative` or `unix:@abstract`.
-    #[error("the Unix socket path {path:?} is not absolute: write unix:/PATH")]
-    RelativePath {
-        /// The path as given.
-        path: String,
-    },
-    /// More than [`MAX_UNIX_PATH`] bytes.
-    #[error("the Unix socket path is {len} bytes long: the system allows at most {MAX_UNIX_PATH}")]
-    PathTooLong {
-        /// Length of the path, bytes.
-        len: usize,
-    },
+    BadHost(char),
+    /// `tcp4:[::1]:22`, `tcp6:127.0.0.1:22`: the network as given, and the address.
+    #[error("{1} is not an address of the network {0}: write tcp:HOST:PORT for either family")]
+    FamilyMismatch(&'static str, String),
+    /// `unix:relative` or `unix:@abstract`: the path as given.
+    #[error("the Unix socket path {0:?} is not absolute: write unix:/PATH")]
+    RelativePath(String),
+    /// More than [`MAX_UNIX_PATH`] bytes, with the length of the path.
+    #[error("the Unix socket path is {0} bytes long: the system allows at most {MAX_UNIX_PATH}")]
+    PathTooLong(usize),
 }
 
 impl Target {
@@ -160,10 +118,10 @@ impl Target {
             return Err(TargetError::Empty);
         }
         if text.len() > MAX_TARGET {
-            return Err(TargetError::TooLong { len: text.len() });
+            return Err(TargetError::TooLong(text.len()));
         }
         if let Some(found) = text.chars().find(|c| c.is_control()) {
-            return Err(TargetError::ControlCharacter { found });
+            return Err(TargetError::ControlCharacter(found));
         }
         if text.starts_with('/') {
             return parse_unix(text);
@@ -175,9 +133,7 @@ impl Target {
             return Err(TargetError::UnbracketedIpv6);
         }
         let Some((network, address)) = text.split_once(':') else {
-            return Err(TargetError::MissingPort {
-                host: text.to_owned(),
-            });
+            return Err(TargetError::MissingPort(text.to_owned()));
         };
         let network = network.to_ascii_lowercase();
         match network.as_str() {
@@ -186,7 +142,7 @@ impl Target {
             "tcp6" => parse_tcp(Family::V6, address),
             "unix" => parse_unix(address),
             _ if is_bare_host(&network, address) => parse_tcp(Family::Any, text),
-            _ => Err(TargetError::UnsupportedNetwork { network }),
+            _ => Err(TargetError::UnsupportedNetwork(network)),
         }
     }
 
@@ -203,7 +159,7 @@ impl TargetError {
     /// The code with which a server refuses the flow.
     pub fn code(&self) -> FlowCode {
         match self {
-            Self::UnsupportedNetwork { .. } => FlowCode::Unsupported,
+            Self::UnsupportedNetwork(_) => FlowCode::Unsupported,
             _ => FlowCode::BadOpen,
         }
     }
@@ -268,12 +224,10 @@ fn is_bare_host(before: &str, after: &str) -> bool {
 
 fn parse_unix(path: &str) -> Result<Target, TargetError> {
     if !path.starts_with('/') {
-        return Err(TargetError::RelativePath {
-            path: path.to_owned(),
-        });
+        return Err(TargetError::RelativePath(path.to_owned()));
     }
     if path.len() > MAX_UNIX_PATH {
-        return Err(TargetError::PathTooLong { len: path.len() });
+        return Err(TargetError::PathTooLong(path.len()));
     }
     Ok(Target::Unix {
         path: path.to_owned(),
@@ -286,49 +240,36 @@ fn parse_tcp(family: Family, address: &str) -> Result<Target, TargetError> {
         None => split_plain(address)?,
     };
     if port.is_empty() {
-        return Err(TargetError::MissingPort { host });
+        return Err(TargetError::MissingPort(host));
     }
     let port = parse_port(port)?;
     if let Ok(literal) = host.parse::<IpAddr>()
         && !family.allows(literal)
     {
-        return Err(TargetError::FamilyMismatch {
-            network: family.network(),
-            host,
-        });
+        return Err(TargetError::FamilyMismatch(family.network(), host));
     }
     Ok(Target::Tcp { family, host, port })
 }
 
 /// Splits `::1]:22`; the host comes back in canonical form.
 fn split_bracketed(bracketed: &str) -> Result<(String, &str), TargetError> {
-    let bad = || TargetError::BadIpv6 {
-        literal: bracketed.to_owned(),
-    };
-    let (literal, after) = bracketed.split_once(']').ok_or_else(bad)?;
-    let ip: Ipv6Addr = literal.parse().map_err(|_| TargetError::BadIpv6 {
-        literal: literal.to_owned(),
-    })?;
+    let bad = |literal: &str| TargetError::BadIpv6(literal.to_owned());
+    let (literal, after) = bracketed.split_once(']').ok_or_else(|| bad(bracketed))?;
+    let ip: Ipv6Addr = literal.parse().map_err(|_| bad(literal))?;
     match after.strip_prefix(':') {
         Some(port) => Ok((ip.to_string(), port)),
-        None if after.is_empty() => Err(TargetError::MissingPort {
-            host: format!("[{literal}]"),
-        }),
-        None => Err(bad()),
+        None if after.is_empty() => Err(TargetError::MissingPort(format!("[{literal}]"))),
+        None => Err(bad(bracketed)),
     }
 }
 
 /// Splits `host:22`; the host comes back in lower case.
 fn split_plain(address: &str) -> Result<(String, &str), TargetError> {
+    if address.is_empty() {
+        return Err(TargetError::EmptyHost);
+    }
     let Some((host, port)) = address.rsplit_once(':') else {
-        let missing = TargetError::MissingPort {
-            host: address.to_owned(),
-        };
-        return Err(if address.is_empty() {
-            TargetError::EmptyHost
-        } else {
-            missing
-        });
+        return Err(TargetError::MissingPort(address.to_owned()));
     };
     if host.is_empty() {
         return Err(TargetError::EmptyHost);
@@ -337,15 +278,15 @@ fn split_plain(address: &str) -> Result<(String, &str), TargetError> {
         return Err(TargetError::UnbracketedIpv6);
     }
     if host.len() > MAX_HOST {
-        return Err(TargetError::HostTooLong { len: host.len() });
+        return Err(TargetError::HostTooLong(host.len()));
     }
     let host = host.to_ascii_lowercase();
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if let Some(found) = host.chars().find(|c| !allowed(*c)) {
-        return Err(TargetError::BadHost { found });
+        return Err(TargetError::BadHost(found));
     }
     if ends_in_number(&host) && host.parse::<Ipv4Addr>().is_err() {
-        return Err(TargetError::BadIpv4 { host });
+        return Err(TargetError::BadIpv4(host));
     }
     Ok((host, port))
 }
@@ -361,9 +302,7 @@ fn ends_in_number(host: &str) -> bool {
 }
 
 fn parse_port(port: &str) -> Result<u16, TargetError> {
-    let bad = || TargetError::BadPort {
-        port: port.to_owned(),
-    };
+    let bad = || TargetError::BadPort(port.to_owned());
     // u16's own parser takes a leading '+'.
     if !port.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(bad());

@@ -26,18 +26,6 @@ pub enum PackError {
     Empty,
 }
 
-/// Why a received block holds no token (the peer's fault).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum UnpackError {
-    /// Nothing but padding.
-    #[error("the peer sent an empty token")]
-    Empty,
-    /// Not text.
-    #[error("the peer sent a token that is not UTF-8 text")]
-    NotUtf8,
-}
-
 /// Pads `token` with NUL to a block.
 pub fn pack(token: &str) -> Result<[u8; TOKEN_LEN], PackError> {
     if token.is_empty() {
@@ -54,13 +42,13 @@ pub fn pack(token: &str) -> Result<[u8; TOKEN_LEN], PackError> {
     Ok(block)
 }
 
-/// Takes the token out of a block. Every NUL is dropped, wherever it stands, as the original does.
-pub fn unpack(block: &[u8; TOKEN_LEN]) -> Result<String, UnpackError> {
+/// Takes the token out of a block. Every NUL is dropped, wherever it stands, as the original does. `None`: what is left
+/// is empty, or no UTF-8 text.
+pub fn unpack(block: &[u8; TOKEN_LEN]) -> Option<String> {
     let bytes: Vec<u8> = block.iter().copied().filter(|byte| *byte != 0).collect();
-    if bytes.is_empty() {
-        return Err(UnpackError::Empty);
-    }
-    String::from_utf8(bytes).map_err(|_| UnpackError::NotUtf8)
+    String::from_utf8(bytes)
+        .ok()
+        .filter(|token| !token.is_empty())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use quictun_flow::ConnectionKey;
 
 use crate::loss::LossReason;
+use crate::traffic::Ended;
 
 /// Head start of one address over the next (RFC 8305 section 5).
 const RACE_STEP: Duration = Duration::from_millis(250);
@@ -18,7 +19,6 @@ const BACK_OFF_FIRST: Duration = Duration::from_millis(200);
 /// Failures after which the wait has reached its longest.
 const FAILURES_MAX: u32 = 8;
 
-/// One wanted connection.
 #[derive(Debug)]
 pub(super) struct Slot {
     state: State,
@@ -37,18 +37,15 @@ enum State {
     Waiting(Instant),
 }
 
-/// Attempts under way.
 #[derive(Debug)]
 struct Race {
     attempts: Vec<ConnectionKey>,
     next: VecDeque<SocketAddr>,
     next_at: Instant,
     last: Option<(SocketAddr, LossReason)>,
-    /// An attempt has timed out.
     timed_out: bool,
 }
 
-/// The next thing to do for a slot.
 #[derive(Debug)]
 pub(super) enum Step {
     Nothing,
@@ -60,22 +57,16 @@ pub(super) enum Step {
     Check(ConnectionKey),
 }
 
-/// The next address of a race.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// To be tried.
     Address(SocketAddr),
-    /// Attempts are under way, and no address is left.
     Wait,
-    /// All attempts have failed.
     Failed(Option<SocketAddr>, LossReason),
 }
 
-/// What the end of a connection means for its slot.
 #[derive(Debug)]
 pub(super) enum AfterEnd {
     Nothing,
-    /// The next attempt follows after a wait.
     BackOff,
     /// The next address is to be tried at once.
     Attempt,
@@ -100,7 +91,6 @@ impl Slot {
         matches!(self.state, State::Up(_))
     }
 
-    /// Whether nothing is under way for it.
     pub(super) fn is_at_rest(&self) -> bool {
         matches!(self.state, State::Idle | State::Waiting(_))
     }
@@ -148,7 +138,6 @@ impl Slot {
         }
     }
 
-    /// The server's addresses are known.
     pub(super) fn race(&mut self, now: Instant, addresses: &[SocketAddr]) {
         self.state = State::Racing(Race {
             attempts: Vec::new(),
@@ -179,7 +168,6 @@ impl Slot {
         }
     }
 
-    /// An attempt has begun.
     pub(super) fn add_attempt(&mut self, key: ConnectionKey) {
         if let State::Racing(race) = &mut self.state {
             race.attempts.push(key);
@@ -219,24 +207,18 @@ impl Slot {
         }
     }
 
-    /// Its connection is of no use for new flows.
+    /// The connection is of no use for new flows.
     pub(super) fn vacate(&mut self) {
         self.state = State::Idle;
     }
 
-    /// Its connection, or an attempt of it, has ended.
-    pub(super) fn handle_ended(
-        &mut self,
-        now: Instant,
-        key: ConnectionKey,
-        remote: SocketAddr,
-        opened: Instant,
-        reason: &LossReason,
-    ) -> AfterEnd {
+    /// The connection, or an attempt, has ended.
+    pub(super) fn handle_ended(&mut self, now: Instant, ended: &Ended) -> AfterEnd {
         // A server that lets us in and throws us out again must not be stormed.
-        if self.is_up() && now >= opened + BACK_OFF_MAX {
+        if self.is_up() && now >= ended.opened + BACK_OFF_MAX {
             self.failures = 0;
         }
+        let reason = &ended.reason;
         if matches!(reason, LossReason::NotAuthorized | LossReason::Revoked) {
             // PROTOCOL CODE-3: only an operator can help.
             self.failures = self.failures.max(FAILURES_MAX);
@@ -244,9 +226,9 @@ impl Slot {
         match &mut self.state {
             State::Up(_) => AfterEnd::BackOff,
             State::Racing(race) => {
-                race.attempts.retain(|&attempt| attempt != key);
+                race.attempts.retain(|&attempt| attempt != ended.key);
                 race.timed_out |= *reason == LossReason::TimedOut;
-                race.last = Some((remote, reason.clone()));
+                race.last = Some((ended.remote, reason.clone()));
                 if race.attempts.is_empty() {
                     AfterEnd::Attempt
                 } else {

@@ -77,7 +77,6 @@ impl Client {
         }
     }
 
-    /// Closes spares, and connections that left their slot, once they have been idle for a while.
     pub(super) fn sweep_spares<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         if self.sweep_at.is_none_or(|at| at > now) {
             return;
@@ -93,7 +92,7 @@ impl Client {
                 again = true;
                 let confirmed = connection.control.unconfirmed() == 0;
                 if confirmed && connection.streams.is_idle_for(now, SPARE_IDLE) {
-                    close.push(connection.id());
+                    close.push(connection.id);
                 }
             }
         }

@@ -14,7 +14,6 @@ use crate::traffic::Traffic;
 const WAITING_MAX: usize = 4096;
 
 impl Client {
-    /// Carries `socket` to what `token` names: see [`Engine::open_flow`](crate::Engine::open_flow).
     pub(crate) fn open_flow<S: Socket>(
         &mut self,
         now: Instant,
@@ -35,7 +34,7 @@ impl Client {
     pub(crate) fn place_waiting<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
         while let Some(&key) = self.waiting.front() {
             let entry = traffic.flows.get(key);
-            let waits = entry.is_some_and(|entry| matches!(entry.phase(), Phase::Waiting(_)));
+            let waits = entry.is_some_and(|entry| matches!(&entry.phase, Phase::Waiting(_)));
             if waits && !self.place(now, traffic, key) {
                 return self.want_spare(now);
             }
@@ -43,7 +42,6 @@ impl Client {
         }
     }
 
-    /// Refuses all flows that wait for a connection.
     pub(crate) fn refuse_waiting<S: Socket>(
         &mut self,
         now: Instant,

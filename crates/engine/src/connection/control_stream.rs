@@ -18,7 +18,7 @@ impl Connection {
         };
         let proof = self.prove(prover);
         self.control.begin(stream_number(stream), proof);
-        self.admission.expect_by(answer_by);
+        self.admission.deadline = Some(answer_by);
         self.prefer(stream, true);
         true
     }
@@ -32,10 +32,9 @@ impl Connection {
         first
     }
 
-    /// HELLO or `HELLO_ACK` of the peer has come.
     pub(crate) fn open_control(&mut self) {
         self.control.open();
-        self.credit.set_obeys_hold(true);
+        self.credit.obeys_hold = true;
     }
 
     /// Takes in what has arrived on the control stream: see [`Control::take_in`].
@@ -48,7 +47,6 @@ impl Connection {
         )
     }
 
-    /// Counts what the control stream holds.
     pub(crate) fn count_control(&mut self) {
         let (before, after) = self.control.count_received();
         self.note_control_held(before, after);
@@ -61,7 +59,7 @@ impl Connection {
         }
         let held = self.control.end();
         self.note_control_held(held, 0);
-        self.credit.set_obeys_hold(false);
+        self.credit.obeys_hold = false;
     }
 
     fn note_control_held(&mut self, before: usize, after: usize) {
@@ -86,7 +84,6 @@ impl Connection {
         !too_many
     }
 
-    /// Whether `stream` is the control stream.
     pub(crate) fn is_control(&self, stream: StreamId) -> bool {
         self.control.stream() == Some(stream_number(stream))
     }

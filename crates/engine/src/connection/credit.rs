@@ -15,7 +15,7 @@ use crate::grants::First;
 pub(crate) struct Credit {
     window: ReceiveWindow,
     /// What flows and the control stream hold of received data.
-    holding: Holding,
+    pub(crate) holding: Holding,
     /// The window that the library has been told.
     announced: u64,
     /// Credit that the peer has beyond it: the library has still to take it back.
@@ -24,11 +24,11 @@ pub(crate) struct Credit {
     floor: u64,
     /// The peer obeys HOLD. One that does not has no floor: it cannot know which flow should stop, so it has to stop them
     /// all.
-    obeys_hold: bool,
+    pub(crate) obeys_hold: bool,
     /// `DATA_BLOCKED` frames of the peer that were answered.
     blocked_seen: u64,
     /// Stream bytes that applications have taken.
-    delivered: u64,
+    pub(crate) delivered: u64,
 }
 
 impl Credit {
@@ -45,17 +45,10 @@ impl Credit {
         }
     }
 
-    /// Begins again with other grants.
     pub(crate) fn restart(&mut self, first: First) {
         self.window.restart(first.window, first.remembered);
     }
 
-    /// Notes whether the peer obeys HOLD.
-    pub(crate) fn set_obeys_hold(&mut self, obeys: bool) {
-        self.obeys_hold = obeys;
-    }
-
-    /// The window, bytes.
     pub(crate) fn window(&self) -> u64 {
         self.window.size()
     }
@@ -65,28 +58,12 @@ impl Credit {
         self.window.needed()
     }
 
-    /// What flows and the control stream hold.
-    pub(crate) fn holding(&self) -> Holding {
-        self.holding
-    }
-
     /// A flow, or the control stream, holds `after` where it held `before`.
     pub(crate) fn note_holding(&mut self, before: Holding, after: Holding) {
         self.holding -= before;
         self.holding += after;
     }
 
-    /// What a flow held is not held any more, or not for this connection.
-    pub(crate) fn release(&mut self, held: Holding) {
-        self.holding -= held;
-    }
-
-    /// Applications have taken so many bytes more.
-    pub(crate) fn note_delivered(&mut self, bytes: u64) {
-        self.delivered += bytes;
-    }
-
-    /// So many bytes were read from streams.
     pub(crate) fn note_taken(&mut self, bytes: u64) {
         self.owed = self.owed.saturating_sub(bytes);
     }

@@ -21,7 +21,6 @@ impl Connection {
         self.quic.set_max_concurrent_streams(Dir::Bi, limit);
     }
 
-    /// Tells the library the window: see [`Credit::announce`].
     pub(crate) fn announce(&mut self, floor: u64) {
         self.credit.announce(floor, &mut self.quic);
     }
@@ -30,32 +29,15 @@ impl Connection {
     pub(super) fn update_windows(&mut self, now: Instant, lease: &Lease) {
         let free = lease.free_for_newcomers() + self.credit.debt();
         self.credit.update(now, free, lease, &mut self.quic);
-        let kept = window::send_window(self.sending.gauge().window(), free / 2);
+        let kept = window::send_window(self.sending.gauge.window(), free / 2);
         self.quic.set_send_window(kept);
     }
 
-    /// Memory that is charged for it, bytes.
-    pub(crate) fn charged(&self) -> u64 {
-        self.charged
-    }
-
-    /// Part of what was charged for it is charged to something else now.
-    pub(crate) fn hand_over(&mut self, bytes: u64) {
-        self.charged -= bytes;
-    }
-
-    /// So much was charged for it in advance.
-    pub(crate) fn note_charged(&mut self, bytes: u64) {
-        self.charged += bytes;
-    }
-
-    /// Charges what its peer may make us hold now.
     pub(crate) fn settle_debt(&mut self, lease: &mut Lease) {
         let debt = self.debt();
         lease.adjust(&mut self.charged, debt);
     }
 
-    /// Gives back all that was charged for it.
     pub(crate) fn release(&mut self, lease: &mut Lease) {
         lease.adjust(&mut self.charged, 0);
     }
@@ -69,16 +51,10 @@ impl Connection {
         let more = u64::from(self.streams.more_than_first());
         let ended = self.ended_streams().max(more).max(1);
         let first = self.quic.side().is_server() && self.streams.is_empty();
-        let streams = u64::from(self.streams.limit()) * STREAM_COST
+        let streams = u64::from(self.streams.limit) * STREAM_COST
             + ended * ENDED_COST
             + u64::from(first) * FLOW_COST;
-        let parked = self.credit.holding().parked as u64;
+        let parked = self.credit.holding.parked as u64;
         CONNECTION_COST + streams + self.credit.debt() + parked + self.control.kept()
-    }
-
-    /// Memory of the connection without its flows, as far as it can be counted, bytes.
-    pub(crate) fn held_for_itself(&mut self) -> u64 {
-        let ended = self.ended_streams() * ENDED_COST;
-        CONNECTION_COST + self.control.received() + self.control.kept() + ended
     }
 }

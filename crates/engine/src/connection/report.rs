@@ -1,15 +1,12 @@
-//! A connection as it is now, for reports and leak checks.
-
-use quinn_proto::Dir;
+//! A connection as it is now, for reports.
 
 use super::Connection;
 use crate::report::ConnectionReport;
-use crate::residue::Residue;
 
 impl Connection {
     pub(crate) fn report(&self) -> ConnectionReport {
         let stats = self.quic.stats();
-        let (gauge, sent) = (self.sending.gauge(), self.sending.sent());
+        let (gauge, sent) = (&self.sending.gauge, self.sending.sent);
         let rate = gauge.limits().rate;
         ConnectionReport {
             id: self.id,
@@ -23,7 +20,7 @@ impl Connection {
             congestion_window: gauge.window(),
             in_flight: gauge.in_flight(),
             controller: gauge.view(),
-            limit: self.sending.limit(),
+            limit: self.sending.limit,
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
@@ -43,25 +40,6 @@ impl Connection {
             receive_window: self.credit.window(),
             unresponsive: self.is_unresponsive(),
             migrations: self.migrations,
-        }
-    }
-
-    /// Adds what is left of flows to `residue`.
-    pub(crate) fn add_residue(&mut self, residue: &mut Residue) {
-        let holding = self.credit.holding();
-        residue.streams += self.streams.len();
-        residue.parked += holding.parked;
-        residue.received += holding.held;
-        residue.queued += self.streams.queued();
-        if !self.quic.is_closed() {
-            let control = self.control.streams();
-            let server = self.quic.side().is_server();
-            let streams = self.quic.streams();
-            residue.unacknowledged += streams.send_streams().saturating_sub(control);
-            let open = streams.remote_open_streams(Dir::Bi);
-            let open = usize::try_from(open).unwrap_or(usize::MAX);
-            residue.peer_streams += open.saturating_sub(if server { control } else { 0 });
-            residue.unconfirmed += self.control.unconfirmed();
         }
     }
 }

@@ -22,10 +22,9 @@ const LENGTH: usize = 8;
 /// Where there is no memory for more to send, it is looked for again after so long.
 const NO_MEMORY_PAUSE: Duration = Duration::from_millis(10);
 
-/// The sending part of one connection.
 #[derive(Debug)]
 pub(crate) struct Sending {
-    gauge: Gauge,
+    pub(super) gauge: Gauge,
     pacer: Pacer,
     repeat: Repeat<Datagrams>,
     /// Client: what is to be sent twice until the handshake is done.
@@ -39,28 +38,25 @@ pub(crate) struct Sending {
     resent_alone: usize,
     /// Batches that may pass although the window is full: acknowledgements and probes.
     grace: u8,
-    limit: Limit,
+    /// What limited the latest sending.
+    pub(super) limit: Limit,
     /// The time the latest batch has for the controller.
     batch_at: Instant,
     pace_at: Option<Instant>,
-    sent: Sent,
+    pub(super) sent: Sent,
 }
 
-/// Counts of what was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
     pub(crate) batches: u64,
     pub(crate) datagrams: u64,
-    /// Of these, those sent a second time.
+    /// The datagrams that were sent a second time.
     pub(crate) repeated: u64,
 }
 
-/// State of the connection that a batch depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    /// The handshake is done.
     pub(crate) established: bool,
-    /// No flow waits to send.
     pub(crate) last: bool,
 }
 
@@ -83,31 +79,14 @@ impl Sending {
         }
     }
 
-    pub(crate) fn gauge(&self) -> &Gauge {
-        &self.gauge
-    }
-
-    /// What was sent so far.
-    pub(crate) fn sent(&self) -> Sent {
-        self.sent
-    }
-
-    /// What limited the latest sending.
-    pub(crate) fn limit(&self) -> Limit {
-        self.limit
-    }
-
-    /// The peer takes no more of a flow.
     pub(crate) fn note_blocked(&mut self) {
         self.limit = Limit::ReceiveWindow;
     }
 
-    /// So many bytes were written to streams.
     pub(crate) fn note_written(&mut self, bytes: usize) {
         self.unsent += bytes;
     }
 
-    /// Whether bytes were written that are not in packets yet.
     pub(crate) fn has_unsent(&self) -> bool {
         self.unsent > 0
     }
@@ -122,7 +101,6 @@ impl Sending {
         self.grace = self.grace.max(batches);
     }
 
-    /// A deadline of the connection has come.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.pace_at = self.pace_at.filter(|&at| at > now);
     }
@@ -132,7 +110,6 @@ impl Sending {
         repeats.into_iter().chain([self.pace_at]).flatten().min()
     }
 
-    /// The handshake is done, or given up.
     pub(crate) fn end_handshake(&mut self) {
         self.copies.end();
     }
@@ -146,7 +123,6 @@ impl Sending {
         }
     }
 
-    /// The path has changed.
     pub(crate) fn forget_flight(&mut self) {
         self.repeat.forget();
     }
@@ -185,7 +161,6 @@ impl Sending {
         }
     }
 
-    /// Bytes that flows may hand over now.
     fn allowance(&mut self, now: Instant, mtu: u16) -> Option<usize> {
         match self.pacer.allowance(now, &self.gauge, mtu) {
             Ok(bytes) => {
@@ -199,7 +174,6 @@ impl Sending {
         }
     }
 
-    /// The next batch, its bytes in `buffer`.
     pub(crate) fn poll(
         &mut self,
         now: Instant,
@@ -258,7 +232,7 @@ impl Sending {
         }
     }
 
-    /// What is sent a second time: a copy of the handshake, or the last datagram where its acknowledgement is late.
+    /// Gives what is sent a second time: a copy of the handshake, or the last datagram where its acknowledgement is late.
     fn repeat_late(
         &mut self,
         now: Instant,
@@ -321,7 +295,6 @@ fn payload(bytes: usize, mtu: usize) -> usize {
     }
 }
 
-/// Packets that hold so many bytes.
 fn packets(bytes: u64, mtu: u16) -> usize {
     usize::try_from(bytes.div_ceil(u64::from(mtu))).unwrap_or(usize::MAX)
 }

@@ -9,18 +9,16 @@ use quinn_proto::StreamId;
 
 use crate::grants::{ENDED_COST, STREAM_COST};
 
-/// Streams that are flows, or may become some.
 #[derive(Debug)]
 pub(crate) struct Streams {
     by_stream: FxHashMap<StreamId, FlowKey>,
     /// Flows with something to send, in turn.
-    outbound: VecDeque<FlowKey>,
-    /// Flows with something to receive.
-    inbound: Vec<FlowKey>,
+    pub(crate) outbound: VecDeque<FlowKey>,
+    pub(super) inbound: Vec<FlowKey>,
     /// Streams of the peer that are no flows yet.
-    arrivals: VecDeque<StreamId>,
+    pub(crate) arrivals: VecDeque<StreamId>,
     /// Flows that the peer may open, now and at first.
-    limit: u32,
+    pub(crate) limit: u32,
     first_limit: u32,
     /// Index of the latest request that was answered.
     answered: Option<u64>,
@@ -29,7 +27,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Of a connection whose peer may open so many flows.
+    /// The streams of a connection whose peer may open `limit` flows.
     pub(crate) fn new(now: Instant, limit: u32) -> Self {
         Self {
             by_stream: FxHashMap::default(),
@@ -43,7 +41,6 @@ impl Streams {
         }
     }
 
-    /// How many flows there are.
     pub(crate) fn len(&self) -> usize {
         self.by_stream.len()
     }
@@ -81,27 +78,6 @@ impl Streams {
         self.idle_since.is_some_and(|since| now >= since + time)
     }
 
-    /// Lets a flow wait for its turn to send.
-    pub(crate) fn push_outbound(&mut self, key: FlowKey) {
-        self.outbound.push_back(key);
-    }
-
-    /// Gives its turn back to a flow.
-    pub(crate) fn return_outbound(&mut self, key: FlowKey) {
-        self.outbound.push_front(key);
-    }
-
-    /// The flow whose turn it is to send.
-    pub(crate) fn pop_outbound(&mut self) -> Option<FlowKey> {
-        self.outbound.pop_front()
-    }
-
-    /// How many flows wait for their turn to send.
-    pub(crate) fn outbound(&self) -> usize {
-        self.outbound.len()
-    }
-
-    /// Something has arrived for a flow.
     pub(crate) fn push_inbound(&mut self, key: FlowKey) {
         if self.inbound.last() != Some(&key) {
             self.inbound.push(key);
@@ -123,25 +99,6 @@ impl Streams {
         self.inbound = keys;
     }
 
-    /// Places of flows in both queues.
-    pub(crate) fn queued(&self) -> usize {
-        self.outbound.len() + self.inbound.len()
-    }
-
-    /// The peer has opened a stream.
-    pub(crate) fn push_arrival(&mut self, stream: StreamId) {
-        self.arrivals.push_back(stream);
-    }
-
-    /// The stream of the peer that becomes a flow next.
-    pub(crate) fn next_arrival(&self) -> Option<StreamId> {
-        self.arrivals.front().copied()
-    }
-
-    pub(crate) fn pop_arrival(&mut self) {
-        self.arrivals.pop_front();
-    }
-
     /// Streams of the peer that are flows or may become some.
     pub(crate) fn known(&self) -> usize {
         self.by_stream.len() + self.arrivals.len()
@@ -157,14 +114,8 @@ impl Streams {
         self.answered > Some(stream.index())
     }
 
-    /// Sets how many flows the peer may open at first.
     pub(crate) fn restart(&mut self, limit: u32) {
         (self.limit, self.first_limit) = (limit, limit);
-    }
-
-    /// Flows that the peer may open.
-    pub(crate) fn limit(&self) -> u32 {
-        self.limit
     }
 
     /// Flows that the peer may open beyond those of the beginning.

@@ -17,7 +17,7 @@ use crate::grants::{FLOW_COST, FLOWS_INITIAL};
 /// Part of the free memory that further permitted streams may take while a client still has some.
 const AHEAD_PART: u64 = 256;
 
-/// The same once it has used them all.
+/// The same part once the client has used them all.
 const USED_UP_PART: u64 = 2;
 
 /// A peer may open at first what this part of the free memory has room for, but not too few.
@@ -25,14 +25,12 @@ const FLOWS_PART: u64 = 1024;
 const FLOWS_MIN: u32 = 16;
 
 impl<S: Socket> Traffic<S> {
-    /// Flows that a peer may open at first.
     pub(crate) fn first_flows(&self) -> u32 {
         let room = self.lease.free() / (FLOW_COST * FLOWS_PART);
         let room = u32::try_from(room).unwrap_or(u32::MAX).max(FLOWS_MIN);
         FLOWS_INITIAL.min(room).min(self.transport.max_flows)
     }
 
-    /// Takes the streams that a client has opened.
     pub(crate) fn accept_streams(&mut self, now: Instant, key: ConnectionKey) {
         if let Some(connection) = self.connections.get_mut(key)
             && !connection.is_lost()
@@ -45,18 +43,18 @@ impl<S: Socket> Traffic<S> {
     /// Turns the streams that wait into flows, and refuses those for which there is no memory.
     pub(super) fn admit_arrivals(&mut self, now: Instant, key: ConnectionKey) {
         while let Some(connection) = self.connections.get_mut(key)
-            && let Some(stream) = connection.streams.next_arrival()
+            && let Some(stream) = connection.streams.arrivals.front().copied()
         {
             // A peer with many flows is refused before one with few.
             let own = FLOW_COST * (connection.streams.len() as u64 + 1);
             let charged = if connection.streams.is_empty() {
-                connection.hand_over(FLOW_COST);
+                connection.charged -= FLOW_COST;
                 true
             } else {
                 self.lease.has_room(own) && self.lease.try_charge(FLOW_COST)
             };
             if charged {
-                connection.streams.pop_arrival();
+                connection.streams.arrivals.pop_front();
                 self.admit_stream(now, key, stream);
                 continue;
             }
@@ -64,7 +62,7 @@ impl<S: Socket> Traffic<S> {
             if short && connection.ended_streams() > 0 {
                 return;
             }
-            connection.streams.pop_arrival();
+            connection.streams.arrivals.pop_front();
             connection.reset_stream(stream, FlowCode::Limit);
             self.totals.flows_opened += 1;
             self.totals.flows_refused += 1;
@@ -97,7 +95,7 @@ impl<S: Socket> Traffic<S> {
         };
         if cost > 0 && cost < self.lease.free_for_newcomers() / part {
             // Less than what is free: the charge stays within the budget.
-            connection.note_charged(cost);
+            connection.charged += cost;
             self.lease.charge(cost);
             connection.grant_more_flows(most);
         }

@@ -5,7 +5,8 @@ use std::time::Instant;
 use quictun_flow::{Ending, FlowId, FlowKey, Inlet, Phase, ReadEnd, Socket};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control;
-use quictun_wire::opening::{self, Answered, Asked};
+use quictun_wire::open::Decoded;
+use quictun_wire::opening;
 
 use super::Traffic;
 use crate::config::Prover;
@@ -110,30 +111,27 @@ impl<S: Socket> Traffic<S> {
         let end = inlet.take_in(&mut connection.stream(stream), usize::MAX);
         inlet.compact();
         let read = inlet.header(opening::answer_max(protocol));
+        let need = Ok(Decoded::Need);
         let answer = match (opening::read_answer(protocol, &read), end) {
-            (Answered::Need, ReadEnd::Reset(code)) => {
-                Answered::No(FlowCode::from_u64(code).unwrap_or(FlowCode::Unreachable))
+            (answer, _) if answer != need => answer,
+            (_, ReadEnd::Reset(code)) => {
+                Err(FlowCode::from_u64(code).unwrap_or(FlowCode::Unreachable))
             }
-            (Answered::Need, ReadEnd::Finished | ReadEnd::Gone | ReadEnd::More) => {
-                Answered::No(FlowCode::Internal)
-            }
-            (Answered::Need, ReadEnd::Blocked) if read.len() == opening::answer_max(protocol) => {
-                Answered::No(FlowCode::Internal)
-            }
-            (answer, _) => answer,
+            (_, ReadEnd::Blocked) if read.len() < opening::answer_max(protocol) => need,
+            _ => Err(FlowCode::Internal),
         };
-        if answer != Answered::Need {
+        if answer != need {
             connection.prefer(stream, false);
             connection.streams.note_answered(stream);
         }
         match answer {
-            Answered::Need => self.charge_flow(now, key),
-            Answered::No(code) => {
+            Ok(Decoded::Need) => self.charge_flow(now, key),
+            Err(code) => {
                 // STOP_SENDING frees the original server, which answers with 0x02 or 0x03 for ever.
                 flow.abandon(&mut connection.stream(stream), code);
                 self.settle_flow(now, key);
             }
-            Answered::Yes(consumed) => {
+            Ok(Decoded::Done { consumed, .. }) => {
                 flow.inlet().skip_header(consumed);
                 if let ReadEnd::Reset(code) = end {
                     flow.handle_reset(&mut connection.stream(stream), code);
@@ -150,12 +148,11 @@ impl<S: Socket> Traffic<S> {
 
 /// Server.
 impl<S: Socket> Traffic<S> {
-    /// Reads what a stream is for.
     pub(super) fn read_request(&mut self, now: Instant, key: FlowKey) {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return;
         };
-        let Phase::Reading(inlet) = entry.phase_mut() else {
+        let Phase::Reading(inlet) = &mut entry.phase else {
             return;
         };
         let protocol = connection.stream_protocol();
@@ -168,26 +165,28 @@ impl<S: Socket> Traffic<S> {
         }
         let complete = end != ReadEnd::Blocked || read.len() == opening::request_max(protocol);
         let asked = match opening::read_request(protocol, &read) {
-            Asked::Need if complete => Asked::Refuse(FlowCode::BadOpen),
+            Ok(Decoded::Need) if complete => Err(FlowCode::BadOpen),
             // What is cut is worth nothing, whatever came before.
-            Asked::Done(..) if matches!(end, ReadEnd::Reset(_)) => {
-                Asked::Refuse(FlowCode::AppReset)
-            }
+            Ok(Decoded::Done { .. }) if matches!(end, ReadEnd::Reset(_)) => Err(FlowCode::AppReset),
             asked => asked,
         };
         match asked {
-            Asked::Need => self.charge_flow(now, key),
-            Asked::Refuse(code) => self.refuse_flow(now, key, code),
-            Asked::Done(open, consumed) => {
+            Ok(Decoded::Need) => self.charge_flow(now, key),
+            Err(code) => self.refuse_flow(now, key, code),
+            Ok(Decoded::Done {
+                frame: open,
+                consumed,
+            }) => {
                 let mut inlet = std::mem::take(inlet);
                 inlet.skip_header(consumed);
                 entry.begin_dialing(&open.target, inlet);
-                connection.admission.note_request_proof(open.proof);
+                let proof = &mut connection.admission.proof;
+                *proof = open.proof.or(*proof);
                 let opened = Opened {
                     flow: entry.id(),
-                    connection: connection.id(),
+                    connection: connection.id,
                     stream_id: stream_number(stream),
-                    remote: connection.remote(),
+                    remote: connection.remote,
                     token: open.target,
                     proof: open.proof,
                     protocol,
@@ -197,7 +196,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// A stream turns out to be the control stream.
     fn adopt_as_control(&mut self, now: Instant, key: FlowKey, inlet: Inlet) {
         if let Some(entry) = self.take_flow(key) {
             self.release_stream(now, &entry);
@@ -207,7 +205,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// A request was read.
     fn handle_asked(&mut self, now: Instant, key: FlowKey, opened: Opened) {
         self.charge_flow(now, key);
         if !self.flows.contains(key) {
@@ -229,7 +226,7 @@ impl<S: Socket> Traffic<S> {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return;
         };
-        let Phase::Dialing(inlet) = entry.phase_mut() else {
+        let Phase::Dialing(inlet) = &mut entry.phase else {
             return;
         };
         let end = inlet.take_in(&mut connection.stream(stream), usize::MAX);
@@ -278,7 +275,6 @@ impl<S: Socket> Traffic<S> {
 
 /// Both sides.
 impl<S: Socket> Traffic<S> {
-    /// Both sides have agreed on a flow.
     fn handle_established(&mut self, key: FlowKey) {
         self.flows.set_deadline(key, None);
         if let Some(entry) = self.flows.get(key)
@@ -291,7 +287,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// The socket of a flow may have become readable or writable, or has failed.
     pub(crate) fn handle_socket(
         &mut self,
         now: Instant,
@@ -309,7 +304,7 @@ impl<S: Socket> Traffic<S> {
         if entry.salvage().is_some() {
             return self.handle_salvaged_socket(now, key, writable, failed);
         }
-        if failed && let Phase::Waiting(socket) = entry.phase_mut() {
+        if failed && let Phase::Waiting(socket) = &mut entry.phase {
             socket.abort();
             self.remove_flow(now, key, Ending::AppReset);
             return;

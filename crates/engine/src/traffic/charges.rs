@@ -39,7 +39,6 @@ const TURN_COST: u64 = 68 * 1024;
 const READ_LITTLE: usize = 4 * 1024;
 
 impl<S: Socket> Traffic<S> {
-    /// Notes what a flow holds, and acts on it.
     pub(super) fn charge_flow(&mut self, now: Instant, key: FlowKey) {
         self.note_pinned(key);
         let free = self.lease.free_for_newcomers();
@@ -53,23 +52,23 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let stand = entry.stand();
-        let taken = entry.taken();
-        let new = entry.backlog_mut().note_taken(taken);
-        connection.credit.note_taken(new);
+        let (lane, backlog) = (entry.lane(), &mut entry.backlog);
+        connection
+            .credit
+            .note_taken(backlog.note_taken(stand.taken));
         let mut told = None;
         if connection.control.is_open() {
             let (rtt, credit) = (connection.min_rtt(), &connection.credit);
             let (urgent, allowance) = (credit.is_taken_up(), credit.debt() + REST_SLACK * floor);
-            let backlog = entry.backlog_mut();
             told = backlog.judge(now, rtt, stand, share, urgent, allowance);
         }
-        let before = entry.backlog().holding();
-        let others = connection.credit.holding().parked - before.parked;
+        let before = backlog.holding;
+        let others = connection.credit.holding.parked - before.parked;
         let most = if !connection.is_admitted() {
             0
         } else if !stand.parked {
             pool.saturating_sub(others)
-        } else if entry.backlog().is_told_to_rest() {
+        } else if backlog.is_told_to_rest() {
             share.max(pool.saturating_sub(others))
         } else {
             share
@@ -79,23 +78,22 @@ impl<S: Socket> Traffic<S> {
         let mut part = stand.held.min(most.max(before.parked));
         let more = part.saturating_sub(before.parked) as u64;
         if self.lease.try_charge(more) {
-            connection.note_charged(more);
+            connection.charged += more;
         } else {
             part = before.parked;
         }
         let after = Holding {
             held: stand.held,
             parked: part,
-            overhead: stand.held.saturating_sub(entry.buffered()),
+            overhead: stand.overhead,
         };
-        entry.backlog_mut().set_holding(after);
+        backlog.holding = after;
         connection.credit.note_holding(before, after);
         connection.announce(floor);
         if let Some(rest) = told {
             connection.control.hold(stream_number(stream), rest);
         }
-        let lane = entry.lane();
-        let (backlog, flows) = (entry.backlog(), connection.streams.len());
+        let flows = connection.streams.len();
         let tiny = backlog.is_tiny_pieces() && connection.credit.is_hoarded(flows);
         if tiny || (backlog.is_disobeyed() && connection.credit.is_taken_up()) {
             self.cut_off(now, key);
@@ -110,7 +108,7 @@ impl<S: Socket> Traffic<S> {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return;
         };
-        match entry.phase_mut() {
+        match &mut entry.phase {
             Phase::Bridged { flow, .. } => {
                 flow.abandon(&mut connection.stream(stream), FlowCode::Limit);
                 self.settle_flow(now, key);
@@ -124,7 +122,7 @@ impl<S: Socket> Traffic<S> {
     fn note_pinned(&mut self, key: FlowKey) {
         if let Some(entry) = self.flows.get_mut(key) {
             let batches = entry.inlet_mut().map_or(0, |inlet| inlet.batches());
-            self.pinned.note(key, entry.pinned_mut(), batches);
+            self.pinned.note(key, &mut entry.pinned, batches);
         }
         while let Some(key) = self.pinned.excess()
             && let Some(entry) = self.flows.get_mut(key)
@@ -132,7 +130,7 @@ impl<S: Socket> Traffic<S> {
             if let Some(inlet) = entry.inlet_mut() {
                 inlet.detach();
             }
-            self.pinned.note(key, entry.pinned_mut(), 0);
+            self.pinned.note(key, &mut entry.pinned, 0);
         }
     }
 

@@ -43,25 +43,17 @@ impl<S: Socket> Traffic<S> {
             && connection.admission.admit()
         {
             self.events.push_back(Event::Welcome {
-                connection: connection.id(),
-                remote: connection.remote(),
+                connection: connection.id,
+                remote: connection.remote,
                 protocol: connection.stream_protocol(),
             });
-        }
-    }
-
-    /// Server: the client of a connection has to show who it is, within the time for a handshake.
-    pub(crate) fn await_identity(&mut self, now: Instant, key: ConnectionKey) {
-        let deadline = now + self.transport.handshake_timeout;
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.admission.expect_by(deadline);
         }
     }
 
     /// Server: the client has not shown in time who it is.
     pub(crate) fn refuse_unproven(&mut self, now: Instant, key: ConnectionKey) {
         if let Some(connection) = self.connections.get(key) {
-            let (id, remote) = (connection.id(), connection.remote());
+            let (id, remote) = (connection.id, connection.remote);
             self.events.push_back(Event::Unproven {
                 connection: id,
                 remote,
@@ -82,7 +74,7 @@ impl<S: Socket> Traffic<S> {
         if connection.control.is_open() {
             connection.control.answer_hello();
         }
-        let peer = Peer::Client(connection.remote().ip());
+        let peer = Peer::Client(connection.remote.ip());
         let known = self.transport.memory.recall(now, peer);
         let own = connection.credit.debt();
         connection.grant_first(First {
@@ -94,7 +86,6 @@ impl<S: Socket> Traffic<S> {
         self.connections.want_transmit(key);
     }
 
-    /// Server: a stream has begun with HELLO; `inlet` is where it arrives.
     pub(super) fn adopt_control(
         &mut self,
         now: Instant,
@@ -112,7 +103,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Takes what has arrived on the control stream.
     pub(super) fn read_control(&mut self, now: Instant, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -160,7 +150,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// The control stream has ended; the peer is as one that never had it.
     pub(super) fn lose_control(&mut self, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -179,7 +168,6 @@ impl<S: Socket> Traffic<S> {
         self.connections.want_transmit(key);
     }
 
-    /// Lets a flow rest, or go on.
     fn rest(&mut self, key: FlowKey, rest: bool) {
         if let Some(entry) = self.flows.get_mut(key) {
             entry.set_resting(rest);
@@ -198,13 +186,13 @@ impl<S: Socket> Traffic<S> {
         match frame {
             Frame::Hello { proof } if !client && !open => {
                 connection.open_control();
-                connection.admission.note_proof(proof);
+                connection.admission.proof = proof;
                 if connection.is_admitted() {
                     connection.control.answer_hello();
                 } else {
                     self.events.push_back(Event::Hello {
-                        connection: connection.id(),
-                        remote: connection.remote(),
+                        connection: connection.id,
+                        remote: connection.remote,
                         proof,
                     });
                 }
@@ -247,7 +235,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// The peer asks us to let flows rest, or to go on.
     fn handle_hold(&mut self, key: ConnectionKey, flows: &[u64], hold: bool) {
         for &flow in flows {
             let connection = self.connections.get(key);

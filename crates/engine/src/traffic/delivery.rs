@@ -11,7 +11,6 @@ use crate::quic_stream::stream_number;
 use crate::report::Protocol;
 
 impl<S: Socket> Traffic<S> {
-    /// Takes what has arrived on a connection to its applications.
     pub(crate) fn deliver(&mut self, now: Instant, key: ConnectionKey) {
         self.admit_arrivals(now, key);
         let connection = self.connections.get_mut(key);
@@ -36,7 +35,7 @@ impl<S: Socket> Traffic<S> {
         let Some(entry) = self.flows.get(key) else {
             return;
         };
-        match entry.phase() {
+        match &entry.phase {
             Phase::Waiting(_) => {}
             Phase::Reading(_) => self.read_request(now, key),
             Phase::Dialing(_) => self.wait_for_dial(now, key),
@@ -50,7 +49,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// A STREAM frame, or a reset, arrived for a stream.
     pub(crate) fn note_readable(&mut self, key: ConnectionKey, stream: StreamId) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
@@ -62,14 +60,13 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         connection.streams.push_inbound(flow);
-        let packet_max = connection.packet_max();
+        let packet_max = connection.packet_max;
         let entry = self.flows.get_mut(flow);
         if let Some(inlet) = entry.and_then(|entry| entry.inlet_mut()) {
             inlet.handle_readable(packet_max);
         }
     }
 
-    /// The peer has given credit to a stream.
     pub(crate) fn note_writable(&mut self, key: ConnectionKey, stream: StreamId) {
         let connection = self.connections.get(key);
         let flow = connection.and_then(|connection| connection.streams.flow(stream));
@@ -78,7 +75,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// The peer sent `STOP_SENDING`.
     pub(crate) fn handle_stopped(
         &mut self,
         now: Instant,
@@ -105,7 +101,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Moves what has arrived to the application.
     pub(super) fn pump_to_app(&mut self, now: Instant, key: FlowKey) {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return;
@@ -113,7 +108,7 @@ impl<S: Socket> Traffic<S> {
         let Phase::Bridged {
             flow,
             answered: true,
-        } = entry.phase_mut()
+        } = &mut entry.phase
         else {
             return;
         };
@@ -121,7 +116,7 @@ impl<S: Socket> Traffic<S> {
         flow.pump_to_app(&mut connection.stream(stream));
         let after = flow.bytes_to_app() + flow.arrived().buffered() as u64;
         let delivered = after.saturating_sub(before);
-        connection.credit.note_delivered(delivered);
+        connection.credit.delivered += delivered;
         if let Some(next) = entry.take_end()
             && connection.speaks(Protocol::Native)
         {

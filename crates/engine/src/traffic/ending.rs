@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use quictun_flow::{
-    Carried, ConnectionKey, Ending, FlowId, FlowKey, Phase, Salvage, Socket, Stream, WriteEnd,
+    Carried, ConnectionKey, Ending, FlowKey, Phase, Salvage, Socket, Stream, WriteEnd,
 };
 use quictun_wire::ack::Ack;
 use quictun_wire::code::FlowCode;
@@ -39,10 +39,9 @@ impl<S: Socket> Traffic<S> {
         self.remove_flow(now, key, Ending::Abandoned(code));
     }
 
-    /// Client: refuses a flow that waits for a connection.
     pub(crate) fn refuse_waiting(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
         if let Some(entry) = self.flows.get_mut(key)
-            && let Phase::Waiting(socket) = entry.phase_mut()
+            && let Phase::Waiting(socket) = &mut entry.phase
         {
             socket.abort();
             self.remove_flow(now, key, Ending::Abandoned(code));
@@ -56,7 +55,7 @@ impl<S: Socket> Traffic<S> {
         };
         let (lane, reopened) = (entry.lane(), entry.is_reopened());
         let mut late = false;
-        match entry.phase_mut() {
+        match &mut entry.phase {
             Phase::Waiting(socket) => {
                 socket.abort();
                 let ending = if reopened {
@@ -76,7 +75,6 @@ impl<S: Socket> Traffic<S> {
         late
     }
 
-    /// Removes a flow that has ended.
     pub(super) fn settle_flow(&mut self, now: Instant, key: FlowKey) {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
@@ -89,21 +87,19 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Takes a flow out.
     pub(super) fn take_flow(&mut self, key: FlowKey) -> Option<FlowEntry<S>> {
         let mut entry = self.flows.remove(key)?;
-        self.pinned.note(key, entry.pinned_mut(), 0);
+        self.pinned.note(key, &mut entry.pinned, 0);
         self.lease.release(FLOW_COST);
         Some(entry)
     }
 
-    /// Takes the stream of a flow off its connection.
     pub(super) fn release_stream(&mut self, now: Instant, entry: &FlowEntry<S>) {
         if let Some(lane) = entry.lane()
             && let Some(connection) = self.connections.get_mut(lane.connection)
         {
             connection.streams.remove(now, lane.stream);
-            connection.credit.release(entry.backlog().holding());
+            connection.credit.holding -= entry.backlog.holding;
             connection.settle_debt(&mut self.lease);
         }
     }
@@ -113,7 +109,7 @@ impl<S: Socket> Traffic<S> {
         let Some(mut entry) = self.take_flow(key) else {
             return;
         };
-        if matches!(entry.phase(), Phase::Reading(_)) {
+        if matches!(&entry.phase, Phase::Reading(_)) {
             // It never said what it is for; until then it might have been the control stream.
             self.totals.flows_opened += 1;
         }
@@ -152,20 +148,12 @@ impl<S: Socket> Traffic<S> {
         self.events.push_back(Event::FlowClosed(summary));
     }
 
-    /// Where a flow is carried, or was.
-    pub(super) fn carried_by(&self, entry: &FlowEntry<S>) -> Option<Carried> {
+    pub(crate) fn carried_by(&self, entry: &FlowEntry<S>) -> Option<Carried> {
         let Some(lane) = entry.lane() else {
             return entry.salvage().map(Salvage::carried);
         };
         let connection = self.connections.get(lane.connection)?;
         Some(connection.carried(lane.stream))
-    }
-
-    /// Server: ends a flow that is no longer allowed.
-    pub(crate) fn revoke_flow(&mut self, now: Instant, id: FlowId) {
-        if let Some(key) = self.flows.find(id) {
-            self.revoke(now, key);
-        }
     }
 
     /// Server: ends all flows of a connection. Returns how many.
@@ -179,7 +167,8 @@ impl<S: Socket> Traffic<S> {
         keys.len()
     }
 
-    fn revoke(&mut self, now: Instant, key: FlowKey) {
+    /// Server: ends a flow that is no longer allowed.
+    pub(crate) fn revoke(&mut self, now: Instant, key: FlowKey) {
         let code = FlowCode::Revoked;
         let lane = self.flows.get(key).and_then(FlowEntry::lane);
         let Some(lane) = lane else {

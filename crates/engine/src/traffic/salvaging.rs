@@ -11,19 +11,18 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Ending, Flow, FlowKey, Holding, LostStream, Phase, Socket};
+use quictun_flow::{Ending, Flow, FlowKey, LostStream, Phase, Socket};
 use quictun_wire::code::FlowCode;
 
 use super::Traffic;
-use crate::entries::FlowEntry;
 
 impl<S: Socket> Traffic<S> {
     /// The flow's connection is gone; whether it goes on without.
     pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey) -> bool {
-        let phase = self.flows.get(key).map(FlowEntry::phase);
-        if let Some(Phase::Bridged {
-            answered: false, ..
-        }) = phase
+        if let Some(entry) = self.flows.get(key)
+            && let Phase::Bridged {
+                answered: false, ..
+            } = entry.phase
         {
             // The answer may be among what has arrived, with everything that follows it.
             self.read_answer(now, key);
@@ -34,7 +33,7 @@ impl<S: Socket> Traffic<S> {
         let Phase::Bridged {
             flow,
             answered: true,
-        } = entry.phase_mut()
+        } = &mut entry.phase
         else {
             if let Some(flow) = entry.flow_mut() {
                 flow.cut(FlowCode::ConnectionLost);
@@ -44,9 +43,7 @@ impl<S: Socket> Traffic<S> {
         };
         flow.handle_connection_lost(&mut connection.stream(stream), FlowCode::ConnectionLost);
         if flow.ending().is_none() {
-            let holding = entry.backlog().holding();
-            connection.credit.release(holding);
-            entry.backlog_mut().set_holding(Holding::default());
+            connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
             let carried = connection.carried(stream);
             entry.begin_salvage(now, carried);
             self.pump_salvaged(now, key);
@@ -56,7 +53,6 @@ impl<S: Socket> Traffic<S> {
         self.flows.contains(key)
     }
 
-    /// The socket of a salvaged flow has become writable, or has failed.
     pub(super) fn handle_salvaged_socket(
         &mut self,
         now: Instant,
@@ -106,7 +102,6 @@ impl<S: Socket> Traffic<S> {
         parting || salvaged
     }
 
-    /// Ends all salvaged flows: the process goes away.
     pub(crate) fn abandon_all_salvaged(&mut self, now: Instant) {
         let flows = self.flows.iter();
         let salvaged = flows.filter(|(_, entry)| entry.salvage().is_some());
@@ -116,7 +111,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Ends a flow that has no connection.
     pub(super) fn abandon_salvaged(&mut self, now: Instant, key: FlowKey, code: FlowCode) {
         if let Some(flow) = self.flows.get_mut(key).and_then(|entry| entry.flow_mut()) {
             flow.abandon(&mut LostStream, code);

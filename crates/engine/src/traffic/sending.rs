@@ -13,14 +13,12 @@ use crate::report::Protocol;
 /// Most one flow sends before the next has its turn.
 const TURN: usize = 64 * 1024;
 
-/// Whether to go on filling.
 enum Turn {
     Next,
     Flush,
 }
 
 impl<S: Socket> Traffic<S> {
-    /// Gives the next batch to send, its bytes in `buffer` (cleared first).
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -87,7 +85,7 @@ impl<S: Socket> Traffic<S> {
         let Some(room) = connection.begin_filling(now) else {
             return;
         };
-        let mut turns = connection.streams.outbound();
+        let mut turns = connection.streams.outbound.len();
         let mut allowance = room.min(BATCH_MAX);
         while allowance > 0 && turns > 0 {
             turns -= 1;
@@ -105,7 +103,6 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Lets the next flow in turn send.
     fn fill_from_next(
         &mut self,
         now: Instant,
@@ -117,7 +114,7 @@ impl<S: Socket> Traffic<S> {
             return Turn::Flush;
         };
         let compat = connection.speaks(Protocol::Compat);
-        let Some(key) = connection.streams.pop_outbound() else {
+        let Some(key) = connection.streams.outbound.pop_front() else {
             return Turn::Flush;
         };
         let Some(entry) = self.flows.get_mut(key) else {
@@ -139,7 +136,7 @@ impl<S: Socket> Traffic<S> {
         let alone = compat && flow.prefix_left() > 0;
         if alone && connection.sending.has_unsent() {
             entry.enqueue();
-            connection.streams.return_outbound(key);
+            connection.streams.outbound.push_front(key);
             return Turn::Flush;
         }
         let turn = if alone {
@@ -160,7 +157,7 @@ impl<S: Socket> Traffic<S> {
             Pumped::Budget if entry.early_left(compat) == 0 => {}
             Pumped::Budget => {
                 entry.enqueue();
-                connection.streams.push_outbound(key);
+                connection.streams.outbound.push_back(key);
             }
             Pumped::Blocked => connection.sending.note_blocked(),
             Pumped::Starved => {}
@@ -169,12 +166,11 @@ impl<S: Socket> Traffic<S> {
         if alone { Turn::Flush } else { Turn::Next }
     }
 
-    /// Puts a flow into its connection's queue of flows with something to send.
     pub(crate) fn want_outbound(&mut self, key: FlowKey) {
         if let Some((entry, connection, _)) = carried(&mut self.flows, &mut self.connections, key)
             && entry.enqueue()
         {
-            connection.streams.push_outbound(key);
+            connection.streams.outbound.push_back(key);
         }
     }
 }

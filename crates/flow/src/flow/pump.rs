@@ -44,7 +44,7 @@ impl<S: Socket> Flow<S> {
                 WriteEnd::Taken => {}
                 WriteEnd::Blocked => return Pumped::Blocked,
                 WriteEnd::Stopped(code) => self.handle_stopped(stream, code),
-                WriteEnd::Gone => self.end_by_app_reset(stream),
+                WriteEnd::Gone => self.handle_socket_error(stream),
             }
         }
     }
@@ -81,7 +81,7 @@ impl<S: Socket> Flow<S> {
                 Some(Pumped::Starved)
             }
             Err(_) => {
-                self.end_by_app_reset(stream);
+                self.handle_socket_error(stream);
                 Some(Pumped::Ended)
             }
         }
@@ -106,7 +106,7 @@ impl<S: Socket> Flow<S> {
                     ReadEnd::More | ReadEnd::Finished => {}
                     ReadEnd::Blocked => exhausted = true,
                     ReadEnd::Reset(code) => {
-                        self.end_by_peer_reset(stream, code);
+                        self.handle_reset(stream, code);
                         return Drained::Ended;
                     }
                     ReadEnd::Gone => {
@@ -130,7 +130,6 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// One gathering write.
     fn write_app<T: Stream>(&mut self, stream: &mut T) {
         let mut slices = [IoSlice::new(&[]); WRITE_CHUNKS];
         let count = self.to_app.inlet.slices(&mut slices);
@@ -151,7 +150,7 @@ impl<S: Socket> Flow<S> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.to_app.writable = false;
             }
-            Err(_) => self.end_by_app_reset(stream),
+            Err(_) => self.handle_socket_error(stream),
         }
     }
 
@@ -163,7 +162,7 @@ impl<S: Socket> Flow<S> {
             return;
         }
         if self.socket.finish().is_err() {
-            self.end_by_app_reset(stream);
+            self.handle_socket_error(stream);
             return;
         }
         self.to_app.direction = Direction::Finished;

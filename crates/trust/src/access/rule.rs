@@ -351,7 +351,7 @@ fn parse_host(host: &str) -> Result<HostPattern, RuleError> {
             Ok(addr) => HostPattern::Network(Network::just(addr)),
             Err(_) => HostPattern::Name(without_root(&host).to_owned()),
         }),
-        Target::Unix { path } => Err(TargetError::RelativePath { path }.into()),
+        Target::Unix { path } => Err(TargetError::RelativePath(path).into()),
     }
 }
 

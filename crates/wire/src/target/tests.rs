@@ -188,16 +188,14 @@ fn limits_hold_at_and_after_the_limit() {
     assert!(Target::parse(&path(MAX_UNIX_PATH)).is_ok());
     assert_eq!(
         Target::parse(&path(MAX_UNIX_PATH + 1)),
-        Err(TargetError::PathTooLong {
-            len: MAX_UNIX_PATH + 1
-        })
+        Err(TargetError::PathTooLong(MAX_UNIX_PATH + 1))
     );
 
     let host = |len: usize| format!("tcp:{}:1", "x".repeat(len));
     assert!(Target::parse(&host(MAX_HOST)).is_ok());
     assert_eq!(
         Target::parse(&host(MAX_HOST + 1)),
-        Err(TargetError::HostTooLong { len: MAX_HOST + 1 })
+        Err(TargetError::HostTooLong(MAX_HOST + 1))
     );
 
     // Leading zeros: the only way to a long text that means something.
@@ -208,9 +206,7 @@ fn limits_hold_at_and_after_the_limit() {
     );
     assert_eq!(
         Target::parse(&text(MAX_TARGET + 1)),
-        Err(TargetError::TooLong {
-            len: MAX_TARGET + 1
-        })
+        Err(TargetError::TooLong(MAX_TARGET + 1))
     );
 }
 

@@ -21,7 +21,7 @@ fn pads_with_nul_to_512_bytes() {
 #[test]
 fn takes_512_bytes_and_refuses_513_instead_of_cutting() {
     let full = "x".repeat(512);
-    assert_eq!(unpack(&pack(&full).expect("at the limit")), Ok(full));
+    assert_eq!(unpack(&pack(&full).expect("at the limit")), Some(full));
     assert_eq!(pack(&"x".repeat(513)), Err(PackError::TooLong { len: 513 }));
     // Bytes count, not characters.
     assert_eq!(pack(&"é".repeat(257)), Err(PackError::TooLong { len: 514 }));
@@ -37,27 +37,27 @@ fn refuses_what_cannot_come_back_whole() {
 // PROTOCOL TOKEN-2.
 #[test]
 fn drops_every_nul_as_the_original_does() {
-    assert_eq!(unpack(&block(b"\0tcp:\0\0a:22")), Ok("tcp:a:22".to_owned()));
+    assert_eq!(
+        unpack(&block(b"\0tcp:\0\0a:22")),
+        Some("tcp:a:22".to_owned())
+    );
     let mut last = block(b"tcp:a:2");
     last[TOKEN_LEN - 1] = b'2';
-    assert_eq!(unpack(&last), Ok("tcp:a:22".to_owned()));
+    assert_eq!(unpack(&last), Some("tcp:a:22".to_owned()));
 }
 
 // PROTOCOL TOKEN-2.
 #[test]
 fn refuses_a_block_without_text() {
-    assert_eq!(unpack(&block(b"")), Err(UnpackError::Empty));
-    assert_eq!(
-        unpack(&block(b"tcp:\xff\xfe:22")),
-        Err(UnpackError::NotUtf8)
-    );
-    assert_eq!(unpack(&[0xff; TOKEN_LEN]), Err(UnpackError::NotUtf8));
+    for bytes in [&b""[..], b"tcp:\xff\xfe:22", &[0xff; TOKEN_LEN]] {
+        assert_eq!(unpack(&block(bytes)), None, "{bytes:02x?}");
+    }
 }
 
 proptest! {
     #[test]
     fn round_trip(token in "[^\0]{1,128}") {
-        prop_assert_eq!(unpack(&pack(&token).expect("packs")), Ok(token));
+        prop_assert_eq!(unpack(&pack(&token).expect("packs")), Some(token));
     }
 
     #[test]
@@ -68,7 +68,7 @@ proptest! {
     #[test]
     fn no_token_panics(token: String) {
         if let Ok(packed) = pack(&token) {
-            prop_assert_eq!(unpack(&packed), Ok(token));
+            prop_assert_eq!(unpack(&packed), Some(token));
         } else {
             prop_assert!(token.is_empty() || token.contains('\0') || token.len() > TOKEN_LEN);
         }

@@ -5,10 +5,11 @@
 
 use std::fmt::Debug;
 
-use crate::control::{ControlError, Frame, MAX_BODY, MAX_FRAME};
+use crate::code::FlowCode;
+use crate::control::{Frame, MAX_FRAME};
 use crate::dns::{Answer, Query};
-use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck, OpenError};
-use crate::spice::{self, Channel, Spice};
+use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
+use crate::spice::{self, Spice};
 use crate::target::Target;
 use crate::token::{self, TOKEN_LEN};
 use crate::varint;
@@ -25,7 +26,7 @@ pub fn varint(bytes: &[u8]) {
     let consumed = bytes.len() - rest.len();
     assert!(bytes.ends_with(rest));
     let mut again = Vec::new();
-    assert_eq!(varint::encode(value, &mut again), Ok(()));
+    varint::encode(value, &mut again);
     assert!(
         again.len() <= consumed,
         "{value} read from {consumed} bytes, written in {}",
@@ -55,7 +56,6 @@ pub fn control(bytes: &[u8]) {
                 assert_eq!(Frame::decode(&again), Ok(Decoded::Done { frame, consumed }));
             }
         }
-        Err(ControlError::TooLong { len }) => assert!(len > MAX_BODY as u64),
         Err(_) => {}
     }
 }
@@ -65,10 +65,10 @@ pub fn token_unpack(bytes: &[u8]) {
     let mut block = [0; TOKEN_LEN];
     let len = bytes.len().min(TOKEN_LEN);
     block[..len].copy_from_slice(&bytes[..len]);
-    if let Ok(token) = token::unpack(&block) {
+    if let Some(token) = token::unpack(&block) {
         assert!(!token.is_empty() && !token.contains('\0'));
         let packed = token::pack(&token).expect("what was unpacked packs");
-        assert_eq!(token::unpack(&packed), Ok(token));
+        assert_eq!(token::unpack(&packed), Some(token));
     }
 }
 
@@ -145,7 +145,7 @@ pub fn open_ack_decode(bytes: &[u8]) {
 fn check_frame<T: Debug + PartialEq>(
     bytes: &[u8],
     max: usize,
-    decode: impl Fn(&[u8]) -> Result<Decoded<T>, OpenError>,
+    decode: impl Fn(&[u8]) -> Result<Decoded<T>, FlowCode>,
 ) -> Option<T> {
     let outcome = decode(bytes);
     let end = match &outcome {
@@ -246,7 +246,7 @@ fn check_spice(spice: &Spice) {
             .all(|part| (1..=2).contains(&part.len()) && hex(part))
     );
     assert!(
-        spice.channel_type == Channel::Main
+        spice.channel_type.name() == "main"
             || spice.server_name.is_none() && spice.server_uuid.is_none()
     );
     if let Some(uuid) = &spice.server_uuid {

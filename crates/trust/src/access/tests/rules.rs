@@ -489,20 +489,11 @@ fn texts_that_are_no_rule_say_what_to_write() {
         ),
         ("::1:22", TargetError::UnbracketedIpv6.into()),
         (":22", TargetError::EmptyHost.into()),
-        ("d b:22", TargetError::BadHost { found: ' ' }.into()),
-        (
-            "127.1:22",
-            TargetError::BadIpv4 {
-                host: "127.1".to_owned(),
-            }
-            .into(),
-        ),
+        ("d b:22", TargetError::BadHost(' ').into()),
+        ("127.1:22", TargetError::BadIpv4("127.1".to_owned()).into()),
         (
             "unix:run/x",
-            TargetError::RelativePath {
-                path: "run/x".to_owned(),
-            }
-            .into(),
+            TargetError::RelativePath("run/x".to_owned()).into(),
         ),
         (
             "unix:/a/../b/*",

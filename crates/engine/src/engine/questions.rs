@@ -1,0 +1,119 @@
+//! A look at connections and flows: for reports, leak checks, and rules that have changed.
+
+use std::time::Duration;
+
+use quictun_flow::{ConnectionId, FlowId, Phase, Socket};
+
+use super::Engine;
+use crate::connection::Connection;
+use crate::report::{ConnectionReport, FlowReport, Side, Totals};
+use crate::revoke::{Asked, Credentials};
+
+impl<S: Socket> Engine<S> {
+    /// Which end this is.
+    pub fn side(&self) -> Side {
+        self.traffic.side
+    }
+
+    /// The application's socket of a flow.
+    pub fn socket(&self, id: FlowId) -> Option<&S> {
+        let flows = &self.traffic.flows;
+        flows.get(flows.find(id)?)?.socket()
+    }
+
+    /// The TLS exporter value that proofs of pre-shared secrets are made from (PROTOCOL section 5.5).
+    pub fn exporter(&self, id: ConnectionId) -> Option<[u8; 32]> {
+        self.traffic.connections.named(id)?.exporter()
+    }
+
+    /// Server: whether the client of a connection has still to show who it is.
+    pub fn awaits_identity(&self, id: ConnectionId) -> bool {
+        let connection = self.traffic.connections.named(id);
+        connection.is_some_and(|connection| !connection.is_admitted() && !connection.is_lost())
+    }
+
+    /// Server: what the client of a connection has shown of itself; `None` where the connection has gone.
+    pub fn credentials(&self, id: ConnectionId) -> Option<Credentials> {
+        let connection = self.traffic.connections.named(id)?;
+        Some(Credentials {
+            certificates: connection.certificates(),
+            exporter: connection.exporter(),
+            proofs: connection.admission.proofs(),
+            opened: connection.opened,
+        })
+    }
+
+    /// Server: every flow whose request has been read, in no particular order.
+    pub fn asked(&self) -> Vec<Asked> {
+        let flows = self.traffic.flows.iter().map(|(_, entry)| entry);
+        let asked =
+            flows.filter(|entry| !matches!(entry.phase, Phase::Waiting(_) | Phase::Reading(_)));
+        asked
+            .filter_map(|entry| {
+                Some(Asked {
+                    flow: entry.id(),
+                    connection: self.traffic.carried_by(entry)?.connection,
+                    token: entry.token().to_owned(),
+                    server_app: entry.server_app().to_owned(),
+                })
+            })
+            .collect()
+    }
+
+    /// Whether at least one connection can take flows, and its server knows this client.
+    pub fn is_connected(&self) -> bool {
+        let mut connections = self.traffic.connections.iter();
+        connections.any(|(_, connection)| connection.is_usable() && connection.is_admitted())
+    }
+
+    /// The least round-trip time that any connection has seen, of those that can take flows.
+    pub fn shortest_round_trip(&self) -> Option<Duration> {
+        let connections = self
+            .traffic
+            .connections
+            .iter()
+            .map(|(_, connection)| connection);
+        let usable = connections.filter(|connection| connection.is_usable());
+        usable.map(Connection::min_rtt).min()
+    }
+
+    /// Whether no flow is left and all they sent has been acknowledged, and confirmed by peers that can.
+    pub fn is_drained(&mut self) -> bool {
+        let traffic = &mut self.traffic;
+        traffic.flows.count() == 0 && traffic.connections.iter_mut().all(Connection::is_settled)
+    }
+
+    /// Flows that have ended here and that their peers have not confirmed: something of them may be lost if this
+    /// process, or the peer's, ends now.
+    pub fn unconfirmed(&self) -> usize {
+        let connections = self.traffic.connections.iter();
+        connections
+            .map(|(_, connection)| connection.control.unconfirmed())
+            .sum()
+    }
+
+    /// Counters since the engine was made.
+    pub fn totals(&self) -> Totals {
+        self.traffic.totals
+    }
+
+    /// All connections, as they are now.
+    pub fn connection_reports(&self) -> Vec<ConnectionReport> {
+        let connections = self.traffic.connections.iter();
+        connections
+            .map(|(_, connection)| connection.report())
+            .collect()
+    }
+
+    /// All flows, as they are now.
+    pub fn flow_reports(&self) -> Vec<FlowReport> {
+        let flows = self.traffic.flows.iter();
+        flows
+            .filter_map(|(_, entry)| {
+                let lane = entry.lane()?;
+                let connection = self.traffic.connections.get(lane.connection)?;
+                Some(entry.report(connection.carried(lane.stream)))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,34 @@
+//! What a connection holds: see `crate::engine::check`.
+
+use quinn_proto::Dir;
+
+use super::Connection;
+use crate::engine::check::Residue;
+use crate::grants::{CONNECTION_COST, ENDED_COST};
+
+impl Connection {
+    /// Memory of the connection without its flows, as far as it can be counted, bytes.
+    pub(crate) fn held_for_itself(&mut self) -> u64 {
+        let ended = self.ended_streams() * ENDED_COST;
+        CONNECTION_COST + self.control.received() + self.control.kept() + ended
+    }
+
+    /// Adds what is left of flows to `residue`.
+    pub(crate) fn add_residue(&mut self, residue: &mut Residue) {
+        let holding = self.credit.holding;
+        residue.streams += self.streams.len();
+        residue.parked += holding.parked;
+        residue.received += holding.held;
+        residue.queued += self.streams.outbound.len() + self.streams.inbound.len();
+        if !self.quic.is_closed() {
+            let control = self.control.streams();
+            let server = self.quic.side().is_server();
+            let streams = self.quic.streams();
+            residue.unacknowledged += streams.send_streams().saturating_sub(control);
+            let open = streams.remote_open_streams(Dir::Bi);
+            let open = usize::try_from(open).unwrap_or(usize::MAX);
+            residue.peer_streams += open.saturating_sub(if server { control } else { 0 });
+            residue.unconfirmed += self.control.unconfirmed();
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! From the application to the stream.
+
+use bytes::Bytes;
+
+use super::{Bridge, FakeSocket, text};
+use crate::{HEAD_LEN, Pumped, ReadBuffer};
+
+#[test]
+fn what_is_kept_for_sending_counts_until_its_last_part_is_gone() {
+    let mut bridge = Bridge::new();
+    bridge.app_sends(&text(20_000));
+    let mut buffer = ReadBuffer::default();
+    let mut chunk = buffer
+        .read_from(&mut FakeSocket(bridge.app.clone()), usize::MAX)
+        .expect("there is something");
+    assert!(
+        (65_536..70_000).contains(&buffer.kept()),
+        "the whole allocation"
+    );
+    let part = chunk.split_to(10);
+    drop(chunk);
+    assert!(buffer.kept() > 65_536);
+    drop(part);
+    assert_eq!(buffer.kept(), 0);
+}
+
+// PROTOCOL MEMORY-1.
+#[test]
+fn where_memory_is_scarce_nothing_is_read_that_the_peer_gives_no_credit_for() {
+    let mut bridge = Bridge::new();
+    bridge.buffer.set_max(Some(4096));
+    bridge.app_sends(&text(20_000));
+    bridge.stream.credit = 0;
+    assert_eq!(bridge.pump_out(65_536), Pumped::Blocked);
+    assert_eq!(bridge.buffer.kept(), 0, "it stays with the application");
+    bridge.stream.credit = 1;
+    assert_eq!(bridge.pump_out(65_536), Pumped::Blocked);
+    assert!((1..4500).contains(&bridge.buffer.kept()));
+    bridge.stream.credit = usize::MAX;
+    bridge.buffer.set_max(None);
+    assert_eq!(bridge.pump_out(65_536), Pumped::Starved);
+    assert_eq!(bridge.stream.sent, text(20_000));
+}
+
+#[test]
+fn what_flow_control_does_not_take_goes_later_and_the_budget_holds() {
+    let mut bridge = Bridge::new();
+    let bytes = text(100_000);
+    bridge.flow.send_first(Bytes::from_static(b"prefix"));
+    bridge.app_sends(&bytes);
+    bridge.app_sends(b"");
+    bridge.stream.credit = 4;
+    assert_eq!(bridge.pump_out(1000), Pumped::Blocked);
+    assert_eq!(
+        (bridge.flow.prefix_left(), bridge.flow.bytes_to_tunnel()),
+        (2, 0)
+    );
+    bridge.stream.credit = 40_000;
+    assert_eq!(bridge.pump_out(2), Pumped::Budget);
+    assert_eq!(
+        (bridge.flow.prefix_left(), bridge.flow.bytes_to_tunnel()),
+        (0, 0)
+    );
+    assert_eq!(bridge.pump_out(1000), Pumped::Budget);
+    assert_eq!(bridge.flow.bytes_to_tunnel(), 1000);
+    assert_eq!(bridge.pump_out(usize::MAX), Pumped::Blocked);
+    bridge.stream.credit = usize::MAX;
+    assert_eq!(bridge.pump_out(usize::MAX), Pumped::Ended);
+    assert_eq!(bridge.stream.sent, [b"prefix", bytes.as_slice()].concat());
+    assert!(bridge.stream.fin_sent);
+}
+
+#[test]
+fn a_flow_is_untouched_until_a_byte_of_the_application_is_read() {
+    let mut bridge = Bridge::new();
+    bridge.flow.send_first(Bytes::from_static(b"prefix"));
+    bridge.app_sends(b"bytes");
+    for (credit, untouched) in [(2, true), (4, false)] {
+        bridge.stream.credit = credit;
+        assert_eq!(bridge.pump_out(1000), Pumped::Blocked);
+        assert_eq!(bridge.flow.bytes_to_tunnel(), 0);
+        assert_eq!(bridge.flow.is_untouched(), untouched);
+    }
+}
+
+#[test]
+fn heads_are_the_first_bytes_of_each_direction_and_no_more() {
+    let mut bridge = Bridge::new();
+    assert!(bridge.flow.heads().is_none());
+    bridge.flow.keep_heads();
+    bridge.flow.send_first(Bytes::from_static(b"prefix"));
+    let bytes = text(3000);
+    for (index, piece) in bytes.chunks(700).enumerate() {
+        bridge.app_sends(piece);
+        bridge.pump_out(usize::MAX);
+        bridge.app.borrow_mut().call_max = 333;
+        bridge.arrives(index as u64 * 700, piece);
+    }
+    let heads = bridge.flow.heads().expect("asked for");
+    assert!(heads.from_app == bytes[..HEAD_LEN] && heads.to_app == bytes[..HEAD_LEN]);
+}
