@@ -1,4 +1,4 @@
-//! Ends that nobody meant. Whoever started such a process may start it again: it was asked for nothing impossible, and
+//! Ends that were not asked for. Such a process may be started again: it was asked for nothing impossible, and
 //! nothing of the world stands in its way.
 
 use std::error::Error;
@@ -6,7 +6,6 @@ use std::io;
 
 /// A fault of the program itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Crash {
     /// One of its threads has panicked.
     #[error("it panicked: please report this as a bug")]

@@ -27,7 +27,6 @@ pub struct EnginePort<S: Socket> {
     pub engine: Engine<S>,
     /// The socket.
     pub udp: UdpPort,
-    /// A batch the socket had no room for.
     blocked: Option<(Datagrams, Vec<u8>)>,
     buffer: Vec<u8>,
     spin: Spin,
@@ -41,7 +40,7 @@ pub struct EnginePort<S: Socket> {
 impl<S: Socket> EnginePort<S> {
     /// Joins the two; the engine makes single datagrams where the socket cannot segment.
     pub fn new(engine: Engine<S>, udp: UdpPort) -> Self {
-        let gather = Gather::new(Instant::now(), udp.merges());
+        let gather = Gather::new(Instant::now(), udp.report.gro);
         let mut port = Self {
             engine,
             udp,
@@ -99,13 +98,7 @@ impl<S: Socket> EnginePort<S> {
                 let now = *read.get_or_insert_with(Instant::now);
                 *moved += datagram.data.len();
                 if let Some(datagram) = route(datagram) {
-                    engine.handle_datagram(
-                        now,
-                        datagram.remote,
-                        datagram.local_ip,
-                        datagram.ecn,
-                        datagram.data,
-                    );
+                    give(engine, now, datagram);
                 }
             });
             match received {
@@ -115,6 +108,11 @@ impl<S: Socket> EnginePort<S> {
             }
         }
         true
+    }
+
+    /// Gives the engine a datagram that came in elsewhere.
+    pub fn handle_datagram(&mut self, now: Instant, datagram: Received) {
+        give(&mut self.engine, now, datagram);
     }
 
     /// Has the engine do its work, then sends what it has. Tells whether there is more.
@@ -177,6 +175,16 @@ impl<S: Socket> EnginePort<S> {
     pub fn has_refused_segments(&mut self) -> bool {
         std::mem::take(&mut self.refused_segments)
     }
+}
+
+fn give<S: Socket>(engine: &mut Engine<S>, now: Instant, datagram: Received) {
+    let Received {
+        remote,
+        local_ip,
+        ecn,
+        data,
+    } = datagram;
+    engine.handle_datagram(now, remote, local_ip, ecn, data);
 }
 
 impl<S: Socket> std::fmt::Debug for EnginePort<S> {

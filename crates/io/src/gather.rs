@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 /// How long to stay asleep at least: ten packets at 600 Mbit/s, and little beside any round trip that is not local.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// At most: as long as the pacing of a connection lets packets leave at once.
+/// How long at most: as long as the pacing of a connection lets packets leave at once.
 const PAUSE_MOST: Duration = Duration::from_millis(1);
 
-/// Of the round trip.
+/// The pause as a part of the round trip.
 const PAUSE_SHARE: u32 = 50;
 
-/// What may gather meanwhile, for the socket's buffer has to hold it: as much as is sent at once.
+/// Bytes that may gather in a pause, because the socket's buffer has to hold them: as much as is sent at once.
 const GATHERED_MOST: f64 = 64e3;
 
-/// A round-trip time is good for so long.
+/// How long a round-trip time stays valid.
 const ROUND_TRIP_AGE: Duration = Duration::from_millis(100);
 
-/// Over so much time the rate is measured.
+/// The rate is measured over this time.
 const WINDOW: Duration = Duration::from_millis(1);
 
 /// Bytes per second from which on packets are let gather: two packets in a pause.
@@ -36,7 +36,6 @@ const RATE_LEAST: f64 = 16e6;
 /// Bytes per second up to which they come one by one though the kernel merges them.
 const RATE_MERGED: f64 = 300e6;
 
-/// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Gather {
     rate_most: f64,
@@ -44,7 +43,7 @@ pub(crate) struct Gather {
     bytes: f64,
     gathering: bool,
     pause: Duration,
-    /// In which [`GATHERED_MOST`] comes.
+    /// The time in which [`GATHERED_MOST`] comes.
     filled: Duration,
     /// When the round-trip time was last told.
     told: Option<Instant>,
@@ -64,7 +63,6 @@ impl Gather {
         }
     }
 
-    /// A turn of the loop moved so many bytes.
     #[expect(clippy::cast_precision_loss, reason = "bytes of one turn")]
     pub(crate) fn note(&mut self, now: Instant, bytes: usize) {
         self.bytes += bytes as f64;
@@ -78,7 +76,6 @@ impl Gather {
         }
     }
 
-    /// Whether it wants to know the round-trip time.
     pub(crate) fn asks(&self, now: Instant) -> bool {
         let fresh = |told| now.saturating_duration_since(told) < ROUND_TRIP_AGE;
         self.gathering && !self.told.is_some_and(fresh)

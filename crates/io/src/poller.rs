@@ -8,10 +8,9 @@ use quictun_engine::FlowId;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
-/// Events taken in one wait.
 const EVENTS: usize = 256;
 
-/// Below this there is nothing to wait for.
+/// Shorter waits are none.
 const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// Marks dials among the keys; flow ids stay below it.
@@ -19,6 +18,12 @@ const DIAL: u64 = 1 << 63;
 
 /// Listeners are numbered from here; flow ids have a generation above it.
 const LISTENER: u64 = 16;
+
+/// Everything that an application socket tells, each change once.
+const EDGES: EventFlags = EventFlags::IN
+    .union(EventFlags::OUT)
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ET);
 
 /// What a descriptor in the set is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,10 +97,6 @@ impl Key {
 
 impl Poller {
     /// An empty set.
-    ///
-    /// # Errors
-    ///
-    /// The process or the system has no descriptor left.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -110,12 +111,8 @@ impl Poller {
 
     /// Watches a listener that other workers watch too: only some of them are woken.
     pub fn add_listener(&self, fd: impl AsFd, key: Key) -> io::Result<()> {
-        Ok(epoll::add(
-            &self.epoll,
-            fd,
-            data(key),
-            EventFlags::IN | EventFlags::EXCLUSIVE,
-        )?)
+        let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
+        Ok(epoll::add(&self.epoll, fd, data(key), flags)?)
     }
 
     /// Watches an application socket for everything, edge-triggered: one system call in its life.
@@ -123,8 +120,7 @@ impl Poller {
         let Some(fd) = socket else {
             return Ok(());
         };
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        Ok(epoll::add(&self.epoll, fd, data(key), flags)?)
+        Ok(epoll::add(&self.epoll, fd, data(key), EDGES)?)
     }
 
     /// Changes what a descriptor of the set is known as.
@@ -132,23 +128,14 @@ impl Poller {
         let Some(fd) = socket else {
             return Ok(());
         };
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        Ok(epoll::modify(&self.epoll, fd, data(key), flags)?)
+        Ok(epoll::modify(&self.epoll, fd, data(key), EDGES)?)
     }
 
     /// Watches for room to write as well, or no longer.
     pub fn set_output(&self, fd: impl AsFd, key: Key, output: bool) -> io::Result<()> {
-        let output = if output {
-            EventFlags::OUT
-        } else {
-            EventFlags::empty()
-        };
-        Ok(epoll::modify(
-            &self.epoll,
-            fd,
-            data(key),
-            EventFlags::IN | output,
-        )?)
+        let mut flags = EventFlags::IN;
+        flags.set(EventFlags::OUT, output);
+        Ok(epoll::modify(&self.epoll, fd, data(key), flags)?)
     }
 
     /// Stops watching.
@@ -180,7 +167,6 @@ impl Poller {
         self.look(left(Instant::now()), ready)
     }
 
-    /// Returns what has been found, or waits for something.
     fn look(&mut self, left: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()> {
         if self.events.is_empty() {
             self.wait_for(left)?;

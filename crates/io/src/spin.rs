@@ -3,7 +3,7 @@
 //! Waking a thread that sleeps takes 5 to 10 microseconds, more in a virtual machine, and a request with
 //! its answer wakes each end of the tunnel twice: where one byte is passed back and forth, sleeping is
 //! most of the time. A worker whose last waits were short therefore polls before it sleeps. The price is a
-//! core that stays busy for as long as that goes on: it yields to whoever else wants to run, a worker that
+//! core that stays busy for as long as that goes on: it yields to other threads that want to run, a worker that
 //! moves bulk data never polls, and one that has waited for longer twice stops.
 //!
 //! Tell it of every turn ([`Spin::note_bulk`]) and every wait ([`Spin::note_wait`]), and ask before the
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Polling before a sleep: about three times what it takes the other end to answer.
 const BUDGET: Duration = Duration::from_micros(60);
 
-/// A wait up to this long would have been caught by polling, if nobody had to be woken.
+/// A wait up to this long would have been caught by polling, if no thread had to be woken.
 const SHORT: Duration = Duration::from_micros(90);
 
 /// Short waits that start the polling, with none too long among them; a long one takes back as many.

@@ -6,10 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 /// Removes a socket file whose owner is gone. Anything else at that path is left for `bind` to refuse.
-///
-/// # Errors
-///
-/// The file cannot be removed.
 pub fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     if is_socket

@@ -3,7 +3,6 @@
 //! [`bind`] a socket, make it a [`UdpPort`], and [`send`](UdpPort::send) what the engine has; when the socket is
 //! readable [`receive`](UdpPort::receive) until it says that nothing is left.
 
-use std::borrow::Borrow;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -76,13 +75,13 @@ pub enum Sent {
 /// A datagram as it came in.
 #[derive(Debug)]
 pub struct Received {
-    /// Who sent it.
+    /// The sender's address.
     pub remote: SocketAddr,
-    /// Where it was sent to.
+    /// The address that it was sent to.
     pub local_ip: Option<IpAddr>,
     /// The two ECN bits.
     pub ecn: Option<u8>,
-    /// What it holds.
+    /// The payload.
     pub data: BytesMut,
 }
 
@@ -97,8 +96,7 @@ pub struct UdpPort {
     /// Buffers offered to the next call.
     offered: usize,
     dual_stack: bool,
-    segmentation: bool,
-    report: UdpSocketReport,
+    pub(crate) report: UdpSocketReport,
 }
 
 /// Binds a UDP socket; with `shared`, several may be bound to the same address (`SO_REUSEPORT`).
@@ -131,11 +129,10 @@ impl UdpPort {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let recv_buffer = socket_buffer_force(&socket, BufferSide::Receive, buffer)?;
         let send_buffer = socket_buffer_force(&socket, BufferSide::Send, buffer)?;
-        let segmentation = gso && state.max_gso_segments() > 1;
         let report = UdpSocketReport {
             recv_buffer,
             send_buffer,
-            gso: segmentation,
+            gso: gso && state.max_gso_segments() > 1,
             gro: state.gro_segments() > 1,
             ..UdpSocketReport::default()
         };
@@ -147,16 +144,11 @@ impl UdpPort {
             dual_stack: socket.local_addr()?.is_ipv6(),
             socket,
             state,
-            segmentation,
             report,
         })
     }
 
     /// Receives datagrams one by one from now on, or merged where the kernel can.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
     pub fn set_receive_offload(&mut self, on: bool) -> io::Result<()> {
         set_udp_gro(&self.socket, on)?;
         self.report.gro = on;
@@ -165,12 +157,7 @@ impl UdpPort {
 
     /// Whether batches of several datagrams may be made.
     pub fn segments(&self) -> bool {
-        self.segmentation
-    }
-
-    /// Whether the kernel merges datagrams that come close together.
-    pub fn merges(&self) -> bool {
-        self.report.gro
+        self.report.gso
     }
 
     /// Sends one batch.
@@ -181,7 +168,6 @@ impl UdpPort {
             Err(_) if datagrams.count() > 1 => {
                 // EIO, EINVAL and worse from drivers that claim to segment: the batch goes out all the
                 // same, and no more are made (quinn-udp keeps count of what the system refused).
-                self.segmentation = false;
                 self.report.gso = false;
                 self.report.gso_fallbacks += 1;
                 let segment = datagrams.segment_size.unwrap_or(bytes.len()).max(1);
@@ -217,7 +203,6 @@ impl UdpPort {
             .try_send(UdpSockRef::from(&self.socket), &transmit)
     }
 
-    /// An IPv4 destination as a dual-stack socket wants it.
     fn in_family(&self, destination: SocketAddr) -> SocketAddr {
         match destination {
             SocketAddr::V4(v4) if self.dual_stack => {
@@ -240,9 +225,8 @@ impl UdpPort {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error),
         };
-        let full = self.metas[..count]
-            .iter()
-            .any(|meta| meta.len >= COPY_BELOW);
+        let mut metas = self.metas[..count].iter();
+        let full = metas.any(|meta| meta.len >= COPY_BELOW);
         self.offered = if full { SLOTS_FULL } else { SLOTS };
         for (slot, meta) in self.slots.iter_mut().zip(&self.metas).take(count) {
             let mut data = if meta.len < COPY_BELOW {
@@ -265,7 +249,7 @@ impl UdpPort {
         Ok(count == room)
     }
 
-    /// How the socket stands.
+    /// The state of the socket and its counters.
     pub fn report(&self) -> UdpSocketReport {
         let mut report = self.report;
         report.receive_drops = quictun_sys::socket_drops(&self.socket).map_or(0, u64::from);
@@ -287,21 +271,20 @@ pub fn other_worker(data: &[u8], me: usize, workers: usize) -> Option<usize> {
 
 /// Asks the kernel for the MTU of the route to an address: what path MTU discovery starts out for.
 pub fn path_mtu(most: Option<u16>) -> PathMtu {
-    Arc::new(move |remote| payload(open_probe(remote).ok(), remote, most))
+    Arc::new(move |remote| {
+        let probe = open_probe(remote.is_ipv6()).ok();
+        payload(probe.as_ref(), remote, most)
+    })
 }
 
 /// The same for sockets with a mark, which may be routed elsewhere. Later this process may no longer be allowed to set
 /// it: what asks is made here.
-///
-/// # Errors
-///
-/// As [`set_mark`].
 pub fn marked_path_mtu(most: Option<u16>, mark: u32) -> io::Result<PathMtu> {
     let mut probes = Vec::new();
-    for any in [IpAddr::from([0; 4]), IpAddr::from([0; 16])] {
+    for v6 in [false, true] {
         // A host may speak one family only. Without a probe, payloads of that family have at most
         // `PAYLOAD_DEFAULT` bytes.
-        let probe = UdpSocket::bind((any, 0)).ok();
+        let probe = open_probe(v6).ok();
         if let Some(probe) = &probe {
             set_mark(probe, mark)?;
         }
@@ -315,17 +298,17 @@ pub fn marked_path_mtu(most: Option<u16>, mark: u32) -> io::Result<PathMtu> {
     }))
 }
 
-fn open_probe(remote: SocketAddr) -> io::Result<UdpSocket> {
-    let any = if remote.is_ipv4() {
-        IpAddr::from([0; 4])
+fn open_probe(v6: bool) -> io::Result<UdpSocket> {
+    let any = if v6 {
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED)
     } else {
-        IpAddr::from([0; 16])
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
     };
     UdpSocket::bind((any, 0))
 }
 
-fn payload(probe: Option<impl Borrow<UdpSocket>>, remote: SocketAddr, most: Option<u16>) -> u16 {
-    let found = probe.and_then(|probe| route_payload(probe.borrow(), remote));
+fn payload(probe: Option<&UdpSocket>, remote: SocketAddr, most: Option<u16>) -> u16 {
+    let found = probe.and_then(|probe| route_payload(probe, remote));
     found
         .unwrap_or(PAYLOAD_DEFAULT)
         .min(most.unwrap_or(PAYLOAD_MAX))
@@ -338,14 +321,14 @@ fn route_payload(probe: &UdpSocket, remote: SocketAddr) -> Option<u16> {
     } else {
         sockopt::ipv6_mtu(probe).ok()?.saturating_sub(OVERHEAD_V6)
     };
-    Some(
-        u16::try_from(payload)
-            .unwrap_or(PAYLOAD_MAX)
-            .min(PAYLOAD_MAX),
-    )
+    let payload = u16::try_from(payload).unwrap_or(PAYLOAD_MAX);
+    Some(payload.min(PAYLOAD_MAX))
 }
 
 /// IPv4 in IPv6 clothes, as dual-stack sockets show it, undressed.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
+
+#[cfg(test)]
+mod tests;

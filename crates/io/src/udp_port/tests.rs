@@ -1,0 +1,125 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::poller::{Key, Patience, Poller};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn port(address: &str) -> (UdpPort, SocketAddr) {
+    let socket = bind(address.parse().expect("an address"), false).expect("a port");
+    let address = socket.local_addr().expect("it is bound");
+    (
+        UdpPort::new(socket, 1 << 20, true).expect("options"),
+        address,
+    )
+}
+
+/// As an engine would ask for it.
+fn batch(to: SocketAddr, size: usize, segment: Option<usize>) -> (Datagrams, Vec<u8>) {
+    let datagrams = Datagrams {
+        destination: to,
+        source: None,
+        ecn: None,
+        size,
+        segment_size: segment,
+    };
+    let bytes = (0..=250).cycle().take(size).collect();
+    (datagrams, bytes)
+}
+
+/// Receives until there are `count` datagrams.
+fn receive(port: &mut UdpPort, count: usize) -> Vec<Received> {
+    let mut poller = Poller::new().expect("a poller");
+    poller
+        .add_input(&*port, Key::Udp)
+        .expect("it can be watched");
+    let (until, mut ready) = (Instant::now() + SOON, Vec::new());
+    let mut all = Vec::new();
+    while all.len() < count {
+        poller
+            .wait(Some(until), Patience::default(), &mut ready)
+            .expect("it waits");
+        assert!(!ready.is_empty(), "{} of {count} came", all.len());
+        while port
+            .receive(&mut |datagram| all.push(datagram))
+            .expect("it reads")
+        {}
+    }
+    all
+}
+
+#[test]
+fn a_batch_arrives_as_the_datagrams_it_was_made_of() {
+    let ((mut from, sender), (mut to, target)) = (port("127.0.0.1:0"), port("127.0.0.1:0"));
+    let (datagrams, bytes) = batch(target, 250, Some(100));
+    assert_ne!(from.send(&datagrams, &bytes), Sent::Full);
+    let all = receive(&mut to, 3);
+    let parts: Vec<&[u8]> = all.iter().map(|datagram| &datagram.data[..]).collect();
+    assert_eq!(parts, bytes.chunks(100).collect::<Vec<_>>());
+    for datagram in all {
+        assert_eq!(datagram.remote, sender);
+        assert_eq!(datagram.local_ip, Some(target.ip()));
+    }
+}
+
+#[test]
+fn ipv4_looks_like_ipv4_on_a_socket_of_both_families() {
+    let Ok(socket) = bind("[::]:0".parse().expect("an address"), false) else {
+        // A kernel without IPv6.
+        return;
+    };
+    let local = socket.local_addr().expect("it is bound");
+    let mut both = UdpPort::new(socket, 1 << 20, true).expect("options");
+    let (mut four, target) = port("127.0.0.1:0");
+    let (datagrams, bytes) = batch(target, 10, None);
+    assert_eq!(both.send(&datagrams, &bytes), Sent::Done);
+    let came = receive(&mut four, 1);
+    assert_eq!(came[0].remote, (Ipv4Addr::LOCALHOST, local.port()).into());
+    let (datagrams, bytes) = batch(came[0].remote, 10, None);
+    assert_eq!(four.send(&datagrams, &bytes), Sent::Done);
+    let back = receive(&mut both, 1);
+    assert_eq!(back[0].remote, target);
+    assert_eq!(back[0].local_ip, Some(Ipv4Addr::LOCALHOST.into()));
+}
+
+#[test]
+fn a_batch_that_the_system_does_not_cut_goes_out_piece_by_piece_and_is_the_last() {
+    /// More segments than any kernel takes in one call.
+    const PIECES: usize = 200;
+    let ((mut from, _), (mut to, target)) = (port("127.0.0.1:0"), port("127.0.0.1:0"));
+    let (datagrams, bytes) = batch(target, PIECES, Some(1));
+    assert_eq!(from.send(&datagrams, &bytes), Sent::Unsegmented);
+    assert!(!from.segments());
+    let report = from.report();
+    assert_eq!(
+        (report.gso, report.gso_fallbacks, report.send_errors),
+        (false, 1, 0)
+    );
+    let all = receive(&mut to, PIECES);
+    assert!(all.iter().all(|datagram| datagram.data.len() == 1));
+}
+
+#[test]
+fn a_datagram_that_cannot_be_sent_is_lost_and_counted() {
+    let (mut from, _) = port("127.0.0.1:0");
+    let (datagrams, bytes) = batch("192.0.2.1:0".parse().expect("an address"), 10, None);
+    assert_eq!(from.send(&datagrams, &bytes), Sent::Done);
+    assert_eq!(from.report().send_errors, 1);
+}
+
+#[test]
+fn a_datagram_belongs_to_the_worker_that_its_connection_id_names() {
+    let short = |worker| [0x40, worker, 0, 0, 0, 0, 0, 0, 0];
+    for (worker, me, workers, expected) in [
+        (3, 0, 4, Some(3)),
+        (0, 3, 4, Some(0)),
+        (3, 3, 4, None),
+        // There is no such worker: whoever has it judges it.
+        (4, 0, 4, None),
+        (3, 0, 1, None),
+    ] {
+        let other = other_worker(&short(worker), me, workers);
+        assert_eq!(other, expected, "{worker} at {me} of {workers}");
+    }
+    assert_eq!(other_worker(&[], 0, 4), None);
+}
