@@ -2,22 +2,22 @@
 //!
 //! The host's own routes stay as they are. [`plan`] decides on tables and rules that the kernel asks before the main
 //! table, and [`guard`] on packet filter rules. The filter drops what would leave beside the tunnel all the same: a
-//! program bound to another device, a route that somebody added, a device that is gone. Packets with [`MARK`] go around
+//! program bound to another device, a route that another program added, a device that is gone. Packets with [`MARK`] go around
 //! both: the tunnel's own, whose sockets have it, and answers on connections that came in from outside.
 //!
 //! Where this process is killed, the device, rules and filter stay and nothing leaves beside the tunnel, until the next
 //! [`Detour`] or [`remove`] ends that. With `--fail-open` the device goes with the process and there is no such filter.
 
 mod administrator;
+mod error;
 mod guard;
 mod name_servers;
 mod plan;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use ipnet::IpNet;
 use quictun_sys::{Firewall, Network, Tun, Way, accepted_tcp, set_sysctl};
 use tracing::warn;
 
@@ -25,8 +25,8 @@ use crate::settings::Routes;
 use crate::tun_device::{self, NAME};
 use plan::{CHOSEN, Host, PRIORITIES, Plan, REST};
 
-/// The mark of packets that go around the device. No bit of it is one that Kubernetes or Tailscale looks at.
-pub const MARK: u32 = 0x7174_0000;
+pub use error::DetourError;
+pub use plan::MARK;
 
 /// Where the kernel is told to look at marks when it checks where a packet came from (`rp_filter`).
 const VALID_MARK: &str = "net/ipv4/conf/all/src_valid_mark";
@@ -40,54 +40,6 @@ pub struct Detour {
     plan: Plan,
     installed: Installed,
     notes: Vec<String>,
-}
-
-/// Why traffic is not led into the tunnel.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DetourError {
-    /// The server's addresses have to be known first.
-    #[error(
-        "the server {0:?} cannot be looked up: {1}; with --tun its addresses have to be known before the device is there"
-    )]
-    Server(String, #[source] io::Error),
-    /// The tunnel would be led through itself.
-    #[error("--route {0} is the server itself: take it away")]
-    RouteToServer(IpNet),
-    /// Another rule precedes ours.
-    #[error(
-        "packets to the server {0} would go through the tunnel itself: another rule of this host decides that (ip rule)"
-    )]
-    Swallowed(IpAddr),
-    /// Both at once.
-    #[error("{0} is to be led into the tunnel and excluded: keep one of the two")]
-    Contradiction(IpNet),
-    /// Only an administrator may do this.
-    #[error(
-        "--tun changes the network of the whole host, which this user may not do: run it with sudo, or as a service with AmbientCapabilities=CAP_NET_ADMIN; `quictun run` needs no rights"
-    )]
-    Rights,
-    /// There is one device of that name.
-    #[error(
-        "another client has the TUN device quictun0: there is one for each host; end that client first"
-    )]
-    Busy,
-    /// No device.
-    #[error("making the TUN device quictun0: {0}; is there /dev/net/tun (modprobe tun)?")]
-    Device(#[source] io::Error),
-    /// It was there.
-    #[error(
-        "the TUN device quictun0 is gone ({0}): another program has deleted it; start this again"
-    )]
-    Gone(#[source] io::Error),
-    /// No routes.
-    #[error("{0}: {1}")]
-    Route(String, #[source] io::Error),
-    /// No packet filter.
-    #[error(
-        "the packet filter that keeps traffic from leaving beside the tunnel: {0}; it takes nf_tables with nft_ct and nft_fib_inet (modprobe), or give --fail-open to do without"
-    )]
-    Filter(#[source] io::Error),
 }
 
 impl Detour {
@@ -108,7 +60,7 @@ impl Detour {
             names,
         };
         let plan = Plan::new(routes, &server, &host)?;
-        let was_there = tun_device::is_there(&network);
+        let was_there = network.has(NAME);
         let tun = tun_device::create(&mut network).map_err(refused)?;
         let mut installed = Installed {
             network,
@@ -128,7 +80,7 @@ impl Detour {
                 return Err(DetourError::Swallowed(address.ip()));
             }
         }
-        if plan.is_closed() {
+        if plan.closed {
             tun.keep(true).map_err(DetourError::Device)?;
         }
         notes.extend(plan.notes(accepted));
@@ -157,11 +109,11 @@ impl Detour {
     /// Leaves everything as it is when this is dropped, so that nothing leaves beside the tunnel; whether that holds:
     /// not with `--fail-open`.
     pub fn stay_closed(&mut self) -> bool {
-        self.installed.stays = self.plan.is_closed();
+        self.installed.stays = self.plan.closed;
         self.installed.stays
     }
 
-    /// What whoever started this should know, in sentences.
+    /// What the user should know, in sentences.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -184,7 +136,7 @@ impl Detour {
 
 impl Drop for Detour {
     fn drop(&mut self) {
-        self.installed.stays |= self.plan.is_closed() && std::thread::panicking();
+        self.installed.stays |= self.plan.closed && std::thread::panicking();
         if !self.installed.stays
             && let Err(cause) = self.tun.keep(false)
         {
@@ -200,7 +152,7 @@ impl Drop for Detour {
 /// [`DetourError::Busy`] where a client is running; the system's refusals.
 pub fn remove() -> Result<bool, DetourError> {
     let mut network = Network::open().map_err(DetourError::Device)?;
-    let was_there = tun_device::is_there(&network);
+    let was_there = network.has(NAME);
     // Even where the device is gone, this finds out whether a client is running, and whether we may do all this.
     let tun = tun_device::create(&mut network).map_err(refused)?;
     tun.keep(false).map_err(DetourError::Device)?;
@@ -224,7 +176,7 @@ struct Installed {
 }
 
 impl Installed {
-    /// The filter, in place of one that was left behind; how many connections came in from outside before it was there.
+    /// Installs the filter in place of one that was left behind. Returns how many connections came in from outside before.
     fn guard(&mut self, plan: &Plan) -> Result<usize, DetourError> {
         let was = std::fs::read_to_string(format!("/proc/sys/{VALID_MARK}"));
         if was.is_ok_and(|text| text.trim() == "0") {
@@ -240,7 +192,7 @@ impl Installed {
             Vec::new()
         });
         match guard::firewall(plan, &accepted).install() {
-            Err(cause) if !plan.is_closed() => {
+            Err(cause) if !plan.closed => {
                 warn!(target: "quictun", %cause, "without nf_tables, answers on connections that come in from outside go into the tunnel");
                 Ok(0)
             }
@@ -249,26 +201,25 @@ impl Installed {
         }
     }
 
-    /// What is not there yet. Exceptions first, rules last: at no moment does anything go where it should not.
+    /// Adds what is not there yet. Exceptions come first and rules last: at no moment does anything go where it should not.
     fn add(&mut self, plan: &Plan) -> Result<(), DetourError> {
         for table in [CHOSEN, REST] {
-            for network in plan.excepted() {
+            for network in &plan.excepted {
                 let added = there(self.network.add_route(table, *network, Way::Elsewhere));
                 added.map_err(|error| DetourError::Route(format!("--exclude {network}"), error))?;
             }
         }
-        for (network, table) in plan.included() {
+        for (network, table) in &plan.included {
             let added = there(self.network.add_route(*table, *network, Way::Device(NAME)));
             added.map_err(|error| DetourError::Route(format!("--route {network}"), error))?;
         }
-        for rule in plan.rules() {
+        for rule in &plan.rules {
             let added = there(self.network.add_rule(*rule));
             added.map_err(|error| DetourError::Route("a rule for our routes".to_owned(), error))?;
         }
         Ok(())
     }
 
-    /// Removes all rules and routes; whether there were any.
     fn remove_routes(&mut self) -> bool {
         let mut any = false;
         for v6 in [false, true] {
@@ -312,7 +263,6 @@ impl Drop for Installed {
     }
 }
 
-/// Why there is no device.
 fn refused(error: io::Error) -> DetourError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => DetourError::Rights,
@@ -321,7 +271,7 @@ fn refused(error: io::Error) -> DetourError {
     }
 }
 
-/// Added, now or before.
+/// Takes an entry that was there already as added.
 fn there(added: io::Result<()>) -> io::Result<()> {
     match added {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

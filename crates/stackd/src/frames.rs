@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
-use quictun_netstack::{FRAME_MAX, Stack};
+use quictun_netstack::{Config, FRAME_MAX, Stack};
 use quictun_sys::Tun;
 
 use crate::tun_device;
@@ -11,17 +11,9 @@ use crate::tun_device;
 /// What a stack is attached to: a device, or whatever else carries frames.
 pub trait Wire {
     /// Reads the next frame and returns its length; `None` where there is none now.
-    ///
-    /// # Errors
-    ///
-    /// The device is gone.
     fn read(&mut self, frame: &mut [u8]) -> io::Result<Option<usize>>;
 
     /// Writes a frame. One that finds no room is lost: TCP repeats it.
-    ///
-    /// # Errors
-    ///
-    /// The device is gone.
     fn write(&mut self, frame: &[u8]) -> io::Result<()>;
 }
 
@@ -42,7 +34,20 @@ impl Wire for Tun {
     }
 }
 
+/// Makes a stack with random sequence numbers, which takes questions to name servers where `names`.
+pub(crate) fn new_stack(names: bool, now: Instant) -> io::Result<Stack> {
+    let config = Config {
+        datagram_port: names.then_some(tun_device::PORT),
+        ..Config::default()
+    };
+    let random = quictun_sys::random()?;
+    let words = random.as_chunks().0.iter();
+    let seed = words.fold(0, |seed, word| seed ^ u64::from_ne_bytes(*word));
+    Stack::new(config, seed, now).map_err(io::Error::other)
+}
+
 /// A wire, and room for one frame on its way.
+#[derive(Debug)]
 pub struct Frames<W> {
     /// The wire.
     pub wire: W,
@@ -51,10 +56,6 @@ pub struct Frames<W> {
 
 impl<W: Wire> Frames<W> {
     /// Frames of this wire.
-    ///
-    /// # Panics
-    ///
-    /// Never: the buffer has the length that it is asked for.
     pub fn new(wire: W) -> Self {
         let frame = vec![0; FRAME_MAX].into_boxed_slice().try_into();
         Self {
@@ -64,10 +65,6 @@ impl<W: Wire> Frames<W> {
     }
 
     /// Gives the stack up to `most` frames; how many there were.
-    ///
-    /// # Errors
-    ///
-    /// The wire's.
     pub fn take(&mut self, now: Instant, most: usize, stack: &mut Stack) -> io::Result<usize> {
         for taken in 0..most {
             let Some(length) = self.wire.read(self.frame.as_mut_slice())? else {
@@ -79,10 +76,6 @@ impl<W: Wire> Frames<W> {
     }
 
     /// Gives the wire all frames that the stack has; how many there were.
-    ///
-    /// # Errors
-    ///
-    /// The wire's.
     pub fn transmit(&mut self, now: Instant, stack: &mut Stack) -> io::Result<usize> {
         let mut sent = 0;
         while let Some(length) = stack.poll_transmit(now, &mut self.frame) {
@@ -90,11 +83,5 @@ impl<W: Wire> Frames<W> {
             sent += 1;
         }
         Ok(sent)
-    }
-}
-
-impl<W> std::fmt::Debug for Frames<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Frames").finish_non_exhaustive()
     }
 }

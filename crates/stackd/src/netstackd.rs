@@ -10,7 +10,7 @@
 //! looks at memory that the other can write but to copy it.
 //!
 //! Where the client ends, netstackd resets all flows and ends as well. Where netstackd ends, or says what makes no sense, the client
-//! resets all streams and ends with [`Crash::Netstack`](quictun_io::crash::Crash). Whoever started the two starts them anew.
+//! resets all streams and ends with [`Crash::Netstack`](quictun_io::crash::Crash). The program that started the two starts them anew.
 
 mod exchange;
 mod message;
@@ -22,40 +22,20 @@ pub mod tests;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use quictun_ipc::HandshakeError;
-use quictun_netstack::ConfigError;
-use quictun_sys::confine::{self, Calls, ConfineError, Files};
+use quictun_sys::confine::{self, Calls, Files};
 use quictun_sys::{NullStreams, Signals, Tun};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
+use remote::PATIENCE;
+
 pub use remote::{PIECE_MOST, Remote, RemoteStack};
 pub use remote_socket::RemoteSocket;
+pub use serve::NetstackError;
 
 /// The name that a program is started under to be this process.
 pub const NAME: &str = "quictun-netstackd";
-
-/// How long the two processes wait for each other at their start: either may be one of many that a busy machine starts.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// What keeps the process from serving, or ended it.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NetstackError {
-    /// There was no client.
-    #[error("cannot set up the memory shared with the client")]
-    Client(#[from] HandshakeError),
-    /// Something could not be given up.
-    #[error(transparent)]
-    Confine(#[from] ConfineError),
-    /// The stack cannot be like that.
-    #[error(transparent)]
-    Stack(#[from] ConfigError),
-    /// The device is gone, or cannot be waited for.
-    #[error("cannot read, write or wait for the device")]
-    Device(#[from] io::Error),
-}
 
 /// Serves the stack behind a device to the client at the other end of `socket`, until that one ends; questions to name
 /// servers too where `names`.
@@ -69,7 +49,7 @@ pub enum NetstackError {
 /// What kept it from beginning; the device's end.
 pub fn run(tun: Tun, socket: OwnedFd, names: bool) -> Result<(), NetstackError> {
     end_with_parent()?;
-    // Whoever tells a whole group to end means the client, which lets connections finish: without a stack they cannot.
+    // A signal to the whole group means the client, which lets connections finish: without a stack they cannot.
     let _held = Signals::hold(&[Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP])?;
     let nothing = NullStreams::open()?;
     confine::give_up_rights()?;
@@ -94,7 +74,7 @@ pub fn end_with_parent() -> io::Result<()> {
         return Ok(());
     };
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended just before that, and nobody would be told.
+    // It may have ended just before that, and no signal would come.
     if getppid() != Some(parent) {
         return Err(io::Error::other("who started this process has ended"));
     }

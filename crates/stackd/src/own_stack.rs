@@ -5,17 +5,17 @@ use std::io;
 use std::rc::Rc;
 use std::time::Instant;
 
-use quictun_netstack::{Config, FlowId, Stack};
+use quictun_netstack::FlowId;
 use quictun_sys::Tun;
 
-use crate::frames::Frames;
+use crate::frames::{Frames, new_stack};
 use crate::stack_socket::SharedStack;
-use crate::tun_device;
 
 /// Frames taken in before what they caused goes on: more, and short flows wait for bulk.
 const FRAMES: usize = 8;
 
 /// The device and the stack.
+#[derive(Debug)]
 pub struct OwnStack {
     /// The device.
     pub frames: Frames<Tun>,
@@ -23,21 +23,11 @@ pub struct OwnStack {
     pub shared: Rc<SharedStack>,
 }
 
-impl std::fmt::Debug for OwnStack {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OwnStack").finish_non_exhaustive()
-    }
-}
-
 impl OwnStack {
-    /// A stack on a device; its sequence numbers follow from `seed`.
-    pub fn new(tun: Tun, names: bool, seed: u64) -> io::Result<Self> {
+    /// Makes a stack on a device; it takes questions to name servers where `names`.
+    pub fn new(tun: Tun, names: bool) -> io::Result<Self> {
         let now = Instant::now();
-        let config = Config {
-            datagram_port: names.then_some(tun_device::PORT),
-            ..Config::default()
-        };
-        let stack = Stack::new(config, seed, now).map_err(io::Error::other)?;
+        let stack = new_stack(names, now)?;
         Ok(Self {
             frames: Frames::new(tun),
             shared: Rc::new(SharedStack {

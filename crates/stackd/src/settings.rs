@@ -10,7 +10,7 @@ use ipnet::IpNet;
 pub struct TunSettings {
     /// Where it comes from.
     pub device: TunDevice,
-    /// The name server that is asked whatever is asked of any, through the tunnel; `None`: nobody is.
+    /// The name server that is asked for every question, through the tunnel; `None`: none is.
     pub dns: Option<IpAddr>,
     /// The network stack is in the client's own process. Otherwise a device of ours has one of its own for it.
     pub one_process: bool,
@@ -23,7 +23,7 @@ pub struct TunSettings {
 /// Where a TUN device comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TunDevice {
-    /// This descriptor, which somebody else owns.
+    /// This descriptor, which another process owns.
     Inherited(i32),
     /// The process that has it, and a network stack, is at the other end of this descriptor, a socket.
     Apart(i32),

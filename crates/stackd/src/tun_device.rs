@@ -42,7 +42,7 @@ const QUEUE: u32 = 10_000;
 pub struct TunAddress {
     /// What programs of this host speak from.
     pub own: IpAddr,
-    /// Nobody has it: routes that need one name it.
+    /// No host has it: routes that need a gateway name it.
     pub gateway: IpAddr,
     /// Bits that the two have in common.
     pub prefix: u8,
@@ -57,11 +57,6 @@ pub fn create(network: &mut Network) -> io::Result<Tun> {
     let tun = Tun::create(NAME, true)?;
     configure(network)?;
     Ok(tun)
-}
-
-/// Whether there is a device of that name.
-pub fn is_there(network: &Network) -> bool {
-    network.has(NAME)
 }
 
 /// Switches the device on, with its addresses, as far as it is not.
@@ -85,7 +80,7 @@ pub fn has_ipv6() -> bool {
 }
 
 /// Whether a frame could not be written for want of room: in the device, or in the kernel's memory.
-pub fn has_no_room(error: &io::Error) -> bool {
+pub(crate) fn has_no_room(error: &io::Error) -> bool {
     let raw = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(raw, Some(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM))
 }

@@ -1,14 +1,12 @@
-//! Whoever sits at the other end of the ssh connection through which this was started.
+//! The administrator at the other end of the ssh connection through which this was started.
 
 use std::net::IpAddr;
 
 /// Generations of processes that are looked at: sudo, shells and terminal multiplexers lie between.
 const GENERATIONS: usize = 32;
 
-/// An administrator who works here from another machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Administrator {
-    /// That machine.
     pub(super) peer: IpAddr,
     /// The port of ours where its connection came in.
     pub(super) port: u16,

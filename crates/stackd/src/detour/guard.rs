@@ -14,11 +14,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use quictun_sys::{Firewall, Hook, Part};
 
-use super::MARK;
-use super::plan::{DHCP_PORTS, DNS_PORT, NAMES_MARK, Plan, TCP, UDP};
+use super::plan::{DHCP_PORTS, DNS_PORT, MARK, NAMES_MARK, Plan, TCP, UDP};
 use crate::tun_device::{ADDRESSES, NAME};
 
-/// The table's name.
 pub(super) const TABLE: &str = "quictun";
 
 /// After connections are known (-200), before addresses are translated (-100): as `mangle`.
@@ -36,12 +34,11 @@ const LINK_GROUPS: [IpNet; 2] = [
     )),
 ];
 
-/// The filter of a plan; `accepted` are connections that came in before there was one.
 pub(super) fn firewall(plan: &Plan, accepted: &[(SocketAddr, SocketAddr)]) -> Firewall {
     let mut table = Firewall::new(TABLE);
     arrive(&mut table, plan);
     leave(&mut table, plan, accepted);
-    if plan.is_closed() {
+    if plan.closed {
         pass(&mut table, plan);
     }
     table
@@ -50,7 +47,7 @@ pub(super) fn firewall(plan: &Plan, accepted: &[(SocketAddr, SocketAddr)]) -> Fi
 fn arrive(table: &mut Firewall, plan: &Plan) {
     table.chain("arrive", Hook::Arriving, EARLY);
     let mut rule = |parts: &[Part<'_>]| table.rule("arrive", parts);
-    if plan.names() {
+    if plan.names {
         // In the name of a neighbour that was asked: reverse path filters would look for it elsewhere.
         for protocol in [UDP, TCP] {
             rule(&[
@@ -94,17 +91,17 @@ fn leave(table: &mut Firewall, plan: &Plan, accepted: &[(SocketAddr, SocketAddr)
             Part::Accept,
         ]);
     }
-    if !plan.names() {
+    if !plan.names {
         return;
     }
     // Some programs ask name servers of one device (systemd-resolved): routing takes that device whatever the tables say.
     for device in [NAME, "lo"] {
         rule(&[Part::Through(device), Part::Accept]);
     }
-    for network in plan.excepted() {
+    for network in &plan.excepted {
         rule(&[Part::To(*network), Part::Accept]);
     }
-    for family in plan.whole() {
+    for family in &plan.whole {
         for protocol in [UDP, TCP] {
             rule(&[
                 Part::To(*family),
@@ -123,7 +120,7 @@ fn pass(table: &mut Firewall, plan: &Plan) {
         rule(&[Part::Through(device), Part::Accept]);
     }
     rule(&[Part::Marked(MARK), Part::Accept]);
-    if let Some(of) = plan.administrator() {
+    if let Some(of) = plan.administrator {
         rule(&[
             Part::To(of.peer.into()),
             Part::Protocol(TCP),
@@ -131,7 +128,7 @@ fn pass(table: &mut Firewall, plan: &Plan) {
             Part::Accept,
         ]);
     }
-    if !plan.whole().is_empty() {
+    if !plan.whole.is_empty() {
         rule(&[Part::NeighbourDiscovery, Part::Accept]);
         let [client, server] = DHCP_PORTS;
         rule(&[
@@ -148,8 +145,8 @@ fn pass(table: &mut Firewall, plan: &Plan) {
         let verdict = if chosen { Part::Drop } else { Part::Accept };
         rule(&[Part::To(network), verdict]);
     }
-    if plan.names() {
-        for family in plan.whole() {
+    if plan.names {
+        for family in &plan.whole {
             for protocol in [UDP, TCP] {
                 let parts = [Part::To(*family), Part::Protocol(protocol)];
                 rule(&[parts[0], parts[1], Part::Port(DNS_PORT), Part::Drop]);
@@ -159,7 +156,7 @@ fn pass(table: &mut Firewall, plan: &Plan) {
     for network in plan.neighbours() {
         rule(&[Part::To(network), Part::Accept]);
     }
-    for family in plan.whole() {
+    for family in &plan.whole {
         rule(&[Part::To(*family), Part::Drop]);
     }
 }

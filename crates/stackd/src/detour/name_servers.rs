@@ -4,10 +4,9 @@ use std::net::IpAddr;
 
 use super::plan::Plan;
 
-/// Where the host's programs read whom to ask.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Sentences for whoever started this.
+/// Tells the user what becomes of questions to each server.
 pub(super) fn notes(plan: &Plan) -> Vec<String> {
     let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
     let lines = text
@@ -22,7 +21,7 @@ fn note(server: IpAddr, plan: &Plan) -> Option<String> {
         return None;
     }
     if server.is_loopback() {
-        return Some(if plan.names() {
+        return Some(if plan.names {
             format!(
                 "programs ask the name server {server} on this host; what it asks on port 53 goes through the tunnel, to --dns"
             )
@@ -32,7 +31,7 @@ fn note(server: IpAddr, plan: &Plan) -> Option<String> {
             )
         });
     }
-    if plan.names() {
+    if plan.names {
         return None;
     }
     Some(if plan.is_neighbour(server) {

@@ -19,8 +19,11 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use quictun_sys::{Next, Packets, Rule};
 
 use super::administrator::Administrator;
-use super::{DetourError, MARK};
+use super::error::DetourError;
 use crate::settings::Routes;
+
+/// The mark of packets that go around the device. No bit of it is one that Kubernetes or Tailscale looks at.
+pub const MARK: u32 = 0x7174_0000;
 
 /// Table and rule of the networks that were chosen: `qt` in ASCII. Systems number their own from 253.
 pub(super) const CHOSEN: u32 = 0x7174;
@@ -35,7 +38,6 @@ const NAMES: u32 = CHOSEN - 1;
 const NEIGHBOURS: u32 = CHOSEN + 1;
 const END: u32 = CHOSEN + 5;
 
-/// Of all rules that there may be.
 pub(super) const PRIORITIES: [u32; 8] = [
     AROUND,
     ADMINISTRATOR,
@@ -68,15 +70,12 @@ const PRIVATE: [IpNet; 5] = [
 /// IPv6's own addresses of each link.
 const LINK_LOCAL: IpNet = v6(0xfe80, 10);
 
-/// Both families, whole.
 const ALL: [IpNet; 2] = [v4([0; 4], 0), v6(0, 0)];
 
-/// What a plan depends on beside what the user wants.
 #[derive(Clone, Debug)]
 pub(super) struct Host {
-    /// Devices speak IPv6.
     pub(super) has_ipv6: bool,
-    /// In which it has an address.
+    /// Networks in which the host has an address.
     pub(super) networks: Vec<IpNet>,
     pub(super) gateways: Vec<IpAddr>,
     pub(super) administrator: Option<Administrator>,
@@ -84,20 +83,21 @@ pub(super) struct Host {
     pub(super) names: bool,
 }
 
-/// What is to be in the tables.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Networks, and the table that leads them into the device.
-    included: Vec<(IpNet, u32)>,
-    excepted: Vec<IpNet>,
+    pub(super) included: Vec<(IpNet, u32)>,
+    pub(super) excepted: Vec<IpNet>,
     /// Networks, and the shortest network in the main table that leads there.
     neighbours: Vec<(IpNet, u8)>,
     /// Families that are led into the device as a whole, or to nowhere where it does not speak them.
-    whole: Vec<IpNet>,
-    rules: Vec<Rule>,
-    administrator: Option<Administrator>,
-    names: bool,
-    closed: bool,
+    pub(super) whole: Vec<IpNet>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) administrator: Option<Administrator>,
+    /// Questions to name servers are carried.
+    pub(super) names: bool,
+    /// Nothing leaves beside the tunnel when it cannot be used.
+    pub(super) closed: bool,
 }
 
 impl Plan {
@@ -222,41 +222,10 @@ impl Plan {
         self.rules.extend(rules);
     }
 
-    pub(super) fn included(&self) -> &[(IpNet, u32)] {
-        &self.included
-    }
-
-    pub(super) fn excepted(&self) -> &[IpNet] {
-        &self.excepted
-    }
-
     pub(super) fn neighbours(&self) -> impl Iterator<Item = IpNet> {
         self.neighbours.iter().map(|(network, _)| *network)
     }
 
-    pub(super) fn whole(&self) -> &[IpNet] {
-        &self.whole
-    }
-
-    pub(super) fn rules(&self) -> &[Rule] {
-        &self.rules
-    }
-
-    pub(super) fn administrator(&self) -> Option<Administrator> {
-        self.administrator
-    }
-
-    /// Questions to name servers are carried.
-    pub(super) fn names(&self) -> bool {
-        self.names
-    }
-
-    /// Nothing leaves beside the tunnel when it cannot be used.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    /// A family is led into the device as a whole.
     pub(super) fn takes_all(&self, v6: bool) -> bool {
         self.whole.iter().any(|it| is_v6(it) == v6)
     }
@@ -276,7 +245,6 @@ impl Plan {
         all
     }
 
-    /// What goes through the tunnel and what around it, in sentences.
     pub(super) fn notes(&self, accepted: usize) -> Vec<String> {
         let list = |all: &mut dyn Iterator<Item = IpNet>| {
             let all: Vec<_> = all.map(|it| it.to_string()).collect();
@@ -337,7 +305,6 @@ fn is_v6(network: &IpNet) -> bool {
     network.addr().is_ipv6()
 }
 
-/// The network is a whole family.
 fn is_all(network: &IpNet) -> bool {
     network.prefix_len() == 0
 }

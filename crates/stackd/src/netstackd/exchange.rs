@@ -7,9 +7,9 @@ use quictun_ipc::{Channel, Message, Reserved};
 use quictun_netstack::{Ending, Event, FlowId};
 
 use super::message::{
-    self, DATAGRAM_ROOM, END, FINISH, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAM, SEND,
+    self, CALLS, DATAGRAM_ROOM, END, FINISH, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAM, SEND,
 };
-use super::remote::{AHEAD, CALLS, Finish, Flow, PIECE_MIN, PIECES, RemoteStack};
+use super::remote::{AHEAD, Finish, Flow, PIECE_MIN, PIECES, RemoteStack};
 
 impl RemoteStack {
     pub(super) async fn listen(self: Rc<Self>) {
@@ -145,7 +145,6 @@ impl RemoteStack {
         self.push_on(id);
     }
 
-    /// Goes on with what waits to be sent.
     pub(super) fn push_on(self: &Rc<Self>, id: FlowId) {
         let Some(mut flow) = self.flow(id) else {
             return;
@@ -196,7 +195,7 @@ impl RemoteStack {
         }
     }
 
-    /// The flow is no more, and nobody else will say so.
+    /// Ends a flow of which no event will tell.
     pub(super) fn fail(&self, id: FlowId) {
         if let Some(mut flow) = self.flow(id)
             && !flow.ended
@@ -270,7 +269,7 @@ impl RemoteStack {
         Some((answer, found))
     }
 
-    /// There is room again: whoever waits for some goes on, until there is none.
+    /// There is room again: flows that wait for some go on, until there is none.
     fn feed_starved(self: &Rc<Self>) {
         // Those that wait now: a flow that comes back is behind them.
         let waiting = self.starved.borrow().len();

@@ -28,7 +28,7 @@ pub(super) const SEND_DATAGRAM: u16 = 8;
 pub(super) const OK: u16 = 0;
 pub(super) const GONE: u16 = 1;
 pub(super) const LATER: u16 = 2;
-/// Of a call that makes no sense.
+/// The answer to a call that makes no sense.
 pub(super) const SENSELESS: u16 = 3;
 
 /// In the answer to [`RECV`]: the buffer was too short, ask again.
@@ -43,18 +43,20 @@ pub(super) const DATAGRAM_ROOM: u32 = 2048;
 pub(super) const DATAGRAM_MAX: usize = DATAGRAM_ROOM as usize;
 const ADDRESS: usize = 18;
 
+/// Priorities of coroutines.
+pub(super) const EVENTS: usize = 0;
+pub(super) const CALLS: usize = 1;
+
 const OFFERED: u16 = 1;
 const OPEN: u16 = 2;
 const READABLE: u16 = 3;
 const WRITABLE: u16 = 4;
 const ENDED: u16 = 5;
 
-/// A call or an answer about a flow.
 pub(super) fn about(op: u16, flow: FlowId) -> Message {
     Message::new(op).with_arg(flow.to_bits())
 }
 
-/// The answer to [`LISTEN`].
 pub(super) fn encode_event(event: Event) -> Message {
     match event {
         Event::Offered {
@@ -84,7 +86,6 @@ pub(super) fn encode_event(event: Event) -> Message {
     }
 }
 
-/// The event in an answer to [`LISTEN`], if there is one.
 pub(super) fn decode_event(message: &Message) -> Option<Event> {
     let flow = FlowId::from_bits(message.arg());
     Some(match message.op() {
@@ -113,7 +114,6 @@ pub(super) fn decode_event(message: &Message) -> Option<Event> {
     })
 }
 
-/// A datagram as it lies in a buffer.
 pub(super) fn encode_datagram(datagram: &Datagram) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(DATAGRAM_HEAD + datagram.payload.len());
     for end in [datagram.client, datagram.target] {
@@ -124,7 +124,6 @@ pub(super) fn encode_datagram(datagram: &Datagram) -> Vec<u8> {
     bytes
 }
 
-/// The datagram in a buffer's bytes.
 pub(super) fn decode_datagram(bytes: &[u8]) -> Option<Datagram> {
     let (head, payload) = bytes.split_first_chunk::<DATAGRAM_HEAD>()?;
     let end = |at: &[u8]| {

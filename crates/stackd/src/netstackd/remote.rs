@@ -15,13 +15,16 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use quictun_ipc::{Advance, Client, Executor, Message, Spawner, WaitPolicy};
 use quictun_netstack::{Datagram, Event, FlowId};
 
-use super::PATIENCE;
-use super::message::{self, ACCEPT, DATAGRAM_MAX, OK, RESET, SEND_DATAGRAM};
+use super::message::{self, ACCEPT, CALLS, DATAGRAM_MAX, EVENTS, OK, RESET, SEND_DATAGRAM};
+
+/// How long the two processes wait for each other at their start: either may be one of many that a busy machine starts.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Shared memory for payload under way: enough for many times what two processors can move between two turns.
 const ARENA: u32 = 16 << 20;
@@ -52,26 +55,18 @@ const ASKED: usize = 4;
 /// Turns of the coroutines in one turn of the engine's loop.
 const TURNS: usize = 8;
 
-/// Priorities of coroutines.
-const EVENTS: usize = 0;
-pub(super) const CALLS: usize = 1;
-
 /// The other process. See the module documentation.
+#[derive(Debug)]
 pub struct Remote {
     executor: Executor,
     wakes: OwnedFd,
-    /// It has something for us.
+    /// The descriptor was readable.
     rang: bool,
     shared: Rc<RemoteStack>,
 }
 
-impl std::fmt::Debug for Remote {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Remote").finish_non_exhaustive()
-    }
-}
-
 /// The part that its sockets share.
+#[derive(Debug)]
 pub struct RemoteStack {
     pub(super) client: Client,
     pub(super) spawner: Spawner,
@@ -80,7 +75,7 @@ pub struct RemoteStack {
     pub(super) datagrams: RefCell<VecDeque<Datagram>>,
     /// Flows that found no room in the arena, each once.
     pub(super) starved: RefCell<VecDeque<FlowId>>,
-    /// There are new coroutines.
+    /// Coroutines were spawned.
     pub(super) stirred: Cell<bool>,
     pub(super) over: Cell<bool>,
 }
@@ -89,15 +84,12 @@ pub struct RemoteStack {
 #[expect(clippy::struct_excessive_bools, reason = "independent of each other")]
 pub(super) struct Flow {
     pub(super) accepted: bool,
-    /// It was reset, by whomever.
     pub(super) failed: bool,
-    /// Nothing more is heard of it.
     pub(super) ended: bool,
     /// Its socket is gone, in good order.
     pub(super) dropped: bool,
-    /// RECV is under way.
     pub(super) receiving: bool,
-    /// There is more to be received.
+    /// The application has sent more.
     pub(super) more: bool,
     /// The application has finished behind what was received.
     pub(super) end: bool,
@@ -108,11 +100,10 @@ pub(super) struct Flow {
     pub(super) sending: bool,
     /// The stack has room, as far as is known.
     pub(super) room: bool,
-    /// What it had no room for.
+    /// Bytes for the application that the stack had no room for.
     pub(super) rest: Bytes,
     /// The engine has more to write.
     pub(super) waiting: bool,
-    /// It waits for room in the arena.
     pub(super) starved: bool,
     pub(super) finish: Finish,
 }
@@ -126,12 +117,10 @@ pub(super) enum Finish {
 }
 
 impl Flow {
-    /// Bytes to ask for.
     pub(super) fn piece(&self) -> u32 {
         (PIECE << self.full).min(PIECE_MOST)
     }
 
-    /// A call for so many bytes has brought so many.
     pub(super) fn note_received(&mut self, asked: u32, came: u32) {
         if came >= asked / 2 {
             self.full = (self.full + 1).min((PIECE_MOST / PIECE).ilog2());
@@ -184,7 +173,7 @@ impl Remote {
         &self.wakes
     }
 
-    /// It is.
+    /// Notes that the descriptor is readable.
     pub fn handle_ready(&mut self) {
         self.rang = true;
     }
@@ -226,7 +215,6 @@ impl RemoteStack {
         self.stirred.set(true);
     }
 
-    /// Most of a flow's bytes in one call.
     pub(super) fn most(&self) -> u32 {
         if self.flows.borrow().len() <= FEW {
             PIECE_MOST
@@ -237,6 +225,12 @@ impl RemoteStack {
 
     pub(super) fn flow(&self, id: FlowId) -> Option<RefMut<'_, Flow>> {
         RefMut::filter_map(self.flows.borrow_mut(), |flows| flows.get_mut(&id)).ok()
+    }
+
+    /// A flow that was not reset.
+    fn intact(&self, id: FlowId) -> io::Result<RefMut<'_, Flow>> {
+        let flow = self.flow(id).filter(|flow| !flow.failed);
+        Ok(flow.ok_or(io::ErrorKind::ConnectionReset)?)
     }
 
     /// Whether programs have not got or acknowledged all that was sent to them.
@@ -295,10 +289,7 @@ impl RemoteStack {
 
     /// The next piece of what the application sends, at most so long; empty is its end.
     pub fn take(self: &Rc<Self>, id: FlowId, max: usize) -> io::Result<Bytes> {
-        let mut flow = self.flow(id).ok_or(io::ErrorKind::ConnectionReset)?;
-        if flow.failed {
-            return Err(io::ErrorKind::ConnectionReset.into());
-        }
+        let mut flow = self.intact(id)?;
         let Some(first) = flow.received.front_mut() else {
             return if flow.end {
                 Ok(Bytes::new())
@@ -318,10 +309,7 @@ impl RemoteStack {
     /// Sends to the application; how many bytes were taken.
     pub fn write(self: &Rc<Self>, id: FlowId, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
         let most = self.most();
-        let mut flow = self.flow(id).ok_or(io::ErrorKind::ConnectionReset)?;
-        if flow.failed {
-            return Err(io::ErrorKind::ConnectionReset.into());
-        }
+        let mut flow = self.intact(id)?;
         if flow.finish != Finish::No {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
@@ -354,10 +342,7 @@ impl RemoteStack {
 
     /// Finishes our direction, behind everything that was written.
     pub fn finish(self: &Rc<Self>, id: FlowId) -> io::Result<()> {
-        let mut flow = self.flow(id).ok_or(io::ErrorKind::ConnectionReset)?;
-        if flow.failed {
-            return Err(io::ErrorKind::ConnectionReset.into());
-        }
+        let mut flow = self.intact(id)?;
         flow.finish = Finish::Wanted;
         drop(flow);
         self.push_on(id);
@@ -386,14 +371,5 @@ impl RemoteStack {
                 }
             });
         }
-    }
-}
-
-impl std::fmt::Debug for RemoteStack {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let flows = self.flows.borrow().len();
-        f.debug_struct("RemoteStack")
-            .field("flows", &flows)
-            .finish_non_exhaustive()
     }
 }

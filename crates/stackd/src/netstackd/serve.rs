@@ -8,18 +8,18 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use quictun_ipc::{
-    Advance, Channel, Executor, MAX_AHEAD, Message, Received, Request, Server, Spawner, WaitPolicy,
+    Advance, Channel, Executor, HandshakeError, MAX_AHEAD, Message, Received, Request, Server,
+    Spawner, WaitPolicy,
 };
-use quictun_netstack::{Config, Event, FlowError, FlowId, Read, Stack};
+use quictun_netstack::{Event, FlowError, FlowId, Read, Stack};
 use quictun_sys::Tun;
+use quictun_sys::confine::ConfineError;
 
-use super::NetstackError;
 use super::message::{
-    self, ACCEPT, DATAGRAM_MAX, END, FINISH, GONE, LATER, LISTEN, MORE, OK, RECV, RECV_DATAGRAM,
-    RESET, SEND, SEND_DATAGRAM, SENSELESS,
+    self, ACCEPT, CALLS, DATAGRAM_MAX, END, EVENTS, FINISH, GONE, LATER, LISTEN, MORE, OK, RECV,
+    RECV_DATAGRAM, RESET, SEND, SEND_DATAGRAM, SENSELESS,
 };
-use crate::frames::Frames;
-use crate::tun_device;
+use crate::frames::{Frames, new_stack};
 use quictun_io::poller::{Key, Patience, Poller};
 use quictun_io::spin::Spin;
 
@@ -29,11 +29,20 @@ const FRAMES: usize = 32;
 /// Flows reset before their resets are sent: the stack keeps no more than a few thousand of these.
 const RESETS: usize = 1000;
 
-/// Priorities of coroutines.
-const EVENTS: usize = 0;
-const CALLS: usize = 1;
+/// What keeps the process from serving, or ended it.
+#[derive(Debug, thiserror::Error)]
+pub enum NetstackError {
+    /// There was no client.
+    #[error("cannot set up the memory shared with the client")]
+    Client(#[from] HandshakeError),
+    /// Something could not be given up.
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
+    /// The device is gone, or cannot be waited for.
+    #[error("cannot read, write or wait for the device")]
+    Device(#[from] io::Error),
+}
 
-/// The device and what serves it.
 pub(super) struct Served {
     frames: Frames<Tun>,
     shared: Rc<Shared>,
@@ -43,34 +52,24 @@ pub(super) struct Served {
     spin: Spin,
 }
 
-/// What coroutines work with.
 struct Shared {
     stack: RefCell<Stack>,
     now: Cell<Instant>,
     server: Server,
     spawner: Spawner,
-    /// Calls that wait for an event, and for a datagram.
     listening: RefCell<VecDeque<Request>>,
     receiving: RefCell<VecDeque<Request>>,
-    /// An event for which nobody has called yet; the others are still the stack's.
+    /// An event that no call has asked for yet; the others are still the stack's.
     next: Cell<Option<Event>>,
-    /// Somebody is telling events.
     telling: Cell<bool>,
     /// Bytes that calls have moved in this turn.
     moved: Cell<usize>,
 }
 
 impl Served {
-    pub(super) fn new(tun: Tun, channel: Channel, names: bool) -> Result<Self, NetstackError> {
-        let config = Config {
-            datagram_port: names.then_some(tun_device::PORT),
-            ..Config::default()
-        };
+    pub(super) fn new(tun: Tun, channel: Channel, names: bool) -> io::Result<Self> {
         let now = Instant::now();
-        let random = quictun_sys::random()?;
-        let words = random.as_chunks().0.iter();
-        let seed = words.fold(0, |seed, word| seed ^ u64::from_ne_bytes(*word));
-        let stack = Stack::new(config, seed, now)?;
+        let stack = new_stack(names, now)?;
         let (server, executor) = Server::new(channel, WaitPolicy::Hybrid);
         let wakes = executor.descriptor()?;
         let poller = Poller::new()?;
@@ -100,7 +99,6 @@ impl Served {
         })
     }
 
-    /// Serves until the client has ended.
     pub(super) fn run(mut self) -> io::Result<()> {
         let mut ready = Vec::new();
         loop {
@@ -135,7 +133,7 @@ impl Served {
         self.reset_all()
     }
 
-    /// Whether there may be more of them.
+    /// Returns whether there may be more of them.
     fn take_frames(&mut self) -> io::Result<bool> {
         let stack = &mut self.shared.stack.borrow_mut();
         let taken = self.frames.take(self.shared.now.get(), FRAMES, stack)?;
@@ -163,7 +161,6 @@ impl Served {
 }
 
 impl Shared {
-    /// Answers calls until there is nobody who calls.
     async fn answer_all(self: Rc<Self>) {
         while let Ok(request) = self.server.recv().await {
             let waiting = match request.message().op() {
@@ -215,7 +212,7 @@ impl Shared {
         }
     }
 
-    /// From the stack's buffers into the client's.
+    /// Copies from the stack's buffers into the client's.
     fn receive(&self, flow: FlowId, buffer: Received) -> Message {
         let stack = &mut *self.stack.borrow_mut();
         let (mut taken, mut flags) = (0, MORE);
@@ -246,7 +243,7 @@ impl Shared {
         Message::new(OK).with_arg(u64::from(taken) | flags)
     }
 
-    /// From the client's buffers into the stack's.
+    /// Copies from the client's buffers into the stack's.
     fn send(&self, flow: FlowId, buffer: Received) -> Message {
         let stack = &mut *self.stack.borrow_mut();
         let mut taken = 0;
@@ -270,7 +267,7 @@ impl Shared {
         Message::new(OK).with_arg(u64::from(taken))
     }
 
-    /// Sees to it that events and datagrams are told, where somebody waits for them; whether there are any.
+    /// Sees to it that events and datagrams are told, where calls wait for them. Returns whether there are any.
     fn tell_soon(self: &Rc<Self>) -> bool {
         let some = self.has_event() || self.has_datagram();
         if some && !self.telling.replace(true) {
@@ -332,7 +329,6 @@ impl Shared {
     }
 }
 
-/// Bytes of the buffer that came with a request.
 fn room(request: &Request) -> usize {
     request.buffer().map_or(0, |buffer| buffer.len() as usize)
 }
