@@ -14,11 +14,12 @@
 
 mod address;
 mod changes;
+mod client;
 mod closed;
 mod denied;
 mod own_http;
 mod register;
-mod rule;
+pub(crate) mod rule;
 #[cfg(test)]
 mod tests;
 
@@ -30,9 +31,9 @@ use std::sync::Arc;
 use quictun_wire::target::Target;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
-use address::is_internal;
+pub use client::Client;
 pub use closed::Closed;
-pub use denied::Denied;
+pub use denied::{Denial, Denied};
 pub use own_http::OwnHttp;
 pub use register::AccessError;
 pub use rule::RuleError;
@@ -41,7 +42,6 @@ use crate::psk;
 use crate::settings::{Access, Guard};
 use crate::tls;
 use register::Register;
-use rule::{Reach, Rule};
 
 /// Decides who is who and who may go where. Built once, shared by all workers.
 #[derive(Debug)]
@@ -57,15 +57,8 @@ pub enum Peer {
     Anyone,
     /// A client that the configuration names.
     Named(Arc<Client>),
-    /// Nobody known, so far: a proof in an OPEN may still tell.
+    /// Unknown so far: a proof in an OPEN may still tell.
     Unknown,
-}
-
-/// A client the server knows.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Client {
-    name: Arc<str>,
-    rules: Vec<Rule>,
 }
 
 impl Policy {
@@ -75,7 +68,7 @@ impl Policy {
             Access::Open { ca, guard } => {
                 if let Some(ca) = ca {
                     // The handshake will hold clients against them.
-                    tls::authorities_verifier(ca, &tls::provider())?;
+                    tls::authorities_verifier(ca)?;
                 }
                 Mode::Open {
                     guard: *guard,
@@ -85,7 +78,7 @@ impl Policy {
             Access::Named { clients, ca } => {
                 let mut register = Register::default();
                 if let Some(ca) = ca {
-                    register.set_authorities(tls::authorities_verifier(ca, &tls::provider())?);
+                    register.set_authorities(tls::authorities_verifier(ca)?);
                 }
                 for client in clients {
                     register.add(client)?;
@@ -172,9 +165,7 @@ impl Policy {
         }
         match (&self.mode, peer) {
             (Mode::Open { guard, .. }, Peer::Anyone) => match target {
-                Target::Unix { .. } if !guard.allow_unix => Err(Denied::Unix {
-                    rule: rule::naming(target),
-                }),
+                Target::Unix { .. } if !guard.allow_unix => Err(Denied::Unix(rule::naming(target))),
                 Target::Unix { path } if self.is_own_path(path) => Err(Denied::ClosedPath {
                     path: path.clone(),
                     rule: rule::naming(target),
@@ -190,9 +181,7 @@ impl Policy {
                     Target::Unix { .. } | Target::Tcp { .. } => Ok(()),
                 }
             }
-            _ => Err(Denied::UnknownClient {
-                rule: rule::naming(target),
-            }),
+            _ => Err(Denied::UnknownClient(rule::naming(target))),
         }
     }
 
@@ -207,24 +196,18 @@ impl Policy {
         let closed = Closed::of(addr, *port, self.own_http.as_ref());
         match (&self.mode, peer) {
             (Mode::Open { guard, .. }, Peer::Anyone) => {
-                let rule = || rule::naming_addr(addr, *port);
+                let rule = || SocketAddr::new(addr, *port).to_string();
                 match closed {
                     Some(Closed::LinkLocal) if guard.allow_link_local => Ok(()),
-                    Some(Closed::LinkLocal) => Err(Denied::LinkLocal { addr, rule: rule() }),
-                    Some(closed) => Err(Denied::Closed {
-                        addr,
-                        closed,
-                        rule: rule(),
-                    }),
+                    Some(Closed::LinkLocal) => Err(Denied::LinkLocal(addr, rule())),
+                    Some(closed) => Err(Denied::Closed(addr, closed, rule())),
                     None => Ok(()),
                 }
             }
             (Mode::Named(_), Peer::Named(client)) => {
                 client.may_reach_addr(target, host, SocketAddr::new(addr, *port), closed)
             }
-            _ => Err(Denied::UnknownClient {
-                rule: rule::naming(target),
-            }),
+            _ => Err(Denied::UnknownClient(rule::naming(target))),
         }
     }
 
@@ -240,117 +223,6 @@ pub fn dialled_as(address: SocketAddr) -> SocketAddr {
         v4 @ IpAddr::V4(_) => SocketAddr::new(v4, address.port()),
         // With its zone.
         IpAddr::V6(_) => address,
-    }
-}
-
-impl Client {
-    /// Its name in logs, metrics and REST.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The same, to be kept by others.
-    pub fn shared_name(&self) -> Arc<str> {
-        self.name.clone()
-    }
-
-    /// PROTOCOL AUTH-3: a name that no rule can name is not looked up.
-    fn may_reach(&self, target: &Target) -> Result<(), Denied> {
-        // Where a TCP target is an address it does not come here.
-        let looked_up = matches!(target, Target::Tcp { .. });
-        let closed = looked_up && !self.rules.iter().any(Rule::names_hosts);
-        let (mut reached, mut crooked) = (false, false);
-        for rule in &self.rules {
-            match rule.reach(target) {
-                Reach::Yes if closed => reached = true,
-                Reach::Yes => return Ok(()),
-                Reach::CrookedPath => crooked = true,
-                Reach::No => {}
-            }
-        }
-        let (client, target, rule) = (self.name.to_string(), target.clone(), rule::naming(target));
-        Err(if reached {
-            Denied::NoNames {
-                client,
-                target,
-                rule,
-            }
-        } else if crooked {
-            Denied::CrookedPath {
-                client,
-                target,
-                rule,
-            }
-        } else {
-            Denied::NoRule {
-                client,
-                target,
-                rule,
-            }
-        })
-    }
-
-    /// For the Unix socket of the server's HTTP interface.
-    fn may_reach_own_path(&self, target: &Target, path: &str) -> Result<(), Denied> {
-        if self.rules.iter().any(|rule| rule.names_path(path)) {
-            return Ok(());
-        }
-        Err(Denied::ClosedPathByWildcard {
-            client: self.name.to_string(),
-            target: target.clone(),
-            rule: rule::naming(target),
-        })
-    }
-
-    fn may_reach_addr(
-        &self,
-        target: &Target,
-        host: &str,
-        address: SocketAddr,
-        closed: Option<Closed>,
-    ) -> Result<(), Denied> {
-        let (addr, port) = (address.ip(), address.port());
-        let any = |test: &dyn Fn(&Rule) -> bool| self.rules.iter().any(test);
-        let by_address = any(&|rule| rule.names_address(port, addr));
-        let by_name = any(&|rule| rule.names_host(host, port));
-        let by_wildcard = any(&|rule| rule.is_wildcard_for(port));
-        let named = by_address || by_name || by_wildcard;
-        let is_literal = target.ip_literal().is_some();
-        let client = || self.name.to_string();
-        let target = || target.clone();
-        let rule = rule::naming_addr(addr, port);
-        match closed {
-            Some(closed) if any(&|rule| rule.opens(port, addr, closed)) => Ok(()),
-            Some(closed) if named => Err(Denied::ClosedByName {
-                client: client(),
-                target: target(),
-                addr,
-                closed,
-                rule,
-            }),
-            None if by_address || by_name => Ok(()),
-            // A name server outside must not choose an address inside; who writes the address means it.
-            None if by_wildcard && !is_literal && is_internal(addr) => {
-                Err(Denied::InternalByWildcard {
-                    client: client(),
-                    rule: rule::naming(&target()),
-                    target: target(),
-                    addr,
-                })
-            }
-            None if by_wildcard => Ok(()),
-            _ if is_literal => Err(Denied::NoRule {
-                client: client(),
-                target: target(),
-                rule,
-            }),
-            _ => Err(Denied::NoRuleForAddr {
-                client: client(),
-                target: target(),
-                addr,
-                rule,
-            }),
-        }
     }
 }
 

@@ -9,13 +9,13 @@
 //! (a crash between the two, a deleted file) is made again from that key, with the same pin.
 
 mod error;
-pub mod files;
+mod files;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use aws_lc_rs::digest;
 use base64::Engine;
@@ -31,6 +31,8 @@ use rustls::sign::CertifiedKey;
 use zeroize::{Zeroize as _, Zeroizing};
 
 pub use error::{IdentityError, UnreadableCertificate};
+
+use error::MAX_STEM;
 
 use crate::keeper;
 use crate::settings::{CertificateFiles, Pin};
@@ -52,26 +54,14 @@ pub struct Identity {
 /// `dir` is made (mode 0700) where it is missing. Nothing is overwritten.
 pub fn generate(dir: &Path, stem: &str) -> Result<Pin, IdentityError> {
     let place = Place::new(dir, stem)?;
-    files::create_private_dir(dir).map_err(|source| IdentityError::Directory {
-        path: dir.to_owned(),
-        source,
-    })?;
-    if place.exists(&place.cert)? {
-        return Err(IdentityError::Exists { path: place.cert });
+    make_dir(dir)?;
+    if exists(&place.files.cert)? {
+        return Err(IdentityError::Exists(place.files.cert));
     }
     let key = new_key()?;
     let pem = Zeroizing::new(key.serialize_pem());
-    match files::create_exclusive(&place.key, pem.as_bytes(), 0o600) {
-        Ok(()) => {}
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(IdentityError::Exists { path: place.key });
-        }
-        Err(source) => {
-            return Err(IdentityError::Write {
-                path: place.key,
-                source,
-            });
-        }
+    if !create(&place.files.key, pem.as_bytes())? {
+        return Err(IdentityError::Exists(place.files.key));
     }
     place.write_certificate(&key)?;
     Ok(pin_of_key(&key))
@@ -85,40 +75,30 @@ pub fn load_or_generate(dir: &Path, stem: &str) -> Result<(Identity, bool), Iden
     let place = Place::new(dir, stem)?;
     // The key is written before the certificate, so looking in the opposite order cannot mistake a
     // pair that another process is just making for an orphaned certificate.
-    let cert_exists = place.exists(&place.cert)?;
-    let key_exists = place.exists(&place.key)?;
+    let cert_exists = exists(&place.files.cert)?;
+    let key_exists = exists(&place.files.key)?;
     let made = match (cert_exists, key_exists) {
         (true, true) => false,
-        (true, false) => {
-            return Err(IdentityError::KeyGone {
-                cert: place.cert,
-                key: place.key,
-            });
-        }
+        (true, false) => return Err(IdentityError::KeyGone(place.files)),
         (false, true) => {
             place.complete()?;
             false
         }
         (false, false) => match generate(dir, stem) {
             Ok(_) => true,
-            Err(IdentityError::Exists { .. }) => {
+            Err(IdentityError::Exists(_)) => {
                 place.complete()?;
                 false
             }
             Err(e) => return Err(e),
         },
     };
-    let identity = load_files(&CertificateFiles {
-        cert: place.cert,
-        key: place.key,
-    })?;
-    Ok((identity, made))
+    Ok((load_files(&place.files)?, made))
 }
 
 /// Loads `<stem>.key` and `<stem>.crt` from `dir`, where they must be.
 pub fn load(dir: &Path, stem: &str) -> Result<Identity, IdentityError> {
-    let Place { cert, key, .. } = Place::new(dir, stem)?;
-    load_files(&CertificateFiles { cert, key })
+    load_files(&Place::new(dir, stem)?.files)
 }
 
 /// Loads a PEM certificate chain and its PEM key, and checks that they belong together.
@@ -126,21 +106,14 @@ pub fn load_files(given: &CertificateFiles) -> Result<Identity, IdentityError> {
     let chain = load_chain(&given.cert)?;
     let key_pem = read(&given.key)?;
     let key = parse_key(&given.key, &key_pem)?;
-    let pin = pin_of(&chain[0]).map_err(|source| IdentityError::UnusableCertificate {
-        path: given.cert.clone(),
-        source,
-    })?;
-    let signer = any_supported_type(&key).map_err(|source| IdentityError::UnusableKey {
-        path: given.key.clone(),
-        source,
-    })?;
+    let pin = pin_of(&chain[0])
+        .map_err(|cause| IdentityError::UnusableCertificate(given.cert.clone(), cause))?;
+    let signer = any_supported_type(&key)
+        .map_err(|cause| IdentityError::UnusableKey(given.key.clone(), cause))?;
     // A key whose public half is unknown to the library cannot be compared: that is no error.
     let same = CertifiedKey::new(chain.clone(), signer).keys_match();
     if let Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) = same {
-        return Err(IdentityError::Mismatch {
-            cert: given.cert.clone(),
-            key: given.key.clone(),
-        });
+        return Err(IdentityError::Mismatch(given.clone()));
     }
     Ok(Identity {
         chain,
@@ -169,22 +142,32 @@ pub fn ephemeral() -> Result<Identity, IdentityError> {
 /// An existing file is kept whatever it holds. The directory is made (mode 0700) where it is missing.
 pub fn ensure_psk(path: &Path) -> Result<(), IdentityError> {
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        files::create_private_dir(dir).map_err(|source| IdentityError::Directory {
-            path: dir.to_owned(),
-            source,
-        })?;
+        make_dir(dir)?;
     }
     let mut secret = Zeroizing::new([0; 32]);
     aws_lc_rs::rand::fill(secret.as_mut()).map_err(|_| IdentityError::Random)?;
     let mut line = Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(*secret));
     line.push('\n');
-    match files::create_exclusive(path, line.as_bytes(), 0o600) {
-        Ok(()) => Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(source) => Err(IdentityError::Write {
-            path: path.to_owned(),
-            source,
-        }),
+    create(path, line.as_bytes()).map(drop)
+}
+
+fn exists(file: &Path) -> Result<bool, IdentityError> {
+    let dir = file.parent().unwrap_or(file);
+    file.try_exists()
+        .map_err(|cause| IdentityError::Directory(dir.to_owned(), cause))
+}
+
+/// Makes a directory for this user alone, where it is missing.
+fn make_dir(dir: &Path) -> Result<(), IdentityError> {
+    files::create_private_dir(dir).map_err(|cause| IdentityError::Directory(dir.to_owned(), cause))
+}
+
+/// Makes a file for this user alone; `false`: there is one already, and it stays as it is.
+fn create(path: &Path, content: &[u8]) -> Result<bool, IdentityError> {
+    match files::create_exclusive(path, content, 0o600) {
+        Ok(()) => Ok(true),
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(cause) => Err(IdentityError::Write(path.to_owned(), cause)),
     }
 }
 
@@ -209,10 +192,8 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-/// Where a generated pair lives.
 struct Place {
-    cert: PathBuf,
-    key: PathBuf,
+    files: CertificateFiles,
     stem: String,
 }
 
@@ -221,43 +202,32 @@ impl Place {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let starts_plain = stem.starts_with(|first: char| first.is_ascii_alphanumeric());
         if !starts_plain || stem.len() > MAX_STEM || !stem.bytes().all(plain) {
-            return Err(IdentityError::BadStem {
-                stem: stem.to_owned(),
-            });
+            return Err(IdentityError::BadStem(stem.to_owned()));
         }
         Ok(Self {
-            cert: dir.join(format!("{stem}.crt")),
-            key: dir.join(format!("{stem}.key")),
+            files: CertificateFiles {
+                cert: dir.join(format!("{stem}.crt")),
+                key: dir.join(format!("{stem}.key")),
+            },
             stem: stem.to_owned(),
         })
     }
 
-    fn exists(&self, file: &Path) -> Result<bool, IdentityError> {
-        file.try_exists()
-            .map_err(|source| IdentityError::Directory {
-                path: self.key.parent().unwrap_or(&self.key).to_owned(),
-                source,
-            })
-    }
-
     /// Makes the certificate of a key that has none.
     fn complete(&self) -> Result<(), IdentityError> {
-        let pem = read(&self.key)?;
-        let key = parse_key(&self.key, &pem)?;
+        let pem = read(&self.files.key)?;
+        let key = parse_key(&self.files.key, &pem)?;
         let key = KeyPair::try_from(&key).map_err(IdentityError::Generate)?;
         self.write_certificate(&key)
     }
 
     fn write_certificate(&self, key: &KeyPair) -> Result<(), IdentityError> {
         let cert = self_signed(key, &self.stem)?;
-        match files::create_exclusive(&self.cert, cert.pem().as_bytes(), 0o644) {
+        match files::create_exclusive(&self.files.cert, cert.pem().as_bytes(), 0o644) {
             Ok(()) => Ok(()),
             // Another process completed the pair from the same key.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(source) => Err(IdentityError::Complete {
-                path: self.cert.clone(),
-                source,
-            }),
+            Err(cause) => Err(IdentityError::Complete(self.files.cert.clone(), cause)),
         }
     }
 }
@@ -302,24 +272,16 @@ fn pin_of_spki(der: &[u8]) -> Pin {
 }
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, IdentityError> {
-    keeper::read(path, MAX_PEM_FILE).map_err(|source| IdentityError::Read {
-        path: path.to_owned(),
-        source,
-    })
+    keeper::read(path, MAX_PEM_FILE).map_err(|cause| IdentityError::Read(path.to_owned(), cause))
 }
 
 fn load_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
     let pem = read(path)?;
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem)
         .collect::<Result<_, _>>()
-        .map_err(|source| IdentityError::Pem {
-            path: path.to_owned(),
-            source,
-        })?;
+        .map_err(|cause| IdentityError::Pem(path.to_owned(), cause))?;
     if chain.is_empty() {
-        return Err(IdentityError::NoCertificate {
-            path: path.to_owned(),
-        });
+        return Err(IdentityError::NoCertificate(path.to_owned()));
     }
     Ok(chain)
 }
@@ -329,10 +291,10 @@ fn parse_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, Identity
     match PrivateKeyDer::from_pem_slice(pem) {
         Ok(key) => Ok(key),
         Err(pem::Error::NoItemsFound) if is_encrypted(pem) => {
-            Err(IdentityError::EncryptedKey { path })
+            Err(IdentityError::EncryptedKey(path))
         }
-        Err(pem::Error::NoItemsFound) => Err(IdentityError::NoKey { path }),
-        Err(source) => Err(IdentityError::Pem { path, source }),
+        Err(pem::Error::NoItemsFound) => Err(IdentityError::NoKey(path)),
+        Err(cause) => Err(IdentityError::Pem(path, cause)),
     }
 }
 
@@ -343,7 +305,7 @@ fn is_encrypted(pem: &[u8]) -> bool {
 
 /// A sentence about a secret file that every user of this machine can read or write, or a directory of such files that
 /// is open to all; it says which command closes it.
-pub fn wide_permissions(path: &Path) -> Option<String> {
+pub(crate) fn wide_permissions(path: &Path) -> Option<String> {
     let found = std::fs::metadata(path).ok()?;
     let mode = found.permissions().mode() & 0o7777;
     let (open, closed) = if found.is_dir() {
@@ -359,7 +321,7 @@ pub fn wide_permissions(path: &Path) -> Option<String> {
     })
 }
 
-/// Warns of such files and directories.
+/// Warns of secret files and directories that are open to every user of this machine.
 pub fn warn_of_wide<'a>(paths: impl IntoIterator<Item = &'a Path>) {
     for path in paths {
         if let Some(warning) = wide_permissions(path) {
@@ -367,9 +329,6 @@ pub fn warn_of_wide<'a>(paths: impl IntoIterator<Item = &'a Path>) {
         }
     }
 }
-
-/// Longest stem: one DNS label, RFC 1035 section 2.3.4.
-const MAX_STEM: usize = 63;
 
 /// The certificate is recognised by its key alone; the date must only never be the reason for an outage.
 const VALID_YEARS: i32 = 100;

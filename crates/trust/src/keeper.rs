@@ -16,28 +16,28 @@
 //! Everything that is read or reopened later goes through this module: [`read`], [`check_readable`], [`append_to`], and
 //! [`again`] around a whole reload. Without a keeper they open files themselves.
 
+mod disk;
 mod link;
 mod record;
+mod source;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
-use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use thiserror::Error;
 use zeroize::Zeroizing;
 
 use link::Link;
-use record::Record;
+use source::{SOURCE, Source, with_source};
+
+pub use link::Kept;
 
 /// Why a file could not be read.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum ReadError {
     /// The system refused.
     #[error(transparent)]
@@ -50,47 +50,10 @@ pub enum ReadError {
     },
 }
 
-/// What a keeper is asked for.
-#[derive(Default)]
-pub struct Kept {
-    /// Files that are read one by one, each with the most bytes that are read of it.
-    pub reads: Vec<(PathBuf, u64)>,
-    /// Files that are appended to.
-    pub appends: Vec<PathBuf>,
-    /// Reads all that a reload reads, through this module; what it returns is of no use to the keeper.
-    pub load: Option<Box<dyn Fn()>>,
-}
-
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept")
-            .field("reads", &self.reads)
-            .field("appends", &self.appends)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The keeper of this process, if there is one. Like the confinement that makes it necessary, it is the process's own.
 static KEEPER: OnceLock<Link> = OnceLock::new();
 
-thread_local! {
-    static SOURCE: RefCell<Source> = const { RefCell::new(Source::Disk) };
-}
-
-/// Where the calling thread's [`read`] and [`check_readable`] look.
-enum Source {
-    Disk,
-    /// And what is found is written down.
-    Noted(Record),
-    /// What the keeper has found.
-    Kept(Record),
-}
-
 /// Starts the keeper of this process, which must have one thread and no keeper yet.
-///
-/// # Errors
-///
-/// The system's.
 pub fn start(kept: Kept) -> io::Result<()> {
     let link = Link::start(kept)?;
     KEEPER
@@ -112,10 +75,10 @@ pub fn read(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, ReadError> {
     let content = SOURCE.with_borrow_mut(|source| match source {
         Source::Disk => match KEEPER.get().and_then(|link| link.read(path)) {
             Some(answer) => answer,
-            None => read_from_disk(path, limit),
+            None => disk::read(path, limit),
         },
         Source::Noted(record) => {
-            let answer = read_from_disk(path, limit);
+            let answer = disk::read(path, limit);
             record.note_content(path, &answer);
             answer
         }
@@ -134,9 +97,9 @@ pub fn read(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, ReadError> {
 /// The system's answer; `IsADirectory` for a directory.
 pub fn check_readable(path: &Path) -> io::Result<()> {
     SOURCE.with_borrow_mut(|source| match source {
-        Source::Disk => check_on_disk(path),
+        Source::Disk => disk::check(path),
         Source::Noted(record) => {
-            let answer = check_on_disk(path);
+            let answer = disk::check(path);
             record.note_readable(path, &answer);
             answer
         }
@@ -145,14 +108,10 @@ pub fn check_readable(path: &Path) -> io::Result<()> {
 }
 
 /// Opens a log file for appending, and makes it where it is missing.
-///
-/// # Errors
-///
-/// The system's answer.
 pub fn append_to(path: &Path) -> io::Result<File> {
     match KEEPER.get().and_then(|link| link.append_to(path)) {
         Some(answer) => answer,
-        None => append_on_disk(path),
+        None => disk::append(path),
     }
 }
 
@@ -160,66 +119,10 @@ pub fn append_to(path: &Path) -> io::Result<File> {
 ///
 /// Where there is a keeper, `load` must do the same as the function that the keeper was given: a file that only one of
 /// the two reads is missing.
-///
-/// # Errors
-///
-/// Where the keeper does not answer.
 pub fn again<T>(load: impl FnOnce() -> T) -> io::Result<T> {
     let Some(link) = KEEPER.get() else {
         return Ok(load());
     };
     let record = link.load()?;
     Ok(with_source(Source::Kept(record), load).0)
-}
-
-/// Runs `load` and returns what it has read.
-fn noted(load: &dyn Fn()) -> Record {
-    match with_source(Source::Noted(Record::default()), load).1 {
-        Source::Noted(record) => record,
-        Source::Disk | Source::Kept(_) => Record::default(),
-    }
-}
-
-fn with_source<T>(source: Source, run: impl FnOnce() -> T) -> (T, Source) {
-    /// Also where `run` panics: the thread may go on.
-    struct Restore;
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            SOURCE.set(Source::Disk);
-        }
-    }
-    SOURCE.set(source);
-    let restore = Restore;
-    let done = run();
-    let source = SOURCE.replace(Source::Disk);
-    drop(restore);
-    (done, source)
-}
-
-/// One byte more than `limit` shows that the file is longer.
-fn read_from_disk(path: &Path, limit: u64) -> io::Result<Zeroizing<Vec<u8>>> {
-    let file = File::open(path)?;
-    let length = file.metadata()?.len().min(limit);
-    // With room for all of it, none is left behind where a smaller buffer was.
-    let room = usize::try_from(length).unwrap_or(0) + 2;
-    let mut content = Zeroizing::new(Vec::with_capacity(room));
-    file.take(limit + 1).read_to_end(&mut content)?;
-    Ok(content)
-}
-
-fn check_on_disk(path: &Path) -> io::Result<()> {
-    let kind = std::fs::metadata(path)?.file_type();
-    if kind.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    if kind.is_file() {
-        File::open(path)?;
-    }
-    Ok(())
-}
-
-fn append_on_disk(path: &Path) -> io::Result<File> {
-    // Others must not read who connects to what; a group may, for programs that ship logs.
-    let mut options = OpenOptions::new();
-    options.create(true).append(true).mode(0o640).open(path)
 }

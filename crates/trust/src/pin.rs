@@ -20,27 +20,20 @@ const DIGITS: usize = 43;
 
 /// Why a text is no pin. Each message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
 pub enum PinError {
     /// No `sha256:` in front.
     #[error("a pin starts with {PREFIX}: copy it whole from the server's start-up lines")]
     Prefix,
     /// Something was cut off or added.
     #[error(
-        "a pin has {DIGITS} characters after {PREFIX}, not {found}: copy it whole from the server's start-up lines"
+        "a pin has {DIGITS} characters after {PREFIX}, not {0}: copy it whole from the server's start-up lines"
     )]
-    Length {
-        /// Characters after the prefix.
-        found: usize,
-    },
+    Length(usize),
     /// Standard base64, hexadecimal, or a slip of the hand.
     #[error(
-        "{found:?} cannot stand in a pin: after {PREFIX} come letters, digits, '-' and '_' (base64url)"
+        "{0:?} cannot stand in a pin: after {PREFIX} come letters, digits, '-' and '_' (base64url)"
     )]
-    Character {
-        /// The first one.
-        found: char,
-    },
+    Character(char),
     /// The last character holds bits beyond the 32nd byte.
     #[error(
         "the last character of the pin is wrong: copy it whole from the server's start-up lines"
@@ -61,12 +54,10 @@ impl FromStr for Pin {
         let digits = text.strip_prefix(PREFIX).ok_or(PinError::Prefix)?;
         let stranger = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
         if let Some(found) = digits.chars().find(stranger) {
-            return Err(PinError::Character { found });
+            return Err(PinError::Character(found));
         }
         if digits.len() != DIGITS {
-            return Err(PinError::Length {
-                found: digits.len(),
-            });
+            return Err(PinError::Length(digits.len()));
         }
         let mut hash = [0; 32];
         match URL_SAFE_NO_PAD.decode_slice(digits, &mut hash) {
@@ -101,11 +92,11 @@ mod tests {
             (body.to_owned(), PinError::Prefix),
             (String::new(), PinError::Prefix),
             (EMPTY.replace("sha256", "SHA256"), PinError::Prefix),
-            (EMPTY[..49].to_owned(), PinError::Length { found: 42 }),
-            (format!("{EMPTY}A"), PinError::Length { found: 44 }),
-            (format!("{EMPTY}="), PinError::Character { found: '=' }),
-            (EMPTY.replace('-', "+"), PinError::Character { found: '+' }),
-            (format!("{EMPTY}\n"), PinError::Character { found: '\n' }),
+            (EMPTY[..49].to_owned(), PinError::Length(42)),
+            (format!("{EMPTY}A"), PinError::Length(44)),
+            (format!("{EMPTY}="), PinError::Character('=')),
+            (EMPTY.replace('-', "+"), PinError::Character('+')),
+            (format!("{EMPTY}\n"), PinError::Character('\n')),
             // U and V differ only in bits that belong to no byte.
             (format!("{}V", &EMPTY[..49]), PinError::Ending),
         ] {

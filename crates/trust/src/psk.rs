@@ -17,10 +17,10 @@ use crate::keeper::{self, ReadError};
 pub use quictun_wire::open::EXPORTER_LABEL;
 
 /// Shortest secret accepted, bytes: a proof can be tested off-line, so passwords are no secrets here.
-pub const MIN_SECRET: usize = 16;
+const MIN_SECRET: usize = 16;
 
 /// Longest secret accepted, bytes: anything larger is the wrong file.
-pub const MAX_SECRET: usize = 4096;
+const MAX_SECRET: usize = 4096;
 
 /// A secret shared by a client and a server; erased from memory when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
@@ -28,35 +28,16 @@ pub struct Secret(Zeroizing<Vec<u8>>);
 
 /// Why a file holds no usable secret.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum PskError {
     /// The file cannot be read.
-    #[error("cannot read the secret {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        source: ReadError,
-    },
-    /// Too few bytes to be safe.
-    #[error(
-        "the secret in {} is {len} bytes long, at least {MIN_SECRET} are needed: make one with 'openssl rand -base64 32'",
-        path.display()
-    )]
-    TooShort {
-        /// The file.
-        path: PathBuf,
-        /// Length without the trailing newline, bytes.
-        len: usize,
-    },
+    #[error("cannot read the secret {}", .0.display())]
+    Read(PathBuf, #[source] ReadError),
+    /// Too few bytes to be safe, without the newline at the end.
+    #[error("the secret in {} is {len} bytes long, at least {MIN_SECRET} are needed: make one with 'openssl rand -base64 32'", .0.display(), len = .1)]
+    TooShort(PathBuf, usize),
     /// More bytes than any secret has.
-    #[error("the secret in {} is {len} bytes long, at most {MAX_SECRET} are accepted: is it the right file?", path.display())]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-        /// Length without the trailing newline, bytes.
-        len: usize,
-    },
+    #[error("the secret in {} is {len} bytes long, at most {MAX_SECRET} are accepted: is it the right file?", .0.display(), len = .1)]
+    TooLong(PathBuf, usize),
 }
 
 /// Reads a secret: the whole content of the file but for one newline at its end.
@@ -65,13 +46,13 @@ pub fn load_secret(path: &Path) -> Result<Secret, PskError> {
     // Two more for CR LF.
     let content = match keeper::read(&path, MAX_SECRET as u64 + 2) {
         Ok(content) => content,
-        Err(source) => return Err(PskError::Read { path, source }),
+        Err(cause) => return Err(PskError::Read(path, cause)),
     };
     let secret = content.strip_suffix(b"\n").unwrap_or(&content);
     let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
     match secret.len() {
-        len if len < MIN_SECRET => Err(PskError::TooShort { path, len }),
-        len if len > MAX_SECRET => Err(PskError::TooLong { path, len }),
+        len if len < MIN_SECRET => Err(PskError::TooShort(path, len)),
+        len if len > MAX_SECRET => Err(PskError::TooLong(path, len)),
         _ => Ok(Secret(Zeroizing::new(secret.to_vec()))),
     }
 }
@@ -184,22 +165,16 @@ mod tests {
 
         let mut short = vec![b'x'; MIN_SECRET - 1];
         short.push(b'\n');
-        assert!(matches!(
-            load(&short),
-            Err(PskError::TooShort { len: 15, .. })
-        ));
-        assert!(matches!(load(b""), Err(PskError::TooShort { len: 0, .. })));
+        assert!(matches!(load(&short), Err(PskError::TooShort(_, 15))));
+        assert!(matches!(load(b""), Err(PskError::TooShort(_, 0))));
         assert!(matches!(
             load(&[b'x'; MAX_SECRET + 1]),
-            Err(PskError::TooLong { len: 4097, .. })
+            Err(PskError::TooLong(_, 4097))
         ));
         let read = load(&[b'x'; MAX_SECRET + 3]);
         assert!(matches!(
             read,
-            Err(PskError::Read {
-                source: ReadError::TooLarge { .. },
-                ..
-            })
+            Err(PskError::Read(_, ReadError::TooLarge { .. }))
         ));
     }
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+pub use crate::access::rule::TargetRule;
+
 /// Protocols offered by the client, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offer {
@@ -59,7 +61,7 @@ pub enum ServerIdentity {
 /// Who may reach what.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// quic-tun's way: whoever connects may reach any target, but for what `guard` closes.
+    /// quic-tun's way: every client may reach any target, but for what `guard` closes.
     Open {
         /// Client certificates must chain to these authorities, where given.
         ca: Option<PathBuf>,
@@ -105,10 +107,6 @@ pub enum ClientProof {
     /// Knowledge of the secret in this file.
     PskFile(PathBuf),
 }
-
-/// A pattern of targets: `HOST:PORT`, `CIDR:PORT`, `*:PORT`, `HOST:*`, `unix:/path`, `unix:/dir/*`, `*`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetRule(pub String);
 
 impl std::fmt::Debug for Pin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,10 +1,10 @@
-//! Places that clients share: nobody who wants many keeps others from having a few.
+//! Places that clients share: a client that wants many does not keep others from having a few.
 //!
 //! The rule is the dynamic threshold of Choudhury and Hahne (IEEE/ACM Transactions on Networking 6(2), 1998), which
 //! switches use for the buffers that their ports share: a holder gets another place only while it holds fewer than
 //! `weight` times as many as are free. One alone comes to `weight / (1 + weight)` of all places, and what is left is
 //! there for others, each of which gets that part of the rest; N that want all they can get come to
-//! `weight / (1 + N * weight)` each. Nobody is named in advance, nothing is taken back, and who stands above its
+//! `weight / (1 + N * weight)` each. No holder is named in advance, nothing is taken back, and who stands above its
 //! threshold gets nothing until enough of its own places, or of others', are free.
 //!
 //! What is shared so, and among whom:
@@ -55,7 +55,7 @@ pub struct Shares {
 }
 
 impl Holder {
-    /// Whoever is at this address. A host commonly has a whole IPv6 /64, so that it could be many otherwise.
+    /// The holder at this address. A host commonly has a whole IPv6 /64, so that it could be many otherwise.
     pub fn at(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
             IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & PREFIX).into(),

@@ -14,6 +14,7 @@ mod insecure;
 mod key_exchange;
 mod key_log;
 mod pinned;
+mod signatures;
 #[cfg(test)]
 mod tests;
 
@@ -41,9 +42,11 @@ use self::key_exchange::KeyExchange;
 use crate::identity::{self, Identity, IdentityError};
 use crate::settings::{Access, ClientIdentity, ClientProof, Offer, Pin, ServerTrust};
 
+/// Both protocols, best first.
+const PROTOCOLS: &[&[u8]] = &[alpn::NATIVE, alpn::COMPAT];
+
 /// Why there is no TLS configuration.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum TlsError {
     /// Trust by pin, and no pin.
     #[error(
@@ -57,13 +60,8 @@ pub enum TlsError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The key log cannot be opened.
-    #[error("cannot write the key log {}", path.display())]
-    KeyLog {
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    #[error("cannot write the key log {}", .0.display())]
+    KeyLog(PathBuf, #[source] io::Error),
     /// The TLS library refuses the certificate, the key or the algorithms.
     #[error("the TLS library refuses this configuration")]
     Refused(#[from] rustls::Error),
@@ -85,7 +83,7 @@ pub enum ClientCertPolicy {
     Known {
         /// PEM file of authorities.
         ca: PathBuf,
-        /// Keys accepted whoever signed their certificate.
+        /// Keys that are accepted in any certificate.
         pins: Vec<Pin>,
     },
 }
@@ -99,41 +97,27 @@ pub fn client_config(
     offer: Offer,
     key_log: Option<&Path>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    client_config_logging(trust, identity, offer, open_key_log(key_log)?)
+    Ok(client_configs(trust, identity, offer, &open_key_log(key_log)?)?.0)
 }
 
-/// The same, with a key log that is open already: where the configuration is made again.
-pub fn client_config_logging(
+/// Makes the client's configuration with a key log that is open already, and another one for attempts after one of the
+/// former has timed out: with a `ClientHello` of one datagram. `None`: the former is like that already.
+pub fn client_configs(
     trust: &ServerTrust,
     identity: &ClientIdentity,
     offer: Offer,
-    key_log: Arc<dyn KeyLog>,
-) -> Result<Arc<ClientConfig>, TlsError> {
-    let own = load_identity(identity)?;
+    key_log: &Arc<dyn KeyLog>,
+) -> Result<(Arc<ClientConfig>, Option<Arc<ClientConfig>>), TlsError> {
+    let own = identity.certificate.as_ref().map(identity::load_files);
+    let own = own.transpose()?;
     if let Some(warning) = own.as_ref().and_then(|own| own.warning.as_ref()) {
         tracing::warn!("{warning}");
     }
-    client_with(trust, own.as_ref(), offer, KeyExchange::of(offer), key_log)
-}
-
-/// Makes the configuration for attempts after one of [`client_config`] has timed out: with a `ClientHello` of one
-/// datagram. `None`: the other one is like that already.
-pub fn client_fallback(
-    trust: &ServerTrust,
-    identity: &ClientIdentity,
-    offer: Offer,
-    key_log: Arc<dyn KeyLog>,
-) -> Result<Option<Arc<ClientConfig>>, TlsError> {
-    if KeyExchange::of(offer) == KeyExchange::Classical {
-        return Ok(None);
-    }
-    let own = load_identity(identity)?;
-    client_with(trust, own.as_ref(), offer, KeyExchange::Classical, key_log).map(Some)
-}
-
-fn load_identity(identity: &ClientIdentity) -> Result<Option<Identity>, IdentityError> {
-    let files = identity.certificate.as_ref();
-    files.map(identity::load_files).transpose()
+    let make = |exchange| client_with(trust, own.as_ref(), offer, exchange, key_log.clone());
+    let exchange = KeyExchange::of(offer);
+    let fallback = exchange == KeyExchange::PostQuantum;
+    let fallback = fallback.then(|| make(KeyExchange::Classical)).transpose()?;
+    Ok((make(exchange)?, fallback))
 }
 
 fn client_with(
@@ -152,11 +136,11 @@ fn client_with(
         None => builder.with_no_client_auth(),
         Some(own) => builder.with_client_cert_resolver(certified(own)?),
     };
-    config.alpn_protocols = match offer {
-        Offer::Both => alpn_names(&[alpn::NATIVE, alpn::COMPAT]),
-        Offer::Native => alpn_names(&[alpn::NATIVE]),
-        Offer::Compat => alpn_names(&[alpn::COMPAT]),
-    };
+    config.alpn_protocols = alpn_names(match offer {
+        Offer::Both => PROTOCOLS,
+        Offer::Native => &[alpn::NATIVE],
+        Offer::Compat => &[alpn::COMPAT],
+    });
     config.enable_early_data = false;
     config.key_log = key_log;
     Ok(Arc::new(config))
@@ -177,7 +161,7 @@ pub fn server_protocols(access: &Access) -> &'static [&'static [u8]] {
     if by_secret_only {
         &[alpn::NATIVE]
     } else {
-        &[alpn::NATIVE, alpn::COMPAT]
+        PROTOCOLS
     }
 }
 
@@ -189,24 +173,26 @@ pub fn server_config(
     clients: &ClientCertPolicy,
     key_log: Option<&Path>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    server_config_logging(identity, clients, open_key_log(key_log)?)
+    let config = server_config_logging(identity, clients, PROTOCOLS, open_key_log(key_log)?);
+    Ok(Arc::new(config?))
 }
 
-/// The same, with a key log that is open already: where the configuration is made again.
+/// The same with these protocols, and a key log that is open already: where the configuration is made again.
 pub fn server_config_logging(
     identity: &Identity,
     clients: &ClientCertPolicy,
+    protocols: &[&[u8]],
     key_log: Arc<dyn KeyLog>,
-) -> Result<Arc<ServerConfig>, TlsError> {
+) -> Result<ServerConfig, TlsError> {
     let provider = provider();
     let mut config = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(client_verifier(clients, &provider)?)
         .with_cert_resolver(certified(identity)?);
-    config.alpn_protocols = alpn_names(&[alpn::NATIVE, alpn::COMPAT]);
+    config.alpn_protocols = alpn_names(protocols);
     config.max_early_data_size = 0;
     config.key_log = key_log;
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 impl ClientCertPolicy {
@@ -220,13 +206,11 @@ impl ClientCertPolicy {
                 ca: Some(ca),
                 clients,
             } => {
-                let pins = clients
-                    .iter()
-                    .flat_map(|client| &client.proofs)
-                    .filter_map(|proof| match proof {
-                        ClientProof::Pin(pin) => Some(*pin),
-                        ClientProof::CertificateName | ClientProof::PskFile(_) => None,
-                    });
+                let proofs = clients.iter().flat_map(|client| &client.proofs);
+                let pins = proofs.filter_map(|proof| match proof {
+                    ClientProof::Pin(pin) => Some(*pin),
+                    ClientProof::CertificateName | ClientProof::PskFile(_) => None,
+                });
                 Self::Known {
                     ca: ca.clone(),
                     pins: pins.collect(),
@@ -240,7 +224,7 @@ impl ClientCertPolicy {
 ///
 /// AES-128-GCM leads where the processor computes AES; the data path is tuned for it. X25519MLKEM768 leads the exchange
 /// of keys, with X25519 beside it.
-pub fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     provider_with(KeyExchange::PostQuantum)
 }
 
@@ -248,19 +232,14 @@ fn provider_with(exchange: KeyExchange) -> Arc<CryptoProvider> {
     use aws_lc_rs::cipher_suite::{
         TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
     };
-    let cipher_suites = if cpu_has_aes() {
-        vec![
-            TLS13_AES_128_GCM_SHA256,
-            TLS13_CHACHA20_POLY1305_SHA256,
-            TLS13_AES_256_GCM_SHA384,
-        ]
-    } else {
-        vec![
-            TLS13_CHACHA20_POLY1305_SHA256,
-            TLS13_AES_128_GCM_SHA256,
-            TLS13_AES_256_GCM_SHA384,
-        ]
-    };
+    let mut cipher_suites = vec![
+        TLS13_AES_128_GCM_SHA256,
+        TLS13_CHACHA20_POLY1305_SHA256,
+        TLS13_AES_256_GCM_SHA384,
+    ];
+    if !cpu_has_aes() {
+        cipher_suites.swap(0, 1);
+    }
     Arc::new(CryptoProvider {
         cipher_suites,
         kx_groups: exchange.groups(),
@@ -270,13 +249,12 @@ fn provider_with(exchange: KeyExchange) -> Arc<CryptoProvider> {
 
 /// A verifier of client certificates from the authorities in a PEM file, and these; without a certificate no client is
 /// let in.
-pub fn authorities_verifier(
+pub(crate) fn authorities_verifier(
     ca: &Path,
-    provider: &Arc<CryptoProvider>,
 ) -> Result<(Arc<dyn ClientCertVerifier>, Vec<TrustAnchor<'static>>), TlsError> {
     let roots = Arc::new(authorities::load(Some(ca))?);
     let anchors = roots.roots.clone();
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build()?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build()?;
     Ok((verifier, anchors))
 }
 
@@ -287,7 +265,10 @@ fn server_verifier(
     Ok(match trust {
         ServerTrust::Insecure => Arc::new(insecure::AnyServer),
         ServerTrust::Pins(pins) if pins.is_empty() => return Err(TlsError::NoPins),
-        ServerTrust::Pins(pins) => Arc::new(pinned::PinnedServer::new(pins.clone(), provider)),
+        ServerTrust::Pins(pins) => Arc::new(pinned::PinnedServer {
+            pins: pins.clone(),
+            algorithms: provider.signature_verification_algorithms,
+        }),
         ServerTrust::Authorities(ca) => {
             let roots = Arc::new(authorities::load(ca.as_deref())?);
             WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build()?
@@ -299,18 +280,16 @@ fn client_verifier(
     policy: &ClientCertPolicy,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    use client_certificate::OptionalCertificate;
+    use client_certificate::{Accepted, OptionalCertificate};
     Ok(match policy {
         ClientCertPolicy::NotAsked => WebPkiClientVerifier::no_client_auth(),
-        ClientCertPolicy::Any => Arc::new(OptionalCertificate::any(provider)),
-        ClientCertPolicy::Required(ca) => authorities_verifier(ca, provider)?.0,
+        ClientCertPolicy::Any => Arc::new(OptionalCertificate::new(Accepted::Any, provider)),
+        ClientCertPolicy::Required(ca) => authorities_verifier(ca)?.0,
         ClientCertPolicy::Known { ca, pins } => {
-            let (authorities, _) = authorities_verifier(ca, provider)?;
-            Arc::new(OptionalCertificate::known(
-                authorities,
-                pins.clone(),
-                provider,
-            ))
+            let (authorities, _) = authorities_verifier(ca)?;
+            let pins = pins.clone();
+            let known = Accepted::Known { authorities, pins };
+            Arc::new(OptionalCertificate::new(known, provider))
         }
     })
 }
@@ -333,10 +312,7 @@ pub fn open_key_log(path: Option<&Path>) -> Result<Arc<dyn KeyLog>, TlsError> {
     };
     match key_log::FileKeyLog::open(path) {
         Ok(log) => Ok(Arc::new(log)),
-        Err(source) => Err(TlsError::KeyLog {
-            path: path.to_owned(),
-            source,
-        }),
+        Err(cause) => Err(TlsError::KeyLog(path.to_owned(), cause)),
     }
 }
 

@@ -25,14 +25,6 @@ impl Policy {
         );
         changes
     }
-
-    /// How many clients have a name.
-    pub fn clients(&self) -> usize {
-        match &self.mode {
-            Mode::Named(register) => register.described.len(),
-            Mode::Open { .. } => 0,
-        }
-    }
 }
 
 fn of_client(old: &Register, new: &Register, name: &str) -> Option<String> {

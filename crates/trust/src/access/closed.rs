@@ -8,7 +8,6 @@ use super::own_http::OwnHttp;
 
 /// Why an address is closed to rules that do not name the address itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Closed {
     /// Valid on its link only: 169.254.0.0/16 and `fe80::/10`. Metadata services of clouds are there.
     LinkLocal,

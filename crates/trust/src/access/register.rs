@@ -1,14 +1,14 @@
 //! The named clients: who is known by which key, certificate name and secret.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, DnsName, TrustAnchor, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use thiserror::Error;
 
-use super::Client;
-use super::rule::{Rule, RuleError};
+use super::client::Client;
 use crate::identity::pin_of;
 use crate::psk::{self, PskError, Secret};
 use crate::settings::{ClientProof, NamedClient, Pin};
@@ -16,67 +16,30 @@ use crate::tls::TlsError;
 
 /// Why the access settings cannot be enforced.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum AccessError {
-    /// A rule has no meaning.
-    #[error("the rule {rule:?} of the client {client:?} has no meaning")]
-    Rule {
-        /// Whose rule.
-        client: String,
-        /// The rule as given.
-        rule: String,
-        /// What is wrong with it.
-        source: RuleError,
-    },
     /// Two clients of one name.
-    #[error("two clients are named {client:?}: give each its own name")]
-    DuplicateName {
-        /// The name.
-        client: String,
-    },
+    #[error("two clients are named {0:?}: give each its own name")]
+    DuplicateName(String),
     /// A client without a name.
     #[error("a client has no name: names appear in logs and metrics")]
     EmptyName,
     /// Two clients with one key: it could not be said who comes.
-    #[error("the clients {first:?} and {second:?} have the same key {pin}: give each its own")]
-    DuplicateKey {
-        /// The one before.
-        first: String,
-        /// The one after.
-        second: String,
-        /// Their key.
-        pin: Pin,
-    },
+    #[error("the clients {:?} and {:?} have the same key {}: give each its own", .0[0], .0[1], .1)]
+    DuplicateKey([String; 2], Pin),
     /// Two clients with one secret: it could not be said who comes.
-    #[error("the clients {first:?} and {second:?} have the same secret: give each its own")]
-    DuplicateSecret {
-        /// The one before.
-        first: String,
-        /// The one after.
-        second: String,
-    },
+    #[error("the clients {:?} and {:?} have the same secret: give each its own", .0[0], .0[1])]
+    DuplicateSecret([String; 2]),
     /// A secret cannot be had.
-    #[error("the client {client:?} has no usable secret")]
-    Secret {
-        /// Whose.
-        client: String,
-        /// What is wrong with it.
-        source: PskError,
-    },
+    #[error("the client {0:?} has no usable secret")]
+    Secret(String, #[source] PskError),
     /// Certificate names without anyone who vouches for them.
     #[error(
-        "the client {client:?} is known by its certificate's name but there are no authorities: name their file with ca, or pin the client's key"
+        "the client {0:?} is known by its certificate's name but there are no authorities: name their file with ca, or pin the client's key"
     )]
-    NameWithoutAuthorities {
-        /// Whose.
-        client: String,
-    },
+    NameWithoutAuthorities(String),
     /// A name that no certificate carries.
-    #[error("the client {client:?} is known by its certificate's name, and that is no DNS name")]
-    NotADnsName {
-        /// Whose.
-        client: String,
-    },
+    #[error("the client {0:?} is known by its certificate's name, and that is no DNS name")]
+    NotADnsName(String),
     /// The authorities cannot be had.
     #[error(transparent)]
     Authorities(#[from] TlsError),
@@ -118,84 +81,71 @@ impl Register {
         if name.is_empty() {
             return Err(AccessError::EmptyName);
         }
-        let mut rules = Vec::with_capacity(settings.allow.len());
-        for rule in &settings.allow {
-            rules.push(Rule::parse(&rule.0).map_err(|source| AccessError::Rule {
-                client: name.clone(),
-                rule: rule.0.clone(),
-                source,
-            })?);
-        }
+        let rules = settings.allow.iter().map(|rule| rule.rule.clone());
         let client = Arc::new(Client {
             name: name.as_str().into(),
-            rules,
+            rules: rules.collect(),
         });
         let mut described = Described {
             client: client.clone(),
             pins: BTreeSet::new(),
             secrets: Vec::new(),
             certificate: false,
-            allow: settings.allow.iter().map(|rule| rule.0.clone()).collect(),
+            allow: settings.allow.iter().map(ToString::to_string).collect(),
         };
         for proof in &settings.proofs {
             match proof {
                 ClientProof::Pin(pin) => {
+                    self.add_pin(*pin, &client)?;
                     described.pins.insert(*pin);
                 }
-                ClientProof::CertificateName => described.certificate = true,
-                ClientProof::PskFile(_) => {}
+                ClientProof::PskFile(path) => {
+                    described.secrets.push(self.add_secret(path, &client)?);
+                }
+                ClientProof::CertificateName => {
+                    self.add_certificate_name(&client)?;
+                    described.certificate = true;
+                }
             }
-            described.secrets.extend(self.add_proof(proof, &client)?);
         }
         if self.described.insert(name.clone(), described).is_some() {
-            return Err(AccessError::DuplicateName { client: name });
+            return Err(AccessError::DuplicateName(name));
         }
         Ok(())
     }
 
-    /// Enters one proof; returns the secret where it is one.
-    fn add_proof(
-        &mut self,
-        proof: &ClientProof,
-        client: &Arc<Client>,
-    ) -> Result<Option<Secret>, AccessError> {
-        let name = client.name.to_string();
-        match proof {
-            ClientProof::Pin(pin) => match self.by_pin.insert(*pin, client.clone()) {
-                Some(other) if other.name != client.name => Err(AccessError::DuplicateKey {
-                    first: other.name.to_string(),
-                    second: name,
-                    pin: *pin,
-                }),
-                _ => Ok(None),
-            },
-            ClientProof::PskFile(path) => {
-                let secret = psk::load_secret(path).map_err(|source| AccessError::Secret {
-                    client: name.clone(),
-                    source,
-                })?;
-                if let Some((_, other)) = self.by_secret.iter().find(|(known, _)| *known == secret)
-                    && other.name != client.name
-                {
-                    return Err(AccessError::DuplicateSecret {
-                        first: other.name.to_string(),
-                        second: name,
-                    });
-                }
-                self.by_secret.push((secret.clone(), client.clone()));
-                Ok(Some(secret))
+    fn add_pin(&mut self, pin: Pin, client: &Arc<Client>) -> Result<(), AccessError> {
+        match self.by_pin.insert(pin, client.clone()) {
+            Some(other) if other.name != client.name => {
+                let both = [other.name.to_string(), client.name.to_string()];
+                Err(AccessError::DuplicateKey(both, pin))
             }
-            ClientProof::CertificateName if self.authorities.is_none() => {
-                Err(AccessError::NameWithoutAuthorities { client: name })
-            }
-            ClientProof::CertificateName if DnsName::try_from(name.as_str()).is_err() => {
-                Err(AccessError::NotADnsName { client: name })
-            }
-            ClientProof::CertificateName => {
-                self.by_certificate_name.push(client.clone());
-                Ok(None)
-            }
+            _ => Ok(()),
         }
+    }
+
+    fn add_secret(&mut self, path: &Path, client: &Arc<Client>) -> Result<Secret, AccessError> {
+        let name = || client.name.to_string();
+        let secret = psk::load_secret(path).map_err(|cause| AccessError::Secret(name(), cause))?;
+        let known = self.by_secret.iter().find(|(known, _)| *known == secret);
+        if let Some((_, other)) = known.filter(|(_, other)| other.name != client.name) {
+            let both = [other.name.to_string(), name()];
+            return Err(AccessError::DuplicateSecret(both));
+        }
+        self.by_secret.push((secret.clone(), client.clone()));
+        Ok(secret)
+    }
+
+    fn add_certificate_name(&mut self, client: &Arc<Client>) -> Result<(), AccessError> {
+        let name = client.name.to_string();
+        if self.authorities.is_none() {
+            return Err(AccessError::NameWithoutAuthorities(name));
+        }
+        if DnsName::try_from(name.as_str()).is_err() {
+            return Err(AccessError::NotADnsName(name));
+        }
+        self.by_certificate_name.push(client.clone());
+        Ok(())
     }
 
     /// Whose certificate this was `at` that time; `issuers` are those shown with it.

@@ -19,14 +19,40 @@
 //! Where at least one rule of a client names hosts (a name or `*`), its other names are looked up as well, to see
 //! whether they lead to an address that a rule names. Addresses and networks alone look up nothing.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
 use quictun_wire::target::{Target, TargetError};
 use thiserror::Error;
 
 use super::closed::Closed;
 
-/// A pattern of targets.
+/// A pattern of targets: `HOST:PORT`, `CIDR:PORT`, `*:PORT`, `HOST:*`, `unix:/path`, `unix:/dir/*`, `*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetRule {
+    /// As it was written, which is how it is shown.
+    text: String,
+    pub(super) rule: Rule,
+}
+
+impl FromStr for TargetRule {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        Ok(Self {
+            text: text.to_owned(),
+            rule: Rule::parse(text)?,
+        })
+    }
+}
+
+impl fmt::Display for TargetRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     Everything,
@@ -60,7 +86,6 @@ pub(super) struct Network {
     len: u8,
 }
 
-/// Whether a rule names a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     No,
@@ -72,7 +97,6 @@ pub(super) enum Reach {
 
 /// Why a text is no rule. Each message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
 pub enum RuleError {
     /// No colon in it.
     #[error(
@@ -80,11 +104,8 @@ pub enum RuleError {
     )]
     MissingPort,
     /// 0, above 65535, or no number.
-    #[error("bad port {port:?}: write a number from 1 to 65535, or *")]
-    BadPort {
-        /// The text after the last colon.
-        port: String,
-    },
+    #[error("bad port {0:?}: write a number from 1 to 65535, or *")]
+    BadPort(String),
     /// `*.example.com`, `unix:/run/*.sock`.
     #[error(
         "'*' stands for a whole host, a whole port or all of a directory: list the others one by one"
@@ -94,11 +115,8 @@ pub enum RuleError {
     #[error(transparent)]
     Target(#[from] TargetError),
     /// `10.0.0.0/33`, `db/8`.
-    #[error("{network:?} is not a network: write ADDRESS/BITS, as in 10.0.0.0/8 or [fd00::/8]")]
-    BadNetwork {
-        /// The text before the port.
-        network: String,
-    },
+    #[error("{0:?} is not a network: write ADDRESS/BITS, as in 10.0.0.0/8 or [fd00::/8]")]
+    BadNetwork(String),
     /// `10.1.2.3/8`: either the bits or the address are a slip.
     #[error("{network:?} has bits set behind its prefix: write {instead:?}")]
     HostBits {
@@ -108,13 +126,8 @@ pub enum RuleError {
         instead: String,
     },
     /// A directory rule with `..` or the like.
-    #[error(
-        "{directory:?} holds '.', '..' or a doubled slash: write the plain path of the directory"
-    )]
-    CrookedDirectory {
-        /// The directory.
-        directory: String,
-    },
+    #[error("{0:?} holds '.', '..' or a doubled slash: write the plain path of the directory")]
+    CrookedDirectory(String),
 }
 
 impl Rule {
@@ -242,11 +255,6 @@ pub(super) fn naming(target: &Target) -> String {
     }
 }
 
-/// The narrowest rule that names an address.
-pub(super) fn naming_addr(addr: IpAddr, port: u16) -> String {
-    std::net::SocketAddr::new(addr, port).to_string()
-}
-
 impl PortPattern {
     fn names(self, port: u16) -> bool {
         match self {
@@ -281,7 +289,6 @@ impl Network {
         }
     }
 
-    /// Whether it is a single address.
     fn is_one(self) -> bool {
         self.len == if self.base.is_ipv4() { 32 } else { 128 }
     }
@@ -319,9 +326,7 @@ fn parse_unix(path: &str) -> Result<Rule, RuleError> {
     }
     Target::parse(&format!("unix:{dir}/"))?;
     if !dir.is_empty() && !is_plain(dir) {
-        return Err(RuleError::CrookedDirectory {
-            directory: dir.to_owned(),
-        });
+        return Err(RuleError::CrookedDirectory(dir.to_owned()));
     }
     Ok(Rule::UnixBelow(format!("{dir}/")))
 }
@@ -361,9 +366,7 @@ fn without_root(host: &str) -> &str {
 }
 
 fn parse_network(text: &str) -> Result<Network, RuleError> {
-    let bad = || RuleError::BadNetwork {
-        network: text.to_owned(),
-    };
+    let bad = || RuleError::BadNetwork(text.to_owned());
     let inner = text
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'));
@@ -377,11 +380,9 @@ fn parse_network(text: &str) -> Result<Network, RuleError> {
     }
     let base = mask(addr, len);
     if base != addr {
-        let instead = format!("{base}/{len}");
-        let instead = if addr.is_ipv6() {
-            format!("[{instead}]")
-        } else {
-            instead
+        let instead = match addr {
+            IpAddr::V4(_) => format!("{base}/{len}"),
+            IpAddr::V6(_) => format!("[{base}/{len}]"),
         };
         return Err(RuleError::HostBits {
             network: text.to_owned(),
@@ -419,8 +420,6 @@ fn parse_port(port: &str) -> Result<PortPattern, RuleError> {
     let digits = port.bytes().all(|byte| byte.is_ascii_digit());
     match port.parse() {
         Ok(number) if digits && number != 0 => Ok(PortPattern::Just(number)),
-        _ => Err(RuleError::BadPort {
-            port: port.to_owned(),
-        }),
+        _ => Err(RuleError::BadPort(port.to_owned())),
     }
 }

@@ -7,8 +7,9 @@ mod rules;
 
 use std::path::PathBuf;
 
+use super::rule::Rule;
 use super::*;
-use crate::settings::{CertificateFiles, ClientProof, NamedClient, Pin, TargetRule};
+use crate::settings::{CertificateFiles, ClientProof, NamedClient, Pin};
 use crate::tls::TlsError;
 
 fn target(text: &str) -> Target {
@@ -39,14 +40,13 @@ fn named(rules: &[&str]) -> (Policy, Peer) {
 }
 
 fn settings(name: &str, proofs: Vec<ClientProof>, rules: &[&str]) -> NamedClient {
-    let allow = rules
-        .iter()
-        .map(|rule| TargetRule((*rule).to_owned()))
-        .collect();
     NamedClient {
         name: name.to_owned(),
         proofs,
-        allow,
+        allow: rules
+            .iter()
+            .map(|rule| rule.parse().expect("a rule"))
+            .collect(),
     }
 }
 

@@ -119,7 +119,7 @@ fn generate_never_overwrites() {
 
     fs::write(dir.path().join("other.key"), "mine").expect("written");
     let again = generate(dir.path(), "other");
-    assert!(matches!(again, Err(IdentityError::Exists { path }) if path.ends_with("other.key")));
+    assert!(matches!(again, Err(IdentityError::Exists(path)) if path.ends_with("other.key")));
     assert_eq!(
         fs::read(dir.path().join("other.key")).expect("a key"),
         b"mine"
@@ -308,13 +308,7 @@ fn broken_files_say_what_and_where() {
     };
     let error = load_files(&missing).expect_err("no file");
     assert_eq!(error.to_string(), "cannot read /nonexistent/a");
-    assert!(matches!(
-        error,
-        IdentityError::Read {
-            source: ReadError::Io(_),
-            ..
-        }
-    ));
+    assert!(matches!(error, IdentityError::Read(_, ReadError::Io(_))));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The socket between a process and its keeper, and what the keeper does at its end of it.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -17,8 +18,9 @@ use rustix::net::{
 };
 use zeroize::Zeroizing;
 
+use super::disk;
 use super::record::{Record, number};
-use super::{Kept, append_on_disk, noted, read_from_disk};
+use super::source::noted;
 
 /// How long an answer may take: some 10 000 small files on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,7 +37,26 @@ const LOAD: u8 = 3;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 
-/// Our end.
+/// What a keeper is asked for.
+#[derive(Default)]
+pub struct Kept {
+    /// Files that are read one by one, each with the most bytes that are read of it.
+    pub reads: Vec<(PathBuf, u64)>,
+    /// Files that are appended to.
+    pub appends: Vec<PathBuf>,
+    /// Reads all that a reload reads, through this module; what it returns is of no use to the keeper.
+    pub load: Option<Box<dyn Fn()>>,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept")
+            .field("reads", &self.reads)
+            .field("appends", &self.appends)
+            .finish_non_exhaustive()
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Link {
     socket: Mutex<UnixStream>,
@@ -75,13 +96,12 @@ impl Link {
     /// The file, open for appending; `None`: the keeper does not know this path.
     pub(super) fn append_to(&self, path: &Path) -> Option<io::Result<File>> {
         let index = self.appends.iter().position(|kept| kept == path)?;
-        Some(self.ask(APPEND, index).and_then(|(_, file)| {
-            let file = file.ok_or(io::ErrorKind::InvalidData)?;
-            Ok(File::from(file))
-        }))
+        Some(
+            self.ask(APPEND, index)
+                .and_then(|(_, file)| Ok(file.ok_or(io::ErrorKind::InvalidData)?.into())),
+        )
     }
 
-    /// Every file that a reload reads.
     pub(super) fn load(&self) -> io::Result<Record> {
         let (bytes, _) = self.ask(LOAD, 0)?;
         Record::decode(&bytes)
@@ -108,13 +128,12 @@ impl Link {
         }
     }
 
-    /// The socket is whole whoever panicked while holding it: each request reads its own answer.
+    /// The socket stays usable after a panic while it was locked: each request reads its own answer.
     fn socket(&self) -> MutexGuard<'_, UnixStream> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the keeper has said.
 enum Answer {
     Done(Zeroizing<Vec<u8>>, Option<OwnedFd>),
     Failed(i32),
@@ -131,12 +150,10 @@ fn receive(socket: &mut UnixStream) -> io::Result<Answer> {
         &mut control,
         flags,
     )?;
-    let mut file = None;
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(files) = message {
-            file = files.last();
-        }
-    }
+    let file = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => files.last(),
+        _ => None,
+    });
     if got.bytes == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -171,11 +188,11 @@ fn serve(mut socket: UnixStream, kept: &Kept) -> io::Result<()> {
         match request {
             READ => {
                 let (path, limit) = kept.reads.get(index).ok_or(io::ErrorKind::InvalidInput)?;
-                answer(&mut socket, read_from_disk(path, *limit))?;
+                answer(&mut socket, disk::read(path, *limit))?;
             }
             APPEND => {
                 let path = kept.appends.get(index).ok_or(io::ErrorKind::InvalidInput)?;
-                hand_over(&mut socket, append_on_disk(path))?;
+                hand_over(&mut socket, disk::append(path))?;
             }
             LOAD => {
                 let load = kept.load.as_deref().ok_or(io::ErrorKind::InvalidInput)?;

@@ -15,7 +15,6 @@ pub(super) struct Record {
     readable: BTreeMap<PathBuf, Result<(), i32>>,
 }
 
-/// Kinds of entries in a record.
 const CONTENT: u8 = 1;
 const NO_CONTENT: u8 = 2;
 const READABLE: u8 = 3;
@@ -24,11 +23,10 @@ const NOT_READABLE: u8 = 4;
 impl Record {
     /// A file that is read twice is noted as it was first: both times must show the same.
     pub(super) fn note_content(&mut self, path: &Path, answer: &io::Result<Zeroizing<Vec<u8>>>) {
-        let answer = match answer {
-            Ok(content) => Ok(content.clone()),
-            Err(error) => Err(number(error)),
-        };
-        self.contents.entry(path.to_owned()).or_insert(answer);
+        let answer = answer.as_ref().map_err(number);
+        self.contents
+            .entry(path.to_owned())
+            .or_insert(answer.cloned());
     }
 
     pub(super) fn note_readable(&mut self, path: &Path, answer: &io::Result<()>) {
@@ -39,21 +37,15 @@ impl Record {
     }
 
     pub(super) fn content(&self, path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
-        match self.contents.get(path) {
-            Some(Ok(content)) => Ok(content.clone()),
-            Some(Err(number)) => Err(io::Error::from_raw_os_error(*number)),
-            None => Err(not_kept()),
-        }
+        let answer = self.contents.get(path).ok_or_else(not_kept)?;
+        answer.clone().map_err(io::Error::from_raw_os_error)
     }
 
     pub(super) fn readable(&self, path: &Path) -> io::Result<()> {
-        match self.readable.get(path) {
-            Some(answer) => answer.map_err(io::Error::from_raw_os_error),
-            None => Err(not_kept()),
-        }
+        let answer = self.readable.get(path).ok_or_else(not_kept)?;
+        answer.map_err(io::Error::from_raw_os_error)
     }
 
-    /// The bytes that are sent.
     pub(super) fn encode(&self) -> Zeroizing<Vec<u8>> {
         let number = size_of::<i32>();
         let contents = self.contents.iter().map(|(path, answer)| {
@@ -84,7 +76,6 @@ impl Record {
         bytes
     }
 
-    /// Reads what [`Record::encode`] has written.
     pub(super) fn decode(mut bytes: &[u8]) -> io::Result<Self> {
         let mut record = Self::default();
         while let Some((kind, rest)) = bytes.split_first() {
@@ -93,20 +84,19 @@ impl Record {
             let value = take(&mut bytes)?;
             let number =
                 || Ok::<_, io::Error>(i32::from_le_bytes(value.try_into().map_err(invalid)?));
+            let Record { contents, readable } = &mut record;
             match *kind {
                 CONTENT => {
-                    record
-                        .contents
-                        .insert(path, Ok(Zeroizing::new(value.to_vec())));
+                    contents.insert(path, Ok(Zeroizing::new(value.to_vec())));
                 }
                 NO_CONTENT => {
-                    record.contents.insert(path, Err(number()?));
+                    contents.insert(path, Err(number()?));
                 }
                 READABLE => {
-                    record.readable.insert(path, Ok(()));
+                    readable.insert(path, Ok(()));
                 }
                 NOT_READABLE => {
-                    record.readable.insert(path, Err(number()?));
+                    readable.insert(path, Err(number()?));
                 }
                 _ => return Err(invalid(kind)),
             }

@@ -1,5 +1,7 @@
 use std::fs;
 
+use super::record::Record;
+use super::source::noted;
 use super::*;
 
 fn load(directory: &Path) -> Vec<Result<Vec<u8>, io::ErrorKind>> {

@@ -15,52 +15,25 @@ use crate::keeper::{self, ReadError};
 
 /// Why there are no authorities.
 #[derive(Debug, Error)]
-#[non_exhaustive]
 pub enum AuthoritiesError {
     /// The file cannot be read.
-    #[error("cannot read the certificate authorities {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        source: ReadError,
-    },
+    #[error("cannot read the certificate authorities {}", .0.display())]
+    Read(PathBuf, #[source] ReadError),
     /// The file looks like PEM but is damaged.
-    #[error("the certificate authorities {} are damaged PEM text", path.display())]
-    Pem {
-        /// The file.
-        path: PathBuf,
-        /// Where it is damaged.
-        source: pem::Error,
-    },
+    #[error("the certificate authorities {} are damaged PEM text", .0.display())]
+    Pem(PathBuf, #[source] pem::Error),
     /// There is no certificate in the file.
-    #[error(
-        "{} holds no certificate authority: a PEM block '-----BEGIN CERTIFICATE-----' is needed",
-        path.display()
-    )]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A certificate in the file cannot be an authority.
-    #[error("certificate {number} in {} cannot be used as an authority", path.display())]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// Which certificate in it, from 1.
-        number: usize,
-        /// What the TLS library says.
-        source: rustls::Error,
-    },
+    #[error("{} holds no certificate authority: a PEM block '-----BEGIN CERTIFICATE-----' is needed", .0.display())]
+    Empty(PathBuf),
+    /// A certificate in the file, counted from 1, cannot be an authority.
+    #[error("certificate {number} in {} cannot be used as an authority", .0.display(), number = .1)]
+    Unusable(PathBuf, usize, #[source] rustls::Error),
     /// The system has none.
     #[error(
         "this system has no certificate authorities{}: install the package ca-certificates, or name a file with --ca",
-        first_fault.as_ref().map(|e| format!(" ({e})")).unwrap_or_default()
+        .0.as_ref().map(|fault| format!(" ({fault})")).unwrap_or_default()
     )]
-    System {
-        /// The first of the reasons found.
-        first_fault: Option<rustls_native_certs::Error>,
-    },
+    System(Option<rustls_native_certs::Error>),
 }
 
 /// Loads the authorities in a PEM file, or the system's where `None`; never an empty set.
@@ -74,27 +47,18 @@ pub(super) fn load(ca: Option<&Path>) -> Result<RootCertStore, AuthoritiesError>
 }
 
 fn from_file(path: &Path) -> Result<RootCertStore, AuthoritiesError> {
-    let path = path.to_owned();
-    let pem = match keeper::read(&path, MAX_CA_FILE) {
-        Ok(pem) => pem,
-        Err(source) => return Err(AuthoritiesError::Read { path, source }),
-    };
+    let pem = keeper::read(path, MAX_CA_FILE)
+        .map_err(|cause| AuthoritiesError::Read(path.to_owned(), cause))?;
     let mut roots = RootCertStore::empty();
     for (index, certificate) in CertificateDer::pem_slice_iter(&pem).enumerate() {
-        let certificate = match certificate {
-            Ok(certificate) => certificate,
-            Err(source) => return Err(AuthoritiesError::Pem { path, source }),
-        };
-        if let Err(source) = roots.add(certificate) {
-            return Err(AuthoritiesError::Unusable {
-                path,
-                number: index + 1,
-                source,
-            });
-        }
+        let certificate =
+            certificate.map_err(|cause| AuthoritiesError::Pem(path.to_owned(), cause))?;
+        roots
+            .add(certificate)
+            .map_err(|cause| AuthoritiesError::Unusable(path.to_owned(), index + 1, cause))?;
     }
     if roots.is_empty() {
-        return Err(AuthoritiesError::Empty { path });
+        return Err(AuthoritiesError::Empty(path.to_owned()));
     }
     Ok(roots)
 }
@@ -103,9 +67,7 @@ fn from_system(found: CertificateResult) -> Result<RootCertStore, AuthoritiesErr
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        return Err(AuthoritiesError::System {
-            first_fault: found.errors.into_iter().next(),
-        });
+        return Err(AuthoritiesError::System(found.errors.into_iter().next()));
     }
     Ok(roots)
 }

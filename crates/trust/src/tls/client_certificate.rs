@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
-};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{CertificateError, DistinguishedName, Error};
 
+use super::signatures::signature_checks;
 use crate::identity::pin_of;
 use crate::settings::Pin;
 
@@ -21,8 +19,10 @@ pub(super) struct OptionalCertificate {
 }
 
 #[derive(Debug)]
-enum Accepted {
+pub(super) enum Accepted {
+    /// Every certificate: access control looks at the key.
     Any,
+    /// Certificates that `authorities` accepts, and any with one of these keys.
     Known {
         authorities: Arc<dyn ClientCertVerifier>,
         pins: Vec<Pin>,
@@ -30,22 +30,9 @@ enum Accepted {
 }
 
 impl OptionalCertificate {
-    /// Accepts every certificate; access control looks at the key.
-    pub(super) fn any(provider: &CryptoProvider) -> Self {
+    pub(super) fn new(accepted: Accepted, provider: &CryptoProvider) -> Self {
         Self {
-            accepted: Accepted::Any,
-            algorithms: provider.signature_verification_algorithms,
-        }
-    }
-
-    /// Accepts certificates that `authorities` accepts, and any with one of these keys.
-    pub(super) fn known(
-        authorities: Arc<dyn ClientCertVerifier>,
-        pins: Vec<Pin>,
-        provider: &CryptoProvider,
-    ) -> Self {
-        Self {
-            accepted: Accepted::Known { authorities, pins },
+            accepted,
             algorithms: provider.signature_verification_algorithms,
         }
     }
@@ -79,25 +66,5 @@ impl ClientCertVerifier for OptionalCertificate {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    signature_checks!();
 }

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
-};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
+use rustls::{CertificateError, Error, OtherError};
 use thiserror::Error;
 
+use super::signatures::signature_checks;
 use crate::identity::pin_of;
 use crate::settings::Pin;
 
@@ -32,17 +31,8 @@ impl std::fmt::Debug for PinMismatch {
 
 #[derive(Debug)]
 pub(super) struct PinnedServer {
-    pins: Vec<Pin>,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl PinnedServer {
-    pub(super) fn new(pins: Vec<Pin>, provider: &CryptoProvider) -> Self {
-        Self {
-            pins,
-            algorithms: provider.signature_verification_algorithms,
-        }
-    }
+    pub(super) pins: Vec<Pin>,
+    pub(super) algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ServerCertVerifier for PinnedServer {
@@ -63,25 +53,5 @@ impl ServerCertVerifier for PinnedServer {
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    signature_checks!();
 }

@@ -248,7 +248,7 @@ fn a_name_that_leads_inside_is_reached_by_a_rule_for_it_and_not_by_a_wildcard() 
             for rules in [&["*"][..], &["*:*"], &["*:22", "db:22", "db.example:23"]] {
                 let (policy, peer) = named(rules);
                 let denied = dialled(&policy, &peer, &name, Some(addr));
-                let Err(Denied::InternalByWildcard { rule, .. }) = denied else {
+                let Err(Denied::InternalByWildcard(Denial { rule, .. }, _)) = denied else {
                     panic!("{rules:?} and {addr}: {denied:?}")
                 };
                 assert_eq!(rule, "db.example:22");

@@ -244,12 +244,12 @@ proptest! {
                 Err(refused) => refused,
             };
             let rule = match refused {
-                Denied::NoRule { rule, .. }
-                | Denied::NoNames { rule, .. }
-                | Denied::NoRuleForAddr { rule, .. }
-                | Denied::ClosedByName { rule, .. }
-                | Denied::InternalByWildcard { rule, .. }
-                | Denied::CrookedPath { rule, .. } => rule,
+                Denied::NoRule(denial)
+                | Denied::NoNames(denial)
+                | Denied::NoRuleForAddr(denial, _)
+                | Denied::ClosedByName(denial, ..)
+                | Denied::InternalByWildcard(denial, _)
+                | Denied::CrookedPath(denial) => denial.rule,
                 other => return Err(TestCaseError::fail(format!("{other:?}"))),
             };
             rules.push(rule);

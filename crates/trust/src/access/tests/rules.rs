@@ -427,7 +427,7 @@ fn name_under_a_network_rule_waits_for_its_address() {
     let name = target("tcp:db:5432");
     assert_eq!(policy.may_reach(&peer, &name), Ok(()));
     let refused = policy.may_reach_addr(&peer, &name, addr("192.0.2.1"));
-    let Err(Denied::NoRuleForAddr { rule, .. }) = refused else {
+    let Err(Denied::NoRuleForAddr(Denial { rule, .. }, _)) = refused else {
         panic!("{refused:?}")
     };
     assert_eq!(rule, "192.0.2.1:5432");
@@ -440,12 +440,8 @@ fn texts_that_are_no_rule_say_what_to_write() {
     use RuleError::{
         BadNetwork, BadPort, CrookedDirectory, HostBits, MissingPort, PartialWildcard,
     };
-    let port = |text: &str| BadPort {
-        port: text.to_owned(),
-    };
-    let network = |text: &str| BadNetwork {
-        network: text.to_owned(),
-    };
+    let port = |text: &str| BadPort(text.to_owned());
+    let network = |text: &str| BadNetwork(text.to_owned());
     for (rule, expected) in [
         ("", MissingPort),
         ("db", MissingPort),
@@ -495,18 +491,8 @@ fn texts_that_are_no_rule_say_what_to_write() {
             "unix:run/x",
             TargetError::RelativePath("run/x".to_owned()).into(),
         ),
-        (
-            "unix:/a/../b/*",
-            CrookedDirectory {
-                directory: "/a/../b".to_owned(),
-            },
-        ),
-        (
-            "unix:/a//*",
-            CrookedDirectory {
-                directory: "/a/".to_owned(),
-            },
-        ),
+        ("unix:/a/../b/*", CrookedDirectory("/a/../b".to_owned())),
+        ("unix:/a//*", CrookedDirectory("/a/".to_owned())),
     ] {
         assert_eq!(Rule::parse(rule), Err(expected), "{rule:?}");
     }

@@ -121,7 +121,7 @@ fn authorities_that_are_missing_or_empty_are_an_error() {
     let nonsense = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let second = refused(&pki.write("second.pem", &(good + nonsense)));
     assert!(
-        matches!(second, AuthoritiesError::Unusable { number: 2, .. }),
+        matches!(second, AuthoritiesError::Unusable(_, 2, _)),
         "{second:?}"
     );
 

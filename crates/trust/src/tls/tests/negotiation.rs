@@ -77,8 +77,9 @@ fn only_tls13_with_the_fast_algorithms_is_agreed_in_one_round_trip() {
 
 fn falling_back(offer: Offer) -> Option<Arc<ClientConfig>> {
     let identity = ClientIdentity::default();
-    let no_log = Arc::new(rustls::NoKeyLog);
-    client_fallback(&ServerTrust::Insecure, &identity, offer, no_log).expect("a configuration")
+    let no_log = open_key_log(None).expect("none is opened");
+    let made = client_configs(&ServerTrust::Insecure, &identity, offer, &no_log);
+    made.expect("a configuration").1
 }
 
 /// A side that knows no hybrid group, as the original's.
@@ -300,7 +301,7 @@ fn key_log_that_cannot_be_written_is_an_error() {
     let path = PathBuf::from("/nonexistent/keys.log");
     let identity = identity::ephemeral().expect("made");
     let server = server_config(&identity, &ClientCertPolicy::NotAsked, Some(&path));
-    let Err(TlsError::KeyLog { path: named, .. }) = server else {
+    let Err(TlsError::KeyLog(named, _)) = server else {
         panic!("no error")
     };
     assert_eq!(named, path);

@@ -1,0 +1,101 @@
+//! A client that the server knows, and what its rules let it reach.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quictun_wire::target::Target;
+
+use super::address::is_internal;
+use super::closed::Closed;
+use super::denied::{Denial, Denied};
+use super::rule::{self, Reach, Rule};
+
+/// A client the server knows.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Client {
+    pub(super) name: Arc<str>,
+    pub(super) rules: Vec<Rule>,
+}
+
+impl Client {
+    /// Its name in logs, metrics and REST.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same, to be kept by others.
+    pub fn shared_name(&self) -> Arc<str> {
+        self.name.clone()
+    }
+
+    /// PROTOCOL AUTH-3: a name that no rule can name is not looked up.
+    pub(super) fn may_reach(&self, target: &Target) -> Result<(), Denied> {
+        // Where a TCP target is an address it does not come here.
+        let looked_up = matches!(target, Target::Tcp { .. });
+        let closed = looked_up && !self.rules.iter().any(Rule::names_hosts);
+        let (mut reached, mut crooked) = (false, false);
+        for rule in &self.rules {
+            match rule.reach(target) {
+                Reach::Yes if closed => reached = true,
+                Reach::Yes => return Ok(()),
+                Reach::CrookedPath => crooked = true,
+                Reach::No => {}
+            }
+        }
+        let denial = self.denial(target, rule::naming(target));
+        Err(if reached {
+            Denied::NoNames(denial)
+        } else if crooked {
+            Denied::CrookedPath(denial)
+        } else {
+            Denied::NoRule(denial)
+        })
+    }
+
+    /// For the Unix socket of the server's HTTP interface.
+    pub(super) fn may_reach_own_path(&self, target: &Target, path: &str) -> Result<(), Denied> {
+        if self.rules.iter().any(|rule| rule.names_path(path)) {
+            return Ok(());
+        }
+        let denial = self.denial(target, rule::naming(target));
+        Err(Denied::ClosedPathByWildcard(denial))
+    }
+
+    pub(super) fn may_reach_addr(
+        &self,
+        target: &Target,
+        host: &str,
+        address: SocketAddr,
+        closed: Option<Closed>,
+    ) -> Result<(), Denied> {
+        let (addr, port) = (address.ip(), address.port());
+        let any = |test: &dyn Fn(&Rule) -> bool| self.rules.iter().any(test);
+        let by_address = any(&|rule| rule.names_address(port, addr));
+        let by_name = any(&|rule| rule.names_host(host, port));
+        let by_wildcard = any(&|rule| rule.is_wildcard_for(port));
+        let named = by_address || by_name || by_wildcard;
+        let is_literal = target.ip_literal().is_some();
+        let denial = || self.denial(target, address.to_string());
+        match closed {
+            Some(closed) if any(&|rule| rule.opens(port, addr, closed)) => Ok(()),
+            Some(closed) if named => Err(Denied::ClosedByName(denial(), addr, closed)),
+            None if by_address || by_name => Ok(()),
+            // A name server outside must not choose an address inside; who writes the address means it.
+            None if by_wildcard && !is_literal && is_internal(addr) => {
+                let denial = self.denial(target, rule::naming(target));
+                Err(Denied::InternalByWildcard(denial, addr))
+            }
+            None if by_wildcard => Ok(()),
+            _ if is_literal => Err(Denied::NoRule(denial())),
+            _ => Err(Denied::NoRuleForAddr(denial(), addr)),
+        }
+    }
+
+    fn denial(&self, target: &Target, rule: String) -> Denial {
+        Denial {
+            client: self.name.to_string(),
+            target: target.clone(),
+            rule,
+        }
+    }
+}
