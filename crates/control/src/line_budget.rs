@@ -44,7 +44,6 @@ pub struct LineBudget(Arc<Mutex<Budgets>>);
 #[derive(Debug, Default)]
 struct Budgets {
     sources: HashMap<Holder, Budget>,
-    /// Of the sources that found no room in the table.
     rest: Budget,
     /// When silent sources were last taken out of the full table.
     swept: Option<Instant>,

@@ -16,9 +16,10 @@
 //! bidirectional controls and characters without a shape. URLs are written without user names and passwords. Text that
 //! a peer could shape is wrapped in [`Foreign`], which bounds it.
 //!
-//! Whoever logs never waits: lines go through bounded queues to a thread for each output. When an output stalls
+//! A thread that logs never waits: lines go through bounded queues to a thread for each output. When an output stalls
 //! and its queue is full, lines are dropped, counted, and the count is logged. An output that is closed is let go.
 
+pub(crate) mod filter;
 mod layer;
 mod line;
 mod output;
@@ -28,13 +29,10 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use tracing::Subscriber;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::settings::LogSettings;
@@ -43,47 +41,16 @@ use line::Format;
 use output::Output;
 use writer::{Queue, Writer};
 
-pub use output::LogFiles;
-pub use output::files;
-pub use text::without_credentials;
-pub use text::{Foreign, shown_url};
+pub use filter::{LogFilter, LogFilterError};
+pub use output::{LogError, LogFiles, files};
+pub use text::{Foreign, shown_url, without_credentials};
 
 /// How long the end of the program, and a panic, wait for lines to be written.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Why logs could not be set up.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LogError {
-    /// The level is none.
-    #[error(
-        "log level {level:?}: {reason}; write trace, debug, info, warn, error, off, or a filter as in info,quictun_engine=debug"
-    )]
-    BadLevel {
-        /// As given.
-        level: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// An output cannot be opened.
-    #[error("cannot open log output {}: {source}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// No thread for the writer.
-    #[error("cannot start the log thread: {0}")]
-    Thread(#[source] io::Error),
-    /// [`init`] was called before.
-    #[error("logs are set up already")]
-    Again,
-}
-
 /// Writes what is queued when dropped, for at most a second. Keep it until the program ends.
 #[must_use = "lines that are still queued are lost without it"]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Guard {
     queue: Queue,
     files: LogFiles,
@@ -110,7 +77,7 @@ pub fn init(settings: &LogSettings) -> Result<Guard, LogError> {
 }
 
 /// The zone of this machine; UTC where it has none.
-pub fn local_zone() -> TimeZone {
+pub(crate) fn local_zone() -> TimeZone {
     let zone = TimeZone::system();
     if zone.is_unknown() {
         TimeZone::UTC
@@ -123,7 +90,6 @@ fn build(
     settings: &LogSettings,
     zone: TimeZone,
 ) -> Result<(impl Subscriber + Send + Sync + use<>, Guard), LogError> {
-    let filter = filter(&settings.level)?;
     let outputs = settings
         .outputs
         .iter()
@@ -134,36 +100,15 @@ fn build(
     let (queue, writers) = Queue::new(outputs, &format);
     let layer = LogLayer::new(format, jiff::Timestamp::now, queue.clone());
     Ok((
-        tracing_subscriber::registry().with(filter).with(layer),
+        tracing_subscriber::registry()
+            .with(settings.level.0.clone())
+            .with(layer),
         Guard {
             queue,
             files,
             writers,
         },
     ))
-}
-
-/// Parses a level or filter. The original's `dpanic`, `panic` and `fatal` are `error`.
-fn filter(level: &str) -> Result<EnvFilter, LogError> {
-    let bad = |reason: String| LogError::BadLevel {
-        level: level.to_owned(),
-        reason,
-    };
-    let lower = level.trim().to_ascii_lowercase();
-    if matches!(lower.as_str(), "dpanic" | "panic" | "fatal") {
-        return Ok(EnvFilter::new("error"));
-    }
-    // A lone word that is no level would be taken for a module, and silence everything else.
-    let is_level = matches!(
-        lower.as_str(),
-        "trace" | "debug" | "info" | "warn" | "error" | "off"
-    );
-    if !is_level && lower.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(bad("there is no such level".to_owned()));
-    }
-    EnvFilter::builder()
-        .parse(if is_level { &lower } else { level })
-        .map_err(|error| bad(error.to_string()))
 }
 
 /// Logs panics, and waits for the line, since the process may be about to end. Where the outputs are `only_files`
@@ -191,10 +136,6 @@ fn log_panics(queue: Queue, only_files: bool) {
 
 impl Guard {
     /// Starts a thread for each output.
-    ///
-    /// # Errors
-    ///
-    /// Where the system gives no thread.
     pub fn start(&mut self) -> Result<(), LogError> {
         let mut writers = self.writers.drain(..);
         writers.try_for_each(|writer| writer.start().map_err(LogError::Thread))
@@ -208,9 +149,8 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.start().is_err() {
-            // Then nothing can be written any more.
-        }
+        // Without a thread nothing can be written any more.
+        self.start().ok();
         self.queue.flush(FLUSH_DEADLINE);
     }
 }

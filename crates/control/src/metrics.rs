@@ -11,68 +11,21 @@ mod tests;
 
 use std::fmt;
 
-use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 
-use crate::rest::sample::Counters;
-use crate::snapshot::Collected;
-use list::METRICS;
+use list::{Kind, METRICS, Metric, Point, Value};
 
-/// Of what [`render`] returns.
+pub(crate) use list::{View, ratio};
+
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What metrics are read from.
-pub(crate) struct View<'a> {
-    pub(crate) side: &'static str,
-    pub(crate) started: Timestamp,
-    /// Answers of the workers: for gauges.
-    pub(crate) collected: &'a Collected,
-    /// Last known counters of all workers: for counters.
-    pub(crate) counters: &'a [Counters],
-}
-
-/// One metric: all there is to know about it.
-struct Metric {
-    /// Without the suffixes that unit and kind add.
-    name: &'static str,
-    kind: Kind,
-    unit: Option<Unit>,
-    /// One sentence without its full stop.
-    help: &'static str,
-    read: fn(&View<'_>) -> Vec<Point>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Counter,
-    Gauge,
-    Info,
-}
-
-/// One value, and the labels that tell it from the metric's others.
-#[derive(Debug)]
-struct Point {
-    labels: Vec<(&'static str, &'static str)>,
-    value: Value,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Value {
-    Whole(u64),
-    Real(f64),
-}
-
-/// Writes every metric.
 pub(crate) fn render(view: &View<'_>) -> String {
     let mut registry = Registry::default();
-    let rows = METRICS
-        .iter()
-        .map(|metric| (metric, (metric.read)(view)))
-        .collect();
-    registry.register_collector(Box::new(Rows(rows)));
+    let rows = METRICS.iter().map(|metric| (metric, (metric.read)(view)));
+    registry.register_collector(Box::new(Rows(rows.collect())));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)
         .expect("invariant: writing to a String does not fail");
@@ -124,21 +77,4 @@ impl fmt::Debug for Rows {
             .entries(self.0.iter().map(|(metric, points)| (metric.name, points)))
             .finish()
     }
-}
-
-/// `part / whole`; 0 where there is no whole yet.
-pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        exact(part) / exact(whole)
-    }
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "metrics are 64-bit floats by their format"
-)]
-fn exact(value: u64) -> f64 {
-    value as f64
 }

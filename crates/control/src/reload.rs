@@ -5,10 +5,13 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use serde::Serialize;
+
 /// The changes that a reload makes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
     /// One sentence each.
+    #[serde(rename = "changes")]
     pub lines: Vec<String>,
     /// Keys of the configuration that differ from those at the start: they need a restart.
     pub restart: Vec<&'static str>,

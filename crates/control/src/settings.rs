@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::log::filter::LogFilter;
+
 /// REST, metrics and logs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ControlSettings {
     /// Where the HTTP interface listens; `None`: off.
     pub httpd: Option<HttpListen>,
@@ -43,30 +45,11 @@ impl std::fmt::Display for HttpListen {
     }
 }
 
-/// No HTTP interface, and logs at info level to nowhere.
-impl Default for ControlSettings {
-    fn default() -> Self {
-        Self {
-            httpd: None,
-            httpd_is_default: false,
-            http_names: Vec::new(),
-            compat_json: false,
-            confine: false,
-            log: LogSettings {
-                level: "info".to_owned(),
-                format: LogFormat::default(),
-                outputs: Vec::new(),
-                phrases: Phrases::default(),
-            },
-        }
-    }
-}
-
 /// Logs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LogSettings {
-    /// A `tracing` filter: `info`, `debug`, `quictun_engine=trace`.
-    pub level: String,
+    /// Which lines are logged: `info`, `debug`, `quictun_engine=trace`.
+    pub level: LogFilter,
     /// Text or JSON.
     pub format: LogFormat,
     /// `stdout`, `stderr` or file paths.

@@ -63,6 +63,32 @@ pub struct Collected {
     pub silent: Vec<usize>,
 }
 
+impl WorkerSnapshot {
+    /// How old something was that was opened then.
+    pub(crate) fn age(&self, opened: Instant) -> Duration {
+        self.taken.saturating_duration_since(opened)
+    }
+}
+
+impl Collected {
+    /// Every connection of every worker that answered.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = &ConnectionReport> {
+        let snapshots = self.snapshots.iter();
+        snapshots.flat_map(|snapshot| &snapshot.connections)
+    }
+
+    /// Every flow of every worker that answered, oldest first.
+    pub(crate) fn flows(&self) -> Vec<(&WorkerSnapshot, &FlowReport)> {
+        let flows = self.snapshots.iter().flat_map(|snapshot| {
+            let flows = snapshot.flows.iter();
+            flows.map(move |flow| (snapshot, flow))
+        });
+        let mut flows: Vec<_> = flows.collect();
+        flows.sort_by_key(|(snapshot, flow)| (flow.opened, snapshot.worker, flow.id.0));
+        flows
+    }
+}
+
 impl Workers {
     /// Takes one [`Ask`] for each worker, worker 0 first.
     pub fn new(asks: Vec<Ask>) -> Self {

@@ -1,10 +1,10 @@
 //! Living under a service manager: readiness (`sd_notify(3)`) and socket activation (`sd_listen_fds(3)`).
 //!
 //! In this order: [`listen_fds`] before anything is bound, [`notify_ready`] once everything listens, [`notify_reloading`]
-//! and [`notify_ready`] around each reload, [`notify_status`] when there is something to say, [`notify_stopping`] when draining begins. Without a service manager all of
+//! and [`notify_ready`] around each reload, [`notify_stopping`] when draining begins. Without a service manager all of
 //! them do nothing.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -20,12 +20,20 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 /// would have us hang.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest status text, bytes: one line of `systemctl status`.
-const MAX_STATUS: usize = 256;
+/// The field that says where the process listens, one for each address.
+///
+/// A service manager passes over fields that begin with `X_`; a program that starts a server and a client reads these.
+pub const LISTEN: &str = "X_QUICTUN_LISTEN";
+
+/// The field that says which key a server has.
+pub const PIN: &str = "X_QUICTUN_PIN";
+
+/// The field that says that a client has reached its server.
+pub const CONNECTED: &str = "X_QUICTUN_CONNECTED";
 
 /// Says that everything listens.
 pub fn notify_ready() {
-    report(Notifier::from_env().send("READY=1"));
+    notify("READY=1");
 }
 
 /// Says that the configuration is being read again; [`notify_ready`] says that this is over.
@@ -34,58 +42,30 @@ pub fn notify_reloading() {
     let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
     // systemd wants both in one message (Type=notify-reload).
     let message = format!("RELOADING=1\nMONOTONIC_USEC={microseconds}");
-    report(Notifier::from_env().send(&message));
+    notify(&message);
 }
 
 /// Says that the process is draining.
 pub fn notify_stopping() {
-    report(Notifier::from_env().send("STOPPING=1"));
+    notify("STOPPING=1");
 }
 
-/// Sets the one line that `systemctl status` shows; control characters become spaces and the rest is cut.
-pub fn notify_status(status: &str) {
-    report(Notifier::from_env().send(&status_message(status)));
-}
-
-/// A failed message is worth a line and no more: the process works without.
-fn report(result: io::Result<()>) {
-    if let Err(error) = result {
+/// Sends fields of `KEY=value`, a line each. A failed message is worth a line and no more: the process works without.
+pub fn notify(message: &str) {
+    let manager = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
+    if let Some(name) = manager
+        && let Err(error) = send(&name, message)
+    {
         tracing::warn!(%error, "Cannot notify the service manager");
     }
 }
 
-fn status_message(status: &str) -> String {
-    let one_line: String = status
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    format!(
-        "STATUS={}",
-        &one_line[..one_line.floor_char_boundary(MAX_STATUS)]
-    )
-}
-
-/// Where the service manager listens: `NOTIFY_SOCKET`, a path or `@` and an abstract name.
-struct Notifier {
-    socket: Option<OsString>,
-}
-
-impl Notifier {
-    fn from_env() -> Self {
-        Self {
-            socket: std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()),
-        }
-    }
-
-    fn send(&self, message: &str) -> io::Result<()> {
-        let Some(name) = &self.socket else {
-            return Ok(());
-        };
-        let socket = UnixDatagram::unbound()?;
-        socket.set_write_timeout(Some(SEND_TIMEOUT))?;
-        socket.send_to_addr(message.as_bytes(), &address(name)?)?;
-        Ok(())
-    }
+/// Sends to a manager that listens at a path, or at `@` and an abstract name.
+fn send(manager: &OsStr, message: &str) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
+    socket.send_to_addr(message.as_bytes(), &address(manager)?)?;
+    Ok(())
 }
 
 fn address(name: &OsStr) -> io::Result<SocketAddr> {
@@ -115,19 +95,13 @@ pub enum Activated {
 
 /// Why the manager's sockets could not be used.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ActivationError {
     /// They could not be taken.
     #[error("socket activation: {0}")]
     Inherit(#[from] InheritError),
     /// One of them is no socket, or could not be prepared.
-    #[error("socket activation: {name}: {source}")]
-    Socket {
-        /// Its `FileDescriptorName=`.
-        name: String,
-        /// The system's answer.
-        source: io::Error,
-    },
+    #[error("socket activation: {0}: {1}")]
+    Socket(String, #[source] io::Error),
     /// One of them is a socket that we have no use for.
     #[error(
         "socket activation: {name} is of domain {domain} and type {kind}: \
@@ -166,10 +140,7 @@ fn classify(name: String, fd: OwnedFd) -> Result<Activated, ActivationError> {
             sockopt::socket_acceptconn(&fd)?,
         ))
     })();
-    match kind.map_err(|source| ActivationError::Socket {
-        name: name.clone(),
-        source,
-    })? {
+    match kind.map_err(|cause| ActivationError::Socket(name.clone(), cause))? {
         (AddressFamily::INET | AddressFamily::INET6, SocketType::DGRAM, _) => {
             Ok(Activated::Udp(fd.into()))
         }
@@ -191,12 +162,6 @@ mod tests {
     use std::net::TcpStream;
     use std::process::{Command, Stdio};
 
-    fn to(name: impl Into<OsString>) -> Notifier {
-        Notifier {
-            socket: Some(name.into()),
-        }
-    }
-
     fn receive(socket: &UnixDatagram) -> String {
         let mut buffer = [0; 1024];
         let length = socket.recv(&mut buffer).expect("a message was sent");
@@ -208,12 +173,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("a socket");
-        to(&path).send("READY=1").expect("sent");
+        send(path.as_os_str(), "READY=1").expect("sent");
         assert_eq!(receive(&manager), "READY=1");
-        to(&path)
-            .send(&status_message("3 connections\nMAINPID=1"))
-            .expect("sent");
-        assert_eq!(receive(&manager), "STATUS=3 connections MAINPID=1");
     }
 
     #[test]
@@ -221,29 +182,16 @@ mod tests {
         let name = format!("quictun-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let manager = UnixDatagram::bind_addr(&address).expect("a socket");
-        to(format!("@{name}")).send("STOPPING=1").expect("sent");
+        send(OsStr::new(&format!("@{name}")), "STOPPING=1").expect("sent");
         assert_eq!(receive(&manager), "STOPPING=1");
-    }
-
-    #[test]
-    fn without_a_manager_nothing_is_sent_and_nothing_fails() {
-        Notifier { socket: None }
-            .send("READY=1")
-            .expect("nothing to do");
     }
 
     #[test]
     fn a_manager_that_is_not_there_or_cannot_be_is_an_error_that_stops_nothing() {
         let directory = tempfile::tempdir().expect("a directory");
-        assert!(to(directory.path().join("nobody")).send("READY=1").is_err());
-        let error = to("vsock:2:1").send("READY=1").expect_err("not ours");
+        assert!(send(directory.path().join("nobody").as_os_str(), "READY=1").is_err());
+        let error = send(OsStr::new("vsock:2:1"), "READY=1").expect_err("not ours");
         assert!(error.to_string().contains("vsock:2:1"), "{error}");
-    }
-
-    #[test]
-    fn a_long_status_is_cut_between_characters() {
-        let message = status_message(&"ä".repeat(1000));
-        assert_eq!(message, format!("STATUS={}", "ä".repeat(MAX_STATUS / 2)));
     }
 
     #[test]

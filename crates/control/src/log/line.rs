@@ -18,7 +18,6 @@ const MAX_VALUE: usize = 8 * 1024;
 /// Keys of the JSON lines that fields may not take.
 const RESERVED: [&str; 4] = ["ts", "level", "caller", "msg"];
 
-/// How lines are written.
 #[derive(Clone, Debug)]
 pub(super) struct Format {
     kind: LogFormat,
@@ -30,7 +29,6 @@ pub(super) struct Format {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields(Vec<(&'static str, Value)>);
 
-/// One event, ready to be written.
 #[derive(Debug)]
 pub(super) struct Line<'a> {
     pub(super) at: Timestamp,
@@ -45,7 +43,6 @@ impl Format {
         Self { kind, zone }
     }
 
-    /// Writes `line` and its line feed.
     pub(super) fn write(&self, line: &Line<'_>) -> String {
         let mut out = String::with_capacity(256);
         match self.kind {
@@ -128,14 +125,12 @@ pub(super) fn caller(metadata: &Metadata<'_>) -> String {
 }
 
 impl Fields {
-    /// Adds what `other` has.
     pub(super) fn extend(&mut self, other: &Self) {
         for (name, value) in &other.0 {
             self.set(name, value.clone());
         }
     }
 
-    /// Takes out the message of an event.
     pub(super) fn take_message(&mut self) -> Option<String> {
         let at = self.0.iter().position(|(name, _)| *name == "message")?;
         match self.0.remove(at).1 {
@@ -173,7 +168,6 @@ impl Visit for Fields {
         self.set_text(field, value.to_owned());
     }
 
-    /// An error with all that caused it.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
         let mut text = value.to_string();
         let mut cause = value.source();

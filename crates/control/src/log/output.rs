@@ -11,14 +11,25 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::LogError;
 use quictun_trust::keeper;
 
-/// One output of the log.
+/// Why logs could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// An output cannot be opened.
+    #[error("cannot open log output {}: {}", .0.display(), .1)]
+    Open(PathBuf, #[source] io::Error),
+    /// No thread for the writer.
+    #[error("cannot start the log thread: {0}")]
+    Thread(#[source] io::Error),
+    /// [`init`](super::init) was called before.
+    #[error("logs are set up already")]
+    Again,
+}
+
 #[derive(Debug)]
 pub(super) struct Output {
     current: File,
-    /// Where a successor is put; `None`: standard output or error.
     successor: Option<Arc<LogFile>>,
 }
 
@@ -55,10 +66,7 @@ impl Output {
                 (file, Some(Arc::new(file_of_name)))
             }),
         };
-        let (current, successor) = opened.map_err(|source| LogError::Open {
-            path: output.into(),
-            source,
-        })?;
+        let (current, successor) = opened.map_err(|cause| LogError::Open(output.into(), cause))?;
         Ok(Self { current, successor })
     }
 }
@@ -91,22 +99,20 @@ impl LogFiles {
 
     /// Opens each under its name again; those that cannot be are written to as before.
     pub fn reopen(&self) -> Vec<LogError> {
-        let reopened = self.0.iter().map(|file| file.reopen());
-        reopened.filter_map(Result::err).collect()
+        let files = self.0.iter();
+        files.filter_map(|file| file.reopen().err()).collect()
     }
 }
 
 impl LogFile {
     fn reopen(&self) -> Result<(), LogError> {
-        let file = keeper::append_to(&self.path).map_err(|source| LogError::Open {
-            path: self.path.clone(),
-            source,
-        })?;
-        *self.slot() = Some(file);
+        let file = keeper::append_to(&self.path);
+        let failed = |cause| LogError::Open(self.path.clone(), cause);
+        *self.slot() = Some(file.map_err(failed)?);
         Ok(())
     }
 
-    /// A file is whole whoever panicked while holding it.
+    /// A file stays usable after a panic while it was locked.
     fn slot(&self) -> std::sync::MutexGuard<'_, Option<File>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }

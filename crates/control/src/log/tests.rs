@@ -1,6 +1,6 @@
 use super::*;
 use crate::settings::{LogFormat, Phrases};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use tracing::{debug, error, info, info_span, warn};
@@ -37,7 +37,7 @@ fn logged(format: LogFormat, emit: impl FnOnce()) -> String {
     let queue = Queue::start(vec![output], &format).expect("a thread");
     let layer = LogLayer::new(format, fixed_clock, queue.clone());
     let subscriber = tracing_subscriber::registry()
-        .with(filter("debug").expect("a level"))
+        .with("debug".parse::<LogFilter>().expect("a level").0)
         .with(layer);
     tracing::subscriber::with_default(subscriber, emit);
     queue.flush(Duration::from_mins(1));
@@ -252,37 +252,9 @@ fn an_error_is_written_with_its_causes_once() {
     assert!(got.ends_with("{\"error\": \"outer: inner\"}\n"), "{got}");
 }
 
-#[test]
-fn levels_of_the_original_and_filters_are_taken_and_other_words_are_not() {
-    for good in [
-        "trace", "debug", "INFO", "Warn", "error", "off", "dpanic", "PANIC", "fatal", " info ",
-    ] {
-        assert!(filter(good).is_ok(), "{good}");
-    }
-    for good in [
-        "info,quictun_engine=debug",
-        "quictun_engine=trace",
-        "quictun_engine",
-        "warn,quinn_proto=off",
-    ] {
-        assert!(filter(good).is_ok(), "{good}");
-    }
-    for bad in ["inof", "verbose", "", "5x", "info,quictun=loud"] {
-        let error = filter(bad)
-            .err()
-            .unwrap_or_else(|| panic!("{bad:?} was taken"));
-        assert!(
-            error
-                .to_string()
-                .starts_with(&format!("log level {bad:?}: ")),
-            "{error}"
-        );
-    }
-}
-
 fn settings(outputs: &[&str]) -> LogSettings {
     LogSettings {
-        level: "info".to_owned(),
+        level: LogFilter::default(),
         format: LogFormat::Text,
         outputs: outputs.iter().map(|&output| output.to_owned()).collect(),
         phrases: Phrases::default(),
@@ -455,7 +427,7 @@ fn a_file_that_cannot_be_opened_again_is_written_to_as_before() {
     guard.start().expect("threads");
     std::fs::rename(&place, &moved).expect("moved");
     let errors = guard.files().reopen();
-    let [LogError::Open { path: named, .. }] = &errors[..] else {
+    let [LogError::Open(named, _)] = &errors[..] else {
         panic!("{errors:?}")
     };
     assert_eq!(*named, path);

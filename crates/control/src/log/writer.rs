@@ -1,6 +1,6 @@
 //! The threads that write log lines, one for each output, and the queues in front of them.
 //!
-//! An output that stalls delays neither whoever logs nor the other outputs.
+//! An output that stalls delays neither the threads that log nor the other outputs.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -23,12 +23,11 @@ const BATCH_BYTES: usize = 64 * 1024;
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Into the writers' threads, which end when every clone of this is gone. Never blocks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     lanes: Arc<[Lane]>,
 }
 
-/// Into one writer's thread.
 #[derive(Debug)]
 struct Lane {
     sender: SyncSender<Message>,
@@ -43,7 +42,6 @@ enum Message {
     Flush(SyncSender<()>),
 }
 
-/// One output and its thread's state.
 #[derive(Debug)]
 pub(super) struct Writer<W> {
     output: W,
@@ -129,7 +127,6 @@ impl Lane {
 }
 
 impl<W: Write + Send + 'static> Writer<W> {
-    /// Starts the thread.
     pub(super) fn start(self) -> io::Result<()> {
         let thread = std::thread::Builder::new().name("quictun-log".to_owned());
         thread.spawn(|| self.run()).map(drop)
@@ -159,13 +156,12 @@ impl<W: Write> Writer<W> {
             }
             batch.clear();
             for done in waiting {
-                // Whoever waited may have given up.
+                // The waiting thread may have given up.
                 done.try_send(()).ok();
             }
         }
     }
 
-    /// Says how many lines were lost, where some were.
     fn dropped_line(&self) -> Option<String> {
         let lines = self.dropped.swap(0, Ordering::Relaxed);
         (lines > 0).then(|| {
@@ -182,7 +178,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Writes whole lines; false where nobody reads this output any more. What a full disk refuses is lost, and the output
+/// Writes whole lines; false where this output has no reader any more. What a full disk refuses is lost, and the output
 /// kept: there may be room later.
 fn write(output: &mut impl Write, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {

@@ -1,5 +1,8 @@
 use super::*;
 use crate::rest::fake;
+use crate::rest::sample::Counters;
+use crate::snapshot::Collected;
+use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 

@@ -9,15 +9,14 @@ use jiff::{Timestamp, Zoned};
 ///
 /// Later jumps of the wall clock do not move what is reported: an age stays an age.
 #[derive(Clone, Debug)]
-pub struct ProcessClock {
+pub(crate) struct ProcessClock {
     started: Instant,
     started_wall: Timestamp,
     zone: TimeZone,
 }
 
 impl ProcessClock {
-    /// Starts now, in the zone of this machine (UTC where it has none).
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self {
             started: Instant::now(),
             started_wall: Timestamp::now(),
@@ -34,7 +33,6 @@ impl ProcessClock {
         }
     }
 
-    /// When the process started.
     pub(crate) fn started(&self) -> Timestamp {
         self.started_wall
     }
@@ -44,14 +42,12 @@ impl ProcessClock {
         instant.saturating_duration_since(self.started)
     }
 
-    /// `instant` by the wall clock.
     pub(crate) fn wall(&self, instant: Instant) -> Timestamp {
         self.started_wall
             .checked_add(self.since_start(instant))
             .unwrap_or(Timestamp::MAX)
     }
 
-    /// `instant` by the wall clock, in the zone of this machine.
     pub(crate) fn local(&self, instant: Instant) -> Zoned {
         self.wall(instant).to_zoned(self.zone.clone())
     }

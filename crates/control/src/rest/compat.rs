@@ -9,45 +9,75 @@ use quictun_engine::report::{FlowReport, Side};
 use quictun_wire::spice::Spice;
 use serde::Serialize;
 
-use super::sample::{Rate, Sample};
-use super::{App, RestState, go};
+use super::go;
+use super::object::object;
+use super::sample::Sample;
+use super::state::{App, RestState};
 use crate::snapshot::Detail;
 
 /// What Go's server finds when it looks at the first bytes of JSON.
 const SNIFFED: [(header::HeaderName, &str); 1] =
     [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
 
-/// One element of the answer. The order of the fields is the original's.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Tunnel<'a> {
-    uuid: String,
-    stream_id: u64,
-    endpoint: &'static str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    client_app_addr: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    server_app_addr: &'a str,
-    remote_endpoint_addr: String,
-    created_at: String,
-    server_total_bytes: u64,
-    client_total_bytes: u64,
-    server_send_rate: String,
-    client_send_rate: String,
-    protocol: &'static str,
-    protocol_properties: Option<SpiceProperties>,
+/// What one side of a flow has sent.
+struct Sent<'a> {
+    /// The application, where it is on this side of the tunnel.
+    app: &'a str,
+    bytes: u64,
+    /// Bytes per second.
+    rate: f64,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct SpiceProperties {
-    version: String,
-    session_id: String,
-    channel_type: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    server_name: Option<String>,
-    #[serde(rename = "serverUUID", skip_serializing_if = "Option::is_none")]
-    server_uuid: Option<String>,
+object! {
+    /// One element of the answer. The order of the fields is the original's.
+    #[serde(rename_all = "camelCase")]
+    struct Tunnel<'a>,
+    fn tunnel(
+        state: &RestState,
+        worker: usize,
+        flow: &'a FlowReport,
+        client: Sent<'a>,
+        server: Sent<'a>,
+        spice: Option<Spice>,
+    ) {
+        uuid: String = state.uuids.of(worker, flow.id),
+        stream_id: u64 = flow.stream_id,
+        endpoint: &'static str = state.side_name(),
+        #[serde(skip_serializing_if = "str::is_empty")]
+        client_app_addr: &'a str = client.app,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        server_app_addr: &'a str = server.app,
+        remote_endpoint_addr: String = flow.remote.to_string(),
+        created_at: String = go::time_string(
+            &state.clock.local(flow.opened),
+            state.clock.since_start(flow.opened),
+        ),
+        server_total_bytes: u64 = server.bytes,
+        client_total_bytes: u64 = client.bytes,
+        server_send_rate: String = rate_text(server.rate),
+        client_send_rate: String = rate_text(client.rate),
+        protocol: &'static str = if spice.is_some() { "spice" } else { "" },
+        protocol_properties: Option<SpiceProperties> =
+            spice.map(|spice| properties(spice, state.compat_json)),
+    }
+}
+
+object! {
+    #[serde(rename_all = "camelCase")]
+    struct SpiceProperties,
+    fn properties(spice: Spice, compat_json: bool) {
+        version: String = spice.version,
+        session_id: String = spice.session_id,
+        channel_type: &'static str = if compat_json {
+            spice.channel_type.compat_name()
+        } else {
+            spice.channel_type.name()
+        },
+        #[serde(skip_serializing_if = "Option::is_none")]
+        server_name: Option<String> = spice.server_name.filter(|name| !name.is_empty()),
+        #[serde(rename = "serverUUID", skip_serializing_if = "Option::is_none")]
+        server_uuid: Option<String> = spice.server_uuid,
+    }
 }
 
 #[derive(Serialize)]
@@ -69,72 +99,35 @@ pub(super) async fn tunnels(method: Method, State(app): State<Arc<App>>) -> Resp
     }
 }
 
-/// Established flows, oldest first; `null` where there are none, as Go writes an empty list that nobody made.
+/// Established flows, oldest first; `null` where there are none, as Go writes a list that was never made.
 fn body(state: &RestState, sample: &Sample) -> Vec<u8> {
-    let mut flows: Vec<_> = super::flows(sample)
-        .filter(|(_, flow)| flow.established)
-        .collect();
-    flows.sort_by_key(|(worker, flow)| (flow.opened, *worker, flow.id.0));
-    let tunnels: Vec<_> = flows
-        .into_iter()
-        .map(|(worker, flow)| tunnel(state, worker, flow, sample.rates.of(worker, flow)))
+    let flows = sample.collected.flows().into_iter();
+    let established = flows.filter(|(_, flow)| flow.established);
+    let tunnels: Vec<_> = established
+        .map(|(snapshot, flow)| shown(state, sample, snapshot.worker, flow))
         .collect();
     go::json(&(!tunnels.is_empty()).then_some(tunnels))
 }
 
-fn tunnel<'a>(state: &RestState, worker: usize, flow: &'a FlowReport, rate: Rate) -> Tunnel<'a> {
+fn shown<'a>(
+    state: &RestState,
+    sample: &Sample,
+    worker: usize,
+    flow: &'a FlowReport,
+) -> Tunnel<'a> {
+    let rate = sample.rates.of(worker, flow);
+    let sent = |app: &'a str, bytes, rate| Sent { app, bytes, rate };
+    let to_tunnel = |app| sent(app, flow.bytes_to_tunnel, rate.to_tunnel);
+    let to_app = |app| sent(app, flow.bytes_to_app, rate.to_app);
     // Each side names the application that is its own, and counts what comes from the other as the other's.
-    let (client_app_addr, server_app_addr, client, server) = match state.side {
-        Side::Client => (
-            flow.client_app.as_str(),
-            "",
-            (flow.bytes_to_tunnel, rate.to_tunnel),
-            (flow.bytes_to_app, rate.to_app),
-        ),
-        Side::Server => (
-            "",
-            flow.server_app.as_str(),
-            (flow.bytes_to_app, rate.to_app),
-            (flow.bytes_to_tunnel, rate.to_tunnel),
-        ),
+    let (client, server) = match state.side {
+        Side::Client => (to_tunnel(&flow.client_app), to_app("")),
+        Side::Server => (to_app(""), to_tunnel(&flow.server_app)),
     };
-    let spice = super::spice(state.side, flow);
-    Tunnel {
-        uuid: state.uuids.of(worker, flow.id),
-        stream_id: flow.stream_id,
-        endpoint: super::side_name(state.side),
-        client_app_addr,
-        server_app_addr,
-        remote_endpoint_addr: flow.remote.to_string(),
-        created_at: go::time_string(
-            &state.clock.local(flow.opened),
-            state.clock.since_start(flow.opened),
-        ),
-        server_total_bytes: server.0,
-        client_total_bytes: client.0,
-        server_send_rate: rate_text(server.1),
-        client_send_rate: rate_text(client.1),
-        protocol: if spice.is_some() { "spice" } else { "" },
-        protocol_properties: spice.map(|spice| properties(spice, state.compat_json)),
-    }
+    tunnel(state, worker, flow, client, server, state.spice(flow))
 }
 
 /// The original's kB has 1024 bytes.
 fn rate_text(bytes_per_second: f64) -> String {
     format!("{:.2} kB/s", bytes_per_second / 1024.0)
-}
-
-fn properties(spice: Spice, compat_json: bool) -> SpiceProperties {
-    let channel = spice.channel_type;
-    SpiceProperties {
-        version: spice.version,
-        session_id: spice.session_id,
-        channel_type: if compat_json {
-            channel.compat_name()
-        } else {
-            channel.name()
-        },
-        server_name: spice.server_name.filter(|name| !name.is_empty()),
-        server_uuid: spice.server_uuid,
-    }
 }

@@ -10,12 +10,10 @@ struct Body<'a> {
     error: &'a str,
 }
 
-/// An error with its sentence.
 pub(super) fn json(status: StatusCode, error: &str) -> Response {
     (status, Json(Body { error })).into_response()
 }
 
-/// The process ends.
 pub(super) fn shutting_down() -> Response {
     json(StatusCode::SERVICE_UNAVAILABLE, "shutting down")
 }

@@ -31,17 +31,14 @@ pub(super) enum Foreign {
     Site,
 }
 
-/// Whom the interface answers.
 #[derive(Clone, Debug)]
 pub(super) enum Guard {
-    /// Whoever may connect.
     Unix,
     /// Those who know it by an address, as `localhost`, or by one of these names, which are in lower case.
     Tcp(Vec<String>),
 }
 
 impl Guard {
-    /// Judges a request by what it says of its origin.
     pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
         let Self::Tcp(names) = self else {
             return Ok(());
@@ -76,7 +73,7 @@ impl Guard {
     }
 }
 
-/// Whether `host`, with or without a port, cannot be the name of somebody else's page.
+/// Whether `host`, with or without a port, cannot be the name of another site's page.
 fn is_ours(host: &str, names: &[String]) -> bool {
     let Some(name) = without_port(host) else {
         return false;
@@ -108,7 +105,6 @@ fn without_port(host: &str) -> Option<&str> {
         .then_some(name)
 }
 
-/// Whether an origin is the host that was asked.
 fn is_same(origin: &HeaderValue, host: Option<&str>) -> bool {
     let origin = origin.to_str().unwrap_or_default();
     let of = origin

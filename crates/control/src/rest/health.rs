@@ -1,7 +1,6 @@
 //! `GET /healthz` and `GET /readyz`, for supervisors and load balancers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Json;
 use axum::extract::State;
@@ -11,37 +10,8 @@ use quictun_engine::report::Side;
 use serde::Serialize;
 
 use super::sample::{DEADLINE, Sample};
-use super::{App, RestState};
+use super::state::{App, RestState};
 use crate::snapshot::Detail;
-
-/// What the program says of itself. Each flag stands alone, so no memory order hangs on them.
-#[derive(Debug, Default)]
-pub struct Readiness {
-    listening: AtomicBool,
-    draining: AtomicBool,
-}
-
-impl Readiness {
-    /// All listeners are bound.
-    pub fn set_listening(&self) {
-        self.listening.store(true, Ordering::Relaxed);
-    }
-
-    /// Nothing new is taken any more.
-    pub fn set_draining(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-    }
-
-    fn missing(&self) -> Option<&'static str> {
-        if self.draining.load(Ordering::Relaxed) {
-            Some("draining: open flows are being finished")
-        } else if self.listening.load(Ordering::Relaxed) {
-            None
-        } else {
-            Some("not listening yet")
-        }
-    }
-}
 
 #[derive(Serialize)]
 struct Status {
@@ -86,12 +56,8 @@ pub(super) fn not_ready(state: &RestState, sample: &Sample) -> Option<String> {
 }
 
 fn silence(sample: &Sample) -> Option<String> {
-    let silent: Vec<_> = sample
-        .collected
-        .silent
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let silent = sample.collected.silent.iter();
+    let silent: Vec<_> = silent.map(ToString::to_string).collect();
     let all = silent.len() + sample.collected.snapshots.len();
     (!silent.is_empty()).then(|| {
         let milliseconds = DEADLINE.as_millis();
@@ -104,12 +70,9 @@ fn silence(sample: &Sample) -> Option<String> {
 
 /// Usable: the handshake is done, and the server knows this client and answers.
 fn usable_connection(sample: &Sample) -> bool {
-    let snapshots = sample.collected.snapshots.iter();
-    snapshots
-        .flat_map(|snapshot| &snapshot.connections)
-        .any(|connection| {
-            connection.protocol.is_some() && connection.admitted && !connection.unresponsive
-        })
+    sample.collected.connections().any(|connection| {
+        connection.protocol.is_some() && connection.admitted && !connection.unresponsive
+    })
 }
 
 fn status(reason: Option<String>) -> Response {

@@ -23,7 +23,6 @@ use super::error;
 use super::guard::Guard;
 use super::listen::Listener;
 
-/// What a client of the interface may take up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Connections at once. Further ones wait in the listener's backlog for as long as these may last.
@@ -47,7 +46,6 @@ impl Default for Limits {
     }
 }
 
-/// Request line and headers, bytes.
 const MAX_HEADERS: usize = 16 * 1024;
 
 /// No request of ours has a body; what clients send by habit (an empty form) is let pass unread.

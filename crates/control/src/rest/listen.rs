@@ -55,10 +55,6 @@ impl Bound {
 
 impl Listener {
     /// Registers it with the current runtime.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses.
     pub fn new(bound: Bound) -> io::Result<Self> {
         Ok(match bound {
             Bound::Tcp(listener) => Self::Tcp(TcpListener::from_std(listener)?),
@@ -128,7 +124,6 @@ fn say(bound: &Bound, listen: &HttpListen) -> Result<()> {
     Ok(())
 }
 
-/// Whether other machines may reach it.
 fn is_exposed(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
 }

@@ -1,4 +1,4 @@
-//! Samples of the workers, shared by whoever asks at the same time, and the rates between them.
+//! Samples of the workers, shared by requests that come at the same time, and the rates between them.
 //!
 //! One task owns the [`Sampler`]; handlers send it an [`Ask`] and wait. Two things follow. Requests that come together
 //! are answered from one sample, so no number of HTTP clients makes the workers' work more than one snapshot every
@@ -30,14 +30,11 @@ pub(super) const SHARE: Duration = Duration::from_millis(100);
 /// Rates are measured for this long after the last request for flows: two periods of an ordinary dashboard.
 const WATCH: Duration = Duration::from_mins(1);
 
-/// All workers at one moment.
 #[derive(Debug)]
 pub(crate) struct Sample {
-    /// Who answered, and who did not.
     pub(crate) collected: Collected,
     /// The latest known counters of every worker that ever answered, so that sums over the workers never go back.
     pub(crate) counters: Vec<Counters>,
-    /// Rates of the flows, where they were asked for.
     pub(super) rates: Arc<Rates>,
 }
 
@@ -55,16 +52,13 @@ pub(super) struct Rate {
     pub(super) to_app: f64,
 }
 
-/// Rates of all flows between the last two window samples.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     flows: HashMap<FlowKey, (Mark, Rate)>,
 }
 
-/// Worker and flow id.
 type FlowKey = (usize, u64);
 
-/// A flow's counters at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: std::time::Instant,
@@ -125,7 +119,6 @@ pub(super) struct Ask {
     pub(super) reply: oneshot::Sender<Arc<Sample>>,
 }
 
-/// The one who asks the workers.
 pub(super) struct Sampler<'a> {
     workers: &'a Workers,
     window: Duration,
@@ -135,7 +128,6 @@ pub(super) struct Sampler<'a> {
     watch: Option<Watch>,
 }
 
-/// Somebody looks at flows.
 struct Watch {
     next_window: Instant,
     last_asked: Instant,
@@ -146,7 +138,6 @@ struct Watch {
 }
 
 impl<'a> Sampler<'a> {
-    /// A sampler of `workers` that measures rates over `window`.
     pub(super) fn new(workers: &'a Workers, window: Duration) -> Self {
         Self {
             workers,
@@ -195,7 +186,7 @@ impl<'a> Sampler<'a> {
             }
         }
         let sample = self.sample(ask.detail).await;
-        // Whoever asked may have gone.
+        // The handler may have gone.
         ask.reply.send(sample).ok();
     }
 

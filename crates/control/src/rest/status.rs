@@ -9,87 +9,63 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::Serialize;
-use tokio::sync::Mutex;
 
-use super::{App, error, health};
-use crate::reload::{Changes, Outcome, Reloadable};
+use super::object::object;
+use super::sample::Sample;
+use super::state::{App, RestState};
+use super::{error, health};
+use crate::reload::{Changes, Outcome};
 use crate::snapshot::Detail;
 
-/// A reading is as good as new for so long: reading costs the disk, and anyone may ask.
-const READ_AGAIN: Duration = Duration::from_secs(1);
-
-#[derive(Serialize)]
-struct Status<'a> {
-    version: &'static str,
-    side: &'static str,
-    pid: u32,
-    started_at: String,
-    uptime_seconds: f64,
-    ready: bool,
-    reason: Option<String>,
-    listen: &'a [String],
-    workers: usize,
-    workers_silent: &'a [usize],
-    connections: usize,
-    tunnels: usize,
-    sent_bytes: u64,
-    received_bytes: u64,
-    reload: Option<Latest>,
+object! {
+    struct Status<'a>,
+    fn summary(state: &'a RestState, sample: &'a Sample, reason: Option<String>) {
+        version: &'static str = env!("CARGO_PKG_VERSION"),
+        side: &'static str = state.side_name(),
+        pid: u32 = std::process::id(),
+        started_at: String = format!("{:.6}", state.clock.started()),
+        uptime_seconds: f64 = uptime(state, sample).as_secs_f64(),
+        ready: bool = reason.is_none(),
+        reason: Option<String> = reason,
+        listen: &'a [String] = &state.listen,
+        workers: usize = state.workers.count(),
+        workers_silent: &'a [usize] = &sample.collected.silent,
+        connections: usize = sample.collected.connections().count(),
+        tunnels: usize = sample.collected.connections().map(|it| it.flows).sum(),
+        sent_bytes: u64 = sample.collected.connections().map(|it| it.bytes_sent).sum(),
+        received_bytes: u64 = sample.collected.connections().map(|it| it.bytes_received).sum(),
+        reload: Option<Latest> = state.reload.as_ref().map(|it| reloaded(it.state().latest())),
+    }
 }
 
-/// The latest reload.
 #[derive(Serialize)]
 struct Latest {
     reloaded_at: Option<String>,
     reload_error: Option<String>,
-    changes: Vec<String>,
-    restart: Vec<&'static str>,
+    #[serde(flatten)]
+    changes: Changes,
 }
 
 #[derive(Serialize)]
 struct WouldChange {
     error: Option<String>,
-    changes: Vec<String>,
-    restart: Vec<&'static str>,
+    #[serde(flatten)]
+    changes: Changes,
 }
 
-/// How the process is, in one answer.
 pub(super) async fn status(State(app): State<Arc<App>>) -> Response {
     let Some(sample) = app.sample(Detail::Counters).await else {
         return error::shutting_down();
     };
-    let state = &app.state;
-    let reason = health::not_ready(state, &sample);
-    let connections = || {
-        let snapshots = sample.collected.snapshots.iter();
-        snapshots.flat_map(|snapshot| &snapshot.connections)
-    };
+    let reason = health::not_ready(&app.state, &sample);
+    Json(summary(&app.state, &sample, reason)).into_response()
+}
+
+/// How long the process had been running when the sample was taken.
+fn uptime(state: &RestState, sample: &Sample) -> Duration {
     let snapshots = sample.collected.snapshots.iter();
     let taken = snapshots.map(|snapshot| snapshot.taken).max();
-    let now = taken.unwrap_or_else(Instant::now);
-    Json(Status {
-        version: state.version,
-        side: super::side_name(state.side),
-        pid: state.pid,
-        started_at: format!("{:.6}", state.clock.started()),
-        uptime_seconds: state.clock.since_start(now).as_secs_f64(),
-        ready: reason.is_none(),
-        reason,
-        listen: &state.listen,
-        workers: state.workers.count(),
-        workers_silent: &sample.collected.silent,
-        connections: connections().count(),
-        tunnels: connections().map(|connection| connection.flows).sum(),
-        sent_bytes: connections().map(|connection| connection.bytes_sent).sum(),
-        received_bytes: connections()
-            .map(|connection| connection.bytes_received)
-            .sum(),
-        reload: state
-            .reload
-            .as_ref()
-            .map(|reload| reloaded(reload.state().latest())),
-    })
-    .into_response()
+    state.clock.since_start(taken.unwrap_or_else(Instant::now))
 }
 
 fn reloaded(outcome: Option<Outcome>) -> Latest {
@@ -103,8 +79,7 @@ fn reloaded(outcome: Option<Outcome>) -> Latest {
     Latest {
         reloaded_at,
         reload_error,
-        changes: changes.lines,
-        restart: changes.restart,
+        changes,
     }
 }
 
@@ -118,43 +93,5 @@ pub(super) async fn reload(State(app): State<Arc<App>>) -> Response {
         Ok(changes) => (None, changes),
         Err(error) => (Some(error), Changes::default()),
     };
-    Json(WouldChange {
-        error,
-        changes: changes.lines,
-        restart: changes.restart,
-    })
-    .into_response()
-}
-
-/// The latest reading.
-#[derive(Debug, Default)]
-pub(super) struct Preview(Mutex<Option<Reading>>);
-
-#[derive(Debug)]
-struct Reading {
-    at: Instant,
-    /// When the latest reload before it was over: a newer one makes it worthless.
-    after: Option<SystemTime>,
-    result: Result<Changes, String>,
-}
-
-impl Preview {
-    /// Reads the configuration, unless that was done a moment ago. One at a time.
-    async fn of(&self, reload: &dyn Reloadable) -> Result<Changes, String> {
-        let mut latest = self.0.lock().await;
-        let after = reload.state().latest().map(|outcome| outcome.at);
-        if let Some(reading) = &*latest
-            && reading.at.elapsed() < READ_AGAIN
-            && reading.after == after
-        {
-            return reading.result.clone();
-        }
-        let result = reload.would_change().await;
-        *latest = Some(Reading {
-            at: Instant::now(),
-            after,
-            result: result.clone(),
-        });
-        result
-    }
+    Json(WouldChange { error, changes }).into_response()
 }

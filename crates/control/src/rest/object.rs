@@ -1,0 +1,24 @@
+//! Objects of answers.
+
+/// Defines an object and the function that makes it: each field stands once, with its name, type and value.
+macro_rules! object {
+    (
+        $(#[$meta:meta])*
+        struct $name:ident $(<$life:lifetime>)?,
+        fn $make:ident($($argument:ident: $is:ty),* $(,)?) {
+            $($(#[$of_field:meta])* $field:ident: $type:ty = $value:expr,)*
+        }
+    ) => {
+        #[derive(serde::Serialize)]
+        $(#[$meta])*
+        struct $name $(<$life>)? {
+            $($(#[$of_field])* $field: $type,)*
+        }
+
+        fn $make $(<$life>)? ($($argument: $is),*) -> $name $(<$life>)? {
+            $name { $($field: $value,)* }
+        }
+    };
+}
+
+pub(super) use object;

@@ -1,0 +1,99 @@
+//! `GET /v1/status` and `GET /v1/reload`.
+
+use std::time::Duration;
+
+use super::*;
+use crate::reload::{Changes, Outcome};
+use crate::rest::fake::check_document;
+
+/// A state that was reloaded, and what a reload would do now.
+fn reloadable(would: Result<Changes, String>, was: Option<Outcome>) -> RestState {
+    RestState {
+        listen: vec!["udp [::]:7500".to_owned()],
+        reload: Some(fake::reload(would, was)),
+        ..state(Side::Server, fake::snapshots)
+    }
+}
+
+fn some_changes() -> Changes {
+    Changes {
+        lines: vec![r#"client "laptop": allow -db:5432 +db:5433"#.to_owned()],
+        restart: vec!["transport.idle_timeout"],
+    }
+}
+
+#[test]
+fn v1_status_is_as_documented() {
+    let at = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_785_585_630);
+    let was = Outcome {
+        at,
+        result: Ok(some_changes()),
+    };
+    let state = reloadable(Ok(Changes::default()), Some(was));
+    state.readiness.set_listening();
+    let response = Server::start(state).get("/v1/status");
+    assert_eq!(response.status(), "200", "{}", response.body);
+    let mut value: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+    check_fields("GET /v1/status", &value);
+    assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(value["pid"], std::process::id());
+    // As they stand in the documentation.
+    value["version"] = "0.1.0".into();
+    value["pid"] = 4711.into();
+    let pretty = serde_json::to_string_pretty(&value).expect("JSON");
+    check_document(
+        "REST.md",
+        "example of /v1/status",
+        &format!("```json\n{pretty}\n```\n"),
+    );
+}
+
+#[test]
+fn v1_status_says_why_a_process_is_not_ready_and_why_a_reload_failed() {
+    let was = Outcome {
+        at: std::time::SystemTime::UNIX_EPOCH,
+        result: Err("server.toml: line 3: missing `]`".to_owned()),
+    };
+    let server = Server::start(reloadable(Ok(Changes::default()), Some(was)));
+    let value: serde_json::Value =
+        serde_json::from_str(&server.get("/v1/status").body).expect("JSON");
+    assert_eq!(value["ready"], false);
+    assert_eq!(value["reason"], "not listening yet");
+    assert_eq!(
+        value["reload"]["reload_error"],
+        "server.toml: line 3: missing `]`"
+    );
+}
+
+#[test]
+fn v1_reload_says_what_would_change_and_changes_nothing() {
+    let server = Server::start(reloadable(Ok(some_changes()), None));
+    let response = server.get("/v1/reload");
+    assert_eq!(response.status(), "200");
+    let value: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+    check_fields("GET /v1/reload", &value);
+    assert_eq!(value["error"], serde_json::Value::Null);
+    assert_eq!(
+        value["restart"],
+        serde_json::json!(["transport.idle_timeout"])
+    );
+    // It is not read again for everyone who asks.
+    for _ in 0..20 {
+        assert_eq!(server.get("/v1/reload").body, response.body);
+    }
+    let reload = server.state.reload.as_ref().expect("it was given");
+    assert!(reload.state().latest().is_none(), "nothing was reloaded");
+    let bad = Server::start(reloadable(Err("bad".to_owned()), None));
+    let response = bad.get("/v1/reload");
+    assert_eq!(
+        (response.status(), response.body.as_str()),
+        ("200", r#"{"error":"bad","changes":[],"restart":[]}"#)
+    );
+    let without = Server::start(state(Side::Client, fake::snapshots)).get("/v1/reload");
+    assert_eq!(without.status(), "404");
+    assert!(
+        without.body.starts_with(r#"{"error":""#),
+        "{}",
+        without.body
+    );
+}

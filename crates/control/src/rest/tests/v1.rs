@@ -1,0 +1,83 @@
+//! `GET /v1/tunnels` and `GET /v1/connections`, and errors beside them.
+
+use super::*;
+use crate::rest::fake::{check_document, check_golden};
+
+/// Fetches `path`, keeps it as a golden file, and as the example in the documentation.
+fn check_v1(path: &str, name: &str) -> serde_json::Value {
+    let response = Server::start(state(Side::Client, fake::snapshots)).get(path);
+    assert_eq!(response.status(), "200");
+    assert!(
+        response.has_header("Content-Type: application/json"),
+        "{}",
+        response.head
+    );
+    let value: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+    let pretty = serde_json::to_string_pretty(&value).expect("JSON") + "\n";
+    check_golden(&format!("{name}.json"), &pretty);
+    let mut example = value.clone();
+    for (_, list) in example.as_object_mut().expect("an object") {
+        // One of each is enough to read; the second tunnel is the one with everything.
+        let list = list.as_array_mut().expect("lists");
+        list.truncate(3);
+        list.drain(..list.len().saturating_sub(1));
+    }
+    let pretty = serde_json::to_string_pretty(&example).expect("JSON");
+    check_document(
+        "REST.md",
+        &format!("example of {path}"),
+        &format!("```json\n{pretty}\n```\n"),
+    );
+    value
+}
+
+#[test]
+fn v1_tunnels_is_as_documented() {
+    check_fields("GET /v1/tunnels", &check_v1("/v1/tunnels", "v1-tunnels"));
+}
+
+#[test]
+fn v1_connections_is_as_documented() {
+    check_fields(
+        "GET /v1/connections",
+        &check_v1("/v1/connections", "v1-connections"),
+    );
+}
+
+#[test]
+fn errors_under_v1_are_json_with_one_sentence() {
+    let server = Server::start(state(Side::Server, fake::snapshots));
+    for (request, status) in [
+        ("GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
+        (
+            "POST /v1/tunnels HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "405",
+        ),
+        (
+            "DELETE /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "405",
+        ),
+        (
+            "PUT /v1/connections HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5000\r\n\r\n",
+            "413",
+        ),
+        (
+            "GET /v1/status HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            "403",
+        ),
+    ] {
+        let response = server.exchange(request);
+        assert_eq!(response.status(), status, "{request}");
+        assert!(
+            response.has_header("Content-Type: application/json"),
+            "{request}: {}",
+            response.head
+        );
+        let value: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+        let fields = value.as_object().expect("an object");
+        assert!(
+            fields.len() == 1 && fields["error"].is_string(),
+            "{request}: {value}"
+        );
+    }
+}
