@@ -11,7 +11,7 @@ use quictun_engine::Socket;
 use rustix::buffer::spare_capacity;
 use socket2::SockRef;
 
-use crate::name_questions::QuestionSocket;
+use crate::question_socket::QuestionSocket;
 use quictun_stackd::netstackd::RemoteSocket;
 use quictun_stackd::stack_socket::StackSocket;
 
@@ -19,8 +19,8 @@ use quictun_stackd::stack_socket::StackSocket;
 /// delay for what follows; 128 KiB still lasts a local reader for several scheduler ticks.
 const NOTSENT_LOWAT: u32 = 128 * 1024;
 
-/// A connected, non-blocking application socket. Where nobody has said that its end is an orderly one, dropping it is a
-/// reset, and so is the death of the process (PROTOCOL CLOSE-11).
+/// A connected, non-blocking application socket. Unless it was closed in good order, dropping it is a reset, and so is the
+/// death of the process (PROTOCOL CLOSE-11).
 #[derive(Debug)]
 pub(crate) enum AppSocket {
     Tcp(TcpStream),
@@ -28,14 +28,13 @@ pub(crate) enum AppSocket {
     Unix(UnixStream),
     /// Behind a TUN device.
     Stack(StackSocket),
-    /// Behind one of another process.
+    /// Behind a TUN device of another process.
     Remote(RemoteSocket),
     /// A question to a name server, behind a TUN device.
     Question(Box<QuestionSocket>),
 }
 
 impl AppSocket {
-    /// Takes over a TCP connection.
     pub(crate) fn tcp(stream: TcpStream) -> io::Result<Self> {
         // One that a listener of systemd's has accepted has not inherited it.
         reset_on_close(&stream)?;
@@ -45,18 +44,17 @@ impl AppSocket {
         Ok(Self::Tcp(stream))
     }
 
-    /// Takes over a Unix connection.
     pub(crate) fn unix(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self::Unix(stream))
     }
 
-    /// The address of the application, as text.
     pub(crate) fn peer(&self) -> String {
         match self {
-            Self::Tcp(stream) => stream
-                .peer_addr()
-                .map_or_else(|_| "unknown".to_owned(), |address| address.to_string()),
+            Self::Tcp(stream) => match stream.peer_addr() {
+                Ok(address) => address.to_string(),
+                Err(_) => "unknown".to_owned(),
+            },
             Self::Unix(stream) => stream
                 .peer_addr()
                 .ok()
@@ -77,7 +75,6 @@ impl AppSocket {
         }
     }
 
-    /// The error that a failed or finished connect left behind.
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         match self {
             Self::Tcp(stream) => stream.take_error(),

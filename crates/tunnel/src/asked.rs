@@ -17,7 +17,6 @@ use quictun_control::settings::Phrases;
 use quictun_trust::access::{Denied, Peer};
 use quictun_trust::shares::Holder;
 
-/// The flows of one worker from their request to their end.
 #[derive(Debug)]
 pub(crate) struct AskedFlows {
     pub(crate) log: FlowLog,
@@ -30,15 +29,8 @@ pub(crate) struct AskedFlows {
 struct Asked {
     peer: Peer,
     remote: SocketAddr,
-    refused: Option<Refused>,
-}
-
-#[derive(Debug)]
-struct Refused {
-    denied: String,
-    bad_token: bool,
-    /// `None`: nothing is logged of it.
-    line: Option<Line>,
+    /// Why it was refused. Without a line, nothing is logged of it.
+    refused: Option<(Refusal, Option<Line>)>,
 }
 
 /// Why a server refuses a flow.
@@ -50,13 +42,17 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// By a limit that the client has reached.
-    pub(crate) fn limit(denied: &str) -> Self {
+    fn new(code: FlowCode, denied: String) -> Self {
+        let bad_token = false;
         Self {
-            code: FlowCode::Limit,
-            denied: denied.to_owned(),
-            bad_token: false,
+            code,
+            denied,
+            bad_token,
         }
+    }
+
+    pub(crate) fn limit(denied: &str) -> Self {
+        Self::new(FlowCode::Limit, denied.to_owned())
     }
 }
 
@@ -66,11 +62,7 @@ impl From<Denied> for Refusal {
             Denied::UnknownClient { .. } => FlowCode::Unauthenticated,
             _ => FlowCode::Denied,
         };
-        Self {
-            code,
-            denied: denied.to_string(),
-            bad_token: false,
-        }
+        Self::new(code, denied.to_string())
     }
 }
 
@@ -94,27 +86,25 @@ impl AskedFlows {
         }
     }
 
-    /// A client asks for a flow.
     pub(crate) fn ask(&mut self, flow: FlowId, peer: Peer, remote: SocketAddr) {
-        let asked = Asked {
-            peer,
-            remote,
-            refused: None,
-        };
-        self.flows.insert(flow, asked);
+        let refused = None;
+        self.flows.insert(
+            flow,
+            Asked {
+                peer,
+                remote,
+                refused,
+            },
+        );
     }
 
-    /// The flow is refused. Returns whether that is logged: strangers' refused flows count against their lines.
-    pub(crate) fn refuse(&mut self, now: Instant, flow: FlowId, refusal: &Refusal) -> bool {
+    /// Notes the refusal of a flow. Returns whether that is logged: strangers' refused flows count against their lines.
+    pub(crate) fn refuse(&mut self, now: Instant, flow: FlowId, refusal: Refusal) -> bool {
         let Some(asked) = self.flows.get_mut(&flow) else {
             return false;
         };
         let line = line(&self.lines, now, &asked.peer, asked.remote);
-        asked.refused = Some(Refused {
-            denied: refusal.denied.clone(),
-            bad_token: refusal.bad_token,
-            line,
-        });
+        asked.refused = Some((refusal, line));
         line.is_some()
     }
 
@@ -123,12 +113,12 @@ impl AskedFlows {
         let Some(Asked {
             peer,
             remote,
-            refused: Some(refused),
+            refused: Some((refused, Some(_))),
         }) = self.flows.get(&flow)
         else {
             return;
         };
-        if self.log.phrases == Phrases::Own || refused.line.is_none() {
+        if self.log.phrases == Phrases::Own {
             return;
         }
         let (flow, denied) = (self.log.id(flow), &refused.denied);
@@ -148,7 +138,7 @@ impl AskedFlows {
             None => (known, summary.remote, None),
         };
         let line = match (&refused, remote) {
-            (Some(refused), _) => refused.line,
+            (Some((_, line)), _) => *line,
             // Without a request it cost its client nothing.
             (None, Some(remote)) if summary.token.is_empty() => {
                 line(&self.lines, now, &peer, remote)
@@ -164,7 +154,7 @@ impl AskedFlows {
         let known = Known {
             client: Some(name_of(&peer)),
             target: target.as_deref(),
-            denied: refused.as_ref().map(|refused| refused.denied.as_str()),
+            denied: refused.as_ref().map(|(refusal, _)| refusal.denied.as_str()),
             left_out: line.left_out(),
         };
         self.log.closed(summary, known);
@@ -180,7 +170,6 @@ fn line(lines: &LineBudget, now: Instant, peer: &Peer, remote: SocketAddr) -> Op
     }
 }
 
-/// A client's name in logs.
 pub(crate) fn name_of(peer: &Peer) -> &str {
     match peer {
         Peer::Anyone => "anyone",
@@ -219,12 +208,11 @@ mod tests {
         let log = FlowLog::new(Side::Server, 0, Phrases::Own);
         let mut flows = AskedFlows::new(log, LineBudget::default(), TokenParser::Cleartext);
         let (now, remote) = (Instant::now(), SocketAddr::from(([192, 0, 2, 1], 7500)));
-        let refusal = Refusal::limit("enough");
         (0..1000)
             .map(FlowId)
             .filter(|&flow| {
                 flows.ask(flow, peer.clone(), remote);
-                flows.refuse(now, flow, &refusal)
+                flows.refuse(now, flow, Refusal::limit("enough"))
             })
             .count()
     }

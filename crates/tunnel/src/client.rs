@@ -9,21 +9,24 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{ClientRole, Engine, EngineConfig, PathMtu, Transport};
+use quictun_engine::{ClientRole, Engine, PathMtu};
 use quictun_sys::{Tun, set_mark};
 use slab::Slab;
 use tracing::{info, warn};
 
+use crate::answers::Sources;
 use crate::client_duty::{ClientDuty, ForwardDuty};
-use crate::control::{self, Request};
-use crate::launch::{self, Launch, Post};
+use crate::failure::Failure;
+use crate::launch::{self, Launch, Seat};
 use crate::listener::{self, Listener};
-use crate::mailbox::{Inbox, Mailbox};
 use crate::refusal::Refused;
-use crate::reload::{self, ClientRules, ClientSource, Read, Reload};
+use crate::reload::change::Rules;
+use crate::reload::client::ClientRules;
+use crate::reload::source::Source;
+use crate::reload::{self, Read, Reload};
 use crate::settings::{ClientSettings, Forward, ForwardTo, HostPort, ListenOn, TokenSource};
-use crate::token_source::{self, TokenPlugin};
-use crate::tun_port::TunPort;
+use crate::token_source::{self, TokenPlugin, TokenSourceError};
+use crate::tun_port::{Place, TunPort};
 use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
@@ -34,8 +37,8 @@ use quictun_control::systemd::{self, Activated};
 use quictun_io::udp_port::{self, UdpPort};
 use quictun_stackd::detour::{self, Detour, DetourError};
 use quictun_stackd::netstackd::{self, Remote};
+use quictun_stackd::own_stack::OwnStack;
 use quictun_stackd::settings::{TunDevice, TunSettings};
-use quictun_trust::confinement::{self, Off};
 use quictun_trust::identity;
 use quictun_trust::settings::ServerTrust;
 use quictun_trust::tls;
@@ -54,33 +57,37 @@ const COMPAT_STREAMS: usize = 80;
 ///
 /// Whatever keeps it from starting, with the remedy: addresses in use, keys and secrets that cannot be
 /// read, token sources that make no sense; later only the failure of a worker.
-pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -> Result<()> {
-    let workers = settings
-        .transport
-        .workers
-        .clamp(1, settings.transport.connections.max(1));
-    // A process that keeps the device keeps its rights, too, and opens files itself.
-    let apart = |tun: &TunSettings| matches!(tun.device, TunDevice::Apart(_));
-    if settings.tun.as_ref().is_none_or(apart) {
-        let load = read_again.clone().map(reload::reads_of_client);
-        launch::start_keeper(&settings.control, token_files(&settings), load)?;
-    }
-    let mut log = launch::prepare(&settings.control)?;
+pub fn run(
+    settings: ClientSettings,
+    read_again: Option<Read<ClientSettings>>,
+) -> Result<(), Failure> {
+    serve(settings, read_again)?
+}
+
+/// The inner result is that of the workers.
+fn serve(
+    settings: ClientSettings,
+    read_again: Option<Read<ClientSettings>>,
+) -> Result<Result<(), Failure>> {
+    let connections = settings.transport.connections.max(1);
+    let workers = settings.transport.workers.clamp(1, connections);
+    start_keeper(&settings, read_again.as_ref())?;
+    let log = launch::prepare(&settings.control)?;
     let listeners = listeners(&settings)?;
     let mark = mark(&settings)?;
     let ports = udp_ports(&settings, workers, mark)?;
     let path_mtu = path_mtu(&settings, mark)?;
     let http = rest::bind(&settings.control)?;
-    if let Some(first) = ports.first() {
-        launch::tell_of_udp(first, &settings.transport);
-    }
+    launch::tell_of_udp(&ports[0], &settings.transport);
     let key_log = tls::open_key_log(settings.transport.key_log.as_deref())?;
     let (trust, identity) = (&settings.trust, &settings.identity);
-    let rules = ClientRules::new(trust, identity, settings.offer, key_log)?;
+    let rules = ClientRules::new(trust, identity, settings.offer, &key_log)?;
     let rules = Arc::new(rules);
     warn_of_unsafe(&settings);
     identity::warn_of_wide(settings.identity.psk_file.as_deref());
-    let (tokens, plugins) = tokens(&settings)?;
+    let tokens = settings.forwards.iter().map(token);
+    let tokens = tokens.collect::<Result<Vec<_>, _>>()?;
+    let (tokens, plugins): (Vec<_>, Vec<_>) = tokens.into_iter().unzip();
     // Until the last worker has ended.
     let mut detour = detour(&settings)?;
     let mut tun = tun_plan(&settings, detour.as_ref())?;
@@ -88,94 +95,94 @@ pub fn run(settings: ClientSettings, read_again: Option<Read<ClientSettings>>) -
         crypto: rules.crypto.clone(),
         fallback: rules.fallback.clone(),
         server_name: settings.server.host.clone(),
-        connections: settings.transport.connections.max(1).div_ceil(workers),
+        connections: connections.div_ceil(workers),
         prover: rules.prover.clone(),
         wait_timeout: WAIT_TIMEOUT,
         compat_streams: COMPAT_STREAMS,
     };
-    let transport = launch::transport(&settings.transport, path_mtu)?;
-    let (request_sender, requests) = control::requests();
-    let Post { mailboxes, inboxes } = launch::post(workers, settings.transport.memory_budget)?;
-    let refused = Arc::<Refused>::default();
-    let one_process = tun.as_ref().is_some_and(TunPlan::is_one_process);
-    confinement::enter(confinement::Plan {
-        writes: settings.transport.qlog_dir.iter().cloned().collect(),
-        off: match (settings.control.confine, one_process) {
-            (false, _) => Some(Off::Asked),
-            (true, true) => Some(Off::OneProcess),
-            (true, false) => None,
-        },
+    let reload = read_again.map(|read| {
+        let load = reload::source::of_client(read, key_log);
+        Reload::new(Source::new(load, Rules::Client(rules)))
     });
-    log.start()?;
-    let mut makers = Vec::new();
-    for (index, (inbox, udp)) in inboxes.into_iter().zip(ports).enumerate() {
-        let forwards = listeners.iter().zip(&tokens).map(|(listener, token)| {
-            Ok(ForwardDuty {
-                listener: listener.try_clone()?,
-                token: token.clone(),
-            })
-        });
-        let plan = Plan {
-            index,
-            udp,
-            inbox,
-            siblings: mailboxes.clone(),
-            role: role.clone(),
-            forwards: forwards
-                .collect::<std::io::Result<_>>()
-                .context("listener")?,
-            transport: transport.clone(),
-            // One worker serves the device.
-            tun: tun.take(),
-            refused: refused.clone(),
-            phrases: settings.control.log.phrases,
-            requests: request_sender.clone(),
-        };
-        makers.push(move || plan.build());
-    }
-    let port = settings.server.port;
-    let known = settings.server_addresses.iter();
-    let known = known.map(|address| SocketAddr::new(*address, port));
-    let server_known = match &detour {
-        Some(detour) => detour.server().to_vec(),
-        None => known.collect(),
-    };
-    let addresses: Vec<String> = listeners.iter().map(Listener::address).collect();
-    drop(listeners);
-    let listen = addresses.clone();
-    let forwards = settings.forwards;
+    let listen: Vec<String> = listeners.iter().map(Listener::address).collect();
     let started = Arc::new(AtomicBool::new(false));
-    let has_started = started.clone();
-    let announce = move || {
-        has_started.store(true, Ordering::Relaxed);
-        for (address, forward) in addresses.iter().zip(&forwards) {
-            let to = destination(forward);
-            info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
-        }
-    };
+    let (phrases, refused) = (settings.control.log.phrases, Arc::<Refused>::default());
     let launch = Launch {
         side: Side::Client,
+        log,
+        ports,
+        path_mtu,
+        one_process: tun.as_ref().is_some_and(TunPlan::is_one_process),
+        sources: Sources {
+            server_known: server_known(&settings, detour.as_ref()),
+            server: Some(settings.server),
+            plugins,
+        },
+        http,
+        announce: announce(listen.clone(), settings.forwards, started.clone()),
+        listen,
+        reload,
         lines: LineBudget::default(),
         transport: settings.transport,
         control: settings.control,
-        server: Some(settings.server),
-        server_known,
-        plugins,
-        requests,
-        log_files: log.files().clone(),
-        http,
-        listen,
-        reload: read_again.map(|read| Reload::new(Arc::new(ClientSource::new(read, rules)))),
-        announce: Box::new(announce),
     };
-    let outcome = launch.run(mailboxes, makers);
+    // It takes the listeners along: those of the workers are the only ones left.
+    let outcome = launch.run(move |_| {
+        let forwards = listeners.iter().zip(&tokens).map(|(listener, token)| {
+            let (listener, token) = (listener.try_clone()?, token.clone());
+            Ok(ForwardDuty { listener, token })
+        });
+        let forwards = forwards.collect::<std::io::Result<Vec<_>>>();
+        let forwards = forwards.context("listener")?;
+        // One worker serves the device.
+        let (role, tun, refused) = (role.clone(), tun.take(), refused.clone());
+        Ok(move |seat| build(seat, role, forwards, tun, refused, phrases))
+    })?;
+    let outcome = outcome.map_err(Failure::of_workers);
     if started.load(Ordering::Relaxed) {
         keep_closed(detour.as_mut(), &outcome);
     }
-    outcome
+    Ok(outcome)
 }
 
-/// Where a forward leads, as logs show it.
+/// Starts the process that opens files again. One that keeps the device keeps its rights, too, and opens files itself.
+fn start_keeper(settings: &ClientSettings, read: Option<&Read<ClientSettings>>) -> Result<()> {
+    let apart = |tun: &TunSettings| matches!(tun.device, TunDevice::Apart(_));
+    if !settings.tun.as_ref().is_none_or(apart) {
+        return Ok(());
+    }
+    let load = read.map(|read| {
+        let no_log = Arc::new(rustls::NoKeyLog);
+        reload::source::reads(reload::source::of_client(read.clone(), no_log))
+    });
+    launch::start_keeper(&settings.control, token_files(settings), load)
+}
+
+/// The addresses of the server, where its name is not to be looked up again.
+fn server_known(settings: &ClientSettings, detour: Option<&Detour>) -> Vec<SocketAddr> {
+    let port = settings.server.port;
+    let given = settings.server_addresses.iter();
+    match detour {
+        Some(detour) => detour.server().to_vec(),
+        None => given.map(|ip| SocketAddr::new(*ip, port)).collect(),
+    }
+}
+
+fn announce(
+    addresses: Vec<String>,
+    forwards: Vec<Forward>,
+    started: Arc<AtomicBool>,
+) -> Box<dyn FnOnce()> {
+    Box::new(move || {
+        started.store(true, Ordering::Relaxed);
+        for (address, forward) in addresses.iter().zip(&forwards) {
+            let to = destination(forward);
+            info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
+            systemd::notify(&format!("{}={address}", systemd::LISTEN));
+        }
+    })
+}
+
 fn destination(forward: &Forward) -> String {
     match &forward.to {
         ForwardTo::Target(target) => target.to_string(),
@@ -186,8 +193,8 @@ fn destination(forward: &Forward) -> String {
 }
 
 /// Leaves the device's rules and filter as they are where the tunnel has failed by itself.
-fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<()>) {
-    let failed = outcome.as_ref().is_err_and(|error| !was_interrupted(error));
+fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<(), Failure>) {
+    let failed = !matches!(outcome, Ok(()) | Err(Failure::Interrupted));
     if let Some(detour) = detour.filter(|_| failed)
         && detour.stay_closed()
     {
@@ -195,73 +202,43 @@ fn keep_closed(detour: Option<&mut Detour>, outcome: &Result<()>) {
     }
 }
 
-/// Whether a second signal has ended it: that was asked for.
-fn was_interrupted(error: &anyhow::Error) -> bool {
-    let mut causes = error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<std::io::Error>());
-    causes.any(|cause| cause.kind() == std::io::ErrorKind::Interrupted)
-}
-
-/// What one worker is built from, on its own thread.
-struct Plan {
-    index: usize,
-    transport: Transport,
-    inbox: Inbox,
-    siblings: Vec<Mailbox>,
+fn build(
+    seat: Seat,
     role: ClientRole,
     forwards: Vec<ForwardDuty>,
-    udp: UdpPort,
     tun: Option<TunPlan>,
     refused: Arc<Refused>,
     phrases: Phrases,
-    requests: tokio::sync::mpsc::Sender<Request>,
-}
-
-impl Plan {
-    fn build(self) -> Result<Parts<ClientDuty>> {
-        let config = EngineConfig {
-            role: self.role,
-            transport: self.transport,
-            worker: u8::try_from(self.index).context("too many workers: at most 256")?,
-            seed: launch::random()?,
-            reset_key: launch::random()?,
-        };
-        let tun = self.tun.map(TunPlan::build).transpose()?;
-        let tun = tun.map(|tun| tun.with_phrases(self.phrases));
-        Ok(Parts {
-            index: self.index,
-            engine: Engine::client(config)?,
-            udp: self.udp,
-            inbox: self.inbox,
-            // Each worker has an address of its own: no datagram can reach the wrong one.
-            siblings: self.siblings.into_iter().take(1).collect(),
-            duty: ClientDuty {
-                index: self.index,
-                forwards: self.forwards,
-                tun,
-                control: self.requests,
-                waiting: Slab::new(),
-                tickets: 0,
-                paused: None,
-                stopped: false,
-                refused: self.refused,
-                log: FlowLog::new(Side::Client, self.index, self.phrases),
-            },
-        })
-    }
+) -> Result<Parts<ClientDuty>> {
+    let config = seat.config(role, launch::random()?)?;
+    let duty = ClientDuty {
+        index: seat.index,
+        forwards,
+        tun: tun.map(|tun| tun.build(phrases)).transpose()?,
+        control: seat.requests.clone(),
+        waiting: Slab::new(),
+        tickets: 0,
+        paused: None,
+        stopped: false,
+        refused,
+        log: FlowLog::new(Side::Client, seat.index, phrases),
+    };
+    let mut parts = seat.parts(Engine::client(config)?, duty);
+    // Each worker has an address of its own: no datagram can reach the wrong one.
+    parts.siblings.truncate(1);
+    Ok(parts)
 }
 
 /// Whose packets are carried, and which name server is asked.
 #[derive(Debug)]
 struct TunPlan {
-    source: Source,
+    source: TunSource,
     dns: Option<IpAddr>,
     for_command: bool,
 }
 
 #[derive(Debug)]
-enum Source {
+enum TunSource {
     Device(Tun),
     /// The process that has the device is at the other end of this socket.
     Apart(OwnedFd),
@@ -276,10 +253,10 @@ fn tun_plan(settings: &ClientSettings, detour: Option<&Detour>) -> Result<Option
         TunDevice::Apart(number) => {
             netstackd::end_with_parent()?;
             let socket = quictun_sys::inherit_socket(*number).context("the network stack")?;
-            Source::Apart(socket)
+            TunSource::Apart(socket)
         }
-        TunDevice::Inherited(number) => Source::Device(device(*number)?),
-        TunDevice::Own(_) => Source::Device(device(detour.map_or(-1, Detour::descriptor))?),
+        TunDevice::Inherited(number) => TunSource::Device(device(*number)?),
+        TunDevice::Own(_) => TunSource::Device(device(detour.map_or(-1, Detour::descriptor))?),
     };
     Ok(Some(TunPlan {
         source,
@@ -290,31 +267,21 @@ fn tun_plan(settings: &ClientSettings, detour: Option<&Detour>) -> Result<Option
 
 impl TunPlan {
     fn is_one_process(&self) -> bool {
-        matches!(self.source, Source::Device(_))
+        matches!(self.source, TunSource::Device(_))
     }
 
-    fn build(self) -> Result<TunPort> {
-        let for_command = self.for_command;
-        Ok(self.port()?.for_command(for_command))
-    }
-
-    fn port(self) -> Result<TunPort> {
-        let tun = match self.source {
-            Source::Device(tun) => tun,
-            Source::Apart(socket) => {
+    fn build(self, phrases: Phrases) -> Result<TunPort> {
+        let place = match self.source {
+            TunSource::Device(tun) => Place::Here(OwnStack::new(tun, self.dns.is_some())?),
+            TunSource::Apart(socket) => {
                 let remote = Remote::new(socket, self.dns.is_some());
-                let remote = remote.context("meeting the process with the network stack")?;
-                return Ok(TunPort::apart(remote, self.dns)?);
+                Place::Apart(remote.context("meeting the process with the network stack")?)
             }
         };
-        let random = launch::random()?;
-        let words = random.as_chunks().0.iter();
-        let seed = words.fold(0, |seed, word| seed ^ u64::from_ne_bytes(*word));
-        Ok(TunPort::here(tun, self.dns, seed)?)
+        Ok(TunPort::new(place, self.dns, self.for_command, phrases)?)
     }
 }
 
-/// A device of ours, where the settings want one.
 fn detour(settings: &ClientSettings) -> Result<Option<Detour>> {
     let own = settings.tun.as_ref().and_then(|tun| match &tun.device {
         TunDevice::Own(routes) => Some(routes),
@@ -359,7 +326,6 @@ fn path_mtu(settings: &ClientSettings, mark: Option<u32>) -> Result<PathMtu> {
     }
 }
 
-/// A UDP socket for each worker.
 fn udp_ports(settings: &ClientSettings, workers: usize, mark: Option<u32>) -> Result<Vec<UdpPort>> {
     let open = |_| {
         let socket = any_socket(&settings.server).context("UDP socket")?;
@@ -371,17 +337,12 @@ fn udp_ports(settings: &ClientSettings, workers: usize, mark: Option<u32>) -> Re
     (0..workers).map(open).collect()
 }
 
-/// Files that are read again for each connection.
 fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
-    let files = settings
-        .forwards
-        .iter()
-        .filter_map(|forward| match &forward.to {
-            ForwardTo::Source(TokenSource::File(path)) => {
-                Some((path.clone(), token_source::MAX_FILE))
-            }
-            _ => None,
-        });
+    let forwards = settings.forwards.iter();
+    let files = forwards.filter_map(|forward| match &forward.to {
+        ForwardTo::Source(TokenSource::File(path)) => Some((path.clone(), token_source::MAX_FILE)),
+        _ => None,
+    });
     files.collect()
 }
 
@@ -396,25 +357,15 @@ fn any_socket(server: &HostPort) -> std::io::Result<UdpSocket> {
     }
 }
 
-/// The fixed token of each forward, and the plugins of the others.
-#[expect(clippy::type_complexity, reason = "two parallel lists")]
-fn tokens(settings: &ClientSettings) -> Result<(Vec<Option<String>>, Vec<Option<TokenPlugin>>)> {
-    let mut tokens = Vec::new();
-    let mut plugins = Vec::new();
-    for forward in &settings.forwards {
-        match &forward.to {
-            ForwardTo::Target(target) => {
-                tokens.push(Some(target.to_string()));
-                plugins.push(None);
-            }
-            ForwardTo::Source(source) => {
-                let plugin = TokenPlugin::new(source)?;
-                tokens.push(plugin.fixed().map(str::to_owned));
-                plugins.push(Some(plugin));
-            }
+/// The token of all connections of a forward, and the plugin that gives it or is asked for each.
+fn token(forward: &Forward) -> Result<(Option<String>, Option<TokenPlugin>), TokenSourceError> {
+    match &forward.to {
+        ForwardTo::Target(target) => Ok((Some(target.to_string()), None)),
+        ForwardTo::Source(source) => {
+            let plugin = TokenPlugin::new(source)?;
+            Ok((plugin.fixed().map(str::to_owned), Some(plugin)))
         }
     }
-    Ok((tokens, plugins))
 }
 
 /// One listener for each forward: inherited from systemd in their order, or bound.
@@ -444,21 +395,16 @@ fn listeners(settings: &ClientSettings) -> Result<Vec<Listener>> {
 
 fn cannot_listen(address: &ListenOn) -> String {
     match address {
-        ListenOn::Tcp(address) => {
-            format!("cannot listen on TCP {address}")
-        }
+        ListenOn::Tcp(address) => format!("cannot listen on TCP {address}"),
         ListenOn::Unix(path) => format!("cannot listen on the Unix socket {}", path.display()),
     }
 }
 
-/// One line for each unsafe mode, with what closes it.
 fn warn_of_unsafe(settings: &ClientSettings) {
     if settings.trust == ServerTrust::Insecure {
         warn!(target: "quictun", "UNSAFE: the server is not verified, anyone on the way can read the traffic; close it with --pin sha256:... or --verify-remote-endpoint --ca-file FILE");
     }
-    if let Some(path) = &settings.transport.key_log {
-        warn!(target: "quictun", path = %path.display(), "UNSAFE: TLS secrets are written to a file, whoever reads it reads the traffic");
-    }
+    launch::warn_of_key_log(&settings.transport);
 }
 
 #[cfg(test)]

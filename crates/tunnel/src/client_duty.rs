@@ -5,38 +5,35 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{Event, LossReason};
+use quictun_engine::report::Protocol;
+use quictun_engine::{Event, FlowId, FlowSummary, LossReason};
 use slab::Slab;
 use tokio::sync::mpsc::Sender;
 use tracing::{debug, error, info, warn};
 
+use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
 use crate::congestion_log::log_congestion;
-use crate::control::Request;
+use crate::duty::{Duty, Io};
 use crate::listener::{Accepted, Listener};
 use crate::mailbox::Message;
 use crate::refusal::{self, Refused};
-use crate::reload::{Ended, Rules};
-use crate::token_source::AppAddr;
+use crate::reload::change::{Ended, Rules};
+use crate::requests::{Request, WAITING_MAX};
 use crate::tun_port::TunPort;
-use crate::worker::{Duty, Io};
 use quictun_control::flow_log::{FlowLog, Known};
 use quictun_control::log::Foreign;
 use quictun_control::log_beginning;
 use quictun_control::settings::Phrases;
+use quictun_control::systemd;
 use quictun_io::poller::{Key, Ready};
 
 /// Connections taken from one listener before others have their turn.
 const ACCEPT_BURST: usize = 64;
 
-/// Connections that may wait for a token.
-pub(crate) const WAITING_MAX: usize = 4096;
-
 /// Pause after descriptors ran out: long enough for some to be closed, short enough not to be felt.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// A client's worker.
-#[derive(Debug)]
 pub(crate) struct ClientDuty {
     pub(crate) index: usize,
     pub(crate) forwards: Vec<ForwardDuty>,
@@ -45,14 +42,12 @@ pub(crate) struct ClientDuty {
     pub(crate) control: Sender<Request>,
     pub(crate) waiting: Slab<Waiting>,
     pub(crate) tickets: u64,
-    /// Accepting pauses until then.
     pub(crate) paused: Option<Instant>,
     pub(crate) stopped: bool,
     pub(crate) refused: Arc<Refused>,
     pub(crate) log: FlowLog,
 }
 
-/// One listener and where its connections lead.
 #[derive(Debug)]
 pub(crate) struct ForwardDuty {
     pub(crate) listener: Listener,
@@ -60,7 +55,6 @@ pub(crate) struct ForwardDuty {
     pub(crate) token: Option<String>,
 }
 
-/// A connection whose token is being asked for.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     socket: AppSocket,
@@ -70,8 +64,8 @@ pub(crate) struct Waiting {
 impl Duty for ClientDuty {
     fn start(&mut self, io: &mut Io<'_>) -> io::Result<()> {
         for (index, forward) in self.forwards.iter().enumerate() {
-            io.poller
-                .add_listener(&forward.listener, Key::Listener(index))?;
+            let key = Key::Listener(index);
+            io.poller.add_listener(&forward.listener, key)?;
         }
         if let Some(tun) = &self.tun {
             tun.start(io)?;
@@ -83,26 +77,15 @@ impl Duty for ClientDuty {
         match event {
             Event::Resolve => {
                 let worker = self.index;
-                if self
-                    .control
-                    .try_send(Request::ResolveServer { worker })
-                    .is_err()
-                {
+                let asked = self.control.try_send(Request::ResolveServer { worker });
+                if asked.is_err() {
                     let busy = Err("too many look-ups are waiting".to_owned());
                     io.engine.handle_resolved(io.now, &busy);
                 }
             }
             Event::Welcome {
                 remote, protocol, ..
-            } => {
-                let protocol = protocol.alpn();
-                if self.refused.is_set() {
-                    // It may refuse again in a moment: see `crate::refusal`.
-                    debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
-                } else {
-                    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
-                }
-            }
+            } => self.log_connected(remote, protocol),
             Event::ConnectFailed {
                 remote,
                 reason,
@@ -132,33 +115,9 @@ impl Duty for ClientDuty {
             Event::Responsive { remote, .. } => {
                 info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint answers again");
             }
-            Event::Established { flow, stream_id } => {
-                if self.refused.clear() {
-                    info!(target: "quictun", "the server no longer refuses this client");
-                }
-                let id = self.log.id(flow);
-                log_beginning!(self.log.phrases, { "Stream-ID" = stream_id, flow = id }, "Handshake successful");
-                if let Some(tun) = &mut self.tun {
-                    tun.handle_established(io, flow);
-                }
-            }
-            Event::Congestion {
-                connection,
-                remote,
-                controller,
-                limit,
-            } => log_congestion(connection.0, remote, controller, limit),
-            Event::FlowClosed(summary) => {
-                let given_up = self.tun.as_ref();
-                if given_up.is_some_and(|tun| tun.has_given_up(summary.flow)) {
-                    debug!(target: "quictun", flow = self.log.id(summary.flow), "given up: it had no answer when the drain began");
-                } else {
-                    self.log.closed(&summary, Known::default());
-                }
-                if let Some(tun) = &mut self.tun {
-                    tun.handle_closed(summary.flow);
-                }
-            }
+            Event::Established { flow, stream_id } => self.handle_established(io, flow, stream_id),
+            Event::Congestion { .. } => log_congestion(&event),
+            Event::FlowClosed(summary) => self.handle_flow_closed(&summary),
             _ => {}
         }
     }
@@ -210,11 +169,8 @@ impl Duty for ClientDuty {
                 change.done(Ended::default());
             }
             Message::Token { key, ticket, token } => {
-                let asked = self
-                    .waiting
-                    .get(key)
-                    .is_some_and(|waiting| waiting.ticket == ticket);
-                if asked {
+                let waiting = self.waiting.get(key);
+                if waiting.is_some_and(|waiting| waiting.ticket == ticket) {
                     let waiting = self.waiting.remove(key);
                     match token {
                         Some(token) => self.open(io, waiting.socket, token),
@@ -243,10 +199,8 @@ impl Duty for ClientDuty {
             self.paused = None;
             if !self.stopped {
                 for (index, forward) in self.forwards.iter().enumerate() {
-                    if let Err(cause) = io
-                        .poller
-                        .add_listener(&forward.listener, Key::Listener(index))
-                    {
+                    let key = Key::Listener(index);
+                    if let Err(cause) = io.poller.add_listener(&forward.listener, key) {
                         warn!(target: "quictun", %cause, "a listener cannot be watched: trying again");
                         self.paused = Some(io.now + EXHAUSTED_PAUSE);
                     }
@@ -276,6 +230,40 @@ impl Duty for ClientDuty {
 }
 
 impl ClientDuty {
+    fn handle_established(&mut self, io: &mut Io<'_>, flow: FlowId, stream_id: u64) {
+        if self.refused.clear() {
+            info!(target: "quictun", "the server no longer refuses this client");
+        }
+        let id = self.log.id(flow);
+        log_beginning!(self.log.phrases, { "Stream-ID" = stream_id, flow = id }, "Handshake successful");
+        if let Some(tun) = &mut self.tun {
+            tun.handle_established(io, flow);
+        }
+    }
+
+    fn handle_flow_closed(&mut self, summary: &FlowSummary) {
+        let given_up = self.tun.as_ref();
+        if given_up.is_some_and(|tun| tun.has_given_up(summary.flow)) {
+            debug!(target: "quictun", flow = self.log.id(summary.flow), "given up: it had no answer when the drain began");
+        } else {
+            self.log.closed(summary, Known::default());
+        }
+        if let Some(tun) = &mut self.tun {
+            tun.handle_closed(summary.flow);
+        }
+    }
+
+    fn log_connected(&self, remote: SocketAddr, protocol: Protocol) {
+        let protocol = protocol.alpn();
+        if self.refused.is_set() {
+            // It may refuse again in a moment: see `crate::refusal`.
+            debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
+        } else {
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
+            systemd::notify(&format!("{}={remote}", systemd::CONNECTED));
+        }
+    }
+
     fn handle_disconnected(&self, remote: SocketAddr, reason: &LossReason, flows: usize) {
         let shown = Foreign(reason);
         match refusal::cause(reason) {
@@ -306,7 +294,6 @@ impl ClientDuty {
         }
     }
 
-    /// Hands a connection to the engine.
     fn open(&self, io: &mut Io<'_>, socket: AppSocket, token: String) {
         let client_app = socket.peer();
         log_beginning!(
@@ -322,7 +309,7 @@ impl ClientDuty {
             && let Err(cause) = io.poller.add_flow(socket.descriptor(), Key::Flow(flow))
         {
             warn!(target: "quictun", %cause, "a connection cannot be watched: it was reset");
-            io.engine.handle_socket(io.now, flow, false, false, true);
+            io.fail(flow);
         }
     }
 

@@ -1,16 +1,22 @@
 //! The line a connection leaves in the log when it comes to send differently.
 
-use std::net::SocketAddr;
-
-use quictun_engine::View;
-use quictun_engine::report::Limit;
+use quictun_engine::Event;
 use tracing::debug;
 
 /// How the controller sees the path, and what limits the sending: the words of `/v1/connections`.
-pub(crate) fn log_congestion(connection: u64, remote: SocketAddr, view: View, limit: Limit) {
+pub(crate) fn log_congestion(event: &Event) {
+    let Event::Congestion {
+        connection,
+        remote,
+        controller: view,
+        limit,
+    } = event
+    else {
+        return;
+    };
     debug!(
         target: "quictun",
-        connection,
+        connection = connection.0,
         %remote,
         congestion_control = view.mode,
         congestion_phase = view.phase,

@@ -26,7 +26,6 @@ const MAX: usize = 16384;
 /// Where several addresses are to be tried, none gets less than this.
 const SHARE_MIN: Duration = Duration::from_secs(1);
 
-/// All dials of a worker.
 #[derive(Debug)]
 pub(crate) struct Dials {
     pending: Slab<Dial>,
@@ -41,7 +40,6 @@ struct Dial {
     holder: Holder,
     state: State,
     deadline: Instant,
-    /// As entered in `timeouts`.
     timeout: Instant,
 }
 
@@ -55,7 +53,6 @@ enum State {
     },
 }
 
-/// A dial's end.
 #[derive(Debug)]
 pub(crate) struct Dialed {
     pub(crate) flow: FlowId,
@@ -64,7 +61,6 @@ pub(crate) struct Dialed {
 }
 
 impl Dials {
-    /// None under way.
     pub(crate) fn new() -> Self {
         Self {
             pending: Slab::new(),
@@ -92,7 +88,7 @@ impl Dials {
         true
     }
 
-    /// The flow has ended, so that nobody wants its dial, if it has one (PROTOCOL OPEN-12).
+    /// The flow has ended, and its dial with it, if it has one (PROTOCOL OPEN-12).
     pub(crate) fn cancel(&mut self, flow: FlowId) {
         let Some(&key) = self.by_flow.get(&flow) else {
             return;
@@ -103,7 +99,7 @@ impl Dials {
         }
     }
 
-    /// The look-up's answer, already judged by the policy. One that comes too late finds nobody.
+    /// The look-up's answer, already judged by the policy. One that comes too late is ignored.
     pub(crate) fn handle_resolved(
         &mut self,
         now: Instant,
@@ -112,18 +108,11 @@ impl Dials {
         result: Result<Vec<SocketAddr>, FlowCode>,
     ) -> Option<Dialed> {
         let key = *self.by_flow.get(&flow)?;
-        match result {
-            Ok(addresses) => {
-                self.connect_next(now, poller, key, addresses.into(), FlowCode::NameNotFound)
-            }
-            Err(code) => {
-                self.remove(key);
-                Some(Dialed {
-                    flow,
-                    result: Err(code),
-                })
-            }
-        }
+        let (next, reason) = match result {
+            Ok(addresses) => (addresses.into(), FlowCode::NameNotFound),
+            Err(code) => (VecDeque::new(), code),
+        };
+        self.connect_next(now, poller, key, next, reason)
     }
 
     /// The rules have changed: the dial of a flow goes on with those of its addresses that `permits` names. `Some`: none
@@ -153,7 +142,6 @@ impl Dials {
         self.connect_next(now, poller, key, next, FlowCode::Revoked)
     }
 
-    /// A connecting socket is ready, one way or the other.
     pub(crate) fn handle_ready(
         &mut self,
         now: Instant,
@@ -173,12 +161,10 @@ impl Dials {
         }
     }
 
-    /// When [`Dials::handle_timeout`] wants to be called.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.timeouts.first().map(|&(at, _)| at)
     }
 
-    /// Ends or moves on one dial whose time is up.
     pub(crate) fn handle_timeout(&mut self, now: Instant, poller: &Poller) -> Option<Dialed> {
         loop {
             let &(at, key) = self.timeouts.first()?;
@@ -218,12 +204,9 @@ impl Dials {
                 Err(error) => reason = code_of(&error),
             }
         }
-        let flow = self.pending[key].flow;
-        self.remove(key);
-        Some(Dialed {
-            flow,
-            result: Err(reason),
-        })
+        let flow = self.remove(key).flow;
+        let result = Err(reason);
+        Some(Dialed { flow, result })
     }
 
     fn wait_for(
@@ -259,10 +242,8 @@ impl Dials {
                 .map(|()| (socket, address.to_string()))
                 .map_err(|_| FlowCode::Internal),
         };
-        Dialed {
-            flow: dial.flow,
-            result,
-        }
+        let flow = dial.flow;
+        Dialed { flow, result }
     }
 
     fn remove(&mut self, key: usize) -> Dial {
@@ -274,7 +255,6 @@ impl Dials {
     }
 }
 
-/// Connects to a Unix socket: done or failed at once.
 pub(crate) fn dial_unix(path: &str) -> Result<AppSocket, FlowCode> {
     // A full backlog would block a blocking socket; a non-blocking one says so.
     let connect = || -> io::Result<AppSocket> {
@@ -295,7 +275,6 @@ fn start_tcp(address: SocketAddr) -> io::Result<AppSocket> {
     }
 }
 
-/// What a failed connect means to the client.
 fn code_of(error: &io::Error) -> FlowCode {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::CONNREFUSED | Errno::AGAIN | Errno::NOENT) => FlowCode::Refused,
@@ -311,6 +290,8 @@ fn code_of(error: &io::Error) -> FlowCode {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+
+    use quictun_io::poller::Patience;
 
     use super::*;
 
@@ -403,5 +384,111 @@ mod tests {
         dials.cancel(other);
         dials.cancel(FlowId(0));
         assert!(dials.resolve(FlowId(0), &client(1), deadline));
+    }
+
+    /// Waits for the poller and hands on what it finds until the dial ends.
+    fn end_of(dials: &mut Dials, poller: &mut Poller) -> Dialed {
+        let until = Instant::now() + DEADLINE;
+        let mut ready = Vec::new();
+        loop {
+            let waited = poller.wait(Some(until), Patience::default(), &mut ready);
+            waited.expect("it waits");
+            assert!(!ready.is_empty(), "nothing happens");
+            for event in &ready {
+                let Key::Dial(key) = event.key else {
+                    panic!("{event:?}");
+                };
+                if let Some(dialed) = dials.handle_ready(Instant::now(), poller, key) {
+                    return dialed;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn where_one_address_refuses_the_next_is_tried_and_its_socket_is_the_flows() {
+        let (mut dials, mut poller) = (Dials::new(), Poller::new().expect("a poller"));
+        let target = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let good = target.local_addr().expect("bound");
+        let refusing = SocketAddr::from(([127, 0, 0, 2], good.port()));
+        let flow = FlowId(1 << 32);
+        let now = Instant::now();
+        assert!(dials.resolve(flow, &client(1), now + DEADLINE));
+        let begun = dials.handle_resolved(now, &poller, flow, Ok(vec![refusing, good]));
+        assert!(begun.is_none(), "{begun:?}");
+        let dialed = end_of(&mut dials, &mut poller);
+        let (_socket, address) = dialed.result.expect("it connects");
+        assert_eq!((dialed.flow, address), (flow, good.to_string()));
+        assert!(is_idle(&dials));
+        let (mut accepted, _) = target.accept().expect("it has connected");
+        // From now on the poller knows it as the flow's.
+        io::Write::write_all(&mut accepted, b"x").expect("room");
+        let mut ready = Vec::new();
+        let until = Some(Instant::now() + DEADLINE);
+        let waited = poller.wait(until, Patience::default(), &mut ready);
+        waited.expect("it waits");
+        assert!(
+            ready.iter().any(|event| event.key == Key::Flow(flow)),
+            "{ready:?}"
+        );
+    }
+
+    #[test]
+    fn where_all_refuse_the_last_reason_is_told() {
+        let (mut dials, mut poller) = (Dials::new(), Poller::new().expect("a poller"));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let port = listener.local_addr().expect("bound").port();
+        let refusing = SocketAddr::from(([127, 0, 0, 2], port));
+        let now = Instant::now();
+        let flow = FlowId(1 << 32);
+        assert!(dials.resolve(flow, &client(1), now + DEADLINE));
+        let ended = dials.handle_resolved(now, &poller, flow, Ok(vec![refusing]));
+        let ended = ended.unwrap_or_else(|| end_of(&mut dials, &mut poller));
+        assert_eq!(ended.result.err(), Some(FlowCode::Refused));
+        assert!(is_idle(&dials));
+    }
+
+    #[test]
+    fn each_address_has_its_share_of_the_time_and_the_deadline_ends_all() {
+        let (mut dials, poller) = (Dials::new(), Poller::new().expect("a poller"));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("bound");
+        let flow = FlowId(1 << 32);
+        let now = Instant::now();
+        assert!(dials.resolve(flow, &client(1), now + DEADLINE));
+        assert_eq!(dials.next_timeout(), Some(now + DEADLINE));
+        // Nobody looks at the sockets: as if neither answered.
+        let begun = dials.handle_resolved(now, &poller, flow, Ok(vec![address, address]));
+        assert!(begun.is_none(), "{begun:?}");
+        let half = now + DEADLINE / 2;
+        assert_eq!(dials.next_timeout(), Some(half));
+        let just_before = now + Duration::from_nanos(4_999_999_999);
+        let early = dials.handle_timeout(just_before, &poller);
+        assert!(early.is_none() && dials.next_timeout() == Some(half));
+        assert!(dials.handle_timeout(half, &poller).is_none());
+        assert_eq!(dials.next_timeout(), Some(now + DEADLINE));
+        let ended = dials
+            .handle_timeout(now + DEADLINE, &poller)
+            .expect("an end");
+        assert_eq!(ended.result.err(), Some(FlowCode::DialTimeout));
+        assert!(is_idle(&dials));
+    }
+
+    #[test]
+    fn a_name_that_is_not_found_in_time_is_a_timeout_and_one_without_addresses_is_unknown() {
+        let (mut dials, poller) = (Dials::new(), Poller::new().expect("a poller"));
+        let now = Instant::now();
+        assert!(dials.resolve(FlowId(1), &client(1), now + DEADLINE));
+        let late = dials
+            .handle_timeout(now + DEADLINE, &poller)
+            .expect("an end");
+        assert_eq!(late.result.err(), Some(FlowCode::DialTimeout));
+        assert!(dials.resolve(FlowId(2), &client(1), now + DEADLINE));
+        let none = dials.handle_resolved(now, &poller, FlowId(2), Ok(Vec::new()));
+        assert_eq!(
+            none.expect("an end").result.err(),
+            Some(FlowCode::NameNotFound)
+        );
+        assert!(is_idle(&dials));
     }
 }

@@ -5,60 +5,89 @@ use std::net::{SocketAddr, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{Account, Algorithm, PathMtu, Transport};
+use quictun_engine::{Account, Algorithm, Engine, EngineConfig, PathMtu, Transport};
 use quictun_sys::{raise_nofile_limit, use_small_pages};
-use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tracing::{info, warn};
 
-use crate::control::{self, Control, Request};
+use crate::answers::{Answers, Sources};
+use crate::app_socket::AppSocket;
+use crate::control::{self, Control, WorkerEnd};
+use crate::duty::Duty;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::qlog;
 use crate::reload::Reload;
-use crate::settings::{Congestion, HostPort, TransportSettings};
-use crate::token_source::TokenPlugin;
-use crate::worker::{self, Duty, Parts};
+use crate::requests::{self, Request};
+use crate::settings::{Congestion, TransportSettings};
+use crate::worker::{self, Parts};
 use quictun_control::line_budget::LineBudget;
-use quictun_control::log::LogFiles;
-use quictun_control::rest::{self, ProcessClock, RestState};
+use quictun_control::rest::{self, RestState};
 use quictun_control::settings::ControlSettings;
 use quictun_control::snapshot::{Ask, SnapshotRequest, Workers};
 use quictun_io::crash::Crash;
 use quictun_io::udp_port::{self, UdpPort};
+use quictun_trust::confinement::{self, Off};
 use quictun_trust::keeper::{self, Kept};
 
 /// Below this a burst of one round trip at 1 Gbit/s and 20 ms no longer fits.
 const UDP_BUFFER_HINT: usize = 2 << 20;
 
-/// Everything between the settings and the running process.
+/// What a side has made of its settings, before the process gives up its rights.
 pub(crate) struct Launch {
     pub(crate) side: Side,
     pub(crate) transport: TransportSettings,
     pub(crate) control: ControlSettings,
-    pub(crate) server: Option<HostPort>,
-    /// Its addresses, where its name is not to be looked up again.
-    pub(crate) server_known: Vec<SocketAddr>,
-    pub(crate) plugins: Vec<Option<TokenPlugin>>,
-    pub(crate) requests: Receiver<Request>,
-    pub(crate) log_files: LogFiles,
-    /// Where the HTTP interface listens, if it does.
+    pub(crate) log: quictun_control::log::Guard,
+    pub(crate) ports: Vec<UdpPort>,
+    pub(crate) path_mtu: PathMtu,
+    /// The process serves a device by itself, and keeps its rights for that.
+    pub(crate) one_process: bool,
+    pub(crate) sources: Sources,
     pub(crate) http: Option<rest::Bound>,
-    /// Where the process listens, for those who ask.
+    /// Where the process listens, for `/v1/status`.
     pub(crate) listen: Vec<String>,
     /// What SIGHUP reads again; `None`: nothing but log files.
     pub(crate) reload: Option<Reload>,
-    /// What peers may add to the log.
     pub(crate) lines: LineBudget,
     /// Says that the process has started, once that is true.
     pub(crate) announce: Box<dyn FnOnce()>,
 }
 
-/// One worker's end of the mailboxes, and all of the others.
-pub(crate) struct Post {
-    pub(crate) mailboxes: Vec<Mailbox>,
-    pub(crate) inboxes: Vec<Inbox>,
+/// What a worker of either side is built from, on its own thread.
+pub(crate) struct Seat {
+    pub(crate) index: usize,
+    pub(crate) udp: UdpPort,
+    pub(crate) inbox: Inbox,
+    pub(crate) siblings: Vec<Mailbox>,
+    pub(crate) transport: Transport,
+    pub(crate) requests: Sender<Request>,
+}
+
+impl Seat {
+    pub(crate) fn config<R>(&self, role: R, reset_key: [u8; 32]) -> Result<EngineConfig<R>> {
+        Ok(EngineConfig {
+            role,
+            transport: self.transport.clone(),
+            worker: u8::try_from(self.index).context("too many workers: at most 256")?,
+            seed: random()?,
+            reset_key,
+        })
+    }
+
+    pub(crate) fn parts<D>(self, engine: Engine<AppSocket>, duty: D) -> Parts<D> {
+        Parts {
+            index: self.index,
+            engine,
+            udp: self.udp,
+            inbox: self.inbox,
+            siblings: self.siblings,
+            duty,
+        }
+    }
 }
 
 /// Starts the process that opens files again, where there is to be one. It comes first: what we hold by then, it holds.
@@ -94,28 +123,13 @@ pub(crate) fn prepare(control: &ControlSettings) -> Result<quictun_control::log:
     Ok(guard)
 }
 
-/// How many descriptors the process may have.
 pub(crate) fn descriptor_limit() -> u64 {
     // What systems commonly grant, where this one does not let it be raised: that was said above.
     raise_nofile_limit().map_or(1024, |limit| limit.now)
 }
 
-/// Mailboxes for `count` workers; `budget` is the memory of the process, bytes.
-pub(crate) fn post(count: usize, budget: u64) -> io::Result<Post> {
-    let mut post = Post {
-        mailboxes: Vec::new(),
-        inboxes: Vec::new(),
-    };
-    for _ in 0..count {
-        let (mailbox, inbox) = mailbox(budget)?;
-        post.mailboxes.push(mailbox);
-        post.inboxes.push(inbox);
-    }
-    Ok(post)
-}
-
 /// The engines' view of the data path, a clone for each worker; the account of memory is one for all.
-pub(crate) fn transport(settings: &TransportSettings, path_mtu: PathMtu) -> Result<Transport> {
+fn transport(settings: &TransportSettings, path_mtu: PathMtu) -> Result<Transport> {
     let mut transport = Transport::new(path_mtu);
     transport.congestion = match settings.congestion {
         Congestion::Auto => Algorithm::Auto,
@@ -132,7 +146,6 @@ pub(crate) fn transport(settings: &TransportSettings, path_mtu: PathMtu) -> Resu
     Ok(transport)
 }
 
-/// Random bytes from the system.
 pub(crate) fn random() -> Result<[u8; 32]> {
     quictun_sys::random().context("the system gives no random numbers")
 }
@@ -176,75 +189,121 @@ pub(crate) fn tell_of_udp(port: &UdpPort, settings: &TransportSettings) {
     }
 }
 
+pub(crate) fn warn_of_key_log(settings: &TransportSettings) {
+    if let Some(path) = &settings.key_log {
+        warn!(target: "quictun", path = %path.display(), "UNSAFE: TLS secrets are written to a file, whoever reads it reads the traffic");
+    }
+}
+
 impl Launch {
-    /// Starts a thread for each worker that `make` builds, and serves until all have ended.
+    /// Gives up rights, starts a thread for each worker, and serves until all have ended; returns how they did.
     ///
-    /// `make` runs on the worker's own thread.
-    pub(crate) fn run<D, F>(self, mailboxes: Vec<Mailbox>, makers: Vec<F>) -> Result<()>
+    /// `make` is called for each worker, and what it returns builds the worker on its own thread.
+    pub(crate) fn run<D, F>(
+        mut self,
+        make: impl FnMut(usize) -> Result<F>,
+    ) -> Result<io::Result<()>>
     where
         D: Duty,
-        F: FnOnce() -> Result<Parts<D>> + Send + 'static,
+        F: FnOnce(Seat) -> Result<Parts<D>> + Send + 'static,
     {
-        let count = makers.len();
-        let (built_sender, built) = std::sync::mpsc::channel();
-        let (ended_sender, ended) = channel(count.max(1));
+        let transport = transport(&self.transport, self.path_mtu)?;
+        let (sender, requests) = requests::requests();
+        let budget = self.transport.memory_budget;
+        let post = self.ports.iter().map(|_| mailbox(budget));
+        let post = post.collect::<io::Result<Vec<_>>>()?;
+        let (mailboxes, inboxes): (Vec<_>, Vec<_>) = post.into_iter().unzip();
+        confinement::enter(confinement::Plan {
+            writes: self.transport.qlog_dir.iter().cloned().collect(),
+            off: match (self.control.confine, self.one_process) {
+                (false, _) => Some(Off::Asked),
+                (true, true) => Some(Off::OneProcess),
+                (true, false) => None,
+            },
+        });
+        self.log.start()?;
+        let makers: Vec<F> = (0..mailboxes.len()).map(make).collect::<Result<_>>()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("starting the control plane")?;
-        let mut threads = Vec::new();
-        for (index, make) in makers.into_iter().enumerate() {
-            let (built, ended) = (built_sender.clone(), ended_sender.clone());
-            let body = move || {
-                // A panic is our bug; the process must end all the same, not limp on without a worker.
-                let run = || {
-                    let parts = make().map_err(io::Error::other)?;
-                    // Whoever waits for this may have failed.
-                    built.send(()).ok();
-                    drop(built);
-                    worker::run(parts)
-                };
-                let result = catch_unwind(AssertUnwindSafe(run))
-                    .unwrap_or_else(|_| Err(Crash::Panic.into()));
-                // The control plane may have gone first.
-                if ended.blocking_send((index, result)).is_err() {}
-            };
-            let thread = std::thread::Builder::new().name(format!("worker-{index}"));
-            threads.push(thread.spawn(body).context("starting a worker thread")?);
-        }
-        drop((built_sender, ended_sender));
-        let all_built = built.iter().count() == count;
+        let seats = self.ports.into_iter().zip(inboxes).enumerate();
+        let seats = seats.map(|(index, (udp, inbox))| Seat {
+            index,
+            udp,
+            inbox,
+            siblings: mailboxes.clone(),
+            transport: transport.clone(),
+            requests: sender.clone(),
+        });
+        let crew = start(seats.zip(makers).collect())?;
+        drop(sender);
         let workers = Workers::new(mailboxes.iter().map(ask).collect());
-        let clock = ProcessClock::start();
-        let rest = RestState::new(self.side, workers, self.control.compat_json, clock)
-            .with_names(&self.control.http_names)
-            .with_listen(self.listen)
-            .with_reload(self.reload.clone().map(|reload| Arc::new(reload) as _));
+        let reloadable = self.reload.clone().map(|reload| Arc::new(reload) as _);
+        let rest = RestState::new(self.side, workers, &self.control, self.listen, reloadable);
         let control = Control {
             mailboxes,
-            requests: self.requests,
-            server: self.server,
-            server_known: self.server_known,
-            plugins: self.plugins,
+            answers: Arc::new(Answers::new(self.sources, self.lines.clone())),
             rest: Arc::new(rest),
             http: self.http,
             drain: self.transport.drain,
-            ended,
-            log_files: self.log_files,
+            log_files: self.log.files().clone(),
             reload: self.reload,
             lines: self.lines,
-            announce: all_built.then_some(self.announce),
+            announce: crew.all_built.then_some(self.announce),
         };
-        let result = runtime.block_on(control::serve(control));
+        let result = runtime.block_on(control::serve(control, requests, crew.ends));
         // A look-up that hangs in the system's resolver must not hold up the end.
         runtime.shutdown_background();
-        for thread in threads {
+        for thread in crew.threads {
             if thread.join().is_err() {
                 warn!(target: "quictun", "a worker thread could not say how it ended");
             }
         }
-        result.context("a worker failed")
+        Ok(result)
     }
+}
+
+struct Crew {
+    threads: Vec<JoinHandle<()>>,
+    all_built: bool,
+    ends: Receiver<WorkerEnd>,
+}
+
+/// Starts a thread for each worker, and waits until each has been built, or could not be.
+fn start<D, F>(workers: Vec<(Seat, F)>) -> Result<Crew>
+where
+    D: Duty,
+    F: FnOnce(Seat) -> Result<Parts<D>> + Send + 'static,
+{
+    let (built_sender, built) = std::sync::mpsc::channel();
+    let (end_sender, ends) = channel(workers.len().max(1));
+    let mut threads = Vec::new();
+    for (seat, make) in workers {
+        let (index, built, ended) = (seat.index, built_sender.clone(), end_sender.clone());
+        let body = move || {
+            // A panic is our bug; the process must end all the same, not limp on without a worker.
+            let run = || {
+                let parts = make(seat).map_err(io::Error::other)?;
+                // The thread that waits for this may have failed.
+                built.send(()).ok();
+                drop(built);
+                worker::run(parts)
+            };
+            let result =
+                catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(Crash::Panic.into()));
+            // The control plane may have gone first.
+            if ended.blocking_send((index, result)).is_err() {}
+        };
+        let thread = std::thread::Builder::new().name(format!("worker-{index}"));
+        threads.push(thread.spawn(body).context("starting a worker thread")?);
+    }
+    drop((built_sender, end_sender));
+    Ok(Crew {
+        all_built: built.iter().count() == threads.len(),
+        threads,
+        ends,
+    })
 }
 
 fn ask(mailbox: &Mailbox) -> Ask {

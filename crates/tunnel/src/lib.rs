@@ -7,30 +7,37 @@
 //! # Order of use
 //!
 //! Build [`settings::ClientSettings`] or [`settings::ServerSettings`], then call [`client::run`] or
-//! [`server::run`]; both return when the process should end.
+//! [`server::run`]; both return when the process should end, with a [`failure::Failure`] where that was not asked for.
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod failure;
 pub mod reload;
-pub mod resolve;
 pub mod server;
 pub mod settings;
-pub mod token_source;
 
+mod answers;
+mod app_addr;
 mod app_socket;
 mod asked;
 mod client_duty;
 mod congestion_log;
 mod control;
 mod dial;
+mod duty;
 mod launch;
+mod leaving;
 mod listener;
 mod lookups;
 mod mailbox;
 mod name_questions;
 mod qlog;
+mod question_socket;
 mod refusal;
+mod requests;
+mod resolve;
 mod server_duty;
+mod token_source;
 mod tun_port;
 mod turns;
 mod worker;

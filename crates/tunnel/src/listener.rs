@@ -1,33 +1,30 @@
 //! Local listeners: where applications connect to the client.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::app_addr::AppAddr;
 use crate::app_socket::{AppSocket, reset_on_close};
 use crate::settings::ListenOn;
-use crate::token_source::AppAddr;
 use quictun_io::stale_socket::remove_stale;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// A bound listener.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// What an accept came to.
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Connection(AppSocket, AppAddr),
-    /// Nothing waits.
     Empty,
     /// Descriptors or memory have run out; accepting goes on when some are free.
     Exhausted(io::Error),
@@ -35,7 +32,7 @@ pub(crate) enum Accepted {
     Failed,
 }
 
-/// Binds a listener. A Unix socket that nobody listens on any more is replaced.
+/// Binds a listener. A Unix socket without a listener is replaced.
 pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
     match address {
         ListenOn::Tcp(address) => {
@@ -57,7 +54,6 @@ pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
 }
 
 impl Listener {
-    /// A second handle for another worker.
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(listener) => Self::Tcp(listener.try_clone()?),
@@ -65,22 +61,17 @@ impl Listener {
         })
     }
 
-    /// The address applications connect to, as text.
     pub(crate) fn address(&self) -> String {
-        match self {
-            Self::Tcp(listener) => listener.local_addr().map_or_else(
-                |_| "unknown".to_owned(),
-                |address: SocketAddr| address.to_string(),
-            ),
-            Self::Unix(listener) => listener
-                .local_addr()
-                .ok()
-                .and_then(|address| address.as_pathname().map(|path| path.display().to_string()))
-                .unwrap_or_else(|| "unknown".to_owned()),
-        }
+        let address = match self {
+            Self::Tcp(listener) => listener.local_addr().ok().map(|it| it.to_string()),
+            Self::Unix(listener) => {
+                let address = listener.local_addr().ok();
+                address.and_then(|it| it.as_pathname().map(|path| path.display().to_string()))
+            }
+        };
+        address.unwrap_or_else(|| "unknown".to_owned())
     }
 
-    /// Takes the next connection that waits.
     pub(crate) fn accept(&self) -> Accepted {
         let accepted = match self {
             Self::Tcp(listener) => listener
@@ -114,7 +105,7 @@ impl AsFd for Listener {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpStream};
+    use std::net::{Ipv4Addr, SocketAddr, TcpStream};
     use std::time::Duration;
 
     use socket2::SockRef;
@@ -154,5 +145,48 @@ mod tests {
         let _queued = TcpStream::connect(address).expect("it listens");
         let (accepted, _) = bound.accept().expect("one waits");
         assert_eq!(linger(&accepted), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn where_nobody_waits_nothing_is_accepted() {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = bind(&ListenOn::Tcp(any)).expect("a free port");
+        assert!(matches!(listener.accept(), Accepted::Empty));
+    }
+
+    #[test]
+    fn a_socket_file_is_replaced_when_its_owner_is_gone_and_never_before() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("socket");
+        let on = ListenOn::Unix(path.clone());
+        let first = bind(&on).expect("a free path");
+        assert_eq!(first.address(), path.display().to_string());
+        let taken = bind(&on).expect_err("its owner lives");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        let second = bind(&on).expect("its owner is gone");
+        let _queued = std::os::unix::net::UnixStream::connect(&path).expect("it listens");
+        let Accepted::Connection(AppSocket::Unix(_), AppAddr::Unix) = second.accept() else {
+            panic!("one waits");
+        };
+        drop(second);
+        std::fs::remove_file(&path).expect("the file");
+        std::fs::write(&path, "precious").expect("a file");
+        assert!(bind(&on).is_err());
+        assert_eq!(
+            std::fs::read_to_string(&path).expect("it is still there"),
+            "precious"
+        );
+    }
+
+    #[test]
+    fn a_second_handle_takes_connections_of_the_same_queue() {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let first = bind(&ListenOn::Tcp(any)).expect("a free port");
+        let second = first.try_clone().expect("a descriptor");
+        assert_eq!(first.address(), second.address());
+        let _queued = TcpStream::connect(first.address()).expect("it listens");
+        assert!(matches!(second.accept(), Accepted::Connection(..)));
+        assert!(matches!(first.accept(), Accepted::Empty));
     }
 }

@@ -10,14 +10,10 @@ use quictun_engine::FlowId;
 use quictun_wire::target::Target;
 use tokio::sync::oneshot;
 
-use crate::control::REQUESTS;
+use crate::requests::{REQUESTS, Wanted};
 use quictun_trust::access::Peer;
 use quictun_trust::shares::{CommonShares, Holder};
 
-/// What the control plane holds while it works on a look-up: it is closed once nobody wants the answer.
-pub(crate) type Wanted = oneshot::Sender<()>;
-
-/// Those of one worker.
 #[derive(Debug)]
 pub(crate) struct Lookups {
     places: CommonShares,
@@ -27,7 +23,7 @@ pub(crate) struct Lookups {
 #[derive(Debug)]
 struct Lookup {
     holder: Holder,
-    /// For whom, and for what. `None`: for nobody any more.
+    /// The client and the target. `None`: the answer is no longer wanted.
     wanted: Option<(Peer, Target, oneshot::Receiver<()>)>,
 }
 
@@ -37,7 +33,6 @@ pub(crate) fn places() -> CommonShares {
 }
 
 impl Lookups {
-    /// With places that [`places`] has made.
     pub(crate) fn new(places: CommonShares) -> Self {
         Self {
             places,
@@ -76,14 +71,14 @@ impl Lookups {
         }
     }
 
-    /// The flow has ended: whoever works on the look-up is told.
+    /// The flow has ended: the control plane is told that its look-up is not wanted.
     pub(crate) fn forget(&mut self, flow: FlowId) {
         if let Some(lookup) = self.asked.get_mut(&flow) {
             lookup.wanted = None;
         }
     }
 
-    /// The answer has come; for whom, and for what, where somebody wants it still.
+    /// The answer has come. Returns the client and the target where it is still wanted.
     pub(crate) fn answered(&mut self, flow: FlowId) -> Option<(Peer, Target)> {
         let lookup = self.asked.remove(&flow)?;
         self.places.give_back(&lookup.holder);

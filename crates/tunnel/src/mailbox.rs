@@ -22,9 +22,8 @@ use quictun_wire::code::FlowCode;
 use rustix::event::{EventfdFlags, eventfd};
 use tracing::error;
 
-use crate::client_duty::WAITING_MAX;
-use crate::control::REQUESTS;
-use crate::reload::Change;
+use crate::reload::change::Change;
+use crate::requests::{REQUESTS, WAITING_MAX};
 use quictun_control::snapshot::SnapshotRequest;
 use quictun_io::udp_port::Received;
 
@@ -53,7 +52,6 @@ const DATAGRAMS_BYTES_MIN: usize = 64 * 1024;
 /// Taken in one turn of the worker's loop: four GRO batches, less than a round of its own receive buffers.
 const TURN: usize = 256;
 
-/// What a worker can be told.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Client: the server's addresses.
@@ -62,37 +60,29 @@ pub(crate) enum Message {
     TargetResolved {
         /// The flow that is dialled; it may have ended.
         flow: FlowId,
-        /// What was found.
         result: Result<Vec<SocketAddr>, FlowCode>,
     },
     /// Client: the token of an accepted connection; `None`: there is none, which was logged.
     Token {
-        /// The connection that waits.
         key: usize,
-        /// Its ticket.
         ticket: u64,
-        /// The token.
         token: Option<String>,
     },
     /// The configuration was read again: judge by this from now on, and say when that is done.
     Rules(Change),
     /// Take no more flows; end once the open ones are done.
     Drain,
-    /// End now.
     Close,
 }
 
-/// What a worker finds in its mailbox.
 #[derive(Debug)]
 pub(crate) enum Mail {
     Message(Message),
-    /// Tell how things stand.
     Snapshot(SnapshotRequest),
     /// A datagram that the kernel gave to another worker.
     Datagram(Received),
 }
 
-/// The sending end; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Mailbox {
     messages: SyncSender<Message>,
@@ -109,7 +99,6 @@ struct Waiting {
     most: usize,
 }
 
-/// The worker's end.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     messages: Receiver<Message>,
@@ -117,7 +106,6 @@ pub(crate) struct Inbox {
     datagrams: Receiver<Received>,
     waiting: Arc<Waiting>,
     bell: Bell,
-    /// May still be taken in this turn.
     left: usize,
 }
 
@@ -158,7 +146,7 @@ impl Mailbox {
             Err(TrySendError::Full(message)) => {
                 error!(target: "quictun", ?message, "a worker takes no messages: it is stuck, or more are sent than can be under way");
             }
-            // Nobody is left who waits for it.
+            // The worker has ended.
             Err(TrySendError::Disconnected(_)) => {}
         }
     }
@@ -175,16 +163,13 @@ impl Mailbox {
     /// Hands over a datagram; `false`: it is lost.
     pub(crate) fn hand_over(&self, datagram: Received) -> bool {
         let bytes = memory(&datagram);
-        let taken = self.waiting.enter(bytes) && self.enqueue(datagram, bytes);
+        if !self.waiting.enter(bytes) {
+            return false;
+        }
+        let taken = self.datagrams.try_send(datagram).is_ok();
         if taken {
             self.bell.ring();
-        }
-        taken
-    }
-
-    fn enqueue(&self, datagram: Received, bytes: usize) -> bool {
-        let taken = self.datagrams.try_send(datagram).is_ok();
-        if !taken {
+        } else {
             self.waiting.leave(bytes);
         }
         taken
@@ -197,7 +182,6 @@ fn memory(datagram: &Received) -> usize {
 }
 
 impl Waiting {
-    /// Makes room; `false`: there is none.
     fn enter(&self, bytes: usize) -> bool {
         // Only a sum: no other memory hangs on it. The same below.
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -247,7 +231,6 @@ impl AsFd for Inbox {
     }
 }
 
-/// What wakes the loop.
 #[derive(Clone, Debug)]
 struct Bell(Arc<OwnedFd>);
 

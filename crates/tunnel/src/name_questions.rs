@@ -1,21 +1,20 @@
 //! Questions that programs behind a TUN device ask name servers: each is carried over a flow of its own, as DNS over
 //! TCP (RFC 7766), to the one server that was chosen.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use quictun_engine::{FlowId, Socket};
+use quictun_engine::FlowId;
 use quictun_netstack::Datagram;
-use quictun_wire::dns::{Answer, Query};
+use quictun_wire::dns::Query;
 use quictun_wire::target::Target;
 use tracing::{debug, warn};
 
 use crate::app_socket::AppSocket;
-use crate::worker::Io;
+use crate::duty::Io;
+use crate::question_socket::{QuestionSocket, Replies};
 use quictun_stackd::tun_device::PORT;
 
 /// Questions under way; chosen arbitrarily, to bound what a program in a loop can take.
@@ -24,42 +23,19 @@ const QUESTIONS_MAX: usize = 256;
 /// How long an answer may take: programs ask again after 5 s, and once more after that.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Questions, and where they go.
 #[derive(Debug)]
 pub(crate) struct NameQuestions {
     resolver: SocketAddr,
     target: String,
     open: BTreeMap<FlowId, u64>,
-    /// By the number of the question.
     flows: BTreeMap<u64, FlowId>,
     asked: u64,
     /// In the order in which they were asked, which is that of their deadlines.
     deadlines: VecDeque<(Instant, FlowId)>,
-    replies: Rc<RefCell<VecDeque<Reply>>>,
-}
-
-/// What a program is to be sent, and the number of its question.
-#[derive(Debug)]
-struct Reply {
-    number: u64,
-    datagram: Datagram,
-}
-
-/// The application's side of one question's flow: it sends the question, and ends when it has its answer.
-#[derive(Debug)]
-pub(crate) struct QuestionSocket {
-    number: u64,
-    asked: Datagram,
-    query: Query,
-    outgoing: Vec<u8>,
-    sent: usize,
-    answer: Answer,
-    replied: bool,
-    replies: Rc<RefCell<VecDeque<Reply>>>,
+    replies: Replies,
 }
 
 impl NameQuestions {
-    /// Questions to this server.
     pub(crate) fn new(resolver: IpAddr) -> io::Result<Self> {
         let resolver = SocketAddr::new(resolver, PORT);
         let target = Target::parse(&format!("tcp:{resolver}")).map_err(io::Error::other)?;
@@ -70,11 +46,10 @@ impl NameQuestions {
             flows: BTreeMap::new(),
             asked: 0,
             deadlines: VecDeque::new(),
-            replies: Rc::default(),
+            replies: Replies::default(),
         })
     }
 
-    /// Where they go.
     pub(crate) fn resolver(&self) -> SocketAddr {
         self.resolver
     }
@@ -91,16 +66,7 @@ impl NameQuestions {
         let client = asked.client.to_string();
         self.asked += 1;
         let number = self.asked;
-        let socket = QuestionSocket {
-            number,
-            asked,
-            outgoing: query.framed(),
-            query,
-            sent: 0,
-            answer: Answer::default(),
-            replied: false,
-            replies: self.replies.clone(),
-        };
+        let socket = QuestionSocket::new(number, asked, query, self.replies.clone());
         if self.open.len() >= QUESTIONS_MAX {
             // Dropping it is the answer.
             warn!(target: "quictun", "too many questions wait for the name server: one failed");
@@ -115,7 +81,6 @@ impl NameQuestions {
         }
     }
 
-    /// The server has reached the name server, if the flow is one of ours.
     pub(crate) fn handle_established(&self, io: &mut Io<'_>, flow: FlowId) {
         if self.open.contains_key(&flow) {
             io.engine.handle_socket(io.now, flow, true, true, false);
@@ -144,12 +109,11 @@ impl NameQuestions {
         {
             self.deadlines.pop_front();
             if self.open.contains_key(&flow) {
-                io.engine.handle_socket(io.now, flow, false, false, true);
+                io.fail(flow);
             }
         }
     }
 
-    /// Whether a flow is that of a question.
     pub(crate) fn is_open(&self, flow: FlowId) -> bool {
         self.open.contains_key(&flow)
     }
@@ -157,7 +121,7 @@ impl NameQuestions {
     /// Gives up all questions; their programs are told as the flows end.
     pub(crate) fn give_up(&self, io: &mut Io<'_>) {
         for flow in self.open.keys() {
-            io.engine.handle_socket(io.now, *flow, false, false, true);
+            io.fail(*flow);
         }
     }
 
@@ -168,68 +132,5 @@ impl NameQuestions {
             io.engine.handle_socket(io.now, *flow, true, false, false);
         }
         Some(reply.datagram)
-    }
-}
-
-impl QuestionSocket {
-    pub(crate) fn client(&self) -> SocketAddr {
-        self.asked.client
-    }
-
-    fn reply(&mut self, payload: Vec<u8>) {
-        if !std::mem::replace(&mut self.replied, true) {
-            let datagram = Datagram {
-                client: self.asked.client,
-                target: self.asked.target,
-                payload,
-            };
-            let number = self.number;
-            let reply = Reply { number, datagram };
-            self.replies.borrow_mut().push_back(reply);
-        }
-    }
-}
-
-impl Socket for QuestionSocket {
-    fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
-        let rest = &self.outgoing[self.sent..];
-        let length = rest.len().min(into.capacity() - into.len());
-        into.extend_from_slice(&rest[..length]);
-        self.sent += length;
-        match length {
-            // Servers may take the end of what is sent for the end of the connection: it comes after the answer.
-            0 if self.replied => Ok(0),
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            length => Ok(length),
-        }
-    }
-
-    fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
-        for chunk in chunks {
-            self.answer.push(chunk);
-        }
-        if let Some(message) = self.answer.message() {
-            let payload = self.query.reply(message);
-            self.reply(payload);
-        }
-        Ok(chunks.iter().map(|chunk| chunk.len()).sum())
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        // Whatever it had to say, it has said.
-        let failure = self.query.failure();
-        self.reply(failure);
-        Ok(())
-    }
-
-    fn abort(&mut self) {}
-
-    fn close(&mut self) {}
-}
-
-impl Drop for QuestionSocket {
-    fn drop(&mut self) {
-        let failure = self.query.failure();
-        self.reply(failure);
     }
 }

@@ -1,7 +1,7 @@
 //! Files that `--qlog-dir` asks for: one for every connection, for qvis and its like.
 //!
 //! They tell sizes and times of packets, no content. All of one process together have at most [`BYTES_MAX`],
-//! so that whoever opens connections cannot fill the disk.
+//! so that peers that open connections cannot fill the disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -23,7 +23,6 @@ const BYTES_MAX: u64 = 1 << 30;
 /// Most files: empty ones cost something, too.
 const FILES_MAX: u64 = 10_000;
 
-/// What the files of one process share.
 #[derive(Debug)]
 struct Budget {
     bytes: AtomicU64,
@@ -48,7 +47,6 @@ impl Budget {
     }
 }
 
-/// Makes a file in `directory` for every connection.
 pub(crate) fn tracer(directory: &Path) -> Result<Tracer> {
     let shown = directory.display();
     ensure!(

@@ -24,7 +24,6 @@ impl Refused {
         self.is_set() && self.0.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether it does.
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

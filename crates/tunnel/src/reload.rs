@@ -9,28 +9,29 @@
 //! [`run`] returns, and says so, only when every worker has answered: from then on nothing is accepted by the old
 //! rules. What a process can read again is a [`Source`]; [`Source::read`] does all the reading of files.
 
-mod client;
-mod server;
+pub(crate) mod change;
+pub(crate) mod client;
+mod error;
+pub(crate) mod server;
+pub(crate) mod source;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use thiserror::Error;
-use tokio::sync::mpsc::{Sender, channel};
+use tokio::sync::mpsc::channel;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::mailbox::{Mailbox, Message};
 use quictun_control::reload::{Changes, Later, Outcome, Reloadable, State};
 use quictun_control::systemd;
-use quictun_trust::access::AccessError;
-use quictun_trust::identity::IdentityError;
 use quictun_trust::keeper;
-use quictun_trust::psk::PskError;
-use quictun_trust::tls::TlsError;
 
-pub(crate) use client::{ClientRules, ClientSource, reads_of_client};
-pub(crate) use server::{ServerRules, ServerSource, reads_of_server};
+use change::{Change, Ended};
+use error::ReloadError;
+use source::{Prepared, Source};
+
+pub use error::{Read, ServerAgain, Unreadable};
 
 /// A worker that has not taken the new rules after this is stuck, which is worth a line.
 const SLOW: Duration = Duration::from_secs(10);
@@ -38,103 +39,10 @@ const SLOW: Duration = Duration::from_secs(10);
 /// Changes that get a line of their own; the rest is counted.
 const LINES_MAX: usize = 64;
 
-/// Why a configuration cannot be read again, as its reader says it.
-pub type Unreadable = Box<dyn std::error::Error + Send + Sync>;
-
-/// Reads the configuration: what the process would run with if it were started now.
-pub type Read<S> = Arc<dyn Fn() -> Result<S, Unreadable> + Send + Sync>;
-
-/// Why nothing was changed.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ReloadError {
-    /// The configuration file, or a flag or variable beside it, cannot be read.
-    #[error(transparent)]
-    Configuration(#[from] Unreadable),
-    /// Rules, clients or secrets.
-    #[error(transparent)]
-    Access(#[from] AccessError),
-    /// A client's secret.
-    #[error(transparent)]
-    Secret(#[from] PskError),
-    /// The own certificate or key.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// The TLS library.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// A server that lets everyone in has no rules to read.
-    #[error("this configuration lets every client in: it cannot be changed without a restart")]
-    Open,
-    /// The process that reads files for this one.
-    #[error("the files cannot be read")]
-    Keeper(#[source] std::io::Error),
-    /// The thread that reads has panicked.
-    #[error("reading the configuration has failed: this is a bug")]
-    Panicked,
-}
-
-impl ReloadError {
-    /// The error and its causes in one line.
-    pub fn one_line(&self) -> String {
-        let text = match self {
-            // These are transparent: their own chain is the whole of it.
-            Self::Configuration(error) => quictun_trust::error_chain(error.as_ref()),
-            other => quictun_trust::error_chain(other),
-        };
-        one_line(&text)
-    }
-}
-
-/// What a process can read again.
-pub(crate) trait Source: Send + Sync {
-    /// Reads everything and says what would change. It opens files and may wait: not for a thread that must not.
-    fn read(&self) -> Result<Prepared, ReloadError>;
-    /// These rules are in force.
-    fn commit(&self, rules: &Rules);
-}
-
-/// What was read, ready to be put into force.
-#[derive(Clone, Debug)]
-pub(crate) struct Prepared {
-    pub(crate) changes: Changes,
-    pub(crate) rules: Rules,
-}
-
-/// New rules, for all workers.
-#[derive(Clone, Debug)]
-pub(crate) enum Rules {
-    Server(Arc<ServerRules>),
-    Client(Arc<ClientRules>),
-}
-
-/// New rules on their way to one worker.
-#[derive(Clone, Debug)]
-pub(crate) struct Change {
-    pub(crate) rules: Rules,
-    done: Sender<Ended>,
-}
-
-/// What ended because it is no longer allowed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(crate) connections: usize,
-    pub(crate) flows: usize,
-}
-
-impl Change {
-    /// The worker judges by the new rules from now on.
-    pub(crate) fn done(self, ended: Ended) {
-        // There is room for every worker's answer. At the end of the process it may find no reader.
-        if self.done.try_send(ended).is_err() {}
-    }
-}
-
-/// What SIGHUP works with.
 #[derive(Clone)]
 pub(crate) struct Reload {
-    pub(crate) source: Arc<dyn Source>,
-    pub(crate) state: Arc<State>,
+    source: Arc<Source>,
+    state: Arc<State>,
 }
 
 impl std::fmt::Debug for Reload {
@@ -146,9 +54,9 @@ impl std::fmt::Debug for Reload {
 }
 
 impl Reload {
-    pub(crate) fn new(source: Arc<dyn Source>) -> Self {
+    pub(crate) fn new(source: Source) -> Self {
         Self {
-            source,
+            source: Arc::new(source),
             state: Arc::default(),
         }
     }
@@ -243,16 +151,6 @@ async fn put_into_force(reload: &Reload, prepared: Prepared, mailboxes: &[Mailbo
         "configuration reloaded"
     );
     Changes { lines, restart }
-}
-
-/// Several lines as one. The picture that the TOML library draws of the place is left out: its number is in the text.
-fn one_line(text: &str) -> String {
-    let lines = text.lines().map(str::trim);
-    let lines = lines.filter(|line| {
-        let drawn = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
-        !line.is_empty() && !drawn.starts_with('|')
-    });
-    lines.collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ mod places;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -27,11 +26,11 @@ use places::Places;
 use quictun_trust::shares::Holder;
 
 /// Longer than one lost packet to a DNS server, which resolvers repeat after 1 to 5 s; shorter than people wait.
-pub const DEADLINE: Duration = Duration::from_secs(5);
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Look-ups of one class at once. Each holds a thread while a DNS server is silent, and tokio has 512 of them: more
 /// than both classes and their local names take together.
-pub const MAX_LOOKUPS: usize = 64;
+const MAX_LOOKUPS: usize = 64;
 
 /// Look-ups of names in the hosts file at once: each takes microseconds.
 const MAX_LOCAL: usize = 16;
@@ -44,63 +43,33 @@ const MAX_NAME: usize = 254;
 
 type Lookup = Arc<dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync>;
 
-/// Resolves names for one class of callers.
 #[derive(Clone)]
-pub struct Resolver {
+pub(crate) struct Resolver {
     places: Places,
-    /// For names in the hosts file.
     local: Places,
     hosts: Arc<Hosts>,
     deadline: Duration,
     lookup: Lookup,
 }
 
-/// Why a name did not become addresses.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ResolveError {
-    /// Not something a resolver can be asked.
+pub(crate) enum ResolveError {
     #[error("{0:?} is not a host name")]
     BadName(String),
-    /// The system's resolver says no.
-    #[error("cannot resolve {host}: {source}")]
-    Lookup {
-        /// The name.
-        host: String,
-        /// The resolver's answer.
-        source: io::Error,
-    },
-    /// The resolver said nothing for too long.
-    #[error("no answer for {host} within {deadline:?}: is the DNS server reachable?")]
-    TimedOut {
-        /// The name.
-        host: String,
-        /// How long was waited.
-        deadline: Duration,
-    },
+    #[error("cannot resolve {0}: {1}")]
+    Lookup(String, #[source] io::Error),
+    #[error("no answer for {0} within {1:?}: is the DNS server reachable?")]
+    TimedOut(String, Duration),
     /// Too many look-ups of this class, or of who asked, are waiting for a slow resolver.
-    #[error(
-        "{host} was not looked up within {deadline:?}: other look-ups wait for a slow DNS server"
-    )]
-    Busy {
-        /// The name.
-        host: String,
-        /// How long was waited.
-        deadline: Duration,
-    },
-    /// The name has addresses, but none of the wanted family.
-    #[error("{host} has no {} address", family_name(*family))]
-    NoSuchFamily {
-        /// The name or literal.
-        host: String,
-        /// What was wanted.
-        family: Family,
-    },
+    #[error("{0} was not looked up within {1:?}: other look-ups wait for a slow DNS server")]
+    Busy(String, Duration),
+    #[error("{0} has no {family} address", family = family_name(*.1))]
+    NoSuchFamily(String, Family),
 }
 
 impl Resolver {
     /// A resolver over the system's, with places of its own.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let lookup = |host: &str, port| (host, port).to_socket_addrs().map(Iterator::collect);
         Self::with(Arc::new(lookup), DEADLINE, MAX_LOOKUPS, Hosts::of_system())
     }
@@ -127,7 +96,7 @@ impl Resolver {
     ///
     /// Safe to drop: who waits for a place waits no more. A look-up under way keeps its place until the system's
     /// resolver returns.
-    pub async fn resolve(
+    pub(crate) async fn resolve(
         &self,
         holder: &Holder,
         host: &str,
@@ -150,44 +119,21 @@ impl Resolver {
             .await
             .ok()
             .flatten()
-            .ok_or_else(|| ResolveError::Busy {
-                host: host.to_owned(),
-                deadline: self.deadline,
-            })?;
+            .ok_or_else(|| ResolveError::Busy(host.to_owned(), self.deadline))?;
         let (lookup, name) = (Arc::clone(&self.lookup), host.to_owned());
         let answer = tokio::task::spawn_blocking(move || {
             let answer = lookup(&name, port);
             drop(place);
             answer
         });
-        let failed = |source| ResolveError::Lookup {
-            host: host.to_owned(),
-            source,
-        };
+        let failed = |cause| ResolveError::Lookup(host.to_owned(), cause);
         match tokio::time::timeout_at(end, answer).await {
             Ok(Ok(Ok(addresses))) => only(family, host, interleave(addresses)),
             Ok(Ok(Err(source))) => Err(failed(source)),
             // The runtime is shutting down.
             Ok(Err(join)) => Err(failed(io::Error::other(join))),
-            Err(_) => Err(ResolveError::TimedOut {
-                host: host.to_owned(),
-                deadline: self.deadline,
-            }),
+            Err(_) => Err(ResolveError::TimedOut(host.to_owned(), self.deadline)),
         }
-    }
-}
-
-impl Default for Resolver {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl fmt::Debug for Resolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resolver")
-            .field("deadline", &self.deadline)
-            .finish_non_exhaustive()
     }
 }
 
@@ -202,10 +148,7 @@ fn only(
         .take(MAX_ADDRESSES)
         .collect();
     if wanted.is_empty() {
-        return Err(ResolveError::NoSuchFamily {
-            host: host.to_owned(),
-            family,
-        });
+        return Err(ResolveError::NoSuchFamily(host.to_owned(), family));
     }
     Ok(wanted)
 }

@@ -8,27 +8,30 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use quictun_engine::report::Side;
-use quictun_engine::{Engine, EngineConfig, ServerRole, Transport, places_for_strangers};
+use quictun_engine::{Engine, ServerRole, places_for_strangers};
 use tracing::{info, warn};
 
+use crate::answers::Sources;
 use crate::asked::AskedFlows;
-use crate::control::{self, Request};
 use crate::dial::Dials;
-use crate::launch::{self, Launch, Post};
+use crate::failure::Failure;
+use crate::launch::{self, Launch, Seat};
+use crate::leaving::Leaving;
 use crate::lookups::{self, Lookups};
-use crate::mailbox::{Inbox, Mailbox};
-use crate::reload::{self, Read, Reload, ServerRules, ServerSource};
+use crate::reload::change::Rules;
+use crate::reload::server::ServerRules;
+use crate::reload::source::Source;
+use crate::reload::{self, Read, Reload, ServerAgain};
 use crate::server_duty::ServerDuty;
-use crate::server_duty::again::Leaving;
-use crate::settings::ServerSettings;
+use crate::settings::{ServerSettings, TokenParser, TransportSettings};
 use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
 use quictun_control::rest;
+use quictun_control::settings::Phrases;
 use quictun_control::systemd::{self, Activated};
-use quictun_io::udp_port::UdpPort;
+use quictun_io::udp_port;
 use quictun_trust::access::Policy;
-use quictun_trust::confinement::{self, Off, Plan};
 use quictun_trust::descriptors::{self, Descriptors};
 use quictun_trust::identity::{self, Identity};
 use quictun_trust::settings::{Access, ClientProof, Pin, ServerIdentity};
@@ -47,12 +50,24 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// Whatever keeps it from starting, with the remedy: addresses in use, keys that cannot be read, rules
 /// that make no sense; later only the failure of a worker.
-pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -> Result<()> {
-    let load = read_again.clone().map(reload::reads_of_server);
+pub fn run(settings: ServerSettings, read_again: Option<Read<ServerAgain>>) -> Result<(), Failure> {
+    let load = read_again.clone().map(|read| {
+        let no_log = Arc::new(rustls::NoKeyLog);
+        reload::source::reads(reload::source::of_server(read, None, no_log))
+    });
     launch::start_keeper(&settings.control, Vec::new(), load)?;
     // Rules, secrets and authorities are judged before anything is made on disk.
     let policy = Policy::new(&settings.access)?;
-    let mut log = launch::prepare(&settings.control)?;
+    serve(settings, policy, read_again)?
+}
+
+/// The inner result is that of the workers.
+fn serve(
+    settings: ServerSettings,
+    policy: Policy,
+    read_again: Option<Read<ServerAgain>>,
+) -> Result<Result<(), Failure>> {
+    let log = launch::prepare(&settings.control)?;
     let identity = server_identity(&settings)?;
     let key_log = tls::open_key_log(settings.transport.key_log.as_deref())?;
     warn_of_unsafe(&settings);
@@ -62,134 +77,108 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerSettings>>) -
     let ports = sockets.into_iter();
     let ports = ports.map(|socket| launch::open_udp(socket, &settings.transport));
     let ports = ports.collect::<Result<Vec<_>>>()?;
-    if let Some(first) = ports.first() {
-        launch::tell_of_udp(first, &settings.transport);
-    }
+    launch::tell_of_udp(&ports[0], &settings.transport);
     // The policy has to know where it is before anyone can ask for it.
     let http = rest::bind(&settings.control)?;
     let own_http = http.as_ref().map(rest::Bound::as_target).transpose()?;
     let policy = policy.with_own_http(own_http.clone());
-    let rules = ServerRules::new(&settings.access, policy, &identity, key_log)?;
+    let rules = ServerRules::new(&settings.access, policy, &identity, key_log.clone())?;
     let rules = Arc::new(rules);
-    let source =
-        read_again.map(|read| ServerSource::new(read, settings.clone(), own_http, rules.clone()));
-    let strangers_max = places_for_strangers(settings.transport.memory_budget);
-    let role = ServerRole {
+    let role = role(&settings.transport, &rules, workers);
+    let lines = LineBudget::default();
+    let common = Common {
+        policy: rules.policy.clone(),
+        token_parser: settings.token_parser,
+        dial_timeout: settings.dial_timeout,
+        phrases: settings.control.log.phrases,
+        reset_key: reset_key(&identity),
+        lookups: lookups::places(),
+        descriptors: descriptors::places(launch::descriptor_limit()),
+        lines: lines.clone(),
+    };
+    let pin = identity.pin;
+    // From here on the key is where the TLS library keeps it.
+    drop(identity);
+    let access = settings.access;
+    let announce = move || {
+        info!(target: "quictun", { "listen address" = %address, pin = %pin, workers }, "Server endpoint start up successful");
+        systemd::notify(&format!(
+            "{}={address}\n{}={pin}",
+            systemd::LISTEN,
+            systemd::PIN
+        ));
+        print_client_line(&access, pin, address.port());
+    };
+    let launch = Launch {
+        side: Side::Server,
+        log,
+        ports,
+        path_mtu: udp_port::path_mtu(settings.transport.max_udp_payload),
+        one_process: false,
+        sources: Sources::default(),
+        http,
+        listen: vec![format!("udp {address}")],
+        reload: read_again.map(|read| {
+            let load = reload::source::of_server(read, own_http, key_log);
+            Reload::new(Source::new(load, Rules::Server(rules)))
+        }),
+        lines,
+        announce: Box::new(announce),
+        transport: settings.transport,
+        control: settings.control,
+    };
+    let ended = launch.run(|_| {
+        let (role, common) = (role.clone(), common.clone());
+        Ok(move |seat| common.build(seat, role))
+    })?;
+    Ok(ended.map_err(Failure::of_workers))
+}
+
+/// Each worker's part of what the whole server may hold.
+fn role(settings: &TransportSettings, rules: &ServerRules, workers: usize) -> ServerRole {
+    let strangers_max = places_for_strangers(settings.memory_budget);
+    ServerRole {
         crypto: rules.crypto.clone(),
-        max_connections: settings.transport.max_connections.div_ceil(workers),
+        max_connections: settings.max_connections.div_ceil(workers),
         max_handshakes: strangers_max.div_ceil(workers),
         retry_above: RETRY_ABOVE.min(strangers_max / 2).div_ceil(workers),
         always_retry: false,
         identify: rules.policy.asks_who(),
         open_timeout: OPEN_TIMEOUT,
-    };
-    let path_mtu = quictun_io::udp_port::path_mtu(settings.transport.max_udp_payload);
-    let transport = launch::transport(&settings.transport, path_mtu)?;
-    let (request_sender, requests) = control::requests();
-    let Post { mailboxes, inboxes } = launch::post(workers, settings.transport.memory_budget)?;
-    let reset_key = reset_key(&identity);
-    let lookups = lookups::places();
-    let descriptors = descriptors::places(launch::descriptor_limit());
-    confinement::enter(Plan {
-        writes: settings.transport.qlog_dir.iter().cloned().collect(),
-        off: (!settings.control.confine).then_some(Off::Asked),
-    });
-    log.start()?;
-    let lines = LineBudget::default();
-    let mut makers = Vec::new();
-    for (index, (udp, inbox)) in ports.into_iter().zip(inboxes).enumerate() {
-        let plan = WorkerPlan {
-            index,
-            udp,
-            inbox,
-            siblings: mailboxes.clone(),
-            role: role.clone(),
-            reset_key,
-            transport: transport.clone(),
-            settings: settings.clone(),
-            policy: rules.policy.clone(),
-            requests: request_sender.clone(),
-            lookups: lookups.clone(),
-            descriptors: descriptors.clone(),
-            lines: lines.clone(),
-        };
-        makers.push(move || plan.build());
     }
-    let access = settings.access;
-    let pin = identity.pin;
-    // From here on the key is where the TLS library keeps it.
-    drop(identity);
-    let announce = move || {
-        info!(target: "quictun", { "listen address" = %address, pin = %pin, workers }, "Server endpoint start up successful");
-        print_client_line(&access, pin, address.port());
-    };
-    let launch = Launch {
-        side: Side::Server,
-        transport: settings.transport,
-        control: settings.control,
-        server: None,
-        server_known: Vec::new(),
-        plugins: Vec::new(),
-        requests,
-        log_files: log.files().clone(),
-        http,
-        listen: vec![format!("udp {address}")],
-        reload: source.map(|source| Reload::new(Arc::new(source))),
-        lines,
-        announce: Box::new(announce),
-    };
-    launch.run(mailboxes, makers)
 }
 
-/// What one worker is built from, on its own thread.
-struct WorkerPlan {
-    index: usize,
-    transport: Transport,
-    udp: UdpPort,
-    inbox: Inbox,
-    siblings: Vec<Mailbox>,
-    role: ServerRole,
-    reset_key: [u8; 32],
-    settings: ServerSettings,
+#[derive(Clone)]
+struct Common {
     policy: Arc<Policy>,
-    requests: tokio::sync::mpsc::Sender<Request>,
+    token_parser: TokenParser,
+    dial_timeout: Duration,
+    phrases: Phrases,
+    reset_key: [u8; 32],
     lookups: CommonShares,
     descriptors: CommonShares,
     lines: LineBudget,
 }
 
-impl WorkerPlan {
-    fn build(self) -> Result<Parts<ServerDuty>> {
-        let config = EngineConfig {
-            role: self.role,
-            transport: self.transport,
-            worker: u8::try_from(self.index).context("too many workers: at most 256")?,
-            seed: launch::random()?,
-            reset_key: self.reset_key,
+impl Common {
+    fn build(self, seat: Seat, role: ServerRole) -> Result<Parts<ServerDuty>> {
+        let config = seat.config(role, self.reset_key)?;
+        let log = FlowLog::new(Side::Server, seat.index, self.phrases);
+        let duty = ServerDuty {
+            index: seat.index,
+            policy: self.policy,
+            token_parser: self.token_parser,
+            dial_timeout: self.dial_timeout,
+            control: seat.requests.clone(),
+            dials: Dials::new(),
+            peers: HashMap::new(),
+            leaving: Leaving::default(),
+            lookups: Lookups::new(self.lookups),
+            descriptors: Descriptors::new(self.descriptors),
+            asked: AskedFlows::new(log, self.lines.clone(), self.token_parser),
+            lines: self.lines,
         };
-        let phrases = self.settings.control.log.phrases;
-        let log = FlowLog::new(Side::Server, self.index, phrases);
-        Ok(Parts {
-            index: self.index,
-            engine: Engine::server(config)?,
-            udp: self.udp,
-            inbox: self.inbox,
-            siblings: self.siblings,
-            duty: ServerDuty {
-                index: self.index,
-                policy: self.policy,
-                token_parser: self.settings.token_parser,
-                dial_timeout: self.settings.dial_timeout,
-                control: self.requests,
-                dials: Dials::new(),
-                peers: HashMap::new(),
-                leaving: Leaving::default(),
-                lookups: Lookups::new(self.lookups),
-                descriptors: Descriptors::new(self.descriptors),
-                asked: AskedFlows::new(log, self.lines.clone(), self.settings.token_parser),
-                lines: self.lines,
-            },
-        })
+        Ok(seat.parts(Engine::server(config)?, duty))
     }
 }
 
@@ -208,6 +197,7 @@ fn sockets(settings: &ServerSettings) -> Result<Vec<UdpSocket>> {
 
 /// The server's key: given, or made on the first run.
 fn server_identity(settings: &ServerSettings) -> Result<Identity> {
+    let is_open = matches!(settings.access, Access::Open { .. });
     let identity = match &settings.identity {
         ServerIdentity::Files(files) => identity::load_files(files)?,
         ServerIdentity::State(dir) => match identity::load_or_generate(dir, "server") {
@@ -217,7 +207,7 @@ fn server_identity(settings: &ServerSettings) -> Result<Identity> {
                 }
                 identity
             }
-            Err(error) if error.is_unusable_directory() && is_open(settings) => {
+            Err(error) if error.is_unusable_directory() && is_open => {
                 let cause = quictun_trust::error_chain(&error);
                 warn!(target: "quictun", cause, "the server's key is made anew at every start and cannot be pinned: give --key-file and --cert-file, or a writable state directory");
                 identity::ephemeral()?
@@ -244,18 +234,11 @@ fn reset_key(identity: &Identity) -> [u8; 32] {
     bytes
 }
 
-fn is_open(settings: &ServerSettings) -> bool {
-    matches!(settings.access, Access::Open { .. })
-}
-
-/// One line for each unsafe mode, with what closes it.
 fn warn_of_unsafe(settings: &ServerSettings) {
     if let Access::Open { ca: None, .. } = &settings.access {
         warn!(target: "quictun", "UNSAFE: anyone who reaches this port may connect to any TCP target from here; ask for client certificates with --verify-remote-endpoint --ca-file FILE, or name clients and targets with `quictun server`");
     }
-    if let Some(path) = &settings.transport.key_log {
-        warn!(target: "quictun", path = %path.display(), "UNSAFE: TLS secrets are written to a file, whoever reads it reads the traffic");
-    }
+    launch::warn_of_key_log(&settings.transport);
     if let Access::Named { clients, .. } = &settings.access
         && clients.iter().all(|client| client.allow.is_empty())
     {
@@ -263,7 +246,6 @@ fn warn_of_unsafe(settings: &ServerSettings) {
     }
 }
 
-/// The files of the clients' secrets.
 fn secrets(access: &Access) -> impl Iterator<Item = &Path> {
     let clients = match access {
         Access::Named { clients, .. } => clients.as_slice(),

@@ -1,16 +1,15 @@
 //! What a server's worker does: it judges requests and dials targets.
 
-pub(crate) mod again;
+mod again;
 
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_control::log_beginning;
 use quictun_engine::report::Protocol;
-use quictun_engine::{ConnectionId, Event, FlowId, LossReason, Opened};
+use quictun_engine::{ConnectionId, Event, FlowId, FlowSummary, LossReason, Opened};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::target::Target;
 use rustls::pki_types::CertificateDer;
@@ -19,15 +18,15 @@ use tracing::{debug, info, warn};
 
 use crate::asked::{AskedFlows, Refusal, name_of};
 use crate::congestion_log::log_congestion;
-use crate::control::Request;
 use crate::dial::{Dialed, Dials, dial_unix};
+use crate::duty::{Duty, Io};
+use crate::leaving::Leaving;
 use crate::lookups::Lookups;
 use crate::mailbox::Message;
-use crate::reload::Rules;
+use crate::reload::change::Rules;
+use crate::requests::Request;
 use crate::settings::TokenParser;
 use crate::token_source::parse_token;
-use crate::worker::{Duty, Io};
-use again::Leaving;
 use quictun_control::line_budget::{Line, LineBudget};
 use quictun_control::log::Foreign;
 use quictun_control::settings::Phrases;
@@ -36,7 +35,6 @@ use quictun_trust::access::{Peer, Policy, dialled_as};
 use quictun_trust::descriptors::Descriptors;
 use quictun_trust::shares::Holder;
 
-/// A server's worker.
 #[derive(Debug)]
 pub(crate) struct ServerDuty {
     pub(crate) index: usize,
@@ -45,21 +43,15 @@ pub(crate) struct ServerDuty {
     pub(crate) dial_timeout: Duration,
     pub(crate) control: Sender<Request>,
     pub(crate) dials: Dials,
-    /// Who is at the other end of each connection.
     pub(crate) peers: HashMap<ConnectionId, Peer>,
     pub(crate) leaving: Leaving,
     pub(crate) lookups: Lookups,
     pub(crate) descriptors: Descriptors,
     pub(crate) asked: AskedFlows,
-    /// What peers may add to the log.
     pub(crate) lines: LineBudget,
 }
 
 impl Duty for ServerDuty {
-    fn start(&mut self, _io: &mut Io<'_>) -> io::Result<()> {
-        Ok(())
-    }
-
     fn handle_event(&mut self, io: &mut Io<'_>, event: Event) {
         match event {
             Event::Connected {
@@ -82,26 +74,9 @@ impl Duty for ServerDuty {
                 }
             }
             Event::Open(opened) => self.handle_open(io, &opened),
-            Event::Established { flow, stream_id } => {
-                let flow = self.asked.log.id(flow);
-                log_beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Handshake successful");
-                log_beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Tunnel established successful");
-            }
-            Event::Congestion {
-                connection,
-                remote,
-                controller,
-                limit,
-            } => log_congestion(connection.0, remote, controller, limit),
-            Event::FlowClosed(summary) => {
-                let known = summary.connection.map(|connection| self.known(connection));
-                self.asked
-                    .close(io.now, &summary, known.unwrap_or(Peer::Unknown));
-                self.leaving.handle_closed(&summary);
-                self.descriptors.close(summary.flow);
-                self.dials.cancel(summary.flow);
-                self.lookups.forget(summary.flow);
-            }
+            Event::Established { flow, stream_id } => self.log_established(flow, stream_id),
+            Event::Congestion { .. } => log_congestion(&event),
+            Event::FlowClosed(summary) => self.handle_flow_closed(io.now, &summary),
             Event::HandshakeFailed { remote, reason } => {
                 if let Some(line) = self.debug_line(io.now, remote) {
                     let reason = Foreign(reason);
@@ -117,7 +92,7 @@ impl Duty for ServerDuty {
             } => {
                 let peer = self.peers.remove(&connection);
                 let known = peer.as_ref().unwrap_or(&Peer::Unknown);
-                self.handle_disconnected(io.now, known, remote, &reason, [flows, salvaged]);
+                self.log_disconnected(io.now, known, remote, &reason, [flows, salvaged]);
                 if let Some(peer) = peer {
                     self.leaving.add(connection, peer, salvaged);
                 }
@@ -180,15 +155,26 @@ impl Duty for ServerDuty {
             self.answer(io, Some(dialed));
         }
     }
-
-    fn stop_accepting(&mut self, _io: &mut Io<'_>) {}
-
-    fn is_busy(&self) -> bool {
-        false
-    }
 }
 
 impl ServerDuty {
+    fn log_established(&self, flow: FlowId, stream_id: u64) {
+        let flow = self.asked.log.id(flow);
+        log_beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Handshake successful");
+        log_beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Tunnel established successful");
+    }
+
+    /// Logs the end of a flow, and gives back all places that it had.
+    fn handle_flow_closed(&mut self, now: Instant, summary: &FlowSummary) {
+        let known = summary.connection.map(|connection| self.known(connection));
+        let known = known.unwrap_or(Peer::Unknown);
+        self.asked.close(now, summary, known);
+        self.leaving.handle_closed(summary);
+        self.descriptors.close(summary.flow);
+        self.dials.cancel(summary.flow);
+        self.lookups.forget(summary.flow);
+    }
+
     fn handle_connected(
         &mut self,
         io: &mut Io<'_>,
@@ -243,12 +229,9 @@ impl ServerDuty {
             // Its certificate has told, in the same turn.
             return;
         }
-        let exporter = io.engine.exporter(connection);
-        let known = exporter
-            .zip(proof)
-            .and_then(|(exporter, proof)| self.policy.identify_by_proof(&exporter, &proof));
-        if let Some(client) = known {
-            return self.welcome(io, connection, remote, Peer::Named(client));
+        let known = proof.and_then(|proof| self.by_proof(io, connection, proof));
+        if let Some(peer) = known {
+            return self.welcome(io, connection, remote, peer);
         }
         let cause = if proof.is_some() {
             "its secret is none of those in the configuration"
@@ -274,27 +257,34 @@ impl ServerDuty {
             .map_err(Refusal::from)
             .and_then(|target| self.judge(flow, &peer, &holder, target));
         self.asked.ask(flow, peer.clone(), opened.remote);
-        let is_logged = match &verdict {
-            Ok(_) => true,
-            Err(refusal) => self.asked.refuse(io.now, flow, refusal),
-        };
-        if is_logged {
+        let verdict = verdict.map_err(|refusal| {
+            let code = refusal.code;
+            (code, self.asked.refuse(io.now, flow, refusal))
+        });
+        if !matches!(verdict, Err((_, false))) {
             log_beginning!(self.phrases(), { "Client-Endpoint-Addr" = %opened.remote, "Stream-ID" = opened.stream_id }, "Starting handshake with client endpoint");
         }
         let target = match verdict {
             Ok(target) => target,
-            Err(refusal) => {
+            Err((code, _)) => {
                 self.asked.log_refusal(flow);
-                return io.engine.handle_dialed(io.now, flow, Err(refusal.code));
+                return io.engine.handle_dialed(io.now, flow, Err(code));
             }
         };
         log_beginning!(self.phrases(), { "Server-App-Addr" = %target }, "starting connect to server app");
         if let Err(refusal) = self.dial(io, opened, peer, &holder, target) {
             // The dial, where it has begun, ends with the flow.
-            self.asked.refuse(io.now, flow, &refusal);
-            self.asked.log_refusal(flow);
-            io.engine.handle_dialed(io.now, flow, Err(refusal.code));
+            let code = self.refuse(io.now, flow, refusal);
+            io.engine.handle_dialed(io.now, flow, Err(code));
         }
+    }
+
+    /// Notes and logs a refusal; returns the code that the client is told.
+    fn refuse(&mut self, now: Instant, flow: FlowId, refusal: Refusal) -> FlowCode {
+        let code = refusal.code;
+        self.asked.refuse(now, flow, refusal);
+        self.asked.log_refusal(flow);
+        code
     }
 
     /// Whether a flow may be dialled, as far as can be told before its name is looked up.
@@ -314,7 +304,6 @@ impl ServerDuty {
         Ok(target)
     }
 
-    /// Begins the dial of a target that the client may reach.
     fn dial(
         &mut self,
         io: &mut Io<'_>,
@@ -374,7 +363,6 @@ impl ServerDuty {
         Ok(())
     }
 
-    /// Who a connection's client is, as far as that is known.
     fn known(&self, connection: ConnectionId) -> Peer {
         let known = self.peers.get(&connection);
         known.cloned().unwrap_or(Peer::Unknown)
@@ -383,20 +371,22 @@ impl ServerDuty {
     /// Who asks: known by certificate since the handshake, or by the proof in this request.
     fn peer_of(&mut self, io: &mut Io<'_>, opened: &Opened) -> Peer {
         let known = self.known(opened.connection);
-        let (Peer::Unknown, Some(proof)) = (&known, &opened.proof) else {
+        let (Peer::Unknown, Some(proof)) = (&known, opened.proof) else {
             return known;
         };
-        let Some(exporter) = io.engine.exporter(opened.connection) else {
-            return known;
-        };
-        match self.policy.identify_by_proof(&exporter, proof) {
-            Some(client) => {
-                let peer = Peer::Named(client);
+        match self.by_proof(io, opened.connection, proof) {
+            Some(peer) => {
                 self.welcome(io, opened.connection, opened.remote, peer.clone());
                 peer
             }
             None => known,
         }
+    }
+
+    fn by_proof(&self, io: &Io<'_>, connection: ConnectionId, proof: [u8; 32]) -> Option<Peer> {
+        let exporter = io.engine.exporter(connection)?;
+        let client = self.policy.identify_by_proof(&exporter, &proof)?;
+        Some(Peer::Named(client))
     }
 
     /// Those of a name's addresses that the peer may be connected to, as they are dialled.
@@ -409,31 +399,17 @@ impl ServerDuty {
         addresses: Vec<SocketAddr>,
     ) -> Result<Vec<SocketAddr>, FlowCode> {
         let mut denied = None;
-        let permitted: Vec<SocketAddr> = addresses
-            .into_iter()
-            .map(dialled_as)
-            .filter(
-                |address| match self.policy.may_reach_addr(peer, target, address.ip()) {
-                    Ok(()) => true,
-                    Err(why) => {
-                        denied = Some(why);
-                        false
-                    }
-                },
-            )
-            .collect();
+        let mut addresses: Vec<_> = addresses.into_iter().map(dialled_as).collect();
+        addresses.retain(|address| {
+            let verdict = self.policy.may_reach_addr(peer, target, address.ip());
+            verdict.map_err(|why| denied = Some(why)).is_ok()
+        });
         match denied {
-            Some(denied) if permitted.is_empty() => {
-                let refusal = Refusal::from(denied);
-                self.asked.refuse(now, flow, &refusal);
-                self.asked.log_refusal(flow);
-                Err(refusal.code)
-            }
-            _ => Ok(permitted),
+            Some(denied) if addresses.is_empty() => Err(self.refuse(now, flow, denied.into())),
+            _ => Ok(addresses),
         }
     }
 
-    /// Tells the engine how a dial ended.
     fn answer(&self, io: &mut Io<'_>, dialed: Option<Dialed>) {
         let Some(Dialed { flow, result }) = dialed else {
             return;
@@ -453,7 +429,7 @@ impl ServerDuty {
         io.engine.handle_dialed(io.now, flow, result);
     }
 
-    fn handle_disconnected(
+    fn log_disconnected(
         &self,
         now: Instant,
         peer: &Peer,
@@ -479,7 +455,6 @@ impl ServerDuty {
         self.asked.log.phrases
     }
 
-    /// Asks for a line about a connection.
     fn line_of(&self, now: Instant, connection: ConnectionId, remote: SocketAddr) -> Option<Line> {
         let holder = holder_of(&self.known(connection), remote);
         self.lines.take(&holder, now)
@@ -493,7 +468,6 @@ impl ServerDuty {
     }
 }
 
-/// For whom a flow takes its places.
 fn holder_of(peer: &Peer, remote: SocketAddr) -> Holder {
     match peer {
         Peer::Named(client) => Holder::Client(client.shared_name()),

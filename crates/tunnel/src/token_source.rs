@@ -10,8 +10,6 @@ mod parser;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,83 +18,40 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-pub use file::FileError;
 pub(crate) use file::MAX_FILE;
-pub use http::{HttpError, UrlError};
-pub use parser::{ParseTokenError, parse_token};
+pub(crate) use parser::{ParseTokenError, parse_token};
 
+use crate::app_addr::AppAddr;
 use crate::settings::TokenSource;
-use http::HttpSource;
+use file::FileError;
+use http::{HttpError, HttpSource, UrlError};
 use quictun_control::log::shown_url;
 
-/// Gives the token of each new flow.
 #[derive(Clone, Debug)]
-pub struct TokenPlugin {
+pub(crate) struct TokenPlugin {
     source: Source,
-    /// Look-ups that may run at once.
     permits: Arc<Semaphore>,
 }
 
-/// The application at the local end of a new flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AppAddr {
-    /// It came over TCP.
-    Ip(SocketAddr),
-    /// It came over a Unix socket, where clients have no address.
-    Unix,
+#[derive(Debug, Error)]
+pub(crate) enum TokenSourceError {
+    #[error("the token source {0:?} is no token")]
+    Fixed(String, #[source] PackError),
+    /// The URL, shown without credentials and query, cannot be asked.
+    #[error("the token source {0:?} is no URL that can be asked")]
+    Url(String, #[source] UrlError),
 }
 
-/// Why a token source cannot be used at all.
 #[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum TokenSourceError {
-    /// The fixed token cannot be sent.
-    #[error("the token source {token:?} is no token")]
-    Fixed {
-        /// The token as given.
-        token: String,
-        /// What is wrong with it.
-        source: PackError,
-    },
-    /// The URL cannot be asked.
-    #[error("the token source {url:?} is no URL that can be asked")]
-    Url {
-        /// The URL, without credentials and query.
-        url: String,
-        /// What is wrong with it.
-        source: UrlError,
-    },
-}
-
-/// Why there is no token for a flow.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum TokenError {
-    /// The token file has none, or cannot be read.
-    #[error("no token from the file {}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: FileError,
-    },
-    /// The token server has none, or cannot be asked.
-    #[error("no token from {url}")]
-    Http {
-        /// The URL that was asked, without credentials and query.
-        url: String,
-        /// What is wrong.
-        source: HttpError,
-    },
-    /// There is a token, but it cannot be sent.
-    #[error("the token for {app} is unusable")]
-    Unusable {
-        /// For which application.
-        app: AppAddr,
-        /// What is wrong with it.
-        source: PackError,
-    },
-    /// The process is ending.
+pub(crate) enum TokenError {
+    #[error("no token from the file {}", .0.display())]
+    File(PathBuf, #[source] FileError),
+    /// The token server, shown without credentials and query, has none, or cannot be asked.
+    #[error("no token from {0}")]
+    Http(String, #[source] HttpError),
+    /// There is a token for the application, but it cannot be sent.
+    #[error("the token for {0} is unusable")]
+    Unusable(AppAddr, #[source] PackError),
     #[error("the client is shutting down")]
     ShuttingDown,
 }
@@ -110,21 +65,16 @@ enum Source {
 
 impl TokenPlugin {
     /// Makes the plugin. A token file need not be there yet; a URL is not asked yet.
-    pub fn new(source: &TokenSource) -> Result<Self, TokenSourceError> {
+    pub(crate) fn new(source: &TokenSource) -> Result<Self, TokenSourceError> {
         let source = match source {
             TokenSource::Fixed(token) => {
-                pack(token).map_err(|source| TokenSourceError::Fixed {
-                    token: token.clone(),
-                    source,
-                })?;
+                pack(token).map_err(|cause| TokenSourceError::Fixed(token.clone(), cause))?;
                 Source::Fixed(token.clone())
             }
             TokenSource::File(path) => Source::File(path.clone()),
             TokenSource::Http(url) => {
-                let http = HttpSource::new(url).map_err(|source| TokenSourceError::Url {
-                    url: shown_url(url),
-                    source,
-                })?;
+                let http = HttpSource::new(url)
+                    .map_err(|cause| TokenSourceError::Url(shown_url(url), cause))?;
                 Source::Http(Arc::new(http))
             }
         };
@@ -135,7 +85,7 @@ impl TokenPlugin {
     }
 
     /// The token that is the same for every flow, where there is such a one.
-    pub fn fixed(&self) -> Option<&str> {
+    pub(crate) fn fixed(&self) -> Option<&str> {
         match &self.source {
             Source::Fixed(token) => Some(token),
             Source::File(_) | Source::Http(_) => None,
@@ -149,67 +99,46 @@ impl TokenPlugin {
     /// # Cancel safety
     ///
     /// Dropping the future gives up the answer; a look-up that has begun ends by itself.
-    pub async fn token(&self, app: &AppAddr) -> Result<String, TokenError> {
+    pub(crate) async fn token(&self, app: &AppAddr) -> Result<String, TokenError> {
         let token = match &self.source {
             Source::Fixed(token) => return Ok(token.clone()),
             Source::File(path) => self.look_up_file(path.clone(), *app).await?,
             Source::Http(http) => self.ask_http(http, *app).await?,
         };
-        pack(&token).map_err(|source| TokenError::Unusable { app: *app, source })?;
+        pack(&token).map_err(|cause| TokenError::Unusable(*app, cause))?;
         Ok(token)
     }
 
     async fn look_up_file(&self, path: PathBuf, app: AppAddr) -> Result<String, TokenError> {
-        let permits = self.permits.clone();
-        let permit = permits
-            .acquire_owned()
-            .await
-            .map_err(|_| TokenError::ShuttingDown)?;
+        let found = self.look_up(move || file::token(&path, app).map_err(|cause| (path, cause)));
+        found
+            .await?
+            .map_err(|(path, cause)| TokenError::File(path, cause))
+    }
+
+    /// Runs one look-up on a thread that may wait, once there is a place for it.
+    async fn look_up<T: Send + 'static>(
+        &self,
+        run: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, TokenError> {
+        let permit = self.permits.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| TokenError::ShuttingDown)?;
         let found = spawn_blocking(move || {
-            // Held until the read is over, even if nobody waits for it any more.
+            // Held until the look-up is over, even if its answer is not awaited any more.
             let _permit = permit;
-            file::token(&path, app).map_err(|source| TokenError::File { path, source })
+            run()
         });
-        found.await.map_err(|_| TokenError::ShuttingDown)?
+        found.await.map_err(|_| TokenError::ShuttingDown)
     }
 
     async fn ask_http(&self, http: &Arc<HttpSource>, app: AppAddr) -> Result<String, TokenError> {
-        let failed = |source| TokenError::Http {
-            url: shown_url(http.url()),
-            source,
-        };
-        let asked = async {
-            let permits = self.permits.clone();
-            let permit = permits
-                .acquire_owned()
-                .await
-                .map_err(|_| TokenError::ShuttingDown)?;
-            let http = http.clone();
-            let answer = spawn_blocking(move || {
-                let _permit = permit;
-                http.token(app)
-            });
-            answer
-                .await
-                .map_err(|_| TokenError::ShuttingDown)?
-                .map_err(failed)
-        };
+        let failed = |cause| TokenError::Http(shown_url(&http.url), cause);
+        let asked = http.clone();
+        let answer = self.look_up(move || asked.token(app));
         // The request has the same deadline; this one covers the wait for a turn.
-        match tokio::time::timeout(http.deadline(), asked).await {
-            Ok(answer) => answer,
-            Err(_) => Err(failed(HttpError::Deadline {
-                seconds: http.deadline().as_secs(),
-            })),
-        }
-    }
-}
-
-impl fmt::Display for AppAddr {
-    /// `ip:port` with IPv4 addresses in their own form, or `unix`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ip(addr) => SocketAddr::new(addr.ip().to_canonical(), addr.port()).fmt(f),
-            Self::Unix => f.write_str("unix"),
+        match tokio::time::timeout(http.deadline, answer).await {
+            Ok(answer) => answer?.map_err(failed),
+            Err(_) => Err(failed(HttpError::Deadline(http.deadline.as_secs()))),
         }
     }
 }

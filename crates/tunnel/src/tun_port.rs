@@ -7,18 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
 
 use quictun_control::log_beginning;
 use quictun_engine::FlowId;
 use quictun_netstack::{Datagram, Event, FlowId as StackFlow};
-use quictun_sys::Tun;
 use quictun_wire::target::Target;
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
+use crate::duty::Io;
 use crate::name_questions::NameQuestions;
-use crate::worker::Io;
 use quictun_control::settings::Phrases;
 use quictun_io::crash::Crash;
 use quictun_io::poller::Key;
@@ -30,7 +30,6 @@ use quictun_stackd::tun_device;
 /// Rounds of sending and of what follows from it, before datagrams are looked at again.
 const ROUNDS: usize = 16;
 
-/// The stack, and which flow of the one is which of the engine.
 pub(crate) struct TunPort {
     place: Place,
     to_engine: BTreeMap<StackFlow, FlowId>,
@@ -39,26 +38,27 @@ pub(crate) struct TunPort {
     unanswered: BTreeSet<FlowId>,
     /// A command is behind the device, and it has ended when a drain begins.
     for_command: bool,
-    /// They were given up, as was every question to a name server.
+    /// Those without an answer were given up, as was every question to a name server.
     gave_up: bool,
     questions: Option<NameQuestions>,
     gone: bool,
     phrases: Phrases,
 }
 
-/// Where the stack is.
-enum Place {
+pub(crate) enum Place {
     Here(OwnStack),
     Apart(Remote),
 }
 
-impl std::fmt::Debug for TunPort {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TunPort({})", self.place.name())
-    }
-}
-
 impl Place {
+    /// Readable when there is something to do.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Here(own) => own.frames.wire.as_fd(),
+            Self::Apart(remote) => remote.wakes().as_fd(),
+        }
+    }
+
     fn name(&self) -> &str {
         match self {
             Self::Here(own) => own.frames.wire.name(),
@@ -103,7 +103,7 @@ impl Place {
         }
     }
 
-    /// Moves what there is to be moved, and tells whether there is more.
+    /// Returns whether there is more to be moved.
     fn flush(&mut self, now: Instant) -> io::Result<bool> {
         match self {
             Self::Here(own) => {
@@ -116,53 +116,30 @@ impl Place {
 }
 
 impl TunPort {
-    /// With a stack on a device; its sequence numbers follow from `seed`.
-    pub(crate) fn here(tun: Tun, dns: Option<IpAddr>, seed: u64) -> io::Result<Self> {
-        let own = OwnStack::new(tun, dns.is_some(), seed)?;
-        Self::new(Place::Here(own), dns)
-    }
-
-    /// With one in another process.
-    pub(crate) fn apart(remote: Remote, dns: Option<IpAddr>) -> io::Result<Self> {
-        Self::new(Place::Apart(remote), dns)
-    }
-
-    fn new(place: Place, dns: Option<IpAddr>) -> io::Result<Self> {
+    pub(crate) fn new(
+        place: Place,
+        dns: Option<IpAddr>,
+        for_command: bool,
+        phrases: Phrases,
+    ) -> io::Result<Self> {
         Ok(Self {
             place,
             to_engine: BTreeMap::new(),
             to_stack: BTreeMap::new(),
             unanswered: BTreeSet::new(),
-            for_command: false,
+            for_command,
             gave_up: false,
             questions: dns.map(NameQuestions::new).transpose()?,
             gone: false,
-            phrases: Phrases::default(),
+            phrases,
         })
-    }
-
-    /// With lines about single flows that are worded so.
-    pub(crate) fn with_phrases(self, phrases: Phrases) -> Self {
-        Self { phrases, ..self }
-    }
-
-    /// Sets whether the command behind the device has ended when a drain begins.
-    pub(crate) fn for_command(self, for_command: bool) -> Self {
-        Self {
-            for_command,
-            ..self
-        }
     }
 
     pub(crate) fn start(&self, io: &mut Io<'_>) -> io::Result<()> {
         info!(target: "quictun", device = self.place.name(), "carrying what connects through the device");
-        match &self.place {
-            Place::Here(own) => io.poller.add_input(&own.frames.wire, Key::Tun),
-            Place::Apart(remote) => io.poller.add_input(remote.wakes(), Key::Tun),
-        }
+        io.poller.add_input(self.place.as_fd(), Key::Tun)
     }
 
-    /// The device has frames, or the other process something to say.
     pub(crate) fn handle_ready(&mut self, io: &mut Io<'_>) {
         match &mut self.place {
             Place::Here(own) => {
@@ -191,14 +168,10 @@ impl TunPort {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let questions = self
-            .questions
-            .as_ref()
-            .and_then(NameQuestions::next_timeout);
-        [questions, self.place.next_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        let questions = self.questions.as_ref();
+        let questions = questions.and_then(NameQuestions::next_timeout);
+        let both = [questions, self.place.next_timeout()];
+        both.into_iter().flatten().min()
     }
 
     pub(crate) fn handle_timeout(&mut self, io: &mut Io<'_>) {
@@ -228,7 +201,7 @@ impl TunPort {
                 if let Err(cause) = accepted {
                     // Its application has given up, or there are no buffers left.
                     debug!(target: "quictun", %cause, "a connection could not be accepted");
-                    io.engine.handle_socket(io.now, flow, false, false, true);
+                    io.fail(flow);
                 }
             }
         }
@@ -252,7 +225,7 @@ impl TunPort {
         }
         self.gave_up = true;
         for flow in &self.unanswered {
-            io.engine.handle_socket(io.now, *flow, false, false, true);
+            io.fail(*flow);
         }
         if let Some(questions) = &self.questions {
             questions.give_up(io);
@@ -290,9 +263,7 @@ impl TunPort {
 
     fn handle_events(&mut self, io: &mut Io<'_>) -> bool {
         let mut any = false;
-        loop {
-            let event = self.place.poll_event();
-            let Some(event) = event else { break };
+        while let Some(event) = self.place.poll_event() {
             any = true;
             match event {
                 Event::Offered {
@@ -313,7 +284,7 @@ impl TunPort {
                     if ending != quictun_netstack::Ending::Finished
                         && let Some(&engine) = self.to_engine.get(&flow)
                     {
-                        io.engine.handle_socket(io.now, engine, false, false, true);
+                        io.fail(engine);
                     }
                 }
             }
@@ -321,9 +292,7 @@ impl TunPort {
         let Some(questions) = &mut self.questions else {
             return any;
         };
-        loop {
-            let asked = self.place.poll_datagram();
-            let Some(asked) = asked else { break };
+        while let Some(asked) = self.place.poll_datagram() {
             any = true;
             questions.ask(io, asked);
         }
@@ -354,17 +323,13 @@ impl TunPort {
             { "Client-App-Addr" = client_app },
             "Starting handshake with server endpoint"
         );
-        let opened = io.engine.open_flow(io.now, socket, token, client_app);
-        match opened {
-            Some(flow) => {
-                self.to_engine.insert(id, flow);
-                self.to_stack.insert(flow, id);
-                self.unanswered.insert(flow);
-            }
-            None => {
-                warn!(target: "quictun", "too many connections wait for the server: one was refused");
-            }
-        }
+        let Some(flow) = io.engine.open_flow(io.now, socket, token, client_app) else {
+            warn!(target: "quictun", "too many connections wait for the server: one was refused");
+            return;
+        };
+        self.to_engine.insert(id, flow);
+        self.to_stack.insert(flow, id);
+        self.unanswered.insert(flow);
     }
 
     fn ready(&mut self, io: &mut Io<'_>, id: StackFlow, readable: bool, writable: bool) {
@@ -374,21 +339,16 @@ impl TunPort {
         }
     }
 
-    /// The device is gone: so are all its flows.
     fn lose(&mut self, io: &mut Io<'_>, cause: &io::Error) {
         if std::mem::replace(&mut self.gone, true) {
             return;
         }
         error!(target: "quictun", device = self.place.name(), %cause, "the device is gone: its connections are reset");
-        let forgotten = match &self.place {
-            Place::Here(own) => io.poller.remove(&own.frames.wire),
-            Place::Apart(remote) => io.poller.remove(remote.wakes()),
-        };
-        if let Err(cause) = forgotten {
+        if let Err(cause) = io.poller.remove(self.place.as_fd()) {
             debug!(target: "quictun", %cause, "the device was not watched");
         }
         for flow in self.to_stack.keys() {
-            io.engine.handle_socket(io.now, *flow, false, false, true);
+            io.fail(*flow);
         }
     }
 }

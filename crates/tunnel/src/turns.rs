@@ -20,7 +20,6 @@ pub(crate) struct Turns<T> {
 }
 
 impl<T> Turns<T> {
-    /// An empty queue in front of the places of `shares`.
     pub(crate) fn new(shares: Shares) -> Self {
         Self {
             shares,
@@ -51,7 +50,6 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Gives a place to the next that may have one.
     pub(crate) fn next(&mut self) -> Option<(Holder, T)> {
         for _ in 0..self.order.len() {
             let holder = self.order.pop_front()?;
@@ -74,13 +72,11 @@ impl<T> Turns<T> {
         None
     }
 
-    /// How many wait.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.values().map(BTreeMap::len).sum()
     }
 
-    /// Gives back a place that [`Turns::next`] gave.
     pub(crate) fn give_back(&mut self, holder: &Holder) {
         self.shares.give_back(holder);
     }

@@ -4,7 +4,6 @@
 //! the time), sends what it has to say, and acts on its events. What differs between client and server is
 //! a [`Duty`].
 
-use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
@@ -12,56 +11,20 @@ use quictun_engine::{Engine, Event};
 use tracing::{debug, error, info, warn};
 
 use crate::app_socket::AppSocket;
+use crate::duty::{Duty, Io};
 use crate::mailbox::{Inbox, Mail, Mailbox, Message};
 use quictun_control::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
 use quictun_io::EnginePort;
 use quictun_io::poller::{Key, Poller, Ready};
 use quictun_io::udp_port::{UdpPort, other_worker};
 
-/// What a worker is made of.
 pub(crate) struct Parts<D> {
     pub(crate) index: usize,
     pub(crate) engine: Engine<AppSocket>,
     pub(crate) udp: UdpPort,
     pub(crate) inbox: Inbox,
-    /// The mailboxes of all workers, this one's included.
     pub(crate) siblings: Vec<Mailbox>,
     pub(crate) duty: D,
-}
-
-/// What a client's or a server's worker does beyond carrying bytes.
-pub(crate) trait Duty {
-    /// Called once, before the first turn.
-    fn start(&mut self, io: &mut Io<'_>) -> io::Result<()>;
-    /// The engine wants something, or tells of something.
-    fn handle_event(&mut self, io: &mut Io<'_>, event: Event);
-    /// A listener or a dial is ready.
-    fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready);
-    /// A message that is not for the loop itself.
-    fn handle_message(&mut self, io: &mut Io<'_>, message: Message);
-    /// The end of a turn: sends what is not the engine's to send. Tells whether the engine may have something to do.
-    fn flush(&mut self, _: &mut Io<'_>) -> bool {
-        false
-    }
-    /// Its deadlines.
-    fn next_timeout(&self) -> Option<Instant>;
-    /// One of them has come.
-    fn handle_timeout(&mut self, io: &mut Io<'_>);
-    /// No more flows from outside.
-    fn stop_accepting(&mut self, io: &mut Io<'_>);
-    /// Why it can do nothing any more, and the process had better end.
-    fn failure(&self) -> Option<io::Error> {
-        None
-    }
-    /// Whether something is under way that the engine does not know of yet.
-    fn is_busy(&self) -> bool;
-}
-
-/// What a duty works with.
-pub(crate) struct Io<'a> {
-    pub(crate) now: Instant,
-    pub(crate) engine: &'a mut Engine<AppSocket>,
-    pub(crate) poller: &'a Poller,
 }
 
 struct Worker<D> {
@@ -77,7 +40,6 @@ struct Worker<D> {
     closing: bool,
 }
 
-/// Runs until told to end.
 pub(crate) fn run<D: Duty>(parts: Parts<D>) -> io::Result<()> {
     let poller = Poller::new()?;
     poller.add_input(&parts.udp, Key::Udp)?;
@@ -93,7 +55,7 @@ pub(crate) fn run<D: Duty>(parts: Parts<D>) -> io::Result<()> {
         draining: false,
         closing: false,
     };
-    worker.with_duty(Instant::now(), Duty::start)?;
+    worker.duty(Instant::now(), Duty::start)?;
     worker.turn_until_closed()
 }
 
@@ -117,14 +79,11 @@ impl<D: Duty> Worker<D> {
             let now = Instant::now();
             if self.next_timeout().is_some_and(|at| at <= now) {
                 self.port.engine.handle_timeout(now);
-                self.with_duty(now, |duty, io| {
-                    duty.handle_timeout(io);
-                    Ok(())
-                })?;
+                self.duty(now, Duty::handle_timeout);
             }
             more = self.transmit();
             more |= self.handle_events(now);
-            self.duty(now, |duty, io| more |= duty.flush(io));
+            more |= self.duty(now, Duty::flush);
             // Who drains ends anyway, and what else it carries may end in good order.
             if !self.draining
                 && let Some(error) = self.duty.failure()
@@ -136,20 +95,15 @@ impl<D: Duty> Worker<D> {
                 self.closing = true;
             }
             if self.closing {
-                return {
-                    self.close();
-                    Ok(())
-                };
+                self.close();
+                return Ok(());
             }
         }
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        let engine = self.port.engine.next_timeout();
-        [engine, self.duty.next_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
+        let both = [self.port.engine.next_timeout(), self.duty.next_timeout()];
+        both.into_iter().flatten().min()
     }
 
     fn handle_all(&mut self, ready: &[Ready]) {
@@ -158,17 +112,13 @@ impl<D: Duty> Worker<D> {
             match event.key {
                 Key::Udp => self.handle_udp(*event),
                 Key::Wake => self.handle_messages(),
-                Key::Flow(flow) => {
-                    let Ready {
-                        readable,
-                        writable,
-                        failed,
-                        ..
-                    } = *event;
-                    self.port
-                        .engine
-                        .handle_socket(now, flow, readable, writable, failed);
-                }
+                Key::Flow(flow) => self.port.engine.handle_socket(
+                    now,
+                    flow,
+                    event.readable,
+                    event.writable,
+                    event.failed,
+                ),
                 Key::Listener(_) | Key::Dial(_) | Key::Tun => {
                     self.duty(now, |duty, io| duty.handle_ready(io, *event));
                 }
@@ -201,15 +151,7 @@ impl<D: Duty> Worker<D> {
         while let Some(mail) = self.inbox.receive() {
             let now = Instant::now();
             match mail {
-                Mail::Datagram(datagram) => {
-                    self.port.engine.handle_datagram(
-                        now,
-                        datagram.remote,
-                        datagram.local_ip,
-                        datagram.ecn,
-                        datagram.data,
-                    );
-                }
+                Mail::Datagram(datagram) => self.port.handle_datagram(now, datagram),
                 Mail::Snapshot(request) => self.answer(request),
                 Mail::Message(Message::Drain) => {
                     self.draining = true;
@@ -217,12 +159,7 @@ impl<D: Duty> Worker<D> {
                     self.duty(now, Duty::stop_accepting);
                 }
                 Mail::Message(Message::Close) => self.closing = true,
-                Mail::Message(
-                    message @ (Message::ServerResolved(_)
-                    | Message::TargetResolved { .. }
-                    | Message::Token { .. }
-                    | Message::Rules(_)),
-                ) => {
+                Mail::Message(message) => {
                     self.duty(now, |duty, io| duty.handle_message(io, message));
                 }
             }
@@ -253,13 +190,9 @@ impl<D: Duty> Worker<D> {
 
     /// Acts on the engine's events; `true`: that may have given it something to send.
     fn handle_events(&mut self, now: Instant) -> bool {
-        let mut any = false;
-        let mut events = VecDeque::new();
-        while let Some(event) = self.port.engine.poll_event() {
-            events.push_back(event);
-        }
+        let events: Vec<Event> = std::iter::from_fn(|| self.port.engine.poll_event()).collect();
+        let any = !events.is_empty();
         for event in events {
-            any = true;
             self.duty(now, |duty, io| duty.handle_event(io, event));
         }
         any
@@ -285,7 +218,6 @@ impl<D: Duty> Worker<D> {
         }
     }
 
-    /// Tells the peers and ends.
     fn close(&mut self) {
         let now = Instant::now();
         let flows = self.port.engine.unconfirmed();
@@ -297,25 +229,10 @@ impl<D: Duty> Worker<D> {
         self.port.forget_blocked();
         while self.transmit() {}
         self.handle_events(now);
-        self.duty(now, |duty, io| {
-            duty.flush(io);
-        });
+        self.duty(now, Duty::flush);
     }
 
-    fn duty(&mut self, now: Instant, act: impl FnOnce(&mut D, &mut Io<'_>)) {
-        let mut io = Io {
-            now,
-            engine: &mut self.port.engine,
-            poller: &self.poller,
-        };
-        act(&mut self.duty, &mut io);
-    }
-
-    fn with_duty(
-        &mut self,
-        now: Instant,
-        act: impl FnOnce(&mut D, &mut Io<'_>) -> io::Result<()>,
-    ) -> io::Result<()> {
+    fn duty<T>(&mut self, now: Instant, act: impl FnOnce(&mut D, &mut Io<'_>) -> T) -> T {
         let mut io = Io {
             now,
             engine: &mut self.port.engine,
@@ -324,3 +241,6 @@ impl<D: Duty> Worker<D> {
         act(&mut self.duty, &mut io)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,12 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
+use quictun_engine::Transport;
 use quictun_ipc::{Message, Server, WaitPolicy};
 
 use super::*;
+use crate::mailbox::mailbox;
+use crate::requests::requests;
 use crate::settings::TransportSettings;
 use crate::worker;
 use quictun_io::crash::Crash;
@@ -20,39 +23,34 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     let udp = launch::open_udp(socket, &settings).expect("a socket");
     let identity = ClientIdentity::default();
     let crypto = tls::client_config(&ServerTrust::Insecure, &identity, Offer::Both, None);
-    let Post {
-        mailboxes,
-        mut inboxes,
-    } = launch::post(1, 1 << 30).expect("a mailbox");
-    let plan = Plan {
+    let (mailbox, inbox) = mailbox(1 << 30).expect("a mailbox");
+    let seat = Seat {
         index: 0,
-        transport: launch::transport(&settings, udp_port::path_mtu(None)).expect("defaults"),
-        inbox: inboxes.pop().expect("one"),
-        siblings: mailboxes,
-        role: ClientRole {
-            crypto: crypto.expect("defaults"),
-            fallback: None,
-            server_name: "server.invalid".to_owned(),
-            connections: 1,
-            prover: None,
-            wait_timeout: WAIT_TIMEOUT,
-            compat_streams: COMPAT_STREAMS,
-        },
-        forwards: Vec::new(),
         udp,
-        tun: Some(TunPlan {
-            source: Source::Apart(stack),
-            dns: None,
-            for_command: false,
-        }),
-        refused: Arc::default(),
-        phrases: Phrases::default(),
-        requests: control::requests().0,
+        inbox,
+        siblings: vec![mailbox],
+        transport: Transport::new(udp_port::path_mtu(None)),
+        requests: requests().0,
+    };
+    let role = ClientRole {
+        crypto: crypto.expect("defaults"),
+        fallback: None,
+        server_name: "server.invalid".to_owned(),
+        connections: 1,
+        prover: None,
+        wait_timeout: WAIT_TIMEOUT,
+        compat_streams: COMPAT_STREAMS,
+    };
+    let tun = TunPlan {
+        source: TunSource::Apart(stack),
+        dns: None,
+        for_command: false,
     };
     let (sender, ended) = channel();
     std::thread::spawn(move || {
         let run = || {
-            let parts = plan.build()?;
+            let (refused, phrases) = (Arc::default(), Phrases::default());
+            let parts = build(seat, role, Vec::new(), Some(tun), refused, phrases)?;
             Ok(worker::run(parts)?)
         };
         sender.send(run()).ok();

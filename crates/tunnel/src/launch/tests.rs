@@ -1,33 +1,35 @@
 use super::*;
 use crate::client_duty::ClientDuty;
+use crate::failure::Failure;
 
 /// How a process with one worker ends that is made so.
-fn end_of(make: impl FnOnce() -> Result<Parts<ClientDuty>> + Send + 'static) -> anyhow::Error {
-    let (_workers, requests) = control::requests();
+fn end_of(make: fn() -> Result<Parts<ClientDuty>>) -> Failure {
+    let transport = TransportSettings::default();
+    let socket = udp_port::bind(([127, 0, 0, 1], 0).into(), false).expect("a socket");
     let launch = Launch {
         side: Side::Client,
-        transport: TransportSettings::default(),
+        ports: vec![open_udp(socket, &transport).expect("a socket")],
+        path_mtu: udp_port::path_mtu(None),
+        transport,
         control: ControlSettings::default(),
-        server: None,
-        server_known: Vec::new(),
-        plugins: Vec::new(),
-        requests,
+        log: quictun_control::log::Guard::default(),
+        one_process: false,
+        sources: Sources::default(),
         http: None,
-        lines: LineBudget::default(),
-        log_files: LogFiles::default(),
         listen: Vec::new(),
         reload: None,
+        lines: LineBudget::default(),
         announce: Box::new(|| {}),
     };
-    let mailboxes = post(1, 1 << 30).expect("a mailbox").mailboxes;
-    let ended = launch.run(mailboxes, vec![make]);
-    ended.expect_err("there is no worker")
+    let ended = launch.run(|_| Ok(move |_: Seat| make()));
+    let ended = ended.expect("it starts").expect_err("there is no worker");
+    Failure::of_workers(ended)
 }
 
 #[test]
 fn a_panic_is_told_from_what_the_world_refuses() {
     let error = end_of(|| panic!("as a bug would"));
-    assert_eq!(Crash::of(error.as_ref()), Some(Crash::Panic), "{error:#}");
+    assert!(matches!(error, Failure::Crashed(_)), "{error:?}");
     let error = end_of(|| Err(io::Error::from(io::ErrorKind::AddrInUse).into()));
-    assert_eq!(Crash::of(error.as_ref()), None, "{error:#}");
+    assert!(matches!(error, Failure::Other(_)), "{error:?}");
 }

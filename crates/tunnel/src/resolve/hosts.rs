@@ -8,10 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// hosts(5).
 const FILE: &str = "/etc/hosts";
 
-/// The hosts file, read again when it has changed.
 #[derive(Debug)]
 pub(super) struct Hosts {
     path: PathBuf,
@@ -22,12 +20,10 @@ pub(super) struct Hosts {
 struct Read {
     /// When the file was changed, and how long it is; `None`: there is none.
     version: Option<(SystemTime, u64)>,
-    /// In lower case.
     names: HashSet<String>,
 }
 
 impl Hosts {
-    /// This machine's.
     pub(super) fn of_system() -> Self {
         Self::at(FILE.into())
     }
@@ -61,7 +57,6 @@ impl Hosts {
     }
 }
 
-/// All names in a hosts file.
 fn names(text: &str) -> HashSet<String> {
     text.lines()
         .filter_map(|line| line.split('#').next())

@@ -7,7 +7,6 @@ use tokio::sync::oneshot;
 use crate::turns::Turns;
 use quictun_trust::shares::{Holder, Shares};
 
-/// Places that are shared between holders; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Places(Arc<Mutex<Turns<oneshot::Sender<Place>>>>);
 
@@ -17,7 +16,7 @@ pub(super) struct Place {
     holder: Holder,
 }
 
-/// Somebody in a queue, who is taken out of it when this is dropped.
+/// A place in a queue, which is left when this is dropped.
 struct Waiting<'a> {
     places: &'a Places,
     holder: &'a Holder,
@@ -25,12 +24,11 @@ struct Waiting<'a> {
 }
 
 impl Places {
-    /// So many.
     pub(super) fn new(count: usize) -> Self {
         Self(Arc::new(Mutex::new(Turns::new(Shares::new(count, WEIGHT)))))
     }
 
-    /// Waits for a place; `None` does not happen while somebody waits.
+    /// Waits for a place; `None` does not happen while this is awaited.
     ///
     /// # Cancel safety
     ///
@@ -38,7 +36,7 @@ impl Places {
     pub(super) async fn place(&self, holder: &Holder) -> Option<Place> {
         let (who, turn) = oneshot::channel();
         let ticket = self.turns().enter(holder, who);
-        // Dropped before `turn` is: nobody gets a place that waits no more.
+        // Dropped before `turn` is: no place goes to a caller that waits no more.
         let _waiting = Waiting {
             places: self,
             holder,
@@ -59,7 +57,7 @@ impl Places {
                 places: self.clone(),
                 holder,
             };
-            // A place that nobody took goes to the next by being dropped.
+            // A place that was not taken goes to the next by being dropped.
             drop(who.send(place));
         }
     }

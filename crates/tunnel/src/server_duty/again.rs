@@ -13,65 +13,24 @@
 //! A certificate must have been valid when the connection began. That it has expired since ends nothing: a reload
 //! must not cut what the same rules allow.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
-use quictun_engine::{Asked, ConnectionId, FlowSummary};
+use quictun_engine::{Asked, ConnectionId};
 use quictun_wire::code::FlowCode;
 use rustls::pki_types::UnixTime;
 use tracing::{error, warn};
 
 use super::ServerDuty;
 use crate::asked::name_of;
-use crate::reload::{Ended, ServerRules};
+use crate::dial::Dialed;
+use crate::duty::Io;
+use crate::reload::change::Ended;
+use crate::reload::server::ServerRules;
 use crate::token_source::parse_token;
-use crate::worker::Io;
-use quictun_trust::access::{Peer, Policy};
-
-/// Clients whose connections have gone, while flows of theirs are still being delivered (PROTOCOL CLOSE-12).
-#[derive(Debug, Default)]
-pub(crate) struct Leaving(BTreeMap<ConnectionId, (Peer, usize)>);
-
-impl Leaving {
-    /// A connection has gone; so many of its flows go on without it.
-    pub(super) fn add(&mut self, connection: ConnectionId, peer: Peer, flows: usize) {
-        if flows > 0 {
-            self.0.insert(connection, (peer, flows));
-        }
-    }
-
-    /// A flow has ended.
-    pub(super) fn handle_closed(&mut self, summary: &FlowSummary) {
-        let Some(connection) = summary.connection else {
-            return;
-        };
-        if let Some((_, flows)) = self.0.get_mut(&connection) {
-            *flows -= 1;
-            if *flows == 0 {
-                self.0.remove(&connection);
-            }
-        }
-    }
-
-    fn peer(&self, connection: ConnectionId) -> Option<&Peer> {
-        self.0.get(&connection).map(|(peer, _)| peer)
-    }
-
-    /// Finds each client in the new rules by its name.
-    fn identify_again(&mut self, policy: &Policy) {
-        for (peer, _) in self.0.values_mut() {
-            if let Peer::Named(client) = peer {
-                *peer = policy
-                    .by_name(client.name())
-                    .map_or(Peer::Unknown, Peer::Named);
-            }
-        }
-    }
-}
+use quictun_trust::access::Peer;
 
 impl ServerDuty {
-    /// Puts new rules into force.
     pub(super) fn apply(&mut self, io: &mut Io<'_>, rules: &ServerRules) -> Ended {
         self.policy = rules.policy.clone();
         if let Err(cause) = io.engine.set_server_crypto(&rules.crypto) {
@@ -106,7 +65,6 @@ impl ServerDuty {
         }
     }
 
-    /// Who the client of a connection is by the rules in force.
     fn identify_again(&self, io: &Io<'_>, connection: ConnectionId) -> Peer {
         let Some(shown) = io.engine.credentials(connection) else {
             return Peer::Unknown;
@@ -115,16 +73,15 @@ impl ServerDuty {
         let began = SystemTime::now().checked_sub(age);
         let began = began.and_then(|began| began.duration_since(SystemTime::UNIX_EPOCH).ok());
         let at = began.map_or_else(UnixTime::now, UnixTime::since_unix_epoch);
-        match self.policy.identify_at(shown.certificates.as_deref(), at) {
-            Peer::Unknown => {
-                let mut proofs = shown.proofs.iter().flatten();
-                let client = shown.exporter.and_then(|exporter| {
-                    proofs.find_map(|proof| self.policy.identify_by_proof(&exporter, proof))
-                });
-                client.map_or(Peer::Unknown, Peer::Named)
-            }
-            known => known,
+        let peer = self.policy.identify_at(shown.certificates.as_deref(), at);
+        if peer != Peer::Unknown {
+            return peer;
         }
+        let mut proofs = shown.proofs.iter().flatten();
+        let client = shown.exporter.and_then(|exporter| {
+            proofs.find_map(|proof| self.policy.identify_by_proof(&exporter, proof))
+        });
+        client.map_or(Peer::Unknown, Peer::Named)
     }
 
     fn judge_flow(&mut self, io: &mut Io<'_>, asked: &Asked, ended: &mut Ended) {
@@ -153,11 +110,8 @@ impl ServerDuty {
         let dialed = self
             .dials
             .judge_again(io.now, io.poller, asked.flow, permits);
-        if let Some(dialed) = &dialed
-            && matches!(dialed.result, Err(FlowCode::Revoked))
-        {
-            ended.flows += 1;
-        }
+        let revoked = |dialed: &Dialed| matches!(dialed.result, Err(FlowCode::Revoked));
+        ended.flows += usize::from(dialed.as_ref().is_some_and(revoked));
         self.answer(io, dialed);
         self.lookups.set_peer(asked.flow, peer);
     }

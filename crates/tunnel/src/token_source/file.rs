@@ -11,53 +11,34 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use super::AppAddr;
+use crate::app_addr::AppAddr;
 use quictun_trust::keeper::{self, ReadError};
 
-/// Why the file has no token for an application.
+/// Why the file has no token for an application. Lines count from 1.
 #[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum FileError {
-    /// The file cannot be read.
+pub(crate) enum FileError {
     #[error("cannot read it")]
     Read(#[source] ReadError),
-    /// The file is not text.
-    #[error("line {line} is not UTF-8 text: save the file as UTF-8")]
-    NotText {
-        /// Which line, from 1.
-        line: usize,
-    },
-    /// The line for this application ends after the address.
+    #[error("line {0} is not UTF-8 text: save the file as UTF-8")]
+    NotText(usize),
     #[error(
-        "line {line} has an address but no token: write ADDRESS TOKEN, as in '10.0.0.1 tcp:127.0.0.1:22'"
+        "line {0} has an address but no token: write ADDRESS TOKEN, as in '10.0.0.1 tcp:127.0.0.1:22'"
     )]
-    NoToken {
-        /// Which line, from 1.
-        line: usize,
-    },
+    NoToken(usize),
     /// No line fits, and one has no meaning: it may be the one that was meant.
     #[error(
         "no line for {app}, and line {line} begins with {found:?}, which is no address: write an IP address without port or network, 'unix' or '*'"
     )]
     NoAddress {
-        /// The application.
         app: AppAddr,
-        /// Which line, from 1.
         line: usize,
-        /// What stands where the address should.
         found: String,
     },
-    /// No line fits.
-    #[error("no line for {app}: add '{wanted} TOKEN', or '* TOKEN' for everyone without a line")]
-    NoLine {
-        /// The application.
-        app: AppAddr,
-        /// How the line should begin.
-        wanted: String,
-    },
+    /// No line fits; one that does would begin with the text.
+    #[error("no line for {0}: add '{1} TOKEN', or '* TOKEN' for everyone without a line")]
+    NoLine(AppAddr, String),
 }
 
-/// Reads the file and looks up the token of `app`.
 pub(super) fn token(path: &Path, app: AppAddr) -> Result<String, FileError> {
     let content = keeper::read(path, MAX_FILE).map_err(FileError::Read)?;
     let text = std::str::from_utf8(&content).map_err(|e| {
@@ -65,12 +46,11 @@ pub(super) fn token(path: &Path, app: AppAddr) -> Result<String, FileError> {
         let line = content[..e.valid_up_to()]
             .split(|byte| *byte == b'\n')
             .count();
-        FileError::NotText { line }
+        FileError::NotText(line)
     })?;
     find(text, app).map(str::to_owned)
 }
 
-/// Finds the token of `app` in the text of a token file.
 fn find(text: &str, app: AppAddr) -> Result<&str, FileError> {
     let mut best: Option<(Fit, Line<'_>)> = None;
     let mut nonsense = None;
@@ -84,16 +64,7 @@ fn find(text: &str, app: AppAddr) -> Result<&str, FileError> {
         }
     }
     match (best, nonsense) {
-        (
-            Some((
-                _,
-                Line {
-                    token: Some(token), ..
-                },
-            )),
-            _,
-        ) => Ok(token),
-        (Some((_, line)), _) => Err(FileError::NoToken { line: line.number }),
+        (Some((_, line)), _) => line.token.ok_or(FileError::NoToken(line.number)),
         (None, Some(line)) => Err(FileError::NoAddress {
             app,
             line: line.number,
@@ -104,7 +75,7 @@ fn find(text: &str, app: AppAddr) -> Result<&str, FileError> {
                 AppAddr::Ip(addr) => addr.ip().to_canonical().to_string(),
                 AppAddr::Unix => "unix".to_owned(),
             };
-            Err(FileError::NoLine { app, wanted })
+            Err(FileError::NoLine(app, wanted))
         }
     }
 }
@@ -122,7 +93,6 @@ struct Line<'a> {
     token: Option<&'a str>,
 }
 
-/// The lines that are neither blank nor comments.
 fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     text.lines().enumerate().filter_map(|(index, line)| {

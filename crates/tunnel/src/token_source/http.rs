@@ -14,20 +14,17 @@ use ureq::Agent;
 use ureq::http::{StatusCode, Uri};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 
-use super::AppAddr;
+use crate::app_addr::AppAddr;
 
-/// A web service that knows tokens.
 #[derive(Debug)]
 pub(super) struct HttpSource {
-    url: String,
+    pub(super) url: String,
     agent: Agent,
-    deadline: Duration,
+    pub(super) deadline: Duration,
 }
 
-/// Why a URL cannot be asked for tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum UrlError {
+pub(crate) enum UrlError {
     /// Another scheme, or none.
     #[error("write http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH")]
     Scheme,
@@ -36,32 +33,19 @@ pub enum UrlError {
     Malformed,
 }
 
-/// Why a web service gave no token.
 #[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum HttpError {
-    /// No whole answer in time.
-    #[error("no answer within {seconds} s: is the service overloaded, or a firewall in between?")]
-    Deadline {
-        /// The time given.
-        seconds: u64,
-    },
-    /// The service cannot be reached, or does not speak HTTP or TLS as it should.
+pub(crate) enum HttpError {
+    /// No whole answer in this many seconds.
+    #[error("no answer within {0} s: is the service overloaded, or a firewall in between?")]
+    Deadline(u64),
     #[error("the request failed")]
     Request(#[source] Box<ureq::Error>),
-    /// Another status than 200.
-    #[error("the service answered {status}: only 200 carries a token")]
-    Status {
-        /// What it answered.
-        status: StatusCode,
-    },
-    /// A body beyond the limit.
+    #[error("the service answered {0}: only 200 carries a token")]
+    Status(StatusCode),
     #[error("the answer is larger than {MAX_BODY} bytes: a token has at most 512")]
     TooLarge,
-    /// Not a JSON object.
     #[error("the answer is no JSON object: {{\"token\": \"...\"}} is expected")]
     NotJson(#[source] serde_json::Error),
-    /// A JSON object without a text named token.
     #[error("the answer has no text \"token\": {{\"token\": \"...\"}} is expected")]
     NoToken,
 }
@@ -109,15 +93,6 @@ impl HttpSource {
         })
     }
 
-    pub(super) fn url(&self) -> &str {
-        &self.url
-    }
-
-    pub(super) fn deadline(&self) -> Duration {
-        self.deadline
-    }
-
-    /// Asks for the token of `app`. Blocks, at most until the deadline.
     pub(super) fn token(&self, app: AppAddr) -> Result<String, HttpError> {
         let mut response = self
             .agent
@@ -125,9 +100,7 @@ impl HttpSource {
             .call()
             .map_err(|e| self.failed(e))?;
         if response.status() != StatusCode::OK {
-            return Err(HttpError::Status {
-                status: response.status(),
-            });
+            return Err(HttpError::Status(response.status()));
         }
         // The reader takes a body that ends just at its limit for one that goes on.
         let body = response
@@ -146,9 +119,7 @@ impl HttpSource {
 
     fn failed(&self, error: ureq::Error) -> HttpError {
         match error {
-            ureq::Error::Timeout(_) => HttpError::Deadline {
-                seconds: self.deadline.as_secs(),
-            },
+            ureq::Error::Timeout(_) => HttpError::Deadline(self.deadline.as_secs()),
             ureq::Error::BodyExceedsLimit(_) => HttpError::TooLarge,
             other => HttpError::Request(Box::new(other)),
         }

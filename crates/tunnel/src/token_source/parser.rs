@@ -9,24 +9,19 @@ use thiserror::Error;
 
 use crate::settings::TokenParser;
 
-/// Why a token says nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ParseTokenError {
-    /// Not standard base64.
+pub(crate) enum ParseTokenError {
     #[error("the token is not standard base64: is the client's token plain text?")]
     NotBase64(#[source] base64::DecodeError),
-    /// Base64 of something else than text.
     #[error("the token is base64 of something that is not UTF-8 text")]
     NotText,
-    /// Text, but no target.
     #[error("the token is no target")]
     Target(#[from] TargetError),
 }
 
 impl ParseTokenError {
-    /// What the client is told.
-    pub fn code(&self) -> FlowCode {
+    /// The code that the client is told.
+    pub(crate) fn code(&self) -> FlowCode {
         match self {
             Self::NotBase64(_) | Self::NotText => FlowCode::BadOpen,
             Self::Target(error) => error.code(),
@@ -34,8 +29,7 @@ impl ParseTokenError {
     }
 }
 
-/// Reads the target in a token.
-pub fn parse_token(parser: TokenParser, token: &str) -> Result<Target, ParseTokenError> {
+pub(crate) fn parse_token(parser: TokenParser, token: &str) -> Result<Target, ParseTokenError> {
     match parser {
         TokenParser::Cleartext => Ok(Target::parse(token)?),
         TokenParser::Base64 => {

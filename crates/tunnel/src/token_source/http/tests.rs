@@ -179,7 +179,7 @@ fn other_statuses_carry_no_token() {
             status,
             if status.starts_with("204") { "" } else { good },
         ));
-        let Err(HttpError::Status { status: named }) = error else {
+        let Err(HttpError::Status(named)) = error else {
             panic!("{status}: {error:?}")
         };
         assert!(status.starts_with(named.as_str()));

@@ -1,0 +1,108 @@
+//! Answers to what workers ask: the addresses of names, and tokens.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use quictun_wire::code::FlowCode;
+use quictun_wire::target::Family;
+use tracing::warn;
+
+use crate::mailbox::Message;
+use crate::requests::Request;
+use crate::resolve::Resolver;
+use crate::settings::HostPort;
+use crate::token_source::TokenPlugin;
+use quictun_control::line_budget::LineBudget;
+use quictun_control::log::Foreign;
+use quictun_trust::shares::Holder;
+
+/// What a client knows of its server, and where it gets tokens; a server has nothing of it.
+#[derive(Default)]
+pub(crate) struct Sources {
+    pub(crate) server: Option<HostPort>,
+    /// The server's addresses, where its name is not to be looked up again.
+    pub(crate) server_known: Vec<SocketAddr>,
+    pub(crate) plugins: Vec<Option<TokenPlugin>>,
+}
+
+pub(crate) struct Answers {
+    sources: Sources,
+    /// Two classes, so that a slow name among the targets does not delay the way to the server.
+    servers: Resolver,
+    targets: Resolver,
+    lines: LineBudget,
+}
+
+impl Answers {
+    pub(crate) fn new(sources: Sources, lines: LineBudget) -> Self {
+        Self {
+            sources,
+            servers: Resolver::new(),
+            targets: Resolver::new(),
+            lines,
+        }
+    }
+
+    pub(crate) async fn answer(&self, request: Request) -> (usize, Message) {
+        match request {
+            Request::ResolveServer { worker } => {
+                (worker, Message::ServerResolved(self.server().await))
+            }
+            Request::ResolveTarget {
+                worker,
+                flow,
+                holder,
+                mut wanted,
+                host,
+                port,
+                family,
+            } => {
+                let result = tokio::select! {
+                    resolved = self.targets.resolve(&holder, &host, port, family) => {
+                        resolved.map_err(|error| {
+                            if let Some(line) = self.lines.take(&holder, Instant::now()) {
+                                let (source, error) = (holder.to_string(), Foreign(error));
+                                warn!(target: "quictun", source, %error, lines_left_out = line.left_out(), "a target's name does not resolve");
+                            }
+                            FlowCode::NameNotFound
+                        })
+                    }
+                    () = wanted.closed() => Err(FlowCode::AppReset),
+                };
+                (worker, Message::TargetResolved { flow, result })
+            }
+            Request::Token {
+                worker,
+                key,
+                ticket,
+                forward,
+                app,
+            } => {
+                let plugin = self.sources.plugins.get(forward).and_then(Option::as_ref);
+                let token = match plugin {
+                    Some(plugin) => plugin.token(&app).await.map(Some),
+                    None => Ok(None),
+                };
+                let token = token.unwrap_or_else(|error| {
+                    let error = quictun_trust::error_chain(&error);
+                    warn!(target: "quictun", { "Client-App-Addr" = %app, error }, "no token: the connection is reset");
+                    None
+                });
+                (worker, Message::Token { key, ticket, token })
+            }
+        }
+    }
+
+    async fn server(&self) -> Result<Vec<SocketAddr>, String> {
+        let Some(HostPort { host, port }) = &self.sources.server else {
+            return Err("no server is configured".to_owned());
+        };
+        if !self.sources.server_known.is_empty() {
+            return Ok(self.sources.server_known.clone());
+        }
+        self.servers
+            .resolve(&Holder::Own, host, *port, Family::Any)
+            .await
+            .map_err(|error| error.to_string())
+    }
+}

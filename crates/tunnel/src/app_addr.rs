@@ -1,0 +1,21 @@
+//! The application at the local end of a new flow.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AppAddr {
+    Ip(SocketAddr),
+    /// It came over a Unix socket, where clients have no address.
+    Unix,
+}
+
+impl fmt::Display for AppAddr {
+    /// `ip:port` with IPv4 addresses in their own form, or `unix`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(addr) => SocketAddr::new(addr.ip().to_canonical(), addr.port()).fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}

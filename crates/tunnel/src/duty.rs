@@ -1,0 +1,51 @@
+//! What a client's or a server's worker does beyond carrying bytes.
+
+use std::io;
+use std::time::Instant;
+
+use quictun_engine::{Engine, Event, FlowId};
+
+use crate::app_socket::AppSocket;
+use crate::mailbox::Message;
+use quictun_io::poller::{Poller, Ready};
+
+pub(crate) trait Duty {
+    /// Called once, before the first turn.
+    fn start(&mut self, _: &mut Io<'_>) -> io::Result<()> {
+        Ok(())
+    }
+    fn handle_event(&mut self, io: &mut Io<'_>, event: Event);
+    /// A listener or a dial is ready.
+    fn handle_ready(&mut self, io: &mut Io<'_>, ready: Ready);
+    /// A message that is not for the loop itself.
+    fn handle_message(&mut self, io: &mut Io<'_>, message: Message);
+    /// The end of a turn: sends what is not the engine's to send. Tells whether the engine may have something to do.
+    fn flush(&mut self, _: &mut Io<'_>) -> bool {
+        false
+    }
+    fn next_timeout(&self) -> Option<Instant>;
+    fn handle_timeout(&mut self, io: &mut Io<'_>);
+    fn stop_accepting(&mut self, _: &mut Io<'_>) {}
+    /// Why it can do nothing any more, and the process had better end.
+    fn failure(&self) -> Option<io::Error> {
+        None
+    }
+    /// Whether something is under way that the engine does not know of yet.
+    fn is_busy(&self) -> bool {
+        false
+    }
+}
+
+pub(crate) struct Io<'a> {
+    pub(crate) now: Instant,
+    pub(crate) engine: &'a mut Engine<AppSocket>,
+    pub(crate) poller: &'a Poller,
+}
+
+impl Io<'_> {
+    /// Resets a flow, as where its application's socket has failed.
+    pub(crate) fn fail(&mut self, flow: FlowId) {
+        self.engine
+            .handle_socket(self.now, flow, false, false, true);
+    }
+}

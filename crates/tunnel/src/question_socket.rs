@@ -1,0 +1,109 @@
+//! One question to a name server, as the engine's flow sees it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use quictun_engine::Socket;
+use quictun_netstack::Datagram;
+use quictun_wire::dns::{Answer, Query};
+
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) number: u64,
+    pub(crate) datagram: Datagram,
+}
+
+/// Replies on their way to programs, shared by all questions.
+pub(crate) type Replies = Rc<RefCell<VecDeque<Reply>>>;
+
+/// The application's side of one question's flow: it sends the question, and ends when it has its answer.
+#[derive(Debug)]
+pub(crate) struct QuestionSocket {
+    number: u64,
+    asked: Datagram,
+    query: Query,
+    outgoing: Vec<u8>,
+    sent: usize,
+    answer: Answer,
+    replied: bool,
+    replies: Replies,
+}
+
+impl QuestionSocket {
+    pub(crate) fn new(number: u64, asked: Datagram, query: Query, replies: Replies) -> Self {
+        Self {
+            number,
+            asked,
+            outgoing: query.framed(),
+            query,
+            sent: 0,
+            answer: Answer::default(),
+            replied: false,
+            replies,
+        }
+    }
+
+    pub(crate) fn client(&self) -> SocketAddr {
+        self.asked.client
+    }
+
+    fn reply(&mut self, payload: Vec<u8>) {
+        if !std::mem::replace(&mut self.replied, true) {
+            let datagram = Datagram {
+                client: self.asked.client,
+                target: self.asked.target,
+                payload,
+            };
+            let number = self.number;
+            let reply = Reply { number, datagram };
+            self.replies.borrow_mut().push_back(reply);
+        }
+    }
+}
+
+impl Socket for QuestionSocket {
+    fn read(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+        let rest = &self.outgoing[self.sent..];
+        let length = rest.len().min(into.capacity() - into.len());
+        into.extend_from_slice(&rest[..length]);
+        self.sent += length;
+        match length {
+            // Servers may take the end of what is sent for the end of the connection: it comes after the answer.
+            0 if self.replied => Ok(0),
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            length => Ok(length),
+        }
+    }
+
+    fn write(&mut self, chunks: &[IoSlice<'_>]) -> io::Result<usize> {
+        for chunk in chunks {
+            self.answer.push(chunk);
+        }
+        if let Some(message) = self.answer.message() {
+            let payload = self.query.reply(message);
+            self.reply(payload);
+        }
+        Ok(chunks.iter().map(|chunk| chunk.len()).sum())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        // Whatever it had to say, it has said.
+        let failure = self.query.failure();
+        self.reply(failure);
+        Ok(())
+    }
+
+    fn abort(&mut self) {}
+
+    fn close(&mut self) {}
+}
+
+impl Drop for QuestionSocket {
+    fn drop(&mut self) {
+        let failure = self.query.failure();
+        self.reply(failure);
+    }
+}

@@ -1,0 +1,46 @@
+//! New rules on their way to the workers.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::Sender;
+
+use super::client::ClientRules;
+use super::server::ServerRules;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Rules {
+    Server(Arc<ServerRules>),
+    Client(Arc<ClientRules>),
+}
+
+impl Rules {
+    /// One sentence for each change that `new` makes.
+    pub(super) fn changes(&self, new: &Self) -> Vec<String> {
+        match (self, new) {
+            (Self::Server(old), Self::Server(new)) => old.changes(new),
+            (Self::Client(old), Self::Client(new)) => old.changes(new),
+            // A process stays what it is.
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) rules: Rules,
+    pub(super) done: Sender<Ended>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) connections: usize,
+    pub(crate) flows: usize,
+}
+
+impl Change {
+    /// The worker judges by the new rules from now on.
+    pub(crate) fn done(self, ended: Ended) {
+        // There is room for every worker's answer. At the end of the process it may find no reader.
+        if self.done.try_send(ended).is_err() {}
+    }
+}

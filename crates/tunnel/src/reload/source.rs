@@ -1,0 +1,96 @@
+//! The reading of all that a process can read again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::KeyLog;
+
+use super::change::Rules;
+use super::client::ClientRules;
+use super::error::{Read, ReloadError, ServerAgain};
+use super::server::ServerRules;
+use crate::settings::ClientSettings;
+use quictun_control::reload::Changes;
+use quictun_trust::access::{OwnHttp, Policy};
+use quictun_trust::identity;
+use quictun_trust::settings::{Access, ServerIdentity};
+
+/// Reads the rules, and tells the keys whose changes need a restart. It opens files and may wait: not for a thread that
+/// must not.
+pub(crate) type Load =
+    Box<dyn Fn() -> Result<(Rules, Vec<&'static str>), ReloadError> + Send + Sync>;
+
+/// What was read, ready to be put into force.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) changes: Changes,
+    pub(crate) rules: Rules,
+}
+
+pub(crate) struct Source {
+    load: Load,
+    in_force: Mutex<Rules>,
+}
+
+impl Source {
+    pub(crate) fn new(load: Load, rules: Rules) -> Self {
+        Self {
+            load,
+            in_force: Mutex::new(rules),
+        }
+    }
+
+    pub(crate) fn read(&self) -> Result<Prepared, ReloadError> {
+        let (rules, restart) = (self.load)()?;
+        let lines = self.in_force().changes(&rules);
+        let changes = Changes { lines, restart };
+        Ok(Prepared { changes, rules })
+    }
+
+    pub(crate) fn commit(&self, rules: &Rules) {
+        *self.in_force() = rules.clone();
+    }
+
+    fn in_force(&self) -> MutexGuard<'_, Rules> {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads what a reload reads, for the keeper.
+pub(crate) fn reads(load: Load) -> Box<dyn Fn()> {
+    // What is wrong with the files is told by the process that needs them.
+    Box::new(move || drop(load()))
+}
+
+/// The only place where a client's reload opens files.
+pub(crate) fn of_client(read: Read<ClientSettings>, key_log: Arc<dyn KeyLog>) -> Load {
+    Box::new(move || {
+        let settings = read()?;
+        let (trust, identity) = (&settings.trust, &settings.identity);
+        let rules = ClientRules::new(trust, identity, settings.offer, &key_log)?;
+        Ok((Rules::Client(Arc::new(rules)), Vec::new()))
+    })
+}
+
+/// The only place where a server's reload opens files.
+///
+/// No rules but those for the address itself lead to `own_http`, which does not move.
+pub(crate) fn of_server(
+    read: Read<ServerAgain>,
+    own_http: Option<OwnHttp>,
+    key_log: Arc<dyn KeyLog>,
+) -> Load {
+    Box::new(move || {
+        let ServerAgain { settings, restart } = read()?;
+        if matches!(settings.access, Access::Open { .. }) {
+            return Err(ReloadError::Open);
+        }
+        let policy = Policy::new(&settings.access)?.with_own_http(own_http.clone());
+        let identity = match &settings.identity {
+            ServerIdentity::Files(files) => identity::load_files(files)?,
+            // None is made: a key that has gone is a slip.
+            ServerIdentity::State(dir) => identity::load(dir, "server")?,
+        };
+        let rules = ServerRules::new(&settings.access, policy, &identity, key_log.clone())?;
+        Ok((Rules::Server(Arc::new(rules)), restart))
+    })
+}
