@@ -19,12 +19,6 @@ const EXCEPTIONS: &[(&str, &str, &str, &str)] = &[
         "std's Instant has no zero: virtual time counts from one base per process",
     ),
     (
-        "pure",
-        "crates/sim/src/evidence.rs",
-        "std::fs::write",
-        "a failing test's transcript and packets go to files where the environment asks for them",
-    ),
-    (
         "hash-order",
         "crates/engine/src/connection/streams.rs",
         "self.by_stream.drain()",

@@ -19,7 +19,6 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// An address that nobody has had.
     pub(crate) fn next(&mut self) -> SocketAddr {
         self.hosts = self.hosts.checked_add(1).expect("at most 65535 addresses");
         let [high, low] = self.hosts.to_be_bytes();
@@ -33,7 +32,6 @@ impl Addresses {
         SocketAddr::new(neighbour.ip(), PORT + self.ports)
     }
 
-    /// Gives a host an address, and takes those that it had.
     pub(crate) fn assign(&mut self, address: SocketAddr, host: usize) {
         self.owners.retain(|_, owner| *owner != host);
         if let SocketAddr::V4(address) = address {
@@ -41,7 +39,6 @@ impl Addresses {
         }
     }
 
-    /// The host that an address belongs to.
     pub(crate) fn host(&self, address: SocketAddrV4) -> Option<usize> {
         self.owners.get(&address).copied()
     }

@@ -17,10 +17,8 @@ pub(crate) struct Agenda {
     sequence: u64,
 }
 
-/// A packet that arrives at a node.
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    /// The next node on its way.
     pub(crate) node: usize,
     /// The host it is for.
     pub(crate) host: usize,
@@ -38,11 +36,7 @@ struct Key {
 impl Agenda {
     /// Notes that a packet arrives at `at` by link number `link`.
     pub(crate) fn push(&mut self, link: usize, at: u64, arrival: Arrival) {
-        self.sequence += 1;
-        let key = Key {
-            at,
-            sequence: self.sequence,
-        };
+        let key = self.next_key(at);
         if self.queues.len() <= link {
             self.queues.resize_with(link + 1, VecDeque::new);
         }
@@ -60,15 +54,18 @@ impl Agenda {
 
     /// Notes that a packet that came by no link arrives at `at`.
     pub(crate) fn push_apart(&mut self, at: u64, arrival: Arrival) {
-        self.sequence += 1;
-        let key = Key {
-            at,
-            sequence: self.sequence,
-        };
+        let key = self.next_key(at);
         self.apart.insert(key, arrival);
     }
 
-    /// When the next packet arrives.
+    fn next_key(&mut self, at: u64) -> Key {
+        self.sequence += 1;
+        Key {
+            at,
+            sequence: self.sequence,
+        }
+    }
+
     pub(crate) fn next(&self) -> Option<u64> {
         let head = self.heads.peek().map(|Reverse((key, _))| *key);
         let apart = self.apart.keys().next().copied();

@@ -135,7 +135,7 @@ impl App {
         &self.name
     }
 
-    /// What it has seen and done.
+    /// What the application has seen and done.
     pub fn outcome(&self) -> &Outcome {
         &self.outcome
     }
@@ -168,7 +168,6 @@ impl App {
             .min()
     }
 
-    /// One step of reading; whether it did anything.
     fn run_read(&mut self, now: Instant) -> bool {
         if self.outcome.incoming != Incoming::Open {
             return false;
@@ -240,7 +239,6 @@ impl App {
         self.read = 0;
     }
 
-    /// Looks at what was read.
     fn take(&mut self, now: Instant, count: usize) {
         if let Some(seed) = self.script.expects
             && let Some(at) = pattern::first_difference(seed, self.outcome.received, &self.scratch)
@@ -269,7 +267,6 @@ impl App {
         (self.read_wait, self.write_wait) = (None, None);
     }
 
-    /// One step of writing; whether it did anything.
     fn run_write(&mut self, now: Instant) -> bool {
         let Some(&step) = self.script.write.get(self.writing) else {
             return false;

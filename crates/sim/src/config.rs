@@ -8,6 +8,7 @@ use quictun_engine::{ClientRole, EngineConfig, ServerRole, Transport};
 use quictun_wire::alpn;
 
 use crate::seed::Random;
+pub use crate::tls::SERVER_NAME;
 use crate::tls::{self, Exchange};
 
 /// Largest UDP payload that engines look for: Ethernet less the headers of IPv6 and UDP.
@@ -49,7 +50,7 @@ pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRol
     let role = ClientRole {
         crypto: tls::client(protocols, Exchange::Classical),
         fallback: None,
-        server_name: tls::SERVER_NAME.to_owned(),
+        server_name: SERVER_NAME.to_owned(),
         connections: 1,
         prover: None,
         wait_timeout: Duration::from_secs(30),

@@ -14,6 +14,7 @@ use quictun_wire::code::{CloseCode, FlowCode};
 
 use crate::app::App;
 use crate::config;
+use crate::machine::Guest;
 use crate::packet::Departure;
 use crate::script::Script;
 use crate::socket::{self, Board, MemSocket};
@@ -23,6 +24,9 @@ const BUFFER: usize = 64 * 1024;
 
 /// Datagrams that wait in the UDP socket of a stopped host; later ones are lost.
 const INBOX_MAX: usize = 2000;
+
+/// Time after which a dial without an answer is given up.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Rounds of work at one instant beyond which something turns in circles.
 const ROUNDS_MAX: usize = 20_000;
@@ -66,8 +70,6 @@ impl Dial {
 /// A host with an engine.
 #[derive(Debug)]
 pub struct Host {
-    name: String,
-    address: SocketAddr,
     engine: Engine<MemSocket>,
     apps: Vec<App>,
     /// The flow of each application, once it has one.
@@ -75,24 +77,21 @@ pub struct Host {
     app_of: BTreeMap<FlowId, usize>,
     board: Rc<RefCell<Board>>,
     targets: BTreeMap<String, (Dial, Script)>,
-    dial_timeout: Duration,
     resolved: Resolved,
     resolve_after: Duration,
     agenda: BTreeMap<(Instant, u64), Task>,
     tasks: u64,
     events: Vec<(Instant, Event)>,
-    /// Lines for the transcript.
     notes: Vec<String>,
     buffer: Vec<u8>,
     /// Its UDP socket takes no datagrams.
     udp_full: bool,
     /// It does nothing until then; datagrams wait in `inbox`.
     stopped_until: Option<Instant>,
-    inbox: VecDeque<(SocketAddr, Option<u8>, BytesMut)>,
+    inbox: VecDeque<(SocketAddr, SocketAddr, u8, BytesMut)>,
     busy: (Option<Instant>, usize),
 }
 
-/// What a host does later.
 #[derive(Debug)]
 enum Task {
     Dialed(FlowId, String),
@@ -102,38 +101,26 @@ enum Task {
 }
 
 impl Host {
-    pub(crate) fn server(
-        name: &str,
-        address: SocketAddr,
-        config: EngineConfig<ServerRole>,
-    ) -> Self {
-        let engine = Engine::server(config).expect("invariant: the simulation's TLS suits QUIC");
-        Self::new(name, address, engine)
+    pub(crate) fn server(config: EngineConfig<ServerRole>) -> Self {
+        Self::new(Engine::server(config).expect("invariant: the simulation's TLS suits QUIC"))
     }
 
-    pub(crate) fn client(
-        name: &str,
-        address: SocketAddr,
-        config: EngineConfig<ClientRole>,
-        servers: Vec<SocketAddr>,
-    ) -> Self {
+    pub(crate) fn client(config: EngineConfig<ClientRole>, servers: Vec<SocketAddr>) -> Self {
         let engine = Engine::client(config).expect("invariant: the simulation's TLS suits QUIC");
-        let mut host = Self::new(name, address, engine);
-        host.resolved = Ok(servers);
-        host
+        Self {
+            resolved: Ok(servers),
+            ..Self::new(engine)
+        }
     }
 
-    fn new(name: &str, address: SocketAddr, engine: Engine<MemSocket>) -> Self {
+    fn new(engine: Engine<MemSocket>) -> Self {
         Self {
-            name: name.to_owned(),
-            address,
             engine,
             apps: Vec::new(),
             flow_of: Vec::new(),
             app_of: BTreeMap::new(),
             board: Rc::default(),
             targets: BTreeMap::new(),
-            dial_timeout: Duration::from_secs(10),
             resolved: Ok(Vec::new()),
             resolve_after: Duration::ZERO,
             agenda: BTreeMap::new(),
@@ -148,28 +135,9 @@ impl Host {
         }
     }
 
-    /// What the transcript calls it.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Where datagrams for it go.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    pub(crate) fn set_address(&mut self, address: SocketAddr) {
-        self.address = address;
-    }
-
     /// Server: what is behind a token, for dials from now on.
     pub fn serve(&mut self, token: &str, dial: Dial, script: Script) {
         self.targets.insert(token.to_owned(), (dial, script));
-    }
-
-    /// Server: the time after which a dial without an answer is given up.
-    pub fn set_dial_timeout(&mut self, timeout: Duration) {
-        self.dial_timeout = timeout;
     }
 
     /// Client: how and when the server's name resolves from now on.
@@ -216,11 +184,6 @@ impl Host {
         self.apps.iter().filter(move |app| app.name() == token)
     }
 
-    /// Lines for the transcript since the last call.
-    pub(crate) fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
-    }
-
     /// Client: an application connects.
     pub(crate) fn open(&mut self, now: Instant, token: &str, script: Script) -> usize {
         let (index, socket) = self.connect(now, token, script);
@@ -251,63 +214,6 @@ impl Host {
         }
     }
 
-    pub(crate) fn handle_datagram(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        ecn: Option<u8>,
-        bytes: BytesMut,
-    ) {
-        if self.stopped_until.is_some_and(|until| now < until) {
-            if self.inbox.len() < INBOX_MAX {
-                self.inbox.push_back((from, ecn, bytes));
-            }
-            return;
-        }
-        let local = Some(self.address.ip());
-        self.engine.handle_datagram(now, from, local, ecn, bytes);
-    }
-
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        if self.stopped_until.is_some() {
-            return self.stopped_until;
-        }
-        let task = self.agenda.keys().next().map(|&(at, _)| at);
-        [task, self.engine.next_timeout()]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    /// Does all there is to do at `now`; datagrams go to `out`.
-    pub(crate) fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
-        if self.stopped_until.is_some_and(|until| now < until) {
-            return;
-        }
-        self.stopped_until = None;
-        while let Some((from, ecn, bytes)) = self.inbox.pop_front() {
-            self.handle_datagram(now, from, ecn, bytes);
-        }
-        loop {
-            self.count_round(now);
-            let mut worked = false;
-            if self.engine.next_timeout().is_some_and(|at| at <= now) {
-                self.engine.handle_timeout(now);
-                worked = true;
-            }
-            worked |= self.run_tasks(now);
-            worked |= self.run_apps(now);
-            worked |= self.tell_engine(now);
-            worked |= self.transmit(now, out);
-            worked |= self.take_events(now);
-            // Driving an engine may wake applications, whether or not it has datagrams.
-            let board = self.board.borrow();
-            if !worked && board.for_apps.is_empty() && board.for_engine.is_empty() {
-                return;
-            }
-        }
-    }
-
     /// Fails a run whose time stands still.
     fn count_round(&mut self, now: Instant) {
         if self.busy.0 != Some(now) {
@@ -316,8 +222,7 @@ impl Host {
         self.busy.1 += 1;
         assert!(
             self.busy.1 < ROUNDS_MAX,
-            "{} turns in circles: {ROUNDS_MAX} rounds at one instant; it wants to be woken {:?} from now; {:?}",
-            self.name,
+            "a host turns in circles: {ROUNDS_MAX} rounds at one instant; it wants to be woken {:?} from now; {:?}",
             self.next_timeout()
                 .map(|at| at.saturating_duration_since(now)),
             self.engine.connection_reports(),
@@ -446,7 +351,7 @@ impl Host {
             }
             Some(Dial::Fails { after, code }) => (after, Task::DialFailed(opened.flow, code)),
             Some(Dial::Never) => (
-                self.dial_timeout,
+                DIAL_TIMEOUT,
                 Task::DialFailed(opened.flow, FlowCode::DialTimeout),
             ),
             None => (
@@ -455,6 +360,69 @@ impl Host {
             ),
         };
         self.schedule(now + after, task);
+    }
+}
+
+impl Guest for Host {
+    fn handle_datagram(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        to: SocketAddr,
+        ecn: u8,
+        bytes: BytesMut,
+    ) {
+        if self.stopped_until.is_some_and(|until| now < until) {
+            if self.inbox.len() < INBOX_MAX {
+                self.inbox.push_back((from, to, ecn, bytes));
+            }
+            return;
+        }
+        self.engine
+            .handle_datagram(now, from, Some(to.ip()), Some(ecn), bytes);
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        if self.stopped_until.is_some() {
+            return self.stopped_until;
+        }
+        let task = self.agenda.keys().next().map(|&(at, _)| at);
+        [task, self.engine.next_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
+        if self.stopped_until.is_some_and(|until| now < until) {
+            return;
+        }
+        self.stopped_until = None;
+        while let Some((from, to, ecn, bytes)) = self.inbox.pop_front() {
+            self.handle_datagram(now, from, to, ecn, bytes);
+        }
+        loop {
+            self.count_round(now);
+            let mut worked = false;
+            if self.engine.next_timeout().is_some_and(|at| at <= now) {
+                self.engine.handle_timeout(now);
+                worked = true;
+            }
+            worked |= self.run_tasks(now);
+            worked |= self.run_apps(now);
+            worked |= self.tell_engine(now);
+            worked |= self.transmit(now, out);
+            worked |= self.take_events(now);
+            // Driving an engine may wake applications, whether or not it has datagrams.
+            let board = self.board.borrow();
+            if !worked && board.for_apps.is_empty() && board.for_engine.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 }
 

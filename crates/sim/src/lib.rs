@@ -5,15 +5,14 @@
 //! events at the same times, in every process and with or without optimisation. (TLS keys come from the
 //! operating system, so ciphertext differs from run to run; its length does not.)
 //!
-//! Whoever only wants to know what the tunnel gets out of a link asks [`predict`].
+//! [`predict`] alone answers what the tunnel gets out of a link.
 //!
 //! # Order of use
 //!
 //! 1. [`Network::new`] with a [`Seed`], which also prints how to repeat a run that fails.
 //! 2. [`config::server`] and [`config::client`] give engine configurations with self-made TLS
 //!    credentials; change what the test is about, then [`Network::add_server`] and
-//!    [`Network::add_client`]. [`Network::add_original`] adds a server with the traps of the original,
-//!    [`Network::add_bare`] a QUIC client that a test drives stream by stream.
+//!    [`Network::add_client`]. [`Network::add_guest`] adds a program of the caller's own ([`Guest`]).
 //! 3. [`Network::link`] joins two hosts, with one [`LinkConfig`] for each direction; lengths are those of
 //!    IP packets. Over [`Network::add_router`] hosts are joined by several links, over
 //!    [`Network::dumbbell`] they share one. Hosts without a way to each other do not hear each other.
@@ -24,8 +23,8 @@
 //! 6. [`Network::run_for`], [`Network::run_until`] let time pass. In between, change the world:
 //!    [`Network::set_link`], [`Network::move_host`], [`Network::replace`], [`Network::command`].
 //! 7. [`Network::outcome`] tells what an application has seen, [`Host::events`] what an engine said,
-//!    [`Network::traffic`] what became of cross traffic, [`Transcript`] everything, as text, and
-//!    [`Network::pcapng`] the packets, for Wireshark.
+//!    [`Network::traffic`] what became of cross traffic, and [`Transcript`] everything, as text. With the feature
+//!    `evidence`, `Network::pcapng` gives the packets, for Wireshark.
 //!
 //! # A run that fails
 //!
@@ -35,9 +34,9 @@
 //! # A packet's way
 //!
 //! ```text
-//!  Host, Original, Bare, Plain ─► next link on the way (topology) ─► its fate (link) ─► under way (agenda)
-//!      ▲                                        ▲                                              │
-//!      └──── it has arrived ────────────────────┴──────────────── it is at a router ◄──────────┘
+//!  Host, Guest, Plain ─► next link on the way (topology) ─► its fate (link) ─► under way (agenda)
+//!      ▲                               ▲                                              │
+//!      └──── it has arrived ───────────┴──────────────── it is at a router ◄──────────┘
 //! ```
 //!
 //! ```
@@ -61,24 +60,20 @@
 mod addresses;
 mod agenda;
 mod app;
-mod bare;
-mod capture;
 pub mod config;
 mod constant;
-mod endpoint;
+#[cfg(feature = "evidence")]
+#[path = "../tests/support/evidence.rs"]
 mod evidence;
 mod host;
 mod machine;
 mod network;
-mod original;
 mod packet;
 mod pattern;
-mod pcapng;
 mod plain;
 mod predict;
 mod run;
 mod script;
-mod secrets;
 mod seed;
 mod socket;
 mod tcp;
@@ -88,20 +83,19 @@ mod transcript;
 mod wakes;
 
 pub use app::{App, Incoming, Outcome, Outgoing};
-pub use bare::Bare;
-pub use constant::Constant;
 pub use host::{Dial, Host};
+pub use machine::Guest;
 pub use network::{AppId, HostId, Network, TrafficId};
-pub use original::{Original, OriginalOptions};
-pub use plain::{Traffic, TrafficReport};
-pub use predict::{Cell, Direction, Point, PredictError, Prediction, predict};
+pub use packet::Departure;
+pub use plain::Traffic;
+pub use predict::{Cell, PredictError, Prediction, predict};
 pub use quictun_engine as engine;
 pub use quictun_link::{
-    Change, Codel, ConfigError, Counters, GilbertElliott, Histogram, LinkConfig, LossAt, Outage,
-    Policer, Queue, Reorder, Setting,
+    Change, Codel, ConfigError, Counters, GilbertElliott, LinkConfig, LossAt, Outage, Policer,
+    Queue, Reorder, Setting,
 };
 pub use script::{Read, Script, Write};
 pub use seed::{Random, Seed};
 pub use socket::MemSocket;
-pub use tcp::{Load, Tcp, TcpAlgorithm};
+pub use tcp::{Tcp, TrafficReport};
 pub use transcript::{Detail, Transcript};

@@ -1,91 +1,89 @@
-//! What a host runs.
+//! What stands at the nodes of a network.
 
+use std::any::Any;
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::bare::Bare;
-use crate::host::Host;
-use crate::original::Original;
+use bytes::BytesMut;
+
 use crate::packet::{Body, Departure, Packet};
 use crate::plain::Plain;
 
-/// What a node of the network is.
+/// A program without IO that sends and receives UDP datagrams. It has a host for itself.
+pub trait Guest: fmt::Debug + Any {
+    /// Takes a datagram; `ecn` is the two ECN bits.
+    fn handle_datagram(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        to: SocketAddr,
+        ecn: u8,
+        bytes: BytesMut,
+    );
+
+    /// When [`Guest::run`] wants to be called next.
+    fn next_timeout(&self) -> Option<Instant>;
+
+    /// Does all there is to do at `now`; datagrams go to `out`.
+    fn run(&mut self, now: Instant, out: &mut Vec<Departure>);
+
+    /// Lines for the transcript since the last call.
+    fn take_notes(&mut self) -> Vec<String>;
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) machine: Machine,
+}
+
 #[derive(Debug)]
 pub(crate) enum Machine {
-    Engine(Box<Host>),
-    Original(Box<Original>),
-    Bare(Box<Bare>),
+    Guest(Box<dyn Guest>),
     Plain(Box<Plain>),
-    Router { name: String, address: SocketAddr },
+    Router,
 }
 
 impl Machine {
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Self::Engine(host) => host.name(),
-            Self::Original(original) => original.name(),
-            Self::Bare(bare) => bare.name(),
-            Self::Plain(plain) => plain.name(),
-            Self::Router { name, .. } => name,
-        }
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        match self {
-            Self::Engine(host) => host.address(),
-            Self::Original(original) => original.address(),
-            Self::Bare(bare) => bare.address(),
-            Self::Plain(plain) => plain.address(),
-            Self::Router { address, .. } => *address,
-        }
-    }
-
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         match self {
-            Self::Engine(host) => host.next_timeout(),
-            Self::Original(original) => original.next_timeout(),
-            Self::Bare(bare) => bare.next_timeout(),
+            Self::Guest(guest) => guest.next_timeout(),
             Self::Plain(plain) => plain.next_timeout(),
-            Self::Router { .. } => None,
+            Self::Router => None,
         }
     }
 
     /// Takes a packet. What a host does not understand is lost, as on a real one.
     pub(crate) fn handle_packet(&mut self, now: Instant, packet: Packet) {
-        let (from, ecn) = (packet.from.into(), Some(packet.ecn));
-        match (self, packet.body) {
-            (Self::Engine(host), Body::Udp(bytes)) => {
-                host.handle_datagram(now, from, ecn, bytes);
+        let Packet {
+            from,
+            to,
+            ecn,
+            body,
+        } = packet;
+        match (self, body) {
+            (Self::Guest(guest), Body::Udp(bytes)) => {
+                guest.handle_datagram(now, from.into(), to.into(), ecn, bytes);
             }
-            (Self::Original(original), Body::Udp(bytes)) => {
-                original.handle_datagram(now, from, ecn, bytes);
-            }
-            (Self::Bare(bare), Body::Udp(bytes)) => {
-                bare.handle_datagram(now, from, ecn, bytes);
-            }
-            (Self::Plain(plain), body) => plain.handle_packet(now, packet.ecn, &body),
+            (Self::Plain(plain), body) => plain.handle_packet(now, &body),
             _ => {}
         }
     }
 
-    /// Does all there is to do at `now`; packets go to `out`.
     pub(crate) fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
         match self {
-            Self::Engine(host) => host.run(now, out),
-            Self::Original(original) => original.run(now, out),
-            Self::Bare(bare) => bare.run(now, out),
+            Self::Guest(guest) => guest.run(now, out),
             Self::Plain(plain) => plain.run(now, out),
-            Self::Router { .. } => {}
+            Self::Router => {}
         }
     }
 
-    /// Lines for the transcript since the last call.
     pub(crate) fn take_notes(&mut self) -> Vec<String> {
         match self {
-            Self::Engine(host) => host.take_notes(),
-            Self::Original(original) => original.take_notes(),
-            Self::Bare(bare) => bare.take_notes(),
-            Self::Plain(_) | Self::Router { .. } => Vec::new(),
+            Self::Guest(guest) => guest.take_notes(),
+            Self::Plain(_) | Self::Router => Vec::new(),
         }
     }
 }

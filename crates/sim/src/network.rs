@@ -1,7 +1,8 @@
 //! Hosts, links, and what happens to them.
 
+use std::any::Any;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{ClientRole, Engine, EngineConfig, ServerRole};
@@ -10,21 +11,19 @@ use quictun_link::{Counters, Link, LinkConfig};
 use crate::addresses::Addresses;
 use crate::agenda::{Agenda, Arrival};
 use crate::app::Outcome;
-use crate::bare::Bare;
-use crate::capture::Capture;
+#[cfg(feature = "evidence")]
+use crate::evidence::Evidence;
 use crate::host::Host;
-use crate::machine::Machine;
-use crate::original::{Original, OriginalOptions};
+use crate::machine::{Guest, Machine, Node};
 use crate::packet::{Body, Departure, Packet};
-use crate::plain::{Plain, Side, Traffic, TrafficReport};
+use crate::plain::{Plain, Side, Traffic};
 use crate::script::Script;
-use crate::secrets::Secrets;
 use crate::seed::Seed;
+use crate::tcp::TrafficReport;
 use crate::topology::{Topology, make_link};
 use crate::transcript::{Detail, Transcript};
 use crate::wakes::Wakes;
 
-/// Lines of the transcript shown with a failure.
 pub(crate) const TAIL: usize = 60;
 
 /// Names a host or a router of one network.
@@ -52,7 +51,7 @@ pub struct Network {
     seed: Seed,
     pub(crate) start: Instant,
     pub(crate) now: Instant,
-    pub(crate) hosts: Vec<Machine>,
+    pub(crate) nodes: Vec<Node>,
     pub(crate) wakes: Wakes,
     pub(crate) addresses: Addresses,
     pub(crate) topology: Topology,
@@ -61,8 +60,8 @@ pub struct Network {
     pub(crate) packets: u64,
     pub(crate) transcript: Transcript,
     pub(crate) departures: Vec<Departure>,
-    secrets: Arc<Secrets>,
-    pub(crate) capture: Option<Capture>,
+    #[cfg(feature = "evidence")]
+    pub(crate) evidence: Evidence,
 }
 
 impl Network {
@@ -71,34 +70,27 @@ impl Network {
         // The library's clock type has no zero of its own; only differences are ever looked at.
         static BASE: OnceLock<Instant> = OnceLock::new();
         let start = *BASE.get_or_init(Instant::now);
-        let mut network = Self {
+        Self {
+            #[cfg(feature = "evidence")]
+            evidence: Evidence::of(&seed),
+            transcript: Transcript::of(&seed),
             seed,
             start,
             now: start,
-            hosts: Vec::new(),
+            nodes: Vec::new(),
             wakes: Wakes::default(),
             addresses: Addresses::default(),
             topology: Topology::default(),
             under_way: Agenda::default(),
             datagrams: 0,
             packets: 0,
-            transcript: Transcript::default(),
             departures: Vec::new(),
-            secrets: Arc::default(),
-            capture: None,
-        };
-        if network.seed.wants_evidence() {
-            network.set_detail(Detail::Datagrams);
-            network.record();
         }
-        network
     }
 
     /// Adds a server.
     pub fn add_server(&mut self, name: &str, config: EngineConfig<ServerRole>) -> HostId {
-        let address = self.addresses.next();
-        let host = Host::server(name, address, config);
-        self.add(Machine::Engine(Box::new(host)))
+        self.add_guest(name, Host::server(config))
     }
 
     /// Adds a client of `server`, whose name resolves at once.
@@ -128,60 +120,34 @@ impl Network {
     fn add_client_at(
         &mut self,
         name: &str,
-        mut config: EngineConfig<ClientRole>,
+        config: EngineConfig<ClientRole>,
         server: HostId,
         address: SocketAddr,
     ) -> HostId {
-        self.log_keys(&mut config);
-        let servers = vec![self.address(server)];
-        let host = Host::client(name, address, config, servers);
-        self.add(Machine::Engine(Box::new(host)))
+        #[cfg(feature = "evidence")]
+        let config = self.evidence.log_keys(config);
+        let host = Host::client(config, vec![self.address(server)]);
+        self.add_at(name, address, Machine::Guest(Box::new(host)))
     }
 
-    fn log_keys(&self, config: &mut EngineConfig<ClientRole>) {
-        let mut crypto = rustls::ClientConfig::clone(&config.role.crypto);
-        crypto.key_log = self.secrets.clone();
-        config.role.crypto = Arc::new(crypto);
-    }
-
-    /// Adds a server that behaves as the original does.
-    pub fn add_original(&mut self, name: &str, options: OriginalOptions) -> HostId {
-        let address = self.addresses.next();
-        let original = Original::new(name, address, options, self.seed.value());
-        self.add(Machine::Original(Box::new(original)))
-    }
-
-    /// Adds a QUIC client without a tunnel, which connects to `server` at once.
-    pub fn add_bare(&mut self, name: &str, protocols: &[&[u8]], server: HostId) -> HostId {
-        let (address, remote) = (self.addresses.next(), self.address(server));
-        let bare = Bare::new(
-            name,
-            address,
-            protocols,
-            remote,
-            self.seed.value(),
-            self.now,
-            self.secrets.clone(),
-        );
-        self.add(Machine::Bare(Box::new(bare)))
+    /// Adds a host for a program of the caller's.
+    pub fn add_guest(&mut self, name: &str, guest: impl Guest) -> HostId {
+        self.add(name, Machine::Guest(Box::new(guest)))
     }
 
     /// Adds a host for cross traffic.
     pub fn add_plain(&mut self, name: &str) -> HostId {
-        let plain = Plain::new(name, self.addresses.next());
-        self.add(Machine::Plain(Box::new(plain)))
+        self.add(name, Machine::Plain(Box::default()))
     }
 
     /// Adds a router: it passes on what it gets, on the way with the fewest links.
     pub fn add_router(&mut self, name: &str) -> HostId {
-        let (name, address) = (name.to_owned(), self.addresses.next());
-        self.add(Machine::Router { name, address })
+        self.add(name, Machine::Router)
     }
 
     /// Puts a restarted server, with nothing but `config`, in the place of another.
     pub fn replace(&mut self, id: HostId, config: EngineConfig<ServerRole>) {
-        let (name, address) = (self.name(id).to_owned(), self.address(id));
-        self.hosts[id.0] = Machine::Engine(Box::new(Host::server(&name, address, config)));
+        self.nodes[id.0].machine = Machine::Guest(Box::new(Host::server(config)));
         self.note(id.0, "is restarted".to_owned());
     }
 
@@ -189,14 +155,18 @@ impl Network {
     /// applications live on.
     pub fn kill_server(&mut self, id: HostId, config: EngineConfig<ServerRole>) {
         let engine = Engine::server(config).expect("invariant: the simulation's TLS suits QUIC");
-        self.host(id).restart(engine);
-        self.note(id.0, "dies and begins anew".to_owned());
+        self.restart(id, engine);
     }
 
-    /// The same for a client.
-    pub fn kill_client(&mut self, id: HostId, mut config: EngineConfig<ClientRole>) {
-        self.log_keys(&mut config);
+    /// The process of a client dies, as in [`Network::kill_server`].
+    pub fn kill_client(&mut self, id: HostId, config: EngineConfig<ClientRole>) {
+        #[cfg(feature = "evidence")]
+        let config = self.evidence.log_keys(config);
         let engine = Engine::client(config).expect("invariant: the simulation's TLS suits QUIC");
+        self.restart(id, engine);
+    }
+
+    fn restart(&mut self, id: HostId, engine: Engine<crate::MemSocket>) {
         self.host(id).restart(engine);
         self.note(id.0, "dies and begins anew".to_owned());
     }
@@ -253,23 +223,28 @@ impl Network {
 
     /// Starts cross traffic between two hosts made by [`Network::add_plain`].
     pub fn add_traffic(&mut self, from: HostId, to: HostId, traffic: &Traffic) -> TrafficId {
-        let (start, now) = (self.start, self.now);
-        let [Machine::Plain(sender), Machine::Plain(receiver)] = self
-            .hosts
-            .get_disjoint_mut([from.0, to.0])
-            .expect("two hosts of this network")
-        else {
-            panic!("cross traffic is between plain hosts");
-        };
-        let side = sender.send(traffic, receiver, start, now);
-        receiver.receive(side, sender.address());
+        let ends = [self.address(from), self.address(to)];
+        let now = self.now;
+        let (sender, receiver) = self.plain_pair(from, to);
+        let side = sender.send(traffic, receiver, ends[1], now);
+        receiver.receive(side, ends[0]);
         self.wakes.now(from.0);
         TrafficId { from, to, side }
     }
 
+    fn plain_pair(&mut self, from: HostId, to: HostId) -> (&mut Plain, &mut Plain) {
+        let pair = self.nodes.get_disjoint_mut([from.0, to.0]);
+        let [from, to] = pair.expect("two hosts of this network");
+        match (&mut from.machine, &mut to.machine) {
+            (Machine::Plain(from), Machine::Plain(to)) => (from, to),
+            _ => panic!("cross traffic is between plain hosts"),
+        }
+    }
+
     /// What became of cross traffic so far.
     pub fn traffic(&self, id: TrafficId) -> TrafficReport {
-        match (&self.hosts[id.from.0], &self.hosts[id.to.0]) {
+        let machine = |id: HostId| &self.nodes[id.0].machine;
+        match (machine(id.from), machine(id.to)) {
             (Machine::Plain(sender), Machine::Plain(receiver)) => sender.report(id.side, receiver),
             _ => TrafficReport::default(),
         }
@@ -279,11 +254,7 @@ impl Network {
     pub fn move_host(&mut self, id: HostId) {
         let address = self.addresses.next();
         self.addresses.assign(address, id.0);
-        match &mut self.hosts[id.0] {
-            Machine::Engine(host) => host.set_address(address),
-            Machine::Bare(bare) => bare.set_address(address),
-            Machine::Original(_) | Machine::Plain(_) | Machine::Router { .. } => {}
-        }
+        self.nodes[id.0].address = address;
         self.note(id.0, format!("moves to {address}"));
     }
 
@@ -308,29 +279,17 @@ impl Network {
 
     /// A host with an engine.
     pub fn host(&mut self, id: HostId) -> &mut Host {
-        self.wakes.now(id.0);
-        match &mut self.hosts[id.0] {
-            Machine::Engine(host) => host,
-            _ => panic!("this host has no engine"),
-        }
+        self.guest(id)
     }
 
-    /// A host that is an original server.
-    pub fn original(&mut self, id: HostId) -> &mut Original {
+    /// The program of type `T` at a host that was made for it.
+    pub fn guest<T: Guest>(&mut self, id: HostId) -> &mut T {
         self.wakes.now(id.0);
-        match &mut self.hosts[id.0] {
-            Machine::Original(original) => original,
-            _ => panic!("this host is not an original"),
-        }
-    }
-
-    /// A host that is a bare QUIC client.
-    pub fn bare(&mut self, id: HostId) -> &mut Bare {
-        self.wakes.now(id.0);
-        match &mut self.hosts[id.0] {
-            Machine::Bare(bare) => bare,
-            _ => panic!("this host is not a bare client"),
-        }
+        let Machine::Guest(guest) = &mut self.nodes[id.0].machine else {
+            panic!("no program runs on this host");
+        };
+        let guest: &mut dyn Any = guest.as_mut();
+        guest.downcast_mut().expect("a program of this type")
     }
 
     /// An application connects to a client, which opens a flow for it.
@@ -387,19 +346,13 @@ impl Network {
 
     /// Where datagrams for a host go.
     pub fn address(&self, id: HostId) -> SocketAddr {
-        self.hosts[id.0].address()
+        self.nodes[id.0].address
     }
 
     /// What became of the packets of one direction of a link.
     pub fn counters(&self, from: HostId, to: HostId) -> Counters {
         let link = self.topology.link(from.0, to.0);
         link.map_or_else(Counters::default, Link::counters)
-    }
-
-    /// How long a packet that enters one direction of a link now waits before it is transmitted.
-    pub fn queue_delay(&self, from: HostId, to: HostId) -> Duration {
-        let link = self.topology.link(from.0, to.0);
-        link.map_or(Duration::ZERO, |link| link.wait(self.now))
     }
 
     /// Packets that have reached a host so far.
@@ -422,48 +375,40 @@ impl Network {
         self.transcript.set_detail(detail);
     }
 
-    /// Keeps every packet from now on, for [`Network::pcapng`].
-    pub fn record(&mut self) {
-        self.capture.get_or_insert_default();
+    /// What the transcript calls a host.
+    pub fn name(&self, id: HostId) -> &str {
+        &self.nodes[id.0].name
     }
 
-    /// What was recorded, as a pcapng file that Wireshark shows decrypted: one interface for each
-    /// direction of each link, where packets are seen as they enter it; drops and marks are comments.
-    pub fn pcapng(&self) -> Vec<u8> {
-        let name = |node: usize| self.hosts[node].name();
-        let links = self.topology.links().iter();
-        let interfaces = links.map(|joint| format!("{} -> {}", name(joint.from), name(joint.to)));
-        let interfaces: Vec<String> = interfaces.collect();
-        let capture = self.capture.as_ref();
-        capture.map_or_else(Vec::new, |capture| {
-            capture.file(&interfaces, &self.secrets.text())
-        })
+    fn add(&mut self, name: &str, machine: Machine) -> HostId {
+        let address = self.addresses.next();
+        self.add_at(name, address, machine)
     }
 
-    fn add(&mut self, machine: Machine) -> HostId {
-        self.topology
-            .add_node(matches!(machine, Machine::Router { .. }));
-        let id = HostId(self.hosts.len());
-        self.hosts.push(machine);
+    fn add_at(&mut self, name: &str, address: SocketAddr, machine: Machine) -> HostId {
+        self.topology.add_node(matches!(machine, Machine::Router));
+        let id = HostId(self.nodes.len());
+        self.nodes.push(Node {
+            name: name.to_owned(),
+            address,
+            machine,
+        });
         self.wakes.add_host();
-        self.addresses.assign(self.address(id), id.0);
+        self.addresses.assign(address, id.0);
         id
     }
 
     fn engine_host(&self, id: HostId) -> &Host {
-        match &self.hosts[id.0] {
-            Machine::Engine(host) => host,
-            _ => panic!("this host has no engine"),
-        }
-    }
-
-    fn name(&self, id: HostId) -> &str {
-        self.hosts[id.0].name()
+        let Machine::Guest(guest) = &self.nodes[id.0].machine else {
+            panic!("no program runs on this host");
+        };
+        let guest: &dyn Any = guest.as_ref();
+        guest.downcast_ref().expect("a host with an engine")
     }
 
     pub(crate) fn note(&mut self, host: usize, what: String) {
         let at = self.now - self.start;
-        self.transcript.note(at, self.hosts[host].name(), what);
+        self.transcript.note(at, &self.nodes[host].name, what);
     }
 
     /// Nanoseconds from the start to an instant.
@@ -483,8 +428,7 @@ impl Drop for Network {
         if std::thread::panicking() {
             eprintln!("the last of what happened:\n{}", self.transcript.tail(TAIL));
         }
-        if self.seed.wants_evidence() {
-            self.seed.leave_evidence(&self.transcript, &self.pcapng());
-        }
+        #[cfg(feature = "evidence")]
+        self.leave_evidence();
     }
 }

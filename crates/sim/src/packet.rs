@@ -13,16 +13,13 @@ pub(crate) const UDP_HEADERS: usize = 20 + 8;
 /// Bytes of the headers of IPv4 and TCP, with the timestamps that Linux sends.
 pub(crate) const TCP_HEADERS: usize = 20 + 20 + 12;
 
-/// The bits of ECN: capable of it, and congestion experienced (RFC 3168 section 5).
-pub(crate) const ECT_0: u8 = 0b10;
+/// The bits of ECN for congestion experienced (RFC 3168 section 5).
 pub(crate) const CE: u8 = 0b11;
 
-/// An IP packet on its way.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
     pub(crate) from: SocketAddrV4,
     pub(crate) to: SocketAddrV4,
-    /// The two ECN bits.
     pub(crate) ecn: u8,
     pub(crate) body: Body,
 }
@@ -30,32 +27,21 @@ pub(crate) struct Packet {
 /// What a packet carries. Only a tunnel's bytes exist; the others are lengths.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
-    /// A UDP datagram.
     Udp(BytesMut),
-    /// A TCP segment.
     Tcp(Segment),
     /// A UDP datagram of so many bytes that mean nothing, for sink `sink` of a host.
-    Filler { sink: u32, length: usize },
+    Filler {
+        sink: u32,
+        length: usize,
+    },
 }
 
 /// A packet that leaves a host.
 #[derive(Debug)]
-pub(crate) struct Departure {
+pub struct Departure {
     pub(crate) to: SocketAddr,
     pub(crate) ecn: u8,
     pub(crate) body: Body,
-}
-
-impl Packet {
-    /// Length of the IP packet.
-    pub(crate) fn length(&self) -> usize {
-        self.body.length()
-    }
-
-    /// Whether a router may mark it instead of dropping it.
-    pub(crate) fn ecn_capable(&self) -> bool {
-        self.ecn != 0
-    }
 }
 
 impl Body {
@@ -68,7 +54,6 @@ impl Body {
         }
     }
 
-    /// Length of what the transport carries.
     pub(crate) fn payload(&self) -> usize {
         match self {
             Self::Udp(bytes) => bytes.len(),
@@ -89,7 +74,8 @@ impl fmt::Display for Body {
 }
 
 impl Departure {
-    pub(crate) fn udp(to: SocketAddr, ecn: Option<u8>, bytes: BytesMut) -> Self {
+    /// A UDP datagram.
+    pub fn udp(to: SocketAddr, ecn: Option<u8>, bytes: BytesMut) -> Self {
         Self {
             to,
             ecn: ecn.unwrap_or(0),

@@ -1,22 +1,19 @@
 //! A host without a tunnel: the ends of TCP connections and of constant streams.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::constant::{Constant, Source};
-use crate::packet::{Body, CE, Departure, ECT_0};
-use crate::tcp::{Kind, Receiver, Segment, Sender, Tcp};
+use crate::constant::{self, Source};
+use crate::packet::{Body, Departure};
+use crate::tcp::{Kind, Receiver, Segment, Sender, Tcp, TrafficReport};
 
-/// A host that sends and receives cross traffic.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Plain {
-    name: String,
-    address: SocketAddr,
     senders: Vec<(SocketAddr, Sender)>,
     receivers: Vec<(SocketAddr, Receiver)>,
     sources: Vec<(SocketAddr, u32, Source)>,
-    /// Packets and bytes of payload received from each source.
-    sinks: Vec<(u64, u64)>,
+    /// Bytes of payload received from each source.
+    sinks: Vec<u64>,
     /// As of the last round of work.
     timer: Option<Instant>,
 }
@@ -26,87 +23,38 @@ pub(crate) struct Plain {
 pub enum Traffic {
     /// A TCP connection.
     Tcp(Tcp),
-    /// Packets at a constant rate.
-    Constant(Constant),
-}
-
-/// What became of cross traffic so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TrafficReport {
-    /// Bytes of payload that arrived; of TCP, in order.
-    pub received: u64,
-    /// Packets sent, retransmissions among them.
-    pub packets: u64,
-    /// TCP: segments sent again.
-    pub retransmitted: u64,
-    /// TCP: how often the window was reduced after a loss or a mark.
-    pub reductions: u64,
-    /// TCP: how often nothing was heard for too long.
-    pub timeouts: u64,
-    /// TCP: the smoothed round-trip time.
-    pub rtt: Duration,
-    /// TCP: the congestion window in bytes.
-    pub window: u64,
-    /// TCP: when the last byte of a transfer of given size was acknowledged.
-    pub finished: Option<Instant>,
+    /// Packets of 1500 bytes at a constant rate, bytes per second.
+    Constant(u64),
 }
 
 /// Which end of which cross traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Tcp { sender: usize, receiver: usize },
-    Constant { source: usize, sink: usize },
+    Constant { sink: usize },
 }
 
 impl Plain {
-    pub(crate) fn new(name: &str, address: SocketAddr) -> Self {
-        Self {
-            name: name.to_owned(),
-            address,
-            senders: Vec::new(),
-            receivers: Vec::new(),
-            sources: Vec::new(),
-            sinks: Vec::new(),
-            timer: None,
-        }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Makes the sending end; `base` is the network's start.
+    /// Makes the sending end of traffic to `to`, whose address is `address`.
     pub(crate) fn send(
         &mut self,
         traffic: &Traffic,
         to: &Self,
-        base: Instant,
+        address: SocketAddr,
         now: Instant,
     ) -> Side {
-        match traffic {
-            Traffic::Tcp(tcp) => {
-                let sides = Side::Tcp {
-                    sender: self.senders.len(),
-                    receiver: to.receivers.len(),
-                };
-                let ends = (number(self.senders.len()), number(to.receivers.len()));
-                let sender = Sender::new(tcp.clone(), ends, base, now);
-                self.senders.push((to.address, sender));
-                sides
+        match *traffic {
+            Traffic::Tcp(Tcp { bytes }) => {
+                let (sender, receiver) = (self.senders.len(), to.receivers.len());
+                let connection = Sender::new(bytes, (number(sender), number(receiver)));
+                self.senders.push((address, connection));
+                Side::Tcp { sender, receiver }
             }
-            Traffic::Constant(constant) => {
-                let sides = Side::Constant {
-                    source: self.sources.len(),
-                    sink: to.sinks.len(),
-                };
-                let source = Source::new(constant.clone(), base, now);
-                let sink = number(to.sinks.len());
-                self.sources.push((to.address, sink, source));
-                sides
+            Traffic::Constant(rate) => {
+                let sink = to.sinks.len();
+                let source = Source::new(rate, now);
+                self.sources.push((address, number(sink), source));
+                Side::Constant { sink }
             }
         }
     }
@@ -118,67 +66,47 @@ impl Plain {
                 let ends = (number(receiver), number(sender));
                 self.receivers.push((from, Receiver::new(ends)));
             }
-            Side::Constant { .. } => self.sinks.push((0, 0)),
+            Side::Constant { .. } => self.sinks.push(0),
         }
     }
 
     /// What became of traffic whose sending end is here and whose other end is at `to`.
     pub(crate) fn report(&self, side: Side, to: &Self) -> TrafficReport {
         match side {
-            Side::Tcp { sender, receiver } => {
-                let sender = &self.senders[sender].1;
-                let tally = sender.tally();
-                TrafficReport {
-                    received: to.receivers[receiver].1.received(),
-                    packets: tally.segments,
-                    retransmitted: tally.retransmitted,
-                    reductions: tally.reductions,
-                    timeouts: tally.timeouts,
-                    rtt: sender.rtt(),
-                    window: sender.window() * u64::from(sender.options().segment),
-                    finished: tally.finished,
-                }
-            }
-            Side::Constant { source, sink } => TrafficReport {
-                received: to.sinks[sink].1,
-                packets: self.sources[source].2.sent(),
+            Side::Tcp { sender, receiver } => TrafficReport {
+                received: to.receivers[receiver].1.received(),
+                ..self.senders[sender].1.report()
+            },
+            Side::Constant { sink } => TrafficReport {
+                received: to.sinks[sink],
                 ..TrafficReport::default()
             },
         }
     }
 
-    pub(crate) fn handle_packet(&mut self, now: Instant, ecn: u8, body: &Body) {
+    pub(crate) fn handle_packet(&mut self, now: Instant, body: &Body) {
         match *body {
             Body::Udp(_) => {}
             Body::Filler { sink, length } => {
-                if let Some(sink) = self.sinks.get_mut(sink as usize) {
-                    sink.0 += 1;
-                    sink.1 += length as u64;
+                if let Some(received) = self.sinks.get_mut(sink as usize) {
+                    *received += length as u64;
                 }
             }
-            Body::Tcp(segment) => self.handle_segment(now, ecn, segment),
+            Body::Tcp(segment) => self.handle_segment(now, segment),
         }
     }
 
-    fn handle_segment(&mut self, now: Instant, ecn: u8, segment: Segment) {
+    fn handle_segment(&mut self, now: Instant, segment: Segment) {
         let index = segment.connection as usize;
         let receiver = self.receivers.get_mut(index).map(|(_, receiver)| receiver);
         let sender = self.senders.get_mut(index).map(|(_, sender)| sender);
         match (segment.kind, receiver, sender) {
             (Kind::Syn, Some(receiver), _) => receiver.handle_syn(),
             (Kind::Data { sequence, length }, Some(receiver), _) => {
-                receiver.handle_data(now, sequence, length, ecn == CE);
+                receiver.handle_data(now, sequence, length);
             }
             (Kind::SynAck, _, Some(sender)) => sender.handle_syn_ack(now),
-            (
-                Kind::Ack {
-                    below,
-                    sack,
-                    congestion,
-                },
-                _,
-                Some(sender),
-            ) => sender.handle_ack(now, below, &sack, congestion),
+            (Kind::Ack { below, sack }, _, Some(sender)) => sender.handle_ack(now, below, &sack),
             _ => {}
         }
     }
@@ -187,43 +115,28 @@ impl Plain {
         self.timer
     }
 
-    /// Does all there is to do at `now`.
     pub(crate) fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
         let mut timer: Option<Instant> = None;
         let mut wait = |at: Option<Instant>| timer = [timer, at].into_iter().flatten().min();
+        let mut send = |to: SocketAddr, body: Body| out.push(Departure { to, ecn: 0, body });
         for (to, receiver) in &mut self.receivers {
-            receiver.run(now, |segment| out.push(departure(*to, 0, segment)));
+            receiver.run(now, |segment| send(*to, Body::Tcp(segment)));
             wait(receiver.next_timeout());
         }
         for (to, sender) in &mut self.senders {
-            let ecn = if sender.options().ecn { ECT_0 } else { 0 };
             while let Some(segment) = sender.poll_segment(now) {
-                out.push(departure(*to, ecn, segment));
+                send(*to, Body::Tcp(segment));
             }
-            wait(sender.next_timeout(now));
+            wait(sender.next_timeout());
         }
-        for (to, sink, source) in &mut self.sources {
+        for &mut (to, sink, ref mut source) in &mut self.sources {
             while source.poll(now) {
-                out.push(Departure {
-                    to: *to,
-                    ecn: 0,
-                    body: Body::Filler {
-                        sink: *sink,
-                        length: source.payload(),
-                    },
-                });
+                let length = constant::PAYLOAD;
+                send(to, Body::Filler { sink, length });
             }
             wait(source.next_timeout());
         }
         self.timer = timer;
-    }
-}
-
-fn departure(to: SocketAddr, ecn: u8, segment: Segment) -> Departure {
-    Departure {
-        to,
-        ecn,
-        body: Body::Tcp(segment),
     }
 }
 

@@ -71,7 +71,7 @@ impl Network {
             return;
         }
         self.datagrams += 1;
-        if self.hosts[host].address() != SocketAddr::V4(packet.to) {
+        if self.nodes[host].address != SocketAddr::V4(packet.to) {
             return;
         }
         if self.transcript.keeps(Detail::Datagrams) {
@@ -79,14 +79,13 @@ impl Network {
             self.note(host, what);
         }
         self.wakes.now(host);
-        self.hosts[host].handle_packet(self.now, packet);
+        self.nodes[host].machine.handle_packet(self.now, packet);
     }
 
-    /// Lets every host with work do it.
     fn settle(&mut self) {
         while let Some(index) = self.wakes.poll() {
             let mut departures = std::mem::take(&mut self.departures);
-            let host = &mut self.hosts[index];
+            let host = &mut self.nodes[index].machine;
             host.run(self.now, &mut departures);
             let notes = host.take_notes();
             let timer = host.next_timeout();
@@ -104,10 +103,9 @@ impl Network {
         }
     }
 
-    /// A packet leaves its host.
     fn depart(&mut self, from: usize, departure: Departure) {
         let Departure { to, ecn, body } = departure;
-        let (SocketAddr::V4(source), SocketAddr::V4(to)) = (self.hosts[from].address(), to) else {
+        let (SocketAddr::V4(source), SocketAddr::V4(to)) = (self.nodes[from].address, to) else {
             self.note_lost(from, &body, to);
             return;
         };
@@ -132,8 +130,8 @@ impl Network {
         self.packets += 1;
         let next = joint.to;
         let length = Length {
-            length: packet.length(),
-            ecn_capable: packet.ecn_capable(),
+            length: packet.body.length(),
+            ecn_capable: packet.ecn != 0,
         };
         let fate = joint.link.send(self.now, length);
         if self.transcript.keeps(Detail::Datagrams) {
@@ -141,10 +139,9 @@ impl Network {
             let what = format!("-> {} to {whom}: {}", packet.body, self.describe(fate));
             self.note(node, what);
         }
-        if let Some(capture) = &mut self.capture {
-            let at = (self.now - self.start).as_nanos();
-            capture.add(index, u64::try_from(at).unwrap_or(u64::MAX), &packet, fate);
-        }
+        #[cfg(feature = "evidence")]
+        self.evidence
+            .add(index, self.now - self.start, &packet, fate);
         let Fate::Delivered { at, copy, marked } = fate else {
             return;
         };
@@ -173,7 +170,7 @@ impl Network {
     /// The name of the host at an address, or the address where there is none any more.
     fn whom(&self, address: SocketAddrV4) -> String {
         match self.addresses.host(address) {
-            Some(host) => self.hosts[host].name().to_owned(),
+            Some(host) => self.nodes[host].name.clone(),
             None => address.to_string(),
         }
     }

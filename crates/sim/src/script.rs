@@ -12,7 +12,7 @@ pub struct Script {
     pub sends: u64,
     /// Which stream of bytes it must receive; anything else fails the run. `None`: not looked at.
     pub expects: Option<u64>,
-    /// What it writes, in order.
+    /// What the application writes, in order.
     pub write: Vec<Write>,
     /// How it reads, in order, and after that as fast as bytes come.
     pub read: Vec<Read>,
@@ -71,7 +71,7 @@ impl Script {
         }
     }
 
-    /// Its peer.
+    /// The peer of [`Script::client`].
     pub fn server(number: u64) -> Self {
         Self {
             sends: number * 2 + 1,

@@ -1,16 +1,17 @@
 //! Where all chance in a run comes from, and how to repeat it.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-use crate::evidence;
-use crate::transcript::Transcript;
-
 /// Environment variable that repeats one seed, or runs others.
 const VARIABLE: &str = "QUICTUN_SEED";
+
+/// Environment variable that names a directory for the transcripts and packets of tests.
+const EVIDENCE: &str = "QUICTUN_EVIDENCE";
 
 /// The seed of a run. If the run panics, it says how to repeat it.
 #[derive(Debug)]
@@ -19,10 +20,10 @@ pub struct Seed {
     origin: Origin,
 }
 
-/// Who chose a seed.
+/// Where a seed comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// A program that uses the simulation: nobody is told anything.
+    /// A program that uses the simulation: nothing is printed.
     Program,
     /// A test, always the same.
     Fixed,
@@ -77,18 +78,14 @@ impl Seed {
 }
 
 impl Seed {
-    /// Whether transcript and packets are to be left in files.
-    pub(crate) fn wants_evidence(&self) -> bool {
-        self.origin != Origin::Program && evidence::directory().is_some()
-    }
-
-    /// Leaves transcript and packets in files.
-    pub(crate) fn leave_evidence(&self, transcript: &Transcript, pcapng: &[u8]) {
-        evidence::leave(&self.test(), self.value, transcript, pcapng);
+    /// The directory in which transcript and packets are to be left, if there is one.
+    pub(crate) fn evidence(&self) -> Option<PathBuf> {
+        let directory = std::env::var_os(EVIDENCE).filter(|_| self.origin != Origin::Program)?;
+        (!directory.is_empty()).then(|| directory.into())
     }
 
     /// The name of the test, as the harness knows it where it can be found out.
-    fn test(&self) -> String {
+    pub(crate) fn test(&self) -> String {
         let thread = std::thread::current();
         // The harness names its threads for the tests, except where it has only one.
         let of_thread = thread.name().filter(|name| *name != "main");
@@ -113,8 +110,7 @@ impl Seed {
         let package = std::env::var("CARGO_PKG_NAME");
         let package = package.as_deref().unwrap_or(env!("CARGO_PKG_NAME"));
         format!(
-            "{seed}{}=/tmp cargo test{release} -p {package} {}",
-            evidence::VARIABLE,
+            "{seed}{EVIDENCE}=/tmp cargo test{release} -p {package} {}",
             self.test()
         )
     }
@@ -208,6 +204,6 @@ mod tests {
         );
         let fixed = Seed::fixed(3).command();
         assert!(fixed.starts_with("QUICTUN_EVIDENCE=/tmp cargo test"));
-        assert!(!Seed::plain(3).wants_evidence());
+        assert_eq!(Seed::plain(3).evidence(), None);
     }
 }

@@ -68,13 +68,11 @@ pub struct MemSocket {
     closed: bool,
 }
 
-/// The application's end.
 #[derive(Debug)]
 pub(crate) struct AppSocket {
     wire: Rc<RefCell<Wire>>,
 }
 
-/// What an application's read gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppRead {
     Bytes(usize),
@@ -253,14 +251,12 @@ impl Drop for MemSocket {
 }
 
 impl AppSocket {
-    /// Takes the news for the engine off the board.
     pub(crate) fn take_news(&self) -> News {
         let mut wire = self.wire.borrow_mut();
         wire.engine_told = false;
         std::mem::take(&mut wire.news)
     }
 
-    /// Notes that the application has been woken.
     pub(crate) fn woken(&self) {
         self.wire.borrow_mut().app_told = false;
     }

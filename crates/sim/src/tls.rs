@@ -5,16 +5,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::TLS13;
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, ServerConfig, SignatureScheme,
-};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// The name on the certificate.
-pub(crate) const SERVER_NAME: &str = "server.test";
+pub const SERVER_NAME: &str = "server.test";
 
 struct Credentials {
     certificate: CertificateDer<'static>,
@@ -80,56 +77,15 @@ pub(crate) fn server(protocols: &[&[u8]]) -> Arc<ServerConfig> {
 
 /// A client that offers `protocols` (ALPN) and trusts the server of [`server`] only.
 pub(crate) fn client(protocols: &[&[u8]], exchange: Exchange) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(credentials().certificate.clone())
+        .expect("invariant: the certificate is well-formed");
     let mut config = ClientConfig::builder_with_provider(provider(exchange))
         .with_protocol_versions(&[&TLS13])
         .expect("invariant: the provider has TLS 1.3")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(ThisServer))
+        .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Arc::new(config)
-}
-
-/// Trusts one certificate, whatever the clock says.
-#[derive(Debug)]
-struct ThisServer;
-
-impl ServerCertVerifier for ThisServer {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        if *end_entity == credentials().certificate {
-            Ok(ServerCertVerified::assertion())
-        } else {
-            Err(Error::InvalidCertificate(CertificateError::UnknownIssuer))
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("QUIC uses TLS 1.3".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = provider(Exchange::Classical).signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, &algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
-    }
 }

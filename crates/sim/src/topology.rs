@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use quictun_link::{Link, LinkConfig};
 
-/// What joins the nodes of a network.
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
-    links: Vec<Joint>,
+    /// All links, in the order in which they were made.
+    pub(crate) links: Vec<Joint>,
     index: BTreeMap<(usize, usize), usize>,
     /// Whether each node passes on what is not for it.
     forwards: Vec<bool>,
@@ -25,7 +25,6 @@ pub(crate) struct Joint {
     pub(crate) link: Link,
 }
 
-/// No way there.
 const NONE: u32 = u32::MAX;
 
 impl Topology {
@@ -55,11 +54,6 @@ impl Topology {
     pub(crate) fn link_mut(&mut self, from: usize, to: usize) -> Option<&mut Link> {
         let index = *self.index.get(&(from, to))?;
         Some(&mut self.links[index].link)
-    }
-
-    /// All links, in the order in which they were made.
-    pub(crate) fn links(&self) -> &[Joint] {
-        &self.links
     }
 
     /// The first link, and its number, on the way from a node to another.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::seed::Seed;
+
 /// How much a transcript keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
@@ -23,6 +25,15 @@ pub struct Transcript {
 }
 
 impl Transcript {
+    /// An empty transcript, with datagrams where the run is to leave its evidence.
+    pub(crate) fn of(seed: &Seed) -> Self {
+        let detail = seed.evidence().map(|_| Detail::Datagrams);
+        Self {
+            lines: Vec::new(),
+            detail: detail.unwrap_or_default(),
+        }
+    }
+
     pub(crate) fn set_detail(&mut self, detail: Detail) {
         self.detail = detail;
     }

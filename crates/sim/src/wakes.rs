@@ -8,7 +8,6 @@ pub(crate) struct Wakes {
     ready_count: usize,
     /// When each host wants to be woken; nanoseconds since the start.
     timers: Vec<u64>,
-    /// The first of them.
     next: u64,
     /// A timer has changed since `next` was found.
     stale: bool,
@@ -34,7 +33,6 @@ impl Wakes {
         self.now(self.ready.len() - 1);
     }
 
-    /// A host has work to do.
     pub(crate) fn now(&mut self, host: usize) {
         if !std::mem::replace(&mut self.ready[host], true) {
             self.ready_count += 1;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use quictun_emu::{LossUnit, Verdict};
 use quictun_lab::stats::median_count;
 use quictun_link::units::{Delay, Rate, Share};
-use quictun_sim::{Cell, Direction, Tcp, Traffic, predict};
+use quictun_sim::{Cell, Tcp, Traffic, predict};
 use serde::Serialize;
 
 use super::cell::{CheckCell, Load};
@@ -179,19 +179,18 @@ fn predicted(plan: &Checking, cell: CheckCell, load: Load, seed: u64) -> anyhow:
     let mut question = Cell {
         warm_up: cell.warm_up(),
         duration: plan.duration,
-        interval: plan.duration,
         seed,
         ..Cell::new(cell.way(), cell.way())
     };
     if load == Load::Cubic {
         // The tunnel says one byte, and has nothing to say from then on.
         question.bytes = Some(1);
-        question.traffic = vec![(Direction::Up, Traffic::Tcp(Tcp::default()))];
+        question.traffic = vec![Traffic::Tcp(Tcp::default())];
     }
     let answer = predict(&question)?;
     let rate = match load {
         Load::Tunnel => answer.goodput,
-        Load::Cubic => answer.traffic.first().map_or(0.0, |(rate, _)| *rate),
+        Load::Cubic => answer.traffic.first().copied().unwrap_or(0.0),
     };
     Ok((rate * 8.0) as u64)
 }

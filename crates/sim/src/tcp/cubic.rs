@@ -9,10 +9,8 @@ pub(crate) const BETA: f64 = 0.7;
 /// What makes the estimate of a Reno window as fast as Reno with this beta, RFC 9438 section 4.3.
 const RENO_ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// State of CUBIC.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cubic {
-    /// Window before the last loss.
     window_max: f64,
     /// Window before the last loss, without fast convergence.
     window_prior: f64,
@@ -25,7 +23,6 @@ struct Epoch {
     start: Instant,
     /// Seconds until the window is back at its maximum.
     k: f64,
-    /// What Reno's window would be.
     reno: f64,
 }
 

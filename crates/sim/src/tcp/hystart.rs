@@ -10,7 +10,6 @@ const SAMPLES: u32 = 8;
 const GROWTH_DIVISOR: f64 = 4.0;
 const CONSERVATIVE_ROUNDS: u32 = 5;
 
-/// State of slow start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HyStart {
     /// The round ends when this is acknowledged.

@@ -11,7 +11,6 @@ impl Ranges {
         self.ranges.is_empty()
     }
 
-    /// The range that `number` is in.
     pub(crate) fn around(&self, number: u64) -> Option<(u64, u64)> {
         let at = self.ranges.partition_point(|range| range.1 <= number);
         self.ranges

@@ -11,7 +11,6 @@ const DELAY: Duration = Duration::from_millis(40);
 /// Segments that one acknowledgement may stand for (RFC 5681 section 4.2).
 const EVERY: u32 = 2;
 
-/// The receiving end of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     /// The connection's number on this host and on the other.
@@ -24,7 +23,6 @@ pub(crate) struct Receiver {
     /// Segments since the last acknowledgement.
     pending: u32,
     acknowledge_at: Option<Instant>,
-    congestion: bool,
     out: Vec<Segment>,
     scratch: Vec<(u64, u64)>,
 }
@@ -38,13 +36,11 @@ impl Receiver {
             recent: Vec::new(),
             pending: 0,
             acknowledge_at: None,
-            congestion: false,
             out: Vec::new(),
             scratch: Vec::new(),
         }
     }
 
-    /// Bytes that have arrived in order.
     pub(crate) fn received(&self) -> u64 {
         self.below
     }
@@ -57,13 +53,12 @@ impl Receiver {
         });
     }
 
-    pub(crate) fn handle_data(&mut self, now: Instant, sequence: u64, length: u32, marked: bool) {
-        self.congestion |= marked;
+    pub(crate) fn handle_data(&mut self, now: Instant, sequence: u64, length: u32) {
         let until = sequence + u64::from(length);
         if sequence == self.below && self.beyond.is_empty() {
             self.below = until;
             self.pending += 1;
-            if self.pending >= EVERY || marked {
+            if self.pending >= EVERY {
                 self.acknowledge();
             } else {
                 self.acknowledge_at.get_or_insert(now + DELAY);
@@ -100,7 +95,6 @@ impl Receiver {
             kind: Kind::Ack {
                 below: self.below,
                 sack,
-                congestion: std::mem::take(&mut self.congestion),
             },
         });
         self.pending = 0;
@@ -111,7 +105,6 @@ impl Receiver {
         self.acknowledge_at
     }
 
-    /// Segments to send now go to `out`.
     pub(crate) fn run(&mut self, now: Instant, mut out: impl FnMut(Segment)) {
         if self.acknowledge_at.is_some_and(|at| at <= now) {
             self.acknowledge();

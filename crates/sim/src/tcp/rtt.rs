@@ -11,7 +11,6 @@ const RTO_MARGIN_MIN: Duration = Duration::from_millis(200);
 /// Ceiling of the time-out, RFC 6298 (2.5).
 const RTO_MAX: Duration = Duration::from_mins(1);
 
-/// Estimates of the round-trip time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
     smoothed: Option<Duration>,

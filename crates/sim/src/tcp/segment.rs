@@ -5,7 +5,9 @@ use std::fmt;
 /// Most SACK blocks in a segment that has timestamps, too (RFC 2018 section 3).
 pub(crate) const SACK_MAX: usize = 3;
 
-/// A segment.
+/// Payload of a full segment: Ethernet's 1500 bytes less the headers of IPv4 and of TCP with timestamps.
+pub(crate) const SEGMENT: u32 = 1448;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     /// The connection's number on the host it is from.
@@ -15,7 +17,7 @@ pub(crate) struct Segment {
     pub(crate) kind: Kind,
 }
 
-/// What a segment is. Sequence numbers are bytes from zero, and do not wrap.
+/// Sequence numbers are bytes from zero, and do not wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Syn,
@@ -29,13 +31,10 @@ pub(crate) enum Kind {
         below: u64,
         /// What has arrived beyond, the latest first; empty ranges fill up.
         sack: [(u64, u64); SACK_MAX],
-        /// A packet since the last acknowledgement was marked.
-        congestion: bool,
     },
 }
 
 impl Segment {
-    /// Bytes it carries.
     pub(crate) fn payload(&self) -> usize {
         match self.kind {
             Kind::Data { length, .. } => length as usize,
@@ -43,7 +42,6 @@ impl Segment {
         }
     }
 
-    /// The SACK blocks in it.
     pub(crate) fn sack_blocks(&self) -> impl Iterator<Item = (u64, u64)> {
         let sack = match self.kind {
             Kind::Ack { sack, .. } => sack,
@@ -67,14 +65,12 @@ impl fmt::Display for Segment {
             Kind::Syn => f.write_str("SYN"),
             Kind::SynAck => f.write_str("SYN-ACK"),
             Kind::Data { sequence, length } => write!(f, "{length} B at {sequence}"),
-            Kind::Ack {
-                below, congestion, ..
-            } => {
+            Kind::Ack { below, .. } => {
                 write!(f, "ACK {below}")?;
                 for (from, until) in self.sack_blocks() {
                     write!(f, ", {from} to {until}")?;
                 }
-                f.write_str(if congestion { ", ECE" } else { "" })
+                Ok(())
             }
         }
     }

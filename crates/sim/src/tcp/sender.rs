@@ -2,12 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::options::{Load, Tcp};
 use super::ranges::Ranges;
 use super::rtt::Rtt;
-use super::segment::{Kind, SACK_MAX, Segment};
+use super::segment::{Kind, SACK_MAX, SEGMENT, Segment};
 use super::window::{Progress, Window};
 
 /// Transmissions delivered after one of which it counts as lost (RFC 6675's `DupThresh`).
@@ -16,12 +15,14 @@ const REORDERING: u64 = 3;
 /// Share of the smallest round trip by which packets may come late (RFC 8985 section 6.2).
 const REORDERING_TIME: u32 = 4;
 
+/// Most bytes under way. The largest window of Linux is less, but a reference must not be held back by it.
+const WINDOW_MAX: u64 = 64 << 20;
+
 /// The sending end of a connection. Inside, sequence numbers count segments.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    options: Tcp,
-    start: Instant,
-    stop: Option<Instant>,
+    /// Segments that the application sends; `None`: as many as the connection takes.
+    total: Option<u64>,
     /// The connection's number on this host and on the other.
     ends: (u32, u32),
     state: State,
@@ -44,7 +45,7 @@ pub(crate) struct Sender {
     rtt: Rtt,
     timeout_at: Option<Instant>,
     backoff: u32,
-    tally: Tally,
+    report: TrafficReport,
     scratch: Vec<(u64, u64)>,
 }
 
@@ -57,7 +58,6 @@ enum State {
     Open,
 }
 
-/// A segment that was sent.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     sent: Instant,
@@ -67,22 +67,23 @@ struct Slot {
     again: bool,
 }
 
-/// What a sender has counted.
+/// What became of cross traffic so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) segments: u64,
-    pub(crate) retransmitted: u64,
-    pub(crate) reductions: u64,
-    pub(crate) timeouts: u64,
-    pub(crate) finished: Option<Instant>,
+pub struct TrafficReport {
+    /// Bytes of payload that arrived; of TCP, in order.
+    pub received: u64,
+    /// TCP: segments sent again.
+    pub retransmitted: u64,
+    /// TCP: how often nothing was heard for too long.
+    pub timeouts: u64,
+    /// TCP: when the last byte of a transfer of given size was acknowledged.
+    pub finished: Option<Instant>,
 }
 
 impl Sender {
-    /// A connection with its numbers on this host and on the other; `base` is the network's start.
-    pub(crate) fn new(options: Tcp, ends: (u32, u32), base: Instant, now: Instant) -> Self {
+    pub(crate) fn new(bytes: Option<u64>, ends: (u32, u32)) -> Self {
         Self {
-            start: (base + options.start).max(now),
-            stop: options.stop.map(|stop| base + stop),
+            total: bytes.map(|bytes| bytes.div_ceil(SEGMENT.into())),
             ends,
             state: State::Opening { sent: None },
             acked: 0,
@@ -94,31 +95,18 @@ impl Sender {
             lost: BinaryHeap::new(),
             in_flight: 0,
             recovery: None,
-            window: Window::new(options.algorithm, options.hystart),
+            window: Window::default(),
             rtt: Rtt::default(),
             timeout_at: None,
             backoff: 0,
-            tally: Tally::default(),
+            report: TrafficReport::default(),
             scratch: Vec::new(),
-            options,
         }
     }
 
-    pub(crate) fn options(&self) -> &Tcp {
-        &self.options
-    }
-
-    pub(crate) fn tally(&self) -> Tally {
-        self.tally
-    }
-
-    /// The congestion window in segments.
-    pub(crate) fn window(&self) -> u64 {
-        self.window.segments()
-    }
-
-    pub(crate) fn rtt(&self) -> Duration {
-        self.rtt.smoothed()
+    /// The sender's counts; `received` is for the other end to say.
+    pub(crate) fn report(&self) -> TrafficReport {
+        self.report
     }
 
     /// The connection is up: the other end has answered.
@@ -127,24 +115,13 @@ impl Sender {
             if self.backoff == 0 {
                 self.rtt.sample(now - sent);
             }
-            self.open();
+            self.state = State::Open;
+            (self.timeout_at, self.backoff) = (None, 0);
         }
     }
 
-    fn open(&mut self) {
-        self.state = State::Open;
-        (self.timeout_at, self.backoff) = (None, 0);
-    }
-
-    /// Takes an acknowledgement.
-    pub(crate) fn handle_ack(
-        &mut self,
-        now: Instant,
-        below: u64,
-        sack: &[(u64, u64); SACK_MAX],
-        congestion: bool,
-    ) {
-        let segment = u64::from(self.options.segment);
+    pub(crate) fn handle_ack(&mut self, now: Instant, below: u64, sack: &[(u64, u64); SACK_MAX]) {
+        let segment = u64::from(SEGMENT);
         let sent = self.acked + self.slots.len() as u64;
         let below = (below / segment).min(sent);
         let used = self.in_flight + REORDERING >= self.window.segments()
@@ -173,7 +150,7 @@ impl Sender {
         if self.recovery.is_some_and(|until| self.acked >= until) {
             self.recovery = None;
         }
-        self.find_losses(now, congestion);
+        self.find_losses(now);
         if self.recovery.is_none() && used && delivered > 0 {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
             let progress = Progress {
@@ -185,7 +162,9 @@ impl Sender {
             };
             self.window.grow(now, progress);
         }
-        self.check_finished(now);
+        if self.total.is_some_and(|total| self.acked >= total) {
+            self.report.finished.get_or_insert(now);
+        }
     }
 
     /// Marks a range as arrived; how many segments that was news of.
@@ -228,12 +207,12 @@ impl Sender {
     }
 
     /// Finds what must be lost, since what was sent well after it has arrived.
-    fn find_losses(&mut self, now: Instant, congestion: bool) {
+    fn find_losses(&mut self, now: Instant) {
         let Some((newest, newest_sent)) = self.newest else {
             return;
         };
         let late = self.rtt.min() / REORDERING_TIME;
-        let mut found = congestion;
+        let mut found = false;
         while let Some(&(number, transmission)) = self.order.front() {
             let index = number.checked_sub(self.acked);
             let index = index.and_then(|index| usize::try_from(index).ok());
@@ -255,83 +234,34 @@ impl Sender {
         }
         if found && self.recovery.is_none() {
             self.window.reduce();
-            self.tally.reductions += 1;
             self.recovery = Some(self.acked + self.slots.len() as u64);
             self.timeout_at = self.timeout_at.map(|_| now + self.rtt.timeout(0));
         }
     }
 
-    fn check_finished(&mut self, now: Instant) {
-        if let Load::Bytes(bytes) = self.options.load
-            && self.acked >= bytes.div_ceil(u64::from(self.options.segment))
-        {
-            self.tally.finished.get_or_insert(now);
-        }
-    }
-
-    /// When it wants to be asked for segments again.
-    pub(crate) fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        if self.state == (State::Opening { sent: None }) {
-            return Some(self.start).filter(|_| !self.is_stopped(self.start));
-        }
-        [self.timeout_at, self.resumes_at(now)]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    /// When its application begins again, where it pauses.
-    fn resumes_at(&self, now: Instant) -> Option<Instant> {
-        let Load::OnOff { on, off } = self.options.load else {
-            return None;
-        };
-        let period = on + off;
-        let turns = now.saturating_duration_since(self.start).as_nanos() / period.as_nanos().max(1);
-        let next = self.start + period * (u32::try_from(turns).ok()? + 1);
-        Some(next).filter(|&next| !self.is_stopped(next))
-    }
-
-    fn is_stopped(&self, at: Instant) -> bool {
-        self.stop.is_some_and(|stop| at >= stop)
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.timeout_at
     }
 
     /// Whether the application has another segment.
-    fn has_data(&self, now: Instant) -> bool {
+    fn has_data(&self) -> bool {
         let sent = self.acked + self.slots.len() as u64;
-        let segment = u64::from(self.options.segment);
-        let room = (self.slots.len() as u64 + 1) * segment <= self.options.window_max;
-        let has = match self.options.load {
-            Load::Bulk => true,
-            Load::Bytes(bytes) => sent < bytes.div_ceil(segment),
-            Load::OnOff { on, off } => {
-                let period = (on + off).as_nanos().max(1);
-                let phase = now.saturating_duration_since(self.start).as_nanos() % period;
-                phase < on.as_nanos()
-            }
-        };
-        room && has && !self.is_stopped(now)
+        let room = (self.slots.len() as u64 + 1) * u64::from(SEGMENT) <= WINDOW_MAX;
+        room && self.total.is_none_or(|total| sent < total)
     }
 
-    /// The next segment to send now.
     pub(crate) fn poll_segment(&mut self, now: Instant) -> Option<Segment> {
         if self.timeout_at.is_some_and(|at| at <= now) {
             self.time_out();
         }
         let kind = match self.state {
-            State::Opening { sent: None } if now < self.start || self.is_stopped(now) => {
-                return None;
-            }
-            State::Opening { sent } if self.options.handshake => {
+            State::Opening { sent } => {
                 if sent.is_some() && self.timeout_at.is_some() {
                     return None;
                 }
                 self.state = State::Opening { sent: Some(now) };
                 self.timeout_at = Some(now + self.rtt.timeout(self.backoff));
                 Kind::Syn
-            }
-            State::Opening { .. } => {
-                self.open();
-                return self.poll_segment(now);
             }
             State::Open => self.poll_data(now)?,
         };
@@ -348,7 +278,7 @@ impl Sender {
         }
         let number = match self.next_lost() {
             Some(number) => number,
-            None if self.has_data(now) => {
+            None if self.has_data() => {
                 self.slots.push_back(Slot {
                     sent: now,
                     transmission: 0,
@@ -361,10 +291,9 @@ impl Sender {
             None => return None,
         };
         self.transmissions += 1;
-        self.tally.segments += 1;
         let slot = &mut self.slots[usize::try_from(number - self.acked).ok()?];
         slot.again = slot.transmission != 0;
-        self.tally.retransmitted += u64::from(slot.again);
+        self.report.retransmitted += u64::from(slot.again);
         (slot.sent, slot.transmission, slot.flying) = (now, self.transmissions, true);
         self.order.push_back((number, self.transmissions));
         self.in_flight += 1;
@@ -372,8 +301,8 @@ impl Sender {
             self.timeout_at = Some(now + self.rtt.timeout(self.backoff));
         }
         Some(Kind::Data {
-            sequence: number * u64::from(self.options.segment),
-            length: self.options.segment,
+            sequence: number * u64::from(SEGMENT),
+            length: SEGMENT,
         })
     }
 
@@ -396,7 +325,7 @@ impl Sender {
         if self.state != State::Open {
             return;
         }
-        self.tally.timeouts += 1;
+        self.report.timeouts += 1;
         self.order.clear();
         self.lost.clear();
         for (number, slot) in (self.acked..).zip(&mut self.slots) {

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use super::cubic::Cubic;
 use super::hystart::HyStart;
-use super::options::TcpAlgorithm;
 
 /// RFC 6928.
 const INITIAL: f64 = 10.0;
@@ -12,19 +11,18 @@ const INITIAL: f64 = 10.0;
 /// RFC 5681 section 3.1, equation 4.
 const MIN: f64 = 2.0;
 
-/// A congestion window.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Window {
     segments: f64,
     slow_start_until: f64,
+    /// `None` once slow start has ended.
     hystart: Option<HyStart>,
-    cubic: Option<Cubic>,
+    cubic: Cubic,
 }
 
-/// What an acknowledgement says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
-    /// Segments newly delivered.
+    /// Segments.
     pub(crate) delivered: f64,
     /// Everything below has arrived.
     pub(crate) acked: u64,
@@ -34,16 +32,18 @@ pub(crate) struct Progress {
     pub(crate) smoothed: Duration,
 }
 
-impl Window {
-    pub(crate) fn new(algorithm: TcpAlgorithm, hystart: bool) -> Self {
+impl Default for Window {
+    fn default() -> Self {
         Self {
             segments: INITIAL,
             slow_start_until: f64::INFINITY,
-            hystart: hystart.then(HyStart::default),
-            cubic: (algorithm == TcpAlgorithm::Cubic).then(Cubic::default),
+            hystart: Some(HyStart::default()),
+            cubic: Cubic::default(),
         }
     }
+}
 
+impl Window {
     /// Segments that may be under way.
     #[expect(
         clippy::cast_possible_truncation,
@@ -71,20 +71,17 @@ impl Window {
             }
             return;
         }
-        self.segments = match &mut self.cubic {
-            Some(cubic) => cubic.grown(now, self.segments, progress.delivered, progress.smoothed),
-            None => self.segments + progress.delivered / self.segments,
-        };
+        let Progress {
+            delivered,
+            smoothed,
+            ..
+        } = progress;
+        self.segments = self.cubic.grown(now, self.segments, delivered, smoothed);
     }
 
-    /// Shrinks after a loss or a mark, at most once per round trip.
+    /// Shrinks after a loss, at most once per round trip.
     pub(crate) fn reduce(&mut self) {
-        const RENO: f64 = 0.5;
-        let reduced = match &mut self.cubic {
-            Some(cubic) => cubic.reduced(self.segments),
-            None => self.segments * RENO,
-        };
-        self.segments = reduced.max(MIN);
+        self.segments = self.cubic.reduced(self.segments).max(MIN);
         self.slow_start_until = self.segments;
         self.hystart = None;
     }

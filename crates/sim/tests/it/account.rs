@@ -6,6 +6,7 @@ use quictun_sim::{Dial, Read, Script, Seed, Write, config};
 use quictun_wire::control::Frame;
 use quinn_proto::{Dir, VarInt};
 
+use crate::guests::Guests as _;
 use crate::world::{MS, SECOND, World, request, wire};
 
 const MIB: u64 = 1 << 20;

@@ -9,6 +9,7 @@ use quictun_sim::{
 use quictun_wire::code::FlowCode;
 use quinn_proto::VarInt;
 
+use crate::guests::Guests as _;
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited, request, wire};
 
 /// Which application does first what the row is about.

@@ -5,6 +5,7 @@ use quictun_sim::{Dial, Script, config};
 use quictun_wire::code::FlowCode;
 use quinn_proto::VarInt;
 
+use crate::guests::Guests as _;
 use crate::open::with_bare;
 use crate::world::{MS, PROTOCOLS, SECOND, request, wire};
 

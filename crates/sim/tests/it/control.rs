@@ -5,6 +5,7 @@ use quictun_sim::{AppId, Dial, HostId, Read, Script, Seed, Write, config};
 use quictun_wire::control::{Frame, Seen};
 use quinn_proto::{Dir, WriteError};
 
+use crate::guests::Guests as _;
 use crate::world::{MS, SECOND, World, request, wire};
 
 /// A server that asks its clients who they are, and a client that knows the secret or another one.

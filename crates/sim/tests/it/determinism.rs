@@ -10,10 +10,10 @@ use std::path::PathBuf;
 
 use quictun_sim::engine::{Account, Engine};
 use quictun_sim::{
-    Constant, Detail, Dial, LinkConfig, Network, OriginalOptions, Read, Reorder, Script, Seed, Tcp,
-    Traffic, Write, config,
+    Detail, Dial, LinkConfig, Network, Read, Reorder, Script, Seed, Tcp, Traffic, Write, config,
 };
 
+use crate::guests::{Guests as _, OriginalOptions};
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited};
 
 fn rough() -> LinkConfig {
@@ -148,7 +148,7 @@ fn shared() -> String {
     let link = limited(2_500_000, 20 * MS);
     network.dumbbell(&[client, from], &[server, to], link.clone(), link, MS);
     network.add_traffic(from, to, &Traffic::Tcp(Tcp::default()));
-    network.add_traffic(to, from, &Traffic::Constant(Constant::new(500_000)));
+    network.add_traffic(to, from, &Traffic::Constant(500_000));
     let sink = Script::server(1);
     network.host(server).serve("sink", Dial::connects(), sink);
     let script = Script::client(1).write([Write::Send(2_000_000), Write::Finish]);

@@ -8,6 +8,7 @@ use quictun_sim::{Dial, HostId, Network, Script, Seed, Write, config};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{ClientConfig, Dir, Endpoint, EndpointConfig};
 
+use crate::guests::Guests as _;
 use crate::world::{MS, SECOND, World, wire};
 
 /// First flights of clients that will never answer, each from an address of its own.

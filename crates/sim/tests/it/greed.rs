@@ -12,6 +12,7 @@ use quictun_sim::{
 use quictun_wire::control::{Frame, Gone, MAX_FLOWS, Seen};
 use quinn_proto::{Dir, StreamId, VarInt};
 
+use crate::guests::Guests as _;
 use crate::world::{MS, SECOND, World, limited, request};
 
 const MIB: u64 = 1 << 20;

@@ -3,6 +3,7 @@
 use quictun_sim::{Dial, HostId, Random, Script, Seed, Write, config};
 use quinn_proto::{Dir, StreamId, VarInt};
 
+use crate::guests::Guests as _;
 use crate::world::{MS, SECOND, World, limited, request};
 
 #[test]

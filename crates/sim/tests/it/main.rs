@@ -18,6 +18,7 @@ mod endings;
 mod faults;
 mod flood;
 mod greed;
+mod guests;
 mod hostile;
 mod key_exchange;
 mod mtu;

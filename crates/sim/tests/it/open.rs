@@ -7,6 +7,7 @@ use quictun_sim::engine::{Ending, Event};
 use quictun_sim::{AppId, Dial, HostId, Incoming, Network, Script, Seed, Write, config};
 use quictun_wire::code::FlowCode;
 
+use crate::guests::Guests as _;
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited, request, wire};
 
 /// An application that asks and is answered.

@@ -157,7 +157,7 @@ fn run(seed: Seed, temper: Temper) {
 fn check_books(world: &mut World, host: HostId) {
     let told = world.closed(host);
     let opened = world.count(host, |event| matches!(event, Event::Open(_)));
-    let name = world.network.host(host).name().to_owned();
+    let name = world.network.name(host).to_owned();
     let engine = world.network.host(host).engine();
     let (totals, residue) = (engine.totals(), engine.residue());
     assert_eq!(residue, Residue::default(), "left on the {name}");

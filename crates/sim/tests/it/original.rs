@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use quictun_sim::{
-    AppId, Dial, HostId, Incoming, LinkConfig, Network, OriginalOptions, Script, Seed, Write,
-    config,
+    AppId, Dial, HostId, Incoming, LinkConfig, Network, Script, Seed, Write, config,
 };
 
+use crate::guests::{Guests as _, OriginalOptions};
 use crate::world::{MS, SECOND, limited};
 
 /// A client joined to an original server.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use quictun_sim::engine::Event;
 use quictun_sim::{AppId, Dial, Incoming, Network, Script, Seed, Write, config};
 
+use crate::guests::Guests as _;
 use crate::original::Pair;
 use crate::world::{MS, PROTOCOLS, SECOND, World, limited};
 

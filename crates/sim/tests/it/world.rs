@@ -99,7 +99,7 @@ impl World {
         self.network.run_for(15 * SECOND);
         for host in [self.client, self.server] {
             let residue = self.network.host(host).engine().residue();
-            let name = self.network.host(host).name().to_owned();
+            let name = self.network.name(host).to_owned();
             assert_eq!(residue, Residue::default(), "left on the {name}");
         }
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use quictun_sim::{Departure, Dial, Guest, Random, config};
 use quictun_wire::ack::Ack;
 use quictun_wire::token::TOKEN_LEN;
 use quinn_proto::crypto::rustls::QuicServerConfig;
@@ -22,11 +23,7 @@ use quinn_proto::{
     ReadError, ServerConfig, StreamId, TransportConfig, VarInt, WriteError,
 };
 
-use crate::config;
-use crate::endpoint::{depart, receive};
-use crate::host::Dial;
-use crate::packet::Departure;
-use crate::seed::Random;
+use super::endpoint::{depart, receive};
 
 /// Flow-control windows of the original.
 const STREAM_WINDOW: u32 = 512 * 1024;
@@ -40,13 +37,13 @@ const ECHO_MAX: usize = 64 * 1024;
 
 /// How an original server is set up.
 #[derive(Clone, Debug)]
-pub struct OriginalOptions {
+pub(crate) struct OriginalOptions {
     /// Streams that one connection may have.
-    pub streams: u32,
+    pub(crate) streams: u32,
     /// Whether it asks clients to prove their address.
-    pub retry: bool,
+    pub(crate) retry: bool,
     /// Time after which a dial that nobody answers fails.
-    pub dial_timeout: Duration,
+    pub(crate) dial_timeout: Duration,
 }
 
 impl Default for OriginalOptions {
@@ -61,9 +58,7 @@ impl Default for OriginalOptions {
 
 /// A host that runs the original's server.
 #[derive(Debug)]
-pub struct Original {
-    name: String,
-    address: SocketAddr,
+pub(crate) struct Original {
     endpoint: Endpoint,
     options: OriginalOptions,
     connections: BTreeMap<usize, Peer>,
@@ -115,12 +110,7 @@ struct Echo {
 }
 
 impl Original {
-    pub(crate) fn new(
-        name: &str,
-        address: SocketAddr,
-        options: OriginalOptions,
-        seed: u64,
-    ) -> Self {
+    pub(crate) fn new(options: OriginalOptions, seed: u64) -> Self {
         let tls = rustls::ServerConfig::clone(&config::compat_server_tls());
         let crypto =
             QuicServerConfig::try_from(tls).expect("invariant: the simulation's TLS suits QUIC");
@@ -135,8 +125,6 @@ impl Original {
         let mut endpoint = EndpointConfig::default();
         endpoint.rng_seed(Some(Random::new(seed, 3).bytes()));
         Self {
-            name: name.to_owned(),
-            address,
             endpoint: Endpoint::new(Arc::new(endpoint), Some(Arc::new(server)), true, None),
             options,
             connections: BTreeMap::new(),
@@ -151,67 +139,28 @@ impl Original {
     }
 
     /// What is behind a token; a token that is not known cannot be parsed.
-    pub fn serve(&mut self, token: &str, dial: Dial) {
+    pub(crate) fn serve(&mut self, token: &str, dial: Dial) {
         self.targets.insert(token.to_owned(), dial);
     }
 
     /// Connections accepted so far.
-    pub fn accepted(&self) -> u64 {
+    pub(crate) fn accepted(&self) -> u64 {
         self.accepted
     }
 
     /// Requests granted so far.
-    pub fn established(&self) -> u64 {
+    pub(crate) fn established(&self) -> u64 {
         self.established
     }
 
     /// Requests refused so far.
-    pub fn refused(&self) -> u64 {
+    pub(crate) fn refused(&self) -> u64 {
         self.refused
     }
 
     /// Tokens that arrived in several pieces and were mangled.
-    pub fn mangled(&self) -> u64 {
+    pub(crate) fn mangled(&self) -> u64 {
         self.mangled
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    pub(crate) fn take_notes(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notes)
-    }
-
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.connections
-            .values()
-            .filter_map(Peer::next_timeout)
-            .min()
-    }
-
-    pub(crate) fn handle_datagram(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        ecn: Option<u8>,
-        bytes: BytesMut,
-    ) {
-        let way = (from, Some(self.address.ip()));
-        let event = receive(&mut self.endpoint, &mut self.out, now, way, ecn, bytes);
-        match event {
-            Some(DatagramEvent::Response(_)) | None => {}
-            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                if let Some(peer) = self.connections.get_mut(&handle.0) {
-                    peer.quic.handle_event(event);
-                }
-            }
-            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
-        }
     }
 
     fn accept(&mut self, now: Instant, incoming: Incoming) {
@@ -240,15 +189,6 @@ impl Original {
                 }
             }
         }
-    }
-
-    /// Does all there is to do at `now`.
-    pub(crate) fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
-        let handles: Vec<usize> = self.connections.keys().copied().collect();
-        for handle in handles {
-            while self.run_connection(now, handle) {}
-        }
-        out.append(&mut self.out);
     }
 
     /// One round of work on a connection; whether there may be more.
@@ -405,6 +345,48 @@ impl Original {
         // The original's library resets what was stopped by itself.
         end(send.reset(VarInt::from_u32(0)));
         (None, true)
+    }
+}
+
+impl Guest for Original {
+    fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.connections
+            .values()
+            .filter_map(Peer::next_timeout)
+            .min()
+    }
+
+    fn handle_datagram(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        to: SocketAddr,
+        ecn: u8,
+        bytes: BytesMut,
+    ) {
+        let way = (from, Some(to.ip()));
+        let event = receive(&mut self.endpoint, &mut self.out, now, way, ecn, bytes);
+        match event {
+            Some(DatagramEvent::Response(_)) | None => {}
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(peer) = self.connections.get_mut(&handle.0) {
+                    peer.quic.handle_event(event);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.accept(now, incoming),
+        }
+    }
+
+    fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
+        let handles: Vec<usize> = self.connections.keys().copied().collect();
+        for handle in handles {
+            while self.run_connection(now, handle) {}
+        }
+        out.append(&mut self.out);
     }
 }
 

@@ -5,24 +5,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
+use quictun_sim::{Departure, Guest, HostId, Network, Random, config};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
     Event, StreamId,
 };
 
-use crate::config;
-use crate::endpoint::{depart, receive};
-use crate::packet::Departure;
-use crate::secrets::Secrets;
-use crate::seed::Random;
-use crate::tls;
+use super::endpoint::{depart, receive};
 
 /// A host that is nothing but one QUIC connection to a server.
 #[derive(Debug)]
-pub struct Bare {
-    name: String,
-    address: SocketAddr,
+pub(crate) struct Bare {
     endpoint: Endpoint,
     handle: ConnectionHandle,
     connection: Connection,
@@ -34,29 +28,24 @@ pub struct Bare {
 }
 
 impl Bare {
-    pub(crate) fn new(
-        name: &str,
-        address: SocketAddr,
-        protocols: &[&[u8]],
-        server: SocketAddr,
-        seed: u64,
-        now: Instant,
-        secrets: Arc<Secrets>,
-    ) -> Self {
+    pub(crate) fn new(network: &Network, protocols: &[&[u8]], server: HostId) -> Self {
         let mut tls = rustls::ClientConfig::clone(&config::client_tls(protocols));
-        tls.key_log = secrets;
+        tls.key_log = network.key_log();
         let crypto =
             QuicClientConfig::try_from(tls).expect("invariant: the simulation's TLS suits QUIC");
         let mut endpoint_config = EndpointConfig::default();
-        endpoint_config.rng_seed(Some(Random::new(seed, 4).bytes()));
+        endpoint_config.rng_seed(Some(Random::new(network.seed().value(), 4).bytes()));
         let mut endpoint = Endpoint::new(Arc::new(endpoint_config), None, true, None);
         let client_config = ClientConfig::new(Arc::new(crypto));
         let (handle, connection) = endpoint
-            .connect(now, client_config, server, tls::SERVER_NAME)
+            .connect(
+                network.now(),
+                client_config,
+                network.address(server),
+                config::SERVER_NAME,
+            )
             .expect("invariant: address and name are valid");
         Self {
-            name: name.to_owned(),
-            address,
             endpoint,
             handle,
             connection,
@@ -69,22 +58,22 @@ impl Bare {
     }
 
     /// Whether the handshake is done.
-    pub fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         self.connected
     }
 
     /// Why the connection is gone, if it is.
-    pub fn lost(&self) -> Option<&str> {
+    pub(crate) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
 
     /// The connection, to do with as a test pleases.
-    pub fn connection(&mut self) -> &mut Connection {
+    pub(crate) fn connection(&mut self) -> &mut Connection {
         &mut self.connection
     }
 
     /// Opens a stream; fails the run where the server grants none.
-    pub fn open(&mut self) -> StreamId {
+    pub(crate) fn open(&mut self) -> StreamId {
         self.connection
             .streams()
             .open(Dir::Bi)
@@ -92,14 +81,14 @@ impl Bare {
     }
 
     /// Writes to a stream; fails the run where flow control takes only a part.
-    pub fn write(&mut self, stream: StreamId, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, stream: StreamId, bytes: &[u8]) {
         let written = self.connection.send_stream(stream).write(bytes);
         assert_eq!(written, Ok(bytes.len()), "{stream}");
     }
 
     /// Everything that has arrived on a stream, and how it has ended: `None` while it has not, then
     /// whether it did so in order, or the code of its reset.
-    pub fn read(&mut self, stream: StreamId) -> (Vec<u8>, Option<Result<(), u64>>) {
+    pub(crate) fn read(&mut self, stream: StreamId) -> (Vec<u8>, Option<Result<(), u64>>) {
         let mut bytes = Vec::new();
         let mut recv = self.connection.recv_stream(stream);
         let Ok(mut chunks) = recv.read(true) else {
@@ -116,32 +105,23 @@ impl Bare {
             }
         }
     }
+}
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    pub(crate) fn set_address(&mut self, address: SocketAddr) {
-        self.address = address;
-    }
-
-    pub(crate) fn take_notes(&mut self) -> Vec<String> {
+impl Guest for Bare {
+    fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+    fn next_timeout(&self) -> Option<Instant> {
         self.timer
     }
 
-    pub(crate) fn handle_datagram(
+    fn handle_datagram(
         &mut self,
         now: Instant,
         from: SocketAddr,
-        ecn: Option<u8>,
+        _to: SocketAddr,
+        ecn: u8,
         bytes: BytesMut,
     ) {
         let way = (from, None);
@@ -153,8 +133,7 @@ impl Bare {
         }
     }
 
-    /// Does all there is to do at `now`.
-    pub(crate) fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
+    fn run(&mut self, now: Instant, out: &mut Vec<Departure>) {
         if self.connection.poll_timeout().is_some_and(|at| at <= now) {
             self.connection.handle_timeout(now);
         }

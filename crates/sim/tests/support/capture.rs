@@ -2,8 +2,8 @@
 
 use quictun_link::Fate;
 
+use super::pcapng;
 use crate::packet::{Body, Packet, UDP_HEADERS};
-use crate::pcapng;
 use crate::tcp::{Kind, Segment};
 
 /// Most bytes kept; what comes after is not recorded.
@@ -43,7 +43,7 @@ impl Capture {
             Fate::Delivered { copy: Some(_), .. } => Some("arrives twice".to_owned()),
             Fate::Delivered { .. } => None,
         };
-        let (parts, length) = ([&headers[..], payload], packet.length());
+        let (parts, length) = ([&headers[..], payload], packet.body.length());
         pcapng::packet(
             &mut self.blocks,
             link,
@@ -79,7 +79,7 @@ fn ip_header(out: &mut Vec<u8>, packet: &Packet) {
         Body::Udp(_) | Body::Filler { .. } => UDP,
     };
     out.extend([0x45, packet.ecn]);
-    out.extend(short(packet.length()).to_be_bytes());
+    out.extend(short(packet.body.length()).to_be_bytes());
     out.extend(0u16.to_be_bytes());
     out.extend(DONT_FRAGMENT.to_be_bytes());
     out.extend([TTL, protocol, 0, 0]);
@@ -101,7 +101,6 @@ fn udp_header(out: &mut Vec<u8>, packet: &Packet, payload: usize) {
 fn tcp_header(out: &mut Vec<u8>, packet: &Packet, segment: &Segment, nanos: u64) {
     const SYN: u8 = 2;
     const ACK: u8 = 16;
-    const ECE: u8 = 64;
     const WINDOW: u16 = u16::MAX;
     const TIMESTAMPS: [u8; 4] = [1, 1, 8, 10];
     let start = out.len();
@@ -113,15 +112,13 @@ fn tcp_header(out: &mut Vec<u8>, packet: &Packet, segment: &Segment, nanos: u64)
         Kind::Syn => (0, 0, SYN),
         Kind::SynAck => (0, 1, SYN | ACK),
         Kind::Data { sequence, .. } => (low(sequence + 1), 1, ACK),
-        Kind::Ack {
-            below, congestion, ..
-        } => (1, low(below + 1), if congestion { ACK | ECE } else { ACK }),
+        Kind::Ack { below, .. } => (1, low(below + 1), ACK),
     };
     out.extend(from.to_be_bytes());
     out.extend(to.to_be_bytes());
     out.extend(sequence.to_be_bytes());
     out.extend(acknowledged.to_be_bytes());
-    let words = (packet.length() - 20 - segment.payload()) / 4;
+    let words = (packet.body.length() - 20 - segment.payload()) / 4;
     out.extend([byte(words) << 4, flags]);
     out.extend(WINDOW.to_be_bytes());
     out.extend([0; 4]);

@@ -4,9 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use bytes::BytesMut;
+use quictun_sim::Departure;
 use quinn_proto::{DatagramEvent, EcnCodepoint, Endpoint, Transmit};
-
-use crate::packet::Departure;
 
 /// Gives a datagram to the endpoint. Its answer, if it has one, goes to `out`; events are for the caller.
 pub(crate) fn receive(
@@ -14,11 +13,11 @@ pub(crate) fn receive(
     out: &mut Vec<Departure>,
     now: Instant,
     (from, local): (SocketAddr, Option<IpAddr>),
-    ecn: Option<u8>,
+    ecn: u8,
     bytes: BytesMut,
 ) -> Option<DatagramEvent> {
     let mut response = Vec::new();
-    let ecn = ecn.and_then(EcnCodepoint::from_bits);
+    let ecn = EcnCodepoint::from_bits(ecn);
     match endpoint.handle(now, from, local, ecn, bytes, &mut response)? {
         DatagramEvent::Response(transmit) => {
             depart(out, &transmit, &response);

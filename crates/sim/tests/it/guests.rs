@@ -1,0 +1,46 @@
+//! Programs that tests put on hosts: a QUIC client that they drive stream by stream, and a server with the traps of the
+//! original.
+
+mod bare;
+mod endpoint;
+mod original;
+
+use quictun_sim::{HostId, Network};
+
+use bare::Bare;
+pub(crate) use original::{Original, OriginalOptions};
+
+/// What a network has beside engines.
+pub(crate) trait Guests {
+    /// Adds a QUIC client without a tunnel, which connects to `server` at once.
+    fn add_bare(&mut self, name: &str, protocols: &[&[u8]], server: HostId) -> HostId;
+
+    /// A host that is a bare QUIC client.
+    fn bare(&mut self, id: HostId) -> &mut Bare;
+
+    /// Adds a server that behaves as the original does.
+    fn add_original(&mut self, name: &str, options: OriginalOptions) -> HostId;
+
+    /// A host that is an original server.
+    fn original(&mut self, id: HostId) -> &mut Original;
+}
+
+impl Guests for Network {
+    fn add_bare(&mut self, name: &str, protocols: &[&[u8]], server: HostId) -> HostId {
+        let bare = Bare::new(self, protocols, server);
+        self.add_guest(name, bare)
+    }
+
+    fn bare(&mut self, id: HostId) -> &mut Bare {
+        self.guest(id)
+    }
+
+    fn add_original(&mut self, name: &str, options: OriginalOptions) -> HostId {
+        let original = Original::new(options, self.seed().value());
+        self.add_guest(name, original)
+    }
+
+    fn original(&mut self, id: HostId) -> &mut Original {
+        self.guest(id)
+    }
+}
