@@ -17,6 +17,7 @@ pub mod manual;
 pub mod native;
 pub mod options;
 mod state_dir;
+pub mod terminal;
 pub mod transport;
 mod tun_flags;
 pub mod values;

@@ -8,29 +8,26 @@
 //! target that looks like an empty answer make the demonstration fail.
 
 mod apps;
-mod pair;
 mod stage;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
-use quictun_emu::{Audit, Verdict};
+use anyhow::{Context as _, Result, bail, ensure};
 use quictun_sys::{Identity, Side, contain};
 use rustix::net::sockopt::{set_socket_linger, set_tcp_congestion};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::exit;
 use crate::privilege;
 use apps::Apps;
-use pair::Pair;
-use quictun_lab_run::program::PATIENCE;
-use stage::{LinkFacts, Stage};
+use quictun_lab_run::tunnel::{Keys, PATIENCE, Tunnel};
+use stage::Stage;
 
-/// Sizes that depend on what is between the two sides.
 #[derive(Clone, Copy)]
 struct Sizes {
     /// Bytes moved in each direction, every one of them checked.
@@ -55,34 +52,22 @@ const ON_LINK: Sizes = Sizes {
 const WARM_UPS: usize = 16;
 
 /// What to type between two machines, and where.
-const COMMANDS: [(&str, &str); 3] = [
-    ("server", "quictun server --allow 127.0.0.1:22"),
-    (
-        "client",
-        "quictun client --server SERVER:7500 --pin sha256:... --psk-file client.psk -L 2222=127.0.0.1:22",
-    ),
-    ("client", "ssh -p 2222 127.0.0.1"),
+const COMMANDS: [Step; 3] = [
+    Step {
+        on: "server",
+        command: "quictun server --allow 127.0.0.1:22",
+    },
+    Step {
+        on: "client",
+        command: "quictun client --server SERVER:7500 --pin sha256:... --psk-file client.psk -L 2222=127.0.0.1:22",
+    },
+    Step {
+        on: "client",
+        command: "ssh -p 2222 127.0.0.1",
+    },
 ];
 
-/// What the demonstration found. The keys of `--json`.
-#[derive(Debug, Serialize)]
-struct Facts {
-    link: Option<LinkFacts>,
-    started_us: u64,
-    first_byte_us: u64,
-    round_trip_us: u64,
-    round_trip_direct_us: u64,
-    bytes_each_way: u64,
-    to_server_bit_per_s: u64,
-    to_client_bit_per_s: u64,
-    to_server_direct_bit_per_s: Option<u64>,
-    to_client_direct_bit_per_s: Option<u64>,
-    half_close_ok: bool,
-    refusal_ok: bool,
-    commands: Vec<Step>,
-}
-
-#[derive(Clone, Debug, Serialize)]
+#[derive(Serialize)]
 struct Step {
     on: &'static str,
     command: &'static str,
@@ -103,14 +88,14 @@ pub fn main(program: &str, options: Options) -> ExitCode {
     let dir = std::env::temp_dir().join(format!("quictun-demo-{}", std::process::id()));
     let side = (!options.loopback).then(|| contain(Identity::Root));
     let outcome = match side {
-        None => run(options, &dir, || Ok(Stage::Loopback)),
+        None => run(options, &dir, || Ok(Stage::loopback())),
         Some(Ok(Side::Inside(_))) => run(options, &dir, Stage::link),
         Some(Ok(Side::Outside(inside))) => {
             // Nothing in there needs time to end.
             let code = inside.wait_or_kill();
             // Where it was killed, it could not do so itself.
             if dir.exists() {
-                pair::remove(&dir);
+                Keys::remove(&dir);
             }
             return match code {
                 Ok(code) => code.into(),
@@ -122,10 +107,10 @@ pub fn main(program: &str, options: Options) -> ExitCode {
             if let Some(next) = privilege::explain(&error).next {
                 exit::say(&format!("  try: {next}"));
             }
-            run(options, &dir, || Ok(Stage::Loopback))
+            run(options, &dir, || Ok(Stage::loopback()))
         }
     };
-    exit::report(program, outcome).into()
+    exit::report(program, outcome.map_err(Into::into)).into()
 }
 
 fn run(options: Options, dir: &Path, stage: impl FnOnce() -> Result<Stage>) -> Result<()> {
@@ -138,46 +123,44 @@ fn run(options: Options, dir: &Path, stage: impl FnOnce() -> Result<Stage>) -> R
         exit::say(&format!("  the emulator says: {remark}"));
     }
     if options.json {
-        say(&serde_json::to_string(&facts).context("writing JSON")?);
+        say(&facts.to_string());
         return Ok(());
     }
     say("");
     say("The same between two machines (the server denies what you do not allow):");
-    for Step { on, command } in facts.commands {
+    for Step { on, command } in COMMANDS {
         say(&format!("  {on}$ {command}"));
     }
     say("The server's first run prints the client line with its own fingerprint in it.");
     Ok(())
 }
 
-/// What the emulator has to say where the link was not what it should have been.
-fn limited(audit: &Audit) -> Option<String> {
-    let verdict = audit.verdict();
-    (verdict != Verdict::Ok).then(|| verdict.to_string())
-}
-
-fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Facts> {
-    let sizes = match stage {
-        Stage::Loopback => ON_LOOPBACK,
-        Stage::Link { .. } => ON_LINK,
+fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
+    let sizes = if stage.is_link() {
+        ON_LINK
+    } else {
+        ON_LOOPBACK
     };
     let apps = Apps::start(stage).context("starting the applications")?;
     let started = Instant::now();
-    let pair = Pair::start(stage, &apps, dir).context("starting server and client")?;
+    let tunnel = pair(stage, &apps, dir).context("starting server and client")?;
+    let [to_echo, to_sink, to_source, to_meter, to_nobody] = *tunnel.entries() else {
+        bail!("the client does not listen everywhere");
+    };
     let started = started.elapsed();
     tell(&format!(
         "  started    server and client in {} ms",
         started.as_millis()
     ));
 
-    let first = first_byte(pair.echo)?;
+    let first = first_byte(to_echo)?;
     tell(&format!(
         "  first byte {:.2} ms on the warm connection (open, dial and echo)",
         ms(first)
     ));
     let direct = |app: SocketAddr| SocketAddr::from((stage.far_address(), app.port()));
     let direct_echo = echo_median(direct(apps.echo), sizes.echoes)?;
-    let echo = echo_median(pair.echo, sizes.echoes)?;
+    let echo = echo_median(to_echo, sizes.echoes)?;
     tell(&format!(
         "  latency    {:.3} ms for one byte there and back (median of {}), {:.3} ms without the tunnel",
         ms(echo),
@@ -185,51 +168,70 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Facts> {
         ms(direct_echo),
     ));
 
-    let checked = upload(pair.sink, sizes.bulk)?;
-    let (up, up_direct) = match stage {
-        Stage::Loopback => (rate(sizes.bulk, checked), None),
-        Stage::Link { .. } => (
-            upload_rate(pair.meter).context("through the tunnel")?,
+    let checked = upload(to_sink, sizes.bulk)?;
+    let (up, up_direct) = if stage.is_link() {
+        (
+            upload_rate(to_meter).context("through the tunnel")?,
             Some(upload_rate(direct(apps.meter)).context("without the tunnel")?),
-        ),
+        )
+    } else {
+        (rate(sizes.bulk, checked), None)
     };
     tell(&format!(
         "  to server  {}",
         throughput(up, up_direct, sizes)
     ));
-    let checked = download(pair.source, sizes.bulk)?;
-    let (down, down_direct) = match stage {
-        Stage::Loopback => (rate(sizes.bulk, checked), None),
-        Stage::Link { .. } => (
-            download_rate(pair.source).context("through the tunnel")?,
+    let checked = download(to_source, sizes.bulk)?;
+    let (down, down_direct) = if stage.is_link() {
+        (
+            download_rate(to_source).context("through the tunnel")?,
             Some(download_rate(direct(apps.source)).context("without the tunnel")?),
-        ),
+        )
+    } else {
+        (rate(sizes.bulk, checked), None)
     };
     tell(&format!(
         "  to client  {}",
         throughput(down, down_direct, sizes)
     ));
 
-    half_close(pair.echo)?;
+    half_close(to_echo)?;
     tell("  half-close the answer came whole after the question was closed");
-    refused(pair.refused)?;
+    refused(to_nobody)?;
     tell("  refusal    a target that refuses is seen as a reset, not as an empty answer");
-    pair.stop().context("ending server and client")?;
-    Ok(Facts {
-        link: stage.facts(),
-        started_us: us(started),
-        first_byte_us: us(first),
-        round_trip_us: us(echo),
-        round_trip_direct_us: us(direct_echo),
-        bytes_each_way: sizes.bulk,
-        to_server_bit_per_s: up,
-        to_client_bit_per_s: down,
-        to_server_direct_bit_per_s: up_direct,
-        to_client_direct_bit_per_s: down_direct,
-        half_close_ok: true,
-        refusal_ok: true,
-        commands: COMMANDS.map(|(on, command)| Step { on, command }).to_vec(),
-    })
+    tunnel.stop().context("ending server and client")?;
+    Ok(json!({
+        "link": stage.facts(),
+        "started_us": us(started),
+        "first_byte_us": us(first),
+        "round_trip_us": us(echo),
+        "round_trip_direct_us": us(direct_echo),
+        "bytes_each_way": sizes.bulk,
+        "to_server_bit_per_s": up,
+        "to_client_bit_per_s": down,
+        "to_server_direct_bit_per_s": up_direct,
+        "to_client_direct_bit_per_s": down_direct,
+        "half_close_ok": true,
+        "refusal_ok": true,
+        "commands": COMMANDS,
+    }))
+}
+
+/// A server at the far side and a client here, with fresh keys in `dir`.
+fn pair(stage: &Stage, apps: &Apps, dir: &Path) -> Result<Tunnel> {
+    let far = |command: &mut Command| stage.far(|| command.spawn());
+    let listen = SocketAddr::from((stage.far_address(), 0));
+    let targets = [apps.echo, apps.sink, apps.source, apps.meter, apps.nobody];
+    let targets = targets.map(|target| target.to_string());
+    let keys = Keys::at(dir.to_owned())?;
+    Tunnel::start(
+        [&Command::spawn, &far],
+        keys,
+        listen,
+        "127.0.0.1:*",
+        &targets,
+        [&[], &[]],
+    )
 }
 
 /// Time from connecting to the first byte of the answer.
@@ -289,7 +291,7 @@ fn download(source: SocketAddr, bulk: u64) -> Result<Duration> {
     let mut stream = connect(source)?;
     stream.write_all(&bulk.to_be_bytes())?;
     let start = Instant::now();
-    let received = apps::check_pattern(&mut stream).context("receiving from the server's side")?;
+    let received = apps::receive(&mut stream, None).context("receiving from the server's side")?;
     ensure!(received == bulk, "{received} of {bulk} bytes arrived");
     Ok(start.elapsed())
 }
@@ -312,7 +314,7 @@ fn upload_rate(meter: SocketAddr) -> Result<u64> {
 fn download_rate(source: SocketAddr) -> Result<u64> {
     let mut stream = connect(source)?;
     stream.write_all(&u64::MAX.to_be_bytes())?;
-    let bytes = apps::count(&mut stream, apps::SPAN)?;
+    let bytes = apps::receive(&mut stream, Some(apps::SPAN))?;
     cut(&stream)?;
     Ok(rate(bytes, apps::SPAN))
 }

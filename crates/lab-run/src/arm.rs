@@ -1,5 +1,7 @@
 //! The programs of an arm, started at both sides of a link.
 
+use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
 
@@ -26,12 +28,11 @@ const TUNNEL: u16 = 7500;
 
 /// What is listened to is found here: table, and the states that mean it (`TCP_LISTEN`; an unconnected UDP socket).
 pub(crate) const TCP: [&str; 2] = ["tcp", "tcp6"];
-const UDP: [&str; 2] = ["udp", "udp6"];
+pub(crate) const UDP: [&str; 2] = ["udp", "udp6"];
 
-/// An arm that is ready for its client.
 pub(crate) struct Ready<'a> {
     near: &'a NetNamespace,
-    generator: Generator,
+    pub(crate) generator: Generator,
     server: Started,
     tunnel: Option<Tunnel>,
     /// The user's own tunnel: client and server.
@@ -42,7 +43,6 @@ pub(crate) struct Ready<'a> {
 }
 
 impl<'a> Ready<'a> {
-    /// Starts servers, and the tunnel where there is one.
     pub(crate) fn new(
         world: &'a World,
         link: &Link,
@@ -97,20 +97,20 @@ impl<'a> Ready<'a> {
             ready.connect = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), ENTRY);
         } else if arm.through_tunnel {
             let [mut client, mut server] = tunnel_flags(arm);
-            for (way, (_, beside)) in ready.beside.iter_mut().enumerate().filter_map(occupied) {
+            for (way, slot) in ready.beside.iter_mut().enumerate() {
+                let Some((_, beside)) = slot else { continue };
                 let entry = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), BESIDE_ENTRIES[way]);
                 client.extend(["-L".to_owned(), format!("{entry}={beside}")]);
                 server.extend(["--allow".to_owned(), beside.to_string()]);
                 *beside = entry;
             }
-            let tunnel = Tunnel::start(ends, target, [&client, &server])?;
+            let tunnel = Tunnel::across(ends, target, [&client, &server])?;
             ready.connect = tunnel.entry();
             ready.tunnel = Some(tunnel);
         }
         Ok(ready)
     }
 
-    /// Starts the client.
     pub(crate) fn client(&self, arm: &Arm, load: &Load) -> Result<Started> {
         self.start("the client", arm, load, self.connect)
     }
@@ -133,10 +133,6 @@ impl<'a> Ready<'a> {
         Started::new(name, self.near, command.args(arguments))
     }
 
-    pub(crate) fn generator(&self) -> Generator {
-        self.generator
-    }
-
     /// Whose processor time is counted, with the client's.
     pub(crate) fn groups(&self, client: &Started) -> Groups {
         let mut groups = vec![("client", client.group()), ("server", self.server.group())];
@@ -151,7 +147,6 @@ impl<'a> Ready<'a> {
         groups
     }
 
-    /// What is wrong with those that should run.
     pub(crate) fn check(&mut self) -> Result<()> {
         self.server.check()?;
         for one in self.brought.iter_mut().flatten() {
@@ -160,19 +155,14 @@ impl<'a> Ready<'a> {
         Ok(())
     }
 
-    /// Ends all of them.
     pub(crate) fn stop(self) -> Result<()> {
         self.tunnel.map_or(Ok(()), Tunnel::stop)
     }
 }
 
-fn occupied<T>((way, slot): (usize, &mut Option<T>)) -> Option<(usize, &mut T)> {
-    Some((way, slot.as_mut()?))
-}
-
 /// Why an arm cannot be measured on this machine, if it cannot.
 pub(crate) fn missing(arm: &Arm) -> Option<String> {
-    if Generator::of(arm) == Generator::Iperf3 && !is_installed("iperf3") {
+    if Generator::of(arm) == Generator::Iperf3 && !is_known("iperf3") {
         return Some("iperf3 is not installed (`apt install iperf3`)".to_owned());
     }
     let programs = arm.commands.iter().flatten();
@@ -185,8 +175,7 @@ pub(crate) fn missing(arm: &Arm) -> Option<String> {
         ));
     }
     let name = arm.congestion.as_deref().filter(|_| !arm.through_tunnel)?;
-    let known =
-        std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
+    let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
     let is_tcp = matches!(
         Generator::of(arm),
         Generator::Iperf3 | Generator::Perf("tcp" | "tls")
@@ -212,11 +201,6 @@ fn is_known(word: &str) -> bool {
     asked.map_or(true, |status| status.success())
 }
 
-fn is_installed(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
-}
-
 pub(crate) fn program(generator: Generator) -> Result<Command> {
     Ok(match generator {
         Generator::Perf(_) => {
@@ -226,7 +210,6 @@ pub(crate) fn program(generator: Generator) -> Result<Command> {
     })
 }
 
-/// Flags of the tunnel's client and server.
 pub(crate) fn tunnel_flags(arm: &Arm) -> [Vec<String>; 2] {
     let own = |flags: &[String]| {
         let mut all: Vec<String> = if is_tunnel(arm) {
@@ -272,19 +255,26 @@ fn bring(
     Ok([client, server])
 }
 
-/// Whether anybody has this port open in a network.
 pub(crate) fn listens(network: &NetNamespace, tables: [&str; 2], port: u16) -> bool {
-    let open = |table: &str| -> std::io::Result<bool> {
-        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}"))?;
+    has_open(network, &tables, |open| open == port).unwrap_or(false)
+}
+
+/// Whether a port for which `is_it` holds is open in a network.
+pub(crate) fn has_open(
+    network: &NetNamespace,
+    tables: &[&str],
+    is_it: impl Fn(u16) -> bool + Sync,
+) -> io::Result<bool> {
+    let open = |table: &str| -> io::Result<bool> {
+        let text = fs::read_to_string(format!("/proc/thread-self/net/{table}"))?;
         let state = if table.starts_with("tcp") { "0A" } else { "07" };
         Ok(text.lines().skip(1).any(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let local = words.get(1).and_then(|local| local.rsplit_once(':'));
-            let is_it = local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port));
-            is_it && words.get(3) == Some(&state)
+            let port = local.and_then(|(_, hex)| u16::from_str_radix(hex, 16).ok());
+            port.is_some_and(&is_it) && words.get(3) == Some(&state)
         }))
     };
     // A table that is missing, such as IPv6's, has nobody in it.
-    let look = || Ok(tables.iter().any(|table| open(table).unwrap_or(false)));
-    network.within(look).unwrap_or(false)
+    network.within(|| Ok(tables.iter().any(|table| open(table).unwrap_or(false))))
 }

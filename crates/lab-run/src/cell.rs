@@ -12,17 +12,14 @@ use quictun_lab::{
 };
 
 use crate::arm::Ready;
-use crate::client::Interrupted;
+use crate::client::{Interrupted, Started};
 use crate::figures::{counted, enter, figures, settle};
-use crate::foreign::Foreign;
-use crate::observer::Observer;
-use crate::processors::Watch;
+use crate::foreign;
+use crate::processors::{Observer, Watch};
 use crate::profile::Profiler;
 use crate::remote::Remote;
 use crate::tally::Tally;
 
-/// Measures cells.
-#[derive(Debug)]
 pub(crate) struct Measurer {
     pub(crate) observer: Observer,
     /// The far end of a real path; `None`: everything is here.
@@ -30,11 +27,7 @@ pub(crate) struct Measurer {
 }
 
 impl Measurer {
-    /// Measures. What goes wrong is in the cell, which does not count then.
-    ///
-    /// # Errors
-    ///
-    /// [`Interrupted`] only.
+    /// Measures. What goes wrong is in the cell, which does not count then; only [`Interrupted`] is an error.
     pub(crate) fn measure(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Cell> {
         let mut cell = blank;
         let begin = Instant::now();
@@ -55,10 +48,6 @@ impl Measurer {
     }
 
     /// Looks into what the programs are in the middle of. Nothing else of the run is of use.
-    ///
-    /// # Errors
-    ///
-    /// Whatever goes wrong, [`Interrupted`] among it.
     pub(crate) fn profile(&self, arm: &Arm, setup: &Setup, blank: Cell) -> Result<Vec<Profile>> {
         let mut cell = blank;
         let mut profiler = Profiler::new();
@@ -79,7 +68,7 @@ impl Measurer {
         if let Link::Emulated(link) = &setup.link {
             if let Some(command) = &link.emulator {
                 let started =
-                    Foreign::start(&world, link, command, cell.seed, &self.observer.patience);
+                    foreign::start(&world, link, command, cell.seed, &self.observer.patience);
                 foreign = Some(started?);
             } else {
                 let started = Running::start(&world, plan(link, cell.seed));
@@ -94,7 +83,7 @@ impl Measurer {
             .transpose()
             .context("the emulator")?;
         cell.link = audit.zip(setup.link.emulated()).map(account);
-        foreign.as_mut().map(Foreign::check).transpose()?;
+        foreign.as_mut().map(Started::check).transpose()?;
         // Before what went wrong: on a link that stood still it is no wonder, and is worth another attempt.
         let judgement = judge(cell.link.as_ref(), setup.load.mode, cell.steal);
         settle(cell, judgement);
@@ -107,7 +96,6 @@ impl Measurer {
         Ok(())
     }
 
-    /// Sends the load across.
     fn cross(
         &self,
         world: &World,
@@ -130,7 +118,7 @@ impl Measurer {
             ready.check()
         })?;
         let end = Instant::now();
-        let outcome = figures("the client", &ended, ready.generator(), load)?;
+        let outcome = figures("the client", &ended, ready.generator, load)?;
         let (from, until) = counted(load, begin, end);
         let mut rates = Vec::new();
         for (way, stream) in streams.into_iter().enumerate() {
@@ -138,7 +126,7 @@ impl Measurer {
             let load = load.stream_beside(way == 1);
             let ended =
                 stream.wait_end(&self.observer.patience, load.time_limit, || ready.check())?;
-            let mut beside = figures("the stream beside", &ended, ready.generator(), &load)?;
+            let mut beside = figures("the stream beside", &ended, ready.generator, &load)?;
             let rate = beside.metrics.remove(&Metric::ReceiverMbitPerS);
             let metric = [Metric::BackgroundUpMbitPerS, Metric::BackgroundDownMbitPerS][way];
             rates.extend(rate.map(|rate| (metric, rate)));

@@ -1,16 +1,15 @@
 //! Programs of a cell: started in a network, watched, and ended with all that they started.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use quictun_sys::{Came, NetNamespace, Signals, with_default_signals};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// How often one looks at what a program does.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The same while one waits for it to be ready.
@@ -23,7 +22,6 @@ const GRACE: Duration = Duration::from_secs(2);
 /// What is kept of a program's output, bytes: the JSON of an hour.
 const OUTPUT: u64 = 16 << 20;
 
-/// Somebody wants the run to end.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
@@ -42,11 +40,7 @@ impl Patience {
         })
     }
 
-    /// Waits for so long, or until a program has ended.
-    ///
-    /// # Errors
-    ///
-    /// [`Interrupted`].
+    /// Waits for so long, or until a program has ended. Fails with [`Interrupted`].
     pub(crate) fn wait(&self, within: Duration) -> Result<()> {
         match self.signals.wait(within)? {
             Some(Came { signal, .. }) if signal != Signal::CHILD => Err(Interrupted.into()),
@@ -54,7 +48,6 @@ impl Patience {
         }
     }
 
-    /// Waits for all of it.
     pub(crate) fn pause(&self, length: Duration) -> Result<()> {
         let until = Instant::now() + length;
         while Instant::now() < until {
@@ -64,7 +57,10 @@ impl Patience {
     }
 }
 
-/// A program, in a process group of its own.
+/// Starts a command, at one side of a link or another.
+pub type Spawn<'a> = &'a dyn Fn(&mut Command) -> io::Result<Child>;
+
+/// A program, in a process group of its own unless it was started otherwise.
 #[derive(Debug)]
 pub(crate) struct Started {
     name: String,
@@ -73,7 +69,6 @@ pub(crate) struct Started {
     errors: Receiver<String>,
 }
 
-/// How a program ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -82,15 +77,17 @@ pub(crate) struct Ended {
 }
 
 impl Started {
-    /// Starts it.
     pub(crate) fn new(name: &str, network: &NetNamespace, command: &mut Command) -> Result<Self> {
-        with_default_signals(command)
-            .process_group(0)
+        Self::by(name, &in_network(network), command)
+    }
+
+    /// Starts it by whatever `spawn` does.
+    pub(crate) fn by(name: &str, spawn: Spawn<'_>, command: &mut Command) -> Result<Self> {
+        command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let child = network.within(|| command.spawn());
-        let mut child = child.with_context(|| format!("starting {name}"))?;
+        let mut child = spawn(command).with_context(|| format!("starting {name}"))?;
         let output = child.stdout.take().context("its output")?;
         let errors = child.stderr.take().context("its errors")?;
         Ok(Self {
@@ -101,7 +98,6 @@ impl Started {
         })
     }
 
-    /// Its process group.
     pub(crate) fn group(&self) -> u32 {
         self.child.id()
     }
@@ -165,15 +161,56 @@ impl Started {
         Ok(())
     }
 
-    /// The end of what it said on standard error.
-    fn said(&self) -> String {
-        last_lines(&self.errors.recv_timeout(GRACE).unwrap_or_default())
+    /// Ends it as a service manager would.
+    pub(crate) fn stop(&mut self, within: Duration) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        let until = Instant::now() + within;
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            let (name, limit) = (&self.name, within.as_secs());
+            ensure!(
+                Instant::now() < until,
+                "{name} did not end within {limit} s"
+            );
+            // Its output ends with it.
+            drop(self.output.recv_timeout(SOON));
+        };
+        let name = &self.name;
+        ensure!(
+            status.success(),
+            "{name} ended with {status}: {}",
+            self.said()
+        );
+        Ok(())
     }
 
-    fn tell(&self, signal: Signal) {
-        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        // Nobody left to tell is as good.
-        if group.is_some_and(|group| kill_process_group(group, signal).is_err()) {}
+    /// The end of what it said on standard error or, where that is nothing, on standard output.
+    fn said(&self) -> String {
+        let end =
+            |pipe: &Receiver<String>| last_lines(&pipe.recv_timeout(GRACE).unwrap_or_default());
+        let errors = end(&self.errors);
+        if errors.is_empty() {
+            end(&self.output)
+        } else {
+            errors
+        }
+    }
+
+    fn tell(&mut self, signal: Signal) {
+        let told = kill_process_group(Pid::from_child(&self.child), signal);
+        // Where it has no group of its own it is killed. One that has ended is as good.
+        if told.is_err() && self.child.kill().is_err() {}
+    }
+}
+
+/// Starts commands in a network, each in a process group of its own: Ctrl-C ends the one who started it, who ends it in
+/// order.
+pub(crate) fn in_network(network: &NetNamespace) -> impl Fn(&mut Command) -> io::Result<Child> {
+    move |command| {
+        with_default_signals(command).process_group(0);
+        network.within(|| command.spawn())
     }
 }
 
@@ -204,7 +241,7 @@ fn kept(pipe: impl Read + Send + 'static) -> Receiver<String> {
         let mut pipe = pipe.take(OUTPUT);
         let read = pipe.read_to_end(&mut bytes);
         // What is beyond is read and forgotten, so that the program goes on.
-        let rest = std::io::copy(&mut pipe.into_inner(), &mut std::io::sink());
+        let rest = io::copy(&mut pipe.into_inner(), &mut io::sink());
         if read.and(rest).is_err() {
             // What there was will do.
         }
@@ -218,7 +255,6 @@ fn kept(pipe: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// Enough of a message to see what it is about.
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().rev().take(3).collect();
     let lines: Vec<&str> = lines.into_iter().rev().collect();

@@ -15,7 +15,6 @@ const LOOK: Duration = Duration::from_secs(1);
 const BUSY: f64 = 0.05;
 const STEAL: f64 = 0.01;
 
-/// What is read as it is.
 const FILES: [(&str, &str); 8] = [
     ("kernel", "/proc/sys/kernel/osrelease"),
     (
@@ -36,7 +35,6 @@ const FILES: [(&str, &str); 8] = [
     ("tcp_wmem", "/proc/sys/net/ipv4/tcp_wmem"),
 ];
 
-/// What the machine is.
 pub(crate) fn snapshot() -> BTreeMap<String, String> {
     let read = |path: &str| {
         fs::read_to_string(path)

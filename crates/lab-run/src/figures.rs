@@ -10,7 +10,6 @@ use crate::client::Ended;
 use crate::generator::{Generator, Outcome};
 use crate::processors::{HIDDEN, Usage};
 
-/// What a client has to say.
 pub(crate) fn figures(
     name: &str,
     ended: &Ended,
@@ -27,7 +26,6 @@ pub(crate) fn figures(
     generator.outcome(&ended.output, load)
 }
 
-/// What a program that fails says in its JSON.
 fn refusal(output: &str) -> &str {
     let line = output.lines().find(|line| line.contains("\"error\""));
     line.map_or("", str::trim)
@@ -106,7 +104,6 @@ pub(crate) fn enter(cell: &mut Cell, outcome: Outcome, usage: Option<Usage>, loa
     }
 }
 
-/// Enters into a cell whether it counts.
 pub(crate) fn settle(cell: &mut Cell, judgement: Judgement) {
     cell.valid = judgement.against.is_empty();
     cell.noise = !cell.valid;

@@ -11,39 +11,26 @@ use quictun_sys::{NetNamespace, Network};
 
 use crate::client::{Patience, Started};
 
-/// What an address's network is.
 const PREFIX: u8 = 24;
 
-/// The program that emulates, which ends with this.
-#[derive(Debug)]
-pub(crate) struct Foreign(Started);
-
-impl Foreign {
-    /// Starts it, and waits until both networks have their addresses.
-    pub(crate) fn start(
-        world: &World,
-        link: &Emulated,
-        command: &str,
-        seed: u64,
-        patience: &Patience,
-    ) -> Result<Self> {
-        let mut shell = Command::new("/bin/sh");
-        shell
-            .args(["-c", command])
-            .envs(variables(world, link, seed));
-        let here = NetNamespace::current().context("opening this network")?;
-        let mut started = Started::new("the emulator", &here, &mut shell)?;
-        started.wait_ready(patience, || {
-            has(world.near(), world.near_addresses()[0])
-                && has(world.far(), world.far_addresses()[0])
-        })?;
-        Ok(Self(started))
-    }
-
-    /// What is wrong with it, if it has ended.
-    pub(crate) fn check(&mut self) -> Result<()> {
-        self.0.check()
-    }
+/// Starts the program that emulates, and waits until both networks have their addresses.
+pub(crate) fn start(
+    world: &World,
+    link: &Emulated,
+    command: &str,
+    seed: u64,
+    patience: &Patience,
+) -> Result<Started> {
+    let mut shell = Command::new("/bin/sh");
+    shell
+        .args(["-c", command])
+        .envs(variables(world, link, seed));
+    let here = NetNamespace::current().context("opening this network")?;
+    let mut started = Started::new("the emulator", &here, &mut shell)?;
+    started.wait_ready(patience, || {
+        has(world.near(), world.near_addresses()[0]) && has(world.far(), world.far_addresses()[0])
+    })?;
+    Ok(started)
 }
 
 fn has(network: &NetNamespace, address: std::net::IpAddr) -> bool {

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use quictun_lab::{Amount, Arm, ArmKind, Load, Metric, Mode};
+use quictun_lab::{Amount, Arm, ArmKind, Load, Metric, Mode, put};
 use quictun_link::units::Delay;
 use serde_json::Value;
 
-/// Who makes the traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generator {
     /// `quictun perf`, with this transport.
@@ -16,7 +15,6 @@ pub(crate) enum Generator {
     Iperf3,
 }
 
-/// What came of it.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) metrics: BTreeMap<Metric, f64>,
@@ -35,25 +33,12 @@ impl Generator {
         }
     }
 
-    /// Arguments of the server.
     pub(crate) fn server(self, arm: &Arm, at: SocketAddr) -> Vec<String> {
-        let mut words = match self {
-            Self::Perf(transport) => words(&[
-                "perf",
-                "server",
-                "--listen",
-                &at.to_string(),
-                "--transport",
-                transport,
-            ]),
-            Self::Iperf3 => words(&[
-                "-s",
-                "-B",
-                &at.ip().to_string(),
-                "-p",
-                &at.port().to_string(),
-            ]),
-        };
+        let (address, port) = (at.ip(), at.port());
+        let mut words = words(&match self {
+            Self::Perf(transport) => format!("perf server --listen {at} --transport {transport}"),
+            Self::Iperf3 => format!("-s -B {address} -p {port}"),
+        });
         if !is_tunnel(arm) {
             words.extend(arm.server_flags.iter().cloned());
         }
@@ -63,10 +48,10 @@ impl Generator {
     /// Arguments of the client. The congestion control is that of the connection itself; what the tunnel uses, it
     /// was told by its own flags.
     pub(crate) fn client(self, arm: &Arm, load: &Load, to: SocketAddr) -> Vec<String> {
-        let mut words = match self {
+        let mut words = words(&match self {
             Self::Perf(transport) => perf_client(transport, load, to),
             Self::Iperf3 => iperf3_client(load, to),
-        };
+        });
         if !arm.through_tunnel {
             let flag = match self {
                 Self::Perf(_) => "--congestion",
@@ -84,7 +69,6 @@ impl Generator {
         words
     }
 
-    /// What it said at its end.
     pub(crate) fn outcome(self, text: &str, load: &Load) -> Result<Outcome> {
         match self {
             Self::Perf(_) => perf_outcome(text, load),
@@ -93,78 +77,56 @@ impl Generator {
     }
 }
 
-/// Whether the arm's flags are the tunnel's.
 pub(crate) fn is_tunnel(arm: &Arm) -> bool {
     arm.kind == ArmKind::Tunnel
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
 }
 
-fn perf_client(transport: &str, load: &Load, to: SocketAddr) -> Vec<String> {
-    let mut all = words(&[
-        "perf",
-        "client",
-        "--connect",
-        &to.to_string(),
-        "--transport",
-        transport,
-    ]);
-    let mut add = |flag: &str, value: String| all.extend([flag.to_owned(), value]);
-    add("--mode", load.mode.word().to_owned());
+fn perf_client(transport: &str, load: &Load, to: SocketAddr) -> String {
+    let mode = load.mode.word();
+    let mut line = format!("perf client --connect {to} --transport {transport} --mode {mode}");
     match load.amount {
         Amount::Time(time) => {
-            add("--duration", Delay(time).to_string());
-            add("--warm-up", Delay(load.warm_up).to_string());
+            let (time, warm_up) = (Delay(time), Delay(load.warm_up));
+            put!(line, " --duration {time} --warm-up {warm_up}");
         }
-        Amount::Bytes(bytes) => add("--bytes", bytes.to_string()),
-        Amount::Count(count) => add("--count", count.to_string()),
+        Amount::Bytes(bytes) => put!(line, " --bytes {bytes}"),
+        Amount::Count(count) => put!(line, " --count {count}"),
     }
     if load.mode != Mode::Stream {
-        add("--rr", format!("{},{}", load.request, load.response));
+        put!(line, " --rr {},{}", load.request, load.response);
     }
     if let Some(rate) = load.rate_per_s {
-        add("--rate", format!("{rate}/s"));
+        put!(line, " --rate {rate}/s");
     }
     if load.flows > 1 {
-        add("--flows", load.flows.to_string());
+        put!(line, " --flows {}", load.flows);
     }
     if load.connections > 1 {
-        add("--connections", load.connections.to_string());
+        put!(line, " --connections {}", load.connections);
     }
-    add("--json", "-".to_owned());
-    if load.reverse {
-        all.push("--reverse".to_owned());
-    }
-    all
+    line + " --json -" + if load.reverse { " --reverse" } else { "" }
 }
 
-fn iperf3_client(load: &Load, to: SocketAddr) -> Vec<String> {
-    let mut all = words(&[
-        "-J",
-        "-c",
-        &to.ip().to_string(),
-        "-p",
-        &to.port().to_string(),
-    ]);
+fn iperf3_client(load: &Load, to: SocketAddr) -> String {
+    let mut line = format!("-J -c {} -p {}", to.ip(), to.port());
     match load.amount {
         Amount::Time(time) => {
-            all.extend(["-t".to_owned(), whole_seconds(time)]);
+            put!(line, " -t {}", whole_seconds(time));
             if !load.warm_up.is_zero() {
-                all.extend(["-O".to_owned(), whole_seconds(load.warm_up)]);
+                put!(line, " -O {}", whole_seconds(load.warm_up));
             }
         }
-        Amount::Bytes(bytes) => all.extend(["-n".to_owned(), bytes.to_string()]),
+        Amount::Bytes(bytes) => put!(line, " -n {bytes}"),
         Amount::Count(_) => {}
     }
     if load.flows > 1 {
-        all.extend(["-P".to_owned(), load.flows.to_string()]);
+        put!(line, " -P {}", load.flows);
     }
-    if load.reverse {
-        all.push("-R".to_owned());
-    }
-    all
+    line + if load.reverse { " -R" } else { "" }
 }
 
 /// iperf3 counts in seconds.
@@ -175,20 +137,17 @@ fn whole_seconds(time: std::time::Duration) -> String {
 /// A metric, where its figure stands in JSON, and by what that is divided.
 type Found = (Metric, &'static str, f64);
 
-/// What `quictun perf client` says of streams.
 const OF_STREAMS: &[Found] = &[
     (Metric::ReceiverMbitPerS, "/receiver/bit_per_s", 1e6),
     (Metric::ReceiverMbPerS, "/receiver/bit_per_s", 8e6),
     (Metric::SenderMbitPerS, "/sender/bit_per_s", 1e6),
 ];
 
-/// What it says of requests.
 const OF_REQUESTS: &[Found] = &[
     (Metric::TransactionsPerS, "/transactions_per_s", 1.0),
     (Metric::FirstMs, "/first_us", 1e3),
 ];
 
-/// What it says of either.
 const OF_BOTH: &[Found] = &[
     (Metric::LatencyMinUs, "/latency_us/min", 1.0),
     (Metric::LatencyMeanUs, "/latency_us/mean", 1.0),
@@ -204,7 +163,6 @@ const OF_BOTH: &[Found] = &[
     (Metric::SegmentsPerSend, "/path/gso_segments_per_send", 1.0),
 ];
 
-/// What iperf3 says.
 const OF_IPERF3: &[Found] = &[
     (
         Metric::ReceiverMbitPerS,

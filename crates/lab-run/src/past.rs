@@ -3,20 +3,20 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use quictun_args::terminal::print;
 use quictun_lab::{Findings, Metric, compare_runs};
 
-use crate::{exit, results};
+use crate::results;
 
-/// Makes the report of a run again, from its raw data.
-pub fn report(dir: &Path) -> Result<()> {
+pub(crate) fn report(dir: &Path) -> Result<()> {
     let (run, scenario) = results::read(dir)?;
     let findings = Findings::new(&run, &scenario);
     results::write_reports(dir, &findings)?;
-    exit::print(&quictun_lab::text(&findings))?;
-    exit::print(&format!("\n{}\n", results::report_path(dir).display()))
+    print(&quictun_lab::text(&findings))?;
+    print(&format!("\n{}\n", results::report_path(dir).display()))?;
+    Ok(())
 }
 
-/// What a comparison of whole runs is about.
 const COMPARED: [Metric; 6] = [
     Metric::ReceiverMbitPerS,
     Metric::TransactionsPerS,
@@ -26,8 +26,7 @@ const COMPARED: [Metric; 6] = [
     Metric::CpuSPerGb,
 ];
 
-/// Compares what two runs have in common.
-pub fn compare(dirs: &[PathBuf; 2]) -> Result<()> {
+pub(crate) fn compare(dirs: &[PathBuf; 2]) -> Result<()> {
     let [before, after] = dirs;
     let ((first, _), (second, _)) = (results::read(before)?, results::read(after)?);
     let rivals = compare_runs(&first, &second, &COMPARED);
@@ -35,10 +34,10 @@ pub fn compare(dirs: &[PathBuf; 2]) -> Result<()> {
         !rivals.is_empty(),
         "the two runs have no arm under the same case in common"
     );
-    exit::print(&format!("{} -> {}\n\n", before.display(), after.display()))?;
+    print(&format!("{} -> {}\n\n", before.display(), after.display()))?;
     for one in rivals {
         let [(a, before), (b, after)] = one.sides;
-        exit::print(&format!(
+        print(&format!(
             "{:<18} {:<12} {:<24} {a:>9.2} [{:.2}, {:.2}] -> {b:>9.2} [{:.2}, {:.2}]  x{:.3}  {}\n",
             one.case,
             one.arm,

@@ -12,14 +12,21 @@ use std::time::{Duration, Instant};
 
 use quictun_lab::Process;
 
+use crate::client::Patience;
+
+/// Waits for the programs of cells, and sees the kernel's threads meanwhile.
+#[derive(Debug)]
+pub(crate) struct Observer {
+    pub(crate) patience: Patience,
+    pub(crate) host: HostThreads,
+}
+
 /// Threads of the kernel that do what is left over of network interrupts, open since before we could not see them.
 #[derive(Debug, Default)]
-pub struct HostThreads(Vec<File>);
+pub(crate) struct HostThreads(Vec<File>);
 
-/// Whom to look at: a name and a process group each.
 pub(crate) type Groups = Vec<(&'static str, u32)>;
 
-/// Readings of one run.
 #[derive(Debug)]
 pub(crate) struct Watch<'a> {
     groups: Groups,
@@ -27,7 +34,6 @@ pub(crate) struct Watch<'a> {
     readings: Vec<Reading>,
 }
 
-/// One look.
 #[derive(Debug)]
 struct Reading {
     at: Instant,
@@ -55,7 +61,6 @@ pub(crate) struct Machine {
     steal: u64,
 }
 
-/// What was used between two times.
 #[derive(Debug)]
 pub(crate) struct Usage {
     pub(crate) processes: Vec<Process>,
@@ -63,7 +68,6 @@ pub(crate) struct Usage {
     pub(crate) softirq: Option<f64>,
     pub(crate) idle: f64,
     pub(crate) steal: f64,
-    /// Some of it was not to be seen.
     pub(crate) hidden: bool,
 }
 
@@ -72,7 +76,7 @@ pub(crate) const HIDDEN: &str = "/proc did not let us see all threads of these p
 
 impl HostThreads {
     /// Finds them. Where `/proc` hides them there are none.
-    pub fn open() -> Self {
+    pub(crate) fn open() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let files = entries.filter_map(|entry| {
             let name = fs::read_to_string(entry.path().join("comm")).ok()?;
@@ -101,7 +105,6 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Looks.
     pub(crate) fn read(&mut self) {
         let (mut threads, mut hidden) = (BTreeMap::new(), false);
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -126,7 +129,6 @@ impl<'a> Watch<'a> {
         });
     }
 
-    /// Whose threads there were at the last look.
     pub(crate) fn threads(&self) -> impl Iterator<Item = (u32, &'static str)> {
         let last = self.readings.last().into_iter();
         last.flat_map(|reading| reading.threads.iter().map(|(id, used)| (*id, used.role)))

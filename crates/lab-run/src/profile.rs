@@ -12,7 +12,6 @@ use crate::symbols::{Mapping, Symbols};
 /// Distinct stacks that are kept of a program, the most frequent: the others are too narrow to be seen.
 const STACKS: usize = 1500;
 
-/// Samples of one run.
 #[derive(Debug)]
 pub(crate) struct Profiler {
     sampler: StackSampler,
@@ -44,7 +43,6 @@ impl Profiler {
         }
     }
 
-    /// Fetches samples, and watches threads that are new.
     pub(crate) fn look(&mut self, threads: impl Iterator<Item = (u32, &'static str)>) {
         for (thread, role) in threads {
             if self.watched.insert(thread) {
@@ -76,11 +74,7 @@ impl Profiler {
         });
     }
 
-    /// What was seen of each program.
-    ///
-    /// # Errors
-    ///
-    /// The system's, where it permitted nobody to look.
+    /// What was seen of each program. Fails with the system's error where it permitted nobody to look.
     pub(crate) fn finish(self, case: &str, arm: &str) -> io::Result<Vec<Profile>> {
         if self.seen.is_empty()
             && let Some(error) = self.refused
@@ -122,14 +116,11 @@ impl Profiler {
     }
 }
 
-/// A stack in words.
 struct Folded {
     stack: String,
-    /// What was called on the way there has no share in lists of functions.
     is_innermost_named: bool,
 }
 
-/// Symbol tables, read when they are needed.
 struct Names {
     kernel: Symbols,
     programs: BTreeMap<PathBuf, Symbols>,

@@ -1,119 +1,141 @@
-//! This program once more, as a child whose log is read.
+//! This program once more, as a child that says what it has reached.
+//!
+//! It says so as to a service manager: with messages to the socket that `NOTIFY_SOCKET` names.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::io::ErrorKind;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use anyhow::{Context as _, Result, bail};
 
-/// Nothing that it is waited for may take longer.
+use crate::client::{Spawn, Started};
+
+/// Nothing that a program is waited for may take longer.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-/// How often one looks whether it has ended.
+/// How often it is looked whether a program has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// A child and its log lines.
+/// Room for a message, bytes: a few addresses and a key.
+const MESSAGE_MAX: usize = 4096;
+
 #[derive(Debug)]
-pub struct Program {
-    child: Child,
-    lines: Receiver<Value>,
+pub(crate) struct Program {
+    started: Started,
+    notices: UnixDatagram,
+}
+
+/// The value of a field in a message of `KEY=value` lines.
+pub(crate) fn field<'a>(message: &'a str, key: &str) -> Option<&'a str> {
+    let mut fields = message.lines().filter_map(|line| line.split_once('='));
+    fields.find_map(|(known, value)| (known == key).then_some(value))
 }
 
 impl Program {
-    /// Starts it with these arguments and structured logs, by whatever `spawn` does.
-    pub fn start(
-        spawn: impl FnOnce(&mut Command) -> std::io::Result<Child>,
+    /// Starts it with these arguments and structured logs. Its socket is in `dir`.
+    pub(crate) fn start(
+        name: &str,
+        dir: &Path,
+        spawn: Spawn<'_>,
         arguments: &[&str],
     ) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        let program = std::env::current_exe().context("finding this program")?;
+        let mut command = Command::new(program);
         command
             .args(arguments)
-            .args([
-                "--http",
-                "off",
-                "--log-format",
-                "json",
-                "--log-level",
-                "info",
-            ])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut child = spawn(&mut command).context("starting this program again")?;
-        let output = child.stdout.take().context("its output")?;
-        let (sender, lines) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let value = serde_json::from_str(&line).unwrap_or(Value::String(line));
-                if sender.send(value).is_err() {
-                    return;
+            .args(["--http", "off", "--log-format", "json"])
+            .args(["--log-level", "info"]);
+        Self::command(name, dir, spawn, &mut command)
+    }
+
+    fn command(name: &str, dir: &Path, spawn: Spawn<'_>, command: &mut Command) -> Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let path = dir.join(format!("notify-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let notices =
+            UnixDatagram::bind(&path).with_context(|| format!("a socket at {}", path.display()))?;
+        notices.set_read_timeout(Some(LOOK))?;
+        let started = Started::by(name, spawn, command.env("NOTIFY_SOCKET", &path))?;
+        Ok(Self { started, notices })
+    }
+
+    /// Its process group, where `spawn` has made one.
+    pub(crate) fn group(&self) -> u32 {
+        self.started.group()
+    }
+
+    /// The next message that has this field. If the program ends before, its last lines are the error.
+    pub(crate) fn wait_for(&mut self, key: &str) -> Result<String> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut message = [0; MESSAGE_MAX];
+        while Instant::now() < deadline {
+            match self.notices.recv(&mut message) {
+                Ok(length) => {
+                    let text = String::from_utf8_lossy(&message[..length]);
+                    if field(&text, key).is_some() {
+                        return Ok(text.into_owned());
+                    }
                 }
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error) => return Err(error).context("hearing from a program"),
             }
-        });
-        Ok(Self { child, lines })
-    }
-
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// The next line with this message.
-    pub fn wait_for(&self, message: &str) -> Result<Value> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut seen = Vec::new();
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let Ok(line) = self.lines.recv_timeout(left) else {
-                bail!(
-                    "it did not say {message:?}; what it said:\n{}",
-                    seen.join("\n")
-                );
-            };
-            if line.get("msg").and_then(Value::as_str) == Some(message) {
-                return Ok(line);
-            }
-            seen.push(line.to_string());
+            self.started.check()?;
         }
+        bail!("it did not say {key} within {} s", PATIENCE.as_secs())
     }
 
-    /// Ends it as a service manager would.
-    pub fn stop(&mut self) -> Result<()> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.context("its process id")?, Signal::TERM)?;
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait()? {
-                break status;
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "it did not end within {} s",
-                PATIENCE.as_secs()
-            );
-            // What it says ends with it.
-            drop(self.lines.recv_timeout(LOOK));
-        };
-        ensure!(status.success(), "it ended with {status}");
-        Ok(())
+    pub(crate) fn stop(mut self) -> Result<()> {
+        self.started.stop(PATIENCE)
     }
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        // Only where something went wrong is it still running.
-        if matches!(self.child.try_wait(), Ok(None)) && self.child.kill().is_ok() {
-            drop(self.child.wait());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(dir: &Path, line: &str) -> Program {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", line]);
+        Program::command("the shell", dir, &Command::spawn, &mut command).expect("a shell")
+    }
+
+    #[test]
+    fn a_program_that_ends_before_it_is_ready_gives_its_last_lines_at_once() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (line, said) in [
+            ("echo no room >&2; exit 3", "exit status: 3: no room"),
+            (
+                "echo a; echo b; echo c; echo d; exit 1",
+                "exit status: 1: b / c / d",
+            ),
+        ] {
+            let begin = Instant::now();
+            let error = shell(dir.path(), line)
+                .wait_for("READY")
+                .expect_err("it ends");
+            assert_eq!(error.to_string(), format!("the shell ended with {said}"));
+            assert!(begin.elapsed() < PATIENCE / 4);
         }
     }
-}
 
-/// What a log line says under a key.
-pub fn text(line: &Value, key: &str) -> Result<String> {
-    let value = line.get(key).and_then(Value::as_str);
-    Ok(value
-        .with_context(|| format!("no {key:?} in {line}"))?
-        .to_owned())
+    #[test]
+    fn fields_are_found_in_the_message_that_has_them() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut program = shell(dir.path(), "exec sleep 60");
+        let socket = UnixDatagram::unbound().expect("a socket");
+        let path = program.notices.local_addr().expect("an address");
+        for message in ["READY=1\nX=1", "X_AT=a=b\nX_KEY=d"] {
+            socket
+                .send_to_addr(message.as_bytes(), &path)
+                .expect("sent");
+        }
+        let message = program.wait_for("X_AT").expect("a message");
+        let found = ["X_AT", "X_KEY", "X"].map(|key| field(&message, key));
+        assert_eq!(found, [Some("a=b"), Some("d"), None]);
+        let error = program.stop().expect_err("a signal ends it");
+        assert!(error.to_string().contains("signal"), "{error}");
+    }
 }

@@ -1,10 +1,11 @@
 //! Cells over a real path: the near programs here, the far ones with an agent.
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,12 +20,11 @@ use crate::agent::message::{
 };
 use crate::agent::{self, host};
 use crate::arm::program;
-use crate::client::Started;
+use crate::client::{Started, in_network};
 use crate::figures::{counted, enter, figures, settle};
 use crate::generator::Generator;
-use crate::observer::Observer;
-use crate::processors::{Groups, Watch};
-use crate::tunnel::{Client, Known};
+use crate::processors::{Groups, Observer, Watch};
+use crate::tunnel::{Client, Keys};
 
 /// Where to find an agent, and the token that it knows too.
 #[derive(Clone, Debug)]
@@ -41,20 +41,12 @@ const ANSWER: Duration = Duration::from_mins(1);
 /// Messages there and back, of which the quickest tells how long the way is.
 const PINGS: u32 = 20;
 
-/// An agent that has let us in.
 pub(crate) struct Remote {
     address: SocketAddr,
     channel: Mutex<Channel>,
 }
 
-impl std::fmt::Debug for Remote {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Remote({})", self.address)
-    }
-}
-
 impl Remote {
-    /// Connects.
     pub(crate) fn connect(asked: &Asked) -> Result<Self> {
         let token = agent::token(&asked.token_file)?;
         let HostPort { host, port } = &asked.host;
@@ -70,7 +62,6 @@ impl Remote {
         })
     }
 
-    /// What there is at both ends and between them.
     pub(crate) fn environment(&self) -> Result<BTreeMap<String, String>> {
         let version = VERSION;
         let Answer::Facts(far) = self.ask(&Ask::Facts { version })? else {
@@ -111,7 +102,6 @@ impl Remote {
         }
     }
 
-    /// Measures an arm; what came of it is in the cell.
     pub(crate) fn cross(
         &self,
         observer: &Observer,
@@ -166,7 +156,7 @@ impl Remote {
             Some(entry) => Some(self.tunnel(arm, entry, here)?),
             None => None,
         };
-        to = tunnel.as_ref().map_or(to, Client::entry);
+        to = tunnel.as_ref().map_or(to, |tunnel| tunnel.entries[0]);
         let begin = Instant::now();
         let arguments = generator.client(arm, load, to);
         let client = Started::new("the client", here, program(generator)?.args(arguments))?;
@@ -174,7 +164,7 @@ impl Remote {
         groups.extend(
             tunnel
                 .iter()
-                .map(|tunnel| ("tunnel client", tunnel.group())),
+                .map(|tunnel| ("tunnel client", tunnel.program.group())),
         );
         let mut watch = Watch::new(groups, &observer.host);
         let ended = client.wait_end(&observer.patience, load.time_limit, || {
@@ -193,7 +183,7 @@ impl Remote {
             usage
         });
         enter(cell, outcome, usage, load);
-        tunnel.map_or(Ok(()), Client::stop)
+        tunnel.map_or(Ok(()), |tunnel| tunnel.program.stop())
     }
 
     /// What the far programs used between two moments, told by how long ago they were.
@@ -210,47 +200,20 @@ impl Remote {
     }
 
     fn tunnel(&self, arm: &Arm, entry: &TunnelEntry, here: &NetNamespace) -> Result<Client> {
-        let secret = SecretFile::write(&entry.psk)?;
-        let address = SocketAddr::new(self.address.ip(), entry.port).to_string();
-        let known = Known {
-            address: &address,
-            pin: &entry.pin,
-            psk: &secret.0,
-        };
-        let [flags, _] = crate::arm::tunnel_flags(arm);
-        Client::start(here, known, &entry.target, &flags)
-    }
-}
-
-/// A secret that is on disk until its client has read it.
-struct SecretFile(PathBuf);
-
-impl SecretFile {
-    fn write(secret: &str) -> Result<Self> {
-        let name = format!("quictun-lab-{}.psk", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        // One of an earlier run that was killed.
-        if path.exists() {
-            std::fs::remove_file(&path).context("removing an old secret")?;
-        }
-        let mut file = std::fs::OpenOptions::new()
+        // They are on disk until the client has read them.
+        let keys = Keys::new()?;
+        let psk = keys.psk_file();
+        OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(&path)
-            .with_context(|| format!("writing {}", path.display()))?;
-        let written = Self(path);
-        file.write_all(secret.as_bytes())
-            .context("writing a secret")?;
-        Ok(written)
-    }
-}
-
-impl Drop for SecretFile {
-    fn drop(&mut self) {
-        let path: &Path = &self.0;
-        if let Err(error) = std::fs::remove_file(path) {
-            crate::exit::say(&format!("could not remove {}: {error}", path.display()));
-        }
+            .open(&psk)
+            .and_then(|mut file| file.write_all(entry.psk.as_bytes()))
+            .with_context(|| format!("writing {}", psk.display()))?;
+        let address = SocketAddr::new(self.address.ip(), entry.port).to_string();
+        let [flags, _] = crate::arm::tunnel_flags(arm);
+        let targets = std::slice::from_ref(&entry.target);
+        let spawn = in_network(here);
+        Client::start(&spawn, &keys, &address, &entry.pin, targets, &flags)
     }
 }

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
+use quictun_args::fault::Fault;
 use quictun_lab::{Findings, Run, Scenario, html, markdown};
-
-use crate::exit::Fault;
 
 const RAW: &str = "run.json";
 const SUMMARY: &str = "summary.json";
@@ -17,7 +16,6 @@ const HTML: &str = "report.html";
 /// Largest `run.json` read, bytes: some hundred times what the longest scenario makes.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Where results go if nobody says.
 const RESULTS: &str = "lab-results";
 
 /// Makes the directory, which must not hold a run yet.
@@ -43,14 +41,12 @@ pub(crate) fn write(dir: &Path, run: &Run, scenario: &Scenario) -> Result<()> {
     write_reports(dir, &Findings::new(run, scenario))
 }
 
-/// Writes what follows from the raw data.
 pub(crate) fn write_reports(dir: &Path, findings: &Findings<'_>) -> Result<()> {
     put(dir, SUMMARY, &findings.to_json()?)?;
     put(dir, MARKDOWN, &markdown(findings))?;
     put(dir, HTML, &html(findings))
 }
 
-/// Reads raw data.
 pub(crate) fn read(dir: &Path) -> Result<(Run, Scenario)> {
     let path = dir.join(RAW);
     let unreadable = |error: std::io::Error| {
@@ -66,7 +62,6 @@ pub(crate) fn read(dir: &Path) -> Result<(Run, Scenario)> {
     Run::from_json(&text).with_context(|| path.display().to_string())
 }
 
-/// The page to open.
 pub(crate) fn report_path(dir: &Path) -> PathBuf {
     dir.join(HTML)
 }

@@ -1,24 +1,23 @@
 //! A run: every cell in its turn, and the report at its end, however it ends.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use jiff::Timestamp;
+use quictun_args::fault::{Exit, Fault};
+use quictun_args::terminal::{print, say};
 use quictun_lab::{
     Arm, ArmKind, Asked, Background, Cell, Findings, Metric, Mode, Planned, Run, SCHEMA, Scenario,
-    text,
+    Schedule, Selection, text,
 };
 use quictun_tunnel::settings::HostPort;
 
 use crate::cell::Measurer;
 use crate::client::{Interrupted, Patience};
-use crate::exit::{self, Fault, say};
-use crate::measuring::Measuring;
-use crate::observer::Observer;
-use crate::processors::HostThreads;
+use crate::processors::{HostThreads, Observer};
 use crate::remote::Remote;
-use crate::{arm, environment, remote, results};
+use crate::{PROGRAM, arm, environment, remote, results};
 
 /// What a cell takes beyond what crosses the link: networks, programs, and their ends.
 const EXTRA: Duration = Duration::from_millis(700);
@@ -33,21 +32,29 @@ const ATTEMPTS: u32 = 3;
 /// One further attempt for so many cells, all in all: a run does not take much longer for them than was said.
 const AGAIN_SHARE: usize = 4;
 
-const PROGRAM: &str = "quictun lab";
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Something counts, and all that was asserted holds.
-    Holds,
-    /// Nothing counts, or an assertion does not hold.
-    Fails,
-    /// A signal ended it early.
-    Interrupted,
+/// A run as it was asked for.
+#[derive(Debug)]
+pub struct Measuring {
+    /// The scenario's name, or its file.
+    pub named: String,
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The part of it to measure.
+    pub selection: Selection,
+    /// Order and losses follow from this.
+    pub seed: u64,
+    /// The directory to write to.
+    pub out: Option<PathBuf>,
+    /// All cells, in order.
+    pub schedule: Schedule,
+    /// `quictun lab crosscheck`: the command of another emulator.
+    pub emulator: Option<String>,
+    /// The far end of a real path.
+    pub remote: Option<remote::Asked>,
 }
 
-/// Measures, and writes the report.
-pub fn run(measuring: &Measuring, host: HostThreads) -> Result<Outcome> {
+/// Measures, and writes the report. It fails where nothing counts, or where an assertion does not hold.
+pub(crate) fn run(measuring: &Measuring, host: HostThreads) -> Result<Exit> {
     // Before there are threads.
     let patience = Patience::new()?;
     let measurer = Measurer {
@@ -106,14 +113,14 @@ pub fn run(measuring: &Measuring, host: HostThreads) -> Result<Outcome> {
     };
     results::write(&out, &run, &shown)?;
     let findings = Findings::new(&run, &shown);
-    exit::print(&text(&findings))?;
-    exit::print(&format!("\n{}\n", results::report_path(&out).display()))?;
+    print(&text(&findings))?;
+    print(&format!("\n{}\n", results::report_path(&out).display()))?;
     Ok(if interrupted {
-        Outcome::Interrupted
+        Exit::Interrupted
     } else if findings.all_hold() && findings.validity().0 > 0 {
-        Outcome::Holds
+        Exit::Ok
     } else {
-        Outcome::Fails
+        Exit::Failure
     })
 }
 
@@ -186,7 +193,6 @@ fn over_the_path(measuring: &Measuring, mut cells: Vec<Planned>) -> Result<Vec<P
     Ok(cells)
 }
 
-/// Where a scenario has an arm.
 fn place(arm: &Arm) -> String {
     format!("line {}: arm {:?}", arm.line, arm.id)
 }
@@ -208,24 +214,16 @@ fn not_emulated(asked: &remote::Asked) -> String {
 }
 
 fn introduce(measuring: &Measuring, cells: &[Planned], out: &Path) {
-    let Measuring {
-        scenario,
-        selection,
-        schedule,
-        ..
-    } = measuring;
+    let scenario = &measuring.scenario;
     let least = cells.iter().map(|cell| {
-        scenario
-            .setup(cell.case, cell.arm, selection.quick)
-            .load
-            .least_time()
-            + EXTRA
+        let setup = scenario.setup(cell.case, cell.arm, measuring.selection.quick);
+        setup.load.least_time() + EXTRA
     });
     say(&format!(
         "{PROGRAM}: {}: {} cells ({} repetitions), about {}; writes to {}",
         scenario.name,
         cells.len(),
-        schedule.reps,
+        measuring.schedule.reps,
         minutes(least.sum()),
         out.display()
     ));
@@ -251,12 +249,8 @@ fn measure(
         let setup = scenario.setup(planned.case, planned.arm, quick);
         for attempt in 1..=ATTEMPTS {
             let blank = Cell {
-                case: scenario.cases[planned.case].id.clone(),
-                arm: arm.id.clone(),
-                block: planned.block,
-                seed: planned.seed,
                 at_s: begin.elapsed().as_secs_f64(),
-                ..Cell::default()
+                ..blank(scenario, planned)
             };
             let cell = measurer.measure(arm, setup, blank)?;
             say(&progress(number + 1, cells.len(), begin, &cell));
@@ -286,7 +280,16 @@ fn measure(
     Ok(())
 }
 
-/// Profiles what the scenario wants to know of.
+fn blank(scenario: &Scenario, planned: &Planned) -> Cell {
+    Cell {
+        case: scenario.cases[planned.case].id.clone(),
+        arm: scenario.arms[planned.arm].id.clone(),
+        block: planned.block,
+        seed: planned.seed,
+        ..Cell::default()
+    }
+}
+
 fn look_into(
     measurer: &Measurer,
     measuring: &Measuring,
@@ -312,13 +315,7 @@ fn look_into(
         }
         let arm = &scenario.arms[planned.arm];
         let setup = scenario.setup(planned.case, planned.arm, quick);
-        let blank = Cell {
-            case: scenario.cases[planned.case].id.clone(),
-            arm: arm.id.clone(),
-            seed: planned.seed,
-            ..Cell::default()
-        };
-        match measurer.profile(arm, setup, blank) {
+        match measurer.profile(arm, setup, blank(scenario, planned)) {
             Ok(profiles) => {
                 let samples: u64 = profiles.iter().map(|profile| profile.samples).sum();
                 say(&format!("[profile] {}: {samples} samples", arm.id));
@@ -334,7 +331,6 @@ fn look_into(
     Ok(())
 }
 
-/// What is said of a cell at once.
 const HEADLINES: [(Metric, &str); 5] = [
     (Metric::ReceiverMbitPerS, "Mbit/s"),
     (Metric::TotalMs, "ms in all"),
@@ -366,20 +362,13 @@ fn progress(number: usize, of: usize, begin: Instant, cell: &Cell) -> String {
 
 /// The command line that does the same again.
 fn again(measuring: &Measuring) -> String {
-    let Measuring {
-        named,
-        selection,
-        seed,
-        emulator,
-        remote,
-        ..
-    } = measuring;
-    let mut words = match emulator {
+    let (named, selection) = (quoted(&measuring.named), &measuring.selection);
+    let mut words = match &measuring.emulator {
         Some(command) => vec![format!(
             "quictun lab crosscheck --emulator {}",
             quoted(command)
         )],
-        None => vec![format!("quictun lab run {}", quoted(named))],
+        None => vec![format!("quictun lab run {named}")],
     };
     if selection.quick {
         words.push("--quick".to_owned());
@@ -388,20 +377,16 @@ fn again(measuring: &Measuring) -> String {
     if !selection.only.is_empty() {
         words.push(format!("--only {}", quoted(&selection.only.join(","))));
     }
-    words.push(format!("--seed {seed}"));
-    words.extend(remote.iter().map(|asked| {
-        let file = asked.token_file.to_string_lossy();
+    words.push(format!("--seed {}", measuring.seed));
+    words.extend(measuring.remote.iter().map(|asked| {
         let HostPort { host, port } = &asked.host;
         let host = if host.contains(':') {
             format!("[{host}]")
         } else {
             host.clone()
         };
-        format!(
-            "--remote {}:{port} --token-file {}",
-            quoted(&host),
-            quoted(&file)
-        )
+        let (host, file) = (quoted(&host), quoted(&asked.token_file.to_string_lossy()));
+        format!("--remote {host}:{port} --token-file {file}")
     }));
     words.join(" ")
 }

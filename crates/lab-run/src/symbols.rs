@@ -8,11 +8,9 @@ use rustc_demangle::demangle;
 /// Largest program whose symbols are read, bytes: a few times ours with its debug information.
 const PROGRAM_MAX: u64 = 512 << 20;
 
-/// Functions by their address.
 #[derive(Debug, Default)]
 pub(crate) struct Symbols(Vec<(u64, String)>);
 
-/// A piece of a program in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     from: u64,

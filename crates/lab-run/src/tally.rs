@@ -31,7 +31,6 @@ impl<'a> Tally<'a> {
         Ok(Self([end(world.far())?, end(world.near())?]))
     }
 
-    /// What there was.
     pub(crate) fn figures(self) -> io::Result<Vec<(Metric, f64)>> {
         let mut all = Vec::new();
         let metrics = [

@@ -1,35 +1,32 @@
-//! A server at the far side of a link and a client at the near one, to be measured.
+//! A server at the far side of a link and a client at the near one: this program, twice more.
 
+use std::fs::{self, DirBuilder};
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
+use quictun_args::terminal::say;
+use quictun_control::systemd::{CONNECTED, LISTEN, PIN};
 use quictun_emu::World;
-use quictun_sys::{NetNamespace, with_default_signals};
+use quictun_sys::NetNamespace;
 
-use crate::program::{Program, text};
+pub use crate::client::Spawn;
+use crate::client::in_network;
+pub use crate::program::PATIENCE;
+use crate::program::{Program, field};
 
-/// Pairs are numbered, so that the keys of two do not meet.
-static NUMBER: AtomicU32 = AtomicU32::new(0);
-
-/// Where the two ends are.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends<'a> {
-    /// The client's network.
-    pub near: &'a NetNamespace,
-    /// The server's.
-    pub far: &'a NetNamespace,
-    /// The server's address.
-    pub far_address: IpAddr,
+pub(crate) struct Ends<'a> {
+    pub(crate) near: &'a NetNamespace,
+    pub(crate) far: &'a NetNamespace,
+    pub(crate) far_address: IpAddr,
 }
 
 impl<'a> Ends<'a> {
-    /// At the two sides of a world.
-    pub fn across(world: &'a World) -> Self {
+    pub(crate) fn across(world: &'a World) -> Self {
         Self {
             near: world.near(),
             far: world.far(),
@@ -41,190 +38,183 @@ impl<'a> Ends<'a> {
 /// A running pair.
 #[derive(Debug)]
 pub struct Tunnel {
-    server: Server,
     client: Client,
+    server: Server,
 }
 
-/// The server of a pair, with keys made for the occasion.
 #[derive(Debug)]
-pub struct Server {
-    program: Program,
-    dir: PathBuf,
+pub(crate) struct Server {
+    pub(crate) program: Program,
+    pub(crate) dir: Keys,
     /// Where it listens.
-    pub address: String,
-    /// Its key.
-    pub pin: String,
+    address: String,
+    pub(crate) pin: String,
 }
 
-/// The client of a pair.
 #[derive(Debug)]
-pub struct Client {
-    program: Program,
-    entry: SocketAddr,
+pub(crate) struct Client {
+    pub(crate) program: Program,
+    /// Where it listens for each target.
+    pub(crate) entries: Vec<SocketAddr>,
 }
 
-/// What a client needs to know of its server.
-#[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
-    /// Where it listens.
-    pub address: &'a str,
-    /// Its key.
-    pub pin: &'a str,
-    /// The file of the secret that both know.
-    pub psk: &'a Path,
-}
+/// A directory for keys that nobody else may enter; it is removed with all that is in it.
+#[derive(Debug)]
+pub struct Keys(PathBuf);
 
-impl Tunnel {
-    /// Starts both; whoever connects to [`Tunnel::entry`] reaches `target`. Client and server get these further flags.
-    pub fn start(ends: Ends<'_>, target: SocketAddr, flags: [&[String]; 2]) -> Result<Self> {
-        let listen = SocketAddr::new(ends.far_address, 0);
-        let server = Server::start(ends.far, listen, target, flags[1])?;
-        let psk = server.psk_file();
-        let known = Known {
-            address: &server.address,
-            pin: &server.pin,
-            psk: &psk,
-        };
-        let client = Client::start(ends.near, known, &target.to_string(), flags[0])?;
-        Ok(Self { server, client })
+impl Keys {
+    /// Makes one among the temporary files, under a name of its own.
+    pub(crate) fn new() -> Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        // Process ids do not tell apart what runs in different namespaces.
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let (process, since) = (std::process::id(), since.unwrap_or_default().as_nanos());
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("quictun-check-{process}-{since}-{number}");
+        Self::at(std::env::temp_dir().join(name))
     }
 
-    /// Process groups of client and server.
-    pub fn groups(&self) -> [u32; 2] {
-        [self.client.group(), self.server.group()]
+    /// Makes this directory, which must not be there.
+    ///
+    /// # Errors
+    ///
+    /// The system's, with the path.
+    pub fn at(path: PathBuf) -> Result<Self> {
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.with_context(|| format!("making {}", path.display()))?;
+        Ok(Self(path))
     }
 
-    /// Where the near side connects to.
-    pub fn entry(&self) -> SocketAddr {
-        self.client.entry()
+    /// The file of the secret that server and client know.
+    pub(crate) fn psk_file(&self) -> PathBuf {
+        self.0.join("client.psk")
     }
 
-    /// Ends both as a service manager would.
-    pub fn stop(self) -> Result<()> {
-        self.client.stop()?;
-        self.server.stop()
-    }
-}
-
-impl Server {
-    /// Starts it; it leads to `target` and nowhere else.
-    pub fn start(
-        network: &NetNamespace,
-        listen: SocketAddr,
-        target: SocketAddr,
-        flags: &[String],
-    ) -> Result<Self> {
-        let dir = std::env::temp_dir().join(unique_name());
-        let state = dir.to_string_lossy().into_owned();
-        let (listen, allow) = (listen.to_string(), target.to_string());
-        let arguments = [
-            "server",
-            "--listen",
-            &listen,
-            "--state-dir",
-            &state,
-            "--allow",
-            &allow,
-        ];
-        let flags = flags.iter().map(String::as_str);
-        let arguments: Vec<&str> = arguments.into_iter().chain(flags).collect();
-        let program = Program::start(|command| spawn(network, command), &arguments)?;
-        let ready = program.wait_for("Server endpoint start up successful")?;
-        Ok(Self {
-            program,
-            dir,
-            address: text(&ready, "listen address")?,
-            pin: text(&ready, "pin")?,
-        })
-    }
-
-    /// The secret that its client needs.
-    pub fn psk_file(&self) -> PathBuf {
-        self.dir.join("client.psk")
-    }
-
-    /// Its process group.
-    pub fn group(&self) -> u32 {
-        self.program.pid()
-    }
-
-    /// Ends it as a service manager would.
-    pub fn stop(mut self) -> Result<()> {
-        self.program.stop()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.dir) {
-            crate::exit::say(&format!("could not remove {}: {error}", self.dir.display()));
+    /// Removes a directory that another process has made.
+    pub fn remove(path: &Path) {
+        if let Err(error) = fs::remove_dir_all(path) {
+            say(&format!("could not remove {}: {error}", path.display()));
         }
     }
 }
 
-impl Client {
-    /// Starts it, and waits until it is connected.
+impl Drop for Keys {
+    fn drop(&mut self) {
+        Self::remove(&self.0);
+    }
+}
+
+impl Tunnel {
+    /// Starts both across a link; a connection to [`Tunnel::entry`] reaches `target`. Client and server get these
+    /// further flags.
+    pub(crate) fn across(
+        ends: Ends<'_>,
+        target: SocketAddr,
+        flags: [&[String]; 2],
+    ) -> Result<Self> {
+        let spawn: [Spawn<'_>; 2] = [&in_network(ends.near), &in_network(ends.far)];
+        let listen = SocketAddr::new(ends.far_address, 0);
+        let targets = [target.to_string()];
+        Self::start(spawn, Keys::new()?, listen, &targets[0], &targets, flags)
+    }
+
+    /// Starts client and server, each by whatever its `spawn` does; the server leads to what `allow` names.
+    ///
+    /// # Errors
+    ///
+    /// What keeps one of them from being ready: its last lines, where it ends.
     pub fn start(
-        network: &NetNamespace,
-        server: Known<'_>,
-        target: &str,
+        [near, far]: [Spawn<'_>; 2],
+        dir: Keys,
+        listen: SocketAddr,
+        allow: &str,
+        targets: &[String],
+        [client, server]: [&[String]; 2],
+    ) -> Result<Self> {
+        let server = Server::start(far, dir, listen, allow, server)?;
+        let (address, pin) = (&server.address, &server.pin);
+        let client = Client::start(near, &server.dir, address, pin, targets, client)?;
+        Ok(Self { client, server })
+    }
+
+    pub(crate) fn groups(&self) -> [u32; 2] {
+        [self.client.program.group(), self.server.program.group()]
+    }
+
+    pub(crate) fn entry(&self) -> SocketAddr {
+        self.client.entries[0]
+    }
+
+    /// Where the near side connects to, for each target.
+    pub fn entries(&self) -> &[SocketAddr] {
+        &self.client.entries
+    }
+
+    /// Ends both as a service manager would.
+    ///
+    /// # Errors
+    ///
+    /// The last lines of one that does not end in order.
+    pub fn stop(self) -> Result<()> {
+        self.client.program.stop()?;
+        self.server.program.stop()
+    }
+}
+
+impl Server {
+    /// Starts it with its keys in `dir`; it leads to what `allow` names and nowhere else.
+    pub(crate) fn start(
+        spawn: Spawn<'_>,
+        dir: Keys,
+        listen: SocketAddr,
+        allow: &str,
         flags: &[String],
     ) -> Result<Self> {
-        let forward = format!("127.0.0.1:0={target}");
-        let psk = server.psk.to_string_lossy().into_owned();
-        let arguments = [
-            "client",
-            "--server",
-            server.address,
-            "--pin",
-            server.pin,
-            "--psk-file",
-            &psk,
-            "-L",
-            &forward,
-        ];
-        let flags = flags.iter().map(String::as_str);
-        let arguments: Vec<&str> = arguments.into_iter().chain(flags).collect();
-        let program = Program::start(|command| spawn(network, command), &arguments)?;
-        let line = program.wait_for("Client endpoint start up successful")?;
-        let entry = text(&line, "listen address")?
-            .parse()
-            .context("a listen address")?;
-        program.wait_for("connected to server endpoint")?;
-        Ok(Self { program, entry })
-    }
-
-    /// Where the near side connects to.
-    pub fn entry(&self) -> SocketAddr {
-        self.entry
-    }
-
-    /// Its process group.
-    pub fn group(&self) -> u32 {
-        self.program.pid()
-    }
-
-    /// Ends it as a service manager would.
-    pub fn stop(mut self) -> Result<()> {
-        self.program.stop()
+        let (state, listen) = (dir.0.to_string_lossy(), listen.to_string());
+        let mut arguments = vec!["server", "--listen", &listen, "--state-dir", &state];
+        arguments.extend(["--allow", allow]);
+        arguments.extend(flags.iter().map(String::as_str));
+        let mut program = Program::start("the tunnel's server", &dir.0, spawn, &arguments)?;
+        let ready = program.wait_for(PIN)?;
+        let value = |key| {
+            let value = field(&ready, key).map(str::to_owned);
+            value.with_context(|| format!("no {key} in {ready:?}"))
+        };
+        Ok(Self {
+            address: value(LISTEN)?,
+            pin: value(PIN)?,
+            program,
+            dir,
+        })
     }
 }
 
-/// In a group of its own, so that Ctrl-C ends the one who started it, who ends it in order.
-fn spawn(network: &NetNamespace, command: &mut Command) -> std::io::Result<Child> {
-    with_default_signals(command).process_group(0);
-    network.within(|| command.spawn())
-}
-
-/// Process ids do not tell apart what runs in different namespaces.
-fn unique_name() -> String {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    format!(
-        "quictun-check-{}-{}-{number}",
-        std::process::id(),
-        since.as_nanos()
-    )
+impl Client {
+    /// Starts it with an entry for each target, and waits until it is connected. Its secret and its socket are in `dir`.
+    pub(crate) fn start(
+        spawn: Spawn<'_>,
+        dir: &Keys,
+        server: &str,
+        pin: &str,
+        targets: &[String],
+        flags: &[String],
+    ) -> Result<Self> {
+        let forwards = targets.iter().map(|target| format!("127.0.0.1:0={target}"));
+        let forwards: Vec<String> = forwards.collect();
+        let psk = dir.psk_file();
+        let psk = psk.to_string_lossy();
+        let mut arguments = vec!["client", "--server", server, "--pin", pin];
+        arguments.extend(["--psk-file", &psk]);
+        arguments.extend(forwards.iter().flat_map(|forward| ["-L", forward]));
+        arguments.extend(flags.iter().map(String::as_str));
+        let mut program = Program::start("the tunnel's client", &dir.0, spawn, &arguments)?;
+        let entry = |_| -> Result<SocketAddr> {
+            let ready = program.wait_for(LISTEN)?;
+            let address = field(&ready, LISTEN).unwrap_or_default();
+            address.parse().context("a listen address")
+        };
+        let entries = targets.iter().map(entry).collect::<Result<_>>()?;
+        program.wait_for(CONNECTED)?;
+        Ok(Self { program, entries })
+    }
 }

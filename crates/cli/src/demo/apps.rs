@@ -11,7 +11,6 @@ use super::stage::Stage;
 /// The pattern repeats after a prime number of bytes, so that a lost or doubled block cannot hide.
 const PERIOD: usize = 65_521;
 
-/// Bytes in one read or write.
 const CHUNK: usize = 256 * 1024;
 
 /// Where the applications at the far side listen, as their neighbours see them.
@@ -79,7 +78,7 @@ fn echo(mut stream: TcpStream) -> io::Result<()> {
 }
 
 fn sink(mut stream: TcpStream) -> io::Result<()> {
-    let verdict = match check_pattern(&mut stream) {
+    let verdict = match receive(&mut stream, None) {
         Ok(bytes) => verdict(bytes),
         Err(error) => error.to_string(),
     };
@@ -95,24 +94,26 @@ fn source(mut stream: TcpStream) -> io::Result<()> {
 }
 
 fn meter(mut stream: TcpStream) -> io::Result<()> {
-    let bytes = count(&mut stream, SPAN)?;
+    let bytes = receive(&mut stream, Some(SPAN))?;
     stream.write_all(&bytes.to_be_bytes())?;
     // Until the other side has the answer and goes: a close with bytes unread would take the answer back.
     io::copy(&mut stream, &mut io::sink()).map(|_| ())
 }
 
-/// Reads the pattern for `span`, counted from its first byte, and says how much came; an error where a byte was wrong.
-pub(super) fn count(stream: &mut TcpStream, span: Duration) -> io::Result<u64> {
+/// Reads the pattern to its end, or for `span` from its first byte on. Returns how many bytes came; an error where one was
+/// wrong.
+pub(super) fn receive(stream: &mut TcpStream, span: Option<Duration>) -> io::Result<u64> {
     let pattern = pattern();
     let mut buffer = vec![0; CHUNK];
     let mut received = 0;
     let mut until = None;
     while until.is_none_or(|until| Instant::now() < until) {
         let length = stream.read(&mut buffer)?;
-        if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        match (length, span) {
+            (0, None) => break,
+            (0, Some(_)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            (_, span) => until = until.or(span.map(|span| Instant::now() + span)),
         }
-        until.get_or_insert_with(|| Instant::now() + span);
         check(&pattern, received, &buffer[..length])?;
         received += length as u64;
     }
@@ -138,21 +139,6 @@ pub(super) fn send_pattern(stream: &mut TcpStream, length: u64) -> io::Result<()
         sent += written as u64;
     }
     Ok(())
-}
-
-/// Reads to the end and says how many bytes of the pattern came; an error where one was wrong.
-pub(super) fn check_pattern(stream: &mut TcpStream) -> io::Result<u64> {
-    let pattern = pattern();
-    let mut buffer = vec![0; CHUNK];
-    let mut received = 0;
-    loop {
-        let length = stream.read(&mut buffer)?;
-        if length == 0 {
-            return Ok(received);
-        }
-        check(&pattern, received, &buffer[..length])?;
-        received += length as u64;
-    }
 }
 
 fn check(pattern: &[u8], received: u64, bytes: &[u8]) -> io::Result<()> {

@@ -16,7 +16,6 @@ use super::values::{
     rate, reorder, share,
 };
 
-/// Prefix of the environment variables.
 const PREFIX: &str = "QUICTUN_LINK_";
 
 /// Smallest MTU: IPv6 demands it.
@@ -25,14 +24,12 @@ const MIN_MTU: u32 = 1280;
 /// Largest MTU of a cable between two namespaces.
 const MAX_MTU: u32 = 65_535;
 
-/// Flags of `quictun link shell` and `quictun link run`.
-pub static SESSION: Table = Table {
+pub(super) static SESSION: Table = Table {
     prefix: PREFIX,
     sections: &[&LINK, &EACH_WAY, &WORLD],
 };
 
-/// Flags of `quictun link calibrate`.
-pub static CALIBRATE: Table = Table {
+pub(super) static CALIBRATE: Table = Table {
     prefix: PREFIX,
     sections: &[&Section {
         heading: "Calibration",
@@ -40,8 +37,7 @@ pub static CALIBRATE: Table = Table {
     }],
 };
 
-/// Flags of `quictun link check`.
-pub static CHECK: Table = Table {
+pub(super) static CHECK: Table = Table {
     prefix: PREFIX,
     sections: &[&Section {
         heading: "Comparison",
@@ -49,8 +45,7 @@ pub static CHECK: Table = Table {
     }],
 };
 
-/// Flags of `quictun link artefact`.
-pub static ARTEFACT: Table = Table {
+pub(super) static ARTEFACT: Table = Table {
     prefix: PREFIX,
     sections: &[&Section {
         heading: "Comparison",
@@ -196,56 +191,47 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommands([shell(), run(), calibrate(), check(), artefact()])
-}
-
-fn shell() -> Command {
-    let command = Command::new("shell")
-        .about("Run a shell, or a command, behind an emulated link")
-        .after_help(include_str!("shell_help.txt"))
-        .arg(
-            Arg::new("command")
-                .value_name("COMMAND")
-                .value_hint(ValueHint::CommandWithArguments)
-                .help("The command and its arguments; unset: your shell")
-                .num_args(1..)
-                .action(ArgAction::Append)
-                .last(true),
-        );
-    SESSION.add_to(command)
-}
-
-fn run() -> Command {
-    let command = Command::new("run")
-        .about("Run the commands of a plan at both sides of an emulated link")
-        .after_help(include_str!("run_help.txt"))
-        .arg(
-            Arg::new("plan")
-                .value_name("PLAN")
-                .value_hint(ValueHint::FilePath)
-                .required(true)
-                .help("The plan, TOML; flags hold over what it says"),
-        );
-    SESSION.add_to(command)
-}
-
-fn calibrate() -> Command {
-    let command = Command::new("calibrate")
-        .about("Find out what this machine can emulate honestly")
-        .after_help(include_str!("calibrate_help.txt"));
-    CALIBRATE.add_to(command)
-}
-
-fn check() -> Command {
-    let command = Command::new("check")
-        .about("Compare what crosses the same links in virtual time and in real time")
-        .after_help(include_str!("check_help.txt"));
-    CHECK.add_to(command)
-}
-
-fn artefact() -> Command {
-    let command = Command::new("artefact")
-        .about("Show what loss drawn for super-packets does to measurements")
-        .after_help(include_str!("artefact_help.txt"));
-    ARTEFACT.add_to(command)
+        .subcommands([
+            SESSION.add_to(
+                Command::new("shell")
+                    .about("Run a shell, or a command, behind an emulated link")
+                    .after_help(include_str!("shell_help.txt"))
+                    .arg(
+                        Arg::new("command")
+                            .value_name("COMMAND")
+                            .value_hint(ValueHint::CommandWithArguments)
+                            .help("The command and its arguments; unset: your shell")
+                            .num_args(1..)
+                            .action(ArgAction::Append)
+                            .last(true),
+                    ),
+            ),
+            SESSION.add_to(
+                Command::new("run")
+                    .about("Run the commands of a plan at both sides of an emulated link")
+                    .after_help(include_str!("run_help.txt"))
+                    .arg(
+                        Arg::new("plan")
+                            .value_name("PLAN")
+                            .value_hint(ValueHint::FilePath)
+                            .required(true)
+                            .help("The plan, TOML; flags hold over what it says"),
+                    ),
+            ),
+            CALIBRATE.add_to(
+                Command::new("calibrate")
+                    .about("Find out what this machine can emulate honestly")
+                    .after_help(include_str!("calibrate_help.txt")),
+            ),
+            CHECK.add_to(
+                Command::new("check")
+                    .about("Compare what crosses the same links in virtual time and in real time")
+                    .after_help(include_str!("check_help.txt")),
+            ),
+            ARTEFACT.add_to(
+                Command::new("artefact")
+                    .about("Show what loss drawn for super-packets does to measurements")
+                    .after_help(include_str!("artefact_help.txt")),
+            ),
+        ])
 }

@@ -16,22 +16,35 @@ use quictun_lab_run::link::{
 use quictun_link::LossAt;
 use quictun_sys::{Came, Identity, Side, contain};
 
-use crate::exit;
-use crate::lab::told;
+use crate::lab;
 use quictun_args::fault::Fault;
+use quictun_args::file::{File, Schema};
 use quictun_args::inputs::Inputs;
 use quictun_args::layers::{FileLayer, Layers};
 use quictun_args::options::{Flag, Many, One, Table};
+use serde::Deserialize;
 
 pub mod flags;
-mod plan_file;
 mod values;
 mod ways;
 
-const PROGRAM: &str = link::PROGRAM;
-
 /// Longest coalescing window: beyond it the emulator would make delay of its own.
 const MAX_COALESCE: Duration = Duration::from_millis(10);
+
+/// The TOML file of `quictun link run`.
+static PLAN: Schema = Schema {
+    table: &flags::SESSION,
+    other: &[],
+    extra: "near",
+};
+
+/// `[near]`: what runs behind the link.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NearTable {
+    /// For `sh -c`.
+    command: String,
+}
 
 /// What to do.
 #[derive(Debug)]
@@ -62,8 +75,10 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
         "run" => {
             let path = words(matches, "plan").pop().map(PathBuf::from);
             let path = path.expect("invariant: clap requires a plan");
-            let (layer, near) = plan_file::read(&path, inputs)?;
-            session(matches, inputs, Some(layer), Near::Line(near))
+            let file: File<NearTable> = PLAN.read(&path, inputs)?;
+            let missing = || Fault::usage(path.display().to_string(), "missing field `near`");
+            let near = Near::Line(file.extra.ok_or_else(missing)?.command);
+            session(matches, inputs, Some(file.layer), near)
         }
         "check" => {
             let (cells, loads) = (&flags::CHECK_CELLS, &flags::CHECK_LOADS);
@@ -79,32 +94,28 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
 
 /// Does it, and ends with the exit code of the command.
 pub fn main(action: Action) -> ExitCode {
-    let inside = match contain(Identity::Root) {
-        Ok(Side::Inside(inside)) => inside,
-        Ok(Side::Outside(contained)) => {
-            let code = match action {
-                Action::Session(_) => contained.wait(Came::to_pass_on),
+    lab::code(link::PROGRAM, run(action))
+}
+
+fn run(action: Action) -> anyhow::Result<u8> {
+    let inside = match contain(Identity::Root)? {
+        Side::Inside(inside) => inside,
+        Side::Outside(contained) => {
+            return Ok(match action {
+                Action::Session(_) => contained.wait(Came::to_pass_on)?,
                 Action::Calibrate(_) | Action::Check(_) | Action::Artefact(_) => {
-                    contained.wait_or_kill()
+                    contained.wait_or_kill()?
                 }
-            };
-            return code.map_or_else(
-                |error| exit::report(PROGRAM, Err(error.into())).into(),
-                ExitCode::from,
-            );
+            });
         }
-        Err(error) => return exit::report(PROGRAM, Err(error.into())).into(),
     };
-    let code = match action {
-        Action::Session(plan) => link::session(&plan, inside),
-        Action::Calibrate(plan) => link::calibrate(&plan).map(|()| 0),
-        Action::Check(plan) => link::check(&plan).map(|()| 0),
-        Action::Artefact(plan) => link::artefact(&plan).map(|()| 0),
-    };
-    code.map_or_else(
-        |error| exit::report(PROGRAM, Err(told(error))).into(),
-        ExitCode::from,
-    )
+    match action {
+        Action::Session(plan) => return link::session(&plan, inside),
+        Action::Calibrate(plan) => link::calibrate(&plan)?,
+        Action::Check(plan) => link::check(&plan)?,
+        Action::Artefact(plan) => link::artefact(&plan)?,
+    }
+    Ok(0)
 }
 
 fn session(

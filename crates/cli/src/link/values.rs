@@ -11,8 +11,7 @@ use quictun_link::{Change, Codel, Outage, Policer, Queue, Reorder, Setting, over
 /// Longest overhead: more than every tunnel in a tunnel.
 const MAX_OVERHEAD: usize = 1000;
 
-/// What marks packets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ecn {
     /// `CoDel`, where it would drop.
     Codel,
@@ -73,7 +72,6 @@ pub(super) fn load(text: &str) -> Result<Load, Why> {
     found.ok_or_else(|| format!("`{text}` is neither tunnel nor cubic").into())
 }
 
-/// A part of all packets.
 pub(super) fn share(text: &str) -> Result<f64, Why> {
     let Share(share) = text.parse()?;
     if share >= 1.0 && !text.ends_with('%') {

@@ -8,7 +8,7 @@ use quictun_args::fault::Fault;
 use quictun_args::layers::Layers;
 use quictun_args::options::shape::Shape;
 use quictun_args::options::{Maybe, One, Opt};
-use quictun_link::{Change, Codel, GilbertElliott, LinkConfig, Queue, Trace};
+use quictun_link::{Codel, GilbertElliott, LinkConfig, Queue, Trace};
 
 use super::flags;
 use super::values::Ecn;
@@ -20,29 +20,8 @@ const QUEUE_PACKETS: usize = 64;
 /// The round trip that a queue is made for at least: of a short link the queue, not the link, makes the delay.
 const QUEUE_ROUND_TRIP: Duration = Duration::from_millis(20);
 
-/// A way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Up,
-    Down,
-}
-
-/// Both ways, up and down.
-pub(super) fn both(layers: &Layers<'_>) -> Result<[LinkConfig; 2], Fault> {
-    let mtu = layers.get(&flags::MTU)?;
-    let mut ways = [one(layers, Way::Up, mtu)?, one(layers, Way::Down, mtu)?];
-    let round_trip = (ways[0].delay + ways[1].delay).max(QUEUE_ROUND_TRIP);
-    for (config, way) in ways.iter_mut().zip([Way::Up, Way::Down]) {
-        config.queue = queue(layers, way, config, round_trip, mtu)?;
-        config
-            .check()
-            .map_err(|why| Fault::usage(format!("the link {}", way.word()), why))?;
-    }
-    Ok(ways)
-}
-
-/// The options of one way.
-struct Own {
+struct Way {
+    word: &'static str,
     rate: &'static Maybe<u64>,
     delay: &'static One<Duration>,
     loss: &'static One<f64>,
@@ -50,36 +29,40 @@ struct Own {
     trace: &'static Maybe<PathBuf>,
 }
 
-impl Way {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Down => "down",
-        }
-    }
+static WAYS: [Way; 2] = [
+    Way {
+        word: "up",
+        rate: &flags::RATE_UP,
+        delay: &flags::DELAY_UP,
+        loss: &flags::LOSS_UP,
+        queue: &flags::QUEUE_UP,
+        trace: &flags::TRACE_UP,
+    },
+    Way {
+        word: "down",
+        rate: &flags::RATE_DOWN,
+        delay: &flags::DELAY_DOWN,
+        loss: &flags::LOSS_DOWN,
+        queue: &flags::QUEUE_DOWN,
+        trace: &flags::TRACE_DOWN,
+    },
+];
 
-    fn own(self) -> Own {
-        match self {
-            Self::Up => Own {
-                rate: &flags::RATE_UP,
-                delay: &flags::DELAY_UP,
-                loss: &flags::LOSS_UP,
-                queue: &flags::QUEUE_UP,
-                trace: &flags::TRACE_UP,
-            },
-            Self::Down => Own {
-                rate: &flags::RATE_DOWN,
-                delay: &flags::DELAY_DOWN,
-                loss: &flags::LOSS_DOWN,
-                queue: &flags::QUEUE_DOWN,
-                trace: &flags::TRACE_DOWN,
-            },
-        }
+pub(super) fn both(layers: &Layers<'_>) -> Result<[LinkConfig; 2], Fault> {
+    let mtu = layers.get(&flags::MTU)?;
+    let mut ways = [one(layers, &WAYS[0], mtu)?, one(layers, &WAYS[1], mtu)?];
+    let round_trip = (ways[0].delay + ways[1].delay).max(QUEUE_ROUND_TRIP);
+    for (config, way) in ways.iter_mut().zip(&WAYS) {
+        config.queue = queue(layers, way, config, round_trip, mtu)?;
+        config
+            .check()
+            .map_err(|why| Fault::usage(format!("the link {}", way.word), why))?;
     }
+    Ok(ways)
 }
 
 /// The value of the option for one way alone where it is given, or of the one for both.
-fn either<T: Clone + Sync, S: Shape>(
+fn either<T: Clone + PartialEq + Sync, S: Shape>(
     layers: &Layers<'_>,
     own: &Opt<T, S>,
     both: &Opt<T, S>,
@@ -87,9 +70,8 @@ fn either<T: Clone + Sync, S: Shape>(
     layers.get(if layers.is_given(own) { own } else { both })
 }
 
-fn one(layers: &Layers<'_>, way: Way, mtu: u32) -> Result<LinkConfig, Fault> {
-    let own = way.own();
-    let loss = either(layers, own.loss, &flags::LOSS)?;
+fn one(layers: &Layers<'_>, way: &Way, mtu: u32) -> Result<LinkConfig, Fault> {
+    let loss = either(layers, way.loss, &flags::LOSS)?;
     let (loss, bursts) = match layers.get(&flags::BURST)? {
         None => (loss, None),
         Some(_) if loss == 0.0 => {
@@ -106,10 +88,10 @@ fn one(layers: &Layers<'_>, way: Way, mtu: u32) -> Result<LinkConfig, Fault> {
     };
     let (codel, mark_above) = marks(layers)?;
     Ok(LinkConfig {
-        rate: either(layers, own.rate, &flags::RATE)?,
-        trace: trace(layers, own.trace)?,
+        rate: either(layers, way.rate, &flags::RATE)?,
+        trace: trace(layers, way.trace)?,
         overhead: layers.get(&flags::OVERHEAD)?,
-        delay: either(layers, own.delay, &flags::DELAY)?,
+        delay: either(layers, way.delay, &flags::DELAY)?,
         jitter: layers.get(&flags::JITTER)?,
         loss,
         bursts,
@@ -121,7 +103,11 @@ fn one(layers: &Layers<'_>, way: Way, mtu: u32) -> Result<LinkConfig, Fault> {
         policer: layers.get(&flags::POLICER)?,
         mtu: usize::try_from(mtu).unwrap_or(usize::MAX),
         outages: layers.get(&flags::OUTAGE)?,
-        changes: changes(layers)?,
+        changes: {
+            let mut changes = layers.get(&flags::CHANGE)?;
+            changes.sort_by_key(|change| change.at);
+            changes
+        },
         ..LinkConfig::default()
     })
 }
@@ -140,12 +126,12 @@ fn marks(layers: &Layers<'_>) -> Result<(Option<Codel>, Option<Duration>), Fault
 
 fn queue(
     layers: &Layers<'_>,
-    way: Way,
+    way: &Way,
     config: &LinkConfig,
     round_trip: Duration,
     mtu: u32,
 ) -> Result<Queue, Fault> {
-    if let Some(queue) = either(layers, way.own().queue, &flags::QUEUE)? {
+    if let Some(queue) = either(layers, way.queue, &flags::QUEUE)? {
         return Ok(queue);
     }
     let rate = config
@@ -171,10 +157,4 @@ fn trace(layers: &Layers<'_>, option: &Maybe<PathBuf>) -> Result<Option<Arc<Trac
     let trace =
         Trace::parse(&text).map_err(|why| layers.fault(option, format!("{shown}: {why}")))?;
     Ok(Some(Arc::new(trace)))
-}
-
-fn changes(layers: &Layers<'_>) -> Result<Vec<Change>, Fault> {
-    let mut changes = layers.get(&flags::CHANGE)?;
-    changes.sort_by_key(|change| change.at);
-    Ok(changes)
 }

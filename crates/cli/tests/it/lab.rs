@@ -1,8 +1,8 @@
 //! `quictun lab`: what its command lines and scenarios come to, and what it refuses.
 
 use quictun_args::fault::{Exit, Fault};
-use quictun_cli::lab::{Action as LabAction, Measuring};
 use quictun_cli::native::Action;
+use quictun_lab_run::{Action as LabAction, Measuring};
 
 use crate::world::World;
 

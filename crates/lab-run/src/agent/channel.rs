@@ -6,7 +6,6 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -34,7 +33,6 @@ const LABELS: [&[u8]; 2] = [
     b"EXPORTER-quictun-lab-agent",
 ];
 
-/// See the module documentation.
 pub(crate) struct Channel {
     stream: Box<dyn Stream>,
     socket: TcpStream,
@@ -47,7 +45,6 @@ trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
 impl Channel {
-    /// Connects to an agent.
     pub(crate) fn connect(address: SocketAddr, token: &Secret) -> Result<Self> {
         let socket = TcpStream::connect_timeout(&address, OPENING)
             .with_context(|| format!("cannot connect to the agent at {address}"))?;
@@ -120,7 +117,6 @@ impl Channel {
         Ok(proof)
     }
 
-    /// Sends a message.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_vec(message)?;
         text.push(b'\n');
@@ -161,11 +157,6 @@ impl Channel {
     }
 }
 
-/// Shared by all connections of an agent: made when it starts.
-pub(crate) fn identity() -> Result<Arc<Identity>> {
-    Ok(Arc::new(quictun_trust::identity::ephemeral()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,7 +171,6 @@ mod tests {
         psk::load_secret(&file).expect("a secret")
     }
 
-    /// What a client with one token and an agent with another come to.
     fn meet(client: &str, agent: &str) -> (Result<Channel>, Result<Channel>) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -188,7 +178,11 @@ mod tests {
         std::thread::scope(|scope| {
             let there = scope.spawn(move || {
                 let (socket, _) = listener.accept().expect("a client");
-                Channel::accept(socket, &identity().expect("a key"), &agent)
+                Channel::accept(
+                    socket,
+                    &quictun_trust::identity::ephemeral().expect("a key"),
+                    &agent,
+                )
             });
             let here = Channel::connect(address, &client);
             (here, there.join().expect("no panic"))

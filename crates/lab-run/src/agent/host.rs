@@ -85,7 +85,6 @@ impl Counters {
         }
     }
 
-    /// What has been added since.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             tcp_resent: self.tcp_resent.saturating_sub(before.tcp_resent),

@@ -6,22 +6,22 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use quictun_args::fault::Fault;
+use quictun_args::terminal::say;
 use quictun_sys::NetNamespace;
-use quictun_trust::identity::Identity;
+use quictun_trust::identity::{self, Identity};
 use quictun_trust::psk::{self, Secret};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::channel::Channel;
 use self::message::{Answer, Ask, Counters, Start, TunnelEntry, Used, VERSION};
 use crate::arm::{TCP, listens};
-use crate::client::{Interrupted, Patience, Started};
-use crate::exit::{Fault, say};
+use crate::client::{Interrupted, Patience, Started, in_network};
 use crate::processors::{Groups, HostThreads, Watch};
-use crate::tunnel::Server;
+use crate::tunnel::{Keys, Server};
 
 pub(crate) mod channel;
 pub(crate) mod host;
@@ -52,17 +52,17 @@ pub struct Agent {
     pub token_file: PathBuf,
 }
 
-/// Reads the token that both ends know.
 pub(crate) fn token(file: &std::path::Path) -> Result<Secret> {
     Ok(psk::load_secret(file).map_err(|why| Fault::failure("--token-file", why))?)
 }
 
 /// Serves until a signal comes.
-pub fn run(agent: &Agent) -> Result<()> {
+pub(crate) fn run(agent: &Agent) -> Result<()> {
     let token = token(&agent.token_file)?;
     // Before there are threads.
     let patience = Patience::new()?;
-    let identity = channel::identity()?;
+    // Shared by all connections.
+    let identity = identity::ephemeral()?;
     let listener = TcpListener::bind(agent.listen)
         .with_context(|| format!("cannot listen on {}", agent.listen))?;
     listener.set_nonblocking(true)?;
@@ -109,7 +109,6 @@ fn wait_for(listener: &TcpListener, patience: &Patience) -> Result<()> {
     }
 }
 
-/// One client.
 struct Visit<'a> {
     address: SocketAddr,
     peer: SocketAddr,
@@ -126,7 +125,7 @@ struct Serving<'a> {
 }
 
 impl<'a> Visit<'a> {
-    fn serve(&self, socket: TcpStream, identity: &Arc<Identity>, token: &Secret) -> Result<()> {
+    fn serve(&self, socket: TcpStream, identity: &Identity, token: &Secret) -> Result<()> {
         socket.set_nonblocking(false)?;
         let peer = self.peer;
         let mut channel = Channel::accept(socket, identity, token)
@@ -180,7 +179,7 @@ impl<'a> Visit<'a> {
                 let now = Counters::read(&NetNamespace::current()?);
                 let counted = now.since(done.counters);
                 if let Some(tunnel) = done.tunnel {
-                    tunnel.stop()?;
+                    tunnel.program.stop()?;
                 }
                 Answer::Stopped(counted)
             }
@@ -204,12 +203,14 @@ impl<'a> Visit<'a> {
         if start.tunnel {
             let target = SocketAddr::new(reachable(listen), listen.port());
             let at = SocketAddr::new(listen.ip(), listen.port() + 1);
-            let started = Server::start(&here, at, target, tunnels)?;
-            groups.push(("tunnel server", started.group()));
+            let (spawn, allow) = (in_network(&here), target.to_string());
+            let started = Server::start(&spawn, Keys::new()?, at, &allow, tunnels)?;
+            groups.push(("tunnel server", started.program.group()));
             entry = Some(TunnelEntry {
                 port: at.port(),
                 pin: started.pin.clone(),
-                psk: std::fs::read_to_string(started.psk_file()).context("the tunnel's secret")?,
+                psk: std::fs::read_to_string(started.dir.psk_file())
+                    .context("the tunnel's secret")?,
                 target: target.to_string(),
             });
             tunnel = Some(started);

@@ -1,30 +1,25 @@
 //! `quictun link artefact`: the same link with loss drawn for every packet of the wire, and for every
 //! super-packet.
 
-use anyhow::Context as _;
 use quictun_emu::{DirectionAudit, LossUnit, Verdict};
 use quictun_lab::stats::median_count;
-use quictun_link::units::{Delay, Rate, Share};
 use serde::Serialize;
 
 use super::cell::{CheckCell, Load};
 use super::plan::Checking;
+use super::table::{self, RowOf};
 use super::{real, report};
-use crate::exit;
 
 #[derive(Debug, Serialize)]
 struct Row {
-    rate_bit_per_s: u64,
-    round_trip_us: u64,
-    loss: f64,
-    load: &'static str,
+    #[serde(flatten)]
+    of: RowOf,
     per_segment: Side,
     per_super_packet: Side,
     /// How much faster the wrong way makes it.
     flattery: f64,
 }
 
-/// One way of drawing loss.
 #[derive(Debug, Serialize)]
 struct Side {
     bit_per_s: u64,
@@ -45,17 +40,9 @@ const HEADING: &str =
                                                /frame              /frame
 ";
 
-/// Compares loss of packets with loss of super-packets. Every row is printed as soon as it is known.
+/// Compares loss of packets with loss of super-packets.
 pub fn run(plan: &Checking) -> anyhow::Result<()> {
-    exit::print(HEADING)?;
-    let mut rows = Vec::new();
-    for &cell in &plan.cells {
-        for &load in &plan.loads {
-            let row = row(plan, cell, load).with_context(|| format!("at {cell}"))?;
-            exit::print(&line(cell, &row))?;
-            rows.push(row);
-        }
-    }
+    let rows = table::rows(plan, HEADING, line, |cell, load| row(plan, cell, load))?;
     if let Some(path) = &plan.json {
         report::write(path, &Table { rows })?;
     }
@@ -63,7 +50,7 @@ pub fn run(plan: &Checking) -> anyhow::Result<()> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rates far below 2^53")]
-fn line(cell: CheckCell, row: &Row) -> String {
+fn line(row: &Row) -> String {
     let mbit = |rate: u64| rate as f64 / 1e6;
     let (honest, wrong) = (&row.per_segment, &row.per_super_packet);
     let note = if honest.emulator_ok && wrong.emulator_ok {
@@ -72,11 +59,8 @@ fn line(cell: CheckCell, row: &Row) -> String {
         "  emulator-limited"
     };
     format!(
-        "{:>10} {:>8} {:>7}  {:<7} {:>6.1} {:>8.1} {:>10.1} {:>8.1} {:>7.2}{note}\n",
-        Rate(cell.rate).to_string(),
-        Delay(cell.round_trip).to_string(),
-        Share(cell.loss).to_string(),
-        row.load,
+        "{} {:>6.1} {:>8.1} {:>10.1} {:>8.1} {:>7.2}{note}\n",
+        row.of,
         mbit(honest.bit_per_s),
         honest.packets_per_frame,
         mbit(wrong.bit_per_s),
@@ -102,10 +86,7 @@ fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
         side.bit_per_s = median_count(&side.runs_bit_per_s).unwrap_or(0);
     }
     Ok(Row {
-        rate_bit_per_s: cell.rate * 8,
-        round_trip_us: u64::try_from(cell.round_trip.as_micros()).unwrap_or(u64::MAX),
-        loss: cell.loss,
-        load: load.word(),
+        of: RowOf::new(cell, load),
         flattery: per_super_packet.bit_per_s as f64 / per_segment.bit_per_s.max(1) as f64,
         per_segment,
         per_super_packet,

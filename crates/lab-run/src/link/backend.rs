@@ -21,7 +21,6 @@ pub(super) enum Emulated {
     Kernel(KernelLink),
 }
 
-/// What whoever emulated it has to say.
 #[derive(Debug)]
 pub(super) enum Account {
     Emulator(Box<Audit>),
@@ -39,7 +38,6 @@ impl Backend {
         }
     }
 
-    /// Starts it.
     pub(super) fn start(self, world: &World, plan: Plan) -> anyhow::Result<Emulated> {
         match self {
             Self::Emulator => Running::start(world, plan)
@@ -52,7 +50,6 @@ impl Backend {
     }
 }
 
-/// With what can be done about it.
 fn advise(error: &KernelError) -> anyhow::Error {
     let advice = match error {
         KernelError::Missing { .. } => "; without --backend kernel this program emulates the link",
@@ -62,7 +59,6 @@ fn advise(error: &KernelError) -> anyhow::Error {
 }
 
 impl Emulated {
-    /// Ends it.
     pub(super) fn stop(self, world: &World) -> anyhow::Result<Account> {
         Ok(match self {
             Self::Emulator(running) => {

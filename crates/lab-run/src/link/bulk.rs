@@ -8,33 +8,19 @@ use anyhow::Context as _;
 use quictun_emu::World;
 use rustix::net::sockopt::set_tcp_congestion;
 
-/// Bytes in one read or write.
 const CHUNK: usize = 256 << 10;
 
 /// Longest wait for the other side.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends from the near side to the far one with TCP alone, for `warm_up` and then for `duration`: bit/s of
+/// Sends from the near side to the far one with TCP alone, which is CUBIC, for `warm_up` and then for `duration`: bit/s of
 /// the latter.
-pub(super) fn tcp(
-    world: &World,
-    congestion: &str,
-    warm_up: Duration,
-    duration: Duration,
-) -> anyhow::Result<u64> {
+pub(super) fn tcp(world: &World, warm_up: Duration, duration: Duration) -> anyhow::Result<u64> {
     let listener = listen(world)?;
-    let address = listener.local_addr()?;
-    measure(
-        world,
-        &listener,
-        address,
-        Some(congestion),
-        warm_up,
-        duration,
-    )
+    let (to, congestion) = (listener.local_addr()?, Some("cubic"));
+    measure(world, &listener, to, congestion, warm_up, duration)
 }
 
-/// A listener at the far side.
 pub(super) fn listen(world: &World) -> io::Result<TcpListener> {
     world
         .far()

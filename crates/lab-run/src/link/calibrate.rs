@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use quictun_args::terminal::print;
 use quictun_emu::{Audit, LossUnit, Plan, Running, Verdict, World, WorldPlan};
 use quictun_link::units::Rate;
 use quictun_link::{LinkConfig, Queue, overhead};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::plan::{COALESCE, Calibration};
 use super::{bulk, report};
-use crate::exit;
 
 /// Time for TCP to find the rate, which is not counted.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -30,8 +31,10 @@ struct Row {
     late_p99_us: u64,
     busy: f64,
     honest: bool,
+    #[serde(skip)]
+    limits: String,
     #[serde(flatten)]
-    outcome: report::Outcome,
+    outcome: Value,
 }
 
 #[derive(Debug, Serialize)]
@@ -43,18 +46,18 @@ struct Table {
 
 /// Finds out which rates this machine can emulate. Every row is printed as soon as it is known.
 pub fn run(plan: &Calibration) -> anyhow::Result<()> {
-    exit::print(HEADING)?;
+    print(HEADING)?;
     let mut rates = plan.rates.clone();
     rates.sort_unstable();
     let mut rows = Vec::new();
     for rate in rates {
         let row = row(plan, rate).with_context(|| format!("at {}", Rate(rate)))?;
-        exit::print(&line(&row))?;
+        print(&line(&row))?;
         rows.push(row);
     }
     let honest = rows.iter().take_while(|row| row.honest).last();
     let honest_up_to_bit_per_s = honest.map(|row| row.rate_bit_per_s);
-    exit::print(&match honest_up_to_bit_per_s {
+    print(&match honest_up_to_bit_per_s {
         Some(rate) => format!("honest up to {}\n", Rate(rate / 8)),
         None => "no rate of these is emulated honestly here\n".to_owned(),
     })?;
@@ -84,10 +87,9 @@ fn line(row: &Row) -> String {
         row.late_p50_us,
         row.late_p99_us,
         row.busy * 100.0,
-        match (row.honest, row.outcome.limits()) {
+        match (row.honest, &*row.limits) {
             (true, _) => "ok".to_owned(),
-            (false, limits) if limits.is_empty() =>
-                "slower than the link: the machine is the limit".to_owned(),
+            (false, "") => "slower than the link: the machine is the limit".to_owned(),
             (false, limits) => format!("emulator-limited: {limits}"),
         }
     )
@@ -124,10 +126,10 @@ fn row(plan: &Calibration, rate: u64) -> anyhow::Result<Row> {
             loss_unit: LossUnit::Segment,
         },
     )?;
-    let goodput = bulk::tcp(&world, "cubic", WARM_UP, plan.duration)?;
+    let goodput = bulk::tcp(&world, WARM_UP, plan.duration)?;
     let audit: Audit = running.stop()?;
     let expected = (rate as f64 * 8.0 * PAYLOAD) as u64;
-    let late = |q| u64::try_from(audit.up.lateness.quantile(q).as_micros()).unwrap_or(u64::MAX);
+    let late = |q| report::us(audit.up.lateness.quantile(q));
     Ok(Row {
         rate_bit_per_s: rate * 8,
         expected_bit_per_s: expected,
@@ -136,6 +138,7 @@ fn row(plan: &Calibration, rate: u64) -> anyhow::Result<Row> {
         late_p99_us: late(0.99),
         busy: audit.up.busy_share(),
         honest: audit.verdict() == Verdict::Ok && goodput as f64 >= expected as f64 * ENOUGH,
-        outcome: report::Outcome::new(&audit),
+        limits: report::limits(&audit).join("; "),
+        outcome: report::outcome(&audit),
     })
 }

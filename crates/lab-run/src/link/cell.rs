@@ -86,12 +86,8 @@ impl CheckCell {
 
 impl fmt::Display for CheckCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            rate,
-            round_trip,
-            loss,
-        } = *self;
-        write!(f, "{}:{}:{}", Rate(rate), Delay(round_trip), Share(loss))
+        let (rate, delay, loss) = (Rate(self.rate), Delay(self.round_trip), Share(self.loss));
+        write!(f, "{rate}:{delay}:{loss}")
     }
 }
 

@@ -4,10 +4,9 @@
 //! of the simulator; in real time they are the programs and the kernel, and the link is the emulator's, and once
 //! more the kernel's own where it has one. Where they agree, any can be believed; where they do not, the row says so.
 
-use anyhow::Context as _;
+use quictun_args::terminal::print;
 use quictun_emu::{LossUnit, Verdict};
 use quictun_lab::stats::median_count;
-use quictun_link::units::{Delay, Rate, Share};
 use quictun_sim::{Cell, Tcp, Traffic, predict};
 use serde::Serialize;
 
@@ -15,7 +14,7 @@ use super::cell::{CheckCell, Load};
 use super::plan::Checking;
 use super::real::{across_kernel, real};
 use super::report;
-use crate::exit;
+use super::table::{self, RowOf};
 
 /// Measured and predicted may differ by this share.
 const TOLERANCE: f64 = 0.10;
@@ -26,10 +25,8 @@ const REPEATS_MAX: u32 = 2;
 
 #[derive(Debug, Serialize)]
 struct Row {
-    rate_bit_per_s: u64,
-    round_trip_us: u64,
-    loss: f64,
-    load: &'static str,
+    #[serde(flatten)]
+    of: RowOf,
     virtual_bit_per_s: u64,
     real_bit_per_s: u64,
     real_runs_bit_per_s: Vec<u64>,
@@ -56,27 +53,20 @@ const HEADING: &str =
                                          Mbit/s    Mbit/s              Mbit/s
 ";
 
-/// Compares virtual and real time. Every row is printed as soon as it is known.
+/// Compares virtual and real time.
 pub fn run(plan: &Checking) -> anyhow::Result<()> {
-    exit::print(HEADING)?;
-    let mut rows = Vec::new();
     let mut kernel_missing = None;
-    for &cell in &plan.cells {
-        for &load in &plan.loads {
-            let row =
-                row(plan, cell, load, &mut kernel_missing).with_context(|| format!("at {cell}"))?;
-            exit::print(&line(cell, &row))?;
-            rows.push(row);
-        }
-    }
+    let rows = table::rows(plan, HEADING, line, |cell, load| {
+        row(plan, cell, load, &mut kernel_missing)
+    })?;
     let agree = rows.iter().filter(|row| row.agrees).count();
-    exit::print(&format!(
+    print(&format!(
         "{agree} of {} rows agree within {:.0} %\n",
         rows.len(),
         TOLERANCE * 100.0
     ))?;
     if let Some(why) = &kernel_missing {
-        exit::print(&format!("no figure of the kernel's own emulation: {why}\n"))?;
+        print(&format!("no figure of the kernel's own emulation: {why}\n"))?;
     }
     if let Some(path) = &plan.json {
         let table = Table {
@@ -89,7 +79,7 @@ pub fn run(plan: &Checking) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn line(cell: CheckCell, row: &Row) -> String {
+fn line(row: &Row) -> String {
     let kernel = row.kernel_bit_per_s.map_or_else(
         || format!("{:>10} {:>9}", "-", "-"),
         |rate| {
@@ -108,11 +98,8 @@ fn line(cell: CheckCell, row: &Row) -> String {
         repeats => format!("  {repeats} runs again"),
     };
     format!(
-        "{:>10} {:>8} {:>7}  {:<7} {:>10.1} {:>9.1} {:>9.3}{kernel}{note}{again}\n",
-        Rate(cell.rate).to_string(),
-        Delay(cell.round_trip).to_string(),
-        Share(cell.loss).to_string(),
-        row.load,
+        "{} {:>10.1} {:>9.1} {:>9.3}{kernel}{note}{again}\n",
+        row.of,
         mbit(row.virtual_bit_per_s),
         mbit(row.real_bit_per_s),
         row.ratio,
@@ -154,10 +141,7 @@ fn row(
         [&predictions, &runs].map(|rates| median_count(rates).unwrap_or(0));
     let ratio = over(real_rate, virtual_rate);
     Ok(Row {
-        rate_bit_per_s: cell.rate * 8,
-        round_trip_us: u64::try_from(cell.round_trip.as_micros()).unwrap_or(u64::MAX),
-        loss: cell.loss,
-        load: load.word(),
+        of: RowOf::new(cell, load),
         virtual_bit_per_s: virtual_rate,
         real_bit_per_s: real_rate,
         real_runs_bit_per_s: runs,

@@ -10,6 +10,7 @@ mod plan;
 mod real;
 mod report;
 mod session;
+mod table;
 
 pub use artefact::run as artefact;
 pub use backend::Backend;

@@ -56,10 +56,10 @@ pub(super) fn across_kernel(
 /// Sends the load across whatever link is there: bit/s.
 fn cross(world: &World, plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<u64> {
     if load == Load::Cubic {
-        return bulk::tcp(world, "cubic", cell.warm_up(), plan.duration);
+        return bulk::tcp(world, cell.warm_up(), plan.duration);
     }
     let listener = bulk::listen(world)?;
-    let tunnel = Tunnel::start(Ends::across(world), listener.local_addr()?, [&[], &[]])?;
+    let tunnel = Tunnel::across(Ends::across(world), listener.local_addr()?, [&[], &[]])?;
     let rate = bulk::measure(
         world,
         &listener,

@@ -1,17 +1,18 @@
 //! A command behind a link: `quictun link shell` and `quictun link run`, inside.
 
 use std::io;
-use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use quictun_args::fault::Fault;
+use quictun_args::terminal::say;
 use quictun_emu::{FarSide, World, WorldPlan};
 use quictun_sys::{FirstProcess, Inside, NetNamespace, Outcome, Rights, refusal};
 
 use super::plan::{Near, Session};
 use super::report::{self, Report};
-use crate::exit::{Fault, say};
+use crate::arm::{TCP, UDP, has_open};
 
 /// The command that lines are said for.
 pub const PROGRAM: &str = "quictun link";
@@ -54,7 +55,6 @@ pub fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-/// Says what the link is like and where the far side is.
 fn introduce(plan: &Session, world: &World, far: FarSide) {
     let [v4, v6] = world.far_addresses();
     let what = match (far, &plan.far) {
@@ -72,7 +72,7 @@ fn introduce(plan: &Session, world: &World, far: FarSide) {
         say(&format!("  up        {up}"));
         say(&format!("  down      {down}"));
     }
-    for remark in up.remarks().into_iter().chain(down.remarks()) {
+    for remark in up.remark().into_iter().chain(down.remark()) {
         say(&format!("{PROGRAM}: warning: {remark}"));
     }
 }
@@ -83,8 +83,9 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
     if let Some(line) = &plan.far {
         let pid = start(first, world, world.far(), &mut sh(line))?;
         let patience = Instant::now() + FAR_PATIENCE;
-        let far = world.far();
-        if !first.wait_until(pid, patience, || listens(far).unwrap_or(true))?
+        let (far, tables) = (world.far(), [TCP, UDP].concat());
+        let listens = || has_open(far, &tables, |_| true);
+        if !first.wait_until(pid, patience, || listens().unwrap_or(true))?
             && let Outcome::Ended(code) = first.wait(pid, Some(Instant::now()))?
             && code != 0
         {
@@ -138,32 +139,8 @@ fn start(
         ("QUICTUN_NEAR", world.near_addresses()),
         ("QUICTUN_FAR", world.far_addresses()),
     ] {
-        let set = |command: &mut Command, name: &str, address: IpAddr| {
-            command.env(name, address.to_string());
-        };
-        set(command, name, v4);
-        set(command, &format!("{name}6"), v6);
+        command.env(name, v4.to_string());
+        command.env(format!("{name}6"), v6.to_string());
     }
     first.start(network, command)
-}
-
-/// Whether any program has a port open in a network.
-fn listens(network: &NetNamespace) -> io::Result<bool> {
-    network.within(|| {
-        let open = |table: &str, state: &str| -> io::Result<bool> {
-            let text = std::fs::read_to_string(format!("/proc/thread-self/net/{table}"))?;
-            let states = text
-                .lines()
-                .skip(1)
-                .filter_map(|line| line.split_whitespace().nth(3));
-            Ok(states.into_iter().any(|found| found == state))
-        };
-        // TCP_LISTEN, and what an unconnected UDP socket is said to be in.
-        for (table, state) in [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")] {
-            if open(table, state).unwrap_or(false) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    })
 }

@@ -11,14 +11,12 @@ use quictun_args::values::{number, path, switch, text};
 use quictun_lab::scenarios;
 use quictun_tunnel::settings::HostPort;
 
-/// Prefix of the environment variables.
 const PREFIX: &str = "QUICTUN_LAB_";
 
 /// Where an agent waits unless its port is given.
 const AGENT_PORT: u16 = 7610;
 
-/// Flags of `quictun lab run`.
-pub static RUN: Table = Table {
+pub(crate) static RUN: Table = Table {
     prefix: PREFIX,
     sections: &[
         &MEASUREMENT,
@@ -29,14 +27,12 @@ pub static RUN: Table = Table {
     ],
 };
 
-/// Flags of `quictun lab calibrate`.
-pub static CALIBRATE: Table = Table {
+pub(crate) static CALIBRATE: Table = Table {
     prefix: PREFIX,
     sections: &[&MEASUREMENT],
 };
 
-/// Flags of `quictun lab agent`.
-pub static AGENT: Table = Table {
+pub(crate) static AGENT: Table = Table {
     prefix: PREFIX,
     sections: &[&Section {
         heading: "Agent",
@@ -44,8 +40,7 @@ pub static AGENT: Table = Table {
     }],
 };
 
-/// Flags of `quictun lab crosscheck`.
-pub static CROSSCHECK: Table = Table {
+pub(crate) static CROSSCHECK: Table = Table {
     prefix: PREFIX,
     sections: &[
         &MEASUREMENT,
@@ -62,32 +57,31 @@ static MEASUREMENT: Section = Section {
 };
 
 options! {
-    pub(super) REMOTE: Maybe<HostPort> = "remote" "HOST[:PORT]", by remote;
+    pub(crate) REMOTE: Maybe<HostPort> = "remote" "HOST[:PORT]", by remote;
         "Over the real path to an agent there; no link is emulated"
-    pub(super) REMOTE_TOKEN_FILE: Maybe<PathBuf> = "token-file" "FILE", by path;
+    pub(crate) REMOTE_TOKEN_FILE: Maybe<PathBuf> = "token-file" "FILE", by path;
         "Holds the token that the agent knows, 16 bytes or more"
-    pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| Ok(parse_listen(text, Wildcard::AsWritten)?), default "[::]:7610";
+    pub(crate) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| parse_listen(text, Wildcard::AsWritten), default "[::]:7610";
         "TCP address; programs of arms take the two ports behind it, TCP and UDP"
-    pub(super) TOKEN_FILE: Maybe<PathBuf> = "token-file" "FILE", by path;
+    pub(crate) TOKEN_FILE: Maybe<PathBuf> = "token-file" "FILE", by path;
         "Holds the token of those who may measure, 16 bytes or more"
-    pub(super) EMULATOR: Maybe<String> = "emulator" "COMMAND", by text;
+    pub(crate) EMULATOR: Maybe<String> = "emulator" "COMMAND", by text;
         "Across a link of another emulator too, started by this command: see docs/scenarios.md"
-    pub(super) QUICK: Switch = "quick" "BOOL", by switch;
+    pub(crate) QUICK: Switch = "quick" "BOOL", by switch;
         "Fewer and shorter runs, as the scenario says: minutes"
-    pub(super) REPS: Maybe<u32> = "reps" "N", by repetitions;
+    pub(crate) REPS: Maybe<u32> = "reps" "N", by repetitions;
         "Repetitions of each cell; unset: as the scenario says"
-    pub(super) ONLY: Many<String> = "only" "NAMES", by text;
+    pub(crate) ONLY: Many<String> = "only" "NAMES", by text;
         "These arms and cases only, separated by commas; repeatable"
-    pub(super) SEED: One<u64> = "seed" "N", by |text| number(text, 0..=u64::MAX), default "1";
+    pub(crate) SEED: One<u64> = "seed" "N", by |text| number(text, 0..=u64::MAX), default "1";
         "What order and losses follow from"
-    pub(super) OUT: Maybe<PathBuf> = "out" "DIR", by path;
+    pub(crate) OUT: Maybe<PathBuf> = "out" "DIR", by path;
         "Where to write; unset: lab-results/NAME-TIME, made where it is missing"
 }
 
 fn remote(text: &str) -> Result<HostPort, Why> {
     let with_port = format!("{text}:{AGENT_PORT}");
-    let server = parse_server(text).or_else(|_| parse_server(&with_port));
-    Ok(server?)
+    parse_server(text).or_else(|_| parse_server(&with_port))
 }
 
 fn repetitions(text: &str) -> Result<u32, Why> {
@@ -104,66 +98,37 @@ pub fn command() -> Command {
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .subcommands([
-            list(),
-            show(),
-            run(),
-            report(),
-            compare(),
-            calibrate(),
-            crosscheck(),
-            agent(),
+            Command::new("list").about("List the scenarios that come with the program"),
+            Command::new("show")
+                .about("Print a scenario, to read it or to make another of it")
+                .arg(scenario()),
+            RUN.add_to(
+                Command::new("run")
+                    .about("Measure a scenario and write a report")
+                    .after_help(include_str!("run_help.txt"))
+                    .arg(scenario()),
+            ),
+            Command::new("report")
+                .about("Make the report of a run again, from its raw data")
+                .arg(dir("dir", "Directory of a run, which holds run.json")),
+            Command::new("compare")
+                .about("Compare what two runs have in common")
+                .after_help(include_str!("compare_help.txt"))
+                .arg(dir("before", "Directory of the one run"))
+                .arg(dir("after", "Directory of the other")),
+            CALIBRATE.add_to(Command::new("calibrate").about(
+                "Measure how fast a link this machine can emulate: the scenario `capacity`",
+            )),
+            CROSSCHECK.add_to(
+                Command::new("crosscheck")
+                    .about("Measure with another program too, iperf3: the scenario `crosscheck`"),
+            ),
+            AGENT.add_to(
+                Command::new("agent")
+                    .about("Be the far end of measurements over a real path")
+                    .after_help(include_str!("agent_help.txt")),
+            ),
         ])
-}
-
-fn list() -> Command {
-    Command::new("list").about("List the scenarios that come with the program")
-}
-
-fn show() -> Command {
-    Command::new("show")
-        .about("Print a scenario, to read it or to make another of it")
-        .arg(scenario())
-}
-
-fn run() -> Command {
-    let command = Command::new("run")
-        .about("Measure a scenario and write a report")
-        .after_help(include_str!("run_help.txt"))
-        .arg(scenario());
-    RUN.add_to(command)
-}
-
-fn calibrate() -> Command {
-    let command = Command::new("calibrate")
-        .about("Measure how fast a link this machine can emulate: the scenario `capacity`");
-    CALIBRATE.add_to(command)
-}
-
-fn crosscheck() -> Command {
-    let command = Command::new("crosscheck")
-        .about("Measure with another program too, iperf3: the scenario `crosscheck`");
-    CROSSCHECK.add_to(command)
-}
-
-fn agent() -> Command {
-    let command = Command::new("agent")
-        .about("Be the far end of measurements over a real path")
-        .after_help(include_str!("agent_help.txt"));
-    AGENT.add_to(command)
-}
-
-fn report() -> Command {
-    Command::new("report")
-        .about("Make the report of a run again, from its raw data")
-        .arg(dir("dir", "Directory of a run, which holds run.json"))
-}
-
-fn compare() -> Command {
-    Command::new("compare")
-        .about("Compare what two runs have in common")
-        .after_help(include_str!("compare_help.txt"))
-        .arg(dir("before", "Directory of the one run"))
-        .arg(dir("after", "Directory of the other"))
 }
 
 fn scenario() -> Arg {

@@ -1,0 +1,189 @@
+//! `quictun lab`, from the command line to the exit code.
+
+use std::path::{Path, PathBuf};
+
+use clap::ArgMatches;
+use quictun_args::fault::{Exit, Fault};
+use quictun_args::inputs::Inputs;
+use quictun_args::layers::Layers;
+use quictun_args::options::{self, Table};
+use quictun_args::terminal::print;
+use quictun_lab::{Scenario, Schedule, Selection, scenarios};
+use quictun_sys::{Came, Identity, Side, contain};
+
+use crate::agent::{self, Agent};
+use crate::processors::HostThreads;
+use crate::remote::Asked;
+use crate::run::{self, Measuring};
+use crate::{flags, past};
+
+/// What to do.
+#[derive(Debug)]
+pub enum Action {
+    /// Print this.
+    Print(String),
+    /// Measure.
+    Run(Box<Measuring>),
+    /// Make the report of this directory again.
+    Report(PathBuf),
+    /// Compare the runs of two directories.
+    Compare([PathBuf; 2]),
+    /// Be the far end of measurements.
+    Agent(Agent),
+}
+
+/// Reads what follows `quictun lab`.
+pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault> {
+    let (command, matches) = matches
+        .subcommand()
+        .expect("invariant: clap requires a command");
+    let text = |name: &str| {
+        let value = matches.get_one::<String>(name);
+        value.expect("invariant: clap requires it").clone()
+    };
+    match command {
+        "list" => Ok(Action::Print(list())),
+        "show" => source(&text("scenario"), inputs).map(Action::Print),
+        "agent" => agent_of(matches, inputs).map(Action::Agent),
+        "run" => measuring(matches, &flags::RUN, text("scenario"), inputs).map(Action::Run),
+        "calibrate" => {
+            measuring(matches, &flags::CALIBRATE, "capacity".to_owned(), inputs).map(Action::Run)
+        }
+        "crosscheck" => {
+            measuring(matches, &flags::CROSSCHECK, "crosscheck".to_owned(), inputs).map(Action::Run)
+        }
+        "report" => Ok(Action::Report(text("dir").into())),
+        _ => Ok(Action::Compare([
+            text("before").into(),
+            text("after").into(),
+        ])),
+    }
+}
+
+/// Does it, and returns the exit code.
+///
+/// # Errors
+///
+/// [`Fault`] where the user can do something about it; otherwise what kept it from measuring.
+pub fn run(action: Action) -> anyhow::Result<u8> {
+    match action {
+        Action::Print(text) => print(&text)?,
+        Action::Report(dir) => past::report(&dir)?,
+        Action::Compare(dirs) => past::compare(&dirs)?,
+        Action::Agent(agent) => agent::run(&agent)?,
+        Action::Run(measuring) => return measure(&measuring),
+    }
+    Ok(Exit::Ok as u8)
+}
+
+fn measure(measuring: &Measuring) -> anyhow::Result<u8> {
+    // Inside, the kernel's threads cannot be seen.
+    let threads = HostThreads::open();
+    if measuring.remote.is_none()
+        && let Side::Outside(contained) = contain(Identity::Root)?
+    {
+        return Ok(contained.wait(Came::to_pass_on)?);
+    }
+    run::run(measuring, threads).map(|exit| exit as u8)
+}
+
+fn list() -> String {
+    let width = scenarios::ALL.iter().map(|(name, _)| name.len()).max();
+    let line = |(name, text): &(&str, &str)| {
+        let scenario = Scenario::parse(text).expect("invariant: a test parses all of them");
+        format!(
+            "{name:<width$}  {}\n",
+            scenario.title,
+            width = width.unwrap_or(0)
+        )
+    };
+    scenarios::ALL.iter().map(line).collect()
+}
+
+/// The text of a scenario, by its name or from its file.
+fn source(named: &str, inputs: &Inputs<'_>) -> Result<String, Fault> {
+    if named.contains('/')
+        || Path::new(named)
+            .extension()
+            .is_some_and(|end| end == "toml")
+    {
+        let unreadable =
+            |error| Fault::failure(named, format!("cannot read the scenario: {error}"));
+        return inputs.files.read(Path::new(named)).map_err(unreadable);
+    }
+    scenarios::find(named).map(str::to_owned).ok_or_else(|| {
+        let names = scenarios::ALL.iter().map(|(name, _)| *name);
+        let next = match options::nearest(named, names) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "quictun lab list; a file of your own ends in .toml".to_owned(),
+        };
+        Fault::usage(named, "there is no such scenario").next(next)
+    })
+}
+
+fn measuring(
+    matches: &ArgMatches,
+    table: &'static Table,
+    named: String,
+    inputs: &Inputs<'_>,
+) -> Result<Box<Measuring>, Fault> {
+    let layers = Layers::new(table, matches, inputs);
+    let mut text = source(&named, inputs)?;
+    let emulator = layers.get(&flags::EMULATOR)?;
+    let remote = remote_of(&layers)?;
+    if let Some(command) = &emulator {
+        text += &scenarios::other_emulator(command);
+    }
+    let scenario = Scenario::parse(&text).map_err(|why| Fault::usage(&named, why))?;
+    let selection = Selection {
+        only: layers.get(&flags::ONLY)?,
+        reps: layers.get(&flags::REPS)?,
+        quick: layers.get(&flags::QUICK)?,
+    };
+    let seed = layers.get(&flags::SEED)?;
+    let schedule = Schedule::new(&scenario, &selection, seed).map_err(|why| {
+        if selection.reps.is_some_and(|reps| reps == 0) {
+            layers.fault(&flags::REPS, why)
+        } else {
+            layers.fault(&flags::ONLY, why)
+        }
+    })?;
+    Ok(Box::new(Measuring {
+        named,
+        scenario,
+        selection,
+        seed,
+        out: layers.get(&flags::OUT)?,
+        schedule,
+        emulator,
+        remote,
+    }))
+}
+
+fn remote_of(layers: &Layers<'_>) -> Result<Option<Asked>, Fault> {
+    let host = layers.get(&flags::REMOTE)?;
+    let token_file = layers.get(&flags::REMOTE_TOKEN_FILE)?;
+    match (host, token_file) {
+        (Some(host), Some(token_file)) => Ok(Some(Asked { host, token_file })),
+        (Some(_), None) => Err(
+            Fault::usage("--remote", "needs the token that the agent knows")
+                .next("--token-file FILE; `openssl rand -base64 32` makes one"),
+        ),
+        (None, Some(_)) => Err(Fault::usage("--token-file", "goes with --remote")),
+        (None, None) => Ok(None),
+    }
+}
+
+fn agent_of(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Agent, Fault> {
+    let layers = Layers::new(&flags::AGENT, matches, inputs);
+    let Some(token_file) = layers.get(&flags::TOKEN_FILE)? else {
+        return Err(
+            Fault::usage("--token-file", "is missing: who may measure here?")
+                .next("`openssl rand -base64 32 > FILE`, and the same file at the other end"),
+        );
+    };
+    Ok(Agent {
+        listen: layers.get(&flags::LISTEN)?,
+        token_file,
+    })
+}

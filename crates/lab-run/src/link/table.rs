@@ -1,0 +1,63 @@
+//! Tables of what crosses links, cell by cell.
+
+use std::fmt;
+
+use anyhow::Context as _;
+use quictun_args::terminal::print;
+use quictun_link::units::{Delay, Rate, Share};
+use serde::Serialize;
+
+use super::cell::{CheckCell, Load};
+use super::plan::Checking;
+use super::report::us;
+
+/// What a row is about, for JSON and in the first columns of text.
+#[derive(Debug, Serialize)]
+pub(super) struct RowOf {
+    rate_bit_per_s: u64,
+    round_trip_us: u64,
+    loss: f64,
+    load: &'static str,
+    #[serde(skip)]
+    cell: CheckCell,
+}
+
+impl RowOf {
+    pub(super) fn new(cell: CheckCell, load: Load) -> Self {
+        Self {
+            rate_bit_per_s: cell.rate * 8,
+            round_trip_us: us(cell.round_trip),
+            loss: cell.loss,
+            load: load.word(),
+            cell,
+        }
+    }
+}
+
+impl fmt::Display for RowOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = Rate(self.cell.rate).to_string();
+        let delay = Delay(self.cell.round_trip).to_string();
+        let loss = Share(self.loss).to_string();
+        write!(f, "{rate:>10} {delay:>8} {loss:>7}  {:<7}", self.load)
+    }
+}
+
+/// Makes a row of each load across each link. Every one is printed as soon as it is known.
+pub(super) fn rows<R>(
+    plan: &Checking,
+    heading: &str,
+    line: fn(&R) -> String,
+    mut row: impl FnMut(CheckCell, Load) -> anyhow::Result<R>,
+) -> anyhow::Result<Vec<R>> {
+    print(heading)?;
+    let mut rows = Vec::new();
+    for &cell in &plan.cells {
+        for &load in &plan.loads {
+            let row = row(cell, load).with_context(|| format!("at {cell}"))?;
+            print(&line(&row))?;
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
