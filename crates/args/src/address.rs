@@ -1,81 +1,14 @@
-//! Addresses as people write them: servers to dial, and local addresses to listen on.
+//! Addresses as people write them: servers to dial, and local addresses to listen on. Each message says what to write
+//! instead.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 
 use quictun_tunnel::settings::{HostPort, ListenOn};
-use thiserror::Error;
+
+use crate::options::Why;
 
 /// Longest DNS name, bytes (RFC 1035 section 2.3.4).
 const MAX_NAME: usize = 253;
-
-/// Why a text is no address. Each message says what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum AddressError {
-    /// No colon and number at the end.
-    #[error("{text:?} is not HOST:PORT: write both, as in 127.0.0.1:7500")]
-    NotHostPort {
-        /// As given.
-        text: String,
-    },
-    /// The port is no number up to 65535, or 0 where something is dialled.
-    #[error("bad port {port:?}: write a number from {lowest} to 65535")]
-    BadPort {
-        /// The text after the last colon.
-        port: String,
-        /// 1 for what is dialled; 0, the system's choice, is fine for what listens.
-        lowest: u16,
-    },
-    /// `:7500` where something is dialled.
-    #[error("{text:?} has no host: write HOST{text}")]
-    NoHost {
-        /// As given.
-        text: String,
-    },
-    /// `::1:7500`.
-    #[error("IPv6 addresses need brackets: write [ADDRESS]:PORT, as in [::1]:7500")]
-    UnbracketedIpv6,
-    /// Brackets around something else.
-    #[error("{literal:?} is not an IPv6 address")]
-    BadIpv6 {
-        /// The text between the brackets.
-        literal: String,
-    },
-    /// A character no DNS name has, or a name of a length none has.
-    #[error(
-        "{host:?} is neither a host name nor an address: write HOST:PORT without scheme or path"
-    )]
-    BadHost {
-        /// The text before the last colon.
-        host: String,
-    },
-    /// A name where only an address says what is meant.
-    #[error(
-        "{host:?} is not an address of this machine: write a number such as 127.0.0.1 or [::1], or nothing for all"
-    )]
-    NotAnAddress {
-        /// The text before the last colon.
-        host: String,
-    },
-    /// `tcp4:[::1]:6500`.
-    #[error("{address} is not an address of the network {network}")]
-    FamilyMismatch {
-        /// The network as given.
-        network: String,
-        /// The address.
-        address: IpAddr,
-    },
-    /// Something else than `tcp`, `tcp4`, `tcp6` and `unix`.
-    #[error("unsupported network {network:?}: write tcp:ADDRESS:PORT or unix:/PATH")]
-    UnsupportedNetwork {
-        /// The text before the first colon.
-        network: String,
-    },
-    /// `unix:` and nothing else.
-    #[error("the Unix socket has no path: write unix:/PATH")]
-    NoPath,
-}
 
 /// What `0.0.0.0` means to a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,149 +20,140 @@ pub enum Wildcard {
 }
 
 /// Reads a server to dial: `HOST:PORT`, `ADDRESS:PORT`, `[IPV6]:PORT`.
-pub fn parse_server(text: &str) -> Result<HostPort, AddressError> {
+pub fn parse_server(text: &str) -> Result<HostPort, Why> {
     let (host, port) = split_port(text, 1)?;
     if host.is_empty() {
-        return Err(AddressError::NoHost {
-            text: text.to_owned(),
-        });
+        Err(format!("{text:?} has no host: write HOST{text}"))?;
     }
-    if let Some(literal) = host.strip_prefix('[') {
-        let literal = literal.strip_suffix(']').unwrap_or(literal);
+    let host = if let Some(literal) = in_brackets(host) {
         let (address, zone) = literal
             .split_once('%')
             .map_or((literal, None), |(address, zone)| (address, Some(zone)));
-        if address.parse::<Ipv6Addr>().is_err() || zone.is_some_and(str::is_empty) {
-            return Err(AddressError::BadIpv6 {
-                literal: literal.to_owned(),
-            });
+        if zone.is_some_and(str::is_empty) {
+            return Err(bad_ipv6(literal));
         }
-        return Ok(HostPort {
-            host: literal.to_owned(),
-            port,
-        });
-    }
-    let is_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
-    if host.len() > MAX_NAME || host.starts_with(['.', '-']) || !host.chars().all(is_name) {
-        return Err(AddressError::BadHost {
-            host: host.to_owned(),
-        });
-    }
-    Ok(HostPort {
-        host: host.to_owned(),
-        port,
-    })
+        parse_ipv6(address).map_err(|_| bad_ipv6(literal))?;
+        literal
+    } else {
+        let is_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if host.len() > MAX_NAME || host.starts_with(['.', '-']) || !host.chars().all(is_name) {
+            return Err(bad_host(host));
+        }
+        host
+    };
+    let host = host.to_owned();
+    Ok(HostPort { host, port })
 }
 
 /// Reads a local address to listen on: `ADDRESS:PORT`, `localhost:PORT`, and `:PORT` or `*:PORT` for all.
-pub fn parse_listen(text: &str, wildcard: Wildcard) -> Result<SocketAddr, AddressError> {
+pub fn parse_listen(text: &str, wildcard: Wildcard) -> Result<SocketAddr, Why> {
     let (host, port) = split_port(text, 0)?;
-    let address = match host {
-        "" | "*" => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        "localhost" => IpAddr::from(Ipv4Addr::LOCALHOST),
-        "0.0.0.0" if wildcard == Wildcard::BothFamilies => IpAddr::from(Ipv6Addr::UNSPECIFIED),
-        _ => match host.strip_prefix('[') {
-            Some(literal) => {
-                let literal = literal.strip_suffix(']').unwrap_or(literal);
-                let bad = |_| AddressError::BadIpv6 {
-                    literal: literal.to_owned(),
-                };
-                literal.parse::<Ipv6Addr>().map_err(bad)?.into()
-            }
-            None => host.parse().map_err(|_| AddressError::NotAnAddress {
-                host: host.to_owned(),
-            })?,
-        },
+    let address: IpAddr = match (host, in_brackets(host)) {
+        ("" | "*", _) => Ipv6Addr::UNSPECIFIED.into(),
+        ("localhost", _) => Ipv4Addr::LOCALHOST.into(),
+        ("0.0.0.0", _) if wildcard == Wildcard::BothFamilies => Ipv6Addr::UNSPECIFIED.into(),
+        (_, Some(literal)) => parse_ipv6(literal)?.into(),
+        (_, None) => host.parse().map_err(|_| {
+            format!(
+                "{host:?} is not an address of this machine: write a number such as 127.0.0.1 or [::1], or nothing for all"
+            )
+        })?,
     };
     Ok(SocketAddr::new(address, port))
 }
 
 /// Reads quic-tun's `NETWORK:ADDRESS` of a local listener, `tcp:127.0.0.1:6500` or `unix:/run/app.sock`.
-pub fn parse_network_listen(text: &str) -> Result<ListenOn, AddressError> {
-    let unsupported = |network: &str| AddressError::UnsupportedNetwork {
-        network: network.to_owned(),
+pub fn parse_network_listen(text: &str) -> Result<ListenOn, Why> {
+    let unsupported = |network: &str| {
+        format!("unsupported network {network:?}: write tcp:ADDRESS:PORT or unix:/PATH")
     };
     let (network, address) = text.split_once(':').ok_or_else(|| unsupported(text))?;
     let network = network.to_ascii_lowercase();
     let address = match network.as_str() {
-        "unix" if address.is_empty() => return Err(AddressError::NoPath),
-        "unix" => return Ok(ListenOn::Unix(PathBuf::from(address))),
+        "unix" => return socket(address),
         "tcp" | "tcp6" => parse_listen(address, Wildcard::BothFamilies)?,
         "tcp4" if address.starts_with([':', '*']) => SocketAddr::new(
             Ipv4Addr::UNSPECIFIED.into(),
             parse_listen(address, Wildcard::AsWritten)?.port(),
         ),
         "tcp4" => parse_listen(address, Wildcard::AsWritten)?,
-        _ => return Err(unsupported(&network)),
+        _ => Err(unsupported(&network))?,
     };
-    let mismatch =
-        (network == "tcp4" && address.is_ipv6()) || (network == "tcp6" && address.is_ipv4());
-    if mismatch {
-        return Err(AddressError::FamilyMismatch {
-            network,
-            address: address.ip(),
-        });
+    let ip = address.ip();
+    if (network == "tcp4" && ip.is_ipv6()) || (network == "tcp6" && ip.is_ipv4()) {
+        Err(format!("{ip} is not an address of the network {network}"))?;
     }
     Ok(ListenOn::Tcp(address))
 }
 
 /// Reads the left side of a native forward: `PORT`, `ADDRESS:PORT`, `unix:/PATH`. A port alone is on 127.0.0.1.
-pub fn parse_forward_listen(text: &str) -> Result<ListenOn, AddressError> {
+pub fn parse_forward_listen(text: &str) -> Result<ListenOn, Why> {
     if let Some(path) = text.strip_prefix("unix:") {
-        if path.is_empty() {
-            return Err(AddressError::NoPath);
-        }
-        return Ok(ListenOn::Unix(PathBuf::from(path)));
+        return socket(path);
     }
-    if !text.contains(':') {
-        let port = parse_port(text, 0)?;
-        return Ok(ListenOn::Tcp(SocketAddr::new(
-            Ipv4Addr::LOCALHOST.into(),
-            port,
-        )));
-    }
-    parse_listen(text, Wildcard::AsWritten).map(ListenOn::Tcp)
+    let address = if text.contains(':') {
+        parse_listen(text, Wildcard::AsWritten)?
+    } else {
+        SocketAddr::new(Ipv4Addr::LOCALHOST.into(), parse_port(text, 0)?)
+    };
+    Ok(ListenOn::Tcp(address))
 }
 
-fn split_port(text: &str, lowest: u16) -> Result<(&str, u16), AddressError> {
+fn socket(path: &str) -> Result<ListenOn, Why> {
+    if path.is_empty() {
+        Err("the Unix socket has no path: write unix:/PATH")?;
+    }
+    Ok(ListenOn::Unix(path.into()))
+}
+
+/// `lowest` is 1 for what is dialled; 0, the system's choice, is fine for what listens.
+fn split_port(text: &str, lowest: u16) -> Result<(&str, u16), Why> {
+    let missing = || format!("{text:?} is not HOST:PORT: write both, as in 127.0.0.1:7500");
     let (host, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((literal, rest)) => {
-            let port = rest
-                .strip_prefix(':')
-                .ok_or_else(|| AddressError::NotHostPort {
-                    text: text.to_owned(),
-                })?;
+            let port = rest.strip_prefix(':').ok_or_else(missing)?;
             (&text[..literal.len() + 2], port)
         }
-        None => text
-            .rsplit_once(':')
-            .ok_or_else(|| AddressError::NotHostPort {
-                text: text.to_owned(),
-            })?,
+        None => text.rsplit_once(':').ok_or_else(missing)?,
     };
     if !host.starts_with('[') && host.contains(':') {
-        // `tcp:host:22` is somebody's target, `::1:7500` an address without brackets.
+        // `tcp:host:22` is a target, `::1:7500` an address without brackets.
         let is_ipv6 = host
             .chars()
             .all(|c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'));
         return Err(if is_ipv6 {
-            AddressError::UnbracketedIpv6
+            "IPv6 addresses need brackets: write [ADDRESS]:PORT, as in [::1]:7500".into()
         } else {
-            AddressError::BadHost {
-                host: host.to_owned(),
-            }
+            bad_host(host)
         });
     }
     Ok((host, parse_port(port, lowest)?))
 }
 
-fn parse_port(text: &str, lowest: u16) -> Result<u16, AddressError> {
+fn parse_port(text: &str, lowest: u16) -> Result<u16, Why> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let port = text.parse().ok().filter(|port| digits && *port >= lowest);
-    port.ok_or_else(|| AddressError::BadPort {
-        port: text.to_owned(),
-        lowest,
-    })
+    port.ok_or_else(|| format!("bad port {text:?}: write a number from {lowest} to 65535").into())
+}
+
+fn in_brackets(host: &str) -> Option<&str> {
+    let literal = host.strip_prefix('[')?;
+    Some(literal.strip_suffix(']').unwrap_or(literal))
+}
+
+fn parse_ipv6(literal: &str) -> Result<Ipv6Addr, Why> {
+    literal.parse().map_err(|_| bad_ipv6(literal))
+}
+
+fn bad_ipv6(literal: &str) -> Why {
+    format!("{literal:?} is not an IPv6 address").into()
+}
+
+fn bad_host(host: &str) -> Why {
+    format!(
+        "{host:?} is neither a host name nor an address: write HOST:PORT without scheme or path"
+    )
+    .into()
 }
 
 #[cfg(test)]
@@ -239,13 +163,13 @@ mod tests {
     fn server(text: &str) -> Result<(String, u16), String> {
         parse_server(text)
             .map(|server| (server.host, server.port))
-            .map_err(|error| error.to_string())
+            .map_err(|Why(why)| why)
     }
 
     fn listen(text: &str) -> Result<String, String> {
         parse_listen(text, Wildcard::BothFamilies)
             .map(|at| at.to_string())
-            .map_err(|error| error.to_string())
+            .map_err(|Why(why)| why)
     }
 
     fn network(text: &str) -> Result<String, String> {
@@ -253,9 +177,7 @@ mod tests {
             ListenOn::Tcp(at) => at.to_string(),
             ListenOn::Unix(path) => format!("unix {}", path.display()),
         };
-        parse_network_listen(text)
-            .map(show)
-            .map_err(|error| error.to_string())
+        parse_network_listen(text).map(show).map_err(|Why(why)| why)
     }
 
     #[test]
@@ -317,8 +239,8 @@ mod tests {
         ] {
             assert_eq!(listen(text), Ok(at.to_owned()), "{text}");
         }
-        let as_written = parse_listen("0.0.0.0:7500", Wildcard::AsWritten).map(|at| at.to_string());
-        assert_eq!(as_written, Ok("0.0.0.0:7500".to_owned()));
+        let as_written = parse_listen("0.0.0.0:7500", Wildcard::AsWritten).expect("an address");
+        assert_eq!(as_written.to_string(), "0.0.0.0:7500");
         assert_eq!(
             listen("example.net:7500"),
             Err("\"example.net\" is not an address of this machine: write a number such as 127.0.0.1 or [::1], or nothing for all".to_owned())
@@ -369,20 +291,15 @@ mod tests {
     #[test]
     fn a_forward_from_a_port_alone_stays_on_this_machine() {
         let tcp = |text: &str| ListenOn::Tcp(text.parse().expect("an address"));
-        assert_eq!(parse_forward_listen("2222"), Ok(tcp("127.0.0.1:2222")));
-        assert_eq!(
-            parse_forward_listen("0.0.0.0:2222"),
-            Ok(tcp("0.0.0.0:2222"))
-        );
-        assert_eq!(parse_forward_listen("*:2222"), Ok(tcp("[::]:2222")));
-        assert_eq!(
-            parse_forward_listen("unix:/a:b"),
-            Ok(ListenOn::Unix("/a:b".into()))
-        );
-        let bad = AddressError::BadPort {
-            port: "ssh".to_owned(),
-            lowest: 0,
-        };
-        assert_eq!(parse_forward_listen("ssh"), Err(bad));
+        for (text, at) in [
+            ("2222", tcp("127.0.0.1:2222")),
+            ("0.0.0.0:2222", tcp("0.0.0.0:2222")),
+            ("*:2222", tcp("[::]:2222")),
+            ("unix:/a:b", ListenOn::Unix("/a:b".into())),
+        ] {
+            assert_eq!(parse_forward_listen(text).expect(text), at);
+        }
+        let Why(why) = parse_forward_listen("ssh").expect_err("no number");
+        assert_eq!(why, "bad port \"ssh\": write a number from 0 to 65535");
     }
 }

@@ -3,6 +3,6 @@
 //! [`flags`] holds the flags and reads the command line, [`files`] the configuration files, [`settings`] makes
 //! of both what the programs run with. What differs from the original is listed in each program's help.
 
-pub mod files;
+mod files;
 pub mod flags;
 pub mod settings;

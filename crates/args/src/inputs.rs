@@ -77,7 +77,7 @@ impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<String> {
         let content = keeper::read(path, MAX_CONFIG_BYTES).map_err(|error| match error {
             ReadError::Io(error) => error,
-            _ => invalid("larger than 4 MiB: not a configuration file"),
+            ReadError::TooLarge { .. } => invalid("larger than 4 MiB: not a configuration file"),
         })?;
         String::from_utf8(content.to_vec()).map_err(|_| invalid("it is not UTF-8 text"))
     }

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
+use quictun_trust::settings::CertificateFiles;
 
 use crate::fault::Fault;
 use crate::inputs::{Files, Inputs};
@@ -50,6 +51,19 @@ pub enum Origin {
     File(PathBuf, String),
     /// No layer says anything.
     Default,
+}
+
+/// The settings that a running server does not change, as they were when they were read.
+#[derive(Clone, Debug)]
+pub struct Kept(Vec<(&'static dyn Flag, Vec<String>)>);
+
+impl Kept {
+    /// The keys whose values are others `now`.
+    pub fn changed(&self, now: &Self) -> Vec<&'static str> {
+        let pairs = self.0.iter().zip(&now.0);
+        let changed = pairs.filter(|((option, old), (_, new))| !option.same(old, new));
+        changed.map(|((option, _), _)| option.spec().key).collect()
+    }
 }
 
 impl<'a> Layers<'a> {
@@ -106,6 +120,16 @@ impl<'a> Layers<'a> {
         Some((items.clone(), Origin::File(file.path.clone(), key.clone())))
     }
 
+    /// The settings that a running server does not change: those with a key that no reload takes over.
+    pub(crate) fn kept(&self) -> Kept {
+        let kept = |option: &&dyn Flag| !option.spec().key.is_empty() && !option.spec().reloads;
+        let kept = self.options().filter(kept);
+        Kept(
+            kept.map(|option| (option, self.setting(option).items))
+                .collect(),
+        )
+    }
+
     /// Whether any layer says anything about an option.
     pub fn is_given(&self, option: &dyn Flag) -> bool {
         self.setting(option).origin != Origin::Default
@@ -126,13 +150,16 @@ impl<'a> Layers<'a> {
     }
 
     /// The value of an option.
-    pub fn get<T: Clone + Sync, S: Shape>(&self, option: &Opt<T, S>) -> Result<S::Of<T>, Fault> {
+    pub fn get<T: Clone + PartialEq + Sync, S: Shape>(
+        &self,
+        option: &Opt<T, S>,
+    ) -> Result<S::Of<T>, Fault> {
         let read = option.read(&self.setting(option).items);
         read.map_err(|Why(why)| self.fault(option, why))
     }
 
     /// The value of an option that a layer says something about.
-    pub fn given<T: Clone + Sync, S: Shape>(
+    pub fn given<T: Clone + PartialEq + Sync, S: Shape>(
         &self,
         option: &Opt<T, S>,
     ) -> Result<Option<S::Of<T>>, Fault> {
@@ -147,6 +174,24 @@ impl<'a> Layers<'a> {
             check_readable(self.inputs.files, &self.what(option), path)?;
         }
         Ok(path)
+    }
+
+    /// A certificate and its private key, with the names that messages have for them: there are both or none.
+    pub(crate) fn certificate(
+        &self,
+        (cert, cert_name): (&Maybe<PathBuf>, &str),
+        (key, key_name): (&Maybe<PathBuf>, &str),
+    ) -> Result<Option<CertificateFiles>, Fault> {
+        match (self.readable(cert)?, self.readable(key)?) {
+            (Some(cert), Some(key)) => Ok(Some(CertificateFiles { cert, key })),
+            (None, None) => Ok(None),
+            (Some(_), None) => {
+                Err(self.fault(cert, format!("needs its private key: add {key_name}")))
+            }
+            (None, Some(_)) => {
+                Err(self.fault(key, format!("needs its certificate: add {cert_name}")))
+            }
+        }
     }
 
     /// The configuration file, if there is one.

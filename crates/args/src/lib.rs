@@ -8,7 +8,7 @@
 
 pub mod address;
 pub mod compat;
-pub mod control;
+mod control;
 pub mod fault;
 pub mod file;
 pub mod inputs;
@@ -18,6 +18,6 @@ pub mod native;
 pub mod options;
 mod state_dir;
 pub mod terminal;
-pub mod transport;
+mod transport;
 mod tun_flags;
 pub mod values;

@@ -6,17 +6,36 @@ use clap_mangen::Man;
 
 use crate::compat::flags;
 
-/// All pages by file name; `quictun` is its whole command line.
+/// The day of the pages: it changes with a release, not with a build.
+const DATE: &str = "2026-11-25";
+
+/// The programs and commands that carry connections.
+const ENDS: [&str; 4] = [
+    "quictun client",
+    "quictun server",
+    "quictun-client",
+    "quictun-server",
+];
+
+/// All pages by file name, that of `quictun` first; `quictun` is its whole command line.
 ///
 /// The page of the command `quictun server` is `quictun_server.1`, because `quictun-server` is a program.
 pub fn pages(mut quictun: Command) -> Vec<(String, String)> {
-    let mut pages = Vec::new();
     quictun.build();
-    add_pages(&mut pages, quictun, "quictun");
+    let mut commands = Vec::new();
+    add(&mut commands, "quictun", &quictun);
     for program in [&flags::CLIENT, &flags::SERVER] {
-        pages.push((format!("{}.1", program.name), page(program.command())));
+        commands.push((program.name.to_owned(), program.command()));
     }
-    pages
+    let page = |(name, command): &(String, Command)| {
+        let shown = commands
+            .iter()
+            .filter(|(_, command)| !command.is_hide_set());
+        let others = shown.map(|(other, _)| other.as_str());
+        let related = others.filter(|other| is_related(name, other)).collect();
+        (page_name(name) + ".1", page(name, command, related))
+    };
+    commands.iter().map(page).collect()
 }
 
 /// A completion script. `shell` and `program` have been checked against what there is.
@@ -36,26 +55,45 @@ pub fn completion(shell: &str, program: &str, quictun: Command) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-fn add_pages(pages: &mut Vec<(String, String)>, command: Command, name: &str) {
+fn add(commands: &mut Vec<(String, Command)>, name: &str, command: &Command) {
+    commands.push((name.to_owned(), command.clone()));
     for child in command.get_subcommands() {
-        add_pages(
-            pages,
-            child.clone(),
-            &format!("{name}_{}", child.get_name()),
-        );
+        add(commands, &format!("{name} {}", child.get_name()), child);
     }
-    pages.push((
-        format!("{name}.1"),
-        page(command.name(name.to_owned()).display_name(name.to_owned())),
-    ));
 }
 
-/// The page of one command.
-pub fn page(command: Command) -> String {
+fn page_name(name: &str) -> String {
+    name.replace(' ', "_")
+}
+
+/// Whether a page names another one: the commands around, within and beside it, and those with the same purpose.
+fn is_related(name: &str, other: &str) -> bool {
+    let around = |name: &str| name.rsplit_once(' ').map(|(around, _)| around.to_owned());
+    let (own, others) = (around(name), around(other));
+    let beside = own == others && own.as_deref() != Some("quictun");
+    let within = own.as_deref() == Some(other) || others.as_deref() == Some(name);
+    let same_purpose = ENDS.contains(&name) && ENDS.contains(&other);
+    name != other && (other == "quictun" || beside || within || same_purpose)
+}
+
+fn page(name: &str, command: &Command, mut related: Vec<&str>) -> String {
     let mut text = Vec::new();
-    let version = format!("quictun {}", env!("CARGO_PKG_VERSION"));
-    let man = Man::new(command).source(version).manual("quictun");
+    let man = Man::new(command.clone().display_name(name.to_owned()))
+        .title(page_name(name).to_uppercase())
+        .date(DATE)
+        .source(format!("quictun {}", env!("CARGO_PKG_VERSION")))
+        .manual("quictun");
     man.render(&mut text)
         .expect("invariant: a Vec takes whatever is written to it");
-    String::from_utf8_lossy(&text).into_owned()
+    let mut text = String::from_utf8_lossy(&text).replace(".br\n\n.br\n", ".br\n");
+    for child in command.get_subcommands().map(Command::get_name) {
+        let page = page_name(&format!("{name} {child}"));
+        text = text.replace(&format!("{name}\\-{child}(1)"), &format!("{page}(1)"));
+    }
+    related.sort_unstable();
+    let related = related
+        .iter()
+        .map(|name| page_name(name).replace('-', "\\-"));
+    let related: Vec<String> = related.map(|name| format!(".BR {name} (1)")).collect();
+    text + ".SH SEE ALSO\n" + &related.join(" ,\n") + "\n"
 }

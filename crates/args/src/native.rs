@@ -14,13 +14,12 @@ use crate::layers::Layers;
 use settings::Server;
 
 pub mod commands;
-pub mod file;
+mod file;
 pub mod flags;
-pub mod print;
+mod print;
 pub mod settings;
 
-/// The program's name.
-pub const PROGRAM: &str = "quictun";
+pub use commands::PROGRAM;
 
 /// What `quictun config` has to do.
 #[derive(Debug)]
@@ -45,13 +44,7 @@ pub fn read_client(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<ClientSe
 
 /// What a client would run with whose command line goes on like this.
 pub fn client_of(words: &[String], inputs: &Inputs<'_>) -> Result<ClientSettings, Fault> {
-    let line = [PROGRAM, "client"].into_iter().map(str::to_owned);
-    let matches = commands::program()
-        .subcommands([commands::server(), commands::client()])
-        .try_get_matches_from(line.chain(words.iter().cloned()))
-        .map_err(|error| Fault::from_clap(PROGRAM, &error))?;
-    let (_, matches) = matches.subcommand().expect("invariant: it was given");
-    read_client(matches, inputs)
+    read_client(&matches_of("client", words)?, inputs)
 }
 
 /// Reads what follows `quictun config`.
@@ -65,33 +58,38 @@ pub fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Configured, F
         "client"
     };
     let file = path(matches, side).expect("invariant: clap requires one of the two");
-    let flags = matches
-        .get_many::<String>("flags")
+    let flags: Vec<String> = matches
+        .get_many("flags")
         .into_iter()
         .flatten()
-        .cloned();
-    let line = [PROGRAM.to_owned(), side.to_owned()]
-        .into_iter()
-        .chain(flags);
-    let matches = commands::program()
-        .subcommands([commands::server(), commands::client()])
-        .try_get_matches_from(line)
-        .map_err(|error| Fault::from_clap(PROGRAM, &error))?;
-    let (_, matches) = matches.subcommand().expect("invariant: it was given");
-    match (side, command) {
-        ("server", "check") => server_layers(matches, Some(&file), inputs)
-            .map(|(_, server)| Configured::Server(file, server)),
-        ("server", _) => {
-            let (layers, server) = server_layers(matches, Some(&file), inputs)?;
-            Ok(Configured::Print(print::server(&layers, &server.settings)))
-        }
-        (_, "check") => client_layers(matches, Some(&file), inputs)
-            .map(|(_, client)| Configured::Client(file, client)),
-        _ => {
-            let (layers, client) = client_layers(matches, Some(&file), inputs)?;
-            Ok(Configured::Print(print::client(&layers, &client)))
-        }
+        .cloned()
+        .collect();
+    let matches = matches_of(side, &flags)?;
+    if side == "server" {
+        let (layers, server) = server_layers(&matches, Some(&file), inputs)?;
+        return Ok(match command {
+            "check" => Configured::Server(file, server),
+            _ => Configured::Print(print::server(&layers, &server.settings)),
+        });
     }
+    let (layers, client) = client_layers(&matches, Some(&file), inputs)?;
+    Ok(match command {
+        "check" => Configured::Client(file, client),
+        _ => Configured::Print(print::client(&layers, &client)),
+    })
+}
+
+/// Reads the flags of a server or client that is not started.
+fn matches_of(side: &str, words: &[String]) -> Result<ArgMatches, Fault> {
+    let line = [PROGRAM, side].into_iter().map(str::to_owned);
+    let mut matches = commands::program()
+        .subcommands(commands::ends())
+        .try_get_matches_from(line.chain(words.iter().cloned()))
+        .map_err(|error| Fault::from_clap(PROGRAM, &error))?;
+    let (_, matches) = matches
+        .remove_subcommand()
+        .expect("invariant: it was given");
+    Ok(matches)
 }
 
 fn server_layers<'a>(
@@ -101,13 +99,13 @@ fn server_layers<'a>(
 ) -> Result<(Layers<'a>, Server), Fault> {
     let layers = Layers::new(&flags::SERVER, matches, inputs);
     let Some(path) = config_path(&layers, file)? else {
-        let server = settings::server(&layers, None)?;
+        let server = settings::server(&layers, None, None)?;
         return Ok((layers, server));
     };
-    let file = file::server(&path, inputs)?;
-    let clients = file.extra.unwrap_or_default();
-    let layers = layers.with_file(Some(file.layer));
-    let server = settings::server(&layers, Some((&path, &clients)))?;
+    let read = file::server(&path, inputs)?;
+    let clients = read.extra.unwrap_or_default();
+    let layers = layers.with_file(Some(read.layer));
+    let server = settings::server(&layers, Some((&path, &clients)), file)?;
     Ok((layers, server))
 }
 

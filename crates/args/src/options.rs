@@ -40,6 +40,9 @@ pub trait Flag: Debug + Sync {
 
     /// Values to complete and to list; empty: any text.
     fn words(&self) -> Vec<&'static str>;
+
+    /// Whether the texts of two layers are the same values; false where one of them is none.
+    fn same(&self, these: &[String], those: &[String]) -> bool;
 }
 
 /// A flag without its type.
@@ -63,6 +66,8 @@ pub struct Spec {
     pub also: &'static str,
     /// Taken, but not shown.
     pub hidden: bool,
+    /// A running server takes another value over at a reload.
+    pub reloads: bool,
 }
 
 /// How many values an option takes.
@@ -240,6 +245,7 @@ impl<T: 'static, S: shape::Shape> Opt<T, S> {
             key: "",
             also: "",
             hidden: false,
+            reloads: false,
         };
         Self {
             spec,
@@ -290,6 +296,13 @@ impl<T: 'static, S: shape::Shape> Opt<T, S> {
         self
     }
 
+    /// Has a running server take another value over at a reload.
+    #[must_use]
+    pub const fn reloads(mut self, reloads: bool) -> Self {
+        self.spec.reloads = reloads;
+        self
+    }
+
     /// Completes these values, among others.
     #[must_use]
     pub const fn words(mut self, words: &'static [&'static str]) -> Self {
@@ -316,14 +329,20 @@ impl<T: 'static, S: shape::Shape> Opt<T, S> {
     where
         T: Clone,
     {
-        S::read(texts, |text| match &self.parse {
+        S::read(texts, |text| self.parse(text))
+    }
+}
+
+impl<T: Clone, S> Opt<T, S> {
+    fn parse(&self, text: &str) -> Result<T, Why> {
+        match &self.parse {
             Parse::By(parse) => parse(text),
             Parse::Choice(words) => words
                 .iter()
                 .find(|(word, _)| word.eq_ignore_ascii_case(text))
                 .map(|(_, value)| value.clone())
                 .ok_or_else(|| format!("unknown value {text:?}: choose {}", one_of(words)).into()),
-        })
+        }
     }
 }
 
@@ -333,7 +352,7 @@ impl<T, S> Debug for Opt<T, S> {
     }
 }
 
-impl<T: Sync, S> Flag for Opt<T, S> {
+impl<T: Clone + PartialEq + Sync, S> Flag for Opt<T, S> {
     fn spec(&self) -> &Spec {
         &self.spec
     }
@@ -348,6 +367,14 @@ impl<T: Sync, S> Flag for Opt<T, S> {
                 .filter(|word| !word.is_empty())
                 .collect(),
         }
+    }
+
+    fn same(&self, these: &[String], those: &[String]) -> bool {
+        let equal = |(this, that): (&String, &String)| {
+            let values = (self.parse(this), self.parse(that));
+            this == that || matches!(values, (Ok(this), Ok(that)) if this == that)
+        };
+        these.len() == those.len() && these.iter().zip(those).all(equal)
     }
 }
 

@@ -20,20 +20,17 @@ const MAX_WORKERS: usize = 256;
 
 const HEADING: &str = "Data path";
 
-/// Flags that only clients have.
-pub static CLIENT: Section = Section {
+pub(crate) static CLIENT: Section = Section {
     heading: HEADING,
     options: &[&CONNECTIONS],
 };
 
-/// Flags that only servers have.
-pub static SERVER: Section = Section {
+pub(crate) static SERVER: Section = Section {
     heading: HEADING,
     options: &[&MAX_CONNECTIONS, &DIAL_TIMEOUT],
 };
 
-/// Flags that both ends have.
-pub static BOTH: Section = Section {
+pub(crate) static BOTH: Section = Section {
     heading: HEADING,
     options: &[
         &WORKERS,
@@ -85,11 +82,8 @@ options! {
 }
 
 /// Reads the data path's settings; what the other side alone has is as by default.
-pub fn settings(layers: &Layers<'_>) -> Result<TransportSettings, Fault> {
-    let defaults = TransportSettings::default();
-    let workers = layers.get(&WORKERS)?;
-    let connections = layers.get(&CONNECTIONS)?;
-    let max_connections = layers.get(&MAX_CONNECTIONS)?;
+pub(crate) fn settings(layers: &Layers<'_>) -> Result<TransportSettings, Fault> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let idle_timeout = layers.get(&IDLE_TIMEOUT)?;
     let keep_alive = layers.get(&KEEP_ALIVE)?;
     if keep_alive >= idle_timeout {
@@ -98,14 +92,14 @@ pub fn settings(layers: &Layers<'_>) -> Result<TransportSettings, Fault> {
         return Err(layers.fault(&KEEP_ALIVE, why));
     }
     Ok(TransportSettings {
-        workers: workers.unwrap_or(defaults.workers.min(MAX_WORKERS)),
-        connections: connections.unwrap_or(defaults.connections),
+        workers: layers.get(&WORKERS)?.unwrap_or(cores.min(MAX_WORKERS)),
+        connections: layers.get(&CONNECTIONS)?.unwrap_or(cores),
         congestion: layers.get(&CONGESTION)?,
         idle_timeout,
         keep_alive,
         memory_budget: layers.get(&MEMORY_BUDGET)?,
         max_flows: layers.get(&MAX_FLOWS)?,
-        max_connections,
+        max_connections: layers.get(&MAX_CONNECTIONS)?,
         udp_buffer: usize::try_from(layers.get(&UDP_BUFFER)?).unwrap_or(1 << 30),
         max_udp_payload: layers.get(&MAX_UDP_PAYLOAD)?,
         gso: layers.get(&GSO)?,

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::Value;
-use thiserror::Error;
 
 use super::flags::Program;
 use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::FileLayer;
-use crate::options::{Flag, nearest};
+use crate::options::{Flag, Why, nearest};
 
 /// Extensions that are searched for and read, in the original's order.
 const EXTENSIONS: [&str; 4] = ["json", "toml", "yaml", "yml"];
@@ -20,35 +19,7 @@ const EXTENSIONS: [&str; 4] = ["json", "toml", "yaml", "yml"];
 /// Extensions that the original reads as well.
 const UNSUPPORTED: [&str; 7] = ["properties", "props", "prop", "hcl", "tfvars", "env", "ini"];
 
-/// Why a text is no flat table.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum FormatError {
-    /// Faulty YAML.
-    #[error("{0}")]
-    Yaml(#[from] saphyr_parser::ScanError),
-    /// Faulty TOML.
-    #[error("{0}")]
-    Toml(#[from] toml::de::Error),
-    /// Faulty JSON.
-    #[error("{0}")]
-    Json(#[from] serde_json::Error),
-    /// A list or a text where a table should be.
-    #[error("not a table of KEY: VALUE lines")]
-    NotATable,
-    /// A table inside the table.
-    #[error("{key}: a table cannot be a value here: write flag names, as in log-level")]
-    Nested {
-        /// The key.
-        key: String,
-    },
-    /// The same key again.
-    #[error("{key}: given twice")]
-    Twice {
-        /// The key.
-        key: String,
-    },
-}
+const NOT_A_TABLE: &str = "not a table of KEY: VALUE lines";
 
 /// Keys and values as they stand in a file; `None`: the key alone, which says nothing.
 type Table = BTreeMap<String, Option<Entry>>;
@@ -61,7 +32,7 @@ enum Entry {
 }
 
 /// Finds and reads the configuration file. `wanted` comes from `--config`.
-pub fn find(
+pub(super) fn find(
     program: &Program,
     wanted: Option<PathBuf>,
     inputs: &Inputs<'_>,
@@ -142,27 +113,27 @@ fn parse(path: &Path, text: &str) -> Result<Table, Fault> {
             return Err(Fault::usage(path.display().to_string(), why));
         }
     };
-    table.map_err(|error| Fault::usage(path.display().to_string(), error.to_string().trim_end()))
+    table.map_err(|Why(why)| Fault::usage(path.display().to_string(), why.trim_end()))
 }
 
-fn parse_toml(text: &str) -> Result<Table, FormatError> {
+fn parse_toml(text: &str) -> Result<Table, Why> {
     let table: toml::Table = text.parse()?;
     let value = serde_json::to_value(table)?;
     from_json(value)
 }
 
-fn parse_json(text: &str) -> Result<Table, FormatError> {
+fn parse_json(text: &str) -> Result<Table, Why> {
     from_json(serde_json::from_str(text)?)
 }
 
-fn from_json(value: Value) -> Result<Table, FormatError> {
+fn from_json(value: Value) -> Result<Table, Why> {
     let Value::Object(object) = value else {
-        return Err(FormatError::NotATable);
+        return Err(NOT_A_TABLE.into());
     };
     object
         .into_iter()
         .map(|(key, value)| {
-            let nested = || FormatError::Nested { key: key.clone() };
+            let nested = || nested(&key);
             let entry = match value {
                 Value::Null => None,
                 Value::Array(items) => {
@@ -176,6 +147,10 @@ fn from_json(value: Value) -> Result<Table, FormatError> {
         .collect()
 }
 
+fn nested(key: &str) -> Why {
+    format!("{key}: a table cannot be a value here: write flag names, as in log-level").into()
+}
+
 fn scalar(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),
@@ -187,7 +162,7 @@ fn scalar(value: Value) -> Option<String> {
 
 /// Reads the events of a YAML document that is one flat mapping. Scalars stay the text that they are in the
 /// file, so that `off`, `0755` and `1e3` are not taken for something else on the way.
-fn parse_yaml(text: &str) -> Result<Table, FormatError> {
+fn parse_yaml(text: &str) -> Result<Table, Why> {
     let mut table = Table::new();
     let mut key: Option<String> = None;
     let mut list: Option<Vec<String>> = None;
@@ -222,7 +197,7 @@ fn parse_yaml(text: &str) -> Result<Table, FormatError> {
                 _,
                 Some(key),
             ) => {
-                return Err(FormatError::Nested { key });
+                return Err(nested(&key));
             }
             (
                 Event::MappingStart(..)
@@ -232,7 +207,7 @@ fn parse_yaml(text: &str) -> Result<Table, FormatError> {
                 _,
                 None,
             ) => {
-                return Err(FormatError::NotATable);
+                return Err(NOT_A_TABLE.into());
             }
             _ => {}
         }
@@ -240,9 +215,9 @@ fn parse_yaml(text: &str) -> Result<Table, FormatError> {
     Ok(table)
 }
 
-fn insert(table: &mut Table, key: String, entry: Option<Entry>) -> Result<(), FormatError> {
+fn insert(table: &mut Table, key: String, entry: Option<Entry>) -> Result<(), Why> {
     if table.contains_key(&key) {
-        return Err(FormatError::Twice { key });
+        Err(format!("{key}: given twice"))?;
     }
     table.insert(key, entry);
     Ok(())
@@ -355,22 +330,14 @@ mod tests {
             ),
             ("a: 1\na: 2\n", "a: given twice"),
         ] {
-            assert_eq!(
-                parse_yaml(yaml).map_err(|error| error.to_string()),
-                Err(why.to_owned()),
-                "{yaml}"
-            );
+            let Why(refused) = parse_yaml(yaml).expect_err(yaml);
+            assert_eq!(refused, why, "{yaml}");
         }
-        assert!(matches!(
-            parse_yaml("a: 'open\n"),
-            Err(FormatError::Yaml(_))
-        ));
-        assert!(matches!(parse_json("[]"), Err(FormatError::NotATable)));
-        assert!(matches!(
-            parse_json(r#"{"a": {}}"#),
-            Err(FormatError::Nested { .. })
-        ));
-        assert!(matches!(parse_json("{"), Err(FormatError::Json(_))));
-        assert!(matches!(parse_toml("a = "), Err(FormatError::Toml(_))));
+        let refused = |table: Result<Table, Why>| table.expect_err("no table").0;
+        assert_eq!(refused(parse_json("[]")), NOT_A_TABLE);
+        assert!(refused(parse_json(r#"{"a": {}}"#)).starts_with("a: a table cannot be"));
+        assert!(refused(parse_json("{")).contains("line 1 column 1"));
+        assert!(refused(parse_yaml("a: 'open\n")).contains("line 1"));
+        assert!(refused(parse_toml("a = ")).contains("line 1, column"));
     }
 }

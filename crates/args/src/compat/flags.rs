@@ -153,9 +153,9 @@ static LOGS: Section = Section {
 const NO_EFFECT: &str = "Accepted, without effect";
 
 options! {
-    pub(super) SERVER_ENDPOINT: Maybe<HostPort> = "server-endpoint" "HOST:PORT", by |text| Ok(parse_server(text)?);
+    pub(super) SERVER_ENDPOINT: Maybe<HostPort> = "server-endpoint" "HOST:PORT", by parse_server;
         "The server to dial; resolved again on every attempt"
-    pub(super) CLIENT_LISTEN_ON: One<ListenOn> = "listen-on" "ADDR", by |text| Ok(parse_network_listen(text)?), default "tcp:127.0.0.1:6500";
+    pub(super) CLIENT_LISTEN_ON: One<ListenOn> = "listen-on" "ADDR", by parse_network_listen, default "tcp:127.0.0.1:6500";
         "Where applications connect: tcp:ADDRESS:PORT or unix:/PATH"
     pub(super) TOKEN_SOURCE: Maybe<String> = "token-source" "TEXT", by text;
         "Fixed: the target, tcp:HOST:PORT or unix:/PATH; File: a file of \
@@ -178,7 +178,7 @@ options! {
     pub(super) CLIENT_CERT_FILE: Maybe<PathBuf> = "cert-file" "FILE", by path;
         "This client's certificate chain, PEM"
 
-    pub(super) SERVER_LISTEN_ON: One<SocketAddr> = "listen-on" "ADDR", by |text| Ok(parse_listen(text, Wildcard::BothFamilies)?), default "0.0.0.0:7500";
+    pub(super) SERVER_LISTEN_ON: One<SocketAddr> = "listen-on" "ADDR", by |text| parse_listen(text, Wildcard::BothFamilies), default "0.0.0.0:7500";
         "UDP address; 0.0.0.0 stands for all addresses, IPv6 included"
     pub(super) TOKEN_PARSER_PLUGIN: One<()> = "token-parser-plugin" "NAME", choice &[("Cleartext", ())], default "Cleartext";
         "How a token becomes a target; Cleartext is the only way"
@@ -225,7 +225,7 @@ options! {
 }
 
 /// The kinds of token source that `--token-source-plugin` names.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plugin {
     Fixed,
     File,
@@ -246,14 +246,11 @@ const STRAY: &str = "stray";
 
 /// The outcome of reading the command line.
 #[derive(Debug)]
-pub enum Line {
-    /// Print this and end.
+pub(super) enum Line {
     Print(String),
-    /// Run.
+    /// Run, once the warnings are told.
     Run {
-        /// The flags as clap read them.
         matches: ArgMatches,
-        /// For the user to know before anything runs.
         warnings: Vec<String>,
     },
 }
@@ -272,7 +269,7 @@ impl Program {
     }
 
     /// Reads the command line.
-    pub fn read(&self, args: &[OsString]) -> Result<Line, Fault> {
+    pub(super) fn read(&self, args: &[OsString]) -> Result<Line, Fault> {
         let mut warnings = Vec::new();
         let args = join_switch_words(&self.table, args, &mut warnings)?;
         let mut command = self.command();

@@ -269,15 +269,10 @@ fn certificate(
     layers: &Layers<'_>,
     cert: &Maybe<PathBuf>,
 ) -> Result<Option<CertificateFiles>, Fault> {
-    match (layers.readable(cert)?, layers.readable(&flags::KEY_FILE)?) {
-        (Some(cert), Some(key)) => Ok(Some(CertificateFiles { cert, key })),
-        (None, None) => Ok(None),
-        (Some(_), None) => Err(layers.fault(cert, "needs its private key: add --key-file FILE")),
-        (None, Some(_)) => Err(layers.fault(
-            &flags::KEY_FILE,
-            "needs its certificate: add --cert-file FILE",
-        )),
-    }
+    layers.certificate(
+        (cert, "--cert-file FILE"),
+        (&flags::KEY_FILE, "--key-file FILE"),
+    )
 }
 
 /// The lines that the original prints at every start.

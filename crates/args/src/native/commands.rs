@@ -5,65 +5,133 @@ use clap::{Arg, ArgAction, ArgGroup, Command, ValueHint};
 
 use super::flags;
 
+/// The program's name.
+pub const PROGRAM: &str = "quictun";
+
 /// The program without its commands.
 pub fn program() -> Command {
-    Command::new(super::PROGRAM)
-        .version(env!("CARGO_PKG_VERSION"))
-        .about(
-            "Carries TCP and Unix-socket connections over QUIC, encrypted, through one UDP port.",
-        )
-        .after_help(include_str!("help.txt"))
-        .max_term_width(100)
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .disable_help_subcommand(true)
+    parent(
+        PROGRAM,
+        "Carries TCP and Unix-socket connections over QUIC, encrypted, through one UDP port.",
+        include_str!("help.txt"),
+    )
+    .version(env!("CARGO_PKG_VERSION"))
+    .max_term_width(100)
 }
 
-/// `quictun server`.
-pub fn server() -> Command {
-    let command = Command::new("server")
-        .about(
+/// The two ends of a tunnel: `quictun server` and `quictun client`.
+pub fn ends() -> [Command; 2] {
+    [
+        flags::SERVER.add_to(command(
+            "server",
             "Accept connections from clients and connect them to the targets that each may reach",
-        )
-        .after_help(include_str!("server_help.txt"));
-    flags::SERVER.add_to(command)
+            include_str!("server_help.txt"),
+        )),
+        flags::CLIENT.add_to(command(
+            "client",
+            "Listen for local applications and carry their connections to a server",
+            include_str!("client_help.txt"),
+        )),
+    ]
 }
 
-/// `quictun client`.
-pub fn client() -> Command {
-    let command = Command::new("client")
-        .about("Listen for local applications and carry their connections to a server")
-        .after_help(include_str!("client_help.txt"));
-    flags::CLIENT.add_to(command)
-}
-
-/// `quictun confirm`.
-pub fn confirm() -> Command {
-    Command::new("confirm")
-        .about("Keep a tunnel that `quictun client --tun --confirm SECONDS` would undo")
-        .after_help(include_str!("confirm_help.txt"))
-}
-
-/// `quictun down`.
-pub fn down() -> Command {
-    Command::new("down")
-        .about(
+/// The commands around a tunnel.
+pub fn around() -> [Command; 6] {
+    let dir = out("Directory for client.key and client.crt; made where it is missing");
+    [
+        command(
+            "confirm",
+            "Keep a tunnel that `quictun client --tun --confirm SECONDS` would undo",
+            include_str!("confirm_help.txt"),
+        ),
+        command(
+            "down",
             "Remove what a killed `quictun client --tun` has left: device, routes, packet filter",
+            include_str!("down_help.txt"),
+        ),
+        flags::STATUS.add_to(
+            command(
+                "status",
+                "Show how a running server or client is: connections, tunnels, the latest reload",
+                include_str!("status_help.txt"),
+            )
+            .arg(json()),
+        ),
+        config(),
+        command(
+            "keygen",
+            "Make a client's key and certificate, and print the pin that the server knows it by",
+            include_str!("keygen_help.txt"),
         )
-        .after_help(include_str!("down_help.txt"))
+        .arg(dir.required(true)),
+        command(
+            "demo",
+            "Run a server, a client and two applications on this machine, and show what happens",
+            include_str!("demo_help.txt"),
+        )
+        .arg(switch(
+            "json",
+            "Print one JSON object at the end, and nothing before",
+        ))
+        .arg(switch(
+            "loopback",
+            "Use the loopback device in place of an emulated link: how fast this machine is",
+        )),
+    ]
 }
 
-/// `quictun status`.
-pub fn status() -> Command {
-    let command = Command::new("status")
-        .about("Show how a running server or client is: connections, tunnels, the latest reload")
-        .after_help(include_str!("status_help.txt"))
-        .arg(json());
-    flags::STATUS.add_to(command)
+/// The commands about this machine.
+pub fn machine() -> [Command; 2] {
+    [
+        command(
+            "doctor",
+            "Tell what this machine can do for a tunnel and for measurements, and what is missing",
+            include_str!("doctor_help.txt"),
+        )
+        .arg(json()),
+        command(
+            "tune",
+            "Show the settings of the system that matter, and set them if asked to",
+            include_str!("tune_help.txt"),
+        )
+        .arg(switch(
+            "apply",
+            "Change what should be different; needs root",
+        ))
+        .arg(json()),
+    ]
 }
 
-/// `quictun config`.
-pub fn config() -> Command {
+/// The commands about this program.
+pub fn about() -> [Command; 3] {
+    let shells = PossibleValuesParser::new(["bash", "zsh", "fish"]);
+    let programs = PossibleValuesParser::new(["quictun", "quictun-server", "quictun-client"]);
+    let shell = Arg::new("shell")
+        .value_name("SHELL")
+        .value_parser(shells)
+        .required(true)
+        .help("The shell");
+    let program = Arg::new("for")
+        .long("for")
+        .value_name("PROGRAM")
+        .value_parser(programs)
+        .default_value("quictun")
+        .help("The program to complete");
+    [
+        command(
+            "completion",
+            "Print a completion script",
+            include_str!("completion_help.txt"),
+        )
+        .args([shell, program]),
+        Command::new("man")
+            .about("Print the manual page, or write those of all commands and programs")
+            .arg(out("Write all pages into this directory")),
+        Command::new("version").about("Print name and version"),
+    ]
+}
+
+fn config() -> Command {
     let file = |side: &'static str| {
         Arg::new(side)
             .long(side)
@@ -77,128 +145,50 @@ pub fn config() -> Command {
         .action(ArgAction::Append)
         .last(true);
     let which = |name: &'static str, about: &'static str| {
+        let sides = ["server", "client"];
         Command::new(name)
             .about(about)
-            .args([file("server"), file("client"), flags.clone()])
-            .group(
-                ArgGroup::new("side")
-                    .args(["server", "client"])
-                    .required(true),
-            )
+            .args(sides.map(file))
+            .arg(flags.clone())
+            .group(ArgGroup::new("side").args(sides).required(true))
     };
-    Command::new("config")
-        .about("Check a configuration file, or show what it comes to")
-        .after_help(include_str!("config_help.txt"))
+    parent(
+        "config",
+        "Check a configuration file, or show what it comes to",
+        include_str!("config_help.txt"),
+    )
+    .subcommand(which(
+        "check",
+        "Say whether the programs would start with this file, and what a reload would change",
+    ))
+    .subcommand(which(
+        "print",
+        "Print every value that would hold, and where it comes from",
+    ))
+}
+
+fn command(name: &'static str, about: &'static str, help: &'static str) -> Command {
+    Command::new(name).about(about).after_help(help)
+}
+
+/// One that does nothing without a command of its own.
+fn parent(name: &'static str, about: &'static str, help: &'static str) -> Command {
+    command(name, about, help)
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
-        .subcommand(which(
-            "check",
-            "Say whether the programs would start with this file, and what a reload would change",
-        ))
-        .subcommand(which(
-            "print",
-            "Print every value that would hold, and where it comes from",
-        ))
 }
 
-/// `quictun keygen`.
-pub fn keygen() -> Command {
-    Command::new("keygen")
-        .about("Make a client's key and certificate, and print the pin that the server knows it by")
-        .after_help(include_str!("keygen_help.txt"))
-        .arg(
-            dir("Directory for client.key and client.crt; made where it is missing").required(true),
-        )
-}
-
-/// `quictun demo`.
-pub fn demo() -> Command {
-    Command::new("demo")
-        .about("Run a server, a client and two applications on this machine, and show what happens")
-        .after_help(include_str!("demo_help.txt"))
-        .arg(
-            Arg::new("json")
-                .long("json")
-                .action(ArgAction::SetTrue)
-                .help("Print one JSON object at the end, and nothing before"),
-        )
-        .arg(
-            Arg::new("loopback")
-                .long("loopback")
-                .action(ArgAction::SetTrue)
-                .help("Use the loopback device in place of an emulated link: how fast this machine is"),
-        )
-}
-
-/// `quictun doctor`.
-pub fn doctor() -> Command {
-    Command::new("doctor")
-        .about(
-            "Tell what this machine can do for a tunnel and for measurements, and what is missing",
-        )
-        .after_help(include_str!("doctor_help.txt"))
-        .arg(json())
-}
-
-/// `quictun tune`.
-pub fn tune() -> Command {
-    Command::new("tune")
-        .about("Show the settings of the system that matter, and set them if asked to")
-        .after_help(include_str!("tune_help.txt"))
-        .arg(
-            Arg::new("apply")
-                .long("apply")
-                .action(ArgAction::SetTrue)
-                .help("Change what should be different; needs root"),
-        )
-        .arg(json())
+fn switch(name: &'static str, help: &'static str) -> Arg {
+    let switch = Arg::new(name).long(name).action(ArgAction::SetTrue);
+    switch.help(help)
 }
 
 fn json() -> Arg {
-    Arg::new("json")
-        .long("json")
-        .action(ArgAction::SetTrue)
-        .help("Print one JSON object")
+    switch("json", "Print one JSON object")
 }
 
-/// `quictun completion`.
-pub fn completion() -> Command {
-    let shells = PossibleValuesParser::new(["bash", "zsh", "fish"]);
-    let programs = PossibleValuesParser::new(["quictun", "quictun-server", "quictun-client"]);
-    Command::new("completion")
-        .about("Print a completion script")
-        .after_help(include_str!("completion_help.txt"))
-        .arg(
-            Arg::new("shell")
-                .value_name("SHELL")
-                .value_parser(shells)
-                .required(true)
-                .help("The shell"),
-        )
-        .arg(
-            Arg::new("for")
-                .long("for")
-                .value_name("PROGRAM")
-                .value_parser(programs)
-                .default_value("quictun")
-                .help("The program to complete"),
-        )
-}
-
-/// `quictun man`.
-pub fn man() -> Command {
-    Command::new("man")
-        .about("Print the manual page, or write those of all commands and programs")
-        .arg(dir("Write all pages into this directory"))
-}
-
-/// `quictun version`.
-pub fn version() -> Command {
-    Command::new("version").about("Print name and version")
-}
-
-fn dir(help: &'static str) -> Arg {
+fn out(help: &'static str) -> Arg {
     Arg::new("out")
         .long("out")
         .value_name("DIR")

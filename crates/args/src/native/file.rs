@@ -29,20 +29,16 @@ static CLIENT: Schema = Schema {
 /// `[[client]]` in the server's file: who may reach what.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ClientTable {
-    /// Its name in logs, metrics and REST.
-    pub name: String,
-    /// Pins of its public keys.
+pub(super) struct ClientTable {
+    pub(super) name: String,
     #[serde(default, alias = "keys")]
-    pub key: Texts,
-    /// File with a secret shared with it.
-    pub psk_file: Option<PathBuf>,
+    pub(super) key: Texts,
+    pub(super) psk_file: Option<PathBuf>,
     /// Whether a certificate from `ca` that carries its name is proof.
     #[serde(default)]
-    pub certificate: bool,
-    /// Targets it may reach.
+    pub(super) certificate: bool,
     #[serde(default)]
-    pub allow: Vec<String>,
+    pub(super) allow: Vec<String>,
 }
 
 /// `[[forward]]` in the client's file.
@@ -53,13 +49,12 @@ struct ForwardTable {
     target: String,
 }
 
-/// Reads a server's file.
-pub fn server(path: &Path, inputs: &Inputs<'_>) -> Result<File<Vec<ClientTable>>, Fault> {
+pub(super) fn server(path: &Path, inputs: &Inputs<'_>) -> Result<File<Vec<ClientTable>>, Fault> {
     SERVER.read(path, inputs)
 }
 
 /// Reads a client's file; `[[forward]]` becomes what `-L` takes.
-pub fn client(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
+pub(super) fn client(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
     let file: File<Vec<ForwardTable>> = CLIENT.read(path, inputs)?;
     let mut layer = file.layer;
     let mut items = Vec::new();

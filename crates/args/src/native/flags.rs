@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use quictun_control::settings::{HttpListen, LogFormat, Phrases};
-use quictun_trust::settings::{Offer, Pin, TargetRule};
+use quictun_trust::settings::{Offer, Pin};
 use quictun_tunnel::settings::{Forward, ForwardTo, HostPort};
 use quictun_wire::target::Target;
 
@@ -108,20 +108,20 @@ static LOGS: Section = Section {
 };
 
 options! {
-    pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| Ok(parse_listen(text, Wildcard::AsWritten)?), default "[::]:7500", key "listen";
+    pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| parse_listen(text, Wildcard::AsWritten), default "[::]:7500", key "listen";
         "UDP address"
-    pub(super) ALLOW: Many<TargetRule> = "allow" "RULE", by |text| Ok(TargetRule(text.to_owned()));
+    pub(super) ALLOW: Many<String> = "allow" "RULE", by text;
         "A target that the client 'default' may reach; repeatable"
-    pub(super) STATE_DIR: Maybe<PathBuf> = "state-dir" "DIR", by path, key "identity.state_dir";
+    pub(super) STATE_DIR: Maybe<PathBuf> = "state-dir" "DIR", by path, key "identity.state_dir", reloads true;
         "Where the key and secrets made on the first run are kept"
-    pub(super) SERVER_CERT: Maybe<PathBuf> = "cert" "FILE", by path, key "identity.cert";
+    pub(super) SERVER_CERT: Maybe<PathBuf> = "cert" "FILE", by path, key "identity.cert", reloads true;
         "Certificate chain, PEM, in place of one made on the first run"
-    pub(super) SERVER_KEY: Maybe<PathBuf> = "key" "FILE", by path, key "identity.key";
+    pub(super) SERVER_KEY: Maybe<PathBuf> = "key" "FILE", by path, key "identity.key", reloads true;
         "The certificate's private key, PEM"
-    pub(super) SERVER_CA: Maybe<PathBuf> = "ca" "FILE", by path, key "ca";
+    pub(super) SERVER_CA: Maybe<PathBuf> = "ca" "FILE", by path, key "ca", reloads true;
         "Authorities for clients known by the name in their certificate, PEM"
 
-    pub(super) SERVER_TO_DIAL: Maybe<HostPort> = "server" "HOST:PORT", by |text| Ok(parse_server(text)?), key "server";
+    pub(super) SERVER_TO_DIAL: Maybe<HostPort> = "server" "HOST:PORT", by parse_server, key "server";
         "The server to dial; resolved again on every attempt"
     pub(super) FORWARD: Many<Forward> = "forward" "LISTEN=TARGET", by parse_forward, short 'L';
         "Carry what connects to LISTEN to TARGET; repeatable"
@@ -175,7 +175,7 @@ fn parse_forward(text: &str) -> Result<Forward, Why> {
         )
     };
     let (listen, target) = text.split_once('=').ok_or_else(missing)?;
-    let listen = parse_forward_listen(listen).map_err(|error| in_forward(error.to_string()))?;
+    let listen = parse_forward_listen(listen).map_err(|Why(why)| in_forward(why))?;
     let target = Target::parse(target).map_err(|error| in_forward(error.to_string()))?;
     Ok(Forward {
         listen,

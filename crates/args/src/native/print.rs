@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use quictun_trust::settings::{Access, ClientProof, NamedClient, ServerIdentity, TargetRule};
+use quictun_trust::settings::{Access, ClientProof, NamedClient, ServerIdentity};
 use quictun_tunnel::settings::{
     ClientSettings, ForwardTo, ListenOn, ServerSettings, TransportSettings,
 };
@@ -16,8 +16,7 @@ use crate::layers::{Layers, Origin};
 use crate::options::{Flag, Kind};
 use crate::transport::{CONNECTIONS, WORKERS};
 
-/// A server's settings.
-pub fn server(layers: &Layers<'_>, settings: &ServerSettings) -> String {
+pub(super) fn server(layers: &Layers<'_>, settings: &ServerSettings) -> String {
     let state_dir = match &settings.identity {
         ServerIdentity::State(dir) => Some(dir.display().to_string()),
         ServerIdentity::Files(_) => None,
@@ -32,8 +31,7 @@ pub fn server(layers: &Layers<'_>, settings: &ServerSettings) -> String {
     out
 }
 
-/// A client's settings.
-pub fn client(layers: &Layers<'_>, settings: &ClientSettings) -> String {
+pub(super) fn client(layers: &Layers<'_>, settings: &ClientSettings) -> String {
     let mut out = "# quictun client: what holds, and where it comes from\n".to_owned();
     tables(&mut out, layers, &settings.transport, None);
     let origin = origin(&FORWARD, layers.setting(&FORWARD).origin);
@@ -121,11 +119,7 @@ fn named_client(out: &mut String, layers: &Layers<'_>, client: &NamedClient) {
     if !pins.is_empty() {
         line(out, "key", &Value::from(pins), &origin);
     }
-    let rules: Vec<Value> = client
-        .allow
-        .iter()
-        .map(|TargetRule(rule)| Value::from(rule.clone()))
-        .collect();
+    let rules: Vec<String> = client.allow.iter().map(ToString::to_string).collect();
     line(out, "allow", &Value::from(rules), &origin);
 }
 

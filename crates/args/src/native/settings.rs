@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use quictun_trust::settings::{
-    Access, CertificateFiles, ClientIdentity, ClientProof, NamedClient, Offer, Pin, ServerIdentity,
-    ServerTrust, TargetRule,
+    Access, ClientIdentity, ClientProof, NamedClient, Offer, Pin, ServerIdentity, ServerTrust,
+    TargetRule,
 };
 use quictun_tunnel::settings::{ClientSettings, Forward, ServerSettings, TokenParser};
 
@@ -14,40 +14,48 @@ use super::flags;
 use crate::control;
 use crate::fault::Fault;
 use crate::file::Texts;
-use crate::layers::{Layers, check_readable};
-use crate::options::Maybe;
+use crate::layers::{Kept, Layers, check_readable};
 use crate::{state_dir, transport, tun_flags};
 
 /// The client that `--allow` speaks of.
-pub const DEFAULT_CLIENT: &str = "default";
+pub(super) const DEFAULT_CLIENT: &str = "default";
 
 /// What a server runs with.
 #[derive(Debug)]
 pub struct Server {
     /// What it runs with.
     pub settings: ServerSettings,
+    /// Those of its settings that only a restart changes.
+    pub kept: Kept,
     /// Secret of the default client, to be made before the server runs.
     pub make_psk: Option<PathBuf>,
     /// For the user to know, one line each.
     pub warnings: Vec<String>,
 }
 
-/// Reads a server's settings. `file` is the path of the configuration file and its `[[client]]` tables.
-pub fn server(layers: &Layers<'_>, file: Option<(&Path, &[ClientTable])>) -> Result<Server, Fault> {
+/// Reads a server's settings. `file` is the path of the configuration file and its `[[client]]` tables; `checked` is the
+/// file that is only checked, which a fault in a rule then names.
+pub(super) fn server(
+    layers: &Layers<'_>,
+    file: Option<(&Path, &[ClientTable])>,
+    checked: Option<&Path>,
+) -> Result<Server, Fault> {
     let state_dir = layers.get(&flags::STATE_DIR)?;
     let state_dir = state_dir.unwrap_or_else(|| state_dir::default(layers.inputs()));
-    let identity = match certificate(layers, &flags::SERVER_CERT, &flags::SERVER_KEY)? {
-        Some(files) => ServerIdentity::Files(files),
-        None => ServerIdentity::State(state_dir.clone()),
-    };
+    let identity =
+        match layers.certificate((&flags::SERVER_CERT, "cert"), (&flags::SERVER_KEY, "key"))? {
+            Some(files) => ServerIdentity::Files(files),
+            None => ServerIdentity::State(state_dir.clone()),
+        };
     let ca = layers.readable(&flags::SERVER_CA)?;
     let mut clients = Vec::new();
     if let Some((path, tables)) = file {
         for table in tables {
-            clients.push(named_client(layers, path, table, ca.is_some())?);
+            clients.push(named_client(layers, path, table, ca.is_some(), checked)?);
         }
     }
-    let make_psk = allow_default(layers.get(&flags::ALLOW)?, &state_dir, &mut clients);
+    let allow = rules(DEFAULT_CLIENT, &layers.get(&flags::ALLOW)?, checked)?;
+    let make_psk = allow_default(allow, &state_dir, &mut clients);
     let warnings = idle_clients(&clients);
     let settings = ServerSettings {
         listen: layers.get(&flags::LISTEN)?,
@@ -60,13 +68,13 @@ pub fn server(layers: &Layers<'_>, file: Option<(&Path, &[ClientTable])>) -> Res
     };
     Ok(Server {
         settings,
+        kept: layers.kept(),
         make_psk,
         warnings,
     })
 }
 
-/// Reads a client's settings.
-pub fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
+pub(super) fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     let Some(server) = layers.get(&flags::SERVER_TO_DIAL)? else {
         let fault = layers.fault(&flags::SERVER_TO_DIAL, "the server to dial is missing");
         return Err(
@@ -90,7 +98,8 @@ pub fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
         offer,
         trust: server_trust(layers)?,
         identity: ClientIdentity {
-            certificate: certificate(layers, &flags::CLIENT_CERT, &flags::CLIENT_KEY)?,
+            certificate: layers
+                .certificate((&flags::CLIENT_CERT, "cert"), (&flags::CLIENT_KEY, "key"))?,
             psk_file,
         },
         transport: transport::settings(layers)?,
@@ -103,6 +112,7 @@ fn named_client(
     path: &Path,
     table: &ClientTable,
     has_ca: bool,
+    checked: Option<&Path>,
 ) -> Result<NamedClient, Fault> {
     let what = format!("{}: client {:?}", path.display(), table.name);
     let mut proofs = Vec::new();
@@ -131,12 +141,21 @@ fn named_client(
             "has no way to prove who it is: add key, psk_file or certificate = true",
         ));
     }
-    let allow = table.allow.iter().cloned().map(TargetRule).collect();
     Ok(NamedClient {
         name: table.name.clone(),
         proofs,
-        allow,
+        allow: rules(&table.name, &table.allow, checked)?,
     })
+}
+
+fn rules(client: &str, texts: &[String], checked: Option<&Path>) -> Result<Vec<TargetRule>, Fault> {
+    let file = checked.map_or(String::new(), |path| format!("{}: ", path.display()));
+    let rule = |text: &String| {
+        let rule: Result<TargetRule, _> = text.parse();
+        let what = || format!("{file}the rule {text:?} of the client {client:?} has no meaning");
+        rule.map_err(|error| Fault::usage(what(), error))
+    };
+    texts.iter().map(rule).collect()
 }
 
 /// Gives the default client the rules of `--allow`; says which secret has to be made for it.
@@ -226,18 +245,5 @@ fn server_trust(layers: &Layers<'_>) -> Result<ServerTrust, Fault> {
                 "--pin sha256:..., as the server prints it at start, or --ca FILE, or --ca system",
             ))
         }
-    }
-}
-
-fn certificate(
-    layers: &Layers<'_>,
-    cert: &Maybe<PathBuf>,
-    key: &Maybe<PathBuf>,
-) -> Result<Option<CertificateFiles>, Fault> {
-    match (layers.readable(cert)?, layers.readable(key)?) {
-        (Some(cert), Some(key)) => Ok(Some(CertificateFiles { cert, key })),
-        (None, None) => Ok(None),
-        (Some(_), None) => Err(layers.fault(cert, "needs its private key: add key")),
-        (None, Some(_)) => Err(layers.fault(key, "needs its certificate: add cert")),
     }
 }
