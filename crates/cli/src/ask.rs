@@ -3,12 +3,11 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use quictun_control::settings::HttpListen;
 use serde::de::DeserializeOwned;
-use thiserror::Error;
 
 /// Longer than the interface takes at its slowest: a rate is measured over a second.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,73 +16,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER_MAX: u64 = 64 << 20;
 
 /// Why there is no answer. Each message says what to do.
-#[derive(Debug, Error)]
-#[non_exhaustive]
+#[derive(Debug)]
 pub(crate) enum AskError {
-    /// No process listens at the address.
-    #[error(
-        "nothing answers at {at}: no server or client runs with this HTTP interface, or it has another address (--http, control.http)"
-    )]
-    Nobody {
-        /// The address or path.
-        at: String,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// A socket of another user.
-    #[error("{} may not be opened by this user: ask its owner, or set control.http_mode", path.display())]
-    NotAllowed {
-        /// The socket.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// A port that the system chooses.
-    #[error(
-        "{at} has port 0, which the system chooses anew: give the address in the log line \"HTTP interface\" with --http"
-    )]
-    AnyPort {
-        /// The address.
-        at: SocketAddr,
-    },
-    /// The connection failed on the way.
-    #[error("asking {at} for {path} failed")]
-    Io {
-        /// The address or path.
-        at: String,
-        /// The resource.
-        path: &'static str,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The answer does not come from an HTTP interface of this version.
-    #[error(
-        "{at} is no HTTP interface of quictun, or of an older version: {path} answers {status}"
-    )]
-    Other {
-        /// The address or path.
-        at: String,
-        /// The resource.
-        path: &'static str,
-        /// The status line, cut.
-        status: String,
-    },
-    /// The interface refuses the request.
-    #[error("{at} refuses {path}: {why}")]
-    Refused {
-        /// The address or path.
-        at: String,
-        /// The resource.
-        path: &'static str,
-        /// The reason that the interface gives.
-        why: String,
-    },
+    /// No process listens at the address, as far as it is one.
+    Nobody(anyhow::Error),
+    /// One does, but not to us or not of this version.
+    Other(anyhow::Error),
 }
 
-/// An answer that was read whole.
-struct Answer {
-    status: String,
-    body: String,
+impl From<AskError> for anyhow::Error {
+    fn from(error: AskError) -> Self {
+        let (AskError::Nobody(error) | AskError::Other(error)) = error;
+        error
+    }
 }
 
 /// Asks for a resource that is JSON; also returns its text.
@@ -92,84 +37,76 @@ pub(crate) fn get<T: DeserializeOwned>(
     path: &'static str,
 ) -> Result<(T, serde_json::Value), AskError> {
     let answer = exchange(at, path)?;
-    let other = || AskError::Other {
-        at: at.to_string(),
-        path,
-        status: plain(&answer.status).chars().take(60).collect(),
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.lines().next().and_then(|line| line.split_once(' '));
+    let status = status.map_or("", |(_, status)| status);
+    let other = || {
+        let status: String = plain(status).chars().take(60).collect();
+        AskError::Other(anyhow!(
+            "{at} is no HTTP interface of quictun, or of an older version: {path} answers {status}"
+        ))
     };
-    let value: serde_json::Value = serde_json::from_str(&answer.body).map_err(|_| other())?;
-    if !answer.status.starts_with("200") {
+    let value: serde_json::Value = serde_json::from_str(body).map_err(|_| other())?;
+    if !status.starts_with("200") {
         let why = value.get("error").and_then(serde_json::Value::as_str);
-        return Err(why.map_or_else(other, |why| AskError::Refused {
-            at: at.to_string(),
-            path,
-            why: plain(why),
+        return Err(why.map_or_else(other, |why| {
+            AskError::Other(anyhow!("{at} refuses {path}: {}", plain(why)))
         }));
     }
     let parsed = T::deserialize(&value).map_err(|_| other())?;
     Ok((parsed, value))
 }
 
-fn exchange(at: &HttpListen, path: &'static str) -> Result<Answer, AskError> {
-    let text = match at {
+fn exchange(at: &HttpListen, path: &'static str) -> Result<String, AskError> {
+    let nobody = |error: io::Error| {
+        AskError::Nobody(anyhow::Error::from(error).context(format!(
+            "nothing answers at {at}: no server or client runs with this HTTP interface, or it has another address (--http, control.http)"
+        )))
+    };
+    let patience = Some(PATIENCE);
+    let answer = match at {
+        HttpListen::Tcp(address) if address.port() == 0 => {
+            return Err(AskError::Nobody(anyhow!(
+                "{at} has port 0, which the system chooses anew: give the address in the log line \"HTTP interface\" with --http"
+            )));
+        }
         HttpListen::Tcp(address) => {
-            let stream = connect(*address)?;
-            let patience = Some(PATIENCE);
-            let ready = stream
+            let stream =
+                TcpStream::connect_timeout(&reached(*address), PATIENCE).map_err(nobody)?;
+            stream
                 .set_read_timeout(patience)
-                .and_then(|()| stream.set_write_timeout(patience));
-            ready.and_then(|()| talk(stream, &address.to_string(), path))
+                .and_then(|()| stream.set_write_timeout(patience))
+                .and_then(|()| talk(stream, &address.to_string(), path))
         }
         HttpListen::Unix { path: socket, .. } => {
-            let stream = UnixStream::connect(socket).map_err(|source| match source.kind() {
-                io::ErrorKind::PermissionDenied => AskError::NotAllowed {
-                    path: socket.clone(),
-                    source,
-                },
-                _ => AskError::Nobody {
-                    at: at.to_string(),
-                    source,
-                },
+            let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => AskError::Other(anyhow::Error::from(error).context(format!(
+                    "{} may not be opened by this user: ask its owner, or set control.http_mode",
+                    socket.display()
+                ))),
+                _ => nobody(error),
             })?;
-            let patience = Some(PATIENCE);
-            let ready = stream
+            stream
                 .set_read_timeout(patience)
-                .and_then(|()| stream.set_write_timeout(patience));
-            ready.and_then(|()| talk(stream, "localhost", path))
+                .and_then(|()| stream.set_write_timeout(patience))
+                .and_then(|()| talk(stream, "localhost", path))
         }
     };
-    let text = text.map_err(|source| AskError::Io {
-        at: at.to_string(),
-        path,
-        source,
-    })?;
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-    let status = head.lines().next().unwrap_or_default();
-    Ok(Answer {
-        status: status
-            .split_once(' ')
-            .map_or("", |(_, rest)| rest)
-            .to_owned(),
-        body: body.to_owned(),
+    answer.map_err(|error| {
+        AskError::Other(
+            anyhow::Error::from(error).context(format!("asking {at} for {path} failed")),
+        )
     })
 }
 
-fn connect(at: SocketAddr) -> Result<TcpStream, AskError> {
-    if at.port() == 0 {
-        return Err(AskError::AnyPort { at });
-    }
-    // An interface that listens on all addresses answers on loopback, too.
+/// An interface that listens on all addresses answers on loopback, too.
+fn reached(at: SocketAddr) -> SocketAddr {
     let ip = match at.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    TcpStream::connect_timeout(&SocketAddr::new(ip, at.port()), PATIENCE).map_err(|source| {
-        AskError::Nobody {
-            at: at.to_string(),
-            source,
-        }
-    })
+    SocketAddr::new(ip, at.port())
 }
 
 /// One request of HTTP/1.0: the answer comes in one piece and ends with the connection.

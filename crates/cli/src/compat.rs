@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use quictun_control::settings::ControlSettings;
 
-use crate::exit;
-use crate::{host_tun, run};
+use crate::exit::{self, Failed};
+use crate::{client, host_tun};
 use quictun_args::compat::flags;
 use quictun_args::compat::settings::{self, Asked, Ready};
 use quictun_args::fault::Fault;
@@ -23,7 +23,7 @@ pub fn client_main() -> ExitCode {
         flags::CLIENT.name,
         asked,
         |settings| &settings.control,
-        |settings| run::client(settings, None),
+        |settings| client::run(settings, None),
     )
 }
 
@@ -33,7 +33,7 @@ pub fn server_main() -> ExitCode {
         flags::SERVER.name,
         settings::server(&Inputs::of_process()),
         |settings| &settings.control,
-        |settings| run::server(settings, None),
+        |settings| Ok(quictun_tunnel::server::run(settings, None)?),
     )
 }
 
@@ -41,17 +41,17 @@ fn main<T>(
     program: &str,
     asked: Result<Asked<T>, Fault>,
     control: fn(&T) -> &ControlSettings,
-    run: fn(T) -> anyhow::Result<()>,
+    run: fn(T) -> Result<(), Failed>,
 ) -> ExitCode {
     let outcome = match asked {
         Err(fault) => Err(fault.into()),
-        Ok(Asked::Print(text)) => exit::print(&text),
+        Ok(Asked::Print(text)) => exit::print(&text).map_err(Failed::from),
         Ok(Asked::Run(Ready {
             settings,
             warnings,
             startup,
         })) => {
-            if matches!(control(&settings).log.level.as_str(), "debug" | "trace") {
+            if control(&settings).log.level.is_debug() {
                 for line in &startup {
                     exit::say(line);
                 }

@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 use rustix::process::{Signal, geteuid, getpgrp, getpid, kill_process};
 use rustix::termios::tcgetpgrp;
 
-use crate::exit::{self, say};
+use crate::exit::{self, Failed, say};
 use quictun_args::fault::Fault;
 
 /// Name of the client's abstract Unix socket.
@@ -117,7 +117,7 @@ fn may_confirm(listener: &UnixListener) -> io::Result<bool> {
 }
 
 /// `quictun confirm`.
-pub(crate) fn main() -> anyhow::Result<()> {
+pub(crate) fn main() -> Result<(), Failed> {
     let address = SocketAddr::from_abstract_name(NAME)?;
     let none = || {
         Fault::failure("quictun confirm", "no client waits for it")
@@ -133,7 +133,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
         let why = "only root and the user of the client may confirm";
         return Err(Fault::failure("quictun confirm", why).into());
     }
-    exit::print(ANSWER)
+    Ok(exit::print(ANSWER)?)
 }
 
 fn timespec(time: Duration) -> Timespec {

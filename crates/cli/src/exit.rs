@@ -1,70 +1,135 @@
 //! How a program ends: the one place that tells the user what went wrong.
 
-use std::io::{self, ErrorKind, Write as _};
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
 
-use anyhow::Context as _;
 use quictun_args::fault::{Exit, Fault};
+use quictun_sys::ContainError;
+use quictun_trust::access::AccessError;
+use quictun_tunnel::failure::Failure;
+use serde::Serialize;
 
-use crate::{privilege, run};
+use crate::privilege;
+
+pub use quictun_args::terminal::{print, say};
+
+/// Why a program fails.
+#[derive(Debug)]
+pub enum Failed {
+    /// A fault with a name, and perhaps a remedy.
+    Fault(Fault),
+    /// A running tunnel was cut short by a second signal: the user who sent it is told nothing.
+    Interrupted,
+    /// Something that is told with all its causes, and its exit code.
+    Because(anyhow::Error, Exit),
+}
+
+impl Failed {
+    /// Puts what it was about before what is told of it.
+    #[must_use]
+    pub(crate) fn about(self, what: impl Display + Send + Sync + 'static) -> Self {
+        match self {
+            Self::Because(error, exit) => Self::Because(error.context(what), exit),
+            other => other,
+        }
+    }
+
+    /// The code that measures hands faults on as errors among others.
+    pub(crate) fn of_measuring(error: anyhow::Error) -> Self {
+        let error = match error.downcast::<Fault>() {
+            Ok(fault) => return fault.into(),
+            Err(error) => error,
+        };
+        error
+            .downcast::<ContainError>()
+            .map_or_else(Self::from, Self::from)
+    }
+}
+
+impl From<Fault> for Failed {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<ContainError> for Failed {
+    fn from(error: ContainError) -> Self {
+        Self::Fault(privilege::explain(&error))
+    }
+}
+
+impl From<anyhow::Error> for Failed {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Because(error, Exit::Failure)
+    }
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        anyhow::Error::from(error).into()
+    }
+}
+
+impl From<AccessError> for Failed {
+    fn from(error: AccessError) -> Self {
+        let exit = match error {
+            // The files are at fault, not the configuration that names them.
+            AccessError::Secret { .. } | AccessError::Authorities(_) => Exit::Failure,
+            _ => Exit::Usage,
+        };
+        Self::Because(error.into(), exit)
+    }
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Access(error) => error.into(),
+            Failure::Interrupted => Self::Interrupted,
+            Failure::Crashed(error) => Self::Because(error, Exit::Crashed),
+            Failure::Other(error) => error.into(),
+        }
+    }
+}
 
 /// Tells the user why `program` ends, once, and turns the outcome into its exit code.
-///
-/// A running tunnel that a second signal cut short reports [`ErrorKind::Interrupted`] somewhere in its
-/// chain of errors.
-pub fn report(program: &str, outcome: Result<(), anyhow::Error>) -> Exit {
-    let Err(error) = outcome else { return Exit::Ok };
-    let forbidden = error.downcast_ref().map(privilege::explain);
-    if let Some(fault) = error.downcast_ref::<Fault>().or(forbidden.as_ref()) {
-        say(&format!("{program}: {fault}"));
-        if let Some(next) = &fault.next {
-            say(&format!("  try: {next}"));
+pub fn report(program: &str, outcome: Result<(), Failed>) -> Exit {
+    let (text, next, exit) = match outcome {
+        Ok(()) => return Exit::Ok,
+        Err(Failed::Interrupted) => return Exit::Interrupted,
+        Err(Failed::Fault(fault)) => (fault.to_string(), fault.next, fault.exit),
+        Err(Failed::Because(error, exit)) => {
+            let next = remedy(&error).map(str::to_owned);
+            (format!("{error:#}"), next, exit)
         }
-        return fault.exit;
-    }
-    if io_kind(&error) == Some(ErrorKind::Interrupted) {
-        return Exit::Interrupted;
-    }
-    say(&format!("{program}: {error:#}"));
-    if let Some(next) = io_kind(&error).and_then(remedy) {
+    };
+    say(&format!("{program}: {text}"));
+    if let Some(next) = next {
         say(&format!("  try: {next}"));
     }
-    if run::blames_the_program(&error) {
-        Exit::Crashed
-    } else if run::blames_configuration(&error) {
-        Exit::Usage
+    exit
+}
+
+/// The exit code of a program that has codes of its own; what went wrong is told.
+pub(crate) fn code(program: &str, outcome: Result<u8, Failed>) -> ExitCode {
+    outcome.map_or_else(|failed| report(program, Err(failed)).into(), ExitCode::from)
+}
+
+/// Prints a report: one JSON object, or the text for people.
+pub(crate) fn show<R: Serialize + Display>(report: &R, json: bool) -> anyhow::Result<()> {
+    Ok(print(&if json {
+        serde_json::to_string_pretty(report)? + "\n"
     } else {
-        Exit::Failure
-    }
+        report.to_string()
+    })?)
 }
 
-/// Prints to standard output. A full disk is an error; a reader who has seen enough
-/// (`quictun --help | head -1`) is none.
-pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(error).context("writing to standard output")
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Prints a line to standard error.
-pub fn say(line: &str) {
-    if writeln!(io::stderr(), "{line}").is_err() {
-        // Nobody listens; the exit code still speaks.
-    }
-}
-
-fn io_kind(error: &anyhow::Error) -> Option<ErrorKind> {
-    error
-        .chain()
-        .find_map(|cause| cause.downcast_ref::<io::Error>())
-        .map(io::Error::kind)
-}
-
-fn remedy(kind: ErrorKind) -> Option<&'static str> {
-    match kind {
+/// What to do about an answer of the system that is among the causes.
+fn remedy(error: &anyhow::Error) -> Option<&'static str> {
+    let mut causes = error.chain();
+    let answer = causes.find_map(|cause| cause.downcast_ref::<io::Error>())?;
+    match answer.kind() {
         ErrorKind::AddrInUse => {
             Some("`ss -lntup` shows which program has the port; stop it, or listen on another port")
         }
@@ -80,34 +145,19 @@ fn remedy(kind: ErrorKind) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use quictun_io::crash::Crash;
-
     use super::*;
-
-    fn outcome(kind: ErrorKind) -> Result<(), anyhow::Error> {
-        Err(io::Error::from(kind)).context("listening on [::]:7500")
-    }
 
     #[test]
     fn the_outcome_decides_the_exit_code() {
+        let exit = |failed: Failed| report("quictun", Err(failed));
         assert_eq!(report("quictun", Ok(())), Exit::Ok);
-        assert_eq!(
-            report("quictun", Err(Fault::usage("a", "b").into())),
-            Exit::Usage
-        );
-        assert_eq!(
-            report("quictun", Err(Fault::failure("a", "b").into())),
-            Exit::Failure
-        );
-        assert_eq!(
-            report("quictun", outcome(ErrorKind::AddrInUse)),
-            Exit::Failure
-        );
-        assert_eq!(
-            report("quictun", outcome(ErrorKind::Interrupted)),
-            Exit::Interrupted
-        );
-        let crashed = Err(io::Error::from(Crash::Panic)).context("a worker failed");
-        assert_eq!(report("quictun", crashed), Exit::Crashed);
+        assert_eq!(exit(Fault::usage("a", "b").into()), Exit::Usage);
+        assert_eq!(exit(Fault::failure("a", "b").into()), Exit::Failure);
+        let taken = io::Error::from(ErrorKind::AddrInUse);
+        assert_eq!(exit(Failed::from(taken).about("listening")), Exit::Failure);
+        assert_eq!(exit(AccessError::EmptyName.into()), Exit::Usage);
+        assert_eq!(exit(Failure::Interrupted.into()), Exit::Interrupted);
+        let crashed = Failure::Crashed(anyhow::anyhow!("a worker failed"));
+        assert_eq!(exit(crashed.into()), Exit::Crashed);
     }
 }

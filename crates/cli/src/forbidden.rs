@@ -1,22 +1,14 @@
 //! `quictun forbidden`: tries what a confined process must not be able to do, and prints what came of it.
 //!
-//! A hidden command, for the tests and for whoever wants to see it on a kernel of theirs.
+//! A hidden command, for the tests and for a user who wants to see it on another kernel.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::Path;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, Command};
 use quictun_trust::confinement;
 
 use crate::exit;
-
-/// What is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forbidden {
-    /// A directory that the process could write to if it were not confined.
-    outside: PathBuf,
-    confine: bool,
-}
 
 pub(crate) fn command() -> Command {
     Command::new("forbidden")
@@ -37,19 +29,11 @@ pub(crate) fn command() -> Command {
         )
 }
 
-pub(crate) fn parse(matches: &ArgMatches) -> Forbidden {
-    let outside = matches.get_one::<String>("outside");
-    Forbidden {
-        outside: outside.map(PathBuf::from).unwrap_or_default(),
-        confine: !matches.get_flag("no-confine"),
-    }
-}
-
-/// One line for each attempt; `refused` or `possible` comes first.
-pub(crate) fn main(plan: &Forbidden) -> anyhow::Result<()> {
-    let attempts = confinement::attempts(&plan.outside, plan.confine);
+/// Prints one line for each attempt; `refused` or `possible` comes first. `outside` is a directory that the process could
+/// write to if it were not confined.
+pub(crate) fn main(outside: &Path, confine: bool) -> anyhow::Result<()> {
     let mut text = String::new();
-    for attempt in &attempts {
+    for attempt in confinement::attempts(outside, confine) {
         let verdict = if attempt.is_refused() {
             "refused"
         } else {
@@ -61,5 +45,5 @@ pub(crate) fn main(plan: &Forbidden) -> anyhow::Result<()> {
         };
         writeln!(text, "{verdict}  {}: {answer}", attempt.name)?;
     }
-    exit::print(&text)
+    Ok(exit::print(&text)?)
 }

@@ -11,6 +11,7 @@
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod ask;
+mod client;
 pub mod compat;
 mod confirm;
 pub mod demo;
@@ -20,14 +21,13 @@ pub mod forbidden;
 mod host_tun;
 pub mod lab;
 pub mod link;
-pub mod manual;
 pub mod names;
 pub mod native;
 pub mod netstackd;
 mod pair;
 pub mod perf;
 mod privilege;
-pub mod run;
 pub mod status;
+mod supervisor;
 pub mod tune;
 pub mod wrapped;

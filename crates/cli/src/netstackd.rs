@@ -17,7 +17,7 @@ pub(crate) const NAMES: &str = "--names";
 /// Runs it, from its arguments to the exit code.
 pub(crate) fn main() -> ExitCode {
     let names = std::env::args_os().any(|argument| argument == NAMES);
-    exit::report(NAME, run(names)).into()
+    exit::report(NAME, run(names).map_err(Into::into)).into()
 }
 
 fn run(names: bool) -> anyhow::Result<()> {

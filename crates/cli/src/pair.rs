@@ -1,14 +1,14 @@
 //! The two processes of a tunnel for devices: `quictun-netstackd`, which has the device, and a client, which has the keys.
 //!
 //! Where one of them dies the other is of no use: it is ended, connections that went through the device are too, and
-//! two new ones take over the device. Meanwhile what is sent into it waits there: nothing goes past the tunnel.
+//! two new ones take over the device ([`crate::supervisor`]). Meanwhile what is sent into it waits there: nothing goes past
+//! the tunnel.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use quictun_stackd::netstackd::NAME;
@@ -17,22 +17,10 @@ use quictun_sys::{Tun, end_tcp, with_standard_streams_only};
 
 use crate::exit::say;
 use crate::netstackd;
-use quictun_args::fault::Exit;
-
-/// A pair that has lived for so long was in order: the next one is started at once.
-const SOUND: Duration = Duration::from_secs(1);
-
-/// Between a pair that died at once and the next one, at first.
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// And at most: whoever waits for the tunnel notices more.
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+use crate::supervisor::Role;
 
 /// What this process runs, under whatever name or none.
 const SELF: &str = "/proc/self/exe";
-
-/// From here on exit codes are signals.
-const KILLED: u8 = 128;
 
 /// Both, by process id.
 ///
@@ -42,20 +30,6 @@ const KILLED: u8 = 128;
 pub(crate) struct Pair {
     pub(crate) netstackd: u32,
     pub(crate) client: u32,
-}
-
-/// Which of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Netstackd,
-    Client,
-}
-
-/// When the next pair may be started.
-#[derive(Debug)]
-pub(crate) struct Restarts {
-    started: Instant,
-    pause: Duration,
 }
 
 impl Pair {
@@ -96,11 +70,6 @@ pub(crate) fn this_program() -> anyhow::Result<PathBuf> {
     Ok(if path.exists() { path } else { SELF.into() })
 }
 
-/// Whether a process that ended so did not mean to.
-pub(crate) fn has_crashed(code: u8) -> bool {
-    code == Exit::Crashed as u8 || code >= KILLED
-}
-
 /// Ends what goes through the device of this network: nobody knows of it any more.
 pub(crate) fn end_flows() {
     let own: Vec<IpAddr> = tun_device::ADDRESSES.iter().map(|it| it.own).collect();
@@ -108,51 +77,5 @@ pub(crate) fn end_flows() {
         say(&format!(
             "quictun: connections through the device may hang until their programs send something: {error}"
         ));
-    }
-}
-
-impl Restarts {
-    pub(crate) fn new() -> Self {
-        Self {
-            started: Instant::now(),
-            pause: Duration::ZERO,
-        }
-    }
-
-    /// A pair has died: how long to wait before the next.
-    pub(crate) fn pause(&mut self, now: Instant) -> Duration {
-        self.pause = if now.saturating_duration_since(self.started) >= SOUND {
-            Duration::ZERO
-        } else {
-            (2 * self.pause).clamp(PAUSE, PAUSE_MAX)
-        };
-        self.started = now + self.pause;
-        self.pause
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pair_that_lived_is_replaced_at_once_and_others_ever_later() {
-        let mut restarts = Restarts::new();
-        let start = restarts.started;
-        assert_eq!(restarts.pause(start + SOUND), Duration::ZERO);
-        let mut now = start + SOUND;
-        for pause in [50, 100, 200, 400, 500, 500] {
-            let pause = Duration::from_millis(pause);
-            assert_eq!(restarts.pause(now), pause);
-            now += pause;
-        }
-        assert_eq!(restarts.pause(now + SOUND), Duration::ZERO);
-    }
-
-    #[test]
-    fn who_was_killed_or_panicked_did_not_mean_to_end() {
-        for (code, crashed) in [(0, false), (1, false), (2, false), (101, true), (137, true)] {
-            assert_eq!(has_crashed(code), crashed, "{code}");
-        }
     }
 }

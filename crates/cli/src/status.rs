@@ -7,8 +7,8 @@ use clap::ArgMatches;
 use jiff::Timestamp;
 use quictun_control::settings::HttpListen;
 
-use crate::ask::{self, AskError};
-use crate::exit;
+use crate::ask;
+use crate::exit::{self, Failed};
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::layers::{FileLayer, Layers};
@@ -66,11 +66,12 @@ fn file(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
 
 /// Asks, and prints the answer.
 pub fn main(options: &Options) -> ExitCode {
-    let outcome = text(options).map_err(anyhow::Error::from);
-    exit::report(PROGRAM, outcome.and_then(|text| exit::print(&text))).into()
+    let outcome = text(options).map_err(Failed::from);
+    let outcome = outcome.and_then(|text| Ok(exit::print(&text)?));
+    exit::report(PROGRAM, outcome).into()
 }
 
-fn text(options: &Options) -> Result<String, AskError> {
+fn text(options: &Options) -> anyhow::Result<String> {
     let at = &options.at;
     let (status, status_json) = ask::get::<render::Status>(at, "/v1/status")?;
     let (connections, connections_json) = ask::get::<render::Connections>(at, "/v1/connections")?;

@@ -10,51 +10,39 @@ use std::process::ExitCode;
 use quictun_sys::{Ethtool, set_sysctl};
 use serde::Serialize;
 
-use crate::exit;
-use quictun_args::fault::Exit;
+use crate::exit::{self, Failed};
 
 const PROGRAM: &str = "quictun tune";
 
-/// A number of the system that should be at least so large.
-struct Least {
-    sysctl: &'static str,
-    value: u64,
-    why: &'static str,
-}
-
-const SYSCTLS: [Least; 3] = [
-    Least {
-        sysctl: "net.core.rmem_max",
-        value: 8 << 20,
-        why: "UDP packets that come while a worker is busy wait here; what does not fit is lost",
-    },
-    Least {
-        sysctl: "net.core.wmem_max",
-        value: 8 << 20,
-        why: "what a worker sends at once waits here for the device",
-    },
-    Least {
-        sysctl: "net.core.netdev_max_backlog",
-        value: 10_000,
-        why: "packets between namespaces, and from slow cards, wait here for a processor",
-    },
+/// Numbers of the system, the least that they should be, and why.
+const SYSCTLS: [(&str, u64, &str); 3] = [
+    (
+        "net.core.rmem_max",
+        8 << 20,
+        "UDP packets that come while a worker is busy wait here; what does not fit is lost",
+    ),
+    (
+        "net.core.wmem_max",
+        8 << 20,
+        "what a worker sends at once waits here for the device",
+    ),
+    (
+        "net.core.netdev_max_backlog",
+        10_000,
+        "packets between namespaces, and from slow cards, wait here for a processor",
+    ),
 ];
 
-/// A feature that a network device should have switched on, if it has it.
-struct Feature {
-    name: &'static str,
-    why: &'static str,
-}
-
-const FEATURES: [Feature; 2] = [
-    Feature {
-        name: "rx-gro",
-        why: "packets that belong together go up the stack together",
-    },
-    Feature {
-        name: "tx-udp-segmentation",
-        why: "the device, not the processor, cuts large pieces into packets",
-    },
+/// Features that a network device should have switched on if it has them, and why.
+const FEATURES: [(&str, &str); 2] = [
+    (
+        "rx-gro",
+        "packets that belong together go up the stack together",
+    ),
+    (
+        "tx-udp-segmentation",
+        "the device, not the processor, cuts large pieces into packets",
+    ),
 ];
 
 /// A setting, and what became of it.
@@ -92,48 +80,31 @@ struct Report {
 /// Looks at the settings, and with `apply` changes those that should be different. The exit code is 1 where one
 /// could not be changed.
 pub fn main(apply: bool, json: bool) -> ExitCode {
-    let mut settings: Vec<Line> = SYSCTLS
-        .iter()
-        .filter_map(|least| sysctl(least, apply))
-        .collect();
+    let mut settings: Vec<Line> = SYSCTLS.iter().filter_map(|it| sysctl(it, apply)).collect();
     for device in devices() {
-        settings.extend(
-            FEATURES
-                .iter()
-                .filter_map(|one| feature(&device, one, apply)),
-        );
+        settings.extend(FEATURES.iter().filter_map(|it| feature(&device, it, apply)));
     }
     let failed = settings.iter().any(|line| line.state == State::Failed);
     let report = Report {
         version: 1,
         settings,
     };
-    match show(&report, json) {
-        Ok(()) if failed => Exit::Failure.into(),
-        Ok(()) => Exit::Ok.into(),
-        Err(error) => exit::report(PROGRAM, Err(error)).into(),
-    }
+    let shown = exit::show(&report, json);
+    let code = shown.map(|()| u8::from(failed));
+    exit::code(PROGRAM, code.map_err(Failed::from))
 }
 
-fn sysctl(least: &Least, apply: bool) -> Option<Line> {
-    let path = least.sysctl.replace('.', "/");
+fn sysctl((name, least, why): &(&str, u64, &'static str), apply: bool) -> Option<Line> {
+    let path = name.replace('.', "/");
     let text = fs::read_to_string(format!("/proc/sys/{path}")).ok()?;
     let now: u64 = text.trim().parse().ok()?;
-    let line = Line {
-        setting: least.sysctl.to_owned(),
-        why: least.why,
-        now: now.to_string(),
-        wanted: least.value.max(now).to_string(),
-        state: State::Ok,
-        undo: None,
-        error: None,
-    };
-    if now >= least.value {
+    let wanted = now.max(*least);
+    let line = Line::new((*name).to_owned(), why, now.to_string(), wanted.to_string());
+    if now == wanted {
         return Some(line);
     }
-    let undo = format!("sysctl -w {}={now}", least.sysctl);
-    let change = || set_sysctl(&path, &least.value.to_string());
-    Some(line.change(apply, undo, change))
+    let change = || set_sysctl(&path, &wanted.to_string());
+    Some(line.change(apply, format!("sysctl -w {name}={now}"), change))
 }
 
 /// Devices that lead somewhere.
@@ -153,59 +124,52 @@ fn devices() -> Vec<String> {
     names
 }
 
-fn feature(device: &str, feature: &Feature, apply: bool) -> Option<Line> {
+fn feature(device: &str, (name, why): &(&str, &'static str), apply: bool) -> Option<Line> {
     let ethtool = Ethtool::open(device).ok()?;
-    let on = ethtool.feature(feature.name).ok()??;
-    let word = |on: bool| if on { "on" } else { "off" };
-    let line = Line {
-        setting: format!("{device} {}", feature.name),
-        why: feature.why,
-        now: word(on).to_owned(),
-        wanted: word(true).to_owned(),
-        state: State::Ok,
-        undo: None,
-        error: None,
-    };
+    let on = ethtool.feature(name).ok()??;
+    let now = if on { "on" } else { "off" };
+    let line = Line::new(
+        format!("{device} {name}"),
+        why,
+        now.to_owned(),
+        "on".to_owned(),
+    );
     if on {
         return Some(line);
     }
-    if !ethtool.can_change(feature.name).ok()? {
+    if !ethtool.can_change(name).ok()? {
         return None;
     }
-    let undo = format!("ethtool -K {device} {} off", feature.name);
-    Some(line.change(apply, undo, || {
-        ethtool.set_features(&[(feature.name, true)])
-    }))
+    let undo = format!("ethtool -K {device} {name} off");
+    Some(line.change(apply, undo, || ethtool.set_features(&[(*name, true)])))
 }
 
 impl Line {
-    fn change(self, apply: bool, undo: String, change: impl FnOnce() -> io::Result<()>) -> Self {
-        if !apply {
-            return Self {
-                state: State::Would,
-                ..self
-            };
-        }
-        match change() {
-            Ok(()) => Self {
-                state: State::Changed,
-                undo: Some(undo),
-                ..self
-            },
-            Err(error) => Self {
-                state: State::Failed,
-                error: Some(error.to_string()),
-                ..self
-            },
+    fn new(setting: String, why: &'static str, now: String, wanted: String) -> Self {
+        Self {
+            setting,
+            why,
+            now,
+            wanted,
+            state: State::Ok,
+            undo: None,
+            error: None,
         }
     }
-}
 
-fn show(report: &Report, json: bool) -> anyhow::Result<()> {
-    if json {
-        return exit::print(&(serde_json::to_string_pretty(report)? + "\n"));
+    fn change(self, apply: bool, undo: String, change: impl FnOnce() -> io::Result<()>) -> Self {
+        let (state, undo, error) = match apply.then(change) {
+            None => (State::Would, None, None),
+            Some(Ok(())) => (State::Changed, Some(undo), None),
+            Some(Err(error)) => (State::Failed, None, Some(error.to_string())),
+        };
+        Self {
+            state,
+            undo,
+            error,
+            ..self
+        }
     }
-    exit::print(&report.to_string())
 }
 
 impl fmt::Display for Line {
@@ -263,21 +227,18 @@ impl fmt::Display for Report {
 mod tests {
     use super::*;
 
-    fn line(state: State) -> Line {
-        Line {
-            setting: "net.core.rmem_max".to_owned(),
-            why: "packets wait here",
-            now: "212992".to_owned(),
-            wanted: "8388608".to_owned(),
-            state,
-            undo: None,
-            error: None,
-        }
+    fn line() -> Line {
+        Line::new(
+            "net.core.rmem_max".to_owned(),
+            "packets wait here",
+            "212992".to_owned(),
+            "8388608".to_owned(),
+        )
     }
 
     #[test]
     fn nothing_is_changed_unless_it_is_asked_for() {
-        let line = line(State::Ok).change(false, String::new(), || {
+        let line = line().change(false, String::new(), || {
             panic!("it only looks");
         });
         assert_eq!(line.state, State::Would);
@@ -286,9 +247,9 @@ mod tests {
     #[test]
     fn a_change_comes_with_the_way_back_and_a_refusal_with_its_reason() {
         let undo = "sysctl -w net.core.rmem_max=212992";
-        let changed = line(State::Ok).change(true, undo.to_owned(), || Ok(()));
+        let changed = line().change(true, undo.to_owned(), || Ok(()));
         let refusal = || Err(io::ErrorKind::PermissionDenied.into());
-        let failed = line(State::Ok).change(true, undo.to_owned(), refusal);
+        let failed = line().change(true, undo.to_owned(), refusal);
         assert_eq!(failed.undo, None);
         let report = Report {
             version: 1,

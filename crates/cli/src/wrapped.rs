@@ -22,8 +22,9 @@ use quictun_sys::{
 use quictun_tunnel::settings::HostPort;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::exit::{self, say};
-use crate::pair::{self, Pair, Restarts, Role};
+use crate::exit::{self, Failed, say};
+use crate::pair::{self, Pair};
+use crate::supervisor::{End, Ended, For, Role, Step, Supervisor};
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::native;
@@ -32,9 +33,6 @@ const PROGRAM: &str = "quictun run";
 
 /// How long the client has to end by itself.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// How long one of the two processes that serve the device has to tell its side that the other is gone.
-const MOMENT: Duration = Duration::from_millis(300);
 
 /// What to run, and how to reach the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,19 +99,13 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped
 
 /// Runs it, and ends with its exit code.
 pub(crate) fn main(plan: &Wrapped) -> ExitCode {
-    let inside = match contain(Identity::Caller) {
-        Ok(Side::Inside(inside)) => inside,
-        Ok(Side::Outside(contained)) => {
-            return contained.wait(Came::to_pass_on).map_or_else(
-                |error| exit::report(PROGRAM, Err(error.into())).into(),
-                ExitCode::from,
-            );
-        }
-        Err(error) => return exit::report(PROGRAM, Err(error.into())).into(),
-    };
-    match run(plan, inside) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => exit::report(PROGRAM, Err(error)).into(),
+    exit::code(PROGRAM, contained(plan))
+}
+
+fn contained(plan: &Wrapped) -> Result<u8, Failed> {
+    match contain(Identity::Caller)? {
+        Side::Inside(inside) => Ok(run(plan, inside)?),
+        Side::Outside(contained) => Ok(contained.wait(Came::to_pass_on)?),
     }
 }
 
@@ -133,10 +125,12 @@ fn run(plan: &Wrapped, inside: Inside) -> anyhow::Result<u8> {
         nowhere: NetNamespace::new().context("a network without anything")?,
         network,
         tun: Some(tun),
-        by: By::Nobody(0),
-        restarts: Restarts::new(),
+        running: Vec::new(),
+        ended: Ended::default(),
     };
     served.start(&mut first)?;
+    let one_process = plan.one_process;
+    let mut supervisor = Supervisor::new(For::Command { one_process }, Instant::now());
     // The client was started before: it finds the server as the host finds names.
     ways_around::close(plan.dns)?;
     let (program, arguments) = plan
@@ -156,8 +150,8 @@ fn run(plan: &Wrapped, inside: Inside) -> anyhow::Result<u8> {
             None => return Err(error).with_context(|| format!("starting {program}")),
         },
     };
-    let code = served.wait(&mut first, pid)?;
-    if let By::Nobody(code) = served.by {
+    let code = served.until_end(&mut supervisor, &mut first, pid)?;
+    if let Some(code) = supervisor.unserved() {
         say(&format!("{PROGRAM}: the client had ended with {code}"));
     }
     first.end_all(GRACE)?;
@@ -170,7 +164,7 @@ fn server_addresses(server: &HostPort) -> Vec<IpAddr> {
     found.map_or_else(|_| Vec::new(), |found| found.map(|it| it.ip()).collect())
 }
 
-/// The device and whoever serves it.
+/// The device and the processes that serve it.
 struct Served<'a> {
     plan: &'a Wrapped,
     server: Vec<IpAddr>,
@@ -179,18 +173,11 @@ struct Served<'a> {
     nowhere: NetNamespace,
     /// The command's.
     network: NetNamespace,
-    /// As long as there is somebody who serves it.
+    /// As long as a process serves it, or will.
     tun: Option<Tun>,
-    by: By,
-    restarts: Restarts,
-}
-
-/// Who serves the device.
-enum By {
-    One(u32),
-    Two(Pair),
-    /// The client does not want to, as this exit code says.
-    Nobody(u8),
+    /// Those that serve it, by process id.
+    running: Vec<(Role, u32)>,
+    ended: Ended,
 }
 
 impl Served<'_> {
@@ -205,7 +192,7 @@ impl Served<'_> {
             // What the terminal tells the command is not for it.
             command.stdin(Stdio::null()).process_group(0);
             let client = first.start(&self.host, &mut command);
-            self.by = By::One(client.context("starting the client")?);
+            self.running = vec![(Role::Client, client.context("starting the client")?)];
             // The client has it now, and ends it.
             self.tun = None;
             return Ok(());
@@ -216,7 +203,9 @@ impl Served<'_> {
             Role::Netstackd => first.start(nowhere, command),
             Role::Client => first.start(host, command),
         };
-        self.by = By::Two(Pair::start(tun, names, self.client()?, start)?);
+        let Pair { netstackd, client } = Pair::start(tun, names, self.client()?, start)?;
+        self.running = vec![(Role::Netstackd, netstackd), (Role::Client, client)];
+        self.ended = Ended::default();
         Ok(())
     }
 
@@ -243,98 +232,76 @@ impl Served<'_> {
         Ok(command)
     }
 
-    /// Waits for the command's end, and replaces meanwhile who dies.
-    fn wait(&mut self, first: &mut FirstProcess, command: u32) -> anyhow::Result<u8> {
+    /// Waits for the command's end, and replaces processes that die meanwhile.
+    fn until_end(
+        &mut self,
+        supervisor: &mut Supervisor,
+        first: &mut FirstProcess,
+        command: u32,
+    ) -> anyhow::Result<u8> {
         loop {
-            let mut pids = vec![command];
-            match &self.by {
-                By::One(client) => pids.push(*client),
-                By::Two(pair) => pids.extend([pair.netstackd, pair.client]),
-                By::Nobody(_) => {}
-            }
-            match first.wait_any(&pids, None)? {
-                (_, outcome @ Outcome::Asked(_)) => return Ok(outcome.code()),
-                (pid, Outcome::Ended(code)) if pid == command => return Ok(code),
-                (pid, Outcome::Ended(code)) => {
-                    if let Some(signal) = self.replace(first, pid, code)? {
-                        return Ok(Outcome::Asked(signal).code());
+            match supervisor.next(Instant::now()) {
+                Step::Signal(role, signal) => self.signal(role, signal)?,
+                Step::Reset => self.network.within(|| {
+                    pair::end_flows();
+                    Ok(())
+                })?,
+                Step::Tell(role) => {
+                    let what = match role {
+                        Role::Netstackd => "network stack",
+                        Role::Client => "client",
+                    };
+                    say(&format!(
+                        "{PROGRAM}: the process with the {what} has died: its connections are reset, and both are started again"
+                    ));
+                }
+                Step::Start => self.start(first)?,
+                Step::LetGo => self.tun = None,
+                Step::Wait(until) => {
+                    let mut pids = vec![command];
+                    pids.extend(self.running.iter().map(|(_, pid)| pid));
+                    match first.wait_any(&pids, until)? {
+                        (_, Outcome::Late) => {}
+                        (_, Outcome::Asked(signal)) => supervisor.signal(signal),
+                        (pid, Outcome::Ended(code)) if pid == command => {
+                            supervisor.command_ended(code);
+                        }
+                        (pid, Outcome::Ended(code)) => {
+                            self.note(pid, code);
+                            // The other one may have ended as well, and before this one.
+                            for (_, pid) in self.running.clone() {
+                                if let Outcome::Ended(code) =
+                                    first.wait(pid, Some(Instant::now()))?
+                                {
+                                    self.note(pid, code);
+                                }
+                            }
+                            supervisor.ended(self.ended, Instant::now());
+                        }
                     }
                 }
-                (_, Outcome::Late) => unreachable!("invariant: it waits without a limit"),
-            }
-            if matches!(&self.by, By::Two(_)) {
-                continue;
-            }
-            if self.tun.is_some() {
-                let until = Instant::now() + self.restarts.pause(Instant::now());
-                match first.wait(command, Some(until))? {
-                    Outcome::Late => self.start(first)?,
-                    outcome => return Ok(outcome.code()),
-                }
+                Step::End(End { code, .. }) => return Ok(code),
             }
         }
     }
 
-    /// One of those who serve the device has ended: so does the other. Tells what somebody wants of us.
-    fn replace(
-        &mut self,
-        first: &mut FirstProcess,
-        ended: u32,
-        code: u8,
-    ) -> anyhow::Result<Option<Signal>> {
-        let by = std::mem::replace(&mut self.by, By::Nobody(code));
-        let By::Two(pair) = by else {
-            return Ok(None);
-        };
-        let is_client = ended == pair.client;
-        let (other, signal) = if is_client {
-            // It resets what is left by itself.
-            (pair.netstackd, None)
-        } else {
-            (pair.client, Some(Signal::TERM))
-        };
-        let asked = end(first, other, signal)?;
-        let again = !is_client || pair::has_crashed(code);
-        self.network.within(|| {
-            pair::end_flows();
-            Ok(())
-        })?;
-        if !again {
-            self.tun = None;
-            return Ok(asked);
-        }
-        let what = if is_client { "client" } else { "network stack" };
-        say(&format!(
-            "{PROGRAM}: the process with the {what} has died: its connections are reset, and both are started again"
-        ));
-        Ok(asked)
-    }
-}
-
-/// Gives a process a moment to end, and ends it then. Somebody may want all of us to end meanwhile.
-fn end(first: &mut FirstProcess, pid: u32, ask: Option<Signal>) -> anyhow::Result<Option<Signal>> {
-    let process = Pid::from_raw(pid.cast_signed()).context("invariant: it has a number")?;
-    let mut asked = None;
-    let steps = [
-        (None, Duration::ZERO),
-        (ask, MOMENT),
-        (Some(Signal::KILL), GRACE),
-    ];
-    for (signal, patience) in steps {
-        if let Some(signal) = signal {
-            // It was not waited for yet: nobody else has its number.
-            kill_process(process, signal)?;
-        }
-        let until = Instant::now() + patience;
-        loop {
-            match first.wait(pid, Some(until))? {
-                Outcome::Ended(_) => return Ok(asked),
-                Outcome::Asked(signal) => asked = Some(signal),
-                Outcome::Late => break,
+    fn note(&mut self, pid: u32, code: u8) {
+        for (role, _) in self.running.extract_if(.., |(_, of)| *of == pid) {
+            match role {
+                Role::Netstackd => self.ended.netstackd = Some(code),
+                Role::Client => self.ended.client = Some(code),
             }
         }
     }
-    Ok(asked)
+
+    fn signal(&self, role: Role, signal: Signal) -> anyhow::Result<()> {
+        for (_, pid) in self.running.iter().filter(|(of, _)| *of == role) {
+            let process = Pid::from_raw(pid.cast_signed());
+            // It was not waited for yet: no other process has its number.
+            kill_process(process.context("invariant: it has a number")?, signal)?;
+        }
+        Ok(())
+    }
 }
 
 /// The device, and nothing else to go through.

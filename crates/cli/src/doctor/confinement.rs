@@ -12,18 +12,15 @@ pub(super) fn findings() -> Vec<Finding> {
 }
 
 fn files(offered: Offered) -> Finding {
-    let what = "files (Landlock)";
+    let finding = |found: String| Finding::ok(AREA, "files (Landlock)", found);
     match offered.landlock {
-        Some(version) if version >= LANDLOCK_WHOLE => {
-            Finding::ok(AREA, what, format!("version {version}"))
-        }
-        Some(version) => Finding::ok(AREA, what, format!("version {version}"))
-            .but(
-                State::Note,
+        Some(version) => finding(format!("version {version}"))
+            .note_if(
+                version < LANDLOCK_WHOLE,
                 "a client or server could be made to signal other processes of its user, or to bind TCP ports",
             )
             .remedy("Linux 6.12 or later"),
-        None => Finding::ok(AREA, what, "not there")
+        None => finding("not there".to_owned())
             .but(
                 State::Note,
                 "a client or server could be made to open what its user may open",
@@ -33,13 +30,14 @@ fn files(offered: Offered) -> Finding {
 }
 
 fn calls(offered: Offered) -> Finding {
-    let what = "system calls (seccomp)";
-    if offered.seccomp {
-        return Finding::ok(AREA, what, "there");
-    }
-    Finding::ok(AREA, what, "not there")
-        .but(
-            State::Note,
+    let found = if offered.seccomp {
+        "there"
+    } else {
+        "not there"
+    };
+    Finding::ok(AREA, "system calls (seccomp)", found)
+        .note_if(
+            !offered.seccomp,
             "a client or server could be made to start programs and to use all of the kernel",
         )
         .remedy("a kernel with CONFIG_SECCOMP_FILTER")

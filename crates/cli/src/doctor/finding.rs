@@ -19,12 +19,9 @@ pub(super) enum State {
 /// One thing found.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
-    /// What it is about.
     pub(super) area: &'static str,
-    /// The thing.
     pub(super) what: &'static str,
     pub(super) state: State,
-    /// What was found.
     pub(super) found: String,
     /// What follows from it, where it is not as it should be.
     pub(super) matters: Option<String>,
@@ -55,11 +52,22 @@ impl Finding {
         }
     }
 
-    /// What to do about it.
+    /// A note of what follows from it, where it is not as it should be.
+    #[must_use]
+    pub(super) fn note_if(self, noted: bool, matters: impl Into<String>) -> Self {
+        if noted {
+            self.but(State::Note, matters)
+        } else {
+            self
+        }
+    }
+
+    /// What to do about it where it is not as it should be.
     #[must_use]
     pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
+        let wrong = self.state != State::Ok;
         Self {
-            remedy: Some(remedy.into()),
+            remedy: wrong.then(|| remedy.into()),
             ..self
         }
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::thread;
 
-use super::finding::{Finding, State};
+use super::finding::Finding;
 
 const AREA: &str = "machine";
 
@@ -32,19 +32,15 @@ pub(super) fn findings() -> Vec<Finding> {
 
 fn kernel() -> Option<Finding> {
     let release = read("/proc/sys/kernel/osrelease")?;
-    let finding = Finding::ok(AREA, "kernel", format!("Linux {release}"));
     let old = version(&release).is_some_and(|version| version < KERNEL_LEAST);
-    Some(if old {
-        let (major, minor) = KERNEL_LEAST;
-        finding
-            .but(
-                State::Note,
-                "no UDP segmentation offload: several times the processor time",
-            )
-            .remedy(format!("Linux {major}.{minor} or later"))
-    } else {
-        finding
-    })
+    let (major, minor) = KERNEL_LEAST;
+    let finding = Finding::ok(AREA, "kernel", format!("Linux {release}"))
+        .note_if(
+            old,
+            "no UDP segmentation offload: several times the processor time",
+        )
+        .remedy(format!("Linux {major}.{minor} or later"));
+    Some(finding)
 }
 
 fn version(release: &str) -> Option<(u32, u32)> {
@@ -54,15 +50,10 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 fn processor() -> Option<Finding> {
     let count = thread::available_parallelism().ok()?.get();
-    let finding = Finding::ok(AREA, "processors", count.to_string());
-    Some(if count < 2 {
-        finding.but(
-            State::Note,
-            "both ends, the link and the load would take turns: measure between two machines",
-        )
-    } else {
-        finding
-    })
+    Some(Finding::ok(AREA, "processors", count.to_string()).note_if(
+        count < 2,
+        "both ends, the link and the load would take turns: measure between two machines",
+    ))
 }
 
 fn encryption() -> Option<Finding> {
@@ -76,46 +67,32 @@ fn encryption() -> Option<Finding> {
         (false, true) => "AES in hardware",
         (false, false) => "no AES in hardware",
     };
-    let finding = Finding::ok(AREA, "encryption", found);
-    Some(if has("aes") {
-        finding
-    } else {
-        finding.but(
-            State::Note,
-            "ChaCha20-Poly1305 is used where both ends agree; it takes two to four times as long",
-        )
-    })
+    Some(Finding::ok(AREA, "encryption", found).note_if(
+        !has("aes"),
+        "ChaCha20-Poly1305 is used where both ends agree; it takes two to four times as long",
+    ))
 }
 
 fn load() -> Option<Finding> {
     let text = read("/proc/loadavg")?;
     let minute: f64 = text.split_whitespace().next()?.parse().ok()?;
-    let finding = Finding::ok(AREA, "load", format!("{minute:.2} in the last minute"));
     let processors = u32::try_from(thread::available_parallelism().ok()?.get()).ok()?;
-    Some(if minute > LOAD_MOST * f64::from(processors) {
-        finding
-            .but(
-                State::Note,
-                "other programs run: what is measured now is theirs, too",
-            )
-            .remedy("`top` shows who they are; measure when they are done")
-    } else {
-        finding
-    })
+    let finding = Finding::ok(AREA, "load", format!("{minute:.2} in the last minute"))
+        .note_if(
+            minute > LOAD_MOST * f64::from(processors),
+            "other programs run: what is measured now is theirs, too",
+        )
+        .remedy("`top` shows who they are; measure when they are done");
+    Some(finding)
 }
 
 fn clock() -> Option<Finding> {
     let source = read("/sys/devices/system/clocksource/clocksource0/current_clocksource")?;
-    let finding = Finding::ok(AREA, "clock", source.clone());
     let slow = ["hpet", "acpi_pm", "jiffies"].contains(&source.as_str());
-    Some(if slow {
-        finding.but(
-            State::Note,
-            "asking the time is a system call or worse: rates fall and delays grow",
-        )
-    } else {
-        finding
-    })
+    Some(Finding::ok(AREA, "clock", source).note_if(
+        slow,
+        "asking the time is a system call or worse: rates fall and delays grow",
+    ))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share of ticks")]
@@ -131,19 +108,11 @@ fn steal() -> Option<Finding> {
     // user nice system idle iowait irq softirq steal; guests are in user already.
     let all: u64 = ticks.iter().take(8).sum();
     let share = *ticks.get(7)? as f64 / all.max(1) as f64;
-    let finding = Finding::ok(
-        AREA,
-        "taken by the host",
-        format!("{:.1} % of the time since it started", share * 100.0),
-    );
-    Some(if share > STEAL_MOST {
-        finding.but(
-            State::Note,
-            "a virtual machine that stands still at times: repeat what you measure, and use medians",
-        )
-    } else {
-        finding
-    })
+    let found = format!("{:.1} % of the time since it started", share * 100.0);
+    Some(Finding::ok(AREA, "taken by the host", found).note_if(
+        share > STEAL_MOST,
+        "a virtual machine that stands still at times: repeat what you measure, and use medians",
+    ))
 }
 
 pub(super) fn read(path: &str) -> Option<String> {

@@ -10,9 +10,8 @@ use std::process::ExitCode;
 use quictun_sys::{ContainError, Identity, Rights, Side, contain};
 use serde::Serialize;
 
-use crate::exit;
+use crate::exit::{self, Failed};
 use finding::{Finding, State};
-use quictun_args::fault::Exit;
 
 mod confinement;
 mod finding;
@@ -33,23 +32,18 @@ struct Report {
 
 /// Examines this machine. The exit code is 1 where something stands in the way.
 pub fn main(json: bool) -> ExitCode {
+    exit::code(PROGRAM, run(json))
+}
+
+fn run(json: bool) -> Result<u8, Failed> {
     let (inside, refused) = match contain(Identity::Root) {
         Ok(Side::Inside(inside)) => (Some(inside.rights()), None),
-        Ok(Side::Outside(contained)) => {
-            let code = contained.wait_or_kill();
-            return code.map_or_else(
-                |error| exit::report(PROGRAM, Err(error.into())).into(),
-                ExitCode::from,
-            );
-        }
+        Ok(Side::Outside(contained)) => return Ok(contained.wait_or_kill()?),
         Err(error) => (None, Some(error)),
     };
     let report = examine(inside, refused.as_ref());
-    match show(&report, json) {
-        Ok(()) if report.bad == 0 => Exit::Ok.into(),
-        Ok(()) => Exit::Failure.into(),
-        Err(error) => exit::report(PROGRAM, Err(error)).into(),
-    }
+    exit::show(&report, json)?;
+    Ok(u8::from(report.bad > 0))
 }
 
 fn examine(inside: Option<Rights>, refused: Option<&ContainError>) -> Report {
@@ -66,13 +60,6 @@ fn examine(inside: Option<Rights>, refused: Option<&ContainError>) -> Report {
         findings,
         bad,
     }
-}
-
-fn show(report: &Report, json: bool) -> anyhow::Result<()> {
-    if json {
-        return exit::print(&(serde_json::to_string_pretty(report)? + "\n"));
-    }
-    exit::print(&report.to_string())
 }
 
 impl fmt::Display for Report {

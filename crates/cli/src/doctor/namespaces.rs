@@ -49,10 +49,21 @@ fn in_a_world() -> Vec<Finding> {
             return vec![finding.but(State::Bad, "no emulated link, no lab on this machine")];
         }
     };
+    let impaired = LinkConfig {
+        delay: Duration::from_millis(1),
+        ..LinkConfig::default()
+    };
+    let limited = LinkConfig {
+        rate: Some(125_000_000),
+        overhead: overhead::ETHERNET,
+        queue: Queue::Packets(100),
+        mtu: 1500,
+        ..LinkConfig::default()
+    };
     vec![
         emulator(&world),
-        by_kernel("netem (delay, loss)", &impaired()),
-        by_kernel("TBF (rate)", &limited()),
+        by_kernel("netem (delay, loss)", &impaired),
+        by_kernel("TBF (rate)", &limited),
         big_tcp(),
     ]
 }
@@ -78,23 +89,6 @@ fn emulator(world: &World) -> Finding {
     }
 }
 
-fn impaired() -> LinkConfig {
-    LinkConfig {
-        delay: Duration::from_millis(1),
-        ..LinkConfig::default()
-    }
-}
-
-fn limited() -> LinkConfig {
-    LinkConfig {
-        rate: Some(125_000_000),
-        overhead: overhead::ETHERNET,
-        queue: Queue::Packets(100),
-        mtu: 1500,
-        ..LinkConfig::default()
-    }
-}
-
 fn by_kernel(what: &'static str, way: &LinkConfig) -> Finding {
     let tried = World::build(&WorldPlan::default())
         .map_err(|error| error.to_string())
@@ -115,30 +109,22 @@ fn big_tcp() -> Finding {
         segment_limit: Some(BIG_TCP),
         ..WorldPlan::default()
     };
-    match World::build(&plan) {
-        Ok(_) => Finding::ok(AREA, "BIG TCP", "IPv4 and IPv6"),
-        Err(error) => Finding::ok(AREA, "BIG TCP", error.to_string())
-            .but(State::Note, "no measurements of it")
-            .remedy("Linux 6.3 or later"),
-    }
+    let refused = World::build(&plan).err().map(|error| error.to_string());
+    let missing = refused.is_some();
+    let found = refused.unwrap_or_else(|| "IPv4 and IPv6".to_owned());
+    Finding::ok(AREA, "BIG TCP", found)
+        .note_if(missing, "no measurements of it")
+        .remedy("Linux 6.3 or later")
 }
 
 fn tun() -> Finding {
-    let finding = Finding::ok("transparent mode", "/dev/net/tun", "can be opened");
     let opened = OpenOptions::new()
         .read(true)
         .write(true)
         .open("/dev/net/tun");
-    match opened {
-        Ok(_) => finding,
-        Err(error) => Finding {
-            found: error.to_string(),
-            ..finding
-        }
-        .but(
-            State::Note,
-            "programs have to be told where the client listens",
-        )
-        .remedy("`modprobe tun` as root; who is not root needs permission to open it"),
-    }
+    let missing = opened.is_err();
+    let found = opened.map_or_else(|error| error.to_string(), |_| "can be opened".to_owned());
+    Finding::ok("transparent mode", "/dev/net/tun", found)
+        .note_if(missing, "programs have to be told where the client listens")
+        .remedy("`modprobe tun` as root; who is not root needs permission to open it")
 }

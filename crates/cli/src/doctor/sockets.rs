@@ -35,16 +35,11 @@ fn udp() -> io::Result<Vec<Finding>> {
     let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
     let (out, back) = (state.max_gso_segments(), state.gro_segments());
     let batches = |what, count: usize, cost| {
-        let finding = Finding::ok(AREA, what, format!("up to {count} at once"));
-        if count > 1 {
-            finding
-        } else {
-            Finding {
-                found: "one at a time".to_owned(),
-                ..finding
-            }
-            .but(State::Note, cost)
-        }
+        let found = match count {
+            0 | 1 => "one at a time".to_owned(),
+            _ => format!("up to {count} at once"),
+        };
+        Finding::ok(AREA, what, found).note_if(count <= 1, cost)
     };
     let mut findings = vec![
         batches(
@@ -63,17 +58,13 @@ fn udp() -> io::Result<Vec<Finding>> {
         ("send buffer", BufferSide::Send, "net.core.wmem_max"),
     ] {
         let granted = socket_buffer_force(&socket, side, BUFFER)?;
-        let finding = Finding::ok(AREA, what, format!("{} KiB", granted >> 10));
-        findings.push(if granted < BUFFER_LEAST {
-            finding
-                .but(
-                    State::Note,
-                    "bursts overflow it, which looks like loss on the way",
-                )
-                .remedy(format!("`quictun tune` sets {setting}"))
-        } else {
-            finding
-        });
+        let finding = Finding::ok(AREA, what, format!("{} KiB", granted >> 10))
+            .note_if(
+                granted < BUFFER_LEAST,
+                "bursts overflow it, which looks like loss on the way",
+            )
+            .remedy(format!("`quictun tune` sets {setting}"));
+        findings.push(finding);
     }
     Ok(findings)
 }
@@ -84,38 +75,30 @@ fn descriptors() -> Finding {
         u64::MAX => "no limit".to_owned(),
         limit => limit.to_string(),
     };
-    let finding = Finding::ok(AREA, "open descriptors", found);
-    if limit < NOFILE_LEAST {
-        finding
-            .but(
-                State::Note,
-                format!("about {} connections at once", limit / 2),
-            )
-            .remedy("LimitNOFILE= of its systemd unit, or `ulimit -Hn` of who starts it")
-    } else {
-        finding
-    }
+    Finding::ok(AREA, "open descriptors", found)
+        .note_if(
+            limit < NOFILE_LEAST,
+            format!("about {} connections at once", limit / 2),
+        )
+        .remedy("LimitNOFILE= of its systemd unit, or `ulimit -Hn` of who starts it")
 }
 
 fn controllers() -> Option<Finding> {
     let available = read("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
     let current = read("/proc/sys/net/ipv4/tcp_congestion_control")?;
-    let finding = Finding::ok(
-        AREA,
-        "TCP's controllers",
-        format!("{available} ({current} unless asked)"),
-    );
     let missing: Vec<&str> = ["cubic", "bbr"]
         .into_iter()
         .filter(|name| !available.split_whitespace().any(|known| known == *name))
         .collect();
-    Some(match missing.first() {
-        None => finding,
-        Some(first) => finding
-            .but(
-                State::Note,
-                format!("no comparison with {}", missing.join(" and ")),
-            )
-            .remedy(format!("`modprobe tcp_{first}` as root")),
-    })
+    let found = format!("{available} ({current} unless asked)");
+    let finding = Finding::ok(AREA, "TCP's controllers", found)
+        .note_if(
+            !missing.is_empty(),
+            format!("no comparison with {}", missing.join(" and ")),
+        )
+        .remedy(format!(
+            "`modprobe tcp_{}` as root",
+            missing.first().unwrap_or(&"")
+        ));
+    Some(finding)
 }

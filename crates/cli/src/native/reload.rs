@@ -1,18 +1,22 @@
 //! Reading the configuration again: in the process that runs, and for one who wants to know what that would change.
 
-use quictun_tunnel::reload::Unreadable;
+use quictun_tunnel::reload::{ServerAgain, Unreadable};
 use quictun_tunnel::settings::{ClientSettings, ServerSettings};
 use serde::Deserialize;
 
-use super::{Action, parse};
-use crate::ask;
+use super::action::{Action, parse};
+use crate::ask::{self, AskError};
 use quictun_args::inputs::Inputs;
+use quictun_args::layers::Kept;
 
 /// What `quictun server` would run with if this process were started now: the same arguments, environment and working
-/// directory, and the files as they are.
-pub(super) fn read_server() -> Result<ServerSettings, Unreadable> {
+/// directory, and the files as they are. `started` is what it was started with.
+pub(super) fn read_server(started: &Kept) -> Result<ServerAgain, Unreadable> {
     match parse(&Inputs::of_process())? {
-        Action::Server(server) => Ok(server.settings),
+        Action::Server(server) => Ok(ServerAgain {
+            settings: server.settings,
+            restart: started.changed(&server.kept),
+        }),
         _ => unreachable!("invariant: a running server was asked for by these arguments"),
     }
 }
@@ -33,8 +37,8 @@ pub(super) fn would_change(settings: &ServerSettings) -> String {
     let would = match ask::get::<WouldChange>(http, "/v1/reload") {
         Ok((would, _)) => would,
         // No server runs: there is nothing to reload.
-        Err(ask::AskError::Nobody { .. } | ask::AskError::AnyPort { .. }) => return String::new(),
-        Err(error) => {
+        Err(AskError::Nobody(_)) => return String::new(),
+        Err(AskError::Other(error)) => {
             return format!("what a reload would change is not known: {error}\n");
         }
     };

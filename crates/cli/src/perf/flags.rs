@@ -75,7 +75,7 @@ const LOOPS: &[(&str, Loop)] = &[
 const ON_OFF: &[(&str, bool)] = &[("on", true), ("off", false)];
 
 options! {
-    pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| Ok(parse_listen(text, Wildcard::AsWritten)?), default "[::]:7600";
+    pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| parse_listen(text, Wildcard::AsWritten), default "[::]:7600";
         "TCP and UDP address; port 0: any, which is printed"
     pub(super) ONLY: Maybe<Transport> = "transport" "NAME", choice TRANSPORTS;
         "Serve only this one: tcp, tls, quic or udp"
@@ -84,7 +84,7 @@ options! {
     pub(super) NOTES: Maybe<PathBuf> = "json" "FILE", by path;
         "Write one JSON object here for each measurement"
 
-    pub(super) CONNECT: Maybe<HostPort> = "connect" "HOST:PORT", by |text| Ok(parse_server(text)?);
+    pub(super) CONNECT: Maybe<HostPort> = "connect" "HOST:PORT", by parse_server;
         "The server"
     pub(super) TRANSPORT: One<Transport> = "transport" "NAME", choice TRANSPORTS, default "tcp";
         "tcp, tls (TLS 1.3 over TCP, QUIC's cipher), quic (ALPN perf) or udp"

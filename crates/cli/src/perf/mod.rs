@@ -19,7 +19,7 @@ use quictun_sys::Signals;
 use quictun_tunnel::settings::HostPort;
 use rustix::process::Signal;
 
-use crate::exit;
+use crate::exit::{self, Failed};
 use quictun_args::fault::{Exit, Fault};
 use quictun_args::inputs::Inputs;
 use quictun_args::layers::Layers;
@@ -73,13 +73,10 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
 /// Does it.
 pub fn main(action: Action) -> ExitCode {
     let outcome = match action {
-        Action::Server(server) => serve(&server).map(|()| Exit::Ok),
+        Action::Server(server) => serve(&server).map(|()| Exit::Ok).map_err(Failed::from),
         Action::Client(client) => measure(&client),
     };
-    match outcome {
-        Ok(exit) => exit.into(),
-        Err(error) => exit::report(PROGRAM, Err(error)).into(),
-    }
+    exit::code(PROGRAM, outcome.map(|exit| exit as u8))
 }
 
 fn server(layers: &Layers<'_>) -> Result<Action, Fault> {
@@ -203,7 +200,7 @@ fn stop_by_signal() -> anyhow::Result<Stop> {
 /// How long a thread waits that has nothing else to do, at a time.
 const FOR_EVER: Duration = Duration::from_hours(1);
 
-fn measure(client: &Client) -> anyhow::Result<Exit> {
+fn measure(client: &Client) -> Result<Exit, Failed> {
     let stop = stop_by_signal()?;
     let HostPort { host, port, .. } = &client.server;
     let address = (host.as_str(), *port)
@@ -226,29 +223,26 @@ fn measure(client: &Client) -> anyhow::Result<Exit> {
 }
 
 fn print(client: &Client, report: &Report) -> anyhow::Result<()> {
+    let mut text = text::report(&client.plan, report);
     match &client.json {
-        Some(path) if path == Path::new("-") => {
-            exit::print(&format!("{}\n", serde_json::to_string(report)?))
-        }
-        Some(path) => {
-            std::fs::write(path, serde_json::to_string_pretty(report)? + "\n")
-                .with_context(|| format!("writing {}", path.display()))?;
-            exit::print(&text::report(&client.plan, report))
-        }
-        None => exit::print(&text::report(&client.plan, report)),
+        Some(path) if path == Path::new("-") => text = serde_json::to_string(report)? + "\n",
+        Some(path) => std::fs::write(path, serde_json::to_string_pretty(report)? + "\n")
+            .with_context(|| format!("writing {}", path.display()))?,
+        None => {}
     }
+    Ok(exit::print(&text)?)
 }
 
 /// With the next step, where there is one.
-fn told(error: PerfError) -> anyhow::Error {
+fn told(error: PerfError) -> Failed {
     match error {
-        PerfError::Connect { address, source } => {
+        PerfError::Connect(address, source) => {
             let fault = Fault::failure(format!("cannot connect to {address}"), source);
             fault
                 .next("`quictun perf server` on the other machine, and its port here")
                 .into()
         }
-        error => error.into(),
+        error => anyhow::Error::from(error).into(),
     }
 }
 

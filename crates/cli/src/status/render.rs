@@ -78,7 +78,6 @@ struct Tunnel {
     to_app_bytes: u64,
 }
 
-/// All of it.
 pub(super) fn page(
     status: &Status,
     connections: &Connections,
@@ -148,15 +147,18 @@ fn head(out: &mut String, status: &Status, now: Timestamp) {
     }
 }
 
+/// The heading of a column and its width, which is negative where cells are flush left.
+type Column = (&'static str, isize);
+
 const CONNECTION: [Column; 8] = [
-    left("PEER", 10),
-    left("ADDRESS", 21),
-    right("UP", 7),
-    right("FLOWS", 5),
-    right("RTT", 7),
-    right("LOSS", 6),
-    right("SENT", 8),
-    right("RECEIVED", 8),
+    ("PEER", -10),
+    ("ADDRESS", -21),
+    ("UP", 7),
+    ("FLOWS", 5),
+    ("RTT", 7),
+    ("LOSS", 6),
+    ("SENT", 8),
+    ("RECEIVED", 8),
 ];
 
 fn connections_table(out: &mut String, all: usize, found: &Connections) {
@@ -189,11 +191,11 @@ fn connections_table(out: &mut String, all: usize, found: &Connections) {
 }
 
 const TUNNEL: [Column; 5] = [
-    left("TARGET", 29),
-    left("APPLICATION", 21),
-    right("UP", 7),
-    right("TO TUNNEL", 9),
-    right("TO APP", 9),
+    ("TARGET", -29),
+    ("APPLICATION", -21),
+    ("UP", 7),
+    ("TO TUNNEL", 9),
+    ("TO APP", 9),
 ];
 
 fn tunnels_table(out: &mut String, all: usize, found: &Tunnels) {
@@ -223,48 +225,26 @@ fn tunnels_table(out: &mut String, all: usize, found: &Tunnels) {
     table(out, &TUNNEL, rows);
 }
 
-struct Column {
-    name: &'static str,
-    width: usize,
-    right: bool,
-}
-
-const fn left(name: &'static str, width: usize) -> Column {
-    Column {
-        name,
-        width,
-        right: false,
-    }
-}
-
-const fn right(name: &'static str, width: usize) -> Column {
-    Column {
-        name,
-        width,
-        right: true,
-    }
-}
-
 fn table<const N: usize>(
     out: &mut String,
     columns: &[Column; N],
     rows: impl ExactSizeIterator<Item = [String; N]>,
 ) {
     let mut line = |cells: [&str; N]| {
-        let cells = cells.iter().zip(columns).map(|(cell, column)| {
-            let text = cut(&plain(cell), column.width);
-            let width = column.width;
-            if column.right {
-                format!("{text:>width$}")
-            } else {
+        let cells = cells.iter().zip(columns).map(|(cell, (_, width))| {
+            let (left, width) = (*width < 0, width.unsigned_abs());
+            let text = cut(&plain(cell), width);
+            if left {
                 format!("{text:<width$}")
+            } else {
+                format!("{text:>width$}")
             }
         });
         let text = cells.collect::<Vec<_>>().join(" ");
         writeln!(out, "{}", text.trim_end()).expect(TO_A_STRING);
     };
     let more = rows.len().saturating_sub(ROWS_MAX);
-    line(std::array::from_fn(|n| columns[n].name));
+    line(std::array::from_fn(|n| columns[n].0));
     for row in rows.take(ROWS_MAX) {
         line(std::array::from_fn(|n| row[n].as_str()));
     }

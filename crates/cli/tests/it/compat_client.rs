@@ -1,13 +1,12 @@
 //! `quictun-client`: command lines of quic-tun v0.0.1 to v0.0.5, and ours.
 
 use quictun_args::compat::settings::Asked;
+use quictun_control::log::LogFilter;
 use quictun_control::settings::{ControlSettings, HttpListen, LogFormat, LogSettings, Phrases};
 use quictun_trust::settings::{ClientIdentity, Offer, ServerTrust};
-use quictun_tunnel::settings::{
-    Forward, ForwardTo, HostPort, ListenOn, TokenSource, TransportSettings,
-};
+use quictun_tunnel::settings::{Forward, ForwardTo, HostPort, ListenOn, TokenSource};
 
-use crate::world::{Lines, PIN, World, client_lines, differ, run, usage};
+use crate::world::{Lines, PIN, World, client_lines, default_transport, differ, run, usage};
 
 const MINIMAL: &str = "--server-endpoint h:7500 --token-source tcp:127.0.0.1:22";
 
@@ -49,10 +48,7 @@ fn the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
     let settings = run(World::default().compat_client(MINIMAL)).settings;
     assert_eq!(settings.offer, Offer::Both);
     assert_eq!(settings.identity, ClientIdentity::default());
-    assert_eq!(
-        format!("{:?}", settings.transport),
-        format!("{:?}", TransportSettings::default())
-    );
+    assert_eq!(settings.transport, default_transport());
     let ControlSettings {
         httpd,
         httpd_is_default,
@@ -72,8 +68,12 @@ fn the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
     } = log;
     assert_eq!(phrases, Phrases::Original);
     assert_eq!(
-        (level.as_str(), format, outputs),
-        ("info", LogFormat::Text, vec!["stdout".to_owned()])
+        (level, format, outputs),
+        (
+            LogFilter::default(),
+            LogFormat::Text,
+            vec!["stdout".to_owned()]
+        )
     );
 }
 

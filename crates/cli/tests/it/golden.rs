@@ -34,7 +34,8 @@ fn golden_lines(name: &str, text: &str, late: &[&str]) {
         let is_late = |line: &String| late.iter().any(|late| line.starts_with(late));
         known.retain(is_late);
         known.extend(found.clone());
-        let text: String = known.iter().map(|line| format!("{line}\n")).collect();
+        let lines: Vec<&str> = known.iter().map(String::as_str).collect();
+        let text = lines.join("\n") + "\n";
         fs::write(path(name), text).expect("a file in tests/golden");
     }
     let new: Vec<_> = found.difference(&known).collect();

@@ -5,15 +5,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
-use clap::Command;
 use quictun_args::compat::flags;
 use quictun_args::manual;
 use quictun_cli::native;
 
 /// Every command by the name of its file.
-pub(crate) fn commands() -> Vec<(String, Command)> {
-    fn add(all: &mut Vec<(String, Command)>, name: &str, command: &Command) {
+pub(crate) fn commands() -> Vec<(String, clap::Command)> {
+    fn add(all: &mut Vec<(String, clap::Command)>, name: &str, command: &clap::Command) {
         all.push((name.to_owned(), command.clone()));
         for child in command.get_subcommands() {
             add(all, &format!("{name}_{}", child.get_name()), child);
@@ -104,17 +104,86 @@ fn there_is_a_manual_page_for_everything_under_its_own_name() {
         "two pages of one name: {names:?}"
     );
     for (name, text) in &pages {
-        let title = name.trim_end_matches(".1");
+        let page = name.trim_end_matches(".1");
+        let title = format!(".TH {} 1 20", page.to_uppercase());
         assert!(
-            text.lines()
-                .any(|line| line.starts_with(&format!(".TH {title} 1"))),
+            text.lines().any(|line| line.starts_with(&title)),
             "{name}:\n{text}"
         );
-        let called = title.replace('_', " ").replace('-', "\\-");
-        let synopsis = text.split(".SH SYNOPSIS\n").nth(1).unwrap_or_default();
-        assert!(
-            synopsis.starts_with(&format!("\\fB{called}\\fR")),
+        let called = page.replace('_', " ").replace('-', "\\-");
+        for (section, start) in [
+            ("NAME", format!("{called} \\- ")),
+            ("SYNOPSIS", format!("\\fB{called}\\fR")),
+        ] {
+            let heading = format!(".SH {section}\n");
+            let section = text.split(&heading).nth(1).unwrap_or_default();
+            assert!(section.starts_with(&start), "{name}:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn manual_pages_name_each_other_and_nothing_else() {
+    let pages = manual::pages(native::command());
+    for (name, text) in &pages {
+        let plain = text.replace("\\-", "-").replace(" (1)", "(1)");
+        let named: BTreeSet<String> = plain
+            .split("(1)")
+            .filter_map(|before| before.split_whitespace().last())
+            .filter(|word| word.starts_with("quictun"))
+            .map(|word| format!("{word}.1"))
+            .collect();
+        let known = |named: &&String| pages.iter().any(|(name, _)| name == *named);
+        assert_eq!(
+            named.iter().find(|named| !known(named)),
+            None,
             "{name}:\n{text}"
+        );
+        let see_also = plain.split(".SH SEE ALSO\n").nth(1).unwrap_or_default();
+        let own = see_also
+            .lines()
+            .filter(|line| line.starts_with(".BR quictun"));
+        assert!(own.count() > 0, "{name}:\n{text}");
+        assert!(
+            !named.contains(name) && !named.contains("quictun_forbidden.1"),
+            "{name}:\n{text}"
+        );
+    }
+    let of = |name: &str| {
+        let page = pages.iter().find(|(of, _)| of == name);
+        let (_, text) = page.unwrap_or_else(|| panic!("{name} is missing"));
+        text.split(".SH SEE ALSO\n").nth(1).unwrap_or_default()
+    };
+    assert_eq!(of("quictun_status.1"), ".BR quictun (1)\n");
+    assert_eq!(
+        of("quictun-client.1"),
+        ".BR quictun (1) ,\n.BR quictun_client (1) ,\n.BR quictun_server (1) ,\n.BR quictun\\-server (1)\n"
+    );
+    assert_eq!(
+        of("quictun_config_check.1"),
+        ".BR quictun (1) ,\n.BR quictun_config (1) ,\n.BR quictun_config_print (1)\n"
+    );
+}
+
+#[test]
+fn mandoc_has_nothing_to_warn_of() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, text) in manual::pages(native::command()) {
+        let path = dir.path().join(&name);
+        fs::write(&path, text).expect("a file");
+        let mut mandoc = Command::new("mandoc");
+        let output = match mandoc
+            .args(["-T", "lint", "-W", "warning"])
+            .arg(&path)
+            .output()
+        {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            output => output.expect("mandoc starts"),
+        };
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.is_empty(),
+            "{name}:\n{said}"
         );
     }
 }

@@ -1,12 +1,11 @@
 //! `quictun client`: flags, file, and `docs/examples/client.toml`.
 
-use quictun_args::native::flags;
+use quictun_args::native::{Configured, flags};
 use quictun_args::options::Flag;
 use quictun_cli::native::Action;
 use quictun_trust::settings::Offer;
-use quictun_tunnel::settings::TransportSettings;
 
-use crate::world::{Lines, PIN, World, client_lines, differ, failure, usage};
+use crate::world::{Lines, PIN, World, client_lines, default_transport, differ, failure, usage};
 
 const EXAMPLE: &str = include_str!("../../../../docs/examples/client.toml");
 
@@ -28,10 +27,7 @@ fn the_defaults_verify_the_server_and_speak_the_native_protocol() {
         .native_client(&minimal())
         .expect("a client");
     assert_eq!(settings.offer, Offer::Native);
-    assert_eq!(
-        format!("{:?}", settings.transport),
-        format!("{:?}", TransportSettings::default())
-    );
+    assert_eq!(settings.transport, default_transport());
     assert!(settings.control.httpd_is_default);
     let lines = client_lines(&settings);
     assert_eq!(lines["trust"], format!("Pins([{PIN}])"));
@@ -383,7 +379,7 @@ fn the_example_says_what_its_comments_say() {
     );
     assert!(matches!(
         example().native("config check --client client.toml"),
-        Ok(Action::CheckClient(..))
+        Ok(Action::Config(Configured::Client(..)))
     ));
 }
 

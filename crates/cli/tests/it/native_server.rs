@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use quictun_args::native::flags;
+use quictun_args::native::{Configured, flags};
 use quictun_args::options::Flag;
 use quictun_cli::native::Action;
 use quictun_trust::settings::{Access, ClientProof, NamedClient};
-use quictun_tunnel::settings::TransportSettings;
 
-use crate::world::{Lines, PIN, World, differ, failure, server_lines, usage};
+use crate::world::{Lines, PIN, World, default_transport, differ, failure, server_lines, usage};
 
 const EXAMPLE: &str = include_str!("../../../../docs/examples/server.toml");
 
@@ -40,7 +39,7 @@ fn clients(world: &World, line: &str) -> Vec<String> {
                 ClientProof::PskFile(path) => path.display().to_string(),
             })
             .collect();
-        let rules: Vec<&str> = client.allow.iter().map(|rule| rule.0.as_str()).collect();
+        let rules: Vec<String> = client.allow.iter().map(ToString::to_string).collect();
         format!(
             "{}: {} -> {}",
             client.name,
@@ -63,10 +62,7 @@ fn without_clients_the_server_denies_all() {
         "the server says so itself: {:?}",
         server.warnings
     );
-    assert_eq!(
-        format!("{:?}", server.settings.transport),
-        format!("{:?}", TransportSettings::default())
-    );
+    assert_eq!(server.settings.transport, default_transport());
     let lines = server_lines(&server.settings);
     assert_eq!(lines["listen"], "[::]:7500");
     assert_eq!(lines["identity"], "State(\"/var/lib/quictun\")");
@@ -147,6 +143,36 @@ fn flags_become_settings() {
             &expected,
             flags,
         );
+    }
+}
+
+#[test]
+fn a_setting_that_needs_a_restart_is_told_by_its_value_and_not_by_its_text() {
+    let world = World::default().file("f", "").file(
+        "a.toml",
+        "[transport]\nidle_timeout = '60s'\n[log]\nlevel = 'INFO'\n",
+    );
+    let kept = |line: &str| world.native_server(line).expect("a server").kept;
+    let started = kept("server");
+    for (flags, changed) in [
+        ("--config a.toml", &[][..]),
+        ("--cert f --key f --ca f --state-dir /s --allow db:1", &[]),
+        ("--listen :7500 --max-udp-payload auto --no-confine", &[]),
+        ("--listen :7501", &["listen"]),
+        (
+            "--idle-timeout 7s --log-level debug --http off --compat-json",
+            &[
+                "control.http",
+                "control.compat_json",
+                "log.level",
+                "transport.idle_timeout",
+            ],
+        ),
+        ("--log-output a,b", &["log.output"]),
+        ("--qlog-dir q", &["transport.qlog_dir"]),
+    ] {
+        let now = kept(&format!("server {flags}"));
+        assert_eq!(started.changed(&now), changed, "{flags}");
     }
 }
 
@@ -288,7 +314,7 @@ fn the_example_says_what_its_comments_say() {
     );
     assert!(matches!(
         example().native("config check --server server.toml"),
-        Ok(Action::CheckServer(..))
+        Ok(Action::Config(Configured::Server(..)))
     ));
 }
 

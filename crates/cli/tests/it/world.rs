@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use quictun_args::compat;
 use quictun_args::compat::settings::{Asked, Ready};
 use quictun_args::fault::{Exit, Fault};
 use quictun_args::inputs::{Files, Inputs};
-use quictun_args::{compat, native::settings as native_settings};
+use quictun_args::native::{Configured, settings as native_settings};
 use quictun_cli::native::{self, Action};
 use quictun_control::settings::ControlSettings;
-use quictun_tunnel::settings::{ClientSettings, ServerSettings, TransportSettings};
+use quictun_tunnel::settings::{ClientSettings, Congestion, ServerSettings, TransportSettings};
 
 /// A pin that is one.
 pub(crate) const PIN: &str = "sha256:47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU";
@@ -85,21 +87,21 @@ impl World {
 
     pub(crate) fn native_client(&self, line: &str) -> Result<ClientSettings, Fault> {
         match self.native(line)? {
-            Action::Client(client) | Action::CheckClient(_, client) => Ok(client),
+            Action::Client(client) | Action::Config(Configured::Client(_, client)) => Ok(client),
             other => panic!("not a client: {other:?}"),
         }
     }
 
     pub(crate) fn native_server(&self, line: &str) -> Result<native_settings::Server, Fault> {
         match self.native(line)? {
-            Action::Server(server) | Action::CheckServer(_, server) => Ok(server),
+            Action::Server(server) | Action::Config(Configured::Server(_, server)) => Ok(server),
             other => panic!("not a server: {other:?}"),
         }
     }
 
     pub(crate) fn printed(&self, line: &str) -> String {
         match self.native(line) {
-            Ok(Action::Print(text)) => text,
+            Ok(Action::Print(text) | Action::Config(Configured::Print(text))) => text,
             other => panic!("nothing printed: {other:?}"),
         }
     }
@@ -153,6 +155,27 @@ pub(crate) fn failure<T: Debug>(outcome: Result<T, Fault>, expected: &str, conte
         (expected.to_owned(), Exit::Failure),
         "{context}"
     );
+}
+
+/// The data path as it is where nothing is said about it.
+pub(crate) fn default_transport() -> TransportSettings {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    TransportSettings {
+        workers: cores,
+        connections: cores,
+        congestion: Congestion::Auto,
+        idle_timeout: Duration::from_mins(1),
+        keep_alive: Duration::from_secs(2),
+        memory_budget: 1 << 30,
+        max_flows: 16_384,
+        max_connections: 10_000,
+        udp_buffer: 8 << 20,
+        max_udp_payload: None,
+        gso: true,
+        drain: Duration::from_secs(10),
+        key_log: None,
+        qlog_dir: None,
+    }
 }
 
 /// Settings, one `name = value` each.
@@ -269,7 +292,7 @@ fn control_lines(lines: &mut Lines, control: &ControlSettings) {
         ("http_names", http_names.join(" ")),
         ("compat_json", compat_json.to_string()),
         ("confine", confine.to_string()),
-        ("log.level", log.level.clone()),
+        ("log.level", log.level.to_string()),
         ("log.format", format!("{:?}", log.format)),
         ("log.outputs", log.outputs.join(" ")),
         ("log.phrases", format!("{:?}", log.phrases)),

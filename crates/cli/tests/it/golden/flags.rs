@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use clap::builder::PossibleValue;
+
 use super::golden;
 use crate::help::commands;
 
@@ -42,7 +44,7 @@ fn golden_flags() {
             }
             let choices = arg.get_possible_values();
             if !choices.is_empty() {
-                let choices: Vec<_> = choices.iter().map(|value| value.get_name()).collect();
+                let choices: Vec<_> = choices.iter().map(PossibleValue::get_name).collect();
                 write!(line, " one of {}", choices.join(" ")).expect("a line");
             }
             text.push_str(&line);

@@ -1,0 +1,18 @@
+//! A client in this process, whose device may have to be confirmed.
+
+use quictun_tunnel::reload::Read;
+use quictun_tunnel::settings::ClientSettings;
+
+use crate::confirm;
+use crate::exit::Failed;
+
+/// Runs a client until it is told to end. SIGHUP has it read its configuration by `read_again`, where that is given.
+pub(crate) fn run(
+    settings: ClientSettings,
+    read_again: Option<Read<ClientSettings>>,
+) -> Result<(), Failed> {
+    if let Some(limit) = settings.tun.as_ref().and_then(|tun| tun.confirm) {
+        confirm::wait_for(limit)?;
+    }
+    Ok(quictun_tunnel::client::run(settings, read_again)?)
+}

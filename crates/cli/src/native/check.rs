@@ -1,0 +1,61 @@
+//! `quictun config check`: what only the disk can tell of a configuration.
+
+use std::path::Path;
+
+use quictun_trust::access::Policy;
+use quictun_trust::settings::{Access, ClientProof, ServerIdentity};
+use quictun_trust::{identity, psk, tls};
+use quictun_tunnel::settings::{ClientSettings, ServerSettings};
+
+use super::reload;
+use crate::exit::{self, Failed};
+use quictun_args::native::settings::Server;
+
+/// Checks a server's file, and says what a reload of the server that runs with it would change.
+pub(super) fn server_file(path: &Path, server: &Server) -> Result<(), Failed> {
+    server_settings(server).map_err(|failed| failed.about(path.display().to_string()))?;
+    let denies_all = matches!(&server.settings.access, Access::Named { clients, .. } if clients.iter().all(|client| client.allow.is_empty()));
+    let but = if denies_all {
+        ", but no client may reach any target"
+    } else {
+        ""
+    };
+    exit::print(&format!("{}: in order{but}\n", path.display()))?;
+    Ok(exit::print(&reload::would_change(&server.settings))?)
+}
+
+/// Checks a client's file: authorities, secrets, certificates and keys.
+pub(super) fn client_file(path: &Path, settings: &ClientSettings) -> anyhow::Result<()> {
+    client_settings(settings).map_err(|error| error.context(path.display().to_string()))?;
+    Ok(exit::print(&format!("{}: in order\n", path.display()))?)
+}
+
+/// Checks clients, secrets, certificates and keys of a server, as far as they exist before its first run.
+pub(super) fn server_settings(server: &Server) -> Result<(), Failed> {
+    let settings = existing(server);
+    Policy::new(&settings.access)?;
+    if let ServerIdentity::Files(files) = &settings.identity {
+        identity::load_files(files).map_err(anyhow::Error::from)?;
+    }
+    Ok(())
+}
+
+/// A server's settings without the secret that its first run makes.
+fn existing(server: &Server) -> ServerSettings {
+    let mut settings = server.settings.clone();
+    if let (Access::Named { clients, .. }, Some(made)) = (&mut settings.access, &server.make_psk) {
+        let made = ClientProof::PskFile(made.clone());
+        for client in clients {
+            client.proofs.retain(|proof| *proof != made);
+        }
+    }
+    settings
+}
+
+fn client_settings(settings: &ClientSettings) -> anyhow::Result<()> {
+    tls::client_config(&settings.trust, &settings.identity, settings.offer, None)?;
+    if let Some(path) = &settings.identity.psk_file {
+        psk::load_secret(path)?;
+    }
+    Ok(())
+}
