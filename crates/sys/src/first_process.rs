@@ -38,7 +38,6 @@ pub enum Outcome {
 
 impl Outcome {
     /// The exit code that says so: that of the command, 128 and the number of the signal, or that of `timeout(1)`.
-    #[must_use]
     pub fn code(self) -> u8 {
         match self {
             Self::Ended(code) => code,
@@ -59,7 +58,6 @@ const NOT_EXECUTABLE: u8 = 126;
 
 /// The exit code and the words of a shell for a program that could not be started; `None` where the fault is not the
 /// program's.
-#[must_use]
 pub fn refusal(program: &str, error: &io::Error) -> Option<(u8, String)> {
     let not_found = (NOT_FOUND, format!("{program}: not found"));
     match error.kind() {

@@ -2,39 +2,6 @@
 //!
 //! Every function here is safe to call at any time. `unsafe` stays inside this crate, each block with its argument.
 //! Errors are the system's; a function's documentation names only those that a caller tells apart.
-//!
-//! | function | what |
-//! |---|---|
-//! | [`Batches`] | system calls in batches, through io_uring |
-//! | [`BufferPool`] | receive buffers that are not cleared each time |
-//! | [`Rule`], [`Way`] | routes beside the host's own |
-//! | [`confine`] | what a process gives up before it looks at what strangers send |
-//! | [`contain`] | a process, and all that it starts, in namespaces that end with it |
-//! | [`end_tcp`], [`accepted_tcp`] | connections of others: ended, and which of them were accepted |
-//! | [`epoll_wait`] | waiting to the microsecond |
-//! | [`Ethtool`] | what a network device does itself: segmentation, merging, checksums |
-//! | [`Firewall`], [`Part`] | packet filter rules of our own |
-//! | [`FrameCounter`] | how many frames beyond some length arrive at a device |
-//! | [`start_companion`] | a second process that keeps rights which this one gives up |
-//! | [`inherit_socket`] | a socket that somebody left open for us |
-//! | [`inherited_fds`] | sockets that a service manager opened for us (socket activation) |
-//! | [`NetNamespace`], [`Network`], [`set_sysctl`] | networks of our own: cables, addresses, routes |
-//! | [`be_prompt`] | a thread that runs soon after it is woken |
-//! | [`Netem`], [`TokenBucket`], [`Discipline`] | what the kernel does to packets that leave a device |
-//! | [`OwnMounts`] | files that look different to one process and those it starts |
-//! | [`PacketSocket`] | super-packets of a network device, whole |
-//! | [`raise_nofile_limit`] | as many open descriptors as we are allowed |
-//! | [`set_udp_gro`] | datagrams received one by one, or merged |
-//! | [`Signals`], [`with_default_signals`] | signals one by one, without handlers |
-//! | [`set_mark`] | marks that routing and the packet filter see |
-//! | [`socket_buffer_force`] | socket buffers beyond `rmem_max` / `wmem_max` where permitted |
-//! | [`socket_drops`] | datagrams the kernel threw away before we read them |
-//! | [`NullStreams`], [`with_standard_streams_only`] | descriptors that a program inherits, and its standard streams |
-//! | [`StackSampler`] | where processor time goes: stacks of threads |
-//! | [`tcp_info`] | round-trip time, losses and path of a TCP connection |
-//! | [`tcp_unsent`] | what a TCP socket has not yet brought to the other end |
-//! | [`use_small_pages`] | memory that is counted by what is used of it |
-//! | [`Tun`] | IP packets of this host, super-packets whole |
 
 mod batch;
 mod buffer_pool;

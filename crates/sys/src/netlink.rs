@@ -43,6 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ROOM: libc::c_int = 64 << 10;
 
 #[derive(Clone, Debug)]
+#[must_use]
 pub(crate) struct Request {
     bytes: Vec<u8>,
 }
@@ -60,22 +61,18 @@ impl Request {
         Self { bytes }
     }
 
-    #[must_use]
     pub(crate) fn with(self, kind: u16, value: &[u8]) -> Self {
         self.nested(kind, |inner| inner.raw(value))
     }
 
-    #[must_use]
     pub(crate) fn with_text(self, kind: u16, text: &str) -> Self {
         self.nested(kind, |inner| inner.raw(text.as_bytes()).raw(&[0]))
     }
 
-    #[must_use]
     pub(crate) fn with_u32(self, kind: u16, value: u32) -> Self {
         self.with(kind, &value.to_ne_bytes())
     }
 
-    #[must_use]
     pub(crate) fn nested(self, kind: u16, fill: impl FnOnce(Self) -> Self) -> Self {
         let start = self.bytes.len();
         let header = self.raw(&[0; 2]).raw(&kind.to_ne_bytes());
@@ -89,7 +86,6 @@ impl Request {
     }
 
     /// Appends bytes as they are: a fixed header inside an attribute.
-    #[must_use]
     pub(crate) fn raw(mut self, bytes: &[u8]) -> Self {
         self.bytes.extend_from_slice(bytes);
         self

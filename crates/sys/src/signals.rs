@@ -26,7 +26,6 @@ pub struct Came {
 impl Came {
     /// The signal, where a process that waits for a command has to pass it on: what the terminal sends for Ctrl-C
     /// reaches the command itself, which may have its own idea of it.
-    #[must_use]
     pub fn to_pass_on(self) -> Option<Signal> {
         let interrupt = self.by_terminal && matches!(self.signal, Signal::INT | Signal::QUIT);
         (!interrupt).then_some(self.signal)
