@@ -25,13 +25,11 @@ pub struct Reserved {
 
 impl Reserved {
     /// First byte in the arena.
-    #[must_use]
     pub fn off(&self) -> u32 {
         self.off
     }
 
     /// Bytes.
-    #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "it never is")]
     pub fn len(&self) -> u32 {
         self.len

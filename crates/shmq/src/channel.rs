@@ -58,7 +58,6 @@ pub struct Arrived<'a>(&'a mut Channel);
 impl Arrived<'_> {
     /// A copy of it: the room is the peer's again.
     #[inline(always)]
-    #[must_use]
     pub fn take(self) -> Message {
         self.0.ring_pair.take()
     }

@@ -15,7 +15,6 @@ pub struct Received {
 
 impl Received {
     /// Bytes.
-    #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "it never is")]
     pub fn len(self) -> u32 {
         self.len
