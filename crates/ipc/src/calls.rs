@@ -7,7 +7,6 @@ use quictun_shmq::{BATCH, Channel, ChannelError, INLINE, Message, Reserved, SLOT
 use crate::executor::ROOM;
 use crate::message::{BUFFER, REPLY, is_sound, kind, senseless};
 use crate::pace::Pace;
-use crate::patience::Owed;
 use crate::schedule::{Queues, Schedule, Task, Wakes};
 use crate::waiters::{Ticket, Waiters};
 
@@ -39,7 +38,7 @@ pub(crate) struct Calls {
     /// them by eights; of fewer than two eights, half. Where the server shares our processor it works on nothing meanwhile.
     batch: usize,
     /// Calls begun so far: each has one answer.
-    begun: u64,
+    pub(crate) begun: u64,
     pub(crate) pace: Pace,
 }
 
@@ -300,22 +299,6 @@ impl Calls {
         }
         self.roomless.wake_all(schedule);
         self.placeless.wake_all(schedule);
-    }
-
-    /// Answers to come, where there have been so many.
-    pub(crate) fn owed_answers(&self, answers: u64) -> Owed {
-        Owed {
-            some: self.over.is_none() && self.begun > answers,
-            given: answers,
-        }
-    }
-
-    /// Room that somebody waits for, where so many messages have found some.
-    pub(crate) fn owed_room(&self, messages: u64) -> Owed {
-        Owed {
-            some: self.over.is_none() && !self.roomless.is_empty(),
-            given: messages,
-        }
     }
 
     /// Calls whose answers are still to come, or to be taken.

@@ -12,7 +12,7 @@ use quictun_shmq::{Channel, ChannelError, Counters, Message, Reserved, Violation
 use crate::calls::{Blocked, Calls};
 use crate::executor::{Executor, Port};
 use crate::message::{BUFFER, CALL, SEND};
-use crate::patience::Patience;
+use crate::patience::{Owed, Patience};
 use crate::schedule::Schedule;
 use crate::wait::WaitPolicy;
 use crate::waiters::Ticket;
@@ -286,8 +286,15 @@ impl Port for Shared {
     fn patience(&self, channel: &Channel) -> Option<Duration> {
         let mut patience = self.patience.as_ref()?.borrow_mut();
         let (calls, counters) = (self.calls.borrow(), channel.counters());
-        let answers = calls.owed_answers(counters.popped);
-        let room = calls.owed_room(counters.pushed);
+        let is_on = calls.over.is_none();
+        let answers = Owed {
+            some: is_on && calls.begun > counters.popped,
+            given: counters.popped,
+        };
+        let room = Owed {
+            some: is_on && !calls.roomless.is_empty(),
+            given: counters.pushed,
+        };
         patience.left(answers, room, Instant::now())
     }
 

@@ -266,11 +266,9 @@ impl Executor {
             self.idle.spins += 1;
             let sleeps = self.policy != WaitPolicy::Polling;
             let patience = self.port.patience(channel);
-            let look = Look {
-                budget: sleeps.then(|| self.budget.ticks(wake_cost())),
-                until: patience.and_then(|left| Instant::now().checked_add(left)),
-            };
-            if look.finds(channel, &self.schedule, wants) {
+            let until = patience.and_then(|left| Instant::now().checked_add(left));
+            let budget = sleeps.then(|| self.budget.ticks(wake_cost()));
+            if find(channel, &self.schedule, wants, budget, until) {
                 self.idle.spins_won += 1;
                 return;
             }
@@ -303,32 +301,31 @@ impl Drop for Executor {
     }
 }
 
-struct Look {
-    /// For so many ticks, if it ends.
+/// Looks for something to do, for `budget` ticks and no longer than `until`; whether there is something.
+fn find(
+    channel: &mut Channel,
+    schedule: &Schedule,
+    wants: Wants,
     budget: Option<u64>,
     until: Option<Instant>,
-}
-
-impl Look {
-    fn finds(self, channel: &mut Channel, schedule: &Schedule, wants: Wants) -> bool {
-        let (start, wake) = (cycles(), wake_cost());
-        loop {
-            for _ in 0..LOOKS {
-                if channel.has_work_for(wants) || schedule.has_remote() {
-                    return true;
-                }
+) -> bool {
+    let (start, wake) = (cycles(), wake_cost());
+    loop {
+        for _ in 0..LOOKS {
+            if channel.has_work_for(wants) || schedule.has_remote() {
+                return true;
             }
-            let waited = cycles().wrapping_sub(start);
-            if self.budget.is_some_and(|budget| waited > budget)
-                || self.until.is_some_and(|until| Instant::now() >= until)
-            {
-                return false;
-            }
-            if waited > wake {
-                // Whoever else wants this processor: perhaps the peer, or who the peer waits for. Not before: who has something
-                // to do on it may keep it for a thousand times as long as an answer takes.
-                std::thread::yield_now();
-            }
+        }
+        let waited = cycles().wrapping_sub(start);
+        if budget.is_some_and(|budget| waited > budget)
+            || until.is_some_and(|until| Instant::now() >= until)
+        {
+            return false;
+        }
+        if waited > wake {
+            // Whoever else wants this processor: perhaps the peer, or who the peer waits for. Not before: who has something
+            // to do on it may keep it for a thousand times as long as an answer takes.
+            std::thread::yield_now();
         }
     }
 }
