@@ -29,16 +29,13 @@ pub(crate) struct Job<'a> {
     pub(crate) stop: &'a Stop,
 }
 
-/// Work of one thread, by its number.
-pub(crate) type Work<'a> = &'a (dyn Fn(u32) -> Result<Measured, PerfError> + Sync);
-
-/// Runs `work` on `count` threads until all are done, and tells `watch` what has moved meanwhile.
+/// Runs `work` on `count` threads, each with its number, until all are done, and tells `watch` what has moved meanwhile.
 ///
 /// The first failure ends all of them.
 pub(crate) fn run(
     job: Job<'_>,
     count: u32,
-    work: Work<'_>,
+    work: &(dyn Fn(u32) -> Result<Measured, PerfError> + Sync),
     watch: &mut dyn FnMut(u64),
 ) -> Result<Measured, PerfError> {
     scope(|scope| {

@@ -67,7 +67,10 @@ impl<'a> Session<'a> {
             });
             let measured = self.work();
             if self.begun.get().is_none() {
-                self.refuse_plan(&measured);
+                let why = measured.as_ref().err().map(|error| chain(error));
+                let refused = Answer::Refused(why.unwrap_or_default());
+                // It may have gone.
+                hello::send(&mut &*self.control, &refused).ok();
             }
             measured
         });
@@ -96,16 +99,6 @@ impl<'a> Session<'a> {
         self.begun.get_or_init(|| ());
         let mut control = self.control;
         hello::send(&mut control, &Answer::Ready(ready)).map_err(PerfError::Control)
-    }
-
-    fn refuse_plan(&self, measured: &Result<Measured, PerfError>) {
-        let why = measured
-            .as_ref()
-            .err()
-            .map_or_else(String::new, |error| chain(error));
-        let mut control = self.control;
-        // It may have gone.
-        if hello::send(&mut control, &Answer::Refused(why)).is_err() {}
     }
 
     /// Waits until the client is done or has gone, or the server ends.

@@ -100,30 +100,30 @@ impl<'a> Ends<'a> {
 
 impl<'a> MemorySocket<'a> {
     pub(crate) fn client(ends: &Rc<Ends<'a>>, number: u32, length: u64, wanted: u64) -> Self {
-        Self {
-            ends: ends.clone(),
-            side: Side::Client {
-                number,
-                head: wanted.to_be_bytes(),
-                head_sent: 0,
-                wanted,
-            },
-            sent: 0,
-            length: Some(length),
-            received: 0,
-        }
+        let side = Side::Client {
+            number,
+            head: wanted.to_be_bytes(),
+            head_sent: 0,
+            wanted,
+        };
+        Self::new(ends, side, Some(length))
     }
 
     pub(crate) fn server(ends: &Rc<Ends<'a>>, flow: FlowId) -> Self {
+        let side = Side::Server {
+            flow,
+            head: [0; HEAD],
+            head_received: 0,
+        };
+        Self::new(ends, side, None)
+    }
+
+    fn new(ends: &Rc<Ends<'a>>, side: Side, length: Option<u64>) -> Self {
         Self {
             ends: ends.clone(),
-            side: Side::Server {
-                flow,
-                head: [0; HEAD],
-                head_received: 0,
-            },
+            side,
             sent: 0,
-            length: None,
+            length,
             received: 0,
         }
     }
