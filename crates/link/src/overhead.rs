@@ -6,16 +6,12 @@ pub const NONE: usize = 0;
 /// IP packets on Ethernet: header 14, checksum 4, preamble and gap between frames 20.
 pub const ETHERNET: usize = 14 + 4 + 20;
 
-/// IP packets on Ethernet with an IEEE 802.1Q tag.
-pub const VLAN: usize = ETHERNET + 4;
-
-/// IP packets in `PPPoE` (RFC 2516) on Ethernet.
-pub const PPPOE: usize = ETHERNET + 8;
-
 /// Names for people, with their values.
 pub const NAMED: &[(&str, usize)] = &[
     ("ip", NONE),
     ("ethernet", ETHERNET),
-    ("vlan", VLAN),
-    ("pppoe", PPPOE),
+    // An IEEE 802.1Q tag.
+    ("vlan", ETHERNET + 4),
+    // RFC 2516.
+    ("pppoe", ETHERNET + 8),
 ];
