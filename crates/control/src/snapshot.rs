@@ -64,14 +64,12 @@ pub struct Collected {
 }
 
 impl WorkerSnapshot {
-    /// How old something was that was opened then.
     pub(crate) fn age(&self, opened: Instant) -> Duration {
         self.taken.saturating_duration_since(opened)
     }
 }
 
 impl Collected {
-    /// Every connection of every worker that answered.
     pub(crate) fn connections(&self) -> impl Iterator<Item = &ConnectionReport> {
         let snapshots = self.snapshots.iter();
         snapshots.flat_map(|snapshot| &snapshot.connections)

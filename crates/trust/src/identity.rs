@@ -157,7 +157,6 @@ fn exists(file: &Path) -> Result<bool, IdentityError> {
         .map_err(|cause| IdentityError::Directory(dir.to_owned(), cause))
 }
 
-/// Makes a directory for this user alone, where it is missing.
 fn make_dir(dir: &Path) -> Result<(), IdentityError> {
     files::create_private_dir(dir).map_err(|cause| IdentityError::Directory(dir.to_owned(), cause))
 }

@@ -33,7 +33,6 @@ struct Asked {
     refused: Option<(Refusal, Option<Line>)>,
 }
 
-/// Why a server refuses a flow.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) code: FlowCode,

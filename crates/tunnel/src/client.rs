@@ -74,9 +74,7 @@ fn serve(
     start_keeper(&settings, read_again.as_ref())?;
     let log = launch::prepare(&settings.control)?;
     let listeners = listeners(&settings)?;
-    let mark = mark(&settings)?;
-    let ports = udp_ports(&settings, workers, mark)?;
-    let path_mtu = path_mtu(&settings, mark)?;
+    let (ports, path_mtu) = udp_ports(&settings, workers)?;
     let http = rest::bind(&settings.control)?;
     launch::tell_of_udp(&ports[0], &settings.transport);
     let key_log = tls::open_key_log(settings.transport.key_log.as_deref())?;
@@ -317,16 +315,9 @@ fn mark(settings: &ClientSettings) -> Result<Option<u32>> {
     }
 }
 
-/// What tells the MTU of routes towards the server, for sockets with this mark.
-fn path_mtu(settings: &ClientSettings, mark: Option<u32>) -> Result<PathMtu> {
-    let most = settings.transport.max_udp_payload;
-    match mark {
-        Some(mark) => udp_port::marked_path_mtu(most, mark).context("UDP socket"),
-        None => Ok(udp_port::path_mtu(most)),
-    }
-}
-
-fn udp_ports(settings: &ClientSettings, workers: usize, mark: Option<u32>) -> Result<Vec<UdpPort>> {
+/// A UDP socket for each worker, and what tells the MTU of routes towards the server for them.
+fn udp_ports(settings: &ClientSettings, workers: usize) -> Result<(Vec<UdpPort>, PathMtu)> {
+    let mark = mark(settings)?;
     let open = |_| {
         let socket = any_socket(&settings.server).context("UDP socket")?;
         if let Some(mark) = mark {
@@ -334,7 +325,13 @@ fn udp_ports(settings: &ClientSettings, workers: usize, mark: Option<u32>) -> Re
         }
         launch::open_udp(socket, &settings.transport)
     };
-    (0..workers).map(open).collect()
+    let ports = (0..workers).map(open).collect::<Result<_>>()?;
+    let most = settings.transport.max_udp_payload;
+    let path_mtu = match mark {
+        Some(mark) => udp_port::marked_path_mtu(most, mark).context("UDP socket")?,
+        None => udp_port::path_mtu(most),
+    };
+    Ok((ports, path_mtu))
 }
 
 fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {

@@ -13,8 +13,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
-use crate::congestion_log::log_congestion;
-use crate::duty::{Duty, Io};
+use crate::duty::{Duty, Io, log_congestion};
 use crate::listener::{Accepted, Listener};
 use crate::mailbox::Message;
 use crate::refusal::{self, Refused};

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use quictun_engine::{Engine, Event, FlowId};
+use tracing::debug;
 
 use crate::app_socket::AppSocket;
 use crate::mailbox::Message;
@@ -48,4 +49,30 @@ impl Io<'_> {
         self.engine
             .handle_socket(self.now, flow, false, false, true);
     }
+}
+
+/// How the controller sees the path, and what limits the sending: the words of `/v1/connections`.
+pub(crate) fn log_congestion(event: &Event) {
+    let Event::Congestion {
+        connection,
+        remote,
+        controller: view,
+        limit,
+    } = event
+    else {
+        return;
+    };
+    debug!(
+        target: "quictun",
+        connection = connection.0,
+        %remote,
+        congestion_control = view.mode,
+        congestion_phase = view.phase,
+        limited_by = limit.name(),
+        bandwidth_bytes_per_second = view.bandwidth_known(),
+        min_rtt_ms = view.min_rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
+        loss_floor = view.loss_floor,
+        loss_trust = view.trust,
+        "congestion control"
+    );
 }

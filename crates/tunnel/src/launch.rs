@@ -53,7 +53,6 @@ pub(crate) struct Launch {
     /// What SIGHUP reads again; `None`: nothing but log files.
     pub(crate) reload: Option<Reload>,
     pub(crate) lines: LineBudget,
-    /// Says that the process has started, once that is true.
     pub(crate) announce: Box<dyn FnOnce()>,
 }
 

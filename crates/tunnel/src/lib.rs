@@ -21,7 +21,6 @@ mod app_addr;
 mod app_socket;
 mod asked;
 mod client_duty;
-mod congestion_log;
 mod control;
 mod dial;
 mod duty;

@@ -68,7 +68,6 @@ pub(crate) enum ResolveError {
 }
 
 impl Resolver {
-    /// A resolver over the system's, with places of its own.
     pub(crate) fn new() -> Self {
         let lookup = |host: &str, port| (host, port).to_socket_addrs().map(Iterator::collect);
         Self::with(Arc::new(lookup), DEADLINE, MAX_LOOKUPS, Hosts::of_system())

@@ -17,9 +17,8 @@ use tokio::sync::mpsc::Sender;
 use tracing::{debug, info, warn};
 
 use crate::asked::{AskedFlows, Refusal, name_of};
-use crate::congestion_log::log_congestion;
 use crate::dial::{Dialed, Dials, dial_unix};
-use crate::duty::{Duty, Io};
+use crate::duty::{Duty, Io, log_congestion};
 use crate::leaving::Leaving;
 use crate::lookups::Lookups;
 use crate::mailbox::Message;

@@ -49,7 +49,6 @@ pub(crate) enum TokenError {
     /// The token server, shown without credentials and query, has none, or cannot be asked.
     #[error("no token from {0}")]
     Http(String, #[source] HttpError),
-    /// There is a token for the application, but it cannot be sent.
     #[error("the token for {0} is unusable")]
     Unusable(AppAddr, #[source] PackError),
     #[error("the client is shutting down")]

@@ -52,7 +52,6 @@ pub fn files(outputs: &[String]) -> impl Iterator<Item = &Path> {
 }
 
 impl Output {
-    /// Opens `stdout`, `stderr` or a file, which is appended to.
     pub(super) fn open(output: &str) -> Result<Self, LogError> {
         let stream = |stream: io::Result<_>| stream.map(|stream| (File::from(stream), None));
         let opened = match output {

@@ -90,7 +90,6 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Takes a sample of the workers; `None` at shutdown.
     pub(super) async fn sample(&self, detail: Detail) -> Option<Arc<Sample>> {
         let (reply, answer) = oneshot::channel();
         self.asks.send(Ask { detail, reply }).await.ok()?;

@@ -48,7 +48,6 @@ pub(super) async fn tunnels(State(app): State<Arc<App>>) -> Response {
     .into_response()
 }
 
-/// Every connection, oldest first, and the workers' sockets.
 pub(super) async fn connections(State(app): State<Arc<App>>) -> Response {
     let Some(sample) = app.sample(Detail::Counters).await else {
         return error::shutting_down();

@@ -45,7 +45,6 @@ pub enum AccessError {
     Authorities(#[from] TlsError),
 }
 
-/// The named clients, by each way in which they prove themselves.
 #[derive(Default)]
 pub(super) struct Register {
     pub(super) described: BTreeMap<String, Described>,
@@ -66,7 +65,6 @@ pub(super) struct Described {
 }
 
 impl Register {
-    /// Sets who vouches for clients that are known by their certificate's name.
     pub(super) fn set_authorities(
         &mut self,
         (verifier, anchors): (Arc<dyn ClientCertVerifier>, Vec<TrustAnchor<'static>>),

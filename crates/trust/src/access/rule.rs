@@ -199,12 +199,10 @@ impl Rule {
         })
     }
 
-    /// Whether this rule names a Unix socket by exactly this path.
     pub(super) fn names_path(&self, path: &str) -> bool {
         matches!(self, Self::UnixPath(named) if named == path)
     }
 
-    /// The addresses that this rule names at a port.
     fn network_for(&self, port: u16) -> Option<Network> {
         match self {
             Self::Tcp {
@@ -215,7 +213,6 @@ impl Rule {
         }
     }
 
-    /// Whether this rule names hosts rather than addresses or Unix sockets.
     pub(super) fn names_hosts(&self) -> bool {
         match self {
             Self::Everything => true,
@@ -233,7 +230,6 @@ impl Rule {
         )
     }
 
-    /// Whether this rule names any host at a port.
     pub(super) fn is_wildcard_for(&self, port: u16) -> bool {
         match self {
             Self::Everything => true,
@@ -293,7 +289,6 @@ impl Network {
         self.len == if self.base.is_ipv4() { 32 } else { 128 }
     }
 
-    /// Whether it lies inside one of the link-local ranges.
     fn is_link_local(self) -> bool {
         LINK_LOCAL
             .iter()

@@ -19,7 +19,6 @@ use quictun_trust::settings::{Access, ServerIdentity};
 pub(crate) type Load =
     Box<dyn Fn() -> Result<(Rules, Vec<&'static str>), ReloadError> + Send + Sync>;
 
-/// What was read, ready to be put into force.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     pub(crate) changes: Changes,

@@ -243,13 +243,14 @@ fn a_datagram_of_another_workers_connection_is_handed_over() {
         (run(set.parts), watching.join().expect("no panic"))
     });
     ended.expect("an end");
+    let handed = handed.expect("it was handed over");
     assert_eq!(handed.data[..], datagram);
     assert_eq!(Some(handed.remote), client.local_addr().ok());
     drop(calls);
 }
 
-/// Waits for the bell, as a worker does.
-fn next_datagram(inbox: &mut Inbox) -> udp_port::Received {
+/// Waits for the bell, as a worker does; `None`: it does not ring.
+fn next_datagram(inbox: &mut Inbox) -> Option<udp_port::Received> {
     let mut poller = Poller::new().expect("a poller");
     poller
         .add_input(&*inbox, Key::Wake)
@@ -259,10 +260,12 @@ fn next_datagram(inbox: &mut Inbox) -> udp_port::Received {
     loop {
         let waited = poller.wait(Some(until), Patience::default(), &mut ready);
         waited.expect("it waits");
-        assert!(!ready.is_empty(), "nothing was handed over");
+        if ready.is_empty() {
+            return None;
+        }
         inbox.begin_turn();
         if let Some(Mail::Datagram(datagram)) = inbox.receive() {
-            return datagram;
+            return Some(datagram);
         }
     }
 }
