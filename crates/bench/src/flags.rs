@@ -69,12 +69,10 @@ pub(crate) fn number_of(matches: &ArgMatches, name: &str) -> u64 {
     *matches.get_one(name).expect("invariant: it has a default")
 }
 
-/// The value of a [`number`] whose range fits a `usize`.
 pub(crate) fn count_of(matches: &ArgMatches, name: &str) -> usize {
     small(number_of(matches, name))
 }
 
-/// The values of [`numbers`] whose range fits a `usize`.
 pub(crate) fn counts_of(matches: &ArgMatches, name: &str) -> Vec<usize> {
     let all = matches.get_many::<u64>(name).into_iter().flatten();
     all.copied().map(small).collect()

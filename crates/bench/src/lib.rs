@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod action;
-mod clocks;
 mod flags;
 mod ipc;
 mod kind;

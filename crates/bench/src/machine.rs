@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use quictun_ipc::cycles;
 use quictun_lab::BUILD_PROFILE;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 /// A machine with more than this to do gives no results.
 const LOAD_MAX: f64 = 0.5;
@@ -158,6 +159,26 @@ fn steal() -> Result<(u64, u64)> {
         ticks.get(7).copied().unwrap_or_default(),
         ticks.iter().take(8).sum(),
     ))
+}
+
+/// Nanoseconds of processor that this process has used.
+pub(crate) fn cpu_ns() -> u64 {
+    nanos(ClockId::ProcessCPUTime)
+}
+
+pub(crate) fn thread_cpu_ns() -> u64 {
+    nanos(ClockId::ThreadCPUTime)
+}
+
+/// Nanoseconds of the clock that all processes share: that of [`std::time::Instant`].
+pub(crate) fn clock_ns() -> u64 {
+    nanos(ClockId::Monotonic)
+}
+
+fn nanos(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
+    seconds.unwrap_or_default() * 1_000_000_000 + nanos.unwrap_or_default()
 }
 
 fn cycles_per_ns() -> f64 {

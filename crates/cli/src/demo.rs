@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use quictun_sys::{Identity, Side, contain};
 use rustix::net::sockopt::{set_socket_linger, set_tcp_congestion};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -32,7 +31,6 @@ use stage::Stage;
 struct Sizes {
     /// Bytes moved in each direction, every one of them checked.
     bulk: u64,
-    /// Round trips timed.
     echoes: usize,
 }
 
@@ -52,26 +50,14 @@ const ON_LINK: Sizes = Sizes {
 const WARM_UPS: usize = 16;
 
 /// What to type between two machines, and where.
-const COMMANDS: [Step; 3] = [
-    Step {
-        on: "server",
-        command: "quictun server --allow 127.0.0.1:22",
-    },
-    Step {
-        on: "client",
-        command: "quictun client --server SERVER:7500 --pin sha256:... --psk-file client.psk -L 2222=127.0.0.1:22",
-    },
-    Step {
-        on: "client",
-        command: "ssh -p 2222 127.0.0.1",
-    },
+const COMMANDS: [(&str, &str); 3] = [
+    ("server", "quictun server --allow 127.0.0.1:22"),
+    (
+        "client",
+        "quictun client --server SERVER:7500 --pin sha256:... --psk-file client.psk -L 2222=127.0.0.1:22",
+    ),
+    ("client", "ssh -p 2222 127.0.0.1"),
 ];
-
-#[derive(Serialize)]
-struct Step {
-    on: &'static str,
-    command: &'static str,
-}
 
 /// How the demonstration is to be.
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +114,7 @@ fn run(options: Options, dir: &Path, stage: impl FnOnce() -> Result<Stage>) -> R
     }
     say("");
     say("The same between two machines (the server denies what you do not allow):");
-    for Step { on, command } in COMMANDS {
+    for (on, command) in COMMANDS {
         say(&format!("  {on}$ {command}"));
     }
     say("The server's first run prints the client line with its own fingerprint in it.");
@@ -169,27 +155,15 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
     ));
 
     let checked = upload(to_sink, sizes.bulk)?;
-    let (up, up_direct) = if stage.is_link() {
-        (
-            upload_rate(to_meter).context("through the tunnel")?,
-            Some(upload_rate(direct(apps.meter)).context("without the tunnel")?),
-        )
-    } else {
-        (rate(sizes.bulk, checked), None)
-    };
+    let ends = stage.is_link().then(|| [to_meter, direct(apps.meter)]);
+    let (up, up_direct) = rates(ends, upload_rate, rate(sizes.bulk, checked))?;
     tell(&format!(
         "  to server  {}",
         throughput(up, up_direct, sizes)
     ));
     let checked = download(to_source, sizes.bulk)?;
-    let (down, down_direct) = if stage.is_link() {
-        (
-            download_rate(to_source).context("through the tunnel")?,
-            Some(download_rate(direct(apps.source)).context("without the tunnel")?),
-        )
-    } else {
-        (rate(sizes.bulk, checked), None)
-    };
+    let ends = stage.is_link().then(|| [to_source, direct(apps.source)]);
+    let (down, down_direct) = rates(ends, download_rate, rate(sizes.bulk, checked))?;
     tell(&format!(
         "  to client  {}",
         throughput(down, down_direct, sizes)
@@ -213,8 +187,22 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
         "to_client_direct_bit_per_s": down_direct,
         "half_close_ok": true,
         "refusal_ok": true,
-        "commands": COMMANDS,
+        "commands": COMMANDS.map(|(on, command)| json!({"on": on, "command": command})),
     }))
+}
+
+/// Rates through the tunnel and without it, by `measure`; that of what was checked where there is no link.
+fn rates(
+    ends: Option<[SocketAddr; 2]>,
+    measure: fn(SocketAddr) -> Result<u64>,
+    checked: u64,
+) -> Result<(u64, Option<u64>)> {
+    let Some([tunnel, direct]) = ends else {
+        return Ok((checked, None));
+    };
+    let tunnel = measure(tunnel).context("through the tunnel")?;
+    let direct = measure(direct).context("without the tunnel")?;
+    Ok((tunnel, Some(direct)))
 }
 
 /// A server at the far side and a client here, with fresh keys in `dir`.
@@ -234,7 +222,6 @@ fn pair(stage: &Stage, apps: &Apps, dir: &Path) -> Result<Tunnel> {
     )
 }
 
-/// Time from connecting to the first byte of the answer.
 fn first_byte(echo: SocketAddr) -> Result<Duration> {
     // The first ones may wait for the QUIC handshake of the worker that accepts them.
     for _ in 0..WARM_UPS {

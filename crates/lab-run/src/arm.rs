@@ -10,7 +10,7 @@ use quictun_emu::World;
 use quictun_lab::{Arm, Link, Load};
 use quictun_sys::NetNamespace;
 
-use crate::client::{Patience, Started};
+use crate::client::{Patience, Started, sh};
 use crate::generator::{Generator, is_tunnel};
 use crate::processors::Groups;
 use crate::tunnel::{Ends, Tunnel};
@@ -105,7 +105,7 @@ impl<'a> Ready<'a> {
                 *beside = entry;
             }
             let tunnel = Tunnel::across(ends, target, [&client, &server])?;
-            ready.connect = tunnel.entry();
+            ready.connect = tunnel.entries()[0];
             ready.tunnel = Some(tunnel);
         }
         Ok(ready)
@@ -160,7 +160,6 @@ impl<'a> Ready<'a> {
     }
 }
 
-/// Why an arm cannot be measured on this machine, if it cannot.
 pub(crate) fn missing(arm: &Arm) -> Option<String> {
     if Generator::of(arm) == Generator::Iperf3 && !is_known("iperf3") {
         return Some("iperf3 is not installed (`apt install iperf3`)".to_owned());
@@ -212,17 +211,10 @@ pub(crate) fn program(generator: Generator) -> Result<Command> {
 
 pub(crate) fn tunnel_flags(arm: &Arm) -> [Vec<String>; 2] {
     let own = |flags: &[String]| {
-        let mut all: Vec<String> = if is_tunnel(arm) {
-            flags.to_vec()
-        } else {
-            Vec::new()
-        };
-        all.extend(
-            arm.congestion
-                .iter()
-                .flat_map(|name| ["--congestion".to_owned(), name.clone()]),
-        );
-        all
+        let flags = flags.iter().filter(|_| is_tunnel(arm)).cloned();
+        let name = arm.congestion.iter();
+        let congestion = name.flat_map(|name| ["--congestion".to_owned(), name.clone()]);
+        flags.chain(congestion).collect()
     };
     [own(&arm.client_flags), own(&arm.server_flags)]
 }
@@ -235,9 +227,8 @@ fn bring(
     patience: &Patience,
 ) -> Result<[Started; 2]> {
     let command = |line: &str| {
-        let mut command = Command::new("/bin/sh");
+        let mut command = sh(line);
         command
-            .args(["-c", line])
             .env("QUICTUN_FAR", ends.far_address.to_string())
             .env(
                 "QUICTUN_TUNNEL",
@@ -259,7 +250,6 @@ pub(crate) fn listens(network: &NetNamespace, tables: [&str; 2], port: u16) -> b
     has_open(network, &tables, |open| open == port).unwrap_or(false)
 }
 
-/// Whether a port for which `is_it` holds is open in a network.
 pub(crate) fn has_open(
     network: &NetNamespace,
     tables: &[&str],

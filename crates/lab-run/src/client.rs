@@ -26,23 +26,18 @@ const OUTPUT: u64 = 16 << 20;
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
-/// Waits, and notices when it is to be over.
 #[derive(Debug)]
-pub(crate) struct Patience {
-    signals: Signals,
-}
+pub(crate) struct Patience(Signals);
 
 impl Patience {
     /// Call it before there are threads.
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self {
-            signals: Signals::of_parents()?,
-        })
+        Ok(Self(Signals::of_parents()?))
     }
 
     /// Waits for so long, or until a program has ended. Fails with [`Interrupted`].
     pub(crate) fn wait(&self, within: Duration) -> Result<()> {
-        match self.signals.wait(within)? {
+        match self.0.wait(within)? {
             Some(Came { signal, .. }) if signal != Signal::CHILD => Err(Interrupted.into()),
             _ => Ok(()),
         }
@@ -81,7 +76,6 @@ impl Started {
         Self::by(name, &in_network(network), command)
     }
 
-    /// Starts it by whatever `spawn` does.
     pub(crate) fn by(name: &str, spawn: Spawn<'_>, command: &mut Command) -> Result<Self> {
         command
             .stdin(Stdio::null())
@@ -153,7 +147,6 @@ impl Started {
         }
     }
 
-    /// What is wrong with a program that should run and does not.
     pub(crate) fn check(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("{} ended with {status}: {}", self.name, self.said());
@@ -205,6 +198,13 @@ impl Started {
     }
 }
 
+/// A line for the shell.
+pub(crate) fn sh(line: &str) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", line]);
+    command
+}
+
 /// Starts commands in a network, each in a process group of its own: Ctrl-C ends the one who started it, who ends it in
 /// order.
 pub(crate) fn in_network(network: &NetNamespace) -> impl Fn(&mut Command) -> io::Result<Child> {
@@ -215,7 +215,6 @@ pub(crate) fn in_network(network: &NetNamespace) -> impl Fn(&mut Command) -> io:
 }
 
 impl Drop for Started {
-    /// Ends it and what it started.
     fn drop(&mut self) {
         self.tell(Signal::TERM);
         // Both pipes close when the last of the group is gone.

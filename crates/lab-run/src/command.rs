@@ -100,7 +100,6 @@ fn list() -> String {
     scenarios::ALL.iter().map(line).collect()
 }
 
-/// The text of a scenario, by its name or from its file.
 fn source(named: &str, inputs: &Inputs<'_>) -> Result<String, Fault> {
     if named.contains('/')
         || Path::new(named)

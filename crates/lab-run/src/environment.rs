@@ -60,7 +60,6 @@ pub(crate) fn snapshot() -> BTreeMap<String, String> {
     all
 }
 
-/// Watches the machine for a moment: what speaks against measuring now.
 pub(crate) fn noise(patience: &Patience) -> anyhow::Result<Vec<String>> {
     let before = Machine::read();
     patience.pause(LOOK)?;

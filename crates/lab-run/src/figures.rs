@@ -92,7 +92,6 @@ fn costs(usage: &Usage, metrics: &BTreeMap<Metric, f64>, load: &Load) -> Vec<(Me
         .collect()
 }
 
-/// Enters into a cell what its programs found and used.
 pub(crate) fn enter(cell: &mut Cell, outcome: Outcome, usage: Option<Usage>, load: &Load) {
     cell.metrics = outcome.metrics;
     cell.series = outcome.series;

@@ -1,7 +1,6 @@
 //! A link that somebody else's program emulates between two networks of ours.
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use quictun_emu::World;
@@ -9,7 +8,7 @@ use quictun_lab::Emulated;
 use quictun_link::Queue;
 use quictun_sys::{NetNamespace, Network};
 
-use crate::client::{Patience, Started};
+use crate::client::{Patience, Started, sh};
 
 const PREFIX: u8 = 24;
 
@@ -21,11 +20,9 @@ pub(crate) fn start(
     seed: u64,
     patience: &Patience,
 ) -> Result<Started> {
-    let mut shell = Command::new("/bin/sh");
-    shell
-        .args(["-c", command])
-        .envs(variables(world, link, seed));
     let here = NetNamespace::current().context("opening this network")?;
+    let mut shell = sh(command);
+    shell.envs(variables(world, link, seed));
     let mut started = Started::new("the emulator", &here, &mut shell)?;
     started.wait_ready(patience, || {
         has(world.near(), world.near_addresses()[0]) && has(world.far(), world.far_addresses()[0])

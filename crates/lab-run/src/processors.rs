@@ -14,8 +14,6 @@ use quictun_lab::Process;
 
 use crate::client::Patience;
 
-/// Waits for the programs of cells, and sees the kernel's threads meanwhile.
-#[derive(Debug)]
 pub(crate) struct Observer {
     pub(crate) patience: Patience,
     pub(crate) host: HostThreads,

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -86,12 +86,8 @@ impl Remote {
         Ok(all)
     }
 
-    fn channel(&self) -> MutexGuard<'_, Channel> {
-        self.channel.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn ask(&self, ask: &Ask) -> Result<Answer> {
-        let mut channel = self.channel();
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         channel.send(ask)?;
         match channel
             .receive(ANSWER)?

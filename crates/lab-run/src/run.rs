@@ -71,11 +71,12 @@ pub(crate) fn run(measuring: &Measuring, host: HostThreads) -> Result<Exit> {
     let mut run = Run {
         schema: SCHEMA.to_owned(),
         scenario: scenario.text.clone(),
-        asked: Asked::new(
-            &measuring.selection,
-            measuring.schedule.reps,
-            measuring.seed,
-        ),
+        asked: Asked {
+            only: measuring.selection.only.clone(),
+            reps: measuring.schedule.reps,
+            quick: measuring.selection.quick,
+            seed: measuring.seed,
+        },
         command: again(measuring),
         started: started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         seconds: 0.0,
@@ -124,7 +125,6 @@ pub(crate) fn run(measuring: &Measuring, host: HostThreads) -> Result<Exit> {
     })
 }
 
-/// The cells whose arms this machine can measure.
 fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
     let mut cells = measuring.schedule.cells.clone();
     for (at, one) in measuring.scenario.arms.iter().enumerate() {

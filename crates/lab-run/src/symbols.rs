@@ -53,7 +53,6 @@ impl Symbols {
 }
 
 impl Mapping {
-    /// All that a process may execute.
     pub(crate) fn all(process: u32) -> Vec<Self> {
         let text = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
         text.lines().filter_map(Self::read).collect()

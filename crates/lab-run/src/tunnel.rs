@@ -105,7 +105,7 @@ impl Drop for Keys {
 }
 
 impl Tunnel {
-    /// Starts both across a link; a connection to [`Tunnel::entry`] reaches `target`. Client and server get these
+    /// Starts both across a link; a connection to its one entry reaches `target`. Client and server get these
     /// further flags.
     pub(crate) fn across(
         ends: Ends<'_>,
@@ -139,10 +139,6 @@ impl Tunnel {
 
     pub(crate) fn groups(&self) -> [u32; 2] {
         [self.client.program.group(), self.server.program.group()]
-    }
-
-    pub(crate) fn entry(&self) -> SocketAddr {
-        self.client.entries[0]
     }
 
     /// Where the near side connects to, for each target.

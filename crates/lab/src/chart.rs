@@ -8,7 +8,7 @@ mod axis;
 use maud::{Markup, PreEscaped, html};
 
 use crate::put;
-use crate::writing::shown;
+use crate::writing::{shown, tenth};
 pub use axis::Across;
 use axis::{HEIGHT, LEFT, RIGHT, Up, WIDTH, X, count, trimmed};
 
@@ -111,7 +111,6 @@ pub(crate) fn plot(panel: &Panel) -> Markup {
     }
 }
 
-/// The swatch of a marked line, for the legend of a page.
 pub(crate) fn swatch(style: usize) -> Markup {
     let line = Line::new(String::new(), style, Stroke::Marked, []);
     html! { svg.swatch viewBox="0 0 28 12" aria-hidden="true" { (line.swatch(0.0, 6.0)) } }
@@ -226,10 +225,6 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
         put!(path, "{step}{x:.1} {y:.1}");
     }
     path
-}
-
-fn tenth(value: f64) -> String {
-    format!("{value:.1}")
 }
 
 #[cfg(test)]

@@ -83,7 +83,6 @@ impl<'a> Findings<'a> {
         Figure::of(&self.run.values(case, arm, metric))
     }
 
-    /// The metrics that were measured, in their usual order.
     pub(crate) fn metrics(&self) -> impl Iterator<Item = Metric> {
         Metric::ALL.iter().copied().filter(|metric| {
             let mut cells = self.run.cells.iter();
@@ -91,7 +90,6 @@ impl<'a> Findings<'a> {
         })
     }
 
-    /// What the comparisons say, a line for each pair of arms and metric.
     pub(crate) fn verdicts(&self) -> Vec<String> {
         self.scenario
             .compares
@@ -146,7 +144,6 @@ impl Compared {
     }
 }
 
-/// A verdict, as it is called for this kind of metric.
 pub(crate) fn word(better: Better, verdict: Verdict) -> &'static str {
     match (verdict, better) {
         (Verdict::TooFew, _) => "too few runs for a verdict",

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::schedule::Selection;
 use crate::{Metric, Refused, Scenario};
 
 /// Of the format; its number rises when a key changes its meaning.
@@ -233,7 +232,6 @@ impl Run {
         self.cells.iter().filter(here)
     }
 
-    /// Cases of a scenario of which there is a cell.
     pub(crate) fn measured_cases<'a>(
         &'a self,
         scenario: &'a Scenario,
@@ -242,7 +240,6 @@ impl Run {
         ids.filter(|id| self.cells.iter().any(|cell| cell.case == **id))
     }
 
-    /// Whether there is a cell of this arm, under this case or any.
     pub(crate) fn has(&self, case: Option<&str>, arm: &str) -> bool {
         let mut cells = self.cells.iter();
         cells.any(|cell| cell.arm == arm && case.is_none_or(|case| cell.case == case))
@@ -258,7 +255,6 @@ impl Run {
         all
     }
 
-    /// A metric of these, where it was measured.
     pub(crate) fn values(&self, case: &str, arm: &str, metric: Metric) -> Vec<f64> {
         self.valid(case, arm)
             .filter_map(|cell| cell.metrics.get(&metric).copied())
@@ -277,7 +273,6 @@ impl Run {
     }
 }
 
-/// A list as JSON, an item a line.
 fn lines<T: Serialize>(key: &str, items: &[T]) -> Result<String, serde_json::Error> {
     let items: Result<Vec<String>, _> = items.iter().map(serde_json::to_string).collect();
     let items = items?;
@@ -288,7 +283,6 @@ fn lines<T: Serialize>(key: &str, items: &[T]) -> Result<String, serde_json::Err
 }
 
 impl Profile {
-    /// Share of the samples that have this function in their stack.
     pub(crate) fn share(&self, function: &str) -> f64 {
         let has = |(stack, _): &&(String, u64)| stack.split(';').any(|one| one == function);
         self.of_all(self.stacks.iter().filter(has).map(|(_, count)| count).sum())
@@ -326,18 +320,6 @@ impl Profile {
 /// What the kernel lends to every program is a name, though it looks like a file.
 fn is_file(function: &str) -> bool {
     function.starts_with('[') && function != "[vdso]"
-}
-
-impl Asked {
-    /// As it was asked for.
-    pub fn new(selection: &Selection, reps: u32, seed: u64) -> Self {
-        Self {
-            only: selection.only.clone(),
-            reps,
-            quick: selection.quick,
-            seed,
-        }
-    }
 }
 
 #[cfg(test)]

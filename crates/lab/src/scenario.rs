@@ -127,7 +127,6 @@ pub struct Profiled {
     pub cases: Vec<String>,
     /// These arms.
     pub arms: Vec<String>,
-    /// Functions whose share is of interest.
     pub(crate) functions: Vec<String>,
 }
 
@@ -315,7 +314,6 @@ impl Names<'_> {
         self.metric_called(word.get_ref(), word)
     }
 
-    /// The metric with this id; where there is none, `at` is at fault.
     fn metric_called(&self, id: &str, at: &Word) -> Result<Metric, Refused> {
         Metric::find(id).ok_or_else(|| {
             let known: Vec<&str> = Metric::ALL.iter().map(|metric| metric.id()).collect();

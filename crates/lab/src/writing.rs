@@ -30,6 +30,10 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
+pub(crate) fn tenth(value: f64) -> String {
+    format!("{value:.1}")
+}
+
 pub(crate) fn percent(share: f64) -> String {
     format!("{} %", shown(100.0 * share))
 }

@@ -9,7 +9,7 @@ use quictun_ipc::{Client, Executor, Message, cycles};
 
 use super::peer::{Peer, WORK, statistics};
 use super::results::{Cell, Sample};
-use crate::clocks::cpu_ns;
+use crate::machine::cpu_ns;
 
 /// Calls of the run before the first, from which the length of the others follows; the original's number.
 const WARM_UP: u64 = 20_480;

@@ -125,7 +125,6 @@ fn loads(results: &Results) -> Panel {
     }
 }
 
-/// What was measured without load, by calls under way.
 fn curve(results: &Results, placement: Placement) -> Vec<&Row> {
     let policy = results.options.policy;
     let is_wanted = |cell: &Cell| {

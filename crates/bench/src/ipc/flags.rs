@@ -39,21 +39,17 @@ words! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) sections: Vec<Section>,
-    /// Calls under way at a time.
     pub(crate) concurrency: Vec<usize>,
     pub(crate) policy: WaitPolicy,
-    /// Runs of each, of which the median counts.
     pub(crate) repeats: usize,
     pub(crate) run_ms: u64,
     pub(crate) idle_s: u64,
     pub(crate) json: bool,
     pub(crate) csv: bool,
     pub(crate) svg: Option<PathBuf>,
-    /// Also on a machine that is busy.
     pub(crate) force: bool,
 }
 
-/// The server to be.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) kind: Kind,

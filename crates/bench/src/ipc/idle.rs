@@ -11,7 +11,7 @@ use quictun_ipc::{Executor, WaitPolicy};
 use serde_json::{Value, json};
 
 use super::peer::{Peer, statistics};
-use crate::clocks::cpu_ns;
+use crate::machine::cpu_ns;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idle {

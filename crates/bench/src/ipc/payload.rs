@@ -48,7 +48,6 @@ pub(crate) struct Row {
 /// Cycles that two threads take for as many bytes, of which one has just written them and the other copies them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain {
-    /// For the copy by itself.
     pub(crate) copy: f64,
     /// From one copy to the next, neither of them ever asleep.
     pub(crate) both: f64,
@@ -60,7 +59,6 @@ impl Row {
         f64::from(self.bytes) * cycles_per_ns / self.cycles[0]
     }
 
-    /// How it compares with a copy, and with writing and copying, each of which is 1.
     pub(crate) fn shares(&self) -> Option<[f64; 2]> {
         let plain = self.plain?;
         Some([plain.copy, plain.both].map(|cycles| cycles / self.cycles[0]))

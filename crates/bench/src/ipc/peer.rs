@@ -44,7 +44,6 @@ impl Peer {
         Ok((Self { child }, here))
     }
 
-    /// Starts one that answers coroutines, and connects to it.
     pub(crate) fn with_client(
         cpu: usize,
         policy: WaitPolicy,

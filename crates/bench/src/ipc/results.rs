@@ -50,7 +50,6 @@ pub(crate) struct Row {
     pub(crate) to_client: f64,
     /// Per cent of a core, of all runs; nothing for baselines.
     pub(crate) cpu: Option<[f64; 2]>,
-    /// Cycles that it takes at least.
     pub(crate) floor: f64,
 }
 
@@ -64,6 +63,5 @@ pub(crate) struct Results {
     /// Or why there are none.
     pub(crate) syscalls: Result<Vec<syscalls::Row>, String>,
     pub(crate) idle: Option<Idle>,
-    /// Why they should not be believed.
     pub(crate) noise: Option<String>,
 }

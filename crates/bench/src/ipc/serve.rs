@@ -10,9 +10,8 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::flags::Part;
 use super::peer::{PATIENCE, PAYLOAD, WORK};
 use super::synchronous::next;
-use crate::clocks::cpu_ns;
 use crate::kind::Kind;
-use crate::machine::bind;
+use crate::machine::{bind, cpu_ns};
 
 /// Rows of the largest matrix that a call may ask for.
 const MATRIX_MAX: usize = 64;

@@ -42,7 +42,6 @@ impl Way {
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) way: Way,
-    /// Whether memory is put behind pages, or nothing is done.
     pub(crate) maps: bool,
     pub(crate) concurrency: u16,
     /// For one operation: median, least, most.
@@ -168,7 +167,6 @@ fn once(
     Ok((done, cycles() - start, entered))
 }
 
-/// A table, for people; or why there is none.
 pub(crate) fn table(rows: &Result<Vec<Row>, String>) -> String {
     let rows = match rows {
         Err(why) => return format!("\nNo system calls in batches (B9): {why}\n"),

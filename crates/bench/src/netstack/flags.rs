@@ -25,20 +25,15 @@ const SERVE: &str = "serve";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Bulk flows and echoes.
     pub(crate) bulk: bool,
-    /// Applications behind calls.
     pub(crate) grid: Grid,
     /// Many flows at a time; 0: not measured.
     pub(crate) crowd: usize,
-    /// Bulk flows at a time.
     pub(crate) flows: Vec<usize>,
-    /// Runs of each, of which the median counts.
     pub(crate) repeats: usize,
     pub(crate) run: Duration,
     pub(crate) json: bool,
     pub(crate) svg: Option<PathBuf>,
-    /// Also on a machine that is busy.
     pub(crate) force: bool,
 }
 

@@ -11,11 +11,10 @@ use quictun_sys::Tun;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::duty::Duty;
-use crate::clocks::thread_cpu_ns;
+use crate::machine::thread_cpu_ns;
 
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// Payload that went through the stack.
     pub(crate) bytes: AtomicU64,
     /// Processor time of the stack's thread.
     pub(crate) busy_ns: AtomicU64,
@@ -99,7 +98,6 @@ impl Machine {
         }
     }
 
-    /// Handles all events. Tells whether there were any.
     fn work(&mut self, now: Instant) -> Result<bool> {
         let mut any = false;
         while let Some(event) = self.stack.poll_event() {

@@ -9,7 +9,6 @@ use crate::machine::Machine;
 
 pub(crate) struct Results<'a> {
     pub(crate) machine: Machine,
-    /// Why it should not be believed.
     pub(crate) noise: Option<String>,
     pub(crate) grid: &'a Grid,
     pub(crate) rows: Vec<bulk::Row>,

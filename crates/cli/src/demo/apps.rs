@@ -34,7 +34,6 @@ pub(super) const SPAN: Duration = Duration::from_millis(1500);
 pub(super) const CONGESTION: &str = "cubic";
 
 impl Apps {
-    /// Starts a thread for each; they end with the process.
     pub(super) fn start(stage: &Stage) -> io::Result<Self> {
         stage.far(|| {
             let at = stage.far_listener();
@@ -65,7 +64,6 @@ fn serve(at: SocketAddr, app: fn(TcpStream) -> io::Result<()>) -> io::Result<Soc
     Ok(address)
 }
 
-/// A listener's address for those on the same side.
 fn neighbour(listener: &TcpListener) -> io::Result<SocketAddr> {
     Ok((Ipv4Addr::LOCALHOST, listener.local_addr()?.port()).into())
 }
@@ -125,7 +123,6 @@ pub(super) fn verdict(bytes: u64) -> String {
     format!("{bytes} bytes, all right")
 }
 
-/// Sends the first `length` bytes of the pattern.
 pub(super) fn send_pattern(stream: &mut TcpStream, length: u64) -> io::Result<()> {
     let pattern = pattern();
     let mut sent = 0;

@@ -55,7 +55,6 @@ impl Stage {
         self.0.is_some()
     }
 
-    /// In one line, what there is between the two sides.
     pub(super) fn describe(&self) -> String {
         if !self.is_link() {
             return "the loopback device: no delay, no loss".to_owned();
@@ -92,7 +91,6 @@ impl Stage {
         (address, 0).into()
     }
 
-    /// Runs `act` at the far side.
     pub(super) fn far<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         match &self.0 {
             None => act(),

@@ -31,7 +31,6 @@ mod ways;
 /// Longest coalescing window: beyond it the emulator would make delay of its own.
 const MAX_COALESCE: Duration = Duration::from_millis(10);
 
-/// The TOML file of `quictun link run`.
 static PLAN: Schema = Schema {
     table: &flags::SESSION,
     other: &[],

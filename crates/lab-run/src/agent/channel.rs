@@ -66,7 +66,6 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Lets somebody in who knows the token.
     pub(crate) fn accept(socket: TcpStream, identity: &Identity, token: &Secret) -> Result<Self> {
         let config = tls::server_config(identity, &ClientCertPolicy::NotAsked, None)?;
         let connection = ServerConnection::new(config)?;
@@ -124,7 +123,6 @@ impl Channel {
         self.stream.flush().context("sending to the other end")
     }
 
-    /// The next message, if it comes in time.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, within: Duration) -> Result<Option<T>> {
         let until = Instant::now() + within;
         loop {

@@ -38,7 +38,6 @@ pub(crate) fn facts(other: IpAddr) -> BTreeMap<String, String> {
     all
 }
 
-/// Our address towards another one, and the device that has it.
 fn way(other: IpAddr) -> Option<(IpAddr, String)> {
     let any: IpAddr = match other {
         IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
@@ -65,7 +64,6 @@ fn offloads(device: &str) -> String {
 }
 
 impl Counters {
-    /// As they stand in a network.
     pub(crate) fn read(network: &NetNamespace) -> Self {
         let text = network.within(|| fs::read_to_string("/proc/thread-self/net/snmp"));
         Self::find(&text.unwrap_or_default())

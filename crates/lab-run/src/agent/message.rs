@@ -49,7 +49,6 @@ pub(crate) enum Answer {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Started {
-    /// The generator's server.
     pub(crate) port: u16,
     pub(crate) tunnel: Option<TunnelEntry>,
 }
@@ -71,7 +70,6 @@ pub(crate) struct Used {
     pub(crate) hidden: bool,
 }
 
-/// What a kernel counted while an arm was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counters {
     pub(crate) tcp_resent: u64,

@@ -6,9 +6,10 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use quictun_args::fault::Fault;
 use quictun_args::terminal::say;
 use quictun_sys::NetNamespace;
@@ -18,8 +19,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::channel::Channel;
 use self::message::{Answer, Ask, Counters, Start, TunnelEntry, Used, VERSION};
-use crate::arm::{TCP, listens};
+use crate::arm::{TCP, listens, program};
 use crate::client::{Interrupted, Patience, Started, in_network};
+use crate::generator::Generator;
 use crate::processors::{Groups, HostThreads, Watch};
 use crate::tunnel::{Keys, Server};
 
@@ -266,25 +268,17 @@ fn known_flags(flags: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn server(traffic: &str, listen: SocketAddr, flags: &[String]) -> Result<std::process::Command> {
-    let known = ["tcp", "tls", "quic", "udp", "iperf3"];
-    ensure!(
-        known.contains(&traffic),
-        "there is no traffic {traffic:?} here"
-    );
-    if traffic == "iperf3" {
-        let mut command = std::process::Command::new("iperf3");
-        command
-            .args(["-s", "-p", &listen.port().to_string()])
-            .args(flags);
-        return Ok(command);
-    }
-    let program = std::env::current_exe().context("finding this program")?;
-    let mut command = std::process::Command::new(program);
-    command
-        .args(["perf", "server", "--listen", &listen.to_string()])
-        .args(["--transport", traffic])
-        .args(flags);
+fn server(traffic: &str, listen: SocketAddr, flags: &[String]) -> Result<Command> {
+    let (generator, line) = match traffic {
+        "iperf3" => (Generator::Iperf3, format!("-s -p {}", listen.port())),
+        "tcp" | "tls" | "quic" | "udp" => (
+            Generator::Perf("tcp"),
+            format!("perf server --listen {listen} --transport {traffic}"),
+        ),
+        _ => bail!("there is no traffic {traffic:?} here"),
+    };
+    let mut command = program(generator)?;
+    command.args(line.split(' ')).args(flags);
     Ok(command)
 }
 

@@ -71,7 +71,15 @@ fn line(row: &Row) -> String {
 
 #[expect(clippy::cast_precision_loss, reason = "rates far below 2^53")]
 fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
-    let mut sides = [LossUnit::Segment, LossUnit::Frame].map(|unit| (unit, Side::new()));
+    let mut sides = [LossUnit::Segment, LossUnit::Frame].map(|unit| {
+        let side = Side {
+            bit_per_s: 0,
+            runs_bit_per_s: Vec::new(),
+            packets_per_frame: 0.0,
+            emulator_ok: true,
+        };
+        (unit, side)
+    });
     // In turns, so that a machine that slows down does so for both.
     for seed in 1..=u64::from(plan.runs) {
         for (unit, side) in &mut sides {
@@ -91,17 +99,6 @@ fn row(plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<Row> {
         per_segment,
         per_super_packet,
     })
-}
-
-impl Side {
-    fn new() -> Self {
-        Self {
-            bit_per_s: 0,
-            runs_bit_per_s: Vec::new(),
-            packets_per_frame: 0.0,
-            emulator_ok: true,
-        }
-    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]

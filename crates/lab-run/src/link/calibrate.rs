@@ -95,7 +95,6 @@ fn line(row: &Row) -> String {
     )
 }
 
-/// One rate.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -30,7 +30,6 @@ struct Row {
     virtual_bit_per_s: u64,
     real_bit_per_s: u64,
     real_runs_bit_per_s: Vec<u64>,
-    /// Real over virtual.
     ratio: f64,
     agrees: bool,
     emulator_ok: bool,

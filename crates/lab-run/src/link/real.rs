@@ -53,7 +53,6 @@ pub(super) fn across_kernel(
     }
 }
 
-/// Sends the load across whatever link is there: bit/s.
 fn cross(world: &World, plan: &Checking, cell: CheckCell, load: Load) -> anyhow::Result<u64> {
     if load == Load::Cubic {
         return bulk::tcp(world, cell.warm_up(), plan.duration);
@@ -63,7 +62,7 @@ fn cross(world: &World, plan: &Checking, cell: CheckCell, load: Load) -> anyhow:
     let rate = bulk::measure(
         world,
         &listener,
-        tunnel.entry(),
+        tunnel.entries()[0],
         None,
         cell.warm_up(),
         plan.duration,

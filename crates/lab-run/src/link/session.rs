@@ -13,6 +13,7 @@ use quictun_sys::{FirstProcess, Inside, NetNamespace, Outcome, Rights, refusal};
 use super::plan::{Near, Session};
 use super::report::{self, Report};
 use crate::arm::{TCP, UDP, has_open};
+use crate::client::sh;
 
 /// The command that lines are said for.
 pub const PROGRAM: &str = "quictun link";
@@ -77,7 +78,6 @@ fn introduce(plan: &Session, world: &World, far: FarSide) {
     }
 }
 
-/// Starts the commands of both sides and waits for that of the near one.
 fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::Result<u8> {
     let until = plan.time_limit.map(|limit| Instant::now() + limit);
     if let Some(line) = &plan.far {
@@ -121,12 +121,6 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
         say(&format!("{PROGRAM}: --time-limit: ending {program}"));
     }
     Ok(outcome.code())
-}
-
-fn sh(line: &str) -> Command {
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", line]);
-    command
 }
 
 fn start(

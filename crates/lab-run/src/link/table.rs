@@ -11,7 +11,6 @@ use super::cell::{CheckCell, Load};
 use super::plan::Checking;
 use super::report::us;
 
-/// What a row is about, for JSON and in the first columns of text.
 #[derive(Debug, Serialize)]
 pub(super) struct RowOf {
     rate_bit_per_s: u64,

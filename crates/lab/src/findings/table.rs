@@ -7,7 +7,6 @@ use crate::record::{Cell, Run};
 use crate::scenario::{Published, Scenario, Shape, Shown};
 use crate::stats::{Interval, interval, median, outliers};
 
-/// The middle of some runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Figure {
     pub(crate) runs: usize,
@@ -34,13 +33,11 @@ pub(crate) struct Table {
     pub(crate) title: String,
     /// Heading of the first column.
     pub(crate) row: String,
-    /// Headings of the others.
     pub(crate) columns: Vec<String>,
     /// Label and cells.
     pub(crate) rows: Vec<(String, Vec<TableCell>)>,
 }
 
-/// A figure of ours, and the published one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TableCell {
     /// `None`: not measured, or no run of it counts.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
+use crate::writing::tenth;
+
 const LETTER: f64 = 6.8;
 const WIDTH: f64 = 1000.0;
 const ROW: f64 = 17.0;
@@ -68,7 +70,6 @@ impl Node<'_> {
         above.map(|node| 1 + node.rows(scale)).max().unwrap_or(0)
     }
 
-    /// Draws what was called, side by side, and upon it what that called.
     fn draw(&self, at: &mut Place<'_>, boxes: &mut Vec<Markup>) {
         let begin = at.x;
         for (name, node) in &self.called {
@@ -129,10 +130,6 @@ fn letters(width: f64) -> usize {
 #[expect(clippy::cast_precision_loss, reason = "samples of minutes")]
 fn float(samples: u64) -> f64 {
     samples as f64
-}
-
-fn tenth(value: f64) -> String {
-    format!("{value:.1}")
 }
 
 fn count(rows: usize) -> f64 {

@@ -263,7 +263,6 @@ fn ladder(findings: &Findings<'_>, case: &str, label: &str) -> Panel {
     }
 }
 
-/// A line for each arm of which there is any figure; the places are cases and metrics.
 fn lines(findings: &Findings<'_>, places: &[(&str, Metric)]) -> Vec<Line> {
     let arms = findings.scenario.arms.iter().enumerate();
     let lines = arms.map(|(style, arm)| {
@@ -298,7 +297,6 @@ fn traces(findings: &Findings<'_>, case: &str) -> Vec<Line> {
     .collect()
 }
 
-/// Rows, the first of them the heading.
 fn grid(rows: &[Vec<String>]) -> Markup {
     let (head, body) = rows.split_at(rows.len().min(1));
     markup! {

@@ -5,7 +5,6 @@ use crate::findings::{Figure, Findings, TableCell};
 use crate::put;
 use crate::writing::{percent, ratio, shown};
 
-/// The lines of the verdict: what the comparisons say, what was asserted, what counts.
 pub(super) fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
     let verdicts = findings.verdicts().into_iter();
     let mut lines: Vec<_> = verdicts.map(|line| (Tone::Plain, line)).collect();
@@ -94,7 +93,6 @@ pub(super) fn beside(cell: &TableCell) -> Option<String> {
     Some(shown(published) + &ratio.unwrap_or_default())
 }
 
-/// How the figures of a table are to be read; published ones stand at `place`.
 pub(super) fn legend(findings: &Findings<'_>, place: &str) -> String {
     let runs = findings.run.asked.reps;
     let level = match runs {
@@ -156,7 +154,6 @@ pub(super) fn comparisons(findings: &Findings<'_>) -> Vec<Vec<String>> {
 /// Functions of a profile that are named.
 const HOTTEST: usize = 4;
 
-/// Profiles, the same program of one arm under that of the other.
 pub(super) fn in_pairs<'f>(findings: &'f Findings<'_>) -> Vec<&'f Profile> {
     let cases = &findings.scenario.cases;
     let mut profiles: Vec<&Profile> = findings.run.profiles.iter().collect();

@@ -195,7 +195,6 @@ impl RawLink {
     }
 }
 
-/// A value with a unit, if there is any.
 pub(super) fn unit<T: FromStr<Err = UnitError>>(
     text: &str,
     word: Option<&Word>,

@@ -41,7 +41,6 @@ pub(super) struct RawScenario {
     pub(super) published: Vec<RawPublished>,
 }
 
-/// A link, or what differs in it. Both directions are alike, save what `up` and `down` say.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLink {
@@ -101,7 +100,6 @@ pub enum LossUnit {
     SuperPacket,
 }
 
-/// What crosses the link, or what differs in it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLoad {
@@ -161,16 +159,13 @@ impl Mode {
 impl Background {
     /// Whether there is a stream upwards, and downwards.
     pub const fn ways(self) -> [bool; 2] {
-        match self {
-            Self::None => [false, false],
-            Self::Up => [true, false],
-            Self::Down => [false, true],
-            Self::Both => [true, true],
-        }
+        [
+            matches!(self, Self::Up | Self::Both),
+            matches!(self, Self::Down | Self::Both),
+        ]
     }
 }
 
-/// What takes several values in turn.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawSweep {
@@ -257,7 +252,6 @@ pub(super) struct RawQuick {
     count: Option<u64>,
 }
 
-/// What is different in a hurry: less of whatever is measured.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawHurry {
@@ -336,7 +330,6 @@ pub(super) struct RawPublished {
     pub(super) values: BTreeMap<String, Published>,
 }
 
-/// A published figure, or those of all published runs.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Published {
@@ -413,7 +406,6 @@ impl RawLoad {
 }
 
 impl RawQuick {
-    /// Of every case.
     pub(super) fn hurry(&self) -> RawHurry {
         RawHurry {
             duration: self.duration.clone(),

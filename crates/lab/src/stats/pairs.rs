@@ -19,7 +19,6 @@ pub struct Paired {
     pub(crate) detectable: f64,
 }
 
-/// The first against the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Higher,

@@ -14,11 +14,10 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::setup::{BYTES_MAX, Mode, RECV, SEND, Setup};
 use super::sockets::give;
-use crate::clocks::thread_cpu_ns;
 use crate::ipc::peer::PATIENCE;
 use crate::ipc::synchronous::next;
 use crate::kind::Kind;
-use crate::machine::pause;
+use crate::machine::{pause, thread_cpu_ns};
 
 /// Bytes of memory for what does not fit a message: one for each of 64 connections, and some.
 const ARENA: u32 = 64 * 1024;
@@ -86,7 +85,6 @@ impl Application {
         Ok(Self::Threads(ways.collect::<Result<_>>()?))
     }
 
-    /// Runs as planned, and sets `counting` when times begin to count.
     pub(crate) fn run(self, setup: &Setup, plan: Plan, counting: &Arc<AtomicBool>) -> Result<Done> {
         let from = Instant::now();
         let (marks, cpu) = match self {

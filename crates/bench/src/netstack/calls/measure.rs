@@ -13,10 +13,9 @@ use super::application::{Application, Done, Plan, Sample};
 use super::clients::Clients;
 use super::row::{Latency, Row};
 use super::setup::{Setup, WireKind};
-use crate::clocks::clock_ns;
 use crate::ipc::peer::Peer;
 use crate::kind::Placement;
-use crate::machine::{Machine, float};
+use crate::machine::{Machine, clock_ns, float};
 use crate::spread;
 
 pub(crate) fn measure(

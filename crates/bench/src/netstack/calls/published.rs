@@ -55,7 +55,6 @@ fn find(
     Some(table[row][column])
 }
 
-/// Messages per second.
 pub(crate) fn rate(
     mode: Mode,
     kind: Kind,

@@ -110,7 +110,6 @@ impl Table<'_> {
         })
     }
 
-    /// The faster of both kinds.
     fn synchronous(&self, placement: Placement, connections: usize) -> Option<&Row> {
         [Kind::Futex, Kind::SeqPacket]
             .into_iter()
@@ -126,7 +125,6 @@ impl Table<'_> {
         text + "\n"
     }
 
-    /// One line: a name, and something for each number of connections.
     fn line(&self, name: &str, cell: impl Fn(usize) -> Option<String>) -> String {
         let mut text = format!("{name:<34}");
         for connections in &self.grid.connections {
@@ -136,7 +134,6 @@ impl Table<'_> {
         text + "\n"
     }
 
-    /// Ours of each kind and place, and the published ones where there are such.
     fn lines(
         &self,
         ours: impl Fn(&Row) -> Option<String>,

@@ -22,10 +22,9 @@ use super::row::Latency;
 use super::setup::{BYTES_MAX, Polling, RECV, SEND, Setup, WireKind};
 use super::sockets::take;
 use super::wire::{Programs, Wire};
-use crate::clocks::{clock_ns, cpu_ns};
 use crate::ipc::peer::PATIENCE;
 use crate::kind::{Kind, Placement};
-use crate::machine::bind;
+use crate::machine::{bind, clock_ns, cpu_ns};
 use crate::netstack::device;
 
 /// Before it sleeps, a process that has a core for itself looks for so long, as the product's does where messages are short.
@@ -34,7 +33,6 @@ const LOOK: Duration = Duration::from_micros(60);
 /// Rounds between two looks whether everybody has gone: a system call each.
 const ROUNDS: u32 = 4096;
 
-/// Is that process until everybody who calls has gone.
 pub(crate) fn run(setup: &Setup, cpu: usize) -> Result<()> {
     bind(cpu)?;
     let control = std::io::stdin()
@@ -225,7 +223,6 @@ impl Shared {
     }
 }
 
-/// A thread's way to the stack, seen from there.
 enum End {
     Shared(Box<Channel>),
     Socket(OwnedFd),
@@ -374,7 +371,6 @@ fn serve_each(
     Ok(host)
 }
 
-/// Whether the one who started this process has said that it is enough.
 fn is_over(control: &OwnedFd) -> Result<bool> {
     let mut fds = [PollFd::new(control, PollFlags::IN)];
     let at_once = Timespec {

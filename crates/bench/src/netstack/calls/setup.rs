@@ -41,7 +41,6 @@ words! {
     }
 }
 
-/// One measurement, and what both processes have to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Setup {
     pub(crate) mode: Mode,
@@ -58,9 +57,7 @@ pub(crate) struct Grid {
     pub(crate) modes: Vec<Mode>,
     pub(crate) wires: Vec<WireKind>,
     pub(crate) pollings: Vec<Polling>,
-    /// Connections of an application at a time.
     pub(crate) connections: Vec<usize>,
-    /// Bytes of an application's messages.
     pub(crate) bytes: Vec<usize>,
 }
 

@@ -84,7 +84,6 @@ impl Programs {
         }
     }
 
-    /// The next frame that one of them sends, each in its turn.
     fn next(&mut self, frame: &mut [u8]) -> Option<usize> {
         while let Some(number) = self.turns.pop_front() {
             let program = &mut self.all[number];

@@ -91,6 +91,16 @@ fn golden_bench() {
         "bench ipc {flags} --run-ms 1 --only calls,payload,syscalls,idle --concurrency 1 --idle-s 1"
     );
     golden_lines("bench-ipc", &keys(&line, home.path()), &LATE);
+    let line = format!(
+        "bench netstack {flags} --run-ms 4 --only call --connections 1 --wire memory --poll each-send"
+    );
+    let output = quictun(&line, home.path());
+    if String::from_utf8_lossy(&output.stderr).contains("namespaces:") {
+        let line = b"SKIPPED: bench netstack: no right to make a network here\n";
+        std::io::Write::write_all(&mut std::io::stderr(), line).expect("stderr");
+        return;
+    }
+    golden_lines("bench-netstack", &keys(&line, home.path()), &LATE);
 }
 
 #[test]
