@@ -65,73 +65,52 @@ impl LossUnit {
     }
 }
 
-/// A link between two devices.
-#[derive(Debug)]
-pub struct Emulator {
-    near: PacketSocket,
-    far: PacketSocket,
-    plan: Plan,
-}
-
-impl Emulator {
-    /// A link between the devices behind two sockets.
-    pub fn new(near: PacketSocket, far: PacketSocket, plan: Plan) -> Self {
-        Self { near, far, plan }
-    }
-
-    /// Runs until told to stop. What is under way then is lost.
-    pub fn run(self, stop: &Stop) -> io::Result<Audit> {
-        let start = Instant::now();
-        let Plan {
-            up,
-            down,
-            seed,
-            coalesce,
-            loss_unit,
-        } = self.plan.clone();
-        let ways = [&self.near, &self.far];
-        let run = |way: usize, config: LinkConfig| {
-            let seed = seed.wrapping_mul(2).wrapping_add(way as u64);
-            let (config, whole) = loss_unit.split(config);
-            let link = Link::new(config, seed, start);
-            let whole = whole.map(|config| Link::new(config, seed, start));
-            let schedule = Schedule::new(link, whole, coalesce);
-            let sockets = [ways[way], ways[1 - way]];
-            let promptness = prepare_thread();
-            Relay::new(sockets, stop, schedule, start).run(promptness)
+/// Runs a link between the devices behind two sockets, the near and the far, until told to stop. What is under way then
+/// is lost.
+pub fn emulate(ends: &[PacketSocket; 2], plan: Plan, stop: &Stop) -> io::Result<Audit> {
+    let start = Instant::now();
+    let Plan {
+        up,
+        down,
+        seed,
+        coalesce,
+        loss_unit,
+    } = plan.clone();
+    let run = |way: usize, config: LinkConfig| {
+        let seed = seed.wrapping_mul(2).wrapping_add(way as u64);
+        let (config, whole) = loss_unit.split(config);
+        let link = Link::new(config, seed, start);
+        let whole = whole.map(|config| Link::new(config, seed, start));
+        let schedule = Schedule::new(link, whole, coalesce);
+        let sockets = [&ends[way], &ends[1 - way]];
+        let promptness = prepare_thread();
+        Relay::new(sockets, stop, schedule, start).run(promptness)
+    };
+    let ran = thread::scope(|scope| {
+        let other = thread::Builder::new()
+            .name("link down".to_owned())
+            .spawn_scoped(scope, || run(1, down))?;
+        let up = thread::Builder::new()
+            .name("link up".to_owned())
+            .spawn_scoped(scope, || run(0, up))?;
+        let join = |handle: thread::ScopedJoinHandle<'_, Ran>| {
+            handle
+                .join()
+                .map_err(|_| io::Error::other("an emulator's thread panicked"))
         };
-        let ran = thread::scope(|scope| {
-            let other = thread::Builder::new()
-                .name("link down".to_owned())
-                .spawn_scoped(scope, || run(1, down))?;
-            let up = thread::Builder::new()
-                .name("link up".to_owned())
-                .spawn_scoped(scope, || run(0, up))?;
-            let join = |handle: thread::ScopedJoinHandle<'_, Ran>| {
-                handle
-                    .join()
-                    .map_err(|_| io::Error::other("an emulator's thread panicked"))
-            };
-            io::Result::Ok([join(up)?, join(other)?])
-        })?;
-        let [mut up, mut down] = ran;
-        self.add_hidden_drops([&mut up, &mut down])?;
-        let Plan { up: a, down: b, .. } = self.plan;
-        Ok(Audit {
-            up: DirectionAudit::new(&loss_unit.split(a).0, up),
-            down: DirectionAudit::new(&loss_unit.split(b).0, down),
-        })
+        io::Result::Ok([join(up)?, join(other)?])
+    })?;
+    let [mut up, mut down] = ran;
+    // What neither reading nor sending tells.
+    let (near, far) = (ends[0].drops()?, ends[1].drops()?);
+    for (ran, from, to) in [(&mut up, near, far), (&mut down, far, near)] {
+        ran.counts.unintended.not_read += from.receive_buffer;
+        ran.counts.unintended.by_device += from.device_in + to.device_out;
     }
-
-    /// What neither reading nor sending tells.
-    fn add_hidden_drops(&self, [up, down]: [&mut Ran; 2]) -> io::Result<()> {
-        let (near, far) = (self.near.drops()?, self.far.drops()?);
-        for (ran, from, to) in [(up, near, far), (down, far, near)] {
-            ran.counts.unintended.not_read += from.receive_buffer;
-            ran.counts.unintended.by_device += from.device_in + to.device_out;
-        }
-        Ok(())
-    }
+    Ok(Audit {
+        up: DirectionAudit::new(&loss_unit.split(plan.up).0, up),
+        down: DirectionAudit::new(&loss_unit.split(plan.down).0, down),
+    })
 }
 
 /// Timers fire when they are due, not within the usual 50 microseconds, and the thread runs when they do.

@@ -1,7 +1,7 @@
 //! The kernel's own emulation in place of ours, where it has one: netem for delay and loss, TBF for rate and queue.
 //!
 //! A bridge joins the router's two devices, and each device treats what leaves it. It takes less of the processor than
-//! an [`Emulator`](crate::Emulator), and it is what others measure with. It cannot do all that a [`LinkConfig`] can
+//! an emulator of ours ([`emulate`](crate::emulate)), and it is what others measure with. It cannot do all that a [`LinkConfig`] can
 //! say; loss strikes before delay, and delay comes before rate and queue; a super-packet is lost as one, so that
 //! [`Offload::None`](crate::Offload::None) belongs to it; and it does not say how late packets were, so that there is
 //! no verdict.

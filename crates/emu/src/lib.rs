@@ -13,8 +13,8 @@
 //! # Order of use
 //!
 //! 1. Open a [`PacketSocket`](quictun_sys::PacketSocket) on either end, in a namespace whose own stack is silent.
-//! 2. [`Emulator::new`] with a [`Plan`].
-//! 3. [`Emulator::run`] blocks until [`Stop::stop`], and returns an [`Audit`] that says whether it can be believed.
+//! 2. [`emulate`] with a [`Plan`] blocks until [`Stop::stop`], and returns an [`Audit`] that says whether it can be
+//!    believed.
 //!
 //! A [`World`] has the networks for it, [`Running`] is an emulator at work in one, and `quictun_sys::FirstProcess` runs commands
 //! at its two sides. [`KernelLink`] is the kernel's own emulation in place of an emulator.
@@ -42,7 +42,7 @@ pub mod check;
 
 pub use audit::{Audit, BUSY, DirectionAudit, LATE, Limit, Verdict};
 pub use counts::{Counts, Unintended};
-pub use emulator::{Emulator, LossUnit, Plan};
+pub use emulator::{LossUnit, Plan, emulate};
 pub use kernel::{KernelAudit, KernelError, KernelLink};
 pub use running::Running;
 pub use stop::Stop;

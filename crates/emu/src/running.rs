@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use quictun_sys::PacketSocket;
 
 use crate::world::{ROUTER_FAR, ROUTER_NEAR, World};
-use crate::{Audit, Emulator, Plan, Stop};
+use crate::{Audit, Plan, Stop, emulate};
 
 /// A running emulator. It ends when told to, or with the process.
 #[derive(Debug)]
@@ -19,18 +19,17 @@ impl Running {
     /// Opens both ends in the world's router and starts.
     pub fn start(world: &World, plan: Plan) -> io::Result<Self> {
         let open = || {
-            Ok((
+            Ok([
                 PacketSocket::open(ROUTER_NEAR)?,
                 PacketSocket::open(ROUTER_FAR)?,
-            ))
+            ])
         };
-        let (near, far) = world.router().within(open)?;
-        let emulator = Emulator::new(near, far, plan);
+        let ends = world.router().within(open)?;
         let stop = Stop::new()?;
         let told = stop.clone();
         let thread = thread::Builder::new()
             .name("emulator".to_owned())
-            .spawn(move || emulator.run(&told))?;
+            .spawn(move || emulate(&ends, plan, &told))?;
         Ok(Self { stop, thread })
     }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::process::Command;
 use std::thread::{self, JoinHandle};
 
-use quictun_emu::{Audit, Emulator, Plan, Stop};
+use quictun_emu::{Audit, Plan, Stop, emulate};
 use quictun_sys::{CableEnd, Ethtool, NetNamespace, Network, PacketSocket, set_sysctl};
 
 /// Two networks, and a router between them in which the emulator runs.
@@ -97,11 +97,11 @@ impl Place {
     }
 
     pub(crate) fn start(&self, plan: Plan) -> Running {
-        let open = || Ok((PacketSocket::open("ra")?, PacketSocket::open("rb")?));
-        let (near, far) = self.router.within(open).expect("packet sockets");
+        let open = || Ok([PacketSocket::open("ra")?, PacketSocket::open("rb")?]);
+        let ends = self.router.within(open).expect("packet sockets");
         let stop = Stop::new().expect("a descriptor");
         let told = stop.clone();
-        let thread = thread::spawn(move || Emulator::new(near, far, plan).run(&told));
+        let thread = thread::spawn(move || emulate(&ends, plan, &told));
         Running { stop, thread }
     }
 
