@@ -179,7 +179,6 @@ impl Auto {
         Duration::from_secs_f64(packets.clamp(0.0004, 0.01))
     }
 
-    /// Whether there certainly is a queue.
     fn queued(&self) -> bool {
         self.rtt.queued(1.0 / 16.0, self.noise())
     }

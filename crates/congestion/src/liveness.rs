@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 /// Silence after a sign of life was asked for, before the peer counts as unresponsive.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
-/// How often a silent peer is asked.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Liveness of one connection.

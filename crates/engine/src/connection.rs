@@ -72,7 +72,6 @@ pub(crate) struct Connection {
     note_at: Instant,
 }
 
-/// What a connection begins with.
 pub(crate) struct Begun {
     pub(crate) gauge: Gauge,
     pub(crate) config: Arc<TransportConfig>,
@@ -154,7 +153,6 @@ impl Connection {
         self.quic.is_closed()
     }
 
-    /// Whether new flows may be opened on it.
     pub(crate) fn is_usable(&self) -> bool {
         self.is_established()
             && !self.quic.is_closed()

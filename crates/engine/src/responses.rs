@@ -32,7 +32,6 @@ impl Responses {
         Some(datagrams)
     }
 
-    /// Memory that they take, bytes.
     pub(crate) fn held(&self) -> usize {
         self.held
     }

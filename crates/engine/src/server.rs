@@ -20,7 +20,6 @@ use crate::traffic::Traffic;
 /// However few places there are, the connections of one client find theirs.
 const OF_ONE_MIN: usize = 8;
 
-/// Handshakes that begin in one turn.
 const HANDSHAKES_OF_TURN: usize = 4;
 
 /// Limit for the datagrams that follow the first one of a waiting connection, bytes. A handshake with ML-KEM begins with two
@@ -37,7 +36,6 @@ pub(crate) struct Server {
     /// Handshakes in progress, and connections whose clients are not known yet where they have to be.
     strangers: Strangers,
     newcomers: Newcomers<Incoming>,
-    /// Arrival of the last newcomer.
     came: Option<Instant>,
     /// Connections that are served in full.
     established: usize,

@@ -46,7 +46,6 @@ impl Source {
     }
 }
 
-/// A connection of a stranger.
 pub(crate) type Stranger = (ConnectionKey, ConnectionId);
 
 #[derive(Debug, Default)]

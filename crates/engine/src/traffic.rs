@@ -273,12 +273,10 @@ impl<S: Socket> Traffic<S> {
     }
 }
 
-/// Where a datagram belongs.
 #[derive(Debug)]
 pub(crate) enum DatagramOf {
     /// To a connection, whose peer was unresponsive until now (`true`).
     Connection(ConnectionKey, bool),
-    /// It asks for a new one.
     Newcomer(Box<Incoming>),
 }
 

@@ -57,7 +57,6 @@ impl Account {
         self.0.leased.load(Ordering::Relaxed)
     }
 
-    /// Leases `bytes` if there are so many.
     fn lease(&self, bytes: u64) -> bool {
         let more = |leased: u64| {
             leased

@@ -2,7 +2,6 @@
 
 use quictun_wire::code::FlowCode;
 
-/// One direction of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// Bytes may still come.

@@ -41,7 +41,6 @@ const SPICE_MAGIC: &[u8] = b"REDQ";
 )]
 pub struct FlowEntry<S, T> {
     id: FlowId,
-    /// Once there is a stream.
     lane: Option<Lane<T>>,
     /// Where it stands.
     pub phase: Phase<S>,
@@ -58,7 +57,6 @@ pub struct FlowEntry<S, T> {
     pub pinned: Kept,
     /// The first number of it that the peer has not confirmed (PROTOCOL CONTROL-5).
     seen: u64,
-    /// The peer was told that everything has arrived.
     end_told: bool,
     /// The peer's application does not read: nothing is sent for now.
     resting: bool,
@@ -431,12 +429,11 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     pub fn stand(&self) -> Stand {
         // A target that is being dialled reads nothing either.
         let dialing = matches!(self.phase, Phase::Dialing(_));
+        let (inlet, held) = (self.inlet(), self.held());
         Stand {
-            held: self.held(),
-            overhead: self
-                .held()
-                .saturating_sub(self.inlet().map_or(0, Inlet::buffered)),
-            taken: self.inlet().map_or(0, Inlet::taken),
+            held,
+            overhead: held.saturating_sub(inlet.map_or(0, Inlet::buffered)),
+            taken: inlet.map_or(0, Inlet::taken),
             parked: dialing || self.flow().is_some_and(Flow::is_parked),
             delivered: self.flow().map_or(0, Flow::bytes_to_app),
         }

@@ -12,7 +12,6 @@ pub struct Heads {
     pub to_app: Vec<u8>,
 }
 
-/// Appends to a head what still fits.
 pub(crate) fn extend_head(head: &mut Vec<u8>, bytes: &[u8]) {
     let room = HEAD_LEN.saturating_sub(head.len());
     head.extend_from_slice(&bytes[..bytes.len().min(room)]);

@@ -33,7 +33,6 @@ impl SubAssign for Holding {
     }
 }
 
-/// How fast an application reads.
 #[derive(Debug)]
 pub(crate) struct Pace {
     since: Instant,

@@ -33,7 +33,6 @@ pub struct Inlet {
     end: Option<u64>,
     /// Bytes taken off the stream.
     taken: u64,
-    /// Bytes of the header.
     header: u64,
     /// Longest packet that the peer has sent.
     packet_max: usize,

@@ -13,7 +13,6 @@ pub(crate) struct Agenda {
     queues: Vec<VecDeque<(Key, Arrival)>>,
     heads: BinaryHeap<Reverse<(Key, usize)>>,
     apart: BTreeMap<Key, Arrival>,
-    /// Departures so far.
     sequence: u64,
 }
 

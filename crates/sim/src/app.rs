@@ -10,7 +10,6 @@ use crate::socket::{AppRead, AppSocket};
 /// Most bytes moved between two looks at the clock and the peer.
 const TURN: usize = 64 * 1024;
 
-/// Bytes an echo keeps before it stops reading.
 const ECHO_MAX: usize = 64 * 1024;
 
 /// An application. It runs when its host says that its connection has news, or when it wanted to wake.

@@ -27,7 +27,6 @@ impl Source {
         }
     }
 
-    /// When the next packet leaves.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let bytes = u128::from(self.sent) * LENGTH as u128;
         let nanos = bytes * 1_000_000_000 / u128::from(self.rate.max(1));
@@ -35,7 +34,6 @@ impl Source {
         self.base.checked_add(after)
     }
 
-    /// Whether a packet leaves now.
     pub(crate) fn poll(&mut self, now: Instant) -> bool {
         let due = self.next_timeout().is_some_and(|at| at <= now);
         self.sent += u64::from(due);

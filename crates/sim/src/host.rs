@@ -84,7 +84,6 @@ pub struct Host {
     events: Vec<(Instant, Event)>,
     notes: Vec<String>,
     buffer: Vec<u8>,
-    /// Its UDP socket takes no datagrams.
     udp_full: bool,
     /// It does nothing until then; datagrams wait in `inbox`.
     stopped_until: Option<Instant>,
@@ -184,7 +183,6 @@ impl Host {
         self.apps.iter().filter(move |app| app.name() == token)
     }
 
-    /// Client: an application connects.
     pub(crate) fn open(&mut self, now: Instant, token: &str, script: Script) -> usize {
         let (index, socket) = self.connect(now, token, script);
         let flow = self

@@ -27,7 +27,6 @@ pub enum Traffic {
     Constant(u64),
 }
 
-/// Which end of which cross traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Tcp { sender: usize, receiver: usize },
@@ -59,7 +58,6 @@ impl Plain {
         }
     }
 
-    /// Makes the receiving end.
     pub(crate) fn receive(&mut self, side: Side, from: SocketAddr) {
         match side {
             Side::Tcp { sender, receiver } => {

@@ -11,10 +11,8 @@ use crate::script::{Script, Write};
 use crate::seed::Seed;
 use crate::{Dial, config};
 
-/// Longest time for the tunnel to connect.
 const CONNECT_MAX: Duration = Duration::from_mins(1);
 
-/// How often the clock stops while it does.
 const CONNECT_STEP: Duration = Duration::from_millis(10);
 
 const TARGET: &str = "bulk";

@@ -96,7 +96,6 @@ impl Seed {
         of_thread.unwrap_or(known).to_owned()
     }
 
-    /// What repeats the run.
     fn command(&self) -> String {
         let seed = match self.origin {
             Origin::Test(_) => format!("{VARIABLE}={} ", self.value),

@@ -14,7 +14,6 @@ pub(crate) struct Board {
     pub(crate) for_apps: VecDeque<usize>,
 }
 
-/// Both directions of one connection.
 #[derive(Debug)]
 struct Wire {
     /// Index of the socket on its host.
@@ -42,13 +41,11 @@ struct Pipe {
     fin_read: bool,
 }
 
-/// How an end of a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Open,
     /// Closed: what arrives for it is answered with a reset.
     Closed,
-    /// It sent a reset.
     Reset,
 }
 

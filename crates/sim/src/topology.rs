@@ -17,7 +17,6 @@ pub(crate) struct Topology {
     stale: bool,
 }
 
-/// A link and what it joins.
 #[derive(Debug)]
 pub(crate) struct Joint {
     pub(crate) from: usize,

@@ -3,7 +3,6 @@
 /// Hosts by their numbers. Most events are packets at routers, which concern no host: they cost nothing here.
 #[derive(Debug)]
 pub(crate) struct Wakes {
-    /// Hosts with work to do at this instant.
     ready: Vec<bool>,
     ready_count: usize,
     /// When each host wants to be woken; nanoseconds since the start.

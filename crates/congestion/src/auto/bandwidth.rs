@@ -39,7 +39,6 @@ impl Bandwidth {
         }
     }
 
-    /// Less is to be sent for now.
     pub(crate) fn set_bound(&mut self, rate: f64) {
         self.bound = Some(rate);
     }

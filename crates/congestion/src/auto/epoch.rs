@@ -29,7 +29,6 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Share of bytes that was lost.
     pub(crate) fn loss(&self) -> f64 {
         let sent = self.arrived + self.lost;
         if sent > 0.0 { self.lost / sent } else { 0.0 }

@@ -88,7 +88,6 @@ impl Auto {
         self.long() && self.has_room()
     }
 
-    /// Whether the round trip is known, and long.
     fn long(&self) -> bool {
         self.rtt
             .floor()

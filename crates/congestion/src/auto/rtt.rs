@@ -30,7 +30,6 @@ pub(crate) struct Rtt {
     recent: VecDeque<(Instant, Duration)>,
     /// When samples came of which no later one is less, and they: the first is the least of the time looked at.
     lasting: VecDeque<(Instant, Duration)>,
-    /// What the last look for another floor found.
     candidate: Option<Duration>,
 }
 
@@ -73,7 +72,6 @@ impl Rtt {
         self.floor
     }
 
-    /// Whether the floor should be looked for again.
     pub(crate) fn stale(&self, now: Instant) -> bool {
         self.seen
             .is_some_and(|seen| now.saturating_duration_since(seen) > FLOOR_AGE)

@@ -72,7 +72,6 @@ impl Startup {
         }
     }
 
-    /// Whether what arrives has ceased to grow.
     fn flat(&mut self, outcome: Outcome) -> bool {
         if outcome.limited && outcome.rate > GROWTH_LEAST * self.best {
             self.best = outcome.rate;

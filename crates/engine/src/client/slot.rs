@@ -49,9 +49,7 @@ struct Race {
 #[derive(Debug)]
 pub(super) enum Step {
     Nothing,
-    /// The server's addresses are wanted.
     Resolve,
-    /// An attempt is due: see [`Slot::next_address`].
     Attempt,
     /// A connection is up and may have stopped answering.
     Check(ConnectionKey),
@@ -68,7 +66,6 @@ pub(super) enum Next {
 pub(super) enum AfterEnd {
     Nothing,
     BackOff,
-    /// The next address is to be tried at once.
     Attempt,
 }
 
@@ -82,7 +79,6 @@ impl Slot {
         }
     }
 
-    /// It is beyond the wanted ones.
     pub(super) fn is_spare(&self) -> bool {
         self.spare
     }
@@ -174,7 +170,6 @@ impl Slot {
         }
     }
 
-    /// An attempt could not begin.
     pub(super) fn note_failure(&mut self, address: SocketAddr, reason: LossReason) {
         if let State::Racing(race) = &mut self.state {
             race.last = Some((address, reason));
@@ -212,7 +207,6 @@ impl Slot {
         self.state = State::Idle;
     }
 
-    /// The connection, or an attempt, has ended.
     pub(super) fn handle_ended(&mut self, now: Instant, ended: &Ended) -> AfterEnd {
         // A server that lets us in and throws us out again must not be stormed.
         if self.is_up() && now >= ended.opened + BACK_OFF_MAX {

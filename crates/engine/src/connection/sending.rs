@@ -91,7 +91,6 @@ impl Sending {
         self.unsent > 0
     }
 
-    /// Whether nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
         self.unsent == 0 && self.gauge.in_flight() == 0
     }

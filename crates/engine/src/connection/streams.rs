@@ -22,7 +22,6 @@ pub(crate) struct Streams {
     first_limit: u32,
     /// Index of the latest request that was answered.
     answered: Option<u64>,
-    /// When the last flow ended.
     idle_since: Option<Instant>,
 }
 
@@ -92,7 +91,6 @@ impl Streams {
         keys
     }
 
-    /// Takes the memory of what [`Streams::begin_inbound`] gave.
     pub(crate) fn end_inbound(&mut self, mut keys: Vec<FlowKey>) {
         debug_assert!(self.inbound.is_empty(), "pumping announces nothing");
         keys.clear();
@@ -104,7 +102,6 @@ impl Streams {
         self.by_stream.len() + self.arrivals.len()
     }
 
-    /// The request of a stream was answered.
     pub(crate) fn note_answered(&mut self, stream: StreamId) {
         self.answered = self.answered.max(Some(stream.index()));
     }

@@ -17,7 +17,6 @@ pub(crate) struct Cubic {
     epoch: Option<Epoch>,
 }
 
-/// Growth since the last loss.
 #[derive(Clone, Debug)]
 struct Epoch {
     start: Instant,

@@ -20,7 +20,6 @@ pub(crate) struct HyStart {
     conservative: Option<Conservative>,
 }
 
-/// The phase that makes sure.
 #[derive(Clone, Debug)]
 struct Conservative {
     baseline: Duration,

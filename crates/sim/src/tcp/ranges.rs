@@ -49,7 +49,6 @@ impl Ranges {
         }
     }
 
-    /// Removes what is below `number`.
     pub(crate) fn remove_below(&mut self, number: u64) {
         let gone = self.ranges.partition_point(|range| range.1 <= number);
         if gone > 0 {

@@ -243,7 +243,6 @@ impl Sender {
         self.timeout_at
     }
 
-    /// Whether the application has another segment.
     fn has_data(&self) -> bool {
         let sent = self.acked + self.slots.len() as u64;
         let room = (self.slots.len() as u64 + 1) * u64::from(SEGMENT) <= WINDOW_MAX;

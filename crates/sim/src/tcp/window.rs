@@ -86,7 +86,6 @@ impl Window {
         self.hystart = None;
     }
 
-    /// Begins again after a time-out.
     pub(crate) fn restart(&mut self) {
         self.reduce();
         self.segments = 1.0;

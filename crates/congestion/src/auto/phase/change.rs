@@ -27,7 +27,6 @@ impl Auto {
             .as_secs_f64()
     }
 
-    /// Acknowledgement by acknowledgement.
     pub(in crate::auto) fn step(&mut self, now: Instant) {
         if self.rival.is_some() && !matches!(self.phase, Phase::Rest { .. }) {
             if self.rtt.stale(now) {
@@ -100,7 +99,6 @@ impl Auto {
         self.enter(now, Phase::Cruise { left });
     }
 
-    /// Measurement by measurement.
     pub(in crate::auto) fn on_epoch(&mut self, now: Instant, outcome: Outcome) {
         let excessive = self.excessive(outcome.arrived, outcome.lost, outcome.queued);
         if outcome.limited || outcome.rate > self.bandwidth.most() {

@@ -8,7 +8,6 @@ use crate::auto::epoch::Outcome;
 use crate::auto::phase::Phase;
 
 impl Auto {
-    /// Measurement by measurement.
     pub(in crate::auto) fn watch_policer(&mut self, now: Instant, outcome: Outcome) {
         let full = match self.phase {
             // What arrived and was lost left in this phase.
