@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use quictun_trust::identity::Identity;
 use quictun_trust::settings::{ClientIdentity, Offer, Pin, ServerTrust};
-use quictun_trust::tls::{self, ClientCertPolicy};
+use quictun_trust::tls;
 use quictun_wire::alpn;
 use rustls::client::Resumption;
 use rustls::{ClientConfig, ServerConfig};
@@ -16,7 +16,7 @@ use rustls::{ClientConfig, ServerConfig};
 use crate::error::PerfError;
 
 pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, PerfError> {
-    let config = tls::server_config(identity, &ClientCertPolicy::NotAsked, None)?;
+    let config = tls::server_config(identity)?;
     let mut config = ServerConfig::clone(&config);
     config.alpn_protocols = vec![alpn::PERF.to_vec()];
     config.send_tls13_tickets = 0;
@@ -25,7 +25,7 @@ pub(crate) fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, Pe
 
 pub(crate) fn client_config(pin: &str) -> Result<Arc<ClientConfig>, PerfError> {
     let trust = ServerTrust::Pins(Pin::from_str(pin).into_iter().collect());
-    let config = tls::client_config(&trust, &ClientIdentity::default(), Offer::Native, None)?;
+    let config = tls::client_config(&trust, &ClientIdentity::default(), Offer::Native)?;
     let mut config = ClientConfig::clone(&config);
     config.alpn_protocols = vec![alpn::PERF.to_vec()];
     config.resumption = Resumption::disabled();

@@ -72,8 +72,7 @@ pub enum TlsError {
 
 /// Which client certificates a server asks for and accepts in the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientCertPolicy {
-    /// None is asked for.
+enum ClientCertPolicy {
     NotAsked,
     /// Optional; any certificate whose key the client holds. Who that is, is decided later.
     Any,
@@ -81,27 +80,22 @@ pub enum ClientCertPolicy {
     Required(PathBuf),
     /// Optional; from one of the authorities in this PEM file, or with one of these keys.
     Known {
-        /// PEM file of authorities.
         ca: PathBuf,
-        /// Keys that are accepted in any certificate.
         pins: Vec<Pin>,
     },
 }
 
 /// Makes the client's configuration.
-///
-/// Secrets of every connection go to `key_log` where one is given.
 pub fn client_config(
     trust: &ServerTrust,
     identity: &ClientIdentity,
     offer: Offer,
-    key_log: Option<&Path>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    Ok(client_configs(trust, identity, offer, &open_key_log(key_log)?)?.0)
+    Ok(client_configs(trust, identity, offer, &open_key_log(None)?)?.0)
 }
 
-/// Makes the client's configuration with a key log that is open already, and another one for attempts after one of the
-/// former has timed out: with a `ClientHello` of one datagram. `None`: the former is like that already.
+/// Makes the client's configuration with a key log, and another one for attempts after one of the former has timed out:
+/// with a `ClientHello` of one datagram. `None`: the former is like that already.
 pub fn client_configs(
     trust: &ServerTrust,
     identity: &ClientIdentity,
@@ -146,11 +140,22 @@ fn client_with(
     Ok(Arc::new(config))
 }
 
-/// The protocols that a server with this access policy speaks, best first.
+/// Makes the configuration of a server that asks for no certificate: both protocols, `quictun/1` preferred; SNI is not
+/// looked at.
+pub fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, TlsError> {
+    let clients = &ClientCertPolicy::NotAsked;
+    server_with(identity, clients, PROTOCOLS, open_key_log(None)?)
+}
+
+/// Makes the configuration of a server with this access policy, and with a key log.
 ///
-/// `quic-tun` carries no proof of a secret: where secrets are all that clients have, nobody could be known
-/// by it (PROTOCOL AUTH-5).
-pub fn server_protocols(access: &Access) -> &'static [&'static [u8]] {
+/// `quic-tun` carries no proof of a secret: where secrets are all that clients have, none could be known by it
+/// (PROTOCOL AUTH-5), and it is not spoken.
+pub fn server_config_for(
+    access: &Access,
+    identity: &Identity,
+    key_log: Arc<dyn KeyLog>,
+) -> Result<Arc<ServerConfig>, TlsError> {
     let by_secret_only = match access {
         Access::Open { .. } => false,
         Access::Named { clients, .. } => {
@@ -158,32 +163,20 @@ pub fn server_protocols(access: &Access) -> &'static [&'static [u8]] {
             proofs.all(|proof| matches!(proof, ClientProof::PskFile(_)))
         }
     };
-    if by_secret_only {
+    let protocols = if by_secret_only {
         &[alpn::NATIVE]
     } else {
         PROTOCOLS
-    }
+    };
+    server_with(identity, &ClientCertPolicy::of(access), protocols, key_log)
 }
 
-/// Makes the server's configuration: both protocols, `quictun/1` preferred; SNI is not looked at.
-///
-/// Secrets of every connection go to `key_log` where one is given.
-pub fn server_config(
-    identity: &Identity,
-    clients: &ClientCertPolicy,
-    key_log: Option<&Path>,
-) -> Result<Arc<ServerConfig>, TlsError> {
-    let config = server_config_logging(identity, clients, PROTOCOLS, open_key_log(key_log)?);
-    Ok(Arc::new(config?))
-}
-
-/// The same with these protocols, and a key log that is open already: where the configuration is made again.
-pub fn server_config_logging(
+fn server_with(
     identity: &Identity,
     clients: &ClientCertPolicy,
     protocols: &[&[u8]],
     key_log: Arc<dyn KeyLog>,
-) -> Result<ServerConfig, TlsError> {
+) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = provider();
     let mut config = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])?
@@ -192,12 +185,11 @@ pub fn server_config_logging(
     config.alpn_protocols = alpn_names(protocols);
     config.max_early_data_size = 0;
     config.key_log = key_log;
-    Ok(config)
+    Ok(Arc::new(config))
 }
 
 impl ClientCertPolicy {
-    /// What a server with this access policy asks for.
-    pub fn of(access: &Access) -> Self {
+    fn of(access: &Access) -> Self {
         match access {
             Access::Open { ca: None, .. } => Self::NotAsked,
             Access::Open { ca: Some(ca), .. } => Self::Required(ca.clone()),

@@ -53,7 +53,7 @@ fn existing(server: &Server) -> ServerSettings {
 }
 
 fn client_settings(settings: &ClientSettings) -> anyhow::Result<()> {
-    tls::client_config(&settings.trust, &settings.identity, settings.offer, None)?;
+    tls::client_config(&settings.trust, &settings.identity, settings.offer)?;
     if let Some(path) = &settings.identity.psk_file {
         psk::load_secret(path)?;
     }

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use quictun_trust::identity::Identity;
 use quictun_trust::psk::{self, Secret};
 use quictun_trust::settings::{ClientIdentity, Offer, ServerTrust};
-use quictun_trust::tls::{self, ClientCertPolicy};
+use quictun_trust::tls;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConnection, StreamOwned};
 use serde::Serialize;
@@ -49,7 +49,7 @@ impl Channel {
         let socket = TcpStream::connect_timeout(&address, OPENING)
             .with_context(|| format!("cannot connect to the agent at {address}"))?;
         let identity = ClientIdentity::default();
-        let config = tls::client_config(&ServerTrust::Insecure, &identity, Offer::Native, None)?;
+        let config = tls::client_config(&ServerTrust::Insecure, &identity, Offer::Native)?;
         let name = ServerName::IpAddress(address.ip().into());
         let connection = ClientConnection::new(config, name)?;
         let (mut channel, [ours, theirs]) = Self::open(socket, connection.into())
@@ -67,7 +67,7 @@ impl Channel {
     }
 
     pub(crate) fn accept(socket: TcpStream, identity: &Identity, token: &Secret) -> Result<Self> {
-        let config = tls::server_config(identity, &ClientCertPolicy::NotAsked, None)?;
+        let config = tls::server_config(identity)?;
         let connection = ServerConnection::new(config)?;
         let (mut channel, [theirs, ours]) = Self::open(socket, connection.into())?;
         // The client's comes first: whoever has no token learns nothing.

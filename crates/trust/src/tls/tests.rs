@@ -155,6 +155,23 @@ impl Pki {
     }
 }
 
+fn client_config(
+    trust: &ServerTrust,
+    identity: &ClientIdentity,
+    offer: Offer,
+    key_log: Option<&Path>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    Ok(client_configs(trust, identity, offer, &open_key_log(key_log)?)?.0)
+}
+
+fn server_config(
+    identity: &Identity,
+    clients: &ClientCertPolicy,
+    key_log: Option<&Path>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    server_with(identity, clients, PROTOCOLS, open_key_log(key_log)?)
+}
+
 fn client(trust: &ServerTrust) -> Arc<ClientConfig> {
     client_with(trust, None)
 }

@@ -8,7 +8,7 @@ use rustls::{KeyLog, ServerConfig};
 use quictun_trust::access::Policy;
 use quictun_trust::identity::Identity;
 use quictun_trust::settings::{Access, Pin};
-use quictun_trust::tls::{self, ClientCertPolicy};
+use quictun_trust::tls;
 
 /// What a server's workers judge by, and what the server shows of itself.
 #[derive(Debug)]
@@ -26,12 +26,9 @@ impl ServerRules {
         identity: &Identity,
         key_log: Arc<dyn KeyLog>,
     ) -> Result<Self, tls::TlsError> {
-        let asked = ClientCertPolicy::of(access);
-        let protocols = tls::server_protocols(access);
-        let crypto = tls::server_config_logging(identity, &asked, protocols, key_log)?;
         Ok(Self {
             policy: Arc::new(policy),
-            crypto: Arc::new(crypto),
+            crypto: tls::server_config_for(access, identity, key_log)?,
             chain: identity.chain.clone(),
             pin: identity.pin,
         })

@@ -9,7 +9,7 @@ use quictun_engine::{EngineConfig, FlowId, ServerRole, Transport};
 use quictun_io::poller::Patience;
 use quictun_io::udp_port;
 use quictun_trust::identity;
-use quictun_trust::tls::{self, ClientCertPolicy};
+use quictun_trust::tls;
 use quictun_wire::code::FlowCode;
 
 use super::*;
@@ -92,7 +92,7 @@ impl Duty for Handing {
 
 fn engine() -> Engine<AppSocket> {
     let identity = identity::ephemeral().expect("a key");
-    let crypto = tls::server_config(&identity, &ClientCertPolicy::NotAsked, None);
+    let crypto = tls::server_config(&identity);
     let role = ServerRole {
         crypto: crypto.expect("a configuration"),
         max_connections: 10,
