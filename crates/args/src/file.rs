@@ -148,14 +148,12 @@ fn read_by<T>(
     parse(&text).map_err(|error| Fault::usage(&what, error.to_string().trim_end()))
 }
 
-/// The keys and values read so far.
 struct Found<E> {
     file: File<E>,
     /// The first key of the other side.
     misplaced: Option<&'static str>,
 }
 
-/// The meaning of one key.
 enum Known {
     Own(&'static Spec),
     Misplaced(&'static Spec),

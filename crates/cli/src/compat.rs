@@ -12,7 +12,7 @@ use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 
 /// `quictun-client`, from the arguments to the exit code.
-pub fn client_main() -> ExitCode {
+pub(crate) fn client_main() -> ExitCode {
     let asked = settings::client(&Inputs::of_process());
     if let Ok(Asked::Run(ready)) = &asked
         && let Some(host) = host_tun::wanted(&ready.settings)
@@ -28,7 +28,7 @@ pub fn client_main() -> ExitCode {
 }
 
 /// `quictun-server`, from the arguments to the exit code.
-pub fn server_main() -> ExitCode {
+pub(crate) fn server_main() -> ExitCode {
     main(
         flags::SERVER.name,
         settings::server(&Inputs::of_process()),

@@ -116,7 +116,6 @@ fn may_confirm(listener: &UnixListener) -> io::Result<bool> {
     Ok(true)
 }
 
-/// `quictun confirm`.
 pub(crate) fn main() -> Result<(), Failed> {
     let address = SocketAddr::from_abstract_name(NAME)?;
     let none = || {

@@ -12,11 +12,11 @@ use serde::Serialize;
 
 use crate::privilege;
 
-pub use quictun_args::terminal::{print, say};
+pub(crate) use quictun_args::terminal::{print, say};
 
 /// Why a program fails.
 #[derive(Debug)]
-pub enum Failed {
+pub(crate) enum Failed {
     /// A fault with a name, and perhaps a remedy.
     Fault(Fault),
     /// A running tunnel was cut short by a second signal: the user who sent it is told nothing.
@@ -94,7 +94,7 @@ impl From<Failure> for Failed {
 }
 
 /// Tells the user why `program` ends, once, and turns the outcome into its exit code.
-pub fn report(program: &str, outcome: Result<(), Failed>) -> Exit {
+pub(crate) fn report(program: &str, outcome: Result<(), Failed>) -> Exit {
     let (text, next, exit) = match outcome {
         Ok(()) => return Exit::Ok,
         Err(Failed::Interrupted) => return Exit::Interrupted,

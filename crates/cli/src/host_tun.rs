@@ -37,7 +37,6 @@ pub(crate) fn wanted(settings: &ClientSettings) -> Option<Host<'_>> {
     }
 }
 
-/// A device for the host.
 pub(crate) struct Host<'a> {
     server: &'a HostPort,
     tun: &'a TunSettings,
@@ -137,7 +136,6 @@ fn serve(
     }
 }
 
-/// A pair of ours.
 struct Both {
     netstackd: Child,
     client: Child,

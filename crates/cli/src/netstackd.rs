@@ -14,7 +14,6 @@ use crate::exit;
 /// Its only argument: questions to name servers are carried.
 pub(crate) const NAMES: &str = "--names";
 
-/// Runs it, from its arguments to the exit code.
 pub(crate) fn main() -> ExitCode {
     let names = std::env::args_os().any(|argument| argument == NAMES);
     exit::report(NAME, run(names).map_err(Into::into)).into()

@@ -27,7 +27,7 @@ pub struct Options {
 }
 
 /// Reads the flags, the environment, and `control.http` in the configuration file, of whichever side it is.
-pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault> {
+pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault> {
     let mut layers = Layers::new(&flags::STATUS, matches, inputs);
     if let Some(path) = layers.get(&flags::ASKED_CONFIG)? {
         layers = layers.with_file(Some(file(&path, inputs)?));
@@ -64,8 +64,7 @@ fn file(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
     Ok(layer)
 }
 
-/// Asks, and prints the answer.
-pub fn main(options: &Options) -> ExitCode {
+pub(crate) fn main(options: &Options) -> ExitCode {
     let outcome = text(options).map_err(Failed::from);
     let outcome = outcome.and_then(|text| Ok(exit::print(&text)?));
     exit::report(PROGRAM, outcome).into()

@@ -25,7 +25,6 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// From here on exit codes are signals.
 const KILLED: u8 = 128;
 
-/// One of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Netstackd,
@@ -51,23 +50,19 @@ pub(crate) struct Ended {
 /// What is to be done next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Send a signal to a process.
     Signal(Role, Signal),
     /// Reset the connections that went through the device: no process knows of them any more.
     Reset,
     /// Tell the user that this process has died, and that a new pair follows.
     Tell(Role),
-    /// Start a new pair.
     Start,
     /// Give the device up: no process will serve it.
     LetGo,
     /// Wait for what happens, until then at most.
     Wait(Option<Instant>),
-    /// End.
     End(End),
 }
 
-/// How all ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     pub(crate) code: u8,
@@ -100,7 +95,7 @@ pub(crate) struct Supervisor {
     /// The last signal that asked this process to end while a pair was there.
     asked: Option<Signal>,
     /// The code of a client that ended because it wanted to, and left the command alone.
-    unserved: Option<u8>,
+    pub(crate) unserved: Option<u8>,
     steps: VecDeque<Step>,
     started: Instant,
     pause: Duration,
@@ -131,9 +126,9 @@ impl Supervisor {
                 kill: Some(at),
             } if at <= now => {
                 self.state = State::Ending { first, kill: None };
-                let other = match first {
-                    Role::Netstackd => Role::Client,
-                    Role::Client => Role::Netstackd,
+                let other = match self.ended.client {
+                    None => Role::Client,
+                    Some(_) => Role::Netstackd,
                 };
                 Step::Signal(other, Signal::KILL)
             }
@@ -168,6 +163,11 @@ impl Supervisor {
             }
             (State::Serving, None, Some(_)) => {
                 // The other resets what is left by itself.
+                let first = Role::Client;
+                self.state = State::Ending { first, kill };
+            }
+            // A stack ends in order where its client, which takes longer, is about to end.
+            (State::Serving, Some(0), None) if self.asked.is_none() => {
                 let first = Role::Client;
                 self.state = State::Ending { first, kill };
             }
@@ -206,11 +206,6 @@ impl Supervisor {
     /// Takes note of the command's end.
     pub(crate) fn command_ended(&mut self, code: u8) {
         self.state = State::Over(End { code, asked: false });
-    }
-
-    /// The exit code of a client after which no process has served the command.
-    pub(crate) fn unserved(&self) -> Option<u8> {
-        self.unserved
     }
 
     fn both_ended(&mut self, first: Role, client: u8, now: Instant) {

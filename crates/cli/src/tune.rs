@@ -61,13 +61,10 @@ struct Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
-    /// As it should be.
     Ok,
     /// It would be changed with `--apply`.
     Would,
-    /// It was changed.
     Changed,
-    /// It could not be changed.
     Failed,
 }
 
@@ -79,7 +76,7 @@ struct Report {
 
 /// Looks at the settings, and with `apply` changes those that should be different. The exit code is 1 where one
 /// could not be changed.
-pub fn main(apply: bool, json: bool) -> ExitCode {
+pub(crate) fn main(apply: bool, json: bool) -> ExitCode {
     let mut settings: Vec<Line> = SYSCTLS.iter().filter_map(|it| sysctl(it, apply)).collect();
     for device in devices() {
         settings.extend(FEATURES.iter().filter_map(|it| feature(&device, it, apply)));

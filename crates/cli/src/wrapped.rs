@@ -41,15 +41,14 @@ pub struct Wrapped {
     pub flags: Vec<String>,
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// The name server that it asks.
+    /// The name server that the command asks.
     pub dns: Option<IpAddr>,
     /// The server, which is looked up before.
-    pub server: HostPort,
+    server: HostPort,
     /// The network stack is in the client's process.
-    pub one_process: bool,
+    one_process: bool,
 }
 
-/// The command line.
 pub(crate) fn command() -> clap::Command {
     clap::Command::new("run")
         .about("Run a command whose TCP connections all go through the tunnel")
@@ -97,7 +96,6 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped
     })
 }
 
-/// Runs it, and ends with its exit code.
 pub(crate) fn main(plan: &Wrapped) -> ExitCode {
     exit::code(PROGRAM, contained(plan))
 }
@@ -151,7 +149,7 @@ fn run(plan: &Wrapped, inside: Inside) -> anyhow::Result<u8> {
         },
     };
     let code = served.until_end(&mut supervisor, &mut first, pid)?;
-    if let Some(code) = supervisor.unserved() {
+    if let Some(code) = supervisor.unserved {
         say(&format!("{PROGRAM}: the client had ended with {code}"));
     }
     first.end_all(GRACE)?;

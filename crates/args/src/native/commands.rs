@@ -167,12 +167,13 @@ fn config() -> Command {
     ))
 }
 
-fn command(name: &'static str, about: &'static str, help: &'static str) -> Command {
+/// A command with its help.
+pub fn command(name: &'static str, about: &'static str, help: &'static str) -> Command {
     Command::new(name).about(about).after_help(help)
 }
 
-/// One that does nothing without a command of its own.
-fn parent(name: &'static str, about: &'static str, help: &'static str) -> Command {
+/// A command that does nothing without one of its own.
+pub fn parent(name: &'static str, about: &'static str, help: &'static str) -> Command {
     command(name, about, help)
         .subcommand_required(true)
         .arg_required_else_help(true)

@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// How good it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum State {
@@ -16,7 +15,6 @@ pub(super) enum State {
     Bad,
 }
 
-/// One thing found.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) area: &'static str,
@@ -30,7 +28,6 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// A thing that is as it should be.
     pub(super) fn ok(area: &'static str, what: &'static str, found: impl Into<String>) -> Self {
         Self {
             area,

@@ -31,7 +31,7 @@ struct Report {
 }
 
 /// Examines this machine. The exit code is 1 where something stands in the way.
-pub fn main(json: bool) -> ExitCode {
+pub(crate) fn main(json: bool) -> ExitCode {
     exit::code(PROGRAM, run(json))
 }
 

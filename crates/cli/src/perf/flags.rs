@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Command;
 use quictun_args::address::{Wildcard, parse_listen, parse_server};
+use quictun_args::native::commands;
 use quictun_args::options;
 use quictun_args::options::{Maybe, One, Section, Switch, Table, Why};
 use quictun_args::values::{number, parsed, path, size, switch, text, time};
@@ -136,25 +137,16 @@ fn sizes(text: &str) -> Result<(u64, u64), Why> {
 
 /// `quictun perf`.
 pub fn command() -> Command {
-    Command::new("perf")
-        .about("Measure TCP, TLS, QUIC and UDP between two programs, every byte compared")
-        .after_help(include_str!("help.txt"))
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .disable_help_subcommand(true)
-        .subcommands([server(), client()])
-}
-
-fn server() -> Command {
-    let command = Command::new("server")
-        .about("Wait for clients, and measure with one after the other")
-        .after_help(include_str!("server_help.txt"));
-    SERVER.add_to(command)
-}
-
-fn client() -> Command {
-    let command = Command::new("client")
-        .about("Measure once")
-        .after_help(include_str!("client_help.txt"));
-    CLIENT.add_to(command)
+    let server = commands::command(
+        "server",
+        "Wait for clients, and measure with one after the other",
+        include_str!("server_help.txt"),
+    );
+    let client = commands::command("client", "Measure once", include_str!("client_help.txt"));
+    commands::parent(
+        "perf",
+        "Measure TCP, TLS, QUIC and UDP between two programs, every byte compared",
+        include_str!("help.txt"),
+    )
+    .subcommands([SERVER.add_to(server), CLIENT.add_to(client)])
 }

@@ -7,7 +7,6 @@ use quictun_perf::server::Served;
 use quictun_perf::{Mode, Plan, Report};
 use serde_json::{Value, json};
 
-/// A measurement in a few lines.
 pub(super) fn report(plan: &Plan, report: &Report) -> String {
     let mut text = heading(plan, report);
     let mut line = |name: &str, value: String| {

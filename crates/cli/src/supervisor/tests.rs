@@ -162,6 +162,35 @@ fn where_both_died_at_once_their_codes_say_which_was_first() {
 }
 
 #[test]
+fn a_stack_that_ends_in_order_has_lost_its_client() {
+    for serves in BOTH {
+        let mut scene = Scene::settled(serves);
+        scene.ended(Some(0), None);
+        let wait = scene.wait(300);
+        assert_eq!(scene.steps(), [wait], "it is about to end");
+        scene.ended(Some(0), Some(101));
+        assert_eq!(scene.steps()[1], Step::Tell(Role::Client));
+
+        let mut scene = Scene::settled(serves);
+        scene.ended(Some(0), None);
+        scene.pass(300);
+        let kill = Step::Signal(Role::Client, Signal::KILL);
+        assert_eq!(scene.steps(), [kill, FOREVER]);
+        scene.ended(Some(0), Some(137));
+        assert_eq!(scene.steps()[1], Step::Tell(Role::Client));
+
+        let mut scene = Scene::settled(serves);
+        scene.ended(Some(0), None);
+        scene.ended(Some(0), Some(1));
+        let last = match serves {
+            For::Host => end(1, false),
+            For::Command { .. } => Step::LetGo,
+        };
+        assert_eq!(scene.steps()[1], last, "it meant to");
+    }
+}
+
+#[test]
 fn a_client_that_means_to_end_ends_the_host_and_leaves_the_command() {
     for code in [0, 1, 2] {
         let mut scene = Scene::settled(For::Host);
@@ -172,7 +201,7 @@ fn a_client_that_means_to_end_ends_the_host_and_leaves_the_command() {
         let mut scene = Scene::settled(COMMAND);
         scene.ended(None, Some(code));
         scene.ended(Some(0), Some(code));
-        assert_eq!(scene.supervisor.unserved(), Some(code));
+        assert_eq!(scene.supervisor.unserved, Some(code));
         assert_eq!(scene.steps(), [Step::Reset, Step::LetGo, FOREVER]);
         scene.supervisor.command_ended(7);
         assert_eq!(scene.steps(), [end(7, false)]);
@@ -188,7 +217,7 @@ fn a_command_that_ends_ends_all_in_every_state() {
         let mut scene = Scene::new(COMMAND);
         reach(&mut scene);
         scene.steps();
-        assert_eq!(scene.supervisor.unserved(), None);
+        assert_eq!(scene.supervisor.unserved, None);
         scene.supervisor.command_ended(3);
         assert_eq!(scene.steps(), [end(3, false)]);
     }
@@ -267,7 +296,7 @@ fn a_client_without_a_stack_is_not_replaced() {
         let mut scene = Scene::settled(For::Command { one_process: true });
         scene.ended(None, Some(code));
         assert_eq!(scene.steps(), [FOREVER]);
-        assert_eq!(scene.supervisor.unserved(), Some(code));
+        assert_eq!(scene.supervisor.unserved, Some(code));
         scene.supervisor.command_ended(0);
         assert_eq!(scene.steps(), [end(0, false)]);
     }
