@@ -68,10 +68,7 @@ pub struct Guard {
 pub fn init(settings: &LogSettings) -> Result<Guard, LogError> {
     let (subscriber, guard) = build(settings, local_zone())?;
     tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Again)?;
-    let only_files = !settings
-        .outputs
-        .iter()
-        .any(|output| output == "stdout" || output == "stderr");
+    let only_files = files(&settings.outputs).count() == settings.outputs.len();
     log_panics(guard.queue.clone(), only_files);
     Ok(guard)
 }

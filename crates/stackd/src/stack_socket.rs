@@ -25,7 +25,8 @@ pub struct SharedStack {
 pub struct StackSocket {
     shared: Rc<SharedStack>,
     flow: FlowId,
-    client: SocketAddr,
+    /// The program that connected.
+    pub client: SocketAddr,
     /// Both directions have ended.
     closed: bool,
 }
@@ -39,11 +40,6 @@ impl StackSocket {
             client,
             closed: false,
         }
-    }
-
-    /// The program that connected.
-    pub fn client(&self) -> SocketAddr {
-        self.client
     }
 }
 

@@ -25,16 +25,14 @@ mod tests;
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use link::Link;
+use link::{Kept, Link};
 use source::{SOURCE, Source, with_source};
-
-pub use link::Kept;
 
 /// Why a file could not be read.
 #[derive(Debug, Error)]
@@ -54,8 +52,19 @@ pub enum ReadError {
 static KEEPER: OnceLock<Link> = OnceLock::new();
 
 /// Starts the keeper of this process, which must have one thread and no keeper yet.
-pub fn start(kept: Kept) -> io::Result<()> {
-    let link = Link::start(kept)?;
+///
+/// It opens `reads` one by one, each with the most bytes that are read of it, and `appends` for appending. `load` reads
+/// all that a reload reads, through this module.
+pub fn start(
+    reads: Vec<(PathBuf, u64)>,
+    appends: Vec<PathBuf>,
+    load: Option<Box<dyn Fn()>>,
+) -> io::Result<()> {
+    let link = Link::start(Kept {
+        reads,
+        appends,
+        load,
+    })?;
     KEEPER
         .set(link)
         .map_err(|_| io::Error::other("this process has a keeper already"))

@@ -60,8 +60,8 @@ impl AppSocket {
                 .ok()
                 .and_then(|address| address.as_pathname().map(|path| path.display().to_string()))
                 .unwrap_or_else(|| "unix".to_owned()),
-            Self::Stack(socket) => socket.client().to_string(),
-            Self::Remote(socket) => socket.client().to_string(),
+            Self::Stack(socket) => socket.client.to_string(),
+            Self::Remote(socket) => socket.client.to_string(),
             Self::Question(socket) => socket.client().to_string(),
         }
     }

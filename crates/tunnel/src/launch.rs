@@ -31,7 +31,7 @@ use quictun_control::snapshot::{Ask, SnapshotRequest, Workers};
 use quictun_io::crash::Crash;
 use quictun_io::udp_port::{self, UdpPort};
 use quictun_trust::confinement::{self, Off};
-use quictun_trust::keeper::{self, Kept};
+use quictun_trust::keeper;
 
 /// Below this a burst of one round trip at 1 Gbit/s and 20 ms no longer fits.
 const UDP_BUFFER_HINT: usize = 2 << 20;
@@ -102,12 +102,8 @@ pub(crate) fn start_keeper(
         return Ok(());
     }
     let appends = quictun_control::log::files(&control.log.outputs);
-    let kept = Kept {
-        reads,
-        appends: appends.map(Path::to_owned).collect(),
-        load,
-    };
-    keeper::start(kept).context("starting the process that opens files again")
+    keeper::start(reads, appends.map(Path::to_owned).collect(), load)
+        .context("starting the process that opens files again")
 }
 
 /// Starts the logs, and sets the limits of descriptors and pages, before anything that can fail.

@@ -16,7 +16,8 @@ use super::remote::RemoteStack;
 pub struct RemoteSocket {
     shared: Rc<RemoteStack>,
     flow: FlowId,
-    client: SocketAddr,
+    /// The program that connected.
+    pub client: SocketAddr,
     /// Both directions have ended.
     closed: bool,
 }
@@ -30,11 +31,6 @@ impl RemoteSocket {
             client,
             closed: false,
         }
-    }
-
-    /// The program that connected.
-    pub fn client(&self) -> SocketAddr {
-        self.client
     }
 
     fn take(&mut self, max: usize) -> io::Result<Bytes> {

@@ -1,6 +1,5 @@
 //! The socket between a process and its keeper, and what the keeper does at its end of it.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -37,24 +36,11 @@ const LOAD: u8 = 3;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 
-/// What a keeper is asked for.
-#[derive(Default)]
-pub struct Kept {
-    /// Files that are read one by one, each with the most bytes that are read of it.
-    pub reads: Vec<(PathBuf, u64)>,
-    /// Files that are appended to.
-    pub appends: Vec<PathBuf>,
-    /// Reads all that a reload reads, through this module; what it returns is of no use to the keeper.
-    pub load: Option<Box<dyn Fn()>>,
-}
-
-impl fmt::Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kept")
-            .field("reads", &self.reads)
-            .field("appends", &self.appends)
-            .finish_non_exhaustive()
-    }
+/// What the keeper is asked for, see [`start`](super::start).
+pub(super) struct Kept {
+    pub(super) reads: Vec<(PathBuf, u64)>,
+    pub(super) appends: Vec<PathBuf>,
+    pub(super) load: Option<Box<dyn Fn()>>,
 }
 
 #[derive(Debug)]
