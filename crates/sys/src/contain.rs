@@ -181,7 +181,8 @@ fn permitted(identity: Identity) -> Result<Rights, ContainError> {
     let mut refused = io::Error::from(io::ErrorKind::PermissionDenied);
     for rights in [Rights::Root, Rights::User] {
         let Some(pid) = fork()? else {
-            let outcome = unshare(rights, identity).and_then(|()| new_network());
+            let outcome =
+                unshare(rights, identity).and_then(|()| own_namespaces(UnshareFlags::NEWNET));
             let error = outcome
                 .err()
                 .map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
@@ -198,10 +199,10 @@ fn permitted(identity: Identity) -> Result<Rights, ContainError> {
     Err(ContainError::Forbidden(refused))
 }
 
-fn new_network() -> io::Result<()> {
-    // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
-    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
-    Ok(())
+/// Gives the calling thread namespaces of its own.
+pub(crate) fn own_namespaces(namespaces: UnshareFlags) -> io::Result<()> {
+    // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is taken out of the flags.
+    Ok(unsafe { unshare_unsafe(namespaces - UnshareFlags::FILES) }?)
 }
 
 /// New mounts for the calling process, new process ids for its children and, without root, its own users.
@@ -211,8 +212,7 @@ fn unshare(rights: Rights, identity: Identity) -> io::Result<()> {
     if rights == Rights::User {
         flags |= UnshareFlags::NEWUSER;
     }
-    // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
-    unsafe { unshare_unsafe(flags) }?;
+    own_namespaces(flags)?;
     if rights == Rights::User {
         let (inner_user, inner_group) = match identity {
             Identity::Root => (0, 0),

@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::thread;
 
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use crate::contain::own_namespaces;
 
 const CURRENT: &str = "/proc/thread-self/ns/net";
 
@@ -27,8 +29,7 @@ impl NetNamespace {
     /// `CAP_SYS_ADMIN` in the user namespace; see [`crate::contain`].
     pub fn new() -> io::Result<Self> {
         on_a_thread(|| {
-            // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
+            own_namespaces(UnshareFlags::NEWNET)?;
             Self::current()
         })
     }

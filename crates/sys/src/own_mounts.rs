@@ -6,7 +6,9 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::mount::mount_bind;
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::thread::UnshareFlags;
+
+use crate::contain::own_namespaces;
 
 /// Mounts that the calling thread, and what is started from it later, have for themselves.
 ///
@@ -17,8 +19,7 @@ pub struct OwnMounts(());
 impl OwnMounts {
     /// Gives the calling thread a copy of the mounts that it has. Needs `CAP_SYS_ADMIN`.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
-        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+        own_namespaces(UnshareFlags::NEWNS)?;
         Ok(Self(()))
     }
 

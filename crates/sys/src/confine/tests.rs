@@ -5,10 +5,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, getppid, kill_process};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::thread::UnshareFlags;
 
 use super::*;
 use crate::Tun;
+use crate::contain::own_namespaces;
 
 const INSIDE: &str = "QUICTUN_SYS_CONFINED";
 
@@ -151,9 +152,7 @@ fn with_few_calls_only_what_is_open_works() {
         let returned = unsafe { libc::syscall(*call, 0_usize, 0_usize, 0_usize, 0_usize) };
         refused(&format!("call {call}"), outcome(returned));
     }
-    // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
-    let unshared = unsafe { unshare_unsafe(UnshareFlags::NEWUSER) };
-    refused("namespaces", unshared.map_err(Into::into));
+    refused("namespaces", own_namespaces(UnshareFlags::NEWUSER));
     here.write_all(b"still").expect("it is open");
     let mut read = [0; 5];
     there.read_exact(&mut read).expect("it is open");
@@ -267,9 +266,7 @@ fn without_confinement_root_is_refused_hardly_anything() {
 
 /// Neither `clone3`, whose flags no filter sees, nor another set of numbers leads to what `clone` is refused.
 fn no_other_way_to_namespaces() {
-    // SAFETY: only `CLONE_FILES` can take descriptors away from under somebody, and it is not among the flags.
-    let unshared = unsafe { unshare_unsafe(UnshareFlags::NEWUSER) };
-    refused("namespaces", unshared.map_err(Into::into));
+    refused("namespaces", own_namespaces(UnshareFlags::NEWUSER));
     assert_eq!(clone3(), Some(libc::ENOSYS), "C libraries go on with clone");
     let thread = std::thread::Builder::new().spawn(|| 7).expect("a thread");
     assert_eq!(thread.join().ok(), Some(7));
