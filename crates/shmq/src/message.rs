@@ -86,7 +86,6 @@ mod half {
 impl Message {
     /// A message that says what is to be done, or how it went.
     #[inline(always)]
-    #[must_use]
     pub fn new(op: u16) -> Self {
         Self::default().with_head(0, op, 0, 0)
     }

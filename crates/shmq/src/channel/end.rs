@@ -13,19 +13,15 @@ use crate::violation::{ChannelError, Violation};
 const EMPTY_WAKES: u32 = 1000;
 
 impl Channel {
-    /// Ends the channel for what the user of its messages has found out about the peer.
-    pub fn reject(&mut self, violation: Violation) -> ChannelError {
-        self.fail(violation)
-    }
-
     pub(super) fn why_over(&self) -> ChannelError {
         let why = self.broken.map(ChannelError::from).or(self.leaving);
         why.unwrap_or(ChannelError::Closed)
     }
 
+    /// Ends the channel for what the user of its messages has found out about the peer.
     #[cold]
     #[inline(never)]
-    pub(super) fn fail(&mut self, violation: Violation) -> ChannelError {
+    pub fn reject(&mut self, violation: Violation) -> ChannelError {
         self.set_over();
         if self.broken.is_none() {
             self.broken = Some(violation);
@@ -62,7 +58,7 @@ impl Channel {
             return Ok(Some(self.ring_pair.take()));
         }
         if let Err(violation) = self.ring_pair.rx.check() {
-            return Err(self.fail(violation));
+            return Err(self.reject(violation));
         }
         self.leaving.map_or(Ok(None), Err)
     }
@@ -100,7 +96,7 @@ impl Channel {
         }
         self.ring_pair
             .has_room()
-            .map_err(|violation| self.fail(violation))
+            .map_err(|violation| self.reject(violation))
     }
 
     pub(super) fn note_wake(&mut self, ended: Ended) {
@@ -120,7 +116,7 @@ impl Channel {
         }
         self.empty_wakes += 1;
         if self.empty_wakes > EMPTY_WAKES {
-            self.fail(Violation::EmptyWakes(self.empty_wakes));
+            self.reject(Violation::EmptyWakes(self.empty_wakes));
         }
     }
 }

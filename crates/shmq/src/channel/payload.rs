@@ -69,7 +69,7 @@ impl Channel {
             return Ok(None);
         }
         if off >= arena || len > arena - off || !off.is_multiple_of(8) {
-            return Err(self.fail(Violation::Payload { off, len, arena }));
+            return Err(self.reject(Violation::Payload { off, len, arena }));
         }
         Ok(Some(Received { off, len }))
     }
