@@ -100,7 +100,7 @@ impl Calls {
             *blocked = Some(Blocked::Roomless(self.roomless.enter(None, wakes())));
             return Ok(None);
         };
-        let Some(place) = self.free_place() else {
+        let Some(place) = self.free.pop().or_else(|| self.new_place()) else {
             *blocked = Some(Blocked::Placeless(self.placeless.enter(None, wakes())));
             return Ok(None);
         };
@@ -142,11 +142,6 @@ impl Calls {
     #[inline(never)]
     pub(crate) fn why_over(&self) -> ChannelError {
         self.over.unwrap_or(ChannelError::Closed)
-    }
-
-    #[inline(always)]
-    fn free_place(&mut self) -> Option<u32> {
-        self.free.pop().or_else(|| self.new_place())
     }
 
     #[cold]
