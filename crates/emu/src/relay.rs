@@ -81,7 +81,7 @@ impl<'a> Relay<'a> {
             },
             link: self.schedule.link.counters(),
             lateness: self.lateness,
-            busy: thread_time(),
+            busy: Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default(),
             elapsed: start.elapsed(),
             promptness,
         }
@@ -214,8 +214,4 @@ fn wait_for_room(socket: &PacketSocket) {
     // Whatever comes of it, the next try shows.
     let timeout = Timespec::try_from(ROOM_WAIT).ok();
     poll(&mut ready, timeout.as_ref()).ok();
-}
-
-fn thread_time() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
