@@ -1,9 +1,14 @@
 //! `quictun client`: flags, file, and `docs/examples/client.toml`.
 
+use std::time::Duration;
+
 use quictun_args::native::{Configured, flags};
 use quictun_args::options::Flag;
 use quictun_cli::native::Action;
-use quictun_trust::settings::Offer;
+use quictun_stackd::settings::{Routes, TunDevice, TunSettings};
+use quictun_trust::settings::{CertificateFiles, Offer, ServerTrust};
+use quictun_tunnel::settings::{ClientSettings, Forward, ForwardTo, ListenOn};
+use quictun_wire::target::Target;
 
 use crate::world::{Lines, PIN, World, client_lines, default_transport, differ, failure, usage};
 
@@ -42,33 +47,7 @@ fn the_defaults_verify_the_server_and_speak_the_native_protocol() {
 fn flags_become_settings() {
     let world = World::default().file("f", "");
     let base = lines(&world, &minimal());
-    let target = "Target(Tcp { family: Any, host: \"127.0.0.1\", port: 22 })";
     for (flags, name, value) in [
-        (
-            "-L unix:/a=unix:/b",
-            "forwards",
-            format!(
-                "Tcp(127.0.0.1:2222) -> {target}; Unix(\"/a\") -> Target(Unix {{ path: \"/b\" }})"
-            ),
-        ),
-        (
-            "-L [::1]:2222=127.0.0.1:22",
-            "forwards",
-            format!("Tcp(127.0.0.1:2222) -> {target}; Tcp([::1]:2222) -> {target}"),
-        ),
-        (
-            "--forward 0=127.0.0.1:22,0=127.0.0.1:22",
-            "forwards",
-            format!(
-                "Tcp(127.0.0.1:2222) -> {target}; Tcp(127.0.0.1:0) -> {target}; Tcp(127.0.0.1:0) -> {target}"
-            ),
-        ),
-        (
-            "--cert f --key f",
-            "certificate",
-            "Some(CertificateFiles { cert: \"f\", key: \"f\" })".to_owned(),
-        ),
-        ("--psk-file f", "psk_file", "Some(\"f\")".to_owned()),
         ("--offer both", "offer", "Both".to_owned()),
         ("--compat-json", "compat_json", "true".to_owned()),
         ("--no-confine", "confine", "false".to_owned()),
@@ -76,35 +55,6 @@ fn flags_become_settings() {
         ("--log-format json", "log.format", "Json".to_owned()),
         ("--connections 77", "connections", "77".to_owned()),
         ("--gso off", "gso", "false".to_owned()),
-        (
-            "--tun-fd 5 --dns 2001:db8::53",
-            "tun",
-            "Some(TunSettings { device: Inherited(5), dns: Some(2001:db8::53), one_process: false, confirm: None, for_command: false })".to_owned(),
-        ),
-        (
-            "--tun --route 10.0.0.0/8,::/0 --exclude 10.1.0.0/16",
-            "tun",
-            "Some(TunSettings { device: Own(Routes { include: [10.0.0.0/8, \
-                ::/0], exclude: [10.1.0.0/16], fail_open: false }), dns: None, one_process: false, confirm: None, for_command: false })"
-                .to_owned(),
-        ),
-        (
-            "--tun --fail-open --confirm 60",
-            "tun",
-            "Some(TunSettings { device: Own(Routes { include: [], exclude: [], fail_open: true }), dns: None, \
-                one_process: false, confirm: Some(60s), for_command: false })"
-                .to_owned(),
-        ),
-        (
-            "--tun --netstack-fd 0 --one-process",
-            "tun",
-            "Some(TunSettings { device: Apart(0), dns: None, one_process: true, confirm: None, for_command: false })".to_owned(),
-        ),
-        (
-            "--server-address 192.0.2.1 --server-address ::1",
-            "server_addresses",
-            "[192.0.2.1, ::1]".to_owned(),
-        ),
     ] {
         differ(
             &lines(&world, &format!("{} {flags}", minimal())),
@@ -119,14 +69,118 @@ fn flags_become_settings() {
         &[("httpd", "off"), ("httpd_is_default", "false")],
         "--http off",
     );
-    for (flags, trust) in [
-        ("--ca f", "Authorities(Some(\"f\"))"),
-        ("--ca system", "Authorities(None)"),
+}
+
+/// The settings of a client with these flags beside the minimum.
+fn client(flags: &str) -> ClientSettings {
+    let world = World::default().file("f", "");
+    let line = format!("{} {flags}", minimal());
+    world
+        .native_client(&line)
+        .unwrap_or_else(|fault| panic!("{line}: {fault}"))
+}
+
+fn target(text: &str) -> ForwardTo {
+    ForwardTo::Target(Target::parse(text).expect("a target"))
+}
+
+#[test]
+fn forwards_are_added_in_their_order() {
+    let tcp = |listen: &str| ListenOn::Tcp(listen.parse().expect("an address"));
+    let ssh = || target("tcp:127.0.0.1:22");
+    let first = (tcp("127.0.0.1:2222"), ssh());
+    for (flags, more) in [
+        (
+            "-L unix:/a=unix:/b",
+            vec![(ListenOn::Unix("/a".into()), target("unix:/b"))],
+        ),
+        (
+            "-L [::1]:2222=127.0.0.1:22",
+            vec![(tcp("[::1]:2222"), ssh())],
+        ),
+        (
+            "--forward 0=127.0.0.1:22,0=127.0.0.1:22",
+            vec![(tcp("127.0.0.1:0"), ssh()), (tcp("127.0.0.1:0"), ssh())],
+        ),
     ] {
+        let expected = std::iter::once(first.clone()).chain(more);
+        let expected = expected.map(|(listen, to)| Forward { listen, to });
         assert_eq!(
-            lines(&world, &format!("client --server h:1 -L 1=h:1 {flags}"))["trust"],
-            trust
+            client(flags).forwards,
+            expected.collect::<Vec<_>>(),
+            "{flags}"
         );
+    }
+}
+
+#[test]
+fn a_device_is_had_in_three_ways() {
+    let own = |routes: Routes| TunSettings {
+        device: TunDevice::Own(routes),
+        dns: None,
+        one_process: false,
+        confirm: None,
+        for_command: false,
+    };
+    let network = |text: &str| text.parse().expect("a network");
+    for (flags, expected) in [
+        (
+            "--tun-fd 5 --dns 2001:db8::53",
+            TunSettings {
+                device: TunDevice::Inherited(5),
+                dns: Some("2001:db8::53".parse().expect("an address")),
+                ..own(Routes::default())
+            },
+        ),
+        (
+            "--tun --route 10.0.0.0/8,::/0 --exclude 10.1.0.0/16",
+            own(Routes {
+                include: vec![network("10.0.0.0/8"), network("::/0")],
+                exclude: vec![network("10.1.0.0/16")],
+                fail_open: false,
+            }),
+        ),
+        (
+            "--tun --fail-open --confirm 60",
+            TunSettings {
+                confirm: Some(Duration::from_mins(1)),
+                ..own(Routes {
+                    fail_open: true,
+                    ..Routes::default()
+                })
+            },
+        ),
+        (
+            "--tun --netstack-fd 0 --one-process",
+            TunSettings {
+                device: TunDevice::Apart(0),
+                one_process: true,
+                ..own(Routes::default())
+            },
+        ),
+    ] {
+        assert_eq!(client(flags).tun, Some(expected), "{flags}");
+    }
+}
+
+#[test]
+fn files_and_addresses_are_taken_as_given() {
+    let identity = client("--cert f --key f").identity;
+    let pair = CertificateFiles {
+        cert: "f".into(),
+        key: "f".into(),
+    };
+    assert_eq!(identity.certificate, Some(pair));
+    assert_eq!(client("--psk-file f").identity.psk_file, Some("f".into()));
+    let flags = "--server-address 192.0.2.1 --server-address ::1";
+    let addresses: [std::net::IpAddr; 2] =
+        ["192.0.2.1", "::1"].map(|text| text.parse().expect("an address"));
+    assert_eq!(client(flags).server_addresses, addresses);
+    let world = World::default().file("f", "");
+    for (flags, authorities) in [("--ca f", Some("f".into())), ("--ca system", None)] {
+        let line = format!("client --server h:1 -L 1=h:1 {flags}");
+        let trust = world.native_client(&line).expect("a client").trust;
+        assert_eq!(trust, ServerTrust::Authorities(authorities), "{flags}");
     }
 }
 
