@@ -1,8 +1,6 @@
 //! Benchmarks by name.
 
-use std::path::Path;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{ArgMatches, Command};
 
 use crate::flags::OnlyForItself;
@@ -13,20 +11,17 @@ use crate::{ipc, netstack};
 pub struct Action(Asked);
 
 #[derive(Clone, Debug)]
-pub(crate) enum Asked {
-    Ipc(ipc::Options),
-    IpcServer(ipc::Part),
-    Netstack(netstack::Options),
-    /// The process with the stack, and its core.
-    NetstackServer(netstack::Setup, usize),
+enum Asked {
+    Ipc(ipc::Asked),
+    Netstack(netstack::Asked),
 }
 
 impl Action {
     /// The command that errors are reported for.
     pub fn program(&self) -> &'static str {
         match self.0 {
-            Asked::Ipc(_) | Asked::IpcServer(_) => ipc::PROGRAM,
-            Asked::Netstack(_) | Asked::NetstackServer(..) => netstack::PROGRAM,
+            Asked::Ipc(_) => ipc::PROGRAM,
+            Asked::Netstack(_) => netstack::PROGRAM,
         }
     }
 }
@@ -52,8 +47,8 @@ pub fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
         .subcommand()
         .expect("invariant: clap requires a command");
     let asked = match name {
-        "netstack" => netstack::parse(matches),
-        _ => ipc::parse(matches),
+        "netstack" => netstack::parse(matches).map(Asked::Netstack),
+        _ => ipc::parse(matches).map(Asked::Ipc),
     };
     asked.map(Action)
 }
@@ -66,16 +61,7 @@ pub fn parse(matches: &ArgMatches) -> Result<Action, OnlyForItself> {
 /// from measuring.
 pub fn run(action: &Action, say: &dyn Fn(&str)) -> Result<String> {
     match &action.0 {
-        Asked::Ipc(options) => ipc::run(options, say),
-        Asked::IpcServer(part) => ipc::serve(part).map(|()| String::new()),
-        Asked::Netstack(options) => netstack::run(options, say),
-        Asked::NetstackServer(setup, core) => netstack::serve(setup, *core).map(|()| String::new()),
+        Asked::Ipc(asked) => ipc::run(asked, say),
+        Asked::Netstack(asked) => netstack::run(asked, say),
     }
-}
-
-pub(crate) fn draw(path: Option<&Path>, svg: impl FnOnce() -> String) -> Result<()> {
-    if let Some(path) = path {
-        std::fs::write(path, svg()).with_context(|| format!("writing {}", path.display()))?;
-    }
-    Ok(())
 }

@@ -1,8 +1,9 @@
 //! Flags that benchmarks share, and the values of those that clap has checked.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, Result};
 use clap::{Arg, ArgAction, ArgMatches, ValueHint};
 
 const SVG: &str = "svg";
@@ -90,4 +91,11 @@ pub(crate) fn svg_of(matches: &ArgMatches) -> Option<PathBuf> {
 
 fn small(number: u64) -> usize {
     usize::try_from(number).expect("invariant: clap has bounded it")
+}
+
+pub(crate) fn draw(path: Option<&Path>, svg: impl FnOnce() -> String) -> Result<()> {
+    if let Some(path) = path {
+        std::fs::write(path, svg()).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
 }

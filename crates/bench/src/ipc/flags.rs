@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::{Arg, ArgMatches, Command};
 use quictun_ipc::WaitPolicy;
 
-use crate::action::Asked;
 use crate::flags::{
     OnlyForItself, count_of, counts_of, list, number, number_of, numbers, svg, svg_of, switch,
     words_of,
@@ -48,6 +47,12 @@ pub(crate) struct Options {
     pub(crate) csv: bool,
     pub(crate) svg: Option<PathBuf>,
     pub(crate) force: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    Measure(Options),
+    Serve(Part),
 }
 
 #[derive(Clone, Debug)]
@@ -116,12 +121,10 @@ pub(crate) fn command() -> Command {
 
 pub(crate) fn parse(matches: &ArgMatches) -> Result<Asked, OnlyForItself> {
     if let Some(words) = words_of(matches, PEER) {
-        return Part::parse(&words)
-            .map(Asked::IpcServer)
-            .ok_or(OnlyForItself {
-                flag: "--peer",
-                program: PROGRAM,
-            });
+        return Part::parse(&words).map(Asked::Serve).ok_or(OnlyForItself {
+            flag: "--peer",
+            program: PROGRAM,
+        });
     }
     let policy = matches
         .get_one::<String>("policy")
@@ -133,7 +136,7 @@ pub(crate) fn parse(matches: &ArgMatches) -> Result<Asked, OnlyForItself> {
             .collect::<Vec<_>>()
     });
     let is_wanted = |section: &Section| only.as_ref().is_none_or(|only| only.contains(section));
-    Ok(Asked::Ipc(Options {
+    Ok(Asked::Measure(Options {
         sections: Section::ALL.into_iter().filter(is_wanted).collect(),
         concurrency: counts_of(matches, "concurrency"),
         policy: policy_of(policy),
@@ -155,7 +158,7 @@ mod tests {
         let words = std::iter::once("ipc").chain(line.split_whitespace());
         let matches = command().try_get_matches_from(words).expect("flags");
         match parse(&matches) {
-            Ok(Asked::Ipc(options)) => options,
+            Ok(Asked::Measure(options)) => options,
             other => panic!("{line}: not a measurement: {other:?}"),
         }
     }

@@ -14,12 +14,16 @@ mod serve;
 pub(crate) mod synchronous;
 mod syscalls;
 
-pub(crate) use flags::{Options, PROGRAM, Part, command, parse};
-pub(crate) use serve::run as serve;
+pub(crate) use flags::{Asked, PROGRAM, command, parse};
 
-pub(crate) fn run(options: &Options, say: &dyn Fn(&str)) -> anyhow::Result<String> {
+/// Measures, or serves a measurement. Returns what to print.
+pub(crate) fn run(asked: &Asked, say: &dyn Fn(&str)) -> anyhow::Result<String> {
+    let options = match asked {
+        Asked::Measure(options) => options,
+        Asked::Serve(part) => return serve::run(part).map(|()| String::new()),
+    };
     let results = measure::all(options, say)?;
-    crate::action::draw(options.svg.as_deref(), || chart::draw(&results))?;
+    crate::flags::draw(options.svg.as_deref(), || chart::draw(&results))?;
     Ok(if options.json {
         report::json(&results)
     } else if options.csv {

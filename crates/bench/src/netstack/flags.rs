@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches, Command};
 
 use super::calls::{Grid, Mode, Polling, Setup, WireKind};
-use crate::action::Asked;
 use crate::flags::{
     OnlyForItself, count_of, counts_of, list, number, number_of, numbers, svg, svg_of, switch,
     words_of,
@@ -35,6 +34,13 @@ pub(crate) struct Options {
     pub(crate) json: bool,
     pub(crate) svg: Option<PathBuf>,
     pub(crate) force: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    Measure(Options),
+    /// Be the process with the stack, on this core.
+    Serve(Setup, usize),
 }
 
 pub(crate) fn command() -> Command {
@@ -89,7 +95,7 @@ pub(crate) fn parse(matches: &ArgMatches) -> Result<Asked, OnlyForItself> {
     if let Some(words) = words_of(matches, SERVE) {
         let part = words.split_first().and_then(|(core, setup)| {
             let setup = Setup::parse(setup)?;
-            Some(Asked::NetstackServer(setup, core.parse().ok()?))
+            Some(Asked::Serve(setup, core.parse().ok()?))
         });
         return part.ok_or(OnlyForItself {
             flag: "--serve",
@@ -98,7 +104,7 @@ pub(crate) fn parse(matches: &ArgMatches) -> Result<Asked, OnlyForItself> {
     }
     let says =
         |name: &str, word: &str| words_of(matches, name).is_some_and(|words| words.contains(&word));
-    Ok(Asked::Netstack(Options {
+    Ok(Asked::Measure(Options {
         bulk: says("only", BULK),
         crowd: if says("only", CROWD) {
             count_of(matches, CROWD)
@@ -133,7 +139,7 @@ mod tests {
         let words = std::iter::once("netstack").chain(line.split_whitespace());
         let matches = command().try_get_matches_from(words).expect("flags");
         match parse(&matches) {
-            Ok(Asked::Netstack(options)) => options,
+            Ok(Asked::Measure(options)) => options,
             other => panic!("{line}: not a measurement: {other:?}"),
         }
     }

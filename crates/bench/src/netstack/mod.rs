@@ -18,12 +18,16 @@ mod load;
 mod measure;
 mod results;
 
-pub(crate) use calls::{Setup, serve};
-pub(crate) use flags::{Options, PROGRAM, command, parse};
+pub(crate) use flags::{Asked, PROGRAM, command, parse};
 
-pub(crate) fn run(options: &Options, say: &dyn Fn(&str)) -> anyhow::Result<String> {
+/// Measures, or serves a measurement. Returns what to print.
+pub(crate) fn run(asked: &Asked, say: &dyn Fn(&str)) -> anyhow::Result<String> {
+    let options = match asked {
+        Asked::Measure(options) => options,
+        Asked::Serve(setup, core) => return calls::serve(setup, *core).map(|()| String::new()),
+    };
     let results = measure::all(options, say)?;
-    crate::action::draw(options.svg.as_deref(), || results.svg())?;
+    crate::flags::draw(options.svg.as_deref(), || results.svg())?;
     Ok(if options.json {
         results.json()
     } else {
