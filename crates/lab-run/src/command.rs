@@ -1,6 +1,7 @@
 //! `quictun lab`, from the command line to the exit code.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ArgMatches;
 use quictun_args::fault::{Exit, Fault};
@@ -22,8 +23,8 @@ use crate::{flags, past};
 pub enum Action {
     /// Print this.
     Print(String),
-    /// Measure.
-    Run(Box<Measuring>),
+    /// Measure these scenarios, one after the other.
+    Run(Vec<Measuring>),
     /// Make the report of this directory again.
     Report(PathBuf),
     /// Compare the runs of two directories.
@@ -45,13 +46,13 @@ pub fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Action, Fault>
         "list" => Ok(Action::Print(list())),
         "show" => source(&text("scenario"), inputs).map(Action::Print),
         "agent" => agent_of(matches, inputs).map(Action::Agent),
-        "run" => measuring(matches, &flags::RUN, text("scenario"), inputs).map(Action::Run),
-        "calibrate" => {
-            measuring(matches, &flags::CALIBRATE, "capacity".to_owned(), inputs).map(Action::Run)
+        "run" => {
+            let names = matches.get_many::<String>("scenario");
+            let names: Vec<&str> = names.into_iter().flatten().map(String::as_str).collect();
+            measurings(matches, &flags::RUN, &names, inputs)
         }
-        "crosscheck" => {
-            measuring(matches, &flags::CROSSCHECK, "crosscheck".to_owned(), inputs).map(Action::Run)
-        }
+        "calibrate" => measurings(matches, &flags::CALIBRATE, &["capacity"], inputs),
+        "crosscheck" => measurings(matches, &flags::CROSSCHECK, &["crosscheck"], inputs),
         "report" => Ok(Action::Report(text("dir").into())),
         _ => Ok(Action::Compare([
             text("before").into(),
@@ -71,20 +72,29 @@ pub fn run(action: Action) -> anyhow::Result<u8> {
         Action::Report(dir) => past::report(&dir)?,
         Action::Compare(dirs) => past::compare(&dirs)?,
         Action::Agent(agent) => agent::run(&agent)?,
-        Action::Run(measuring) => return measure(&measuring),
+        Action::Run(measurings) => return measure(&measurings),
     }
     Ok(Exit::Ok as u8)
 }
 
-fn measure(measuring: &Measuring) -> anyhow::Result<u8> {
+/// Measures each, and returns the worst of their exit codes. An interruption ends the rest, too.
+fn measure(measurings: &[Measuring]) -> anyhow::Result<u8> {
     // Inside, the kernel's threads cannot be seen.
-    let threads = HostThreads::open();
-    if measuring.remote.is_none()
+    let threads = Arc::new(HostThreads::open());
+    if measurings.iter().all(|one| one.remote.is_none())
         && let Side::Outside(contained) = contain(Identity::Root)?
     {
         return Ok(contained.wait(Came::to_pass_on)?);
     }
-    run::run(measuring, threads).map(|exit| exit as u8)
+    let mut worst = Exit::Ok;
+    for measuring in measurings {
+        match run::run(measuring, Arc::clone(&threads))? {
+            Exit::Ok => {}
+            Exit::Interrupted => return Ok(Exit::Interrupted as u8),
+            exit => worst = exit,
+        }
+    }
+    Ok(worst as u8)
 }
 
 fn list() -> String {
@@ -120,20 +130,32 @@ fn source(named: &str, inputs: &Inputs<'_>) -> Result<String, Fault> {
     })
 }
 
-fn measuring(
+fn measurings(
     matches: &ArgMatches,
     table: &'static Table,
-    named: String,
+    names: &[&str],
     inputs: &Inputs<'_>,
-) -> Result<Box<Measuring>, Fault> {
+) -> Result<Action, Fault> {
     let layers = Layers::new(table, matches, inputs);
-    let mut text = source(&named, inputs)?;
+    let mut measurings = Vec::new();
+    for named in names {
+        let mut one = measuring(&layers, named, inputs)?;
+        if let [_, _, ..] = names {
+            one.out = one.out.map(|dir| dir.join(&one.scenario.name));
+        }
+        measurings.push(one);
+    }
+    Ok(Action::Run(measurings))
+}
+
+fn measuring(layers: &Layers<'_>, named: &str, inputs: &Inputs<'_>) -> Result<Measuring, Fault> {
+    let mut text = source(named, inputs)?;
     let emulator = layers.get(&flags::EMULATOR)?;
-    let remote = remote_of(&layers)?;
+    let remote = remote_of(layers)?;
     if let Some(command) = &emulator {
         text += &scenarios::other_emulator(command);
     }
-    let scenario = Scenario::parse(&text).map_err(|why| Fault::usage(&named, why))?;
+    let scenario = Scenario::parse(&text).map_err(|why| Fault::usage(named, why))?;
     let selection = Selection {
         only: layers.get(&flags::ONLY)?,
         reps: layers.get(&flags::REPS)?,
@@ -147,8 +169,8 @@ fn measuring(
             layers.fault(&flags::ONLY, why)
         }
     })?;
-    Ok(Box::new(Measuring {
-        named,
+    Ok(Measuring {
+        named: named.to_owned(),
         scenario,
         selection,
         seed,
@@ -156,7 +178,7 @@ fn measuring(
         schedule,
         emulator,
         remote,
-    }))
+    })
 }
 
 fn remote_of(layers: &Layers<'_>) -> Result<Option<Asked>, Fault> {

@@ -76,7 +76,7 @@ options! {
     pub(crate) SEED: One<u64> = "seed" "N", by |text| number(text, 0..=u64::MAX), default "1";
         "What order and losses follow from"
     pub(crate) OUT: Maybe<PathBuf> = "out" "DIR", by path;
-        "Where to write; unset: lab-results/NAME-TIME, made where it is missing"
+        "Where to write, with a directory for each of several scenarios; unset: lab-results/NAME-TIME"
 }
 
 fn remote(text: &str) -> Result<HostPort, Why> {
@@ -104,9 +104,9 @@ pub fn command() -> Command {
                 .arg(scenario()),
             RUN.add_to(
                 Command::new("run")
-                    .about("Measure a scenario and write a report")
+                    .about("Measure scenarios, one after the other, and write a report of each")
                     .after_help(include_str!("run_help.txt"))
-                    .arg(scenario()),
+                    .arg(scenario().num_args(1..)),
             ),
             Command::new("report")
                 .about("Make the report of a run again, from its raw data")

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quictun_lab::Process;
@@ -16,7 +17,7 @@ use crate::client::Patience;
 
 pub(crate) struct Observer {
     pub(crate) patience: Patience,
-    pub(crate) host: HostThreads,
+    pub(crate) host: Arc<HostThreads>,
 }
 
 /// Threads of the kernel that do what is left over of network interrupts, open since before we could not see them.

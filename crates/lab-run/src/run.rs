@@ -1,6 +1,7 @@
 //! A run: every cell in its turn, and the report at its end, however it ends.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -54,7 +55,7 @@ pub struct Measuring {
 }
 
 /// Measures, and writes the report. It fails where nothing counts, or where an assertion does not hold.
-pub(crate) fn run(measuring: &Measuring, host: HostThreads) -> Result<Exit> {
+pub(crate) fn run(measuring: &Measuring, host: Arc<HostThreads>) -> Result<Exit> {
     // Before there are threads.
     let patience = Patience::new()?;
     let measurer = Measurer {

@@ -26,11 +26,17 @@ fn asked(world: &World, line: &str) -> Result<LabAction, Fault> {
     }
 }
 
-fn measuring(world: &World, line: &str) -> Measuring {
+fn measurings(world: &World, line: &str) -> Vec<Measuring> {
     match asked(world, line) {
-        Ok(LabAction::Run(measuring)) => *measuring,
+        Ok(LabAction::Run(measurings)) => measurings,
         other => panic!("{line}: nothing to measure: {other:?}"),
     }
+}
+
+fn measuring(world: &World, line: &str) -> Measuring {
+    let mut all = measurings(world, line);
+    assert_eq!(all.len(), 1, "{line}");
+    all.remove(0)
 }
 
 fn printed(line: &str) -> String {
@@ -71,6 +77,19 @@ fn flags_and_variables_choose_what_is_measured() {
         measuring(&by_variable, "lab run small.toml").schedule.reps,
         2
     );
+}
+
+#[test]
+fn several_scenarios_are_measured_in_order_each_in_a_directory_of_its_own() {
+    let world = World::default().file("mine.toml", SMALL);
+    let both = measurings(&world, "lab run mine.toml outage --quick --out here");
+    let names = both
+        .iter()
+        .map(|one| (&*one.scenario.name, one.out.clone()));
+    let at = |path: &str| Some(path.into());
+    assert!(names.eq([("small", at("here/small")), ("outage", at("here/outage"))]));
+    let one_bad = asked(&world, "lab run mine.toml no-such");
+    assert_eq!(one_bad.expect_err("no such scenario").what, "no-such");
 }
 
 #[test]
@@ -133,7 +152,7 @@ fn what_makes_no_sense_is_refused_with_the_remedy() {
             Exit::Usage,
             "--reps: \"many\" is not a number of repetitions",
         ),
-        ("lab run", Exit::Usage, "<SCENARIO> is missing"),
+        ("lab run", Exit::Usage, "<SCENARIO>... is missing"),
         (
             "lab run small.toml --remote far",
             Exit::Usage,
