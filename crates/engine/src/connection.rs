@@ -41,13 +41,13 @@ use streams::Streams;
 pub(crate) use sending::BATCH_MAX;
 
 pub(crate) struct Connection {
-    pub(crate) id: ConnectionId,
+    id: ConnectionId,
     quic: quinn_proto::Connection,
-    pub(crate) opened: Instant,
-    pub(crate) remote: SocketAddr,
+    opened: Instant,
+    remote: SocketAddr,
     migrations: u64,
     /// Name of the peer in reports.
-    pub(crate) peer: Option<String>,
+    peer: Option<String>,
     /// Protocol between the end of the handshake and that of the connection.
     protocol: Option<Protocol>,
     handshake_by: Option<Instant>,
@@ -62,10 +62,10 @@ pub(crate) struct Connection {
     pub(crate) sending: Sending,
     liveness: Liveness,
     /// Longest packet that the peer has sent.
-    pub(crate) packet_max: usize,
+    packet_max: usize,
     datagrams_received: u64,
     /// Memory that the engine has charged for it, bytes.
-    pub(crate) charged: u64,
+    charged: u64,
     notice: CongestionNotice,
     trace: Option<Trace>,
     /// When to note what is known of the path.
@@ -126,6 +126,34 @@ impl Connection {
             trace,
             note_at: now + NOTE_EVERY,
         }
+    }
+
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    pub(crate) fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    pub(crate) fn opened(&self) -> Instant {
+        self.opened
+    }
+
+    pub(crate) fn name_peer(&mut self, name: String) {
+        self.peer = Some(name);
+    }
+
+    pub(crate) fn packet_max(&self) -> usize {
+        self.packet_max
+    }
+
+    pub(crate) fn charge(&mut self, bytes: u64) {
+        self.charged += bytes;
+    }
+
+    pub(crate) fn discharge(&mut self, bytes: u64) {
+        self.charged -= bytes;
     }
 
     pub(crate) fn stream_protocol(&self) -> Protocol {

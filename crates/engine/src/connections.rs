@@ -64,7 +64,7 @@ impl Connections {
 
     pub(crate) fn find(&self, id: ConnectionId) -> Option<ConnectionKey> {
         let key = id.key();
-        (self.get(key)?.id == id).then_some(key)
+        (self.get(key)?.id() == id).then_some(key)
     }
 
     pub(crate) fn named(&self, id: ConnectionId) -> Option<&Connection> {

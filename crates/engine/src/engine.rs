@@ -392,7 +392,7 @@ impl<S: Socket> Engine<S> {
         if let Some(key) = connections.find(id)
             && let Some(connection) = connections.get_mut(key)
         {
-            connection.peer = Some(name);
+            connection.name_peer(name);
         }
     }
 
@@ -414,7 +414,7 @@ impl<S: Socket> Engine<S> {
             Role::Server(server) => server.refuse_newcomers(&mut self.traffic),
         }
         let connections = self.traffic.connections.iter();
-        let ids: Vec<ConnectionId> = connections.map(|(_, connection)| connection.id).collect();
+        let ids: Vec<ConnectionId> = connections.map(|(_, connection)| connection.id()).collect();
         for id in ids {
             self.close_connection(now, id, CloseCode::Shutdown);
         }

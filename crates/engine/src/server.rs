@@ -275,7 +275,7 @@ fn give_way<S: Socket>(
     id: ConnectionId,
 ) {
     let connection = traffic.connections.get_mut(key);
-    let Some(connection) = connection.filter(|connection| connection.id == id) else {
+    let Some(connection) = connection.filter(|connection| connection.id() == id) else {
         return;
     };
     connection.admission.place.take();

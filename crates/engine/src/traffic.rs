@@ -152,8 +152,8 @@ impl<S: Socket> Traffic<S> {
                 let back = connection.handle_datagram(now, event, length);
                 if back {
                     self.events.push_back(Event::Responsive {
-                        connection: connection.id,
-                        remote: connection.remote,
+                        connection: connection.id(),
+                        remote: connection.remote(),
                     });
                 }
                 Some(DatagramOf::Connection(key, back))
@@ -303,8 +303,8 @@ impl<S: Socket> Traffic<S> {
         }
         let protocol = connection.handle_connected(now);
         self.events.push_back(Event::Connected {
-            connection: connection.id,
-            remote: connection.remote,
+            connection: connection.id(),
+            remote: connection.remote(),
             protocol,
             certificates: connection.certificates(),
         });
@@ -354,8 +354,8 @@ impl<S: Socket> Traffic<S> {
         let lost = connection.check_liveness(now);
         if lost {
             self.events.push_back(Event::Unresponsive {
-                connection: connection.id,
-                remote: connection.remote,
+                connection: connection.id(),
+                remote: connection.remote(),
             });
         }
         lost
@@ -376,7 +376,7 @@ impl<S: Socket> Traffic<S> {
         let Some(established) = connection.end(now, &self.transport.memory) else {
             return;
         };
-        let (id, remote) = (connection.id, connection.remote);
+        let (id, remote) = (connection.id(), connection.remote());
         // What its flows hold is charged to them where they go on without it.
         connection.settle_debt(&mut self.lease);
         let (mut flows, mut salvaged) = (0, 0);
@@ -405,7 +405,7 @@ impl<S: Socket> Traffic<S> {
             self.ended.push_back(Ended {
                 key,
                 remote,
-                opened: connection.opened,
+                opened: connection.opened(),
                 established,
                 admitted: connection.is_admitted(),
                 place: connection.admission.place.take(),

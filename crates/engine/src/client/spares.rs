@@ -92,7 +92,7 @@ impl Client {
                 again = true;
                 let confirmed = connection.control.unconfirmed() == 0;
                 if confirmed && connection.streams.is_idle_for(now, SPARE_IDLE) {
-                    close.push(connection.id);
+                    close.push(connection.id());
                 }
             }
         }

@@ -39,7 +39,7 @@ impl<S: Socket> Engine<S> {
             certificates: connection.certificates(),
             exporter: connection.exporter(),
             proofs: connection.admission.proofs(),
-            opened: connection.opened,
+            opened: connection.opened(),
         })
     }
 

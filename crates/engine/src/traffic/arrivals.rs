@@ -48,7 +48,7 @@ impl<S: Socket> Traffic<S> {
             // A peer with many flows is refused before one with few.
             let own = FLOW_COST * (connection.streams.len() as u64 + 1);
             let charged = if connection.streams.is_empty() {
-                connection.charged -= FLOW_COST;
+                connection.discharge(FLOW_COST);
                 true
             } else {
                 self.lease.has_room(own) && self.lease.try_charge(FLOW_COST)
@@ -95,7 +95,7 @@ impl<S: Socket> Traffic<S> {
         };
         if cost > 0 && cost < self.lease.free_for_newcomers() / part {
             // Less than what is free: the charge stays within the budget.
-            connection.charged += cost;
+            connection.charge(cost);
             self.lease.charge(cost);
             connection.grant_more_flows(most);
         }

@@ -184,9 +184,9 @@ impl<S: Socket> Traffic<S> {
                 *proof = open.proof.or(*proof);
                 let opened = Opened {
                     flow: entry.id(),
-                    connection: connection.id,
+                    connection: connection.id(),
                     stream_id: stream_number(stream),
-                    remote: connection.remote,
+                    remote: connection.remote(),
                     token: open.target,
                     proof: open.proof,
                     protocol,

@@ -78,7 +78,7 @@ impl<S: Socket> Traffic<S> {
         let mut part = stand.held.min(most.max(before.parked));
         let more = part.saturating_sub(before.parked) as u64;
         if self.lease.try_charge(more) {
-            connection.charged += more;
+            connection.charge(more);
         } else {
             part = before.parked;
         }

@@ -43,8 +43,8 @@ impl<S: Socket> Traffic<S> {
             && connection.admission.admit()
         {
             self.events.push_back(Event::Welcome {
-                connection: connection.id,
-                remote: connection.remote,
+                connection: connection.id(),
+                remote: connection.remote(),
                 protocol: connection.stream_protocol(),
             });
         }
@@ -53,7 +53,7 @@ impl<S: Socket> Traffic<S> {
     /// Server: the client has not shown in time who it is.
     pub(crate) fn refuse_unproven(&mut self, now: Instant, key: ConnectionKey) {
         if let Some(connection) = self.connections.get(key) {
-            let (id, remote) = (connection.id, connection.remote);
+            let (id, remote) = (connection.id(), connection.remote());
             self.events.push_back(Event::Unproven {
                 connection: id,
                 remote,
@@ -74,7 +74,7 @@ impl<S: Socket> Traffic<S> {
         if connection.control.is_open() {
             connection.control.answer_hello();
         }
-        let peer = Peer::Client(connection.remote.ip());
+        let peer = Peer::Client(connection.remote().ip());
         let known = self.transport.memory.recall(now, peer);
         let own = connection.credit.debt();
         connection.grant_first(First {
@@ -191,8 +191,8 @@ impl<S: Socket> Traffic<S> {
                     connection.control.answer_hello();
                 } else {
                     self.events.push_back(Event::Hello {
-                        connection: connection.id,
-                        remote: connection.remote,
+                        connection: connection.id(),
+                        remote: connection.remote(),
                         proof,
                     });
                 }

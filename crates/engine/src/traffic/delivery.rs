@@ -60,7 +60,7 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         connection.streams.push_inbound(flow);
-        let packet_max = connection.packet_max;
+        let packet_max = connection.packet_max();
         let entry = self.flows.get_mut(flow);
         if let Some(inlet) = entry.and_then(|entry| entry.inlet_mut()) {
             inlet.handle_readable(packet_max);

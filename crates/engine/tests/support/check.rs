@@ -63,7 +63,7 @@ impl<S: Socket> Engine<S> {
             held: traffic.read_buffer.kept() as u64 + for_flows + for_connections,
             connections: connections
                 .iter()
-                .map(|(_, connection)| connection.charged)
+                .map(|(_, connection)| connection.charged())
                 .sum(),
             flows: flows.count() as u64 * FLOW_COST,
             kept: traffic.kept,

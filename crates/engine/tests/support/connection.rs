@@ -7,6 +7,10 @@ use crate::engine::check::Residue;
 use crate::grants::{CONNECTION_COST, ENDED_COST};
 
 impl Connection {
+    pub(crate) fn charged(&self) -> u64 {
+        self.charged
+    }
+
     /// Memory of the connection without its flows, as far as it can be counted, bytes.
     pub(crate) fn held_for_itself(&mut self) -> u64 {
         let ended = self.ended_streams() * ENDED_COST;
