@@ -1,5 +1,7 @@
 //! The architecture document names files that exist.
 
+use std::path::Path;
+
 use crate::tidy::{Finding, Tree, finding};
 
 const DOCUMENT: &str = "docs/ARCHITECTURE.md";
@@ -10,7 +12,8 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut all = Vec::new();
     for (index, line) in tree.text(DOCUMENT).lines().enumerate() {
         let quoted = line.split('`').skip(1).step_by(2);
-        for place in quoted.filter(|text| text.contains('/') && text.ends_with(".rs")) {
+        let is_source = |text: &&str| Path::new(text).extension().is_some_and(|end| end == "rs");
+        for place in quoted.filter(|text| text.contains('/') && is_source(text)) {
             let (package, rest) = place.split_once('/').unwrap_or((place, ""));
             let rest = rest.strip_prefix("src/").unwrap_or(rest);
             if !exists(place) && !exists(&format!("crates/{package}/src/{rest}")) {
