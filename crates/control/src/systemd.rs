@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{self, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +28,7 @@ pub const LISTEN: &str = "X_QUICTUN_LISTEN";
 /// The field that says which key a server has.
 pub const PIN: &str = "X_QUICTUN_PIN";
 
-/// The field that says that a client has reached its server.
+/// The field that says which server a client has reached.
 pub const CONNECTED: &str = "X_QUICTUN_CONNECTED";
 
 /// Says that everything listens.
@@ -50,20 +50,33 @@ pub fn notify_stopping() {
     notify("STOPPING=1");
 }
 
+/// Says that a client has reached its server. Called from a loop that carries data, so it waits for nothing.
+pub fn notify_connected(server: net::SocketAddr) {
+    notify_within(&format!("{CONNECTED}={server}"), Duration::ZERO);
+}
+
 /// Sends fields of `KEY=value`, a line each. A failed message is worth a line and no more: the process works without.
 pub fn notify(message: &str) {
+    notify_within(message, SEND_TIMEOUT);
+}
+
+fn notify_within(message: &str, wait: Duration) {
     let manager = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
     if let Some(name) = manager
-        && let Err(error) = send(&name, message)
+        && let Err(error) = send(&name, message, wait)
     {
         tracing::warn!(%error, "Cannot notify the service manager");
     }
 }
 
 /// Sends to a manager that listens at a path, or at `@` and an abstract name.
-fn send(manager: &OsStr, message: &str) -> io::Result<()> {
+fn send(manager: &OsStr, message: &str, wait: Duration) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
-    socket.set_write_timeout(Some(SEND_TIMEOUT))?;
+    if wait.is_zero() {
+        socket.set_nonblocking(true)?;
+    } else {
+        socket.set_write_timeout(Some(wait))?;
+    }
     socket.send_to_addr(message.as_bytes(), &address(manager)?)?;
     Ok(())
 }
@@ -173,7 +186,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("notify");
         let manager = UnixDatagram::bind(&path).expect("a socket");
-        send(path.as_os_str(), "READY=1").expect("sent");
+        send(path.as_os_str(), "READY=1", SEND_TIMEOUT).expect("sent");
         assert_eq!(receive(&manager), "READY=1");
     }
 
@@ -182,15 +195,32 @@ mod tests {
         let name = format!("quictun-test-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let manager = UnixDatagram::bind_addr(&address).expect("a socket");
-        send(OsStr::new(&format!("@{name}")), "STOPPING=1").expect("sent");
+        send(OsStr::new(&format!("@{name}")), "STOPPING=1", SEND_TIMEOUT).expect("sent");
         assert_eq!(receive(&manager), "STOPPING=1");
+    }
+
+    #[test]
+    fn a_full_manager_does_not_hold_up_a_loop() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("notify");
+        let _manager = UnixDatagram::bind(&path).expect("a socket");
+        let mut sent = std::iter::repeat_with(|| send(path.as_os_str(), "X=1", Duration::ZERO));
+        let full = sent.find_map(Result::err).expect("a queue has an end");
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
     fn a_manager_that_is_not_there_or_cannot_be_is_an_error_that_stops_nothing() {
         let directory = tempfile::tempdir().expect("a directory");
-        assert!(send(directory.path().join("nobody").as_os_str(), "READY=1").is_err());
-        let error = send(OsStr::new("vsock:2:1"), "READY=1").expect_err("not ours");
+        assert!(
+            send(
+                directory.path().join("nobody").as_os_str(),
+                "READY=1",
+                SEND_TIMEOUT
+            )
+            .is_err()
+        );
+        let error = send(OsStr::new("vsock:2:1"), "READY=1", SEND_TIMEOUT).expect_err("not ours");
         assert!(error.to_string().contains("vsock:2:1"), "{error}");
     }
 

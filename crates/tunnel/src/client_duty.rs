@@ -259,7 +259,7 @@ impl ClientDuty {
             debug!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
         } else {
             info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, protocol }, "connected to server endpoint");
-            systemd::notify(&format!("{}={remote}", systemd::CONNECTED));
+            systemd::notify_connected(remote);
         }
     }
 
