@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
 }
 
 fn bench(action: &quictun_bench::Action) -> ExitCode {
-    let outcome = quictun_bench::run(action, &exit::say).map_err(Failed::from);
+    let outcome = quictun_bench::run(action, &exit::say).map_err(Failed::of_measuring);
     let outcome = outcome.and_then(|text| Ok(exit::print(&text)?));
     exit::report(action.program(), outcome).into()
 }
