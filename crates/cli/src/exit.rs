@@ -125,7 +125,7 @@ pub(crate) fn show<R: Serialize + Display>(report: &R, json: bool) -> anyhow::Re
     })?)
 }
 
-/// What to do about an answer of the system that is among the causes.
+/// Returns the remedy for the first system error among the causes, if we know one.
 fn remedy(error: &anyhow::Error) -> Option<&'static str> {
     let mut causes = error.chain();
     let answer = causes.find_map(|cause| cause.downcast_ref::<io::Error>())?;

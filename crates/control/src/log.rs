@@ -146,7 +146,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Without a thread nothing can be written any more.
+        // If the writer thread cannot start, there is no way left to write or to report anything.
         self.start().ok();
         self.queue.flush(FLUSH_DEADLINE);
     }

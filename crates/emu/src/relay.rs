@@ -202,7 +202,10 @@ const RECEIVE_BYTES: usize = 256 << 10;
 /// A full queue is waited for so often, for [`ROOM_WAIT`] each.
 const SEND_TRIES: u32 = 3;
 
-const ROOM_WAIT: Duration = Duration::from_millis(1);
+const ROOM_WAIT: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
 
 fn is_full(error: &io::Error) -> bool {
     let code = Errno::from_io_error(error);
@@ -211,7 +214,6 @@ fn is_full(error: &io::Error) -> bool {
 
 fn wait_for_room(socket: &PacketSocket) {
     let mut ready = [PollFd::new(socket, PollFlags::OUT)];
-    // Whatever comes of it, the next try shows.
-    let timeout = Timespec::try_from(ROOM_WAIT).ok();
-    poll(&mut ready, timeout.as_ref()).ok();
+    // An error needs no handling here: the caller tries again, and counts what cannot be sent.
+    poll(&mut ready, Some(&ROOM_WAIT)).ok();
 }

@@ -269,16 +269,17 @@ pub fn other_worker(data: &[u8], me: usize, workers: usize) -> Option<usize> {
     (workers > 1 && named != me && named < workers).then_some(named)
 }
 
-/// Asks the kernel for the MTU of the route to an address: what path MTU discovery starts out for.
+/// Asks the kernel for the MTU of the route to an address, the goal of path MTU discovery.
 pub fn path_mtu(most: Option<u16>) -> PathMtu {
     Arc::new(move |remote| {
+        // Without a probe, discovery starts from `PAYLOAD_DEFAULT`.
         let probe = open_probe(remote.is_ipv6()).ok();
         payload(probe.as_ref(), remote, most)
     })
 }
 
-/// The same for sockets with a mark, which may be routed elsewhere. Later this process may no longer be allowed to set
-/// it: what asks is made here.
+/// Like [`path_mtu`], for sockets with a mark, which may take another route. The probes are made now, because a
+/// confined process may not set marks later.
 pub fn marked_path_mtu(most: Option<u16>, mark: u32) -> io::Result<PathMtu> {
     let mut probes = Vec::new();
     for v6 in [false, true] {

@@ -69,7 +69,7 @@ impl<'a> Session<'a> {
             if self.begun.get().is_none() {
                 let why = measured.as_ref().err().map(|error| chain(error));
                 let refused = Answer::Refused(why.unwrap_or_default());
-                // It may have gone.
+                // A client that has gone needs no answer; `measured` holds the error.
                 hello::send(&mut &*self.control, &refused).ok();
             }
             measured

@@ -23,9 +23,9 @@ pub(super) const DEFAULT_CLIENT: &str = "default";
 /// What a server runs with.
 #[derive(Debug)]
 pub struct Server {
-    /// What it runs with.
+    /// The settings that the server runs with.
     pub settings: ServerSettings,
-    /// Those of its settings that only a restart changes.
+    /// The settings that only a restart changes.
     pub kept: Kept,
     /// Secret of the default client, to be made before the server runs.
     pub make_psk: Option<PathBuf>,

@@ -17,7 +17,7 @@ pub(crate) const PROGRAM: &str = "quictun bench ipc";
 const PEER: &str = "peer";
 
 words! {
-    /// What can be measured by itself.
+    /// A part of the benchmark that can be measured by itself.
     Section {
         /// The synchronous baselines.
         Baselines = "baselines",

@@ -59,7 +59,7 @@ impl Finding {
         }
     }
 
-    /// What to do about it where it is not as it should be.
+    /// Adds the remedy, unless the state is [`State::Ok`].
     #[must_use]
     pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
         let wrong = self.state != State::Ok;

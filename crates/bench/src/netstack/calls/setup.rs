@@ -10,7 +10,7 @@ pub(crate) const RECV: u16 = 1;
 pub(crate) const SEND: u16 = 2;
 
 words! {
-    /// What the application does with each connection, again and again.
+    /// The calls that the application repeats on each connection.
     Mode {
         /// Receives a message.
         Read = "read",
@@ -22,7 +22,7 @@ words! {
 }
 
 words! {
-    /// What is behind the stack.
+    /// The far side of the stack: where its packets come from and go to.
     WireKind {
         /// Programs made up, in the memory of the process with the stack.
         Memory = "memory",
