@@ -118,6 +118,7 @@ fn disciplines(way: &LinkConfig, seed: u64) -> Result<Disciplines, KernelError> 
     let not_there = [
         ("trace", way.trace.is_some()),
         ("jitter that keeps the order", !way.jitter.is_zero()),
+        ("stalls", way.stall.is_some()),
         ("loss in such bursts", way.bursts.is_some()),
         (
             "late packets of this kind",

@@ -27,6 +27,8 @@ pub struct LinkConfig {
     /// A packet waits for the one ahead, so where many come within this time most are late by nearly all
     /// of it: sparse packets see the jitter, dense ones see more delay.
     pub jitter: Duration,
+    /// Pauses of the medium, behind the transmitter.
+    pub stall: Option<Stall>,
     /// Share of packets lost independently of each other, 0 to 1.
     pub loss: f64,
     /// Loss in bursts, besides `loss`.
@@ -109,6 +111,15 @@ pub struct Policer {
     pub burst: u64,
 }
 
+/// A medium that pauses and then delivers at once what has come due meanwhile, as Wi-Fi and busy hosts do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// Length of a pause.
+    pub lasts: Duration,
+    /// From the beginning of one pause to that of the next; the first begins with the link.
+    pub every: Duration,
+}
+
 /// Packets that come late, so that later ones overtake them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reorder {
@@ -155,6 +166,7 @@ impl Default for LinkConfig {
             overhead: 0,
             delay: Duration::ZERO,
             jitter: Duration::ZERO,
+            stall: None,
             loss: 0.0,
             bursts: None,
             loss_at: LossAt::default(),

@@ -46,7 +46,7 @@
 //!              Entry      token   drop-tail, at the   rate, changes           Exit       + jitter
 //!            random or    bucket   bytes or  head of   or trace;             (default)      │
 //!              burst               packets  the queue  counts waits                         │
-//!                                       marks CE ◄────────┘            duplicate, reorder ◄─┘
+//!                                       marks CE ◄────────┘     duplicate, reorder ◄─ stall ◄─┘
 //! ```
 //!
 //! Loss strikes at one of its two places, as [`LossAt`] says. A packet that is dropped before the
@@ -85,7 +85,9 @@ mod waiting;
 
 pub use bursts::GilbertElliott;
 pub use config::error::{ConfigError, MAX_CHANGES, MAX_DELAY};
-pub use config::{Change, Codel, LinkConfig, LossAt, Outage, Policer, Queue, Reorder, Setting};
+pub use config::{
+    Change, Codel, LinkConfig, LossAt, Outage, Policer, Queue, Reorder, Setting, Stall,
+};
 pub use counters::Counters;
 pub use histogram::Histogram;
 pub use link::Link;

@@ -246,7 +246,8 @@ impl Link {
             jitter => self.draws.below(index, Purpose::Jitter, jitter),
         };
         let late = self.delay.at(sent.at).saturating_add(jitter);
-        let mut at = sent.at.saturating_add(late).max(self.last_out);
+        let due = self.after_stall(sent.at.saturating_add(late));
+        let mut at = due.max(self.last_out);
         let reorder = self.config.reorder;
         if self.draws.picks(index, Purpose::Reorder, reorder.share) {
             self.counters.reordered += 1;
@@ -266,6 +267,15 @@ impl Link {
             copy,
             marked: sent.marked,
         }
+    }
+
+    /// When a packet that is due at `due` comes out.
+    fn after_stall(&self, due: u64) -> u64 {
+        let Some(stall) = self.config.stall else {
+            return due;
+        };
+        let into = due % nanos(stall.every).max(1);
+        due.saturating_add(nanos(stall.lasts).saturating_sub(into))
     }
 
     fn instant(&self, nanos: u64) -> Instant {

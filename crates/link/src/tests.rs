@@ -180,6 +180,29 @@ fn jitter_keeps_the_order_within_its_bounds() {
 }
 
 #[test]
+fn what_is_due_in_a_stall_comes_out_at_its_end() {
+    let config = LinkConfig {
+        delay: 10 * MS,
+        stall: Some(Stall {
+            lasts: 5 * MS,
+            every: 25 * MS,
+        }),
+        ..LinkConfig::default()
+    };
+    let start = Instant::now();
+    let mut link = Link::new(config, 1, start);
+    let outs = (0..60).map(|index| {
+        let Fate::Delivered { at, .. } = link.send(start + MS * index, 100) else {
+            panic!("nothing is lost")
+        };
+        (at - start).as_millis()
+    });
+    let due = |at: u128| if at % 25 < 5 { at - at % 25 + 5 } else { at };
+    let expected: Vec<u128> = (10..70).map(due).collect();
+    assert_eq!(outs.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn reordered_packets_come_late_and_the_others_do_not_wait() {
     let extra = 3 * MS;
     let config = LinkConfig {

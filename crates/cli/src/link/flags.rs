@@ -9,11 +9,11 @@ use quictun_args::options::{Many, Maybe, One, Section, Table};
 use quictun_args::values::{number, path, text, time};
 use quictun_emu::Offload;
 use quictun_lab_run::link::{Backend, CheckCell, Load};
-use quictun_link::{Change, Codel, LossAt, Outage, Policer, Queue, Reorder};
+use quictun_link::{Change, Codel, LossAt, Outage, Policer, Queue, Reorder, Stall};
 
 use super::values::{
     Ecn, bytes_beyond, change, check_cell, codel, ecn, load, mean_burst, outage, policer, queue,
-    rate, reorder, share,
+    rate, reorder, share, stall,
 };
 
 const PREFIX: &str = "QUICTUN_LINK_";
@@ -56,8 +56,8 @@ pub(super) static ARTEFACT: Table = Table {
 static LINK: Section = Section {
     heading: "Link, both ways",
     options: &[
-        &RATE, &DELAY, &LOSS, &BURST, &LOSS_AT, &QUEUE, &JITTER, &REORDER, &DUPLICATE, &CODEL,
-        &ECN, &POLICER, &OUTAGE, &CHANGE, &OVERHEAD,
+        &RATE, &DELAY, &LOSS, &BURST, &LOSS_AT, &QUEUE, &JITTER, &STALL, &REORDER, &DUPLICATE,
+        &CODEL, &ECN, &POLICER, &OUTAGE, &CHANGE, &OVERHEAD,
     ],
 };
 
@@ -106,6 +106,8 @@ options! {
         "What may wait: 64kB, 100p; auto: a round trip's worth, at least 64p"
     pub(super) JITTER: One<Duration> = "jitter" "TIME", by time, default "0", key "link.jitter";
         "Extra delay, up to so much, that keeps the order"
+    pub(super) STALL: Maybe<Stall> = "stall" "LENGTH:PERIOD", by stall, key "link.stall";
+        "Deliver nothing for so long once a period, then all at once: 5ms:25ms"
     pub(super) REORDER: Maybe<Reorder> = "reorder" "SHARE:TIME", by reorder, key "link.reorder";
         "Packets that come so much later: 1%:5ms"
     pub(super) DUPLICATE: One<f64> = "duplicate" "SHARE", by share, default "0", key "link.duplicate";

@@ -6,7 +6,7 @@ use quictun_args::options::Why;
 use quictun_args::values::{parsed, time};
 use quictun_lab_run::link::{CheckCell, Load};
 use quictun_link::units::{Rate, Share};
-use quictun_link::{Change, Codel, Outage, Policer, Queue, Reorder, Setting, overhead};
+use quictun_link::{Change, Codel, Outage, Policer, Queue, Reorder, Setting, Stall, overhead};
 
 /// Longest overhead: more than every tunnel in a tunnel.
 const MAX_OVERHEAD: usize = 1000;
@@ -44,6 +44,14 @@ pub(super) fn codel(text: &str) -> Result<Codel, Why> {
         target: time(target)?,
         interval: time(interval)?,
         ecn: false,
+    })
+}
+
+pub(super) fn stall(text: &str) -> Result<Stall, Why> {
+    let (lasts, every) = pair(text, ':', "5ms:25ms")?;
+    Ok(Stall {
+        lasts: time(lasts)?,
+        every: time(every)?,
     })
 }
 

@@ -93,6 +93,7 @@ fn one(layers: &Layers<'_>, way: &Way, mtu: u32) -> Result<LinkConfig, Fault> {
         overhead: layers.get(&flags::OVERHEAD)?,
         delay: either(layers, way.delay, &flags::DELAY)?,
         jitter: layers.get(&flags::JITTER)?,
+        stall: layers.get(&flags::STALL)?,
         loss,
         bursts,
         loss_at: layers.get(&flags::LOSS_AT)?,

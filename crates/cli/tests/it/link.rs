@@ -69,6 +69,10 @@ fn flags_for_both_ways_hold_for_each() {
     assert_eq!(config.loss_at, LossAt::Entry);
     assert_eq!((config.overhead, config.queue), (42, Queue::Packets(100)));
 
+    let config = both("--stall 20ms:100ms");
+    let stall = config.stall.expect("stalls");
+    assert_eq!((stall.lasts, stall.every), (20 * MS, 100 * MS));
+
     let config = both("--loss 2% --burst 4");
     let mean = config.bursts.expect("bursts").mean_loss();
     assert!((mean - 0.02).abs() < 1e-9, "{mean}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Change, Codel, LinkConfig, Outage, Queue, Setting};
+use super::{Change, Codel, LinkConfig, Outage, Queue, Setting, Stall};
 use crate::bursts::GilbertElliott;
 use crate::transmitter::MAX_RATE;
 use crate::units::{Delay, Rate, Share};
@@ -50,6 +50,13 @@ pub enum ConfigError {
     /// A burst model that stays bad for ever.
     #[error("bursts that never end lose everything; give a chance above 0 to become good again")]
     EndlessBurst,
+    /// Pauses that are empty or never end.
+    #[error(
+        "pauses of {} every {} make no sense; a pause is above 0 and shorter than its period, such as 5ms:25ms",
+        Delay(.0.lasts),
+        Delay(.0.every)
+    )]
+    Stall(Stall),
     /// `CoDel` with a target and an interval that make no sense.
     #[error(
         "CoDel's target ({}) must be above 0 and below its interval ({}); the RFC has 5ms and 100ms",
@@ -143,6 +150,12 @@ impl LinkConfig {
         }
         if self.reorder.share <= 0.0 && !self.reorder.extra.is_zero() {
             return Err(ConfigError::ReorderNone(self.reorder.extra));
+        }
+        if let Some(stall) = self.stall {
+            short("the period of a stall", stall.every)?;
+            if stall.lasts.is_zero() || stall.lasts >= stall.every {
+                return Err(ConfigError::Stall(stall));
+            }
         }
         if let Some(codel) = self.codel {
             short("CoDel's interval", codel.interval)?;

@@ -20,6 +20,10 @@ impl fmt::Display for LinkConfig {
                 parts.push(format!("{name} {}", Delay(time)));
             }
         }
+        if let Some(stall) = self.stall {
+            let (lasts, every) = (Delay(stall.lasts), Delay(stall.every));
+            parts.push(format!("stalls {lasts}/{every}"));
+        }
         for (name, share) in [("loss", self.loss), ("duplicates", self.duplicate)] {
             if share > 0.0 {
                 parts.push(format!("{name} {}", Share(share)));

@@ -71,6 +71,15 @@ fn impossible_values_are_refused_with_the_reason() {
         ),
         (
             |c| {
+                c.stall = Some(Stall {
+                    lasts: 5 * MS,
+                    every: 5 * MS,
+                });
+            },
+            "pauses of 5ms every 5ms make no sense; a pause is above 0 and shorter than its period, such as 5ms:25ms",
+        ),
+        (
+            |c| {
                 c.codel = Some(Codel {
                     target: 100 * MS,
                     ..Codel::default()
@@ -169,8 +178,12 @@ fn a_configuration_is_one_line() {
     config.loss = 0.01;
     config.loss_at = LossAt::Entry;
     config.codel = Some(Codel::default());
+    config.stall = Some(Stall {
+        lasts: 5 * MS,
+        every: 25 * MS,
+    });
     assert_eq!(
         config.to_string(),
-        "600mbit, delay 10ms, loss 1%, lost before the queue, queue 64kB, CoDel 5ms/100ms"
+        "600mbit, delay 10ms, stalls 5ms/25ms, loss 1%, lost before the queue, queue 64kB, CoDel 5ms/100ms"
     );
 }

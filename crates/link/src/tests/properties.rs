@@ -48,6 +48,10 @@ fn any_config() -> impl Strategy<Value = LinkConfig> {
             },
             delay: Duration::from_millis(times.0),
             jitter: Duration::from_millis(times.1),
+            stall: (times.1 > 10).then_some(Stall {
+                lasts: 5 * MS,
+                every: 25 * MS,
+            }),
             duplicate: times.2,
             reorder: Reorder {
                 share: times.2,
