@@ -87,3 +87,33 @@ impl Liveness {
         Verdict::Ask
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_asked_for_a_while_before_it_is_given_up() {
+        let start = Instant::now();
+        let mut liveness = Liveness::new(start, Duration::from_secs(1));
+        let mut verdicts = Vec::new();
+        while verdicts
+            .last()
+            .is_none_or(|(_, verdict)| *verdict == Verdict::Ask)
+        {
+            let at = liveness.next_timeout();
+            verdicts.push((at - start, liveness.handle_timeout(at)));
+        }
+        let ms = Duration::from_millis;
+        let asked = [
+            (ms(1000), Verdict::Ask),
+            (ms(2000), Verdict::Ask),
+            (ms(3000), Verdict::Ask),
+        ];
+        assert_eq!(verdicts[..3], asked);
+        assert_eq!(verdicts[3..], [(ms(3500), Verdict::Lost)]);
+        assert!(liveness.unresponsive());
+        assert!(liveness.handle_heard(start + ms(3600)), "it was");
+        assert!(!liveness.unresponsive());
+    }
+}

@@ -232,3 +232,44 @@ impl Model for LossBased {
         Box::new(self.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOST: Loss = Loss {
+        bytes: 1000,
+        persistent: false,
+    };
+
+    /// RFC 9002 section 7.3.3.
+    #[test]
+    fn reno_grows_by_one_packet_for_each_window_that_arrives() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut reno = LossBased::newreno(1000);
+        reno.on_sent(start, 10_000, true);
+        reno.on_lost(at(1), start, LOST);
+        assert_eq!(reno.limits().window, 5000);
+        reno.on_sent(at(2), 5000, true);
+        for _ in 0..5 {
+            reno.on_acked(at(20), at(2), 1000);
+        }
+        let window = reno.limits().window;
+        assert!((5900..=6000).contains(&window), "{window}");
+    }
+
+    /// RFC 9002 section 7.2.
+    #[test]
+    fn two_packets_are_left_however_often_is_lost() {
+        let start = Instant::now();
+        for mut model in [LossBased::newreno(1000), LossBased::cubic(1000)] {
+            for ms in 1..30 {
+                let sent = start + Duration::from_millis(10 * ms);
+                model.on_sent(sent, 1000, true);
+                model.on_lost(sent + Duration::from_millis(5), sent, LOST);
+            }
+            assert_eq!(model.limits().window, 2000);
+        }
+    }
+}

@@ -187,3 +187,31 @@ fn ipv6(protocol: u8, packet: &[u8]) -> Result<Addressed, Refusal> {
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 const FRAGMENT: u8 = 44;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 7323 section 2.3.
+    #[test]
+    fn a_window_is_scaled_by_14_bits_at_most() {
+        let scale = |shift: u8| {
+            let mut packet = vec![0; 28];
+            packet[20..].copy_from_slice(&[1, 3, 3, shift, 4, 2, 0, 0]);
+            let segment = Segment {
+                from: SocketAddr::from(([10, 0, 0, 1], 1)),
+                to: SocketAddr::from(([10, 0, 0, 2], 2)),
+                tcp: 0,
+                payload: 28..28,
+                seq: 0,
+                ack: 0,
+                flags: SYN,
+                window: 0,
+            };
+            segment.syn_options(&packet).window_scale
+        };
+        assert_eq!(scale(7), Some(7));
+        assert_eq!(scale(14), Some(14));
+        assert_eq!(scale(255), Some(14));
+    }
+}

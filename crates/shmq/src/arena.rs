@@ -216,6 +216,7 @@ mod tests {
                 } else if let Some(part) = arena.reserve(bytes) {
                     prop_assert_eq!(part.len(), bytes);
                     prop_assert!(part.off() + bytes <= len && part.off() % LINE == 0);
+                    prop_assert!(part.off().is_multiple_of(bytes.next_power_of_two()), "a block at a multiple of its length");
                     for other in &taken {
                         let apart = part.off() + part.len() <= other.off() || other.off() + other.len() <= part.off();
                         prop_assert!(apart, "{part:?} and {other:?}");

@@ -1,6 +1,9 @@
 //! Peers that are gone, silent, hostile, or no peers at all.
 
 use std::cell::Cell;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,6 +11,7 @@ use quictun_ipc::{
     Channel, ChannelError, Client, HandshakeError, Message, Server, Violation, WaitPolicy, accept,
     connect, sockets,
 };
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage};
 
 use crate::pair::{PATIENCE, channels, start};
 
@@ -136,6 +140,47 @@ fn who_is_no_peer_gets_no_channel() {
         Err(HandshakeError::Timeout(_))
     ));
     drop(silent);
+}
+
+#[test]
+fn an_answer_has_to_be_the_offer_and_nothing_more() {
+    let answer = |change: fn(&mut Vec<u8>), with_descriptor: bool| {
+        let (here, there) = sockets().expect("sockets");
+        let peer = std::thread::spawn(move || {
+            let mut fds = [rustix::event::PollFd::new(
+                &there,
+                rustix::event::PollFlags::IN,
+            )];
+            rustix::event::poll(&mut fds, None).expect("an offer");
+            let mut bytes = [0; 64];
+            let flags = rustix::net::RecvFlags::empty();
+            let (_, length) = rustix::net::recv(&there, &mut bytes[..], flags).expect("an offer");
+            let mut answer = bytes[..length].to_vec();
+            change(&mut answer);
+            let descriptors = [there.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            if with_descriptor {
+                ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+            }
+            let parts = [IoSlice::new(&answer)];
+            let flags = rustix::net::SendFlags::empty();
+            rustix::net::sendmsg(&there, &parts, &mut ancillary, flags).expect("an answer");
+            there
+        });
+        let outcome = connect(here, 0, 7, PATIENCE);
+        drop(peer.join().expect("the peer"));
+        outcome
+    };
+    assert!(answer(|_| {}, false).is_ok());
+    assert!(matches!(
+        answer(|bytes| bytes[16] ^= 1, false),
+        Err(HandshakeError::Protocol)
+    ));
+    assert!(matches!(
+        answer(|_| {}, true),
+        Err(HandshakeError::Descriptors(1))
+    ));
 }
 
 #[test]

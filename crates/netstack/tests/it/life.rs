@@ -161,6 +161,45 @@ fn a_reset_reaches_a_flow_that_sleeps_and_one_that_sleeps_resets() {
     assert_eq!(world.stack.usage().flows, 0);
 }
 
+/// RFC 5961 section 3.2.
+#[test]
+fn a_reset_that_is_not_the_next_in_order_ends_no_flow_that_sleeps() {
+    let now = base();
+    let mut stack = Stack::new(Config::default(), 1, now).unwrap();
+    let from = "10.0.0.2:4000".parse().unwrap();
+    let raw = Raw::new(from, v4(), SYN);
+    give(&mut stack, now, &raw);
+    let Some(Event::Offered { flow, .. }) = stack.poll_event() else {
+        panic!()
+    };
+    stack.accept(now, flow).unwrap();
+    let answer = take(&mut stack, now).remove(0);
+    let next = raw.seq.wrapping_add(1);
+    let ack = answer.seq.wrapping_add(1);
+    let raw = Raw {
+        seq: next,
+        ack,
+        flags: ACK,
+        ..raw
+    };
+    give(&mut stack, now, &raw);
+    assert_eq!(stack.poll_event(), Some(Event::Open(flow)));
+    let now = now + SECOND * 60;
+    stack.handle_timeout(now);
+    take(&mut stack, now);
+    assert_eq!(stack.counters().slept, 1);
+    let reset = |seq| Raw {
+        seq,
+        flags: RST,
+        ..raw.clone()
+    };
+    give(&mut stack, now, &reset(next.wrapping_add(100)));
+    assert_eq!(stack.poll_event(), None);
+    give(&mut stack, now, &reset(next));
+    let ending = Ending::Reset;
+    assert_eq!(stack.poll_event(), Some(Event::Ended { flow, ending }));
+}
+
 #[test]
 fn a_port_that_is_used_again_opens_a_new_flow() {
     let now = base();
