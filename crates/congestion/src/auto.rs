@@ -15,6 +15,7 @@ mod limits;
 mod loss;
 mod phase;
 mod policer;
+mod rest;
 mod rival;
 mod rtt;
 mod startup;
@@ -24,8 +25,9 @@ use std::time::{Duration, Instant};
 use bandwidth::Bandwidth;
 use epoch::Epoch;
 use loss::{LossFloor, Overflow};
-use phase::Phase;
+use phase::{Cruising, Phase};
 use policer::Policer;
+use rest::Reason;
 use rival::{Pressure, Rival};
 use rtt::Rtt;
 use startup::Startup;
@@ -65,6 +67,11 @@ pub struct Auto {
     /// Probes in a row that found more, and the bandwidth before the latest.
     growth: u32,
     before_up: f64,
+    /// Mean round-trip time in seconds and bytes in flight at the end of the start.
+    before_drain: Option<(f64, f64)>,
+    /// The bandwidth that the latest start has found that jitter may have ended.
+    started: f64,
+    cruising: Cruising,
     policer: Policer,
     rival: Option<Rival>,
     pressure: Pressure,
@@ -82,6 +89,9 @@ pub struct Auto {
     limited: bool,
     /// The latest batch this acknowledgement names, the latest that any has, and the bytes it settles.
     newest: Option<Instant>,
+    oldest: Option<Instant>,
+    /// How long the earliest batch took that the latest acknowledgement names.
+    late: Duration,
     arrived: Option<Instant>,
     batch: f64,
 }
@@ -111,6 +121,9 @@ impl Auto {
             cruise: phase::CRUISE_EPOCHS,
             growth: 0,
             before_up: 0.0,
+            before_drain: None,
+            started: 0.0,
+            cruising: Cruising::default(),
             policer: Policer::default(),
             rival: None,
             pressure: Pressure::new(now),
@@ -123,6 +136,8 @@ impl Auto {
             in_flight: 0.0,
             limited: false,
             newest: None,
+            oldest: None,
+            late: Duration::ZERO,
             arrived: None,
             batch: 0.0,
         }
@@ -139,6 +154,15 @@ impl Auto {
         Self {
             background: true,
             ..Self::new(now, mtu)
+        }
+    }
+
+    /// It is obeyed from now on: what waited so far tells nothing of rivals.
+    pub(crate) fn take_over(&mut self, now: Instant) {
+        self.rival = None;
+        self.pressure = Pressure::new(now);
+        if !self.starting() {
+            self.rest(now, Reason::Routine);
         }
     }
 
@@ -165,7 +189,11 @@ impl Auto {
     }
 
     fn bdp(&self) -> f64 {
-        self.bandwidth.get() * self.floor_s()
+        self.bandwidth.get()
+            * self
+                .rtt
+                .turn()
+                .map_or(FLOOR_UNKNOWN_S, |turn| turn.as_secs_f64())
     }
 
     /// Bytes in flight when nothing waits.
@@ -179,8 +207,24 @@ impl Auto {
         Duration::from_secs_f64(packets.clamp(0.0004, 0.01))
     }
 
+    /// How much later than others packets come by themselves, where that is more than threads' turns.
+    fn reach(&self) -> Duration {
+        let long = self.floor_s() > ACK_LATE_S && self.rtt.jitters();
+        let reach = self.rtt.reach().saturating_sub(self.noise());
+        if long { reach } else { Duration::ZERO }
+    }
+
     fn queued(&self) -> bool {
         self.rtt.queued(1.0 / 16.0, self.noise())
+    }
+
+    /// Whether packets are still late though the queue of the start had time to drain.
+    fn unsteady(&self) -> bool {
+        let (before, _) = self.before_drain.unwrap_or_default();
+        let least = (self.noise().as_secs_f64() + ACK_LATE_S).max(self.floor_s() / 32.0);
+        let quiet = self.rtt.quiet_s();
+        let late = self.rtt.mean_recent_s() > quiet + least.max((before - quiet) / 2.0);
+        self.rtt.supposes() || self.rtt.jitters() && late
     }
 
     /// Nothing is known yet of what is ours and what is others'.
@@ -195,7 +239,7 @@ impl Model for Auto {
         let own = self.rival.is_none();
         let pushed = own && matches!(self.phase, Phase::Up | Phase::Startup);
         let easy = match self.phase {
-            Phase::Down { .. } | Phase::Rest { .. } => true,
+            Phase::Down { .. } | Phase::Rest(_) => true,
             // Where a policer's bucket has shown the bandwidth, 0.98 of it is not easy for long.
             Phase::Drain => !self.gone(),
             _ => self.policer.holds(),
@@ -207,6 +251,7 @@ impl Model for Auto {
     fn on_acked(&mut self, _now: Instant, sent: Instant, bytes: u64) {
         let latest = self.newest <= Some(sent);
         self.newest = self.newest.max(Some(sent));
+        self.oldest = Some(self.oldest.map_or(sent, |oldest| oldest.min(sent)));
         let Some(record) = self.sampler.on_acked(sent, bytes) else {
             return;
         };
@@ -228,11 +273,16 @@ impl Model for Auto {
     fn on_ack_end(&mut self, now: Instant, in_flight: u64) {
         self.in_flight = bytes::to_f64(in_flight);
         let newest = self.newest.take();
+        let oldest = self.oldest.take();
+        self.late = oldest.map_or(Duration::ZERO, |sent| now.saturating_duration_since(sent));
         self.arrived = self.arrived.max(newest);
         if let Some(newest) = newest {
             let sample = now.saturating_duration_since(newest);
             self.watch_standstill(now, sample);
             self.rtt.on_sample(now, sample);
+            if matches!(self.phase, Phase::Cruise { .. }) && self.rival.is_none() {
+                self.rtt.note_reach(now, sample);
+            }
             self.sampler.set_rtt(newest, sample);
             self.judge(now, newest);
             if let Some(old) = newest.checked_sub(REMEMBERED) {
@@ -247,7 +297,10 @@ impl Model for Auto {
         self.watch_queue(now);
         self.step(now);
         let delivered = self.sampler.delivered();
-        if let Some(outcome) = self.epoch.end(now, delivered, self.arrived, self.mtu) {
+        if let Some(outcome) =
+            self.epoch
+                .end(now, delivered, self.arrived, self.mtu, self.rtt.jitters())
+        {
             self.on_epoch(now, outcome);
         }
     }

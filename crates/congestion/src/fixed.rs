@@ -55,7 +55,10 @@ impl Fixed {
             return;
         }
         let since = *self.harm_since.get_or_insert(now);
-        self.braked |= now.saturating_duration_since(since) > PATIENCE;
+        if !self.braked && now.saturating_duration_since(since) > PATIENCE {
+            self.braked = true;
+            self.auto.take_over(now);
+        }
     }
 }
 

@@ -82,6 +82,7 @@ impl Epoch {
         delivered: u64,
         newest: Option<Instant>,
         mtu: f64,
+        jitter: bool,
     ) -> Option<Outcome> {
         let elapsed = now.saturating_duration_since(self.start);
         let arrived = to_f64(delivered - self.delivered);
@@ -99,7 +100,11 @@ impl Epoch {
                 last.saturating_duration_since(first)
             });
         let short = elapsed < TIME_ENOUGH;
-        let clumped = if short { CLUMPED_SHORT } else { CLUMPED };
+        let clumped = match short {
+            _ if jitter => 1.0,
+            true => CLUMPED_SHORT,
+            false => CLUMPED,
+        };
         let outcome = Outcome {
             rate: arrived / elapsed.max(sending.mul_f64(clumped)).as_secs_f64(),
             arrived,

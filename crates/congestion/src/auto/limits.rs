@@ -1,6 +1,7 @@
 //! From what is known to what may be sent.
 
 use super::phase::{Phase, UP};
+use super::rest::Reason;
 use super::{ACK_LATE_S, Auto};
 use crate::bytes;
 use crate::model::Limits;
@@ -33,7 +34,9 @@ impl Auto {
 
     fn window_and_rate(&self) -> (f64, f64) {
         let bandwidth = self.bandwidth.get();
-        let rest = matches!(self.phase, Phase::Rest { .. });
+        let rest = matches!(self.phase, Phase::Rest(_));
+        let asking = matches!(self.phase, Phase::Rest(rest) if rest.reason != Reason::Routine);
+        let rests_at = if asking { REST_ASKING } else { REST };
         match &self.rival {
             Some(rival) if rest => (REST_RIVAL * rival.window.min(self.bdp()), bandwidth),
             Some(rival) if self.phase != Phase::Startup => {
@@ -44,7 +47,7 @@ impl Auto {
                 let rate = RIVAL_PACING * rival.window / self.rtt_s();
                 (rival.window + late, rate)
             }
-            _ if rest => (REST * self.bdp(), bandwidth),
+            _ if rest => (rests_at * self.bdp(), bandwidth),
             _ if self.phase == Phase::Startup => self.startup.limits(self.floor_s(), self.long()),
             _ => {
                 let window = WINDOW * self.bdp() + self.silence_s() * bandwidth;
@@ -72,7 +75,8 @@ impl Auto {
         let medium = self.loss.certain(2.0) > 0.0;
         let together = if medium { self.overflow.clump() } else { 1.0 };
         let apart = ACK_EVERY * self.mtu / self.bandwidth.get().max(self.mtu);
-        ACK_LATE_S + (together.min(TOGETHER_MOST) - 1.0) * apart.min(ACK_LATE_S)
+        let late = ACK_LATE_S + self.reach().as_secs_f64();
+        late + (together.min(TOGETHER_MOST) - 1.0) * apart.min(ACK_LATE_S)
     }
 
     /// Whether less is in flight than fills the path, that which will be lost included. Where threads are slower than
@@ -121,6 +125,7 @@ const CRUISE: f64 = 0.999;
 
 /// Part of the bandwidth times the round trip that is in flight at rest.
 const REST: f64 = 0.75;
+const REST_ASKING: f64 = 0.5;
 const REST_RIVAL: f64 = 0.5;
 
 /// Pacing over window and round trip, so that the window is the limit (RFC 9002 section 7.7).

@@ -2,7 +2,7 @@
 
 mod change;
 
-use std::time::{Duration, Instant};
+use super::rest::Rest;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Phase {
@@ -17,11 +17,31 @@ pub(super) enum Phase {
     Cruise { left: u32 },
     /// Sends more, to see whether more arrives.
     Up,
-    /// Sends three quarters, to see the round-trip time without queue: until then, the least so far.
-    Rest {
-        until: Option<Instant>,
-        least: Duration,
-    },
+    /// Sends three quarters, to see what round trips take without our queue.
+    Rest(Rest),
+}
+
+/// How things were in the latest cruise.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cruising {
+    /// Sums of round-trip times, in seconds, and of bytes in flight, at so many acknowledgements.
+    sum: f64,
+    in_flight: f64,
+    acks: f64,
+}
+
+impl Cruising {
+    pub(super) fn add(&mut self, rtt_s: f64, in_flight: f64) {
+        self.sum += rtt_s;
+        self.in_flight += in_flight;
+        self.acks += 1.0;
+    }
+
+    /// The mean round-trip time in seconds, and that of bytes in flight.
+    pub(super) fn means(self) -> (f64, f64) {
+        let acks = self.acks.max(1.0);
+        (self.sum / acks, self.in_flight / acks)
+    }
 }
 
 impl Phase {
@@ -32,7 +52,7 @@ impl Phase {
             Self::Down { .. } => "down",
             Self::Cruise { .. } => "cruise",
             Self::Up => "up",
-            Self::Rest { .. } => "rest",
+            Self::Rest(_) => "rest",
         }
     }
 }

@@ -1,7 +1,12 @@
-//! Round-trip times: the floor, and how far above it the path is now.
+//! Round-trip times: what a path takes that is full and holds no queue, and how far above that it is now.
+//!
+//! The least sample is the floor while delays are steady. Where they vary by themselves, no packet of a full path comes
+//! near it: [`Rtt::rise`] then says what packets take that wait for nothing, and by how much they differ.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+
+use crate::bytes;
 
 /// A floor that was not seen again for this long may be wrong: the path may have changed.
 const FLOOR_AGE: Duration = Duration::from_secs(10);
@@ -22,15 +27,64 @@ const LASTING_MOST: Duration = Duration::from_millis(25);
 /// Closer than this is the same.
 const NEAR: f64 = 1.02;
 
+/// The shortest round: on short paths a few samples would be all there is.
+const ROUND_LEAST: Duration = Duration::from_millis(8);
+
+/// How late packets come is remembered for this long, and for as long again.
+const REACH_AGE: Duration = Duration::from_secs(5);
+
+/// So far back, and as far again, is looked for a queue that was gone.
+const EBB_AGE: Duration = Duration::from_millis(1500);
+
+/// Part of the usual wait that is left where a queue has drained.
+const DRAINED: f64 = 0.25;
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
-    floor: Option<Duration>,
+    /// The least sample.
+    least: Option<Duration>,
+    /// What packets take that wait for nothing, where that is more, and by how much their level differs.
+    base: Option<Duration>,
+    spread: Duration,
+    /// By how much the mean of them is later.
+    mean_late: Duration,
+    /// How much later than the level single packets came, lately and before.
+    reach: [Duration; 2],
+    reached: Option<Instant>,
+    /// The least mean, lately and before, and since when.
+    ebb: [f64; 2],
+    ebbed: Option<Instant>,
     /// When the floor was last looked for.
     seen: Option<Instant>,
-    recent: VecDeque<(Instant, Duration)>,
-    /// When samples came of which no later one is less, and they: the first is the least of the time looked at.
-    lasting: VecDeque<(Instant, Duration)>,
+    /// What the latest look has seen.
     candidate: Option<Duration>,
+    recent: VecDeque<(Instant, Duration)>,
+    lasting: Least,
+    /// The mean of the last round trip or so, and when it was last added to.
+    mean: Option<(Instant, f64)>,
+    /// The highest level since then.
+    high: Option<(Instant, Duration)>,
+}
+
+/// When samples came of which no later one is less, and they: the first is the least of the time looked at.
+#[derive(Clone, Debug, Default)]
+struct Least(VecDeque<(Instant, Duration)>);
+
+impl Least {
+    fn add(&mut self, now: Instant, sample: Duration, span: Duration) {
+        while self.0.back().is_some_and(|(_, rtt)| *rtt >= sample) {
+            self.0.pop_back();
+        }
+        self.0.push_back((now, sample));
+        let old = |(at, _): &(Instant, Duration)| now.saturating_duration_since(*at) > span;
+        while self.0.front().is_some_and(old) {
+            self.0.pop_front();
+        }
+    }
+
+    fn get(&self) -> Option<Duration> {
+        self.0.front().map(|(_, rtt)| *rtt)
+    }
 }
 
 impl Rtt {
@@ -39,37 +93,95 @@ impl Rtt {
             self.recent.pop_front();
         }
         self.recent.push_back((now, sample));
-        self.note_lasting(now, sample);
-        match self.floor {
-            Some(floor) if sample >= floor => {}
-            floor => {
+        match self.least {
+            Some(least) if sample >= least => {}
+            least => {
                 // Much lower than before: another flow has paused. All flows that see it pause together next time.
-                if floor.is_none_or(|floor| sample.mul_f64(NEAR) < floor) {
+                if least.is_none_or(|least| sample.mul_f64(NEAR) < least) {
                     self.seen = Some(now);
                 }
-                self.floor = Some(sample);
+                self.least = Some(sample);
             }
         }
+        let floor = self.floor().unwrap_or(sample);
+        let lasting = (floor / LASTING_SHARE).clamp(LASTING_LEAST, LASTING_MOST);
+        self.lasting.add(now, sample, lasting);
+        let round = floor.max(ROUND_LEAST).as_secs_f64();
+        let taken = sample.as_secs_f64();
+        let mean = self.mean.map_or(taken, |(at, mean)| {
+            let part = now.saturating_duration_since(at).as_secs_f64() / round;
+            mean + (taken - mean) * part.min(1.0)
+        });
+        self.mean = Some((now, mean));
+        self.note_ebb(now, mean);
+        self.lower_base(now, floor);
     }
 
-    fn note_lasting(&mut self, now: Instant, sample: Duration) {
-        while self.lasting.back().is_some_and(|(_, rtt)| *rtt >= sample) {
-            self.lasting.pop_back();
+    fn note_ebb(&mut self, now: Instant, mean: f64) {
+        let since = *self.ebbed.get_or_insert(now);
+        if now.saturating_duration_since(since) > EBB_AGE {
+            self.ebb = [f64::MAX, self.ebb[0]];
+            self.ebbed = Some(now);
         }
-        self.lasting.push_back((now, sample));
-        let floor = self.floor.unwrap_or(sample);
-        let span = (floor / LASTING_SHARE).clamp(LASTING_LEAST, LASTING_MOST);
-        while self
-            .lasting
-            .front()
-            .is_some_and(|(at, _)| now.saturating_duration_since(*at) > span)
-        {
-            self.lasting.pop_front();
+        self.ebb[0] = if self.ebb[0] > 0.0 {
+            self.ebb[0].min(mean)
+        } else {
+            mean
+        };
+    }
+
+    /// The least mean of a round trip lately, in seconds.
+    pub(crate) fn ebb_s(&self) -> f64 {
+        let before = if self.ebb[1] > 0.0 {
+            self.ebb[1]
+        } else {
+            f64::MAX
+        };
+        self.ebb[0].min(before)
+    }
+
+    /// Where a queue has drained though the mean is `mean_s`.
+    pub(crate) fn drained_s(&self, mean_s: f64) -> f64 {
+        let least = self.least.unwrap_or_default().as_secs_f64();
+        least + DRAINED * (mean_s - least)
+    }
+
+    /// What was seen before a queue could have drained is void.
+    pub(crate) fn forget_ebb(&mut self) {
+        self.ebb = [0.0; 2];
+    }
+
+    /// All of a round trip was lower than the base: it is too high.
+    fn lower_base(&mut self, now: Instant, floor: Duration) {
+        let Some((base, level)) = self.base.zip(self.level()) else {
+            self.high = None;
+            return;
+        };
+        let (since, high) = self.high.unwrap_or((now, level));
+        let high = high.max(level);
+        if now.saturating_duration_since(since) < floor.max(ROUND_LEAST) {
+            self.high = Some((since, high));
+            return;
+        }
+        self.high = None;
+        if high < base {
+            self.base = self.least.map(|least| least.max(high));
         }
     }
 
+    /// What a round trip takes that holds no queue.
     pub(crate) fn floor(&self) -> Option<Duration> {
-        self.floor
+        self.base.or(self.least)
+    }
+
+    /// Whether delays are known to vary by themselves.
+    pub(crate) fn jitters(&self) -> bool {
+        self.base.is_some() && !self.spread.is_zero()
+    }
+
+    /// The mean of round trips that hold no queue.
+    pub(crate) fn turn(&self) -> Option<Duration> {
+        self.floor().map(|floor| floor + self.mean_late)
     }
 
     pub(crate) fn stale(&self, now: Instant) -> bool {
@@ -77,32 +189,104 @@ impl Rtt {
             .is_some_and(|seen| now.saturating_duration_since(seen) > FLOOR_AGE)
     }
 
-    /// A look for the floor with little in flight is over, and `least` was seen. Twice the same is a path
-    /// that has changed; the queue of another flow is never twice the same.
+    /// A look for the floor with little in flight is over, and `least` was seen. Twice the same is a path that has
+    /// changed; the queue of another flow is never twice the same.
     pub(crate) fn renew(&mut self, now: Instant, least: Duration) {
         let same = self.candidate.is_some_and(|candidate| {
             least <= candidate.mul_f64(NEAR) && candidate <= least.mul_f64(NEAR)
         });
         if same {
-            self.floor = Some(least);
+            self.least = Some(least);
         }
         self.candidate = (!same).then_some(least);
         self.seen = Some(now);
+    }
+
+    /// Packets that waited for nothing took so long at least, their level varied by `spread`, and they took `mean`.
+    pub(crate) fn rise(&mut self, now: Instant, base: Duration, spread: Duration, mean: Duration) {
+        self.base = Some(base);
+        self.spread = spread.min(base / 2);
+        self.mean_late = mean.saturating_sub(base);
+        self.seen = Some(now);
+        self.high = None;
+    }
+
+    /// Delays differ by so much at least.
+    pub(crate) fn suppose(&mut self, spread: Duration) {
+        let most = self.floor().unwrap_or_default() / 2;
+        self.spread = self.spread.max(spread.min(most));
+    }
+
+    /// By how much the level of packets differs that wait for nothing.
+    pub(crate) fn spread(&self) -> Duration {
+        self.spread
+    }
+
+    /// Whether there may be jitter, and nothing is known of it.
+    pub(crate) fn supposes(&self) -> bool {
+        self.base.is_none() && !self.spread.is_zero()
+    }
+
+    /// Where nothing is known of jitter, what was supposed of it is void.
+    pub(crate) fn doubt(&mut self) {
+        if self.base.is_none() {
+            self.spread = Duration::ZERO;
+        }
+    }
+
+    /// A packet came at `sample` while nothing was done to make it wait.
+    pub(crate) fn note_reach(&mut self, now: Instant, sample: Duration) {
+        let Some((level, floor)) = self.level().zip(self.floor()) else {
+            return;
+        };
+        let since = *self.reached.get_or_insert(now);
+        if now.saturating_duration_since(since) > REACH_AGE {
+            self.reach = [Duration::ZERO, self.reach[0]];
+            self.reached = Some(now);
+        }
+        let late = sample.saturating_sub(level).min(floor);
+        self.reach[0] = self.reach[0].max(late);
+    }
+
+    /// How much later than others packets come that wait for nothing.
+    pub(crate) fn reach(&self) -> Duration {
+        self.reach[0].max(self.reach[1])
     }
 
     pub(crate) fn latest(&self) -> Option<Duration> {
         self.recent.back().map(|(_, rtt)| *rtt)
     }
 
+    /// The mean of the last round trip or so, in seconds.
+    pub(crate) fn mean_s(&self) -> f64 {
+        self.mean.map_or(0.0, |(_, mean)| mean)
+    }
+
+    /// The mean of the latest samples, in seconds.
+    pub(crate) fn mean_recent_s(&self) -> f64 {
+        let sum: f64 = self.recent.iter().map(|(_, rtt)| rtt.as_secs_f64()).sum();
+        sum / bytes::to_f64(self.recent.len().max(1) as u64)
+    }
+
+    /// What no packet takes longer than that waits for nothing, in seconds.
+    pub(crate) fn quiet_s(&self) -> f64 {
+        self.floor()
+            .map_or(0.0, |floor| (floor + self.spread).as_secs_f64())
+    }
+
     pub(crate) fn restart(&mut self) {
         self.recent.clear();
-        self.lasting.clear();
+        self.lasting = Least::default();
+    }
+
+    /// What all recent packets took at least.
+    pub(crate) fn level(&self) -> Option<Duration> {
+        self.least_recent().min(self.lasting.get())
     }
 
     /// How far above the floor the path certainly is: what all recent packets waited for.
     pub(crate) fn excess(&self) -> Duration {
-        let lasting = self.lasting.front().map(|(_, rtt)| *rtt);
-        self.above(self.least_recent().min(lasting))
+        self.above(self.level())
     }
 
     /// Whether packets wait longer than this share of the floor, and longer than `least`.
@@ -117,7 +301,8 @@ impl Rtt {
 
     /// Whether packets begin to wait: what the last few tell, that came over a part of a round trip.
     pub(crate) fn queue_begins(&self, share: f64, least: Duration) -> bool {
-        let Some((last, floor)) = self.recent.back().map(|(at, _)| *at).zip(self.floor) else {
+        let last = self.recent.back().map(|(at, _)| *at);
+        let Some((last, floor)) = last.zip(self.floor()) else {
             return false;
         };
         let mut least_few = Duration::MAX;
@@ -138,14 +323,14 @@ impl Rtt {
     }
 
     fn above(&self, least: Option<Duration>) -> Duration {
-        match (least, self.floor) {
-            (Some(least), Some(floor)) => least.saturating_sub(floor),
+        match (least, self.floor()) {
+            (Some(least), Some(floor)) => least.saturating_sub(floor + self.spread),
             _ => Duration::ZERO,
         }
     }
 
     fn exceeds(&self, excess: Duration, share: f64, least: Duration) -> bool {
-        self.floor
+        self.floor()
             .is_some_and(|floor| excess > floor.mul_f64(share).max(least))
     }
 }

@@ -19,6 +19,12 @@ pub(super) struct Startup {
     /// The fastest arrival of a measurement, and how many since did not beat it by much.
     best: f64,
     flat: u32,
+    /// The longest round-trip time since then, and by how much a later one was shorter: as no less is sent, no queue has
+    /// drained.
+    peak: Option<(Instant, Duration)>,
+    fall: Duration,
+    /// When it was last held.
+    held_at: Option<Instant>,
     /// Times and bytes arrived in total, for the rate of now.
     trail: VecDeque<(Instant, u64)>,
 }
@@ -36,6 +42,9 @@ impl Startup {
             full: None,
             best,
             flat: 0,
+            peak: None,
+            fall: Duration::ZERO,
+            held_at: None,
             trail: VecDeque::new(),
         }
     }
@@ -44,6 +53,23 @@ impl Startup {
         if !self.held {
             self.window += (GROWTH - 1.0) * bytes;
         }
+    }
+
+    /// How much round-trip times differ by themselves.
+    fn watch_falls(&mut self, now: Instant, sample: Duration, round: Duration) -> Duration {
+        if self.held {
+            self.held_at = Some(now);
+        }
+        let recent = |at: Instant| now.saturating_duration_since(at) <= 2 * round;
+        let (since, peak) = self
+            .peak
+            .filter(|(at, _)| recent(*at))
+            .unwrap_or((now, sample));
+        self.peak = Some((since, peak.max(sample)));
+        if !self.held_at.is_some_and(recent) {
+            self.fall = self.fall.max(peak.saturating_sub(sample));
+        }
+        self.fall.saturating_sub(FALL_LEAST.max(round / FALL_SHARE))
     }
 
     fn note(&mut self, now: Instant, delivered: u64, span: Duration) {
@@ -97,6 +123,10 @@ const PACING_LONG: f64 = 1.6;
 
 /// Part of the rate that arrives while a queue may have begun: it drains, and shows whether it was one.
 const HELD: f64 = 0.75;
+
+/// Acknowledgements may be this late.
+const FALL_LEAST: Duration = Duration::from_millis(3);
+const FALL_SHARE: u32 = 32;
 
 /// Growth of a round below which the path is taken to be full, and so many rounds of it (BBR's).
 const GROWTH_LEAST: f64 = 1.25;

@@ -85,7 +85,7 @@ fn add(table: &mut String, mbit: u64, rtt_ms: u32, loss: (f64, f64), queue: (Pla
     .expect("writing to a string");
 }
 
-fn compare(name: &str, table: &str) {
+pub(crate) fn compare(name: &str, table: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/it")
         .join(name);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use quictun_congestion::{Auto, LossBased, Model};
 use quictun_link::{LinkConfig, Queue};
 
-use crate::world::{Sender, World};
+use crate::world::{Jitter, Sender, World};
 
 /// A link of `mbit` per second that holds `buffer` times what is in flight at `rtt_ms`.
 pub(crate) fn link(mbit: u64, rtt_ms: f64, buffer: f64) -> LinkConfig {
@@ -40,6 +40,7 @@ pub(crate) fn sender(model: fn(Instant) -> Box<dyn Model>, rtt_ms: f64, start_s:
         loss_after: 0.0,
         loss_back: 0.0,
         burst: 1.0,
+        jitter: Jitter::default(),
     }
 }
 

@@ -12,6 +12,7 @@ mod fairness;
 mod fixed;
 mod floors;
 mod grid;
+mod jitter;
 mod links;
 mod resume;
 mod start;

@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use quictun_congestion::{Limits, Loss, Model};
-use quictun_link::{Fate, GilbertElliott, Link, LinkConfig, Packet};
+use quictun_link::{Fate, GilbertElliott, Link, LinkConfig, Packet, Reorder, Stall};
 
 /// Bytes of every packet.
 pub(crate) const SIZE: u64 = 1250;
@@ -20,6 +20,7 @@ const PROBE_AFTER: Duration = Duration::from_millis(5);
 const CATCH_UP: f64 = 0.002;
 
 /// What one sender is like.
+#[derive(Clone, Copy)]
 pub(crate) struct Sender {
     pub(crate) model: fn(Instant) -> Box<dyn Model>,
     pub(crate) rtt: Duration,
@@ -30,6 +31,26 @@ pub(crate) struct Sender {
     pub(crate) loss_back: f64,
     /// Packets lost in a row on average (Gilbert-Elliott); below 2 each is lost for itself.
     pub(crate) burst: f64,
+    /// What delays packets and acknowledgements, behind the bottleneck.
+    pub(crate) jitter: Jitter,
+}
+
+/// Delays that have nothing to do with what is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Jitter {
+    /// Each packet is late by up to this, in order.
+    pub(crate) even: Duration,
+    /// Nothing arrives for a while, then everything at once.
+    pub(crate) stall: Option<Stall>,
+    /// Share of packets that are late by so much more, out of order.
+    pub(crate) reorder: Reorder,
+}
+
+impl Jitter {
+    fn longest(&self) -> Duration {
+        let stall = self.stall.map_or(Duration::ZERO, |stall| stall.lasts);
+        self.even + stall + self.reorder.extra
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +71,8 @@ enum State {
 pub(crate) struct Flow {
     pub(crate) model: Box<dyn Model>,
     rtt: Duration,
+    /// The longest that jitter delays a packet.
+    slowest: Duration,
     before: Link,
     after: Link,
     back: Link,
@@ -89,8 +112,13 @@ pub(crate) struct World {
     pub(crate) standstills: Option<(Duration, Duration)>,
 }
 
-fn lossy(loss: f64, burst: f64, seed: u64, start: Instant) -> Link {
-    let mut config = LinkConfig::default();
+fn lossy(loss: f64, burst: f64, jitter: Jitter, seed: u64, start: Instant) -> Link {
+    let mut config = LinkConfig {
+        jitter: jitter.even,
+        stall: jitter.stall,
+        reorder: jitter.reorder,
+        ..LinkConfig::default()
+    };
     if loss > 0.0 && burst >= 2.0 {
         config.bursts = Some(GilbertElliott::from_mean(loss, burst));
     } else {
@@ -121,9 +149,28 @@ impl World {
             world.flows.push(Flow {
                 model: (sender.model)(origin),
                 rtt: sender.rtt,
-                before: lossy(sender.loss_before, sender.burst, seed + 1, origin),
-                after: lossy(sender.loss_after, sender.burst, seed + 2, origin),
-                back: lossy(sender.loss_back, sender.burst, seed + 3, origin),
+                slowest: sender.jitter.longest(),
+                before: lossy(
+                    sender.loss_before,
+                    sender.burst,
+                    Jitter::default(),
+                    seed + 1,
+                    origin,
+                ),
+                after: lossy(
+                    sender.loss_after,
+                    sender.burst,
+                    sender.jitter,
+                    seed + 2,
+                    origin,
+                ),
+                back: lossy(
+                    sender.loss_back,
+                    sender.burst,
+                    sender.jitter,
+                    seed + 3,
+                    origin,
+                ),
                 packets: VecDeque::new(),
                 first: 0,
                 next: 0,
@@ -259,12 +306,13 @@ impl World {
             let Fate::Delivered { at, .. } = self.bottleneck.send(offered, packet()) else {
                 continue;
             };
+            let out = self.standstill_over(at);
             let flow = &mut self.flows[index];
-            let Fate::Delivered { .. } = flow.after.send(now, packet()) else {
+            // What the bottleneck reorders comes late by itself: the way behind it keeps the order.
+            let Fate::Delivered { at: due, .. } = flow.after.send(out, packet()) else {
                 continue;
             };
-            let half = flow.rtt / 2;
-            let at = self.standstill_over(at) + half;
+            let at = due.min(out + flow.slowest) + flow.rtt / 2;
             self.at(
                 at,
                 Event::Arrive {
@@ -325,16 +373,14 @@ impl World {
         let flow = &mut self.flows[index];
         flow.unacked = 0;
         flow.ack_armed += 1;
-        if flow.pending.is_empty()
-            || !matches!(
-                flow.back.send(now, Packet::from(40)),
-                Fate::Delivered { .. }
-            )
-        {
+        if flow.pending.is_empty() {
             return;
         }
+        let Fate::Delivered { at, .. } = flow.back.send(now, Packet::from(40)) else {
+            return;
+        };
         let numbers = std::mem::take(&mut flow.pending);
-        let at = now + flow.rtt / 2;
+        let at = at + flow.rtt / 2;
         let id = self.free.pop().unwrap_or_else(|| {
             self.acks.push(Vec::new());
             self.acks.len() - 1

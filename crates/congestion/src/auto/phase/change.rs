@@ -2,14 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CRUISE_EPOCHS, CRUISE_EPOCHS_MAX, Phase, UP};
-use crate::auto::Auto;
+use super::{CRUISE_EPOCHS, CRUISE_EPOCHS_MAX, Cruising, Phase, UP};
 use crate::auto::epoch::{Epoch, Outcome};
 use crate::auto::loss;
+use crate::auto::rest::Reason;
+use crate::auto::{ACK_LATE_S, Auto};
 use crate::{Resume, bytes};
 
 impl Auto {
     pub(in crate::auto) fn enter(&mut self, now: Instant, phase: Phase) {
+        if matches!(phase, Phase::Cruise { .. }) {
+            self.cruising = Cruising::default();
+        }
         self.phase = phase;
         self.phase_start = now;
         self.phase_delivered = self.sampler.delivered();
@@ -28,24 +32,34 @@ impl Auto {
     }
 
     pub(in crate::auto) fn step(&mut self, now: Instant) {
-        if self.rival.is_some() && !matches!(self.phase, Phase::Rest { .. }) {
-            if self.rtt.stale(now) {
-                self.rest(now);
+        if let Some(rival) = &mut self.rival
+            && !matches!(self.phase, Phase::Rest(_))
+        {
+            if rival.unchecked(now) {
+                self.rest(now, Reason::Check);
+            } else if self.rtt.stale(now) {
+                self.rest(now, Reason::Routine);
             }
             return;
         }
-        let drained = self.in_flight <= self.target();
+        let turn = self.rtt.turn().unwrap_or_default().as_secs_f64();
+        let waits = self.rtt.jitters() && self.rtt.mean_s() > turn + ACK_LATE_S;
+        let drained = self.in_flight <= self.target() && !waits;
         let overdue = self.phase_s(now) > DRAIN_ROUNDS * self.floor_s() + 0.02;
         match self.phase {
             Phase::Startup => self.on_startup_ack(now),
             Phase::Drain if (drained && self.phase_round) || overdue => {
-                self.enter(now, Phase::Cruise { left: 2 });
+                if self.unsteady() && self.rival.is_none() {
+                    self.rest(now, Reason::Start);
+                } else {
+                    self.enter(now, Phase::Cruise { left: 2 });
+                }
             }
             Phase::Up => self.step_up(now),
             Phase::Down { ended: true } if (drained && !self.queued()) || overdue => {
                 self.enter(now, Phase::Cruise { left: self.cruise });
             }
-            Phase::Rest { until, least } => self.step_rest(now, until, least),
+            Phase::Rest(rest) => self.step_rest(now, rest),
             _ => {}
         }
     }
@@ -67,38 +81,6 @@ impl Auto {
         }
     }
 
-    fn rest(&mut self, now: Instant) {
-        self.rtt.restart();
-        let least = Duration::MAX;
-        self.enter(now, Phase::Rest { until: None, least });
-    }
-
-    fn step_rest(&mut self, now: Instant, until: Option<Instant>, least: Duration) {
-        let Some(until) = until else {
-            let drained = self.in_flight <= self.target();
-            if self.phase_round && (drained || self.phase_s(now) > 4.0 * self.floor_s()) {
-                let lasts = REST_TIME.max(Duration::from_secs_f64(self.floor_s()));
-                let until = Some(now + lasts);
-                self.phase = Phase::Rest { until, least };
-            }
-            return;
-        };
-        let least = self.rtt.latest().map_or(least, |rtt| rtt.min(least));
-        if now < until {
-            let until = Some(until);
-            self.phase = Phase::Rest { until, least };
-            return;
-        }
-        let floor = self.rtt.floor().unwrap_or(least);
-        self.rtt.renew(now, least);
-        let queued = least > floor.mul_f64(17.0 / 16.0).max(floor + self.noise());
-        self.rest_beside_rival(now, queued);
-        self.epoch = self.new_epoch(now);
-        let careful = self.cruise == CRUISE_EPOCHS_MAX;
-        let left = if careful { self.cruise } else { 1 };
-        self.enter(now, Phase::Cruise { left });
-    }
-
     pub(in crate::auto) fn on_epoch(&mut self, now: Instant, outcome: Outcome) {
         let excessive = self.excessive(outcome.arrived, outcome.lost, outcome.queued);
         if outcome.limited || outcome.rate > self.bandwidth.most() {
@@ -113,7 +95,9 @@ impl Auto {
             return;
         }
         self.watch_policer(now, outcome);
-        if excessive && self.phase != Phase::Startup {
+        // What is lost where so little is sent is the medium's.
+        let resting = matches!(self.phase, Phase::Rest(_));
+        if excessive && self.phase != Phase::Startup && !resting {
             let mild = outcome.loss() <= LOSS_HIGH;
             let least = if mild {
                 CUT * self.bandwidth.get()
@@ -165,7 +149,7 @@ impl Auto {
 
     fn next_after_cruise(&mut self, now: Instant) {
         if self.rtt.stale(now) && self.paced() {
-            self.rest(now);
+            self.rest(now, Reason::Routine);
         } else {
             self.growth = 0;
             self.bandwidth.turn();
@@ -219,6 +203,3 @@ const CUT: f64 = 0.7;
 /// Share of a cut that one measurement takes back which saw no queue and few losses, where hosts that stand still make
 /// queues overflow all the time.
 const RELAX: f64 = 1.0 / 8.0;
-
-/// How long a rest lasts where the round trip is shorter: others must see it to rest, too.
-const REST_TIME: Duration = Duration::from_millis(100);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Pressure, Rival};
 use crate::auto::Auto;
 use crate::auto::phase::{CRUISE_EPOCHS, CRUISE_EPOCHS_MAX, Phase};
+use crate::auto::rest::Reason;
 use crate::curve::{BETA, Curve};
 
 impl Auto {
@@ -19,7 +20,17 @@ impl Auto {
         let least = least.max(noise);
         let wait = self.rtt.excess().as_secs_f64() - least;
         let most = self.yield_most();
-        (YIELD_PER_S * wait).clamp(0.0, most)
+        (YIELD_PER_S * wait).clamp(self.yielding_slowly(), most)
+    }
+
+    /// The same where jitter hides short queues from single packets: by what packets take on average.
+    fn yielding_slowly(&self) -> f64 {
+        if !self.rtt.jitters() {
+            return 0.0;
+        }
+        let turn = self.rtt.turn().unwrap_or_default().as_secs_f64();
+        let wait = self.rtt.mean_s() - turn - YIELD_FROM_S.max(MEAN_WAIT * turn);
+        (MEAN_YIELD * wait / turn).clamp(0.0, MEAN_YIELD_MOST)
     }
 
     fn yield_most(&self) -> f64 {
@@ -39,17 +50,45 @@ impl Auto {
     pub(in crate::auto) fn watch_queue(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.pressure.watched);
         self.pressure.watched = now;
-        if !self.queued() || self.starting() {
+        if matches!(self.phase, Phase::Rest(_)) || self.rtt.level().is_none() {
+            return;
+        }
+        if self.starting() {
             self.pressure = Pressure::new(now);
+            return;
+        }
+        if matches!(self.phase, Phase::Cruise { .. }) && self.rival.is_none() && self.limited {
+            let waits = if self.yielding() > 0.0 { 1.0 } else { 0.0 };
+            let part = (elapsed.as_secs_f64() / (WAITS_ROUNDS * self.rtt_s())).min(1.0);
+            self.pressure.share += (waits - self.pressure.share) * part;
+            let latest = self.rtt.latest().unwrap_or_default().as_secs_f64();
+            self.cruising.add(latest, self.in_flight);
+            if waits > 0.0 && self.late() && self.pressure.due(now) {
+                self.rest(now, Reason::Waits);
+                return;
+            }
+        }
+        if !self.queued() {
+            self.pressure.forget();
             return;
         }
         if self.pressure.in_flight <= 0.0 {
             self.pressure.in_flight = self.in_flight;
+            self.pressure.bandwidth = self.bandwidth.get();
         }
         self.pressure.seconds += self.yielding() / self.yield_most() * elapsed.as_secs_f64();
-        let patience = PATIENCE_S + PATIENCE_ROUNDS * self.rtt_s();
+        let known = if self.pressure.knows(now) {
+            PATIENCE_KNOWN
+        } else {
+            1.0
+        };
+        let patience = known * (PATIENCE_S + PATIENCE_ROUNDS * self.rtt_s());
         if self.rival.is_none() && self.limited && self.pressure.seconds > patience {
-            self.meet_rival(now, BETA * self.pressure.in_flight);
+            if self.pressure.knows(now) {
+                self.meet_rival(now, BETA * self.pressure.in_flight);
+            } else {
+                self.rest(now, Reason::Pressed);
+            }
         }
     }
 
@@ -66,8 +105,9 @@ impl Auto {
             let Some(rtt) = record.rtt else { continue };
             let (arrived, lost) = std::mem::take(&mut self.judged);
             let wait = rtt.saturating_sub(floor);
-            let waited = wait > self.noise();
-            let easy = record.easy && wait <= self.noise().max(floor.mul_f64(EASY_WAIT));
+            let reach = self.reach();
+            let waited = wait > self.noise() + reach;
+            let easy = record.easy && wait <= self.noise().max(floor.mul_f64(EASY_WAIT)) + reach;
             let rival = self.rival.is_some();
             self.loss.add(arrived, lost, easy);
             self.overflow.add(arrived, lost, waited);
@@ -139,7 +179,12 @@ impl Auto {
             now.saturating_duration_since(first).as_secs_f64()
         });
         if self.overflows >= OVERFLOWS && lasting >= OVERFLOWING_S && !self.background {
-            self.meet_rival(now, BETA * self.in_flight);
+            if self.pressure.knows(now) || !self.late() {
+                self.meet_rival(now, BETA * self.in_flight);
+            } else {
+                self.pressure.in_flight = self.in_flight;
+                self.rest(now, Reason::Overflows);
+            }
             return;
         }
         self.bandwidth
@@ -157,7 +202,7 @@ impl Auto {
         (AGAIN_S + AGAIN_ROUNDS * rtt).min(AGAIN_LEAST_S + AGAIN_TIMES * reno)
     }
 
-    fn meet_rival(&mut self, now: Instant, window: f64) {
+    pub(in crate::auto) fn meet_rival(&mut self, now: Instant, window: f64) {
         if self.background {
             return;
         }
@@ -168,6 +213,7 @@ impl Auto {
             curve: Curve::default(),
             overflowed: now,
             waited: None,
+            check: Some(now + CHECK),
             rests: 0,
             before: self.bandwidth.most(),
         });
@@ -184,13 +230,16 @@ impl Auto {
         let waited = rival
             .waited
             .is_some_and(|at| now.saturating_duration_since(at).as_secs_f64() < QUIET_S);
-        let shared = self.bandwidth.most() < SHARED * rival.before;
-        if !waited || !shared || rival.rests >= RESTS {
+        let most = self.bandwidth.most();
+        let shared = most < SHARED * rival.before;
+        // Who came later does not know the path without the rival.
+        let unknown = most > UNKNOWN * rival.before && rival.rests < RESTS_UNKNOWN;
+        if !waited || !(shared || unknown) || rival.rests >= RESTS {
             self.part_from_rival(now);
         }
     }
 
-    fn part_from_rival(&mut self, now: Instant) {
+    pub(in crate::auto) fn part_from_rival(&mut self, now: Instant) {
         if self.rival.take().is_some() {
             // One more overflow soon, and it is back.
             self.overflows = OVERFLOWS - 1;
@@ -244,6 +293,11 @@ const YIELD_FROM: f64 = 0.4;
 const YIELD_PER_S: f64 = 1.5 / 0.013;
 const YIELD_MOST: f64 = 0.3;
 
+/// Means over a round trip differ by this share of it where nothing waits; what they are above that is drained in two.
+const MEAN_WAIT: f64 = 1.0 / 16.0;
+const MEAN_YIELD: f64 = 0.5;
+const MEAN_YIELD_MOST: f64 = 0.1;
+
 /// The most where all other flows are to have what they want.
 const YIELD_BACKGROUND: f64 = 0.85;
 
@@ -254,6 +308,12 @@ const PRESSED_S: f64 = 0.3;
 /// Our own kind has drained the queue by then, each of them giving way.
 const PATIENCE_S: f64 = 0.3;
 const PATIENCE_ROUNDS: f64 = 10.0;
+
+/// Part of it where delays have answered that it is a queue.
+const PATIENCE_KNOWN: f64 = 0.5;
+
+/// Round trips over which it is looked at how often packets wait.
+const WAITS_ROUNDS: f64 = 4.0;
 
 /// Batches that left this much before the newest acknowledged one are settled; later losses are few.
 const JUDGED_AFTER_S: f64 = 0.003;
@@ -290,9 +350,16 @@ const QUIET_ROUNDS: f64 = 20.0;
 /// Less than this of the bandwidth before is left to a flow that shares a link.
 const SHARED: f64 = 0.9;
 
+/// How long after a rival was met it is looked whether it is one.
+const CHECK: Duration = Duration::from_millis(1500);
+
 /// Rests without a queue after which a rival has gone, though packets waited long between them: a minute, in which shares
 /// become equal.
 const RESTS: u32 = 6;
+const RESTS_UNKNOWN: u32 = 2;
+
+/// So many times the bandwidth before may be that of the path alone, or still be shared.
+const UNKNOWN: f64 = 2.0;
 
 /// Packets, the least that keeps acknowledgements coming.
 const WINDOW_LEAST: f64 = 4.0;

@@ -3,25 +3,38 @@
 use std::time::{Duration, Instant};
 
 use super::Startup;
-use crate::auto::Auto;
 use crate::auto::epoch::Outcome;
 use crate::auto::phase::Phase;
+use crate::auto::{ACK_LATE_S, Auto};
 
 impl Auto {
     pub(in crate::auto) fn on_startup_ack(&mut self, now: Instant) {
         let span = Duration::from_secs_f64(self.floor_s() / 4.0).max(TRAIL_LEAST);
         self.startup.note(now, self.sampler.delivered(), span);
+        if let Some((floor, latest)) = self.rtt.floor().zip(self.rtt.latest())
+            && self.floor_s() > ACK_LATE_S
+        {
+            let fall = self.startup.watch_falls(now, latest, floor);
+            self.rtt.suppose(fall);
+        }
         // A queue that we did not fill is not the path's limit: where little is sent, the round-trip time shows
         // the queue of the other direction.
         let pressing = self.startup.pressing;
         // A first sign of a queue is enough to stop growing: what is known of now was sent a round trip
         // ago, and more than twice as much is sent by now. It may be noise, and then growth goes on.
+        // The denser packets come, the later jitter that keeps the order makes them.
+        let spread = self.rtt.spread();
         let begins = self
             .rtt
-            .queue_begins(1.0 / 50.0, Duration::from_micros(500));
+            .queue_begins(1.0 / 50.0, Duration::from_micros(500).max(spread));
         self.startup.held = pressing && begins;
+        if !self.startup.held {
+            self.before_drain = Some((self.rtt.mean_s(), self.in_flight));
+        }
         self.resume_path();
-        let queued = self.rtt.queued_now(1.0 / 8.0, Duration::from_millis(1));
+        let queued = self
+            .rtt
+            .queued_now(1.0 / 8.0, Duration::from_millis(1).max(spread));
         let full = pressing && queued;
         let since = *self.startup.full.get_or_insert(now);
         if !full {
@@ -64,6 +77,7 @@ impl Auto {
             self.bandwidth.add(rate);
         }
         self.startup.trail.clear();
+        self.rtt.forget_ebb();
         self.epoch = self.new_epoch(now);
         self.enter(now, Phase::Drain);
     }

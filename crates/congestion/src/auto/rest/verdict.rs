@@ -1,0 +1,107 @@
+//! What a rest has shown.
+
+use std::time::{Duration, Instant};
+
+use super::{Reason, Rest};
+use crate::auto::Auto;
+use crate::auto::phase::{CRUISE_EPOCHS_MAX, Phase};
+use crate::curve::BETA;
+
+impl Auto {
+    pub(super) fn end_rest(&mut self, now: Instant, rest: Rest) {
+        let floor = self.rtt.floor().unwrap_or(rest.least);
+        let jitter = self.is_jitter(&rest);
+        self.rtt.renew(now, rest.least);
+        if jitter {
+            self.on_jitter(now, &rest);
+        } else {
+            let queued = rest.least > floor.mul_f64(17.0 / 16.0).max(floor + self.noise());
+            self.on_no_jitter(now, &rest, queued);
+        }
+        self.epoch = self.new_epoch(now);
+        let asked = rest.reason != Reason::Routine;
+        if jitter && asked && self.was_misled(&rest, floor) {
+            self.restart(now);
+            return;
+        }
+        let careful = self.cruise == CRUISE_EPOCHS_MAX || asked && !jitter;
+        let left = if careful { self.cruise } else { 1 };
+        self.enter(now, Phase::Cruise { left });
+    }
+
+    /// Whether delays are what they are whatever is sent.
+    fn is_jitter(&self, rest: &Rest) -> bool {
+        let late = self.rtt.jitters() || rest.mean() > self.late_s();
+        // A queue of others drains at times. At the start too little has been seen of it.
+        let drains =
+            rest.reason != Reason::Start && rest.ebb < self.rtt.drained_s(rest.mean_before);
+        let beside = self.rival.is_some();
+        let unanswered = if beside { UNANSWERED_RIVAL } else { UNANSWERED };
+        let answer = rest.answer(self.bandwidth.get());
+        let deaf = (CONTRARY..unanswered).contains(&answer);
+        late && deaf && !drains && rest.swings()
+    }
+
+    /// Packets take so long by themselves. As delays did not answer, what they were before was no queue either.
+    fn on_jitter(&mut self, now: Instant, rest: &Rest) {
+        let quiet = self.rtt.quiet_s();
+        let mean = Duration::from_secs_f64(rest.mean());
+        let before = Duration::from_secs_f64(rest.mean_before).max(mean);
+        let spread = rest.high.saturating_sub(rest.low) + before.saturating_sub(mean);
+        self.rtt.rise(now, rest.low, spread, before);
+        if self.rtt.quiet_s() > RELENT * quiet {
+            self.pressure.relent();
+        }
+        self.part_from_rival(now);
+        if self.pressure.bandwidth > self.bandwidth.get() {
+            self.bandwidth.reset(self.pressure.bandwidth);
+        }
+    }
+
+    fn on_no_jitter(&mut self, now: Instant, rest: &Rest, queued: bool) {
+        let pressed = queued && rest.reason == Reason::Pressed;
+        if pressed || rest.reason == Reason::Overflows {
+            self.meet_rival(now, BETA * self.pressure.in_flight);
+        } else if rest.reason != Reason::Check {
+            self.rest_beside_rival(now, queued);
+        }
+        self.rtt.doubt();
+        if queued {
+            self.pressure.answer(now);
+        }
+        // What was in flight arrived in the time it took: where that is much less than was thought, the path carries less.
+        let carried = rest.in_flight_before / rest.mean_before.max(1e-6);
+        let waited = matches!(rest.reason, Reason::Waits | Reason::Pressed);
+        if waited && self.rival.is_none() && carried < CARRIED * self.bandwidth.most() {
+            self.bandwidth.reset(carried);
+        }
+    }
+
+    /// Whether jitter was taken for the path's limit: a start that it has ended goes on, where it has found more than the
+    /// one before.
+    fn was_misled(&mut self, rest: &Rest, floor: Duration) -> bool {
+        let found = self.bandwidth.get();
+        let more = found > STARTED_MORE * std::mem::replace(&mut self.started, found);
+        more && rest.high > floor + (floor / 16).max(LATE)
+    }
+}
+
+/// Where delays answer by less than this, what is sent has nothing to do with them; beside a rival that would be a small
+/// share.
+const UNANSWERED: f64 = 0.2;
+const UNANSWERED_RIVAL: f64 = 0.1;
+
+/// Where delays grow by more than this instead, others fill the queue.
+const CONTRARY: f64 = -0.35;
+
+/// Where packets take so much longer by themselves than before, delays may vary again soon.
+const RELENT: f64 = 1.05;
+
+/// Less of the bandwidth than this arrived while packets waited: it has become less.
+const CARRIED: f64 = 0.5;
+
+/// So much more than the start before it a start has to find to go on.
+const STARTED_MORE: f64 = 1.25;
+
+/// Acknowledgements may be this late by themselves.
+const LATE: Duration = Duration::from_millis(3);

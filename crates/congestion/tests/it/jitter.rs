@@ -1,0 +1,180 @@
+//! Delays that come and go by themselves: even jitter, a medium that stalls, a link that stops.
+//!
+//! All of it happens both ways, in order, behind a bottleneck that holds a round trip and the jitter. What is measured is
+//! in `jitter.txt`, written like `grid.txt`.
+
+use std::fmt::{Display, Formatter, Result, Write as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quictun_link::{LinkConfig, Queue, Stall, Trace};
+
+use crate::grid::compare;
+use crate::links::{auto, link, sender};
+use crate::world::{Jitter, World};
+
+/// What delays packets, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// Each by up to this.
+    Even(f64),
+    /// Nothing arrives for so long, every so often; then everything at once.
+    Stall(f64, f64),
+    /// Nothing is sent for so long, every so often.
+    Stop(f64, f64),
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let text = match self {
+            Self::Even(most) => format!("even {most}"),
+            Self::Stall(lasts, every) => format!("stall {lasts}/{every}"),
+            Self::Stop(lasts, every) => format!("stop {lasts}/{every}"),
+        };
+        f.pad(&text)
+    }
+}
+
+impl Kind {
+    /// Kinds that matter at `rtt_ms`: up to half of it, and what Wi-Fi, busy hosts and cellular grants are like.
+    fn all(rtt_ms: f64) -> [Self; 9] {
+        let half = rtt_ms / 2.0;
+        [
+            Self::Even(rtt_ms / 40.0),
+            Self::Even(rtt_ms / 8.0),
+            Self::Even(half),
+            Self::Stall(half / 4.0, half),
+            Self::Stall(half, 5.0 * half),
+            Self::Stall(20.0, 100.0),
+            Self::Stall(9.0, 10.0),
+            Self::Stop((half / 4.0).ceil(), half.max(2.0)),
+            Self::Stop(half.ceil(), 5.0 * half),
+        ]
+    }
+
+    fn longest(self) -> f64 {
+        let (Self::Even(longest) | Self::Stall(longest, _) | Self::Stop(longest, _)) = self;
+        longest
+    }
+
+    /// Part of the link's rate that is left.
+    fn carries(self) -> f64 {
+        match self {
+            Self::Stop(lasts, every) => 1.0 - lasts / every,
+            _ => 1.0,
+        }
+    }
+
+    fn jitter(self) -> Jitter {
+        match self {
+            Self::Even(most) => Jitter {
+                even: ms(most),
+                ..Jitter::default()
+            },
+            Self::Stall(lasts, every) => Jitter {
+                stall: Some(Stall {
+                    lasts: ms(lasts),
+                    every: ms(every),
+                }),
+                ..Jitter::default()
+            },
+            Self::Stop(..) => Jitter::default(),
+        }
+    }
+
+    /// When a link of `mbit` sends that stops at times.
+    fn trace(self, mbit: u64) -> Option<Arc<Trace>> {
+        let Self::Stop(lasts, every) = self else {
+            return None;
+        };
+        let (mut text, mut due) = (String::new(), 0.0);
+        for at in 1..=(every * 100.0) as u64 {
+            let sends = (at as f64 - 0.5) % every >= lasts;
+            due += if sends {
+                mbit as f64 * 125.0 / 1500.0
+            } else {
+                0.0
+            };
+            while due >= 1.0 {
+                due -= 1.0;
+                writeln!(text, "{at}").expect("writing to a string");
+            }
+        }
+        Some(Arc::new(Trace::parse(&text).expect("a trace")))
+    }
+}
+
+fn ms(ms: f64) -> Duration {
+    Duration::from_secs_f64(ms / 1e3)
+}
+
+/// Of what the link carries, from 5 s on; and the wait of half the packets in milliseconds.
+fn run(mbit: u64, rtt_ms: f64, loss: f64, kind: Kind) -> (f64, f64) {
+    let mut one = sender(auto, rtt_ms, 0.0);
+    one.loss_after = loss;
+    one.loss_back = loss;
+    one.jitter = kind.jitter();
+    let rate = mbit as f64 * 125_000.0;
+    let plain = link(mbit, rtt_ms, 1.0);
+    let trace = kind.trace(mbit);
+    let config = LinkConfig {
+        rate: plain.rate.filter(|_| trace.is_none()),
+        trace,
+        queue: Queue::Bytes((rate * (rtt_ms + kind.longest()) / 1e3) as usize),
+        ..plain
+    };
+    let mut world = World::new(config, 1, vec![one]);
+    let (from, to) = (Duration::from_secs(5), Duration::from_secs(15));
+    world.run_until(from);
+    world.forget_waits();
+    world.run_until(to);
+    let carries = rate * kind.carries() * (1.0 - loss);
+    let share = world.flows[0].rate(world.slot, from, to) / carries;
+    (share, world.wait_ms(0.5))
+}
+
+const NO_RIVAL: &str = "a rival is seen that is none";
+
+/// Links that are not filled to nine tenths, and why; the first that applies counts.
+fn floor(mbit: u64, rtt_ms: f64, kind: Kind) -> (f64, &'static str) {
+    match kind {
+        Kind::Even(most) if most >= 50.0 => (0.6, "the start takes longer than five seconds"),
+        Kind::Stall(20.0, _) if rtt_ms < 20.0 => (0.85, "a stall takes four round trips"),
+        Kind::Stall(9.0, _) if mbit == 10 && rtt_ms <= 20.0 => (0.75, NO_RIVAL),
+        Kind::Stall(..) | Kind::Stop(..) if rtt_ms >= 100.0 => {
+            (0.87, "what comes at once is taken for a queue at times")
+        }
+        _ => (0.9, "no exception"),
+    }
+}
+
+#[test]
+fn links_with_jitter_are_filled_as_the_table_says() {
+    let losses = [0.0, 0.002, 0.02];
+    let mut table = "Mbit/s  rtt ms  jitter ms         loss 0: %    wait ms  0.2: %    wait ms  2: %      wait ms\n".to_owned();
+    for (mbit, rtts) in [
+        (10, &[5.0, 20.0, 40.0, 100.0, 200.0][..]),
+        (100, &[5.0, 20.0, 40.0, 100.0]),
+    ] {
+        for &rtt_ms in rtts {
+            for kind in Kind::all(rtt_ms) {
+                write!(table, "{mbit:>6}  {rtt_ms:>6}  {kind:<16}").expect("writing to a string");
+                for loss in losses {
+                    let (share, wait_ms) = run(mbit, rtt_ms, loss, kind);
+                    let cell = format!(
+                        "{mbit} Mbit/s, {rtt_ms} ms, {kind}, loss {loss}: {share:.3}, {wait_ms} ms"
+                    );
+                    let (least, why) = floor(mbit, rtt_ms, kind);
+                    assert!(share >= least, "{cell}, not {least} ({why})");
+                    let most = (0.3 * rtt_ms).max(5.0) + 2.0 * kind.longest();
+                    let most = if why == NO_RIVAL { 2.0 * most } else { most };
+                    assert!(wait_ms <= most, "{cell}, not {most} ms");
+                    let share = share * 100.0;
+                    write!(table, "  {share:>8.1}  {wait_ms:>7.1}").expect("writing to a string");
+                }
+                table.push('\n');
+            }
+        }
+    }
+    compare("jitter.txt", &table);
+}
