@@ -157,7 +157,7 @@ impl Auto {
         }
     }
 
-    /// It is obeyed from now on: what waited so far tells nothing of rivals.
+    /// Begins to be obeyed: what has waited so far tells nothing of rivals.
     pub(crate) fn take_over(&mut self, now: Instant) {
         self.rival = None;
         self.pressure = Pressure::new(now);

@@ -71,15 +71,10 @@ impl Arena {
             blocks: vec![Block::Inside; units as usize],
             free: [NONE; ORDERS],
         };
-        // Each block at a multiple of its length: from left to right, the largest that fits.
+        // From left to right the largest that fits: so each is at a multiple of its length.
         let mut at = 0;
         while at < units {
-            let fits = (units - at).ilog2();
-            let order = if at == 0 {
-                fits
-            } else {
-                fits.min(at.trailing_zeros())
-            };
+            let order = (units - at).ilog2();
             arena.insert(at, order);
             at += 1 << order;
         }

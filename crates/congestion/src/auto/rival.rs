@@ -72,12 +72,12 @@ impl Pressure {
         self.share > WAITS && now.saturating_duration_since(self.asked) > self.patience
     }
 
-    /// What waits is jitter: it may change again.
+    /// Learns that it is jitter, which may change again.
     pub(super) fn relent(&mut self) {
         self.patience = PATIENCE;
     }
 
-    /// What waits is a queue.
+    /// Learns that it is a queue.
     pub(super) fn answer(&mut self, now: Instant) {
         self.answered = Some(now);
     }
@@ -88,7 +88,7 @@ impl Pressure {
         self.answered.is_some_and(recent)
     }
 
-    /// What waits has gone.
+    /// Forgets a wait that is over.
     fn forget(&mut self) {
         self.seconds = 0.0;
         self.in_flight = 0.0;

@@ -43,7 +43,7 @@ const DRAINED: f64 = 0.25;
 pub(crate) struct Rtt {
     /// The least sample.
     least: Option<Duration>,
-    /// What packets take that wait for nothing, where that is more, and by how much their level differs.
+    /// The round-trip time of packets that wait for nothing, where it is more, and by how much their level differs.
     base: Option<Duration>,
     spread: Duration,
     /// By how much the mean of them is later.
@@ -140,18 +140,18 @@ impl Rtt {
         self.ebb[0].min(before)
     }
 
-    /// Where a queue has drained though the mean is `mean_s`.
+    /// The mean of a round trip below which a queue has drained that makes it `mean_s` usually; both in seconds.
     pub(crate) fn drained_s(&self, mean_s: f64) -> f64 {
         let least = self.least.unwrap_or_default().as_secs_f64();
         least + DRAINED * (mean_s - least)
     }
 
-    /// What was seen before a queue could have drained is void.
+    /// Forgets the least mean: no queue could have drained yet.
     pub(crate) fn forget_ebb(&mut self) {
         self.ebb = [0.0; 2];
     }
 
-    /// All of a round trip was lower than the base: it is too high.
+    /// Lowers the base where all of a round trip was below it.
     fn lower_base(&mut self, now: Instant, floor: Duration) {
         let Some((base, level)) = self.base.zip(self.level()) else {
             self.high = None;
@@ -169,7 +169,7 @@ impl Rtt {
         }
     }
 
-    /// What a round trip takes that holds no queue.
+    /// The round-trip time of a full path without queue.
     pub(crate) fn floor(&self) -> Option<Duration> {
         self.base.or(self.least)
     }
@@ -211,7 +211,7 @@ impl Rtt {
         self.high = None;
     }
 
-    /// Delays differ by so much at least.
+    /// Supposes that delays differ by so much at least, before anything is known of it.
     pub(crate) fn suppose(&mut self, spread: Duration) {
         let most = self.floor().unwrap_or_default() / 2;
         self.spread = self.spread.max(spread.min(most));
@@ -227,14 +227,14 @@ impl Rtt {
         self.base.is_none() && !self.spread.is_zero()
     }
 
-    /// Where nothing is known of jitter, what was supposed of it is void.
+    /// Forgets jitter that was supposed and not found.
     pub(crate) fn doubt(&mut self) {
         if self.base.is_none() {
             self.spread = Duration::ZERO;
         }
     }
 
-    /// A packet came at `sample` while nothing was done to make it wait.
+    /// Notes a packet that came at `sample` in a cruise, where nothing is done to make it wait.
     pub(crate) fn note_reach(&mut self, now: Instant, sample: Duration) {
         let Some((level, floor)) = self.level().zip(self.floor()) else {
             return;
@@ -248,7 +248,7 @@ impl Rtt {
         self.reach[0] = self.reach[0].max(late);
     }
 
-    /// How much later than others packets come that wait for nothing.
+    /// The most by which single packets were later than the level by themselves.
     pub(crate) fn reach(&self) -> Duration {
         self.reach[0].max(self.reach[1])
     }
@@ -268,7 +268,7 @@ impl Rtt {
         sum / bytes::to_f64(self.recent.len().max(1) as u64)
     }
 
-    /// What no packet takes longer than that waits for nothing, in seconds.
+    /// The longest that packets take that wait for nothing, in seconds.
     pub(crate) fn quiet_s(&self) -> f64 {
         self.floor()
             .map_or(0.0, |floor| (floor + self.spread).as_secs_f64())
@@ -279,7 +279,7 @@ impl Rtt {
         self.lasting = Least::default();
     }
 
-    /// What all recent packets took at least.
+    /// The least that recent packets took, all of them.
     pub(crate) fn level(&self) -> Option<Duration> {
         self.least_recent().min(self.lasting.get())
     }

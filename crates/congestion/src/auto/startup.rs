@@ -55,7 +55,7 @@ impl Startup {
         }
     }
 
-    /// How much round-trip times differ by themselves.
+    /// Watches by how much round-trip times fall although no less is sent: so much they differ by themselves.
     fn watch_falls(&mut self, now: Instant, sample: Duration, round: Duration) -> Duration {
         if self.held {
             self.held_at = Some(now);

@@ -1,4 +1,4 @@
-//! How a rest begins and goes on.
+//! A rest from its beginning to its end.
 
 use std::time::{Duration, Instant};
 
@@ -100,7 +100,7 @@ const ROUNDS_MOST: u32 = 4;
 /// A mean of one round trip so much above that of a cruise shows that it grows.
 const GROWS: f64 = 1.25;
 
-/// What is less of a round trip is no jitter worth to know of.
+/// A mean delay of less than this part of a round trip is not worth a question.
 const LATE_SHARE: f64 = 1.0 / 24.0;
 
 /// Jitter swings by this part of the mean delay at least, and by more than acknowledgements are late.

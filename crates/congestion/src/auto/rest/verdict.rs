@@ -1,4 +1,4 @@
-//! What a rest has shown.
+//! The verdict of a rest: jitter, a queue of ours, or a rival.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ impl Auto {
         late && deaf && !drains && rest.swings()
     }
 
-    /// Packets take so long by themselves. As delays did not answer, what they were before was no queue either.
+    /// Learns how long packets take by themselves. As delays did not answer, they held no queue before either.
     fn on_jitter(&mut self, now: Instant, rest: &Rest) {
         let quiet = self.rtt.quiet_s();
         let mean = Duration::from_secs_f64(rest.mean());
