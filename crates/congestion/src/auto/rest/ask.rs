@@ -31,10 +31,15 @@ impl Auto {
         self.enter(now, Phase::Rest(rest));
     }
 
+    /// Whether a round trip is longer than threads and late acknowledgements make it seem: elsewhere nothing is asked.
+    pub(in crate::auto) fn long_enough(&self) -> bool {
+        self.floor_s() > ACK_LATE_S
+    }
+
     /// Whether packets are so late on average that jitter may be the reason.
     pub(in crate::auto) fn late(&self) -> bool {
         let (mean, _) = self.cruising.means();
-        self.rtt.jitters() || mean > self.late_s()
+        self.long_enough() && (self.rtt.jitters() || mean > self.late_s())
     }
 
     /// A mean round-trip time, in seconds, above which it matters whether it is jitter.

@@ -39,7 +39,7 @@ impl Auto {
         let unanswered = if beside { UNANSWERED_RIVAL } else { UNANSWERED };
         let answer = rest.answer(self.bandwidth.get());
         let deaf = (CONTRARY..unanswered).contains(&answer);
-        late && deaf && !drains && rest.swings()
+        self.long_enough() && late && deaf && !drains && rest.swings()
     }
 
     /// Learns how long packets take by themselves. As delays did not answer, they held no queue before either.

@@ -84,7 +84,7 @@ impl Auto {
         };
         let patience = known * (PATIENCE_S + PATIENCE_ROUNDS * self.rtt_s());
         if self.rival.is_none() && self.limited && self.pressure.seconds > patience {
-            if self.pressure.knows(now) {
+            if self.pressure.knows(now) || !self.long_enough() {
                 self.meet_rival(now, BETA * self.pressure.in_flight);
             } else {
                 self.rest(now, Reason::Pressed);
@@ -213,7 +213,7 @@ impl Auto {
             curve: Curve::default(),
             overflowed: now,
             waited: None,
-            check: Some(now + CHECK),
+            check: self.long_enough().then_some(now + CHECK),
             rests: 0,
             before: self.bandwidth.most(),
         });
