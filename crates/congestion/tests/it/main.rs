@@ -7,6 +7,7 @@
 )]
 
 mod accidents;
+mod bbr;
 mod cell;
 mod fairness;
 mod fixed;
