@@ -89,11 +89,11 @@ pub struct Auto {
     limited: bool,
     /// The latest batch this acknowledgement names, the latest that any has, and the bytes it settles.
     newest: Option<Instant>,
-    oldest: Option<Instant>,
-    /// How long the earliest batch took that the latest acknowledgement names.
-    late: Duration,
     arrived: Option<Instant>,
     batch: f64,
+    /// The earliest batch this acknowledgement names, and how long that of the latest one took.
+    oldest: Option<Instant>,
+    late: Duration,
 }
 
 impl Auto {
@@ -136,10 +136,10 @@ impl Auto {
             in_flight: 0.0,
             limited: false,
             newest: None,
-            oldest: None,
-            late: Duration::ZERO,
             arrived: None,
             batch: 0.0,
+            oldest: None,
+            late: Duration::ZERO,
         }
     }
 
@@ -189,11 +189,8 @@ impl Auto {
     }
 
     fn bdp(&self) -> f64 {
-        self.bandwidth.get()
-            * self
-                .rtt
-                .turn()
-                .map_or(FLOOR_UNKNOWN_S, |turn| turn.as_secs_f64())
+        let turn = self.rtt.turn();
+        self.bandwidth.get() * turn.map_or(FLOOR_UNKNOWN_S, |turn| turn.as_secs_f64())
     }
 
     /// Bytes in flight when nothing waits.

@@ -214,6 +214,6 @@ fn is_full(error: &io::Error) -> bool {
 
 fn wait_for_room(socket: &PacketSocket) {
     let mut ready = [PollFd::new(socket, PollFlags::OUT)];
-    // An error needs no handling here: the caller tries again, and counts what cannot be sent.
+    // A failed wait is harmless: the caller sends the frame once more, and counts it where that fails for the last time.
     poll(&mut ready, Some(&ROOM_WAIT)).ok();
 }

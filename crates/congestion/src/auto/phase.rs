@@ -17,7 +17,7 @@ pub(super) enum Phase {
     Cruise { left: u32 },
     /// Sends more, to see whether more arrives.
     Up,
-    /// Sends three quarters, to see what round trips take without our queue.
+    /// Sends three quarters, or half, to see what round trips take without our queue.
     Rest(Rest),
 }
 

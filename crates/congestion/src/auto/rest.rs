@@ -91,7 +91,7 @@ impl Rest {
         self.acks += 1.0;
         self.sum += latest.as_secs_f64();
         self.least = self.least.min(latest);
-        // What came at once had left one by one.
+        // Packets that one acknowledgement names left one by one: their spread is jitter, too.
         self.swings.add(latest.max(late));
         self.swings.add(latest);
         if let Some(level) = level {

@@ -34,7 +34,7 @@ impl Rival {
 pub(super) struct Pressure {
     /// Seconds, weighted by how much less is sent.
     seconds: f64,
-    /// What was in flight when the wait began, and the bandwidth.
+    /// Bytes in flight and the bandwidth when the wait began.
     pub(super) in_flight: f64,
     pub(super) bandwidth: f64,
     watched: Instant,

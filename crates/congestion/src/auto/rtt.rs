@@ -3,8 +3,12 @@
 //! The least sample is the floor while delays are steady. Where they vary by themselves, no packet of a full path comes
 //! near it: [`Rtt::rise`] then says what packets take that wait for nothing, and by how much they differ.
 
+mod lately;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+
+use lately::Lately;
 
 use crate::bytes;
 
@@ -48,15 +52,12 @@ pub(crate) struct Rtt {
     spread: Duration,
     /// By how much the mean of them is later.
     mean_late: Duration,
-    /// How much later than the level single packets came, lately and before.
-    reach: [Duration; 2],
-    reached: Option<Instant>,
-    /// The least mean, lately and before, and since when.
-    ebb: [f64; 2],
-    ebbed: Option<Instant>,
+    /// The most by which single packets were later than the level, and the least mean of a round trip, in seconds.
+    reach: Lately,
+    ebb: Lately,
     /// When the floor was last looked for.
     seen: Option<Instant>,
-    /// What the latest look has seen.
+    /// The least sample of the latest look, until another one confirms or refutes it.
     candidate: Option<Duration>,
     recent: VecDeque<(Instant, Duration)>,
     lasting: Least,
@@ -113,31 +114,13 @@ impl Rtt {
             mean + (taken - mean) * part.min(1.0)
         });
         self.mean = Some((now, mean));
-        self.note_ebb(now, mean);
+        self.ebb.add(now, mean, EBB_AGE, f64::min);
         self.lower_base(now, floor);
-    }
-
-    fn note_ebb(&mut self, now: Instant, mean: f64) {
-        let since = *self.ebbed.get_or_insert(now);
-        if now.saturating_duration_since(since) > EBB_AGE {
-            self.ebb = [f64::MAX, self.ebb[0]];
-            self.ebbed = Some(now);
-        }
-        self.ebb[0] = if self.ebb[0] > 0.0 {
-            self.ebb[0].min(mean)
-        } else {
-            mean
-        };
     }
 
     /// The least mean of a round trip lately, in seconds.
     pub(crate) fn ebb_s(&self) -> f64 {
-        let before = if self.ebb[1] > 0.0 {
-            self.ebb[1]
-        } else {
-            f64::MAX
-        };
-        self.ebb[0].min(before)
+        self.ebb.get(f64::min).unwrap_or(f64::MAX)
     }
 
     /// The mean of a round trip below which a queue has drained that makes it `mean_s` usually; both in seconds.
@@ -148,7 +131,7 @@ impl Rtt {
 
     /// Forgets the least mean: no queue could have drained yet.
     pub(crate) fn forget_ebb(&mut self) {
-        self.ebb = [0.0; 2];
+        self.ebb.forget();
     }
 
     /// Lowers the base where all of a round trip was below it.
@@ -239,18 +222,13 @@ impl Rtt {
         let Some((level, floor)) = self.level().zip(self.floor()) else {
             return;
         };
-        let since = *self.reached.get_or_insert(now);
-        if now.saturating_duration_since(since) > REACH_AGE {
-            self.reach = [Duration::ZERO, self.reach[0]];
-            self.reached = Some(now);
-        }
         let late = sample.saturating_sub(level).min(floor);
-        self.reach[0] = self.reach[0].max(late);
+        self.reach.add(now, late.as_secs_f64(), REACH_AGE, f64::max);
     }
 
     /// The most by which single packets were later than the level by themselves.
     pub(crate) fn reach(&self) -> Duration {
-        self.reach[0].max(self.reach[1])
+        Duration::from_secs_f64(self.reach.get(f64::max).unwrap_or(0.0))
     }
 
     pub(crate) fn latest(&self) -> Option<Duration> {

@@ -124,7 +124,7 @@ const PACING_LONG: f64 = 1.6;
 /// Part of the rate that arrives while a queue may have begun: it drains, and shows whether it was one.
 const HELD: f64 = 0.75;
 
-/// Acknowledgements may be this late.
+/// Acknowledgements may be this late, or by this part of a round trip.
 const FALL_LEAST: Duration = Duration::from_millis(3);
 const FALL_SHARE: u32 = 32;
 

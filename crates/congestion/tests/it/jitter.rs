@@ -157,7 +157,11 @@ fn links_with_jitter_are_filled_as_the_table_says() {
         (100, &[5.0, 20.0, 40.0, 100.0]),
     ] {
         for &rtt_ms in rtts {
-            for kind in Kind::all(rtt_ms) {
+            let kinds = Kind::all(rtt_ms);
+            for (at, &kind) in kinds.iter().enumerate() {
+                if kinds[..at].contains(&kind) {
+                    continue;
+                }
                 write!(table, "{mbit:>6}  {rtt_ms:>6}  {kind:<16}").expect("writing to a string");
                 for loss in losses {
                     let (share, wait_ms) = run(mbit, rtt_ms, loss, kind);

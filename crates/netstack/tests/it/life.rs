@@ -1,8 +1,8 @@
 //! Opening and ending: refusals, half-closes and resets are what TCP means by them, both ways.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use quictun_netstack::{Config, Ending, Event, FlowError, Read, Stack};
+use quictun_netstack::{Config, Ending, Event, FlowError, FlowId, Read, Stack};
 use smoltcp::socket::tcp::State;
 
 use crate::raw::{ACK, FIN, RST, Raw, SYN, give, take};
@@ -161,24 +161,28 @@ fn a_reset_reaches_a_flow_that_sleeps_and_one_that_sleeps_resets() {
     assert_eq!(world.stack.usage().flows, 0);
 }
 
-/// RFC 5961 section 3.2.
-#[test]
-fn a_reset_that_is_not_the_next_in_order_ends_no_flow_that_sleeps() {
-    let now = base();
+/// A flow that was offered by hand and accepted, with its SYN and the answer to it.
+fn accepted(now: Instant) -> (Stack, FlowId, Raw, Raw) {
     let mut stack = Stack::new(Config::default(), 1, now).unwrap();
-    let from = "10.0.0.2:4000".parse().unwrap();
-    let raw = Raw::new(from, v4(), SYN);
-    give(&mut stack, now, &raw);
+    let syn = Raw::new("10.0.0.2:4000".parse().unwrap(), v4(), SYN);
+    give(&mut stack, now, &syn);
     let Some(Event::Offered { flow, .. }) = stack.poll_event() else {
         panic!()
     };
     stack.accept(now, flow).unwrap();
     let answer = take(&mut stack, now).remove(0);
+    (stack, flow, syn, answer)
+}
+
+/// RFC 5961 section 3.2.
+#[test]
+fn a_reset_that_is_not_the_next_in_order_ends_no_flow_that_sleeps() {
+    let now = base();
+    let (mut stack, flow, raw, answer) = accepted(now);
     let next = raw.seq.wrapping_add(1);
-    let ack = answer.seq.wrapping_add(1);
     let raw = Raw {
         seq: next,
-        ack,
+        ack: answer.seq.wrapping_add(1),
         flags: ACK,
         ..raw
     };
@@ -294,14 +298,7 @@ fn an_application_that_vanishes_is_reset_in_the_end() {
 #[test]
 fn a_hand_shake_answered_wrongly_is_reset() {
     let now = base();
-    let mut stack = Stack::new(Config::default(), 1, now).unwrap();
-    let syn = Raw::new("10.0.0.2:4000".parse().unwrap(), v4(), SYN);
-    give(&mut stack, now, &syn);
-    let Some(Event::Offered { flow, .. }) = stack.poll_event() else {
-        panic!()
-    };
-    stack.accept(now, flow).unwrap();
-    let answer = take(&mut stack, now).remove(0);
+    let (mut stack, _, syn, answer) = accepted(now);
     let wrong = answer.seq.wrapping_add(1000);
     give(
         &mut stack,

@@ -95,7 +95,7 @@ impl Auto {
             return;
         }
         self.watch_policer(now, outcome);
-        // What is lost where so little is sent is the medium's.
+        // A rest sends too little to overflow a queue: the medium loses what it loses.
         let resting = matches!(self.phase, Phase::Rest(_));
         if excessive && self.phase != Phase::Startup && !resting {
             let mild = outcome.loss() <= LOSS_HIGH;

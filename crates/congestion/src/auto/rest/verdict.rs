@@ -69,7 +69,8 @@ impl Auto {
         if queued {
             self.pressure.answer(now);
         }
-        // What was in flight arrived in the time it took: where that is much less than was thought, the path carries less.
+        // Little's law: bytes in flight over the round-trip time is the rate that arrived. The bandwidth is no more than
+        // that where packets waited.
         let carried = rest.in_flight_before / rest.mean_before.max(1e-6);
         let waited = matches!(rest.reason, Reason::Waits | Reason::Pressed);
         if waited && self.rival.is_none() && carried < CARRIED * self.bandwidth.most() {

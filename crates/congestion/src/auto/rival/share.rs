@@ -232,7 +232,7 @@ impl Auto {
             .is_some_and(|at| now.saturating_duration_since(at).as_secs_f64() < QUIET_S);
         let most = self.bandwidth.most();
         let shared = most < SHARED * rival.before;
-        // Who came later does not know the path without the rival.
+        // A connection that began beside the rival has not seen the path without it.
         let unknown = most > UNKNOWN * rival.before && rival.rests < RESTS_UNKNOWN;
         if !waited || !(shared || unknown) || rival.rests >= RESTS {
             self.part_from_rival(now);
