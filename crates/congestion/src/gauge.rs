@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Limits, Resume, View};
+use crate::{Limits, Reordering, Resume, View};
 
 /// The state one connection's controller and engine share.
 ///
@@ -32,6 +32,7 @@ struct Shared {
 struct Shown {
     view: View,
     resume: Option<Resume>,
+    reordering: Option<Reordering>,
 }
 
 impl Gauge {
@@ -63,6 +64,11 @@ impl Gauge {
     /// What to remember of the path; `None` before it has been filled.
     pub fn resume_point(&self) -> Option<Resume> {
         self.shown().resume
+    }
+
+    /// How far packets are overtaken; `None` before enough have arrived.
+    pub fn reordering(&self) -> Option<Reordering> {
+        self.shown().reordering
     }
 
     fn shown(&self) -> Shown {
@@ -133,12 +139,22 @@ impl Gauge {
         self.0.in_flight.store(bytes, Relaxed);
     }
 
-    pub(crate) fn publish(&self, limits: Limits, view: View, resume: Option<Resume>) {
+    pub(crate) fn publish(
+        &self,
+        limits: Limits,
+        view: View,
+        resume: Option<Resume>,
+        reordering: Option<Reordering>,
+    ) {
         self.0.window.store(limits.window, Relaxed);
         let rate = limits.rate.unwrap_or(0.0);
         self.0.rate.store(rate.to_bits(), Relaxed);
         self.0.quantum.store(limits.quantum, Relaxed);
-        let shown = Shown { view, resume };
+        let shown = Shown {
+            view,
+            resume,
+            reordering,
+        };
         *self.0.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
     }
 }

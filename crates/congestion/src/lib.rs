@@ -12,7 +12,7 @@
 //! 2. While sending: [`Gauge::set_limited`] and [`Gauge::set_counting`] before each batch, and a time for
 //!    it that no other batch has.
 //! 3. [`Gauge::limits`], [`Gauge::in_flight`] and [`Gauge::lost`] say what may be sent, [`Pacer::allowance`] how much now.
-//! 4. [`Gauge::resume_point`] is what the next connection to the same peer may begin with.
+//! 4. [`Gauge::resume_point`] and [`Gauge::reordering`] are what the next connection to the same peer may begin with.
 //!
 //! [`Repeat`] and [`HandshakeCopies`] send a second time what is likely to be lost and waited for; a [`PathMemory`] keeps
 //! what connections learn of paths; [`Liveness`] tells whether the peer still answers.
@@ -33,6 +33,7 @@ mod model;
 mod pacer;
 mod path_memory;
 mod quinn;
+mod reordering;
 mod repeat;
 mod resume;
 mod sampler;
@@ -48,5 +49,6 @@ pub use model::{Limits, Loss, Model, View};
 pub use pacer::Pacer;
 pub use path_memory::{Known, NOTE_EVERY, PathMemory, Peer};
 pub use quinn::QuinnController;
+pub use reordering::Reordering;
 pub use repeat::Repeat;
 pub use resume::Resume;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use quinn_proto::Side;
 
-use crate::Resume;
+use crate::{Reordering, Resume};
 
 /// Peers remembered; beyond it the one that was not heard of for longest is forgotten.
 const PEERS_MAX: usize = 1024;
@@ -58,6 +58,8 @@ pub struct Known {
     pub resume: Option<Resume>,
     /// The window that the peer needed to fill it; 0: never more than the first.
     pub receive_window: u64,
+    /// How far packets are overtaken; `None`: too few have arrived.
+    pub reordering: Option<Reordering>,
 }
 
 impl PathMemory {
@@ -87,6 +89,7 @@ impl PathMemory {
         let known = Known {
             resume: known.resume.or(old.resume),
             receive_window,
+            reordering: known.reordering.or(old.reordering),
         };
         paths.insert(peer, Path { noted, known });
     }
@@ -117,7 +120,7 @@ mod tests {
         let rtt = Duration::from_millis(100);
         Known {
             resume: Some(Resume { rtt, window }),
-            receive_window: 0,
+            ..nothing()
         }
     }
 
@@ -156,18 +159,38 @@ mod tests {
         let memory = PathMemory::default();
         memory.note(start, client(1), known(7));
         let received = Known {
-            resume: None,
             receive_window: 9,
+            reordering: Some(Reordering::Much),
+            ..nothing()
         };
         memory.note(start + AGE_MAX, client(1), nothing());
         memory.note(start + AGE_MAX, client(1), received);
         let both = Known {
             receive_window: 9,
+            reordering: Some(Reordering::Much),
             ..known(7)
         };
         assert_eq!(memory.recall(start + AGE_MAX, client(1)), both);
         let later = start + AGE_MAX + Duration::from_nanos(1);
         assert_eq!(memory.recall(later, client(1)), nothing());
+    }
+
+    #[test]
+    fn what_is_known_of_reordering_is_kept_until_a_connection_knows_better() {
+        let start = Instant::now();
+        let memory = PathMemory::default();
+        let saw = |reordering| Known {
+            reordering,
+            ..known(7)
+        };
+        for (seen, kept) in [
+            (Some(Reordering::Much), Some(Reordering::Much)),
+            (None, Some(Reordering::Much)),
+            (Some(Reordering::Little), Some(Reordering::Little)),
+        ] {
+            memory.note(start, client(1), saw(seen));
+            assert_eq!(memory.recall(start, client(1)), saw(kept));
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::time::Instant;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
-use crate::{Algorithm, Gauge, Loss, Model, Resume, bytes};
+use crate::reordering::Overtaking;
+use crate::{Algorithm, Gauge, Known, Loss, Model, Reordering, Resume, bytes};
 
 /// Window shown to the library. Above `u32::MAX` its pacer is off as well.
 const UNLIMITED: u64 = u64::MAX / 4;
@@ -19,6 +20,7 @@ pub struct QuinnController {
     model: Box<dyn Model>,
     gauge: Gauge,
     latest: Option<Instant>,
+    overtaking: Overtaking,
 }
 
 /// Makes controllers that share one gauge: the library asks for a fresh one on every path change.
@@ -27,28 +29,29 @@ struct Factory {
     gauge: Gauge,
     /// For the first: another path is not the one that is remembered.
     resume: Mutex<Option<Resume>>,
+    reordering: Reordering,
 }
 
 impl QuinnController {
-    /// A factory for one connection's transport configuration; `resume` is what an earlier one to the same
-    /// peer left in its [`Gauge::resume_point`].
+    /// A factory for one connection's transport configuration; `known` is what earlier ones to the same peer have
+    /// left in a [`PathMemory`](crate::PathMemory).
     pub fn factory(
         algorithm: Algorithm,
         gauge: Gauge,
-        resume: Option<Resume>,
+        known: Known,
     ) -> Arc<dyn ControllerFactory + Send + Sync + 'static> {
-        let resume = Mutex::new(resume);
         Arc::new(Factory {
             algorithm,
             gauge,
-            resume,
+            resume: Mutex::new(known.resume),
+            reordering: known.reordering.unwrap_or_default(),
         })
     }
 
     fn publish(&self) {
-        let resume = self.model.resume_point();
-        self.gauge
-            .publish(self.model.limits(), self.model.view(), resume);
+        let (limits, view) = (self.model.limits(), self.model.view());
+        let (resume, reordering) = (self.model.resume_point(), self.overtaking.verdict());
+        self.gauge.publish(limits, view, resume, reordering);
     }
 }
 
@@ -60,6 +63,7 @@ impl ControllerFactory for Factory {
             model: self.algorithm.build(now, current_mtu, resume),
             gauge: self.gauge.clone(),
             latest: None,
+            overtaking: Overtaking::new(self.reordering),
         };
         controller.gauge.set_in_flight(0);
         controller.publish();
@@ -82,12 +86,13 @@ impl Controller for QuinnController {
         sent: Instant,
         bytes: u64,
         _app_limited: bool,
-        _rtt: &RttEstimator,
+        rtt: &RttEstimator,
     ) {
         self.gauge.on_settled(bytes);
         if self.latest == Some(sent) {
             self.gauge.on_latest_acked(bytes);
         }
+        self.overtaking.on_acked(now, sent, rtt.conservative());
         self.model.on_acked(now, sent, bytes);
     }
 
@@ -99,6 +104,7 @@ impl Controller for QuinnController {
         _largest_packet_num_acked: Option<u64>,
     ) {
         self.gauge.set_in_flight(in_flight);
+        self.overtaking.on_ack_end();
         self.model.on_ack_end(now, in_flight);
         self.publish();
     }
@@ -142,6 +148,7 @@ impl Controller for QuinnController {
             model: self.model.clone_box(),
             gauge: self.gauge.clone(),
             latest: self.latest,
+            overtaking: self.overtaking.clone(),
         })
     }
 

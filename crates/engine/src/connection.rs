@@ -407,6 +407,7 @@ impl Connection {
         let known = Known {
             resume: self.sending.gauge.resume_point(),
             receive_window: self.credit.needed(),
+            reordering: self.sending.gauge.reordering(),
         };
         memory.note(now, Peer::of(self.quic.side(), self.remote), known);
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_congestion::{Gauge, QuinnController, Resume};
+use quictun_congestion::{Gauge, Known, QuinnController};
 use quictun_flow::window;
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
@@ -35,7 +35,7 @@ pub(crate) fn transport_config(
     gauge: &Gauge,
     remote: SocketAddr,
     side: Side,
-    resume: Option<Resume>,
+    known: Known,
     first: First,
     now: Instant,
 ) -> (Arc<TransportConfig>, Option<Trace>) {
@@ -54,12 +54,13 @@ pub(crate) fn transport_config(
     acks.ack_eliciting_threshold(VarInt::from_u32(transport.ack_every))
         .max_ack_delay(Some(ACK_WITHIN));
     let flows = if side == Side::Server { first.flows } else { 0 };
+    let reordering = known.reordering.unwrap_or_default();
     let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
     config
         .congestion_controller_factory(QuinnController::factory(
             transport.congestion,
             gauge.clone(),
-            resume,
+            known,
         ))
         .max_concurrent_bidi_streams(VarInt::from_u32(flows))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
@@ -70,7 +71,9 @@ pub(crate) fn transport_config(
         .max_idle_timeout(idle)
         .keep_alive_interval(None)
         .mtu_discovery_config(Some(mtu))
-        .ack_frequency_config(Some(acks));
+        .ack_frequency_config(Some(acks))
+        .packet_threshold(reordering.packets())
+        .time_threshold(reordering.round_trips());
     (Arc::new(config), trace)
 }
 

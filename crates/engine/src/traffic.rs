@@ -246,8 +246,7 @@ impl<S: Socket> Traffic<S> {
     fn begin(&self, now: Instant, remote: SocketAddr, known: Known, first: First) -> Begun {
         let gauge = Gauge::new();
         let (transport, side) = (&self.transport, self.side);
-        let (config, trace) =
-            transport_config(transport, &gauge, remote, side, known.resume, first, now);
+        let (config, trace) = transport_config(transport, &gauge, remote, side, known, first, now);
         Begun {
             gauge,
             config,

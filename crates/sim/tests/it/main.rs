@@ -28,6 +28,7 @@ mod original;
 mod predict;
 mod reconnect;
 mod reopen;
+mod reordering;
 mod reports;
 mod resume;
 mod revoked;
