@@ -13,6 +13,9 @@ pub(crate) enum Purpose {
     BurstStart = 6,
     BurstState = 7,
     BurstLoss = 8,
+    NamedUp = 9,
+    NamedDown = 10,
+    NamedBoth = 11,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@
 //! # Order of use
 //!
 //! 1. Describe the link with a [`LinkConfig`]; fields that are left at their default do nothing. People's
-//!    words for the values are in [`units`], [`overhead`] and [`Trace`]; [`LinkConfig::check`] refuses
-//!    what makes no sense.
+//!    words for the values are in [`units`], [`overhead`] and [`Trace`]; [`NamedLink`] has whole links, such
+//!    as `lte`; [`LinkConfig::check`] refuses what makes no sense.
 //! 2. [`Link::new`] with a seed and the time that outages and changes count from.
 //! 3. [`Link::send`] for every packet, at times that never go back.
 //! 4. [`Link::counters`] and [`Link::waits`] tell what became of them.
@@ -72,6 +72,7 @@ mod counters;
 mod draw;
 mod histogram;
 mod link;
+pub mod named;
 pub mod overhead;
 mod packet;
 mod policer;
@@ -91,6 +92,7 @@ pub use config::{
 pub use counters::Counters;
 pub use histogram::Histogram;
 pub use link::Link;
+pub use named::{NamedLink, Overrides};
 pub use packet::{DropReason, Fate, Packet};
 pub use trace::{MAX_OPPORTUNITIES, OPPORTUNITY_BYTES, Trace, TraceError};
 

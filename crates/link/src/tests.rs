@@ -1,7 +1,7 @@
 //! Each field of the configuration does what it says, and nothing else.
 
 mod codel;
-mod golden;
+pub(crate) mod golden;
 mod properties;
 mod schedule;
 

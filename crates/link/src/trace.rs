@@ -85,6 +85,12 @@ impl Trace {
         }
     }
 
+    /// The trace of these times, which are in order, and of which the last is above 0.
+    pub(crate) fn repeating(at_ms: Vec<u32>) -> Self {
+        debug_assert!(at_ms.is_sorted() && at_ms.last().is_some_and(|&last| last > 0));
+        Self { at_ms }
+    }
+
     /// Bytes per second that it lets through at most, rounded down.
     pub fn mean_rate(&self) -> u64 {
         self.at_ms.len() as u64 * OPPORTUNITY_BYTES * 1000 / self.period_ms()

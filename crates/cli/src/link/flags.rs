@@ -9,7 +9,7 @@ use quictun_args::options::{Many, Maybe, One, Section, Table};
 use quictun_args::values::{number, path, text, time};
 use quictun_emu::Offload;
 use quictun_lab_run::link::{Backend, CheckCell, Load};
-use quictun_link::{Change, Codel, LossAt, Outage, Policer, Queue, Reorder, Stall};
+use quictun_link::{Change, Codel, LossAt, NamedLink, Outage, Policer, Queue, Reorder, Stall};
 
 use super::values::{
     Ecn, bytes_beyond, change, check_cell, codel, ecn, load, mean_burst, outage, policer, queue,
@@ -56,8 +56,8 @@ pub(super) static ARTEFACT: Table = Table {
 static LINK: Section = Section {
     heading: "Link, both ways",
     options: &[
-        &RATE, &DELAY, &LOSS, &BURST, &LOSS_AT, &QUEUE, &JITTER, &STALL, &REORDER, &DUPLICATE,
-        &CODEL, &ECN, &POLICER, &OUTAGE, &CHANGE, &OVERHEAD,
+        &LIKE, &RATE, &DELAY, &LOSS, &BURST, &LOSS_AT, &QUEUE, &JITTER, &STALL, &REORDER,
+        &DUPLICATE, &CODEL, &ECN, &POLICER, &OUTAGE, &CHANGE, &OVERHEAD,
     ],
 };
 
@@ -92,6 +92,8 @@ static WORLD: Section = Section {
 };
 
 options! {
+    pub(super) LIKE: Maybe<NamedLink> = "like" "NAME", choice NamedLink::ALL, key "link.like";
+        "Be like lte, 5g, satellite or wifi, see below; other flags win"
     pub(super) RATE: Maybe<u64> = "rate" "RATE", by rate, key "link.rate";
         "Bytes on the wire: 600mbit, 1.5gbit, 75MB/s; unset: no limit"
     pub(super) DELAY: One<Duration> = "delay" "TIME", by time, default "0", key "link.delay";
@@ -151,7 +153,7 @@ options! {
     pub(super) BACKEND: One<Backend> = "backend" "WHO", choice &[("emulator", Backend::Emulator), ("kernel", Backend::Kernel)], default "emulator", key "backend";
         "Who emulates: emulator (this program) or kernel (netem and TBF); see below"
     pub(super) SEED: One<u64> = "seed" "N", by |text| number(text, 0..=u64::MAX), default "1", key "seed";
-        "The same seed loses the same packets"
+        "The same seed loses the same packets and draws the same link"
     pub(super) MTU: One<u32> = "mtu" "BYTES", by |text| number(text, MIN_MTU..=MAX_MTU), default "1500", key "mtu";
         "Longest packet, its IP header included"
     pub(super) OFFLOAD: Maybe<Offload> = "offload" "WHO", choice &[("full", Offload::Full), ("receive", Offload::Receive), ("none", Offload::None)], key "offload";

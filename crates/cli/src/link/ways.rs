@@ -8,7 +8,9 @@ use quictun_args::fault::Fault;
 use quictun_args::layers::Layers;
 use quictun_args::options::shape::Shape;
 use quictun_args::options::{Maybe, One, Opt};
-use quictun_link::{Codel, GilbertElliott, LinkConfig, Queue, Trace};
+use quictun_link::{
+    Change, Codel, GilbertElliott, LinkConfig, NamedLink, Overrides, Queue, Setting, Trace,
+};
 
 use super::flags;
 use super::values::Ecn;
@@ -49,11 +51,17 @@ static WAYS: [Way; 2] = [
 ];
 
 pub(super) fn both(layers: &Layers<'_>) -> Result<[LinkConfig; 2], Fault> {
-    let mtu = layers.get(&flags::MTU)?;
-    let mut ways = [one(layers, &WAYS[0], mtu)?, one(layers, &WAYS[1], mtu)?];
-    let round_trip = (ways[0].delay + ways[1].delay).max(QUEUE_ROUND_TRIP);
+    let named = layers.get(&flags::LIKE)?;
+    let seed = layers.get(&flags::SEED)?;
+    let [up, down] = named.map_or_else(Default::default, |named| named.ways(seed).map(Some));
+    let [up, down] = [
+        one(layers, &WAYS[0], up.as_ref())?,
+        one(layers, &WAYS[1], down.as_ref())?,
+    ];
+    let round_trip = (up.delay + down.delay).max(QUEUE_ROUND_TRIP);
+    let mut ways = [up, down];
     for (config, way) in ways.iter_mut().zip(&WAYS) {
-        config.queue = queue(layers, way, config, round_trip, mtu)?;
+        config.queue = queue(layers, way, config, named, round_trip)?;
         config
             .check()
             .map_err(|why| Fault::usage(format!("the link {}", way.word), why))?;
@@ -61,41 +69,44 @@ pub(super) fn both(layers: &Layers<'_>) -> Result<[LinkConfig; 2], Fault> {
     Ok(ways)
 }
 
-/// The value of the option for one way alone where it is given, or of the one for both.
-fn either<T: Clone + PartialEq + Sync, S: Shape>(
-    layers: &Layers<'_>,
-    own: &Opt<T, S>,
-    both: &Opt<T, S>,
-) -> Result<S::Of<T>, Fault> {
-    layers.get(if layers.is_given(own) { own } else { both })
+/// The option for one way alone where it is given, or the one for both.
+fn either<'a, T, S>(layers: &Layers<'_>, own: &'a Opt<T, S>, both: &'a Opt<T, S>) -> &'a Opt<T, S>
+where
+    T: Clone + PartialEq + Sync,
+    S: Shape,
+{
+    if layers.is_given(own) { own } else { both }
 }
 
-fn one(layers: &Layers<'_>, way: &Way, mtu: u32) -> Result<LinkConfig, Fault> {
-    let loss = either(layers, way.loss, &flags::LOSS)?;
-    let (loss, bursts) = match layers.get(&flags::BURST)? {
-        None => (loss, None),
-        Some(_) if loss == 0.0 => {
-            let losses = [&flags::LOSS, &flags::LOSS_UP, &flags::LOSS_DOWN];
-            if !losses.into_iter().any(|loss| layers.is_given(loss)) {
-                return Err(layers.fault(
-                    &flags::BURST,
-                    "bursts of nothing: say how much is lost, with --loss",
-                ));
-            }
-            (0.0, None)
-        }
-        Some(burst) => (0.0, Some(GilbertElliott::from_mean(loss, burst))),
-    };
-    let (codel, mark_above) = marks(layers)?;
-    Ok(LinkConfig {
-        rate: either(layers, way.rate, &flags::RATE)?,
-        trace: trace(layers, way.trace)?,
+/// What is said of one way, over its named link where there is one.
+fn one(layers: &Layers<'_>, way: &Way, named: Option<&LinkConfig>) -> Result<LinkConfig, Fault> {
+    let base = named.cloned().unwrap_or(LinkConfig {
         overhead: layers.get(&flags::OVERHEAD)?,
-        delay: either(layers, way.delay, &flags::DELAY)?,
-        jitter: layers.get(&flags::JITTER)?,
+        ..LinkConfig::default()
+    });
+    let said = Overrides {
+        rate: layers.get(either(layers, way.rate, &flags::RATE))?,
+        trace: trace(layers, way.trace)?,
+        overhead: layers.given(&flags::OVERHEAD)?,
+        delay: layers.given(either(layers, way.delay, &flags::DELAY))?,
+        jitter: layers.given(&flags::JITTER)?,
         stall: layers.get(&flags::STALL)?,
-        loss,
-        bursts,
+        loss: loss(layers, way)?,
+        changes: layers.get(&flags::CHANGE)?,
+    };
+    let rates = |changes: &[Change]| {
+        changes
+            .iter()
+            .any(|change| matches!(change.to, Setting::Rate(_)))
+    };
+    if named.is_some() && !said.sets_rate() && rates(&said.changes) {
+        let why =
+            "the rate of a named link changes by itself: give --rate too, from which it changes";
+        return Err(layers.fault(&flags::CHANGE, why));
+    }
+    let (codel, mark_above) = marks(layers)?;
+    let mtu = layers.get(&flags::MTU)?;
+    Ok(LinkConfig {
         loss_at: layers.get(&flags::LOSS_AT)?,
         reorder: layers.get(&flags::REORDER)?.unwrap_or_default(),
         duplicate: layers.get(&flags::DUPLICATE)?,
@@ -104,13 +115,25 @@ fn one(layers: &Layers<'_>, way: &Way, mtu: u32) -> Result<LinkConfig, Fault> {
         policer: layers.get(&flags::POLICER)?,
         mtu: usize::try_from(mtu).unwrap_or(usize::MAX),
         outages: layers.get(&flags::OUTAGE)?,
-        changes: {
-            let mut changes = layers.get(&flags::CHANGE)?;
-            changes.sort_by_key(|change| change.at);
-            changes
-        },
-        ..LinkConfig::default()
+        ..said.over(base)
     })
+}
+
+/// Loss by itself, or in bursts, where any is said.
+fn loss(layers: &Layers<'_>, way: &Way) -> Result<Option<(f64, Option<GilbertElliott>)>, Fault> {
+    let loss = layers.given(either(layers, way.loss, &flags::LOSS))?;
+    let Some(burst) = layers.get(&flags::BURST)? else {
+        return Ok(loss.map(|loss| (loss, None)));
+    };
+    let losses = [&flags::LOSS, &flags::LOSS_UP, &flags::LOSS_DOWN];
+    if !losses.into_iter().any(|loss| layers.is_given(loss)) {
+        return Err(layers.fault(
+            &flags::BURST,
+            "bursts of nothing: say how much is lost, with --loss",
+        ));
+    }
+    let bursts = |loss| (loss > 0.0).then(|| GilbertElliott::from_mean(loss, burst));
+    Ok(loss.map(|loss| (0.0, bursts(loss))))
 }
 
 fn marks(layers: &Layers<'_>) -> Result<(Option<Codel>, Option<Duration>), Fault> {
@@ -125,24 +148,31 @@ fn marks(layers: &Layers<'_>) -> Result<(Option<Codel>, Option<Duration>), Fault
     }
 }
 
+/// What is said, or what the named link has for its own rate, or what a time is worth at another.
 fn queue(
     layers: &Layers<'_>,
     way: &Way,
     config: &LinkConfig,
+    named: Option<NamedLink>,
     round_trip: Duration,
-    mtu: u32,
 ) -> Result<Queue, Fault> {
-    if let Some(queue) = either(layers, way.queue, &flags::QUEUE)? {
-        return Ok(queue);
-    }
+    let time = match (
+        layers.given(either(layers, way.queue, &flags::QUEUE))?,
+        named,
+    ) {
+        (Some(Some(queue)), _) => return Ok(queue),
+        (Some(None), _) | (None, None) => round_trip,
+        (None, Some(_)) if config.queue != Queue::default() => return Ok(config.queue),
+        (None, Some(named)) => named.queue_time(),
+    };
     let rate = config
         .rate
         .or(config.trace.as_ref().map(|trace| trace.mean_rate()));
     let Some(rate) = rate else {
         return Ok(Queue::default());
     };
-    let packet = usize::try_from(mtu).unwrap_or(usize::MAX) + config.overhead;
-    let worth = u128::from(rate) * round_trip.as_nanos() / 1_000_000_000;
+    let packet = config.mtu + config.overhead;
+    let worth = u128::from(rate) * time.as_nanos() / 1_000_000_000;
     let worth = usize::try_from(worth).unwrap_or(usize::MAX);
     Ok(Queue::Bytes(worth.max(QUEUE_PACKETS * packet)))
 }

@@ -7,7 +7,7 @@ use quictun_cli::link::Action as LinkAction;
 use quictun_cli::native::Action;
 use quictun_emu::Offload;
 use quictun_lab_run::link::{Calibration, CheckCell, Checking, Load, Near, Session};
-use quictun_link::{Change, LinkConfig, LossAt, Outage, Queue, Setting};
+use quictun_link::{Change, LinkConfig, LossAt, NamedLink, Outage, Queue, Setting};
 
 use crate::world::World;
 
@@ -128,6 +128,55 @@ fn a_trace_is_read_for_its_way() {
 }
 
 #[test]
+fn a_named_link_is_drawn_from_the_seed() {
+    for (name, named) in NamedLink::ALL {
+        let drawn = |seed| {
+            let ways = named.ways(seed);
+            ways.map(|way| LinkConfig { mtu: 1500, ..way })
+        };
+        assert_eq!(ways(&format!("--like {name}")), drawn(1), "{name}");
+        assert_eq!(ways(&format!("--like {name} --seed 9")), drawn(9), "{name}");
+    }
+    let plan = "seed = 9\n[near]\ncommand = 'x'\n[link]\nlike = 'wifi'\nloss = '2%'";
+    let world = World::default().file("p", plan);
+    let [up, down] = session(&world, "link run p").ways;
+    let [_, wifi] = NamedLink::Wifi.ways(9);
+    assert_eq!((up.loss, down.loss), (0.02, 0.02));
+    assert_eq!((down.trace, down.delay), (wifi.trace, wifi.delay));
+}
+
+#[test]
+fn what_flags_say_holds_over_the_named_link() {
+    let [up, down] = ways("--like satellite --loss 1% --delay-down 7ms --overhead vlan");
+    let [named, _] = NamedLink::Satellite.ways(1);
+    assert_eq!((up.loss, down.loss), (0.01, 0.01));
+    assert_eq!((up.delay, down.delay), (named.delay, 7 * MS));
+    assert_eq!((up.stall, up.jitter), (named.stall, named.jitter));
+    assert_eq!((up.queue, up.overhead), (named.queue, 42));
+    let is_delay = |change: &&Change| matches!(change.to, Setting::Delay(_));
+    let [delays_up, delays_down] =
+        [&up, &down].map(|way| way.changes.iter().filter(is_delay).count());
+    assert_eq!((delays_up, delays_down), (1919, 0));
+
+    let [up, down] = ways("--like lte --rate-down 8mbit --burst 3 --loss 0.5%");
+    assert_eq!((down.rate, &down.trace), (Some(1_000_000), &None));
+    assert_eq!(down.queue, Queue::Bytes(500_000), "the 500 ms of lte");
+    assert!(up.trace.is_some() && up.rate.is_none());
+    let mean = up.bursts.expect("bursts").mean_loss();
+    assert!((mean - 0.005).abs() < 1e-9 && up.loss == 0.0, "{mean}");
+
+    let [_, down] = ways("--like lte --queue 64kB");
+    assert_eq!(down.queue, Queue::Bytes(64_000));
+    let [_, down] = ways("--like lte --rate 80mbit --queue auto");
+    assert_eq!(down.queue, Queue::Bytes(445_000), "a round trip's worth");
+
+    let [up, _] = ways("--like wifi --change 5s:loss=1%,3s:delay=1ms");
+    assert_eq!(up.changes.len(), 2);
+    let [up, _] = ways("--like wifi --rate 1mbit --change 5s:rate=2mbit");
+    assert_eq!((up.rate, up.changes.len()), (Some(125_000), 1));
+}
+
+#[test]
 fn a_command_is_taken_as_it_is() {
     let line = "link shell --loss 1% -- iperf3 -c 100.127.0.1 --loss";
     let words = ["iperf3", "-c", "100.127.0.1", "--loss"].map(str::to_owned);
@@ -204,6 +253,16 @@ fn what_cannot_be_is_refused_with_the_reason() {
             "--loss: `1` is all packets: write 1% for one in a hundred",
         ),
         ("--burst 3", "--burst: bursts of nothing"),
+        ("--like wifi --burst 3", "--burst: bursts of nothing"),
+        (
+            "--like cable",
+            "--like: unknown value \"cable\": choose lte, 5g, satellite or wifi",
+        ),
+        (
+            "--like lte --change 5s:rate=1mbit",
+            "--change: the rate of a named link changes by itself: give --rate too",
+        ),
+        ("--like lte --backend kernel", "--backend: "),
         (
             "--loss 1% --burst 0.5",
             "--burst: \"0.5\" is not a number of packets",

@@ -1,0 +1,161 @@
+//! Cellular links: a rate that wanders, sent in grants, before a deep queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::random::{Grants, Stream, Wander};
+use super::{mbit, worth};
+use crate::config::{LinkConfig, Queue};
+use crate::draw::Purpose;
+
+/// Both ways of a cellular link.
+#[derive(Debug)]
+pub(super) struct Cellular {
+    up: Way,
+    down: Way,
+    /// Time constant of the walk: what a deviation takes to shrink to 37 %.
+    forgets_ms: f64,
+    /// At the mean rate.
+    pub(super) queue: Duration,
+    /// Time after which the trace begins again.
+    period_ms: u32,
+    /// Times at which somebody stands in the way.
+    blockages: Option<Blockages>,
+}
+
+#[derive(Debug)]
+struct Way {
+    /// What the median, the spread and the limits come to together.
+    mean: u64,
+    median: u64,
+    /// Least and most.
+    limits: [u64; 2],
+    /// Standard deviation of the rate's logarithm.
+    spread: f64,
+    /// What is due is sent every so many milliseconds.
+    grant_ms: u32,
+    delay: Duration,
+}
+
+#[derive(Debug)]
+struct Blockages {
+    /// From the end of one to the next, milliseconds.
+    apart_ms: [u64; 2],
+    lasts_ms: [u64; 2],
+    /// What is left of the rate, in percent.
+    left: u64,
+}
+
+/// Idle packets wait half a grant on average: 5 ms up and half of one down, with which the round trip is 50 ms.
+pub(super) static LTE: Cellular = Cellular {
+    up: Way {
+        mean: mbit(10),
+        median: mbit(9),
+        limits: [mbit(2), mbit(20)],
+        spread: 0.5,
+        grant_ms: 10,
+        delay: Duration::from_micros(22_250),
+    },
+    down: Way {
+        mean: mbit(30),
+        median: mbit(27),
+        limits: [mbit(5), mbit(60)],
+        spread: 0.5,
+        grant_ms: 1,
+        delay: Duration::from_micros(22_250),
+    },
+    forgets_ms: 500.0,
+    queue: Duration::from_millis(500),
+    period_ms: 60_000,
+    blockages: None,
+};
+
+/// Half the period of `lte`, or a trace would be longer than the crate reads.
+pub(super) static FIVE_G: Cellular = Cellular {
+    up: Way {
+        mean: mbit(50),
+        median: mbit(48),
+        limits: [mbit(10), mbit(100)],
+        spread: 0.4,
+        grant_ms: 5,
+        delay: Duration::from_millis(11),
+    },
+    down: Way {
+        mean: mbit(300),
+        median: mbit(285),
+        limits: [mbit(50), mbit(600)],
+        spread: 0.4,
+        grant_ms: 1,
+        delay: Duration::from_millis(11),
+    },
+    forgets_ms: 300.0,
+    queue: Duration::from_millis(200),
+    period_ms: 30_000,
+    blockages: Some(Blockages {
+        apart_ms: [5000, 15_000],
+        lasts_ms: [200, 500],
+        left: 5,
+    }),
+};
+
+/// Milliseconds between two rates: short beside the time in which they change, long beside a grant.
+const STEP_MS: u32 = 20;
+
+impl Cellular {
+    /// Up, then down; a blockage is one for both.
+    pub(super) fn ways(&self, seed: u64) -> [LinkConfig; 2] {
+        let blocked = self.blocked(&mut Stream::new(seed, Purpose::NamedBoth));
+        [
+            self.way(&self.up, Stream::new(seed, Purpose::NamedUp), &blocked),
+            self.way(&self.down, Stream::new(seed, Purpose::NamedDown), &blocked),
+        ]
+    }
+
+    fn way(&self, way: &Way, mut stream: Stream, blocked: &[[u64; 2]]) -> LinkConfig {
+        let keeps = 1.0 - f64::from(STEP_MS) / self.forgets_ms;
+        let mut wander = Wander::new(way.median, way.spread, keeps, &mut stream);
+        let [least, most] = way.limits;
+        let left = self.blockages.as_ref().map_or(100, |some| some.left);
+        let mut rate = way.median;
+        let mut grants = Grants::default();
+        for ms in 0..self.period_ms {
+            if ms.is_multiple_of(STEP_MS) {
+                rate = wander.step(&mut stream).clamp(least, most);
+            }
+            let is_blocked = within(blocked, u64::from(ms));
+            grants.earn(if is_blocked { rate * left / 100 } else { rate });
+            if (ms + 1).is_multiple_of(way.grant_ms) {
+                grants.grant(ms + 1);
+            }
+        }
+        LinkConfig {
+            trace: Some(Arc::new(grants.trace(self.period_ms))),
+            delay: way.delay,
+            queue: Queue::Bytes(worth(way.mean, self.queue)),
+            ..LinkConfig::default()
+        }
+    }
+
+    /// Beginnings and ends of the blockages of one period.
+    fn blocked(&self, stream: &mut Stream) -> Vec<[u64; 2]> {
+        let mut blocked = Vec::new();
+        let Some(blockages) = &self.blockages else {
+            return blocked;
+        };
+        let [soon, late] = blockages.apart_ms;
+        let [short, long] = blockages.lasts_ms;
+        let mut from = stream.between(soon, late);
+        while from < u64::from(self.period_ms) {
+            let until = from + stream.between(short, long);
+            blocked.push([from, until]);
+            from = until + stream.between(soon, late);
+        }
+        blocked
+    }
+}
+
+fn within(windows: &[[u64; 2]], time: u64) -> bool {
+    windows
+        .iter()
+        .any(|&[from, until]| (from..until).contains(&time))
+}

@@ -1,0 +1,76 @@
+//! Satellites in low orbit: another one takes over every 15 s, with another distance and another rate.
+
+use std::time::Duration;
+
+use super::random::Stream;
+use super::{mbit, worth};
+use crate::config::{Change, LinkConfig, Queue, Setting, Stall};
+use crate::draw::Purpose;
+
+/// At the mean rate.
+pub(super) const QUEUE: Duration = Duration::from_millis(100);
+
+const UP: u64 = mbit(15);
+const DOWN: u64 = mbit(100);
+
+/// Least and most of a rate, percent of the mean.
+const RATE_PERCENT: [u64; 2] = [60, 140];
+
+/// Least and most delay one way, microseconds: round trips of 25 to 55 ms.
+const DELAY_US: [u64; 2] = [12_500, 27_500];
+
+const JITTER: Duration = Duration::from_millis(4);
+
+/// From the beginning of one handover to that of the next.
+const PERIOD: Duration = Duration::from_secs(15);
+
+/// Handovers that are planned: those of eight hours, which fit the changes that a link may have.
+const HANDOVERS: u32 = 8 * 240;
+
+const STANDSTILL: Duration = Duration::from_millis(100);
+
+/// How long a handover loses packets.
+const ROUGH: Duration = Duration::from_millis(400);
+
+const LOSS_IN_HANDOVER: f64 = 0.15;
+const LOSS: f64 = 0.001;
+
+/// Up, then down. The satellite is as far away in both directions.
+pub(super) fn ways(seed: u64) -> [LinkConfig; 2] {
+    let purposes = [Purpose::NamedUp, Purpose::NamedDown];
+    let mut rates = purposes.map(|purpose| Stream::new(seed, purpose));
+    let mut delays = Stream::new(seed, Purpose::NamedBoth);
+    let mut ways = [UP, DOWN].map(|mean| LinkConfig {
+        jitter: JITTER,
+        stall: Some(Stall {
+            lasts: STANDSTILL,
+            every: PERIOD,
+        }),
+        loss: LOSS_IN_HANDOVER,
+        queue: Queue::Bytes(worth(mean, QUEUE)),
+        ..LinkConfig::default()
+    });
+    for handover in 0..HANDOVERS {
+        let at = PERIOD * handover;
+        let delay = Duration::from_micros(delays.between(DELAY_US[0], DELAY_US[1]));
+        for ((way, mean), rate) in ways.iter_mut().zip([UP, DOWN]).zip(&mut rates) {
+            let rate = mean * rate.between(RATE_PERCENT[0], RATE_PERCENT[1]) / 100;
+            hand_over(way, at, rate, delay);
+        }
+    }
+    ways
+}
+
+fn hand_over(way: &mut LinkConfig, at: Duration, rate: u64, delay: Duration) {
+    let mut change = |at, to| way.changes.push(Change { at, to });
+    if at.is_zero() {
+        change(ROUGH, Setting::Loss(LOSS));
+        way.rate = Some(rate);
+        way.delay = delay;
+        return;
+    }
+    change(at, Setting::Rate(Some(rate)));
+    change(at, Setting::Delay(delay));
+    change(at, Setting::Loss(LOSS_IN_HANDOVER));
+    change(at + ROUGH, Setting::Loss(LOSS));
+}
