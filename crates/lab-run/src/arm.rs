@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use quictun_emu::World;
-use quictun_lab::{Arm, Link, Load};
+use quictun_lab::{Arm, ArmKind, Link, Load};
 use quictun_sys::NetNamespace;
 
 use crate::client::{Patience, Started, sh};
@@ -21,6 +21,9 @@ const PORT: u16 = 5201;
 /// Where the servers of streams in the background listen, up and down, and where a tunnel takes these streams.
 const BESIDE: [u16; 2] = [5202, 5203];
 const BESIDE_ENTRIES: [u16; 2] = [6502, 6503];
+
+/// Where the server of a rival listens.
+const RIVAL: u16 = 5204;
 
 /// Where the client of a tunnel that the user brings has to listen, and where its server may.
 const ENTRY: u16 = 6500;
@@ -40,7 +43,19 @@ pub(crate) struct Ready<'a> {
     connect: SocketAddr,
     /// Servers of streams in the background, and how to reach them: up, and down.
     beside: [Option<(Started, SocketAddr)>; 2],
+    rival: Option<Rival>,
 }
+
+/// A TCP stream across the link itself, whatever the arm does.
+struct Rival {
+    /// How `quictun perf` is told of it.
+    arm: Arm,
+    _server: Started,
+    connect: SocketAddr,
+}
+
+/// What makes a rival's traffic.
+pub(crate) const RIVAL_GENERATOR: Generator = Generator::Perf("tcp");
 
 impl<'a> Ready<'a> {
     pub(crate) fn new(
@@ -67,7 +82,7 @@ impl<'a> Ready<'a> {
         };
         let generator = Generator::of(arm);
         let at = |port: u16| SocketAddr::new(ends.far_address, port);
-        let serve = |port: u16| -> Result<Started> {
+        let serve = |generator: Generator, arm: &Arm, port: u16| -> Result<Started> {
             let arguments = generator.server(arm, at(port));
             let command = &mut program(generator)?;
             let mut server = Started::new("the server", ends.far, command.args(arguments))?;
@@ -76,13 +91,22 @@ impl<'a> Ready<'a> {
             Ok(server)
         };
         let target = at(PORT);
-        let server = serve(PORT)?;
+        let server = serve(generator, arm, PORT)?;
         let mut beside = [None, None];
         for (way, slot) in beside.iter_mut().enumerate() {
             if load.background.ways()[way] {
-                *slot = Some((serve(BESIDE[way])?, at(BESIDE[way])));
+                let port = BESIDE[way];
+                *slot = Some((serve(generator, arm, port)?, at(port)));
             }
         }
+        let rival = load.rival.as_ref().map(|congestion| {
+            let arm = rival(arm, congestion);
+            anyhow::Ok(Rival {
+                _server: serve(RIVAL_GENERATOR, &arm, RIVAL)?,
+                connect: at(RIVAL),
+                arm,
+            })
+        });
         let mut ready = Self {
             near: ends.near,
             generator,
@@ -91,6 +115,7 @@ impl<'a> Ready<'a> {
             brought: None,
             connect: target,
             beside,
+            rival: rival.transpose()?,
         };
         if let Some(commands) = &arm.commands {
             ready.brought = Some(bring(ends, commands, target, patience)?);
@@ -112,7 +137,22 @@ impl<'a> Ready<'a> {
     }
 
     pub(crate) fn client(&self, arm: &Arm, load: &Load) -> Result<Started> {
-        self.start("the client", arm, load, self.connect)
+        self.start("the client", self.generator, arm, load, self.connect)
+    }
+
+    /// Starts the rival, where there is one.
+    pub(crate) fn rival(&self, load: &Load) -> Result<Option<Started>> {
+        let rival = self.rival.as_ref().zip(load.rival_stream());
+        let start = rival.map(|(rival, load)| {
+            self.start(
+                "the rival",
+                RIVAL_GENERATOR,
+                &rival.arm,
+                &load,
+                rival.connect,
+            )
+        });
+        start.transpose()
     }
 
     /// Starts the streams in the background: up, and down.
@@ -122,14 +162,22 @@ impl<'a> Ready<'a> {
                 return Ok(None);
             };
             let stream = load.stream_beside(way == 1);
-            self.start("the stream beside", arm, &stream, *to).map(Some)
+            self.start("the stream beside", self.generator, arm, &stream, *to)
+                .map(Some)
         };
         Ok([start(0)?, start(1)?])
     }
 
-    fn start(&self, name: &str, arm: &Arm, load: &Load, to: SocketAddr) -> Result<Started> {
-        let arguments = self.generator.client(arm, load, to);
-        let command = &mut program(self.generator)?;
+    fn start(
+        &self,
+        name: &str,
+        generator: Generator,
+        arm: &Arm,
+        load: &Load,
+        to: SocketAddr,
+    ) -> Result<Started> {
+        let arguments = generator.client(arm, load, to);
+        let command = &mut program(generator)?;
         Started::new(name, self.near, command.args(arguments))
     }
 
@@ -158,6 +206,27 @@ impl<'a> Ready<'a> {
     pub(crate) fn stop(self) -> Result<()> {
         self.tunnel.map_or(Ok(()), Tunnel::stop)
     }
+}
+
+/// The rival of an arm: TCP with this congestion control.
+fn rival(arm: &Arm, congestion: &str) -> Arm {
+    Arm {
+        id: "rival".to_owned(),
+        line: arm.line,
+        kind: ArmKind::Tcp,
+        through_tunnel: false,
+        ipv6: arm.ipv6,
+        congestion: Some(congestion.to_owned()),
+        client_flags: Vec::new(),
+        server_flags: Vec::new(),
+        commands: None,
+        optional: false,
+    }
+}
+
+/// What this machine has not got of what the rival of an arm needs.
+pub(crate) fn missing_for_rival(arm: &Arm, load: &Load) -> Option<String> {
+    missing(&rival(arm, load.rival.as_ref()?))
 }
 
 pub(crate) fn missing(arm: &Arm) -> Option<String> {

@@ -1,5 +1,6 @@
 //! One cell: fresh networks, a link, an arm's programs, and what came of it.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -11,7 +12,9 @@ use quictun_lab::{
     Arm, Cell, Emulated, Link, LinkAccount, Metric, Profile, Setup, WayAccount, judge, late_limit,
 };
 
-use crate::arm::Ready;
+use quictun_link::LinkConfig;
+
+use crate::arm::{RIVAL_GENERATOR, Ready};
 use crate::client::{Interrupted, Started};
 use crate::figures::{counted, enter, figures, settle};
 use crate::foreign;
@@ -82,7 +85,11 @@ impl Measurer {
             .map(Running::stop)
             .transpose()
             .context("the emulator")?;
-        cell.link = audit.zip(setup.link.emulated()).map(account);
+        let seed = cell.seed;
+        let emulated = setup.link.emulated();
+        cell.link = audit
+            .zip(emulated)
+            .map(|(audit, link)| account(&audit, link, seed));
         foreign.as_mut().map(Started::check).transpose()?;
         // Before what went wrong: on a link that stood still it is no wonder, and is worth another attempt.
         let judgement = judge(cell.link.as_ref(), setup.load.mode, cell.steal);
@@ -107,6 +114,7 @@ impl Measurer {
         let load = &setup.load;
         let mut ready = Ready::new(world, &setup.link, arm, load, &self.observer.patience)?;
         let begin = Instant::now();
+        let rival = ready.rival(load)?;
         let streams = ready.streams(arm, load)?;
         let client = ready.client(arm, load)?;
         let mut watch = Watch::new(ready.groups(&client), &self.observer.host);
@@ -133,8 +141,31 @@ impl Measurer {
         }
         enter(cell, outcome, watch.usage(from, until), load);
         cell.metrics.extend(rates);
+        if let Some((rival, load)) = rival.zip(load.rival_stream()) {
+            let patience = &self.observer.patience;
+            let ended = rival.wait_end(patience, load.time_limit, || ready.check())?;
+            let outcome = figures("the rival", &ended, RIVAL_GENERATOR, &load)?;
+            let rate = outcome.metrics.get(&Metric::ReceiverMbitPerS);
+            let shares = rate.map(|rate| shares(&cell.metrics, *rate));
+            cell.metrics.extend(shares.into_iter().flatten());
+        }
         ready.stop()
     }
+}
+
+/// What the rival carried, and the share that it left to the stream it is the rival of.
+fn shares(metrics: &BTreeMap<Metric, f64>, rival: f64) -> Vec<(Metric, f64)> {
+    let streams = [
+        Metric::BackgroundUpMbitPerS,
+        Metric::BackgroundDownMbitPerS,
+        Metric::ReceiverMbitPerS,
+    ];
+    let own = streams.iter().find_map(|stream| metrics.get(stream));
+    let both = own.map(|own| own + rival).filter(|both| *both > 0.0);
+    let share = own.zip(both).map(|(own, both)| own / both * 100.0);
+    let mut shares = vec![(Metric::RivalMbitPerS, rival)];
+    shares.extend(share.map(|share| (Metric::SharePercent, share)));
+    shares
 }
 
 fn world_plan(link: &Link) -> WorldPlan {
@@ -162,9 +193,10 @@ fn world_plan(link: &Link) -> WorldPlan {
 }
 
 fn plan(link: &Emulated, seed: u64) -> Plan {
+    let [up, down] = link.ways(seed);
     Plan {
-        up: link.way.clone(),
-        down: link.way.clone(),
+        up,
+        down,
         seed,
         coalesce: link.coalesce,
         loss_unit: match link.loss_unit {
@@ -174,7 +206,7 @@ fn plan(link: &Emulated, seed: u64) -> Plan {
     }
 }
 
-fn account((audit, link): (Audit, &Emulated)) -> LinkAccount {
+fn account(audit: &Audit, link: &Emulated, seed: u64) -> LinkAccount {
     let limits = match audit.verdict() {
         Verdict::Ok => Vec::new(),
         Verdict::EmulatorLimited(limits) => limits,
@@ -186,10 +218,11 @@ fn account((audit, link): (Audit, &Emulated)) -> LinkAccount {
         Limit::Loss { .. } => !together,
         Limit::Dropped { .. } | Limit::Busy { .. } => true,
     });
-    let limit = late_limit(link);
-    let way = |audit: &DirectionAudit| WayAccount {
+    let ways = link.ways(seed);
+    let limit = late_limit(&ways);
+    let way = |audit: &DirectionAudit, config: &LinkConfig| WayAccount {
         loss_asked: if together {
-            Some(link.way.loss)
+            Some(config.loss)
         } else {
             audit.loss_asked
         },
@@ -197,8 +230,8 @@ fn account((audit, link): (Audit, &Emulated)) -> LinkAccount {
     };
     LinkAccount {
         faults: faults.map(ToString::to_string).collect(),
-        up: way(&audit.up),
-        down: way(&audit.down),
+        up: way(&audit.up, &ways[0]),
+        down: way(&audit.down, &ways[1]),
     }
 }
 

@@ -41,7 +41,7 @@ fn variables(world: &World, link: &Emulated, seed: u64) -> Vec<(String, String)>
         format!("/proc/{process}/fd/{fd}")
     };
     let [near, far] = [world.near_addresses()[0], world.far_addresses()[0]];
-    let way = &link.way;
+    let [way, _] = link.ways(seed);
     let ip = bare(way.mtu, way.overhead);
     #[expect(clippy::cast_precision_loss, reason = "a rate and a queue")]
     let (mbit, queue) = (

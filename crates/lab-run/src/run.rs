@@ -143,6 +143,14 @@ fn possible(measuring: &Measuring) -> Result<Vec<Planned>> {
                 .next("leave background out, or take an arm of ours")
                 .into());
         }
+        let mut loads = setups
+            .clone()
+            .map(|cell| &measuring.scenario.setup(cell.case, at, false).load);
+        if let Some(why) = loads.find_map(|load| arm::missing_for_rival(one, load)) {
+            return Err(Fault::failure(&measuring.named, format!("rival: {why}"))
+                .next("leave out the cases that have it, with --only")
+                .into());
+        }
         let mut modes = setups.map(|cell| measuring.scenario.setup(cell.case, at, false).load.mode);
         if one.kind == ArmKind::Iperf3 && modes.any(|mode| mode != Mode::Stream) {
             let why = format!("{}: iperf3 has no requests and answers", place(one));
@@ -189,6 +197,9 @@ fn over_the_path(measuring: &Measuring, mut cells: Vec<Planned>) -> Result<Vec<P
         }
         if load(cell.case, cell.arm).background != Background::None {
             return refuse("there are no streams in the background over a real path");
+        }
+        if load(cell.case, cell.arm).rival.is_some() {
+            return refuse("there are no rivals over a real path: nobody measures them there");
         }
     }
     Ok(cells)

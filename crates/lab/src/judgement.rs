@@ -6,8 +6,10 @@
 
 use std::time::Duration;
 
+use quictun_link::LinkConfig;
+
 use crate::record::LinkAccount;
-use crate::scenario::{Emulated, Mode};
+use crate::scenario::Mode;
 
 /// Of a round trip, what is late enough to matter.
 const LATE_ROUND_TRIP: u32 = 4;
@@ -40,9 +42,9 @@ pub struct Judgement {
     pub remarks: Vec<String>,
 }
 
-/// How late a frame of this link must be to matter.
-pub fn late_limit(link: &Emulated) -> Duration {
-    (2 * link.way.delay / LATE_ROUND_TRIP).max(LATE_LEAST)
+/// How late a frame of a link with these two ways must be to matter.
+pub fn late_limit([up, down]: &[LinkConfig; 2]) -> Duration {
+    ((up.delay + down.delay) / LATE_ROUND_TRIP).max(LATE_LEAST)
 }
 
 /// Judges a cell by its link, if it had one, and by the share of all processors that was stolen meanwhile.
@@ -97,7 +99,8 @@ mod tests {
             let Link::Emulated(link) = &scenario.setup(0, 0, false).link else {
                 panic!("no link");
             };
-            assert_eq!(late_limit(link), Duration::from_micros(limit_us), "{delay}");
+            let limit = late_limit(&link.ways(1));
+            assert_eq!(limit, Duration::from_micros(limit_us), "{delay}");
         }
     }
 

@@ -40,6 +40,8 @@ metrics! {
     ReceiverMbPerS: "receiver_mb_per_s", "receiver", "MB/s", HigherIsFaster;
     BackgroundUpMbitPerS: "background_up_mbit_per_s", "stream beside it, up", "Mbit/s", HigherIsFaster;
     BackgroundDownMbitPerS: "background_down_mbit_per_s", "stream beside it, down", "Mbit/s", HigherIsFaster;
+    RivalMbitPerS: "rival_mbit_per_s", "TCP that shares the link", "Mbit/s", Neither;
+    SharePercent: "share_percent", "share, beside that TCP", "%", Neither;
     TransferS: "transfer_s", "whole transfer", "s", LowerIsFaster;
     FirstMs: "first_ms", "first answer", "ms", LowerIsFaster;
     TotalMs: "total_ms", "all of them", "ms", LowerIsFaster;

@@ -40,6 +40,27 @@ b = "direct"
 metric = "receiver_mbit_per_s"
 "#;
 
+const RIVAL: &str = r#"
+name = "rival"
+title = "A named link, and a rival on it"
+[link]
+like = "wifi"
+loss = "0%"
+[workload]
+mode = "rr"
+background = "down"
+duration = "1s"
+rival = "reno"
+[design]
+reps = 1
+[[arm]]
+id = "direct"
+kind = "tcp"
+[[arm]]
+id = "tunnel"
+kind = "tunnel"
+"#;
+
 fn lab(dir: &Path, arguments: &[&str]) -> Result<std::process::Command> {
     let mut command = program::command(binaries::path("quictun")?);
     command.arg("lab").args(arguments).current_dir(dir);
@@ -110,6 +131,35 @@ fn a_run_has_cells_that_count_and_its_report_is_made_again_from_them() -> Result
         // A second run must not destroy the first.
         let again = lab(dir.path(), &["run", "small.toml", "--out", "out"])?.output()?;
         ensure!(again.status.code() == Some(2), "{again:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_rival_shares_a_named_link_with_what_is_measured() -> Result<()> {
+    isolated(|| {
+        let dir = tempfile::tempdir()?;
+        fs::write(dir.path().join("rival.toml"), RIVAL)?;
+        let output = lab(dir.path(), &["run", "rival.toml", "--out", "out"])?.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let run = json(&dir.path().join("out/run.json")).context(said.into_owned())?;
+        let cells = run["cells"].as_array().context("cells")?;
+        for arm in ["direct", "tunnel"] {
+            let mut own = cells.iter().filter(|cell| cell["arm"] == arm);
+            let cell = own.find(|cell| cell["metrics"]["share_percent"].is_f64());
+            let metrics = &cell.with_context(|| format!("{arm}: {run}"))?["metrics"];
+            let metric = |id: &str| metrics[id].as_f64().context("a metric");
+            let (own, rival) = (
+                metric("background_down_mbit_per_s")?,
+                metric("rival_mbit_per_s")?,
+            );
+            let share = own / (own + rival) * 100.0;
+            ensure!((metric("share_percent")? - share).abs() < 1e-6, "{metrics}");
+            // 140 Mbit/s are the most that such a link has, and a little is in its queue.
+            ensure!(rival > 0.0 && own + rival < 200.0, "{metrics}");
+            // Delays both ways are 5 ms at least.
+            ensure!(metric("latency_min_us")? > 10_000.0, "{metrics}");
+        }
         Ok(())
     })
 }

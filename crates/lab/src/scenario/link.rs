@@ -4,9 +4,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use quictun_link::units::{Delay, Rate, Share, UnitError};
-use quictun_link::{GilbertElliott, LinkConfig, Outage, Queue, overhead};
+use quictun_link::{
+    GilbertElliott, LinkConfig, NamedLink, Outage, Overrides, Queue, Stall, overhead,
+};
 
-use super::raw::{LossUnit, Medium, Offload, RawLink, Word};
+use super::raw::{LossUnit, Medium, Offload, RawLink, RawStall, Word};
 use super::refused::Refused;
 
 /// What is between the two sides.
@@ -36,8 +38,8 @@ pub struct Cable {
 /// A link that is emulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Emulated {
-    /// Either direction.
-    pub way: LinkConfig,
+    named: Option<NamedLink>,
+    said: Said,
     /// Longest packet, bytes with its IP header.
     pub mtu: u32,
     /// Who cuts streams into packets.
@@ -50,6 +52,53 @@ pub struct Emulated {
     pub emulator: Option<String>,
     /// How large a piece of a stream the kernel may move as one, beyond 65536 BIG TCP. `None`: as it is.
     pub segment_limit: Option<u32>,
+}
+
+/// What a scenario says of either direction, over its named link where there is one.
+#[derive(Clone, Debug, PartialEq)]
+struct Said {
+    overrides: Overrides,
+    queue: Option<Queue>,
+    outages: Vec<Outage>,
+    mtu: usize,
+}
+
+impl Emulated {
+    /// Up, then down, as `seed` draws them where the link is a named one, and else the same for every seed.
+    pub fn ways(&self, seed: u64) -> [LinkConfig; 2] {
+        let Some(named) = self.named else {
+            let base = LinkConfig {
+                overhead: overhead::ETHERNET,
+                ..LinkConfig::default()
+            };
+            let round_trip = 2 * self.said.overrides.delay.unwrap_or_default();
+            let way = self.said.way(base, round_trip.max(QUEUE_ROUND_TRIP));
+            return [way.clone(), way];
+        };
+        named
+            .ways(seed)
+            .map(|base| self.said.way(base, named.queue_time()))
+    }
+}
+
+impl Said {
+    /// One way, whose queue holds as much as is sent in `time` unless it or `base` says otherwise.
+    fn way(&self, base: LinkConfig, time: Duration) -> LinkConfig {
+        let way = LinkConfig {
+            mtu: self.mtu,
+            outages: self.outages.clone(),
+            ..self.overrides.over(base)
+        };
+        let queue = match self.queue {
+            Some(queue) => queue,
+            None if way.rate.is_none() || way.queue != Queue::default() => way.queue,
+            None => {
+                let worth = way.bandwidth_delay(time);
+                Queue::Bytes(worth.max(QUEUE_PACKETS * (way.mtu + way.overhead)))
+            }
+        };
+        LinkConfig { queue, ..way }
+    }
 }
 
 impl Link {
@@ -93,7 +142,7 @@ impl RawLink {
         let medium = self.medium.unwrap_or(Medium::Link);
         if medium != Medium::Link && self.has_limits() {
             return Err(refuse(
-                "only medium = \"link\" has rate, delay, loss, queue or outage: take them out, or the medium",
+                "only medium = \"link\" has like, rate, delay, loss, queue or outage: take them out, or the medium",
             ));
         }
         if medium == Medium::Loopback {
@@ -118,22 +167,30 @@ impl RawLink {
                 "an emulator by command needs a rate, and is told rate, delay, loss, queue and mtu alone: take out what is beyond",
             ));
         }
-        let way = self.way(text, mtu)?;
-        way.check().map_err(|why| refuse(&why.to_string()))?;
-        Ok(Link::Emulated(Box::new(Emulated {
-            way,
+        let link = Emulated {
+            named: self
+                .like
+                .as_ref()
+                .map(|word| named(text, word))
+                .transpose()?,
+            said: self.said(text, mtu)?,
             mtu,
             offload: self.offload.unwrap_or_default(),
             loss_unit: self.loss_unit.unwrap_or_default(),
             coalesce: unit(text, self.coalesce.as_ref())?.map_or(COALESCE, |Delay(time)| time),
             segment_limit: self.segment_limit,
             emulator: self.emulator.clone(),
-        })))
+        };
+        for way in link.ways(0) {
+            way.check().map_err(|why| refuse(&why.to_string()))?;
+        }
+        Ok(Link::Emulated(Box::new(link)))
     }
 
     /// Whether it says what only an emulated link can do.
     fn has_limits(&self) -> bool {
         let words = [
+            &self.like,
             &self.rate,
             &self.delay,
             &self.jitter,
@@ -142,6 +199,7 @@ impl RawLink {
             &self.coalesce,
         ];
         words.iter().any(|word| word.is_some())
+            || self.stall.is_some()
             || self.burst.is_some()
             || self.outage.is_some()
             || self.loss_unit.is_some()
@@ -150,7 +208,9 @@ impl RawLink {
 
     /// Whether it says what another emulator is not told.
     fn is_special(&self) -> bool {
-        self.jitter.is_some()
+        self.like.is_some()
+            || self.jitter.is_some()
+            || self.stall.is_some()
             || self.burst.is_some()
             || self.outage.is_some()
             || self.loss_unit.is_some()
@@ -158,12 +218,9 @@ impl RawLink {
             || self.segment_limit.is_some()
     }
 
-    fn way(&self, text: &str, mtu: u32) -> Result<LinkConfig, Refused> {
-        let delay = |word: &Option<Word>| {
-            Ok(unit(text, word.as_ref())?.map_or(Duration::ZERO, |Delay(time)| time))
-        };
-        let loss = unit(text, self.loss.as_ref())?.map_or(0.0, |Share(share)| share);
-        let bursts = self.burst.filter(|_| loss > 0.0);
+    fn said(&self, text: &str, mtu: u32) -> Result<Said, Refused> {
+        let delay = |word: &Option<Word>| Ok(unit(text, word.as_ref())?.map(|Delay(time)| time));
+        let loss = unit(text, self.loss.as_ref())?.map(|Share(share)| share);
         let outages = self.outage.iter().flatten().map(|outage| {
             let from: Delay = read(text, &outage.at)?;
             let length: Delay = read(text, &outage.length)?;
@@ -172,27 +229,42 @@ impl RawLink {
                 until: from.0 + length.0,
             })
         });
-        let way = LinkConfig {
-            rate: unit(text, self.rate.as_ref())?.map(|Rate(rate)| rate),
-            overhead: overhead::ETHERNET,
-            delay: delay(&self.delay)?,
-            jitter: delay(&self.jitter)?,
-            loss: if bursts.is_some() { 0.0 } else { loss },
-            bursts: bursts.map(|burst| GilbertElliott::from_mean(loss, burst)),
-            mtu: usize::try_from(mtu).unwrap_or(usize::MAX),
+        let stall = |stall: &RawStall| {
+            let lasts: Delay = read(text, &stall.length)?;
+            let every: Delay = read(text, &stall.every)?;
+            Ok(Stall {
+                lasts: lasts.0,
+                every: every.0,
+            })
+        };
+        Ok(Said {
+            overrides: Overrides {
+                rate: unit(text, self.rate.as_ref())?.map(|Rate(rate)| rate),
+                delay: delay(&self.delay)?,
+                jitter: delay(&self.jitter)?,
+                stall: self.stall.as_ref().map(stall).transpose()?,
+                loss: loss.map(|loss| match self.burst.filter(|_| loss > 0.0) {
+                    Some(burst) => (0.0, Some(GilbertElliott::from_mean(loss, burst))),
+                    None => (loss, None),
+                }),
+                ..Overrides::default()
+            },
+            queue: unit(text, self.queue.as_ref())?,
             outages: outages.collect::<Result<_, Refused>>()?,
-            ..LinkConfig::default()
-        };
-        let queue = match unit(text, self.queue.as_ref())? {
-            Some(queue) => queue,
-            None if way.rate.is_none() => Queue::default(),
-            None => {
-                let worth = way.bandwidth_delay((2 * way.delay).max(QUEUE_ROUND_TRIP));
-                Queue::Bytes(worth.max(QUEUE_PACKETS * (way.mtu + way.overhead)))
-            }
-        };
-        Ok(LinkConfig { queue, ..way })
+            mtu: usize::try_from(mtu).unwrap_or(usize::MAX),
+        })
     }
+}
+
+fn named(text: &str, word: &Word) -> Result<NamedLink, Refused> {
+    let name = word.get_ref();
+    let found = NamedLink::ALL.iter().find(|(known, _)| known == name);
+    found.map(|(_, named)| *named).ok_or_else(|| {
+        let known: Vec<&str> = NamedLink::ALL.iter().map(|(name, _)| *name).collect();
+        let known = known.join(", ");
+        let why = format!("there is no link like {name:?}; there are {known}");
+        Refused::new(text, word.span().start, why)
+    })
 }
 
 pub(super) fn unit<T: FromStr<Err = UnitError>>(

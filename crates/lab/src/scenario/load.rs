@@ -31,6 +31,8 @@ pub struct Load {
     pub reverse: bool,
     /// Streams that run meanwhile.
     pub background: Background,
+    /// Congestion control of a TCP stream that shares the link with the stream that is measured, and no tunnel.
+    pub rival: Option<String>,
     /// When a run is given up.
     pub time_limit: Duration,
 }
@@ -71,8 +73,20 @@ impl Load {
             connections: 1,
             reverse,
             background: Background::None,
+            rival: None,
             ..self.clone()
         }
+    }
+
+    /// The rival, which runs the same way as the stream that it is the rival of.
+    pub fn rival_stream(&self) -> Option<Self> {
+        self.rival.as_ref()?;
+        let reverse = match self.background {
+            Background::None => self.reverse,
+            Background::Up => false,
+            Background::Down | Background::Both => true,
+        };
+        Some(self.stream_beside(reverse))
     }
 
     /// How long it takes at least, where time is what it takes.
@@ -129,12 +143,24 @@ impl RawLoad {
             connections: number("connections", self.connections, (1, 1000))?.unwrap_or(1),
             reverse: self.reverse.unwrap_or(false),
             background: self.background.unwrap_or_default(),
+            rival: self.rival.clone(),
             time_limit: Duration::ZERO,
         };
         let timed = matches!(load.amount, Amount::Time(_)) && load.mode != Mode::Stream;
         if load.background != Background::None && !timed {
             return Err(refuse(
                 "background goes with mode = \"rr\" or \"crr\" and a duration",
+            ));
+        }
+        let streams = match (load.mode, load.background) {
+            (Mode::Stream, _) | (_, Background::Up | Background::Down) => 1,
+            (_, Background::None) => 0,
+            (_, Background::Both) => 2,
+        };
+        let is_timed = matches!(load.amount, Amount::Time(_));
+        if load.rival.is_some() && !(is_timed && streams == 1) {
+            return Err(refuse(
+                "a rival goes with a duration and one stream: mode = \"stream\", or background = \"up\" or \"down\"",
             ));
         }
         let usual = load.least_time() + PATIENCE;

@@ -45,9 +45,11 @@ pub(super) struct RawScenario {
 #[serde(deny_unknown_fields)]
 pub(super) struct RawLink {
     pub(super) medium: Option<Medium>,
+    pub(super) like: Option<Word>,
     pub(super) rate: Option<Word>,
     pub(super) delay: Option<Word>,
     pub(super) jitter: Option<Word>,
+    pub(super) stall: Option<RawStall>,
     pub(super) loss: Option<Word>,
     pub(super) burst: Option<f64>,
     pub(super) queue: Option<Word>,
@@ -58,6 +60,13 @@ pub(super) struct RawLink {
     pub(super) coalesce: Option<Word>,
     pub(super) segment_limit: Option<u32>,
     pub(super) emulator: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawStall {
+    pub(super) length: Word,
+    pub(super) every: Word,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -115,6 +124,7 @@ pub(super) struct RawLoad {
     pub(super) connections: Option<u64>,
     pub(super) reverse: Option<bool>,
     pub(super) background: Option<Background>,
+    pub(super) rival: Option<String>,
     pub(super) time_limit: Option<Word>,
 }
 
@@ -383,7 +393,7 @@ impl RawLink {
     /// What this says, and where it says nothing, `base`.
     pub(super) fn over(&self, base: &Self) -> Self {
         let (own, base) = (self.clone(), base.clone());
-        over!(own, base: medium rate delay jitter loss burst queue outage mtu offload loss_unit coalesce
+        over!(own, base: medium like rate delay jitter stall loss burst queue outage mtu offload loss_unit coalesce
             segment_limit emulator)
     }
 }
@@ -401,7 +411,7 @@ impl RawLoad {
             ..Self::default()
         };
         over!(own, base: mode warm_up request response rate_per_s flows connections reverse background
-            time_limit; ..amount)
+            rival time_limit; ..amount)
     }
 }
 

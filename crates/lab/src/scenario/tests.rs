@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use quictun_link::Queue;
+use quictun_link::{LinkConfig, NamedLink, Queue, Setting};
 
 use super::*;
 
@@ -25,6 +25,14 @@ fn emulated(scenario: &Scenario, case: usize, arm: usize) -> Emulated {
     }
 }
 
+/// Either way of a link that has no name.
+fn way(link: &Emulated) -> LinkConfig {
+    let [up, down] = link.ways(1);
+    assert_eq!(up, down);
+    assert_eq!(up, link.ways(2)[0], "every seed's");
+    up
+}
+
 #[test]
 fn little_is_enough() {
     let scenario = Scenario::parse(SMALL).expect("a scenario");
@@ -38,10 +46,8 @@ fn little_is_enough() {
     );
     assert_eq!((load.flows, load.connections, load.reverse), (1, 1, false));
     let link = emulated(&scenario, 0, 0);
-    assert_eq!(
-        (link.way.rate, link.mtu, link.offload),
-        (None, 1500, Offload::Full)
-    );
+    assert_eq!((link.mtu, link.offload), (1500, Offload::Full));
+    assert_eq!(way(&link).rate, None);
 }
 
 #[test]
@@ -94,13 +100,13 @@ link = { rate = "95mbit", burst = 4.0 }
             ("further/loss=1%", "further 1%"),
         ]
     );
-    let near = emulated(&scenario, 1, 0);
-    assert_eq!((near.way.rate, near.way.loss), (Some(12_500_000), 0.01));
-    assert_eq!(near.way.queue, Queue::Bytes(250_000), "20 ms worth");
-    let far = emulated(&scenario, 3, 1);
-    assert_eq!(far.way.rate, Some(11_875_000));
-    assert!((far.way.bursts.expect("bursts").mean_loss() - 0.01).abs() < 1e-9);
-    assert_eq!(far.way.delay, Duration::from_millis(25));
+    let near = way(&emulated(&scenario, 1, 0));
+    assert_eq!((near.rate, near.loss), (Some(12_500_000), 0.01));
+    assert_eq!(near.queue, Queue::Bytes(250_000), "20 ms worth");
+    let far = way(&emulated(&scenario, 3, 1));
+    assert_eq!(far.rate, Some(11_875_000));
+    assert!((far.bursts.expect("bursts").mean_loss() - 0.01).abs() < 1e-9);
+    assert_eq!(far.delay, Duration::from_millis(25));
     let load = |case, quick| scenario.setup(case, 0, quick).load.amount;
     assert_eq!(
         (load(0, false), load(0, true)),
@@ -109,6 +115,53 @@ link = { rate = "95mbit", burst = 4.0 }
     assert_eq!(load(2, true), Amount::Bytes(1000), "the hurry has no bytes");
     let further = [false, true].map(|quick| scenario.setup(4, 0, quick).load.least_time());
     assert_eq!(further, [10, 3].map(Duration::from_secs));
+}
+
+#[test]
+fn a_named_link_is_drawn_from_the_seed_and_what_is_said_holds_over_it() {
+    let with = |more: &str| {
+        let link = format!("[link]\nlike = \"satellite\"\n{more}\n[workload]");
+        let scenario = Scenario::parse(&SMALL.replace("[workload]", &link)).expect("a scenario");
+        emulated(&scenario, 0, 0)
+    };
+    for seed in [1, 2] {
+        let named = NamedLink::Satellite.ways(seed);
+        let named = named.map(|way| LinkConfig { mtu: 1500, ..way });
+        assert_eq!(with("").ways(seed), named);
+    }
+    let more = "rate = \"80mbit\"\nloss = \"1%\"\nstall = { length = \"5ms\", every = \"25ms\" }";
+    let [up, down] = with(more).ways(1);
+    assert_eq!((up.rate, down.rate), (Some(10_000_000), Some(10_000_000)));
+    assert_eq!(up.queue, Queue::Bytes(1_000_000), "100 ms worth");
+    let stall = up.stall.expect("stalls");
+    assert_eq!(
+        [stall.lasts, stall.every],
+        [5, 25].map(Duration::from_millis)
+    );
+    let is_delay = |setting: Setting| matches!(setting, Setting::Delay(_));
+    assert!(up.changes.iter().all(|change| is_delay(change.to)));
+    let [up, down] = with("queue = \"64kB\"").ways(1);
+    assert_eq!(
+        (up.queue, down.queue),
+        (Queue::Bytes(64_000), Queue::Bytes(64_000))
+    );
+}
+
+#[test]
+fn a_rival_runs_the_way_of_the_stream() {
+    let with = |more: &str| {
+        let load = format!("[workload]\nrival = \"bbr\"\n{more}");
+        let scenario = Scenario::parse(&SMALL.replace("[workload]", &load)).expect("a scenario");
+        let load = &scenario.setup(0, 0, false).load;
+        let stream = load.rival_stream().expect("a rival");
+        assert_eq!((stream.mode, &stream.rival), (Mode::Stream, &None));
+        assert!(stream.least_time() > Duration::from_secs(1), "to the end");
+        stream.reverse
+    };
+    let ways = ["", "reverse = true", "mode = \"rr\"\nbackground = \"down\""].map(with);
+    assert_eq!(ways, [false, true, true]);
+    let none = Scenario::parse(SMALL).expect("a scenario");
+    assert_eq!(none.setup(0, 0, false).load.rival_stream(), None);
 }
 
 #[test]
@@ -136,12 +189,17 @@ fn only_a_link_has_limits() {
     }
     for medium in ["loopback", "cable", "router"] {
         for more in [
+            "like = \"lte\"",
+            "stall = { length = \"1ms\", every = \"2ms\" }",
             "delay = \"1ms\"",
             "loss_unit = \"packet\"",
             "coalesce = \"1ms\"",
         ] {
             let said = refused(&with(medium, more));
-            assert!(said.contains("only medium = \"link\" has rate"), "{said}");
+            assert!(
+                said.contains("only medium = \"link\" has like, rate"),
+                "{said}"
+            );
         }
     }
 }
@@ -155,7 +213,11 @@ fn what_another_emulator_is_not_told_is_refused() {
     let says = "an emulator by command needs a rate, and is told rate";
     assert!(refused(&with("")).starts_with(&format!("line 9: {says}")));
     let rate = "rate = \"1mbit\"\n";
-    for special in ["jitter = \"1ms\"\n", "segment_limit = 65536\n"] {
+    for special in [
+        "like = \"lte\"\n",
+        "jitter = \"1ms\"\n",
+        "segment_limit = 65536\n",
+    ] {
         let said = refused(&with(&format!("{rate}{special}")));
         assert!(said.starts_with(&format!("line 11: {says}")), "{said}");
     }
@@ -273,6 +335,35 @@ fn nonsense_is_refused_with_its_line_and_the_remedy() {
         assert!(said.contains(says), "{to:?}: {said}");
     }
     assert!(refused("name = ").starts_with("line 1: "));
+}
+
+#[test]
+fn links_and_rivals_that_make_no_sense_are_refused_with_their_line() {
+    for (from, to, says) in [
+        (
+            "duration = \"1s\"",
+            "bytes = 7\nrival = \"bbr\"",
+            "line 8: a rival goes with a duration and one stream",
+        ),
+        (
+            "duration = \"1s\"",
+            "duration = \"1s\"\nmode = \"rr\"\nbackground = \"both\"\nrival = \"bbr\"",
+            "line 10: a rival goes with a duration and one stream",
+        ),
+        (
+            "[workload]",
+            "[link]\nlike = \"cable\"\n[workload]",
+            "line 5: there is no link like \"cable\"; there are lte, 5g, satellite, wifi",
+        ),
+        (
+            "[workload]",
+            "[link]\nstall = { length = \"9ms\", every = \"2ms\" }\n[workload]",
+            "line 9: pauses of 9ms every 2ms make no sense",
+        ),
+    ] {
+        let said = refused(&SMALL.replace(from, to));
+        assert!(said.contains(says), "{to:?}: {said}");
+    }
 }
 
 #[test]

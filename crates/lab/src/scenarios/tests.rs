@@ -91,7 +91,8 @@ fn another_emulator_joins_the_crosscheck_whatever_its_command_looks_like() {
             let link = scenario.setup(case, arm, false).link.emulated();
             let link = link.expect("an emulated link");
             assert_eq!(link.emulator.as_deref(), Some(command));
-            assert!(link.way.rate.is_some() && !link.way.delay.is_zero());
+            let [way, _] = link.ways(1);
+            assert!(way.rate.is_some() && !way.delay.is_zero());
         }
     }
 }
