@@ -1,9 +1,10 @@
 //! Charts as SVG: no script, colours from a style sheet, legible on a telephone.
 //!
 //! A picture is as wide as a telephone, so that its letters are never smaller than they are drawn. [`plot`] goes into a
-//! page that has [`STYLE`]; [`sheet`] stands alone.
+//! page that has [`STYLE`]; [`sheet`] stands alone. A [`Timeline`] is wide, and stands alone, too.
 
 mod axis;
+mod timeline;
 
 use maud::{Markup, PreEscaped, html};
 
@@ -11,6 +12,7 @@ use crate::put;
 use crate::writing::{shown, tenth};
 pub use axis::Across;
 use axis::{HEIGHT, LEFT, RIGHT, Up, WIDTH, X, count, trimmed};
+pub use timeline::{Band, Row, Timeline, Track};
 
 /// Colours and strokes of charts, as CSS.
 pub(crate) const STYLE: &str = include_str!("chart.css");
@@ -167,7 +169,8 @@ fn body(panel: &Panel) -> Markup {
             path.g d={ "M" (LEFT) " " (tenth(y)) "H" (WIDTH - RIGHT) } {}
             text.y x=(LEFT - 5.0) y=(tenth(y + 4.0)) { (trimmed(*tick)) }
         }
-        @for (at, name) in x.marks() {
+        @for (value, name) in x.marks() {
+            @let at = x.at(value);
             // The last one would leave the picture.
             @let anchor = if at > 0.97 * (WIDTH - RIGHT) { "end" } else { "middle" };
             text x=(tenth(at)) y=(HEIGHT - 25.0) text-anchor=(anchor) { (name) }

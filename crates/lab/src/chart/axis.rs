@@ -43,12 +43,17 @@ impl<'a> X<'a> {
     }
 
     pub(super) fn at(&self, value: f64) -> f64 {
-        let share = match self.across {
+        LEFT + (WIDTH - LEFT - RIGHT) * self.part(value)
+    }
+
+    /// How far along the axis a value stands, 0 to 1.
+    pub(super) fn part(&self, value: f64) -> f64 {
+        let part = match self.across {
             Across::Places(names) => (value + 0.5) / count(names.len().max(1)),
             Across::Doublings => value.max(1.0).log2() / self.most.log2(),
             Across::Seconds => value / self.most,
         };
-        LEFT + (WIDTH - LEFT - RIGHT) * share.clamp(0.0, 1.0)
+        part.clamp(0.0, 1.0)
     }
 
     /// How far lines stand apart that share their places.
@@ -59,29 +64,27 @@ impl<'a> X<'a> {
         }
     }
 
+    /// Values to name, and their names.
     pub(super) fn marks(&self) -> Vec<(f64, String)> {
-        let named = |value: f64, name: String| (self.at(value), name);
         let until = |value: &f64| *value <= self.most * 1.0001;
         match self.across {
             Across::Places(names) => {
                 let short = |name: &String| name.chars().take(LETTERS / names.len()).collect();
                 let names = names.iter().enumerate();
-                names
-                    .map(|(at, name)| named(count(at), short(name)))
-                    .collect()
+                names.map(|(at, name)| (count(at), short(name))).collect()
             }
             Across::Doublings => {
                 let values = std::iter::successors(Some(1.0), |value| Some(value * 2.0));
                 values
                     .take_while(until)
-                    .map(|value| named(value, value.to_string()))
+                    .map(|value| (value, value.to_string()))
                     .collect()
             }
             Across::Seconds => {
                 let step = nice(self.most / 7.0);
                 let values = (0_u32..).map(|at| f64::from(at) * step).take_while(until);
                 values
-                    .map(|value| named(value, format!("{} s", trimmed(value))))
+                    .map(|value| (value, format!("{} s", trimmed(value))))
                     .collect()
             }
         }
@@ -108,7 +111,12 @@ impl Up {
         if low > 0.0 && high / low > LOGARITHMIC {
             return Self::logarithmic(low, high);
         }
-        let step = nice(high / 4.0);
+        Self::from_zero(high, 4.0)
+    }
+
+    /// An axis from zero to `high` or a little more, of about so many steps.
+    pub(super) fn from_zero(high: f64, steps: f64) -> Self {
+        let step = nice(high.max(1e-12) / steps);
         Self::even(step, (high / step).ceil().max(1.0))
     }
 
@@ -157,6 +165,11 @@ impl Up {
     }
 
     pub(super) fn y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * self.part(value)
+    }
+
+    /// How far up the axis a value stands, 0 to 1.
+    pub(super) fn part(&self, value: f64) -> f64 {
         let scale = |value: f64| {
             if self.logarithmic {
                 value.max(self.low).log10()
@@ -165,8 +178,7 @@ impl Up {
             }
         };
         let (low, high) = (scale(self.low), scale(self.high));
-        let part = (scale(value) - low) / (high - low).max(1e-12);
-        HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * part.clamp(0.0, 1.0)
+        ((scale(value) - low) / (high - low).max(1e-12)).clamp(0.0, 1.0)
     }
 }
 
