@@ -340,7 +340,7 @@ impl Model for Bbr {
     }
 }
 
-fn model(now: Instant) -> Box<dyn Model> {
+pub(crate) fn model(now: Instant) -> Box<dyn Model> {
     Box::new(Bbr::new(now, 1250.0))
 }
 

@@ -15,6 +15,7 @@ mod floors;
 mod grid;
 mod jitter;
 mod links;
+mod plots;
 mod resume;
 mod start;
 mod world;

@@ -94,6 +94,10 @@ pub(crate) struct Flow {
     pub(crate) lost: u64,
     /// Bytes received in every slot of [`World::slot`].
     pub(crate) series: Vec<u64>,
+    /// How long the latest packet to be acknowledged took, there and back.
+    pub(crate) latest_rtt: Duration,
+    /// It sends nothing more.
+    stopped: bool,
 }
 
 pub(crate) struct World {
@@ -188,6 +192,8 @@ impl World {
                 sent: 0,
                 lost: 0,
                 series: Vec::new(),
+                latest_rtt: sender.rtt,
+                stopped: false,
             });
             world.at(
                 start,
@@ -224,8 +230,14 @@ impl World {
         self.bottleneck.reconfigure(config);
     }
 
+    /// A flow has nothing more to send.
+    pub(crate) fn stop(&mut self, flow: usize) {
+        self.flows[flow].stopped = true;
+    }
+
     fn handle(&mut self, event: Event) {
         match event {
+            Event::Send { flow, .. } | Event::Probe { flow, .. } if self.flows[flow].stopped => {}
             Event::Send { flow, armed } if self.flows[flow].armed == armed => self.send(flow),
             Event::Probe { flow, armed } if self.flows[flow].probe_armed == armed => {
                 self.transmit(flow, 1);
@@ -403,6 +415,7 @@ impl World {
             if entry.1 == State::Flying {
                 entry.1 = State::Settled;
                 flow.in_flight -= SIZE;
+                flow.latest_rtt = now.saturating_duration_since(entry.0);
                 flow.model.on_acked(now, entry.0, SIZE);
             }
         }
@@ -433,7 +446,9 @@ impl World {
             );
         }
         self.arm_probe(index);
-        self.send(index);
+        if !self.flows[index].stopped {
+            self.send(index);
+        }
     }
 
     /// Forgets how long packets have waited so far.

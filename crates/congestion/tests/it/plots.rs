@@ -1,0 +1,333 @@
+//! Pictures of the controller at work, for `docs/CONGESTION.md`: rates, delays and phases on six links.
+//!
+//! After a change that is meant, draw them again with `QUICTUN_BLESS=1 cargo test -p quictun-congestion --test it plots`,
+//! and read whether the text beside them is still true.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quictun_lab::chart::{Band, Line, Row, Stroke, Timeline, Track};
+use quictun_link::LinkConfig;
+
+use crate::bbr;
+use crate::links::{auto, cubic, link, sender};
+use crate::world::{Flow, Jitter, Sender, World};
+
+/// How often phase and delays are looked at: a probe of one round trip is seen.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What most pictures show means of.
+const SLOT: Duration = Duration::from_millis(100);
+
+/// A phase, and the colour of its stripes.
+const PHASES: [(&str, usize); 7] = [
+    ("startup", 3),
+    ("drain", 5),
+    ("cruise", 2),
+    ("up", 1),
+    ("down", 0),
+    ("rest", 4),
+    ("rival", 6),
+];
+
+/// What a picture shows: senders on one link, the first of which is ours.
+struct Scene {
+    /// The picture, in `docs/congestion`.
+    file: &'static str,
+    heading: &'static str,
+    seconds: u64,
+    /// What rates and delays are means of: at least a round trip.
+    slot: Duration,
+    link: LinkConfig,
+    senders: Vec<(&'static str, Sender)>,
+    /// What else happens, after how many seconds, in order.
+    changes: Vec<(u64, Change)>,
+    /// Somebody else alone on the same link.
+    instead: Option<(&'static str, Sender)>,
+}
+
+enum Change {
+    /// The link carries so many Mbit/s from now on; its queue holds the same.
+    Rate(u64),
+    /// A flow stops.
+    Stop(usize),
+}
+
+/// What was seen of a scene.
+#[derive(Default)]
+struct Seen {
+    /// Means of a slot: seconds and milliseconds that packets wait, and that ours take there and back.
+    waits: Vec<(f64, f64)>,
+    trips: Vec<(f64, f64)>,
+    /// Phases of ours: from when until when, in seconds.
+    phases: Vec<(&'static str, f64, f64)>,
+    /// Seconds and Mbit/s of each flow.
+    rates: Vec<Vec<(f64, f64)>>,
+}
+
+impl Scene {
+    fn run(&self) -> Seen {
+        let senders = self.senders.iter().map(|(_, sender)| *sender).collect();
+        let mut world = World::new(self.link.clone(), 1, senders);
+        world.slot = self.slot;
+        let mut seen = Seen::default();
+        let mut changes = self.changes.iter().peekable();
+        let mut now = Duration::ZERO;
+        while now < Duration::from_secs(self.seconds) {
+            if let Some((_, change)) = changes.next_if(|(at, _)| now >= Duration::from_secs(*at)) {
+                match change {
+                    Change::Rate(mbit) => world.reconfigure(LinkConfig {
+                        rate: Some(mbit * 125_000),
+                        ..self.link.clone()
+                    }),
+                    Change::Stop(flow) => world.stop(*flow),
+                }
+            }
+            let middle = (now + world.slot / 2).as_secs_f64();
+            let (mut wait, mut trip) = (0.0, 0.0);
+            let looks = (world.slot.as_nanos() / LOOK.as_nanos()) as u32;
+            for _ in 0..looks {
+                let began = now.as_secs_f64();
+                now += LOOK;
+                world.run_until(now);
+                wait += world.bottleneck.wait(world.now).as_secs_f64();
+                trip += world.flows[0].latest_rtt.as_secs_f64();
+                seen.phase(world.flows[0].model.view().phase, began, now.as_secs_f64());
+            }
+            seen.waits.push((middle, wait / f64::from(looks) * 1e3));
+            seen.trips.push((middle, trip / f64::from(looks) * 1e3));
+        }
+        let flows = world.flows.iter();
+        seen.rates = flows.map(|flow| rates(flow, world.slot)).collect();
+        seen
+    }
+
+    /// The rate of whoever has the link instead of ours.
+    fn instead(&self) -> Option<Line> {
+        let (name, sender) = self.instead?;
+        let mut world = World::new(self.link.clone(), 1, vec![sender]);
+        world.slot = self.slot;
+        world.run_until(Duration::from_secs(self.seconds));
+        let rates = rates(&world.flows[0], world.slot);
+        Some(Line::new(name.to_owned(), 1, Stroke::Trace, rates))
+    }
+
+    /// Seconds and Mbit/s of the link.
+    fn capacity(&self) -> Vec<(f64, f64)> {
+        let mut rate = carries(&self.link);
+        let mut steps = vec![(0.0, rate)];
+        for (at, change) in &self.changes {
+            if let Change::Rate(mbit) = change {
+                steps.push((*at as f64, rate));
+                rate = *mbit as f64;
+                steps.push((*at as f64, rate));
+            }
+        }
+        steps.push((self.seconds as f64, rate));
+        steps
+    }
+
+    fn svg(&self, seen: &Seen) -> String {
+        let line = |name: &str, style, stroke, points: &[_]| {
+            Line::new(name.to_owned(), style, stroke, points.iter().copied())
+        };
+        let mut rates = vec![line("the link", 5, Stroke::Dashed, &self.capacity())];
+        rates.extend(self.instead());
+        for (at, (name, _)) in self.senders.iter().enumerate().rev() {
+            rates.push(line(name, at, Stroke::Trace, &seen.rates[at]));
+        }
+        let delays = vec![
+            line("round trip of our packets", 3, Stroke::Trace, &seen.trips),
+            line("waiting at the bottleneck", 2, Stroke::Trace, &seen.waits),
+        ];
+        let row = |(name, style): (&str, usize)| {
+            let is_row = |(phase, ..): &&(&str, f64, f64)| *phase == name;
+            let stripes = seen.phases.iter().filter(is_row);
+            Row {
+                name: name.to_owned(),
+                style,
+                stripes: stripes.map(|(_, from, to)| (*from, *to)).collect(),
+            }
+        };
+        let track = |title: &str, height, room, lines| Track {
+            title: title.to_owned(),
+            height,
+            room,
+            lines,
+        };
+        // The link's own line is not the edge of the picture.
+        let room = 1.1 * carries(&self.link);
+        Timeline {
+            heading: self.heading.to_owned(),
+            seconds: self.seconds as f64,
+            tracks: vec![
+                track("rate, Mbit/s", 150.0, room, rates),
+                track("delay, ms", 90.0, 0.0, delays),
+            ],
+            band: Band {
+                title: "phase of our sender".to_owned(),
+                rows: PHASES.into_iter().map(row).collect(),
+            },
+        }
+        .svg()
+    }
+
+    /// Holds the committed picture against what is seen now, or draws it; and what the text tells of either.
+    fn hold(&self) {
+        let (file, seen) = (self.file, self.run());
+        let svg = self.svg(&seen);
+        assert!(svg.len() < 60_000, "{file}: {} bytes", svg.len());
+        let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let path = docs.join("congestion").join(file);
+        if std::env::var_os("QUICTUN_BLESS").is_some() {
+            std::fs::write(&path, svg).expect("the picture is written");
+        } else {
+            let committed = std::fs::read_to_string(&path).expect("the picture is committed");
+            assert!(committed == svg, "{file} is not what is drawn now");
+        }
+        let text = std::fs::read_to_string(docs.join("CONGESTION.md")).expect("the document");
+        let (_, told) = text
+            .split_once(&format!("](congestion/{file})"))
+            .expect("CONGESTION.md shows the picture");
+        let (told, _) = told.split_once("\n#").unwrap_or((told, ""));
+        for (phase, _) in PHASES {
+            if told.contains(&format!("`{phase}`")) {
+                let is_seen = seen.phases.iter().any(|(name, ..)| *name == phase);
+                assert!(is_seen, "{file}: the text tells of {phase}");
+            }
+        }
+    }
+}
+
+impl Seen {
+    fn phase(&mut self, phase: &'static str, from: f64, to: f64) {
+        match self.phases.last_mut() {
+            Some((name, _, end)) if *name == phase => *end = to,
+            _ => self.phases.push((phase, from, to)),
+        }
+    }
+}
+
+fn mbit(rate: f64) -> f64 {
+    rate / 125_000.0
+}
+
+fn carries(link: &LinkConfig) -> f64 {
+    mbit(link.rate.unwrap_or(0) as f64)
+}
+
+/// Seconds in the middle of each slot, and the flow's Mbit/s.
+fn rates(flow: &Flow, slot: Duration) -> Vec<(f64, f64)> {
+    let slot_s = slot.as_secs_f64();
+    let slots = flow.series.iter().enumerate();
+    slots
+        .map(|(at, bytes)| ((at as f64 + 0.5) * slot_s, mbit(*bytes as f64 / slot_s)))
+        .collect()
+}
+
+#[test]
+fn a_clean_link() {
+    Scene {
+        file: "clean.svg",
+        heading: "A clean link: 100 Mbit/s, 40 ms",
+        seconds: 12,
+        slot: Duration::from_millis(40),
+        link: link(100, 40.0, 1.0),
+        senders: vec![("auto", sender(auto, 40.0, 0.0))],
+        changes: Vec::new(),
+        instead: None,
+    }
+    .hold();
+}
+
+#[test]
+fn a_link_that_loses_packets() {
+    let lossy = |model| Sender {
+        loss_after: 0.01,
+        ..sender(model, 100.0, 0.0)
+    };
+    Scene {
+        file: "loss.svg",
+        heading: "A link that loses one packet of a hundred: 100 Mbit/s, 100 ms",
+        seconds: 12,
+        slot: SLOT,
+        link: link(100, 100.0, 1.0),
+        senders: vec![("auto", lossy(auto))],
+        changes: Vec::new(),
+        instead: Some(("CUBIC alone on the same link", lossy(cubic))),
+    }
+    .hold();
+}
+
+#[test]
+fn a_link_with_jitter() {
+    let ours = Sender {
+        jitter: Jitter {
+            even: Duration::from_millis(20),
+            ..Jitter::default()
+        },
+        ..sender(auto, 40.0, 0.0)
+    };
+    Scene {
+        file: "jitter.svg",
+        heading: "A link with jitter: 100 Mbit/s, 40 ms, up to 20 ms more each way",
+        seconds: 12,
+        slot: SLOT,
+        link: link(100, 40.0, 1.5),
+        senders: vec![("auto", ours)],
+        changes: Vec::new(),
+        instead: None,
+    }
+    .hold();
+}
+
+#[test]
+fn a_cubic_flow_that_comes_and_goes() {
+    Scene {
+        file: "cubic.svg",
+        heading: "Beside a CUBIC flow that comes after 4 s and leaves after 20 s: 100 Mbit/s, 30 ms",
+        seconds: 35,
+        slot: SLOT,
+        link: link(100, 30.0, 1.0),
+        senders: vec![
+            ("auto", sender(auto, 30.0, 0.0)),
+            ("CUBIC", sender(cubic, 30.0, 4.0)),
+        ],
+        changes: vec![(20, Change::Stop(1))],
+        instead: None,
+    }
+    .hold();
+}
+
+#[test]
+fn a_bbr_flow() {
+    Scene {
+        file: "bbr.svg",
+        heading: "Beside a flow of BBR version 1 that comes after 4 s: 100 Mbit/s, 30 ms",
+        seconds: 40,
+        slot: SLOT,
+        link: link(100, 30.0, 1.0),
+        senders: vec![
+            ("auto", sender(auto, 30.0, 0.0)),
+            ("BBR", sender(bbr::model, 30.0, 4.0)),
+        ],
+        changes: Vec::new(),
+        instead: None,
+    }
+    .hold();
+}
+
+#[test]
+fn a_link_that_changes_its_rate() {
+    Scene {
+        file: "steps.svg",
+        heading: "A link that changes its rate: 100, 25 and again 100 Mbit/s, 40 ms",
+        seconds: 20,
+        slot: SLOT,
+        link: link(100, 40.0, 1.0),
+        senders: vec![("auto", sender(auto, 40.0, 0.0))],
+        changes: vec![(6, Change::Rate(25)), (14, Change::Rate(100))],
+        instead: None,
+    }
+    .hold();
+}
