@@ -11,9 +11,11 @@
 
 mod bandwidth;
 mod epoch;
+mod lately;
 mod limits;
 mod loss;
 mod phase;
+mod plateau;
 mod policer;
 mod rest;
 mod rival;
@@ -24,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use bandwidth::Bandwidth;
 use epoch::Epoch;
+use lately::Lately;
 use loss::{LossFloor, Overflow};
 use phase::{Cruising, Phase};
 use policer::Policer;
@@ -75,6 +78,8 @@ pub struct Auto {
     policer: Policer,
     rival: Option<Rival>,
     pressure: Pressure,
+    /// The most that has arrived, in bytes per second, in the last minutes.
+    most: Lately,
     /// Overflows that followed one another, the first of them and the latest.
     overflows: u32,
     overflowing: Option<Instant>,
@@ -127,6 +132,7 @@ impl Auto {
             policer: Policer::default(),
             rival: None,
             pressure: Pressure::new(now),
+            most: Lately::default(),
             overflows: 0,
             overflowing: None,
             overflowed: None,
@@ -294,9 +300,10 @@ impl Model for Auto {
         self.watch_queue(now);
         self.step(now);
         let delivered = self.sampler.delivered();
-        if let Some(outcome) =
-            self.epoch
-                .end(now, delivered, self.arrived, self.mtu, self.rtt.jitters())
+        let strict = self.rtt.jitters() || self.rival.is_some_and(|rival| rival.holds());
+        if let Some(outcome) = self
+            .epoch
+            .end(now, delivered, self.arrived, self.mtu, strict)
         {
             self.on_epoch(now, outcome);
         }

@@ -75,14 +75,15 @@ impl Epoch {
         self.queued = true;
     }
 
-    /// Ends it, if it has lasted. `newest`: when the newest batch was sent of which something has arrived.
+    /// Ends it, if it has lasted. `newest`: when the newest batch was sent of which something has arrived. `strict`: what
+    /// was sent within less time than it took to arrive counts no more for that.
     pub(crate) fn end(
         &mut self,
         now: Instant,
         delivered: u64,
         newest: Option<Instant>,
         mtu: f64,
-        jitter: bool,
+        strict: bool,
     ) -> Option<Outcome> {
         let elapsed = now.saturating_duration_since(self.start);
         let arrived = to_f64(delivered - self.delivered);
@@ -101,7 +102,7 @@ impl Epoch {
             });
         let short = elapsed < TIME_ENOUGH;
         let clumped = match short {
-            _ if jitter => 1.0,
+            _ if strict => 1.0,
             true => CLUMPED_SHORT,
             false => CLUMPED,
         };

@@ -44,7 +44,7 @@ pub(super) enum Reason {
     Pressed,
     /// Queues overflow again and again.
     Overflows,
-    /// A rival was met that may be none.
+    /// A rival was met that may be none, or that may have more than its share.
     Check,
 }
 
@@ -111,16 +111,26 @@ impl Rest {
         self.sum / self.acks.max(1.0)
     }
 
+    /// Bytes per second that arrived before, by Little's law.
+    fn carried(&self) -> f64 {
+        self.in_flight_before / self.mean_before.max(1e-6)
+    }
+
     /// Part of the delay that should have gone, had all of the queue been ours, which has; 1 where too little was taken
     /// out of flight to tell.
     fn answer(&self, bandwidth: f64) -> f64 {
+        self.answered(bandwidth).unwrap_or(1.0)
+    }
+
+    /// The same where enough was taken out of flight.
+    fn answered(&self, bandwidth: f64) -> Option<f64> {
         let in_flight = self.in_flight / self.acks.max(1.0);
         let removed = self.in_flight_before - in_flight;
         let little = removed < REMOVED_LEAST * self.in_flight_before;
         if self.in_vain || little || self.high.is_zero() {
-            return 1.0;
+            return None;
         }
-        (self.mean_before - self.mean()) * bandwidth / removed
+        Some((self.mean_before - self.mean()) * bandwidth / removed)
     }
 }
 

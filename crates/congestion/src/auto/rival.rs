@@ -1,31 +1,72 @@
 //! Other flows on the path: giving way while packets wait, and what to do about flows that do not.
+//!
+//! A flow that fills the queue until it overflows is a [`Rival`]. Where it yields to loss, the window is CUBIC's. BBR does
+//! not; a [`Lull`](lull::Lull) every ten seconds gives it away, and [`Hold`] keeps a part of the path.
 
+mod hold;
+mod lull;
+mod overflow;
 mod share;
+mod wait;
 
 use std::time::{Duration, Instant};
 
+use hold::Hold;
+use lull::Lulls;
+
+use super::lately::Lately;
 use crate::curve::Curve;
 
-/// A flow that fills the queue until it overflows, met with a window as CUBIC would have it.
+/// A flow that fills the queue until it overflows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rival {
+    /// As CUBIC would have it.
     pub(super) window: f64,
     curve: Curve,
+    rise: Rise,
+    /// Our share of what all flows carry, as the latest two rests have shown it; and the latter where we had more than half.
+    shares: (Option<f64>, Option<f64>),
+    capacity: Option<f64>,
     /// The latest overflow, and the latest time that packets waited long.
     overflowed: Instant,
     waited: Option<Instant>,
-    /// When to look whether it was jitter.
+    /// The longest mean of a round trip lately, in seconds.
+    longest: Lately,
+    /// When to look whether it is one, and how much of the path we have; and how often that was looked at.
     check: Option<Instant>,
+    checks: u32,
     /// Rests in a row that saw no queue.
     rests: u32,
     /// The bandwidth before it was met.
     before: f64,
+    lulls: Lulls,
+    pub(super) hold: Option<Hold>,
+    /// When it may be tried to hold again.
+    hold_from: Option<Instant>,
+}
+
+/// Growth as at a start, until the window is large enough or the queue has overflowed so often.
+#[derive(Clone, Copy, Debug)]
+struct Rise {
+    goal: f64,
+    overflows: u32,
+}
+
+impl Rise {
+    fn goes_on(self, window: f64) -> bool {
+        window < self.goal && self.overflows > 0
+    }
 }
 
 impl Rival {
-    /// Whether it is time to look once whether it was jitter.
-    pub(super) fn unchecked(&mut self, now: Instant) -> bool {
+    /// Whether it is time to look whether it is one.
+    pub(super) fn is_unchecked(&mut self, now: Instant) -> bool {
         self.check.take_if(|at| now >= *at).is_some()
+    }
+
+    /// Whether a part is held against it.
+    pub(super) fn holds(&self) -> bool {
+        self.hold.is_some()
     }
 }
 
@@ -95,6 +136,9 @@ impl Pressure {
         self.bandwidth = 0.0;
     }
 }
+
+/// Packets, the least that keeps acknowledgements coming.
+const WINDOW_LEAST: f64 = 4.0;
 
 /// How long delays are not asked again; so many times as long each time, up to the latter.
 const PATIENCE: Duration = Duration::from_millis(250);

@@ -3,13 +3,10 @@
 //! The least sample is the floor while delays are steady. Where they vary by themselves, no packet of a full path comes
 //! near it: [`Rtt::rise`] then says what packets take that wait for nothing, and by how much they differ.
 
-mod lately;
-
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use lately::Lately;
-
+use super::lately::Lately;
 use crate::bytes;
 
 /// A floor that was not seen again for this long may be wrong: the path may have changed.
@@ -167,9 +164,14 @@ impl Rtt {
         self.floor().map(|floor| floor + self.mean_late)
     }
 
-    pub(crate) fn stale(&self, now: Instant) -> bool {
+    /// How long the floor was not looked for.
+    pub(crate) fn unseen(&self, now: Instant) -> Duration {
         self.seen
-            .is_some_and(|seen| now.saturating_duration_since(seen) > FLOOR_AGE)
+            .map_or(Duration::ZERO, |seen| now.saturating_duration_since(seen))
+    }
+
+    pub(crate) fn stale(&self, now: Instant) -> bool {
+        self.unseen(now) > FLOOR_AGE
     }
 
     /// A look for the floor with little in flight is over, and `least` was seen. Twice the same is a path that has

@@ -5,7 +5,7 @@ mod round;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::epoch::Outcome;
+use super::plateau::Plateau;
 
 #[derive(Clone, Debug)]
 pub(super) struct Startup {
@@ -16,9 +16,7 @@ pub(super) struct Startup {
     held: bool,
     /// Since when there has been a queue that may be the path's limit.
     full: Option<Instant>,
-    /// The fastest arrival of a measurement, and how many since did not beat it by much.
-    best: f64,
-    flat: u32,
+    plateau: Plateau,
     /// The longest round-trip time since then, and by how much a later one was shorter: as no less is sent, no queue has
     /// drained.
     peak: Option<(Instant, Duration)>,
@@ -40,8 +38,7 @@ impl Startup {
             pressing: false,
             held: false,
             full: None,
-            best,
-            flat: 0,
+            plateau: Plateau::above(best),
             peak: None,
             fall: Duration::ZERO,
             held_at: None,
@@ -97,16 +94,6 @@ impl Startup {
             (self.window, pacing * rate)
         }
     }
-
-    fn flat(&mut self, outcome: Outcome) -> bool {
-        if outcome.limited && outcome.rate > GROWTH_LEAST * self.best {
-            self.best = outcome.rate;
-            self.flat = 0;
-        } else if outcome.limited {
-            self.flat += 1;
-        }
-        self.flat >= FLAT_ROUNDS
-    }
 }
 
 /// Packets of the first flight, paced over a round trip; ten at once are the RFC's.
@@ -127,7 +114,3 @@ const HELD: f64 = 0.75;
 /// Acknowledgements may be this late, or by this part of a round trip.
 const FALL_LEAST: Duration = Duration::from_millis(3);
 const FALL_SHARE: u32 = 32;
-
-/// Growth of a round below which the path is taken to be full, and so many rounds of it (BBR's).
-const GROWTH_LEAST: f64 = 1.25;
-const FLAT_ROUNDS: u32 = 3;

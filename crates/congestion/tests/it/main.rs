@@ -17,5 +17,6 @@ mod jitter;
 mod links;
 mod plots;
 mod resume;
+mod rivals;
 mod start;
 mod world;

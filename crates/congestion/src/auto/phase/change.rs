@@ -35,9 +35,9 @@ impl Auto {
         if let Some(rival) = &mut self.rival
             && !matches!(self.phase, Phase::Rest(_))
         {
-            if rival.unchecked(now) {
+            if rival.is_unchecked(now) {
                 self.rest(now, Reason::Check);
-            } else if self.rtt.stale(now) {
+            } else if self.rtt.unseen(now) > RIVAL_FLOOR_AGE {
                 self.rest(now, Reason::Routine);
             }
             return;
@@ -83,6 +83,7 @@ impl Auto {
 
     pub(in crate::auto) fn on_epoch(&mut self, now: Instant, outcome: Outcome) {
         let excessive = self.excessive(outcome.arrived, outcome.lost, outcome.queued);
+        self.most.add(now, outcome.rate, MOST_AGE, f64::max);
         if outcome.limited || outcome.rate > self.bandwidth.most() {
             self.bandwidth.add(outcome.rate);
         }
@@ -91,7 +92,7 @@ impl Auto {
             self.filled = self.rtt.floor().map(|rtt| Resume { rtt, window });
         }
         if self.rival.is_some() {
-            self.on_rival_epoch();
+            self.on_rival_epoch(now, outcome);
             return;
         }
         self.watch_policer(now, outcome);
@@ -179,6 +180,12 @@ impl Auto {
         share > sure && (queued || share > LOSS_HIGH + known + doubt)
     }
 }
+
+/// Beside a rival the floor is looked for later: BBR shows it every ten seconds, and must be seen to do so.
+const RIVAL_FLOOR_AGE: Duration = Duration::from_secs(13);
+
+/// So far back, and as far again, the most that arrived is remembered.
+const MOST_AGE: Duration = Duration::from_mins(2);
 
 /// A probe lasts a round trip and so many packets, of which a rate can be told.
 const PUSH_PACKETS: f64 = 24.0;

@@ -66,7 +66,14 @@ impl Auto {
     pub(in crate::auto) fn step_rest(&mut self, now: Instant, mut rest: Rest) {
         let Some(drained) = rest.drained else {
             let room = self.in_flight <= DRAINED * self.bdp();
-            if room || self.phase_s(now) > DRAIN_ROUNDS * self.floor_s() {
+            // Beside a rival the queue is long.
+            let beside = self.rival.is_some();
+            let round = if beside {
+                rest.mean_before
+            } else {
+                self.floor_s()
+            };
+            if room || self.phase_s(now) > DRAIN_ROUNDS * round {
                 rest.drained = Some(now);
                 rest.in_vain = !room;
                 self.rtt.restart();

@@ -11,6 +11,10 @@ impl Auto {
     pub(super) fn end_rest(&mut self, now: Instant, rest: Rest) {
         let floor = self.rtt.floor().unwrap_or(rest.least);
         let jitter = self.is_jitter(&rest);
+        let carried = rest.carried();
+        let share = rest.answered(carried);
+        let check = rest.reason == Reason::Check;
+        self.learn_share(now, share, rest.in_flight_before, carried, check);
         self.rtt.renew(now, rest.least);
         if jitter {
             self.on_jitter(now, &rest);
@@ -69,9 +73,8 @@ impl Auto {
         if queued {
             self.pressure.answer(now);
         }
-        // Little's law: bytes in flight over the round-trip time is the rate that arrived. The bandwidth is no more than
-        // that where packets waited.
-        let carried = rest.in_flight_before / rest.mean_before.max(1e-6);
+        // The bandwidth is no more than what arrived while packets waited.
+        let carried = rest.carried();
         let waited = matches!(rest.reason, Reason::Waits | Reason::Pressed);
         if waited && self.rival.is_none() && carried < CARRIED * self.bandwidth.most() {
             self.bandwidth.reset(carried);

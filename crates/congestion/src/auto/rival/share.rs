@@ -1,207 +1,18 @@
-//! Giving way, and taking a share.
+//! Taking a share: a window like CUBIC's, from the meeting of a rival to its end.
 
 use std::time::{Duration, Instant};
 
-use super::{Pressure, Rival};
+use super::hold::Hold;
+use super::lull::{Lull, Lulls};
+use super::overflow::OVERFLOWS;
+use super::{Rise, Rival, WINDOW_LEAST};
 use crate::auto::Auto;
+use crate::auto::epoch::Outcome;
+use crate::auto::lately::Lately;
 use crate::auto::phase::{CRUISE_EPOCHS, CRUISE_EPOCHS_MAX, Phase};
-use crate::auto::rest::Reason;
-use crate::curve::{BETA, Curve};
+use crate::curve::Curve;
 
 impl Auto {
-    /// How much less to send while packets wait: what waits is ours as much as that of others. It depends on the
-    /// time they wait, not on its share of the round trip, so that long and short paths give way alike.
-    pub(in crate::auto) fn yielding(&self) -> f64 {
-        if !self.paced() {
-            return 0.0;
-        }
-        let noise = self.noise().as_secs_f64();
-        let least = (noise + YIELD_FROM_S).min(YIELD_FROM * self.floor_s());
-        let least = least.max(noise);
-        let wait = self.rtt.excess().as_secs_f64() - least;
-        let most = self.yield_most();
-        (YIELD_PER_S * wait).clamp(self.yielding_slowly(), most)
-    }
-
-    /// The same where jitter hides short queues from single packets: by what packets take on average.
-    fn yielding_slowly(&self) -> f64 {
-        if !self.rtt.jitters() {
-            return 0.0;
-        }
-        let turn = self.rtt.turn().unwrap_or_default().as_secs_f64();
-        let wait = self.rtt.mean_s() - turn - YIELD_FROM_S.max(MEAN_WAIT * turn);
-        (MEAN_YIELD * wait / turn).clamp(0.0, MEAN_YIELD_MOST)
-    }
-
-    fn yield_most(&self) -> f64 {
-        if self.background {
-            YIELD_BACKGROUND
-        } else {
-            YIELD_MOST
-        }
-    }
-
-    /// As little as giving way allows is sent, for a while already, and still packets wait.
-    pub(in crate::auto) fn pressed(&self) -> bool {
-        self.yielding() >= self.yield_most() && self.pressure.seconds > PRESSED_S
-    }
-
-    /// Looks whether packets have waited too long for it to be our doing.
-    pub(in crate::auto) fn watch_queue(&mut self, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.pressure.watched);
-        self.pressure.watched = now;
-        if matches!(self.phase, Phase::Rest(_)) || self.rtt.level().is_none() {
-            return;
-        }
-        if self.starting() {
-            self.pressure = Pressure::new(now);
-            return;
-        }
-        if matches!(self.phase, Phase::Cruise { .. }) && self.rival.is_none() && self.limited {
-            let waits = if self.yielding() > 0.0 { 1.0 } else { 0.0 };
-            let part = (elapsed.as_secs_f64() / (WAITS_ROUNDS * self.rtt_s())).min(1.0);
-            self.pressure.share += (waits - self.pressure.share) * part;
-            let latest = self.rtt.latest().unwrap_or_default().as_secs_f64();
-            self.cruising.add(latest, self.in_flight);
-            if waits > 0.0 && self.late() && self.pressure.due(now) {
-                self.rest(now, Reason::Waits);
-                return;
-            }
-        }
-        if !self.queued() {
-            self.pressure.forget();
-            return;
-        }
-        if self.pressure.in_flight <= 0.0 {
-            self.pressure.in_flight = self.in_flight;
-            self.pressure.bandwidth = self.bandwidth.get();
-        }
-        self.pressure.seconds += self.yielding() / self.yield_most() * elapsed.as_secs_f64();
-        let known = if self.pressure.knows(now) {
-            PATIENCE_KNOWN
-        } else {
-            1.0
-        };
-        let patience = known * (PATIENCE_S + PATIENCE_ROUNDS * self.rtt_s());
-        if self.rival.is_none() && self.limited && self.pressure.seconds > patience {
-            if self.pressure.knows(now) || !self.long_enough() {
-                self.meet_rival(now, BETA * self.pressure.in_flight);
-            } else {
-                self.rest(now, Reason::Pressed);
-            }
-        }
-    }
-
-    /// Judges batches whose fate is known: whether more is lost of those that waited.
-    pub(in crate::auto) fn judge(&mut self, now: Instant, newest: Instant) {
-        let patience = Duration::from_secs_f64((self.floor_s() / 4.0).max(JUDGED_AFTER_S));
-        let Some(until) = newest.checked_sub(patience) else {
-            return;
-        };
-        let floor = self.rtt.floor().unwrap_or_default();
-        while let Some(record) = self.sampler.next_settled(until) {
-            self.judged.0 += record.arrived;
-            self.judged.1 += record.lost;
-            let Some(rtt) = record.rtt else { continue };
-            let (arrived, lost) = std::mem::take(&mut self.judged);
-            let wait = rtt.saturating_sub(floor);
-            let reach = self.reach();
-            let waited = wait > self.noise() + reach;
-            let easy = record.easy && wait <= self.noise().max(floor.mul_f64(EASY_WAIT)) + reach;
-            let rival = self.rival.is_some();
-            self.loss.add(arrived, lost, easy);
-            self.overflow.add(arrived, lost, waited);
-            let judging = lost > 0.0 && waited && !self.starting();
-            if judging && self.overflow.take(&self.loss, rival) {
-                self.on_overflow(now, record.sent, record.pushed);
-            }
-        }
-    }
-
-    /// Notes where the path has stood still, or a host on it: nothing was heard for long, and then of something that
-    /// is that late. What was on the way comes at once then, and may be more than a queue holds.
-    pub(in crate::auto) fn watch_standstill(&mut self, now: Instant, sample: Duration) {
-        let least = STANDSTILL_MAX.min(self.rtt.floor().unwrap_or(STANDSTILL_MAX)) + self.noise();
-        let silent = self
-            .heard
-            .replace(now)
-            .map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
-        let late = self
-            .rtt
-            .latest()
-            .map_or(Duration::ZERO, |latest| sample.saturating_sub(latest));
-        if silent.min(late) > least {
-            self.stood = Some(now);
-        }
-    }
-
-    /// Whether a queue that overflowed after the batch that left at `sent` may have done so because of a standstill.
-    fn stood(&self, sent: Instant) -> bool {
-        self.stood
-            .is_some_and(|stood| sent <= stood + STANDSTILL_DRAINED)
-    }
-
-    /// A queue overflowed after the batch that left at `sent`.
-    fn on_overflow(&mut self, now: Instant, sent: Instant, ours: bool) {
-        if self.stood(sent) {
-            if self.rival.is_none() && matches!(self.phase, Phase::Up | Phase::Cruise { .. }) {
-                self.enter(now, Phase::Down { ended: true });
-            }
-            return;
-        }
-        if let Some(rival) = &mut self.rival {
-            if sent > rival.overflowed {
-                let window = rival.curve.cut(rival.window.min(self.in_flight));
-                rival.window = window.max(WINDOW_LEAST * self.mtu);
-                rival.overflowed = now;
-            }
-            return;
-        }
-        if self.overflowed.is_some_and(|last| sent <= last) {
-            return;
-        }
-        let last = self.overflowed.replace(now);
-        if ours {
-            // We asked for it: less often from now on.
-            self.cruise = (self.cruise * 2).min(CRUISE_EPOCHS_MAX);
-            if self.phase == Phase::Up {
-                self.enter(now, Phase::Down { ended: false });
-            }
-            return;
-        }
-        let since = last.map(|last| now.saturating_duration_since(last).as_secs_f64());
-        let again = since.is_some_and(|since| since < self.again_s());
-        self.overflows = if again { self.overflows + 1 } else { 1 };
-        if self.overflows == 1 {
-            self.overflowing = Some(now);
-        }
-        let lasting = self.overflowing.map_or(0.0, |first| {
-            now.saturating_duration_since(first).as_secs_f64()
-        });
-        if self.overflows >= OVERFLOWS && lasting >= OVERFLOWING_S && !self.background {
-            if self.pressure.knows(now) || !self.late() {
-                self.meet_rival(now, BETA * self.in_flight);
-            } else {
-                self.pressure.in_flight = self.in_flight;
-                self.rest(now, Reason::Overflows);
-            }
-            return;
-        }
-        self.bandwidth
-            .set_bound(OVERFLOW_CUT * self.bandwidth.get());
-        if matches!(self.phase, Phase::Up | Phase::Cruise { .. }) {
-            self.enter(now, Phase::Down { ended: false });
-        }
-    }
-
-    /// How soon a rival makes the queue overflow again: CUBIC on a long path, Reno's growth on a short one (RFC 9438
-    /// section 4.3).
-    fn again_s(&self) -> f64 {
-        let rtt = self.rtt_s();
-        let reno = RENO_ROUNDS * 2.0 * self.bdp() / self.mtu * rtt;
-        (AGAIN_S + AGAIN_ROUNDS * rtt).min(AGAIN_LEAST_S + AGAIN_TIMES * reno)
-    }
-
     pub(in crate::auto) fn meet_rival(&mut self, now: Instant, window: f64) {
         if self.background {
             return;
@@ -211,18 +22,111 @@ impl Auto {
         self.rival = Some(Rival {
             window: window.max(WINDOW_LEAST * self.mtu),
             curve: Curve::default(),
+            rise: Rise {
+                goal: f64::MAX,
+                overflows: 1,
+            },
+            capacity: None,
+            shares: (None, None),
             overflowed: now,
             waited: None,
+            longest: Lately::default(),
             check: self.long_enough().then_some(now + CHECK),
+            checks: 0,
             rests: 0,
-            before: self.bandwidth.most(),
+            before: self.most.get(f64::max).unwrap_or(0.0),
+            lulls: Lulls::default(),
+            hold: None,
+            hold_from: None,
         });
+    }
+
+    pub(in crate::auto) fn on_rival_ack(&mut self, now: Instant, bytes: f64) {
+        if self.rival.is_none() {
+            return;
+        }
+        self.watch_lulls(now);
+        let waits = self.yielding() >= self.yield_most();
+        let (floor, rtt, mean) = (self.floor_s(), self.rtt_s(), self.rtt.mean_s());
+        let Some(rival) = &mut self.rival else { return };
+        if waits {
+            rival.waited = Some(now);
+        }
+        rival.longest.add(now, mean, LONGEST_AGE, f64::max);
+        if let Some(cruise) = rival.gone(now, floor) {
+            self.part_from_rival(now);
+            self.cruise = cruise;
+            let left = if cruise == CRUISE_EPOCHS { 1 } else { cruise };
+            self.enter(now, Phase::Cruise { left });
+            return;
+        }
+        if rival.holds() {
+            return;
+        }
+        if rival.rise.goes_on(rival.window) {
+            rival.window += RISE * bytes;
+        } else if self.in_flight > 0.5 * rival.window {
+            let grown = rival.curve.grow(now, rival.window, bytes, rtt, self.mtu);
+            let capacity = rival.capacity.filter(|_| waits);
+            let most = capacity.map_or(f64::MAX, |capacity| SHARE_MOST * capacity * rtt);
+            rival.window = grown.min(most);
+        }
+    }
+
+    /// Looks whether the rival empties the queue as BBR does, and holds a part of the path then.
+    fn watch_lulls(&mut self, now: Instant) {
+        let (floor, mean) = (self.floor_s(), self.rtt.mean_s());
+        let Some(rival) = &mut self.rival else { return };
+        let resting = matches!(self.phase, Phase::Rest(_));
+        let lull = if resting {
+            None
+        } else {
+            rival.lulls.watch(now, mean, floor, rival.overflowed)
+        };
+        let bandwidth = self.bandwidth.get();
+        let most = self.most.get(f64::max).unwrap_or(0.0);
+        if let Some(lull) = lull {
+            self.rtt.renew(now, lull.least);
+            if rival.on_lull(now, lull, bandwidth, most) {
+                self.bandwidth.reset(bandwidth);
+            }
+        }
+        rival.end_hold(now, bandwidth, floor, self.in_flight);
+    }
+
+    /// A rest has shown our `share` of what all flows carry, unless too little was sent to tell: we had `in_flight` bytes
+    /// in flight, and carried so many per second.
+    pub(in crate::auto) fn learn_share(
+        &mut self,
+        now: Instant,
+        share: Option<f64>,
+        in_flight: f64,
+        carried: f64,
+        check: bool,
+    ) {
+        let Some(rival) = &mut self.rival else { return };
+        rival.lulls.rested(now);
+        let Some(share) = share else { return };
+        rival.shares = (rival.shares.1, Some(share));
+        rival.capacity = (share > SHARE_MOST).then_some(carried / share);
+        if check && share < SHARE_SMALL {
+            let goal = SHARE_GOAL / share.max(SHARE_LEAST);
+            rival.rise = Rise {
+                goal: goal.min(RISE_MOST) * in_flight,
+                overflows: RISE_OVERFLOWS,
+            };
+            rival.checks += 1;
+            let rounds = Duration::from_secs_f64(CHECK_ROUNDS * in_flight / carried);
+            let again = rival.checks < CHECKS;
+            rival.check = again.then_some(now + CHECK.max(rounds));
+        }
     }
 
     /// Where a rest sees no queue, no other flow is there, or the queue is so short that it has drained for once.
     pub(in crate::auto) fn rest_beside_rival(&mut self, now: Instant, queued: bool) {
         let Some(rival) = &mut self.rival else { return };
-        if queued {
+        // What is held against empties the queue at times.
+        if queued || rival.holds() {
             rival.rests = 0;
             return;
         }
@@ -250,27 +154,11 @@ impl Auto {
         }
     }
 
-    pub(in crate::auto) fn on_rival_ack(&mut self, now: Instant, bytes: f64) {
-        let waits = self.yielding() >= self.yield_most();
-        let (floor, rtt) = (self.floor_s(), self.rtt_s());
-        let Some(rival) = &mut self.rival else { return };
-        if waits {
-            rival.waited = Some(now);
-        }
-        let latest = rival.waited.max(Some(rival.overflowed)).unwrap_or(now);
-        let quiet = now.saturating_duration_since(latest).as_secs_f64();
-        if quiet > QUIET_S + QUIET_ROUNDS * floor {
-            self.part_from_rival(now);
-            self.enter(now, Phase::Cruise { left: self.cruise });
-            return;
-        }
-        if self.in_flight > 0.5 * rival.window {
-            rival.window = rival.curve.grow(now, rival.window, bytes, rtt, self.mtu);
-        }
-    }
-
     /// The rival's window says what to send; what arrived is remembered for afterwards.
-    pub(in crate::auto) fn on_rival_epoch(&mut self) {
+    pub(in crate::auto) fn on_rival_epoch(&mut self, now: Instant, outcome: Outcome) {
+        if let Some(hold) = self.rival.as_mut().and_then(|rival| rival.hold.as_mut()) {
+            hold.on_epoch(now, outcome);
+        }
         let Phase::Cruise { left } = &mut self.phase else {
             return;
         };
@@ -283,75 +171,104 @@ impl Auto {
     }
 }
 
-/// Packets may wait this long, beside [`Auto::noise`], before we give way: timers and probes do that. On short paths
-/// it is this share of the floor: their queues overflow soon after.
-const YIELD_FROM_S: f64 = 0.001;
-const YIELD_FROM: f64 = 0.4;
+impl Rival {
+    /// Our share, as rests have shown it: one of them may have met a lull, and shows too much.
+    fn share(&self) -> Option<f64> {
+        let (before, latest) = self.shares;
+        before.into_iter().chain(latest).reduce(f64::min)
+    }
 
-/// Share by which less is sent for each second that packets wait, and the most: all of it at 3.6 ms, before
-/// a buffer of a quarter of 20 ms overflows.
-const YIELD_PER_S: f64 = 1.5 / 0.013;
-const YIELD_MOST: f64 = 0.3;
+    /// Whether a lull shows that holding is due. `bandwidth` is ours, `most` the most that we had lately.
+    fn on_lull(&mut self, now: Instant, lull: Lull, bandwidth: f64, most: f64) -> bool {
+        if let Some(hold) = &mut self.hold {
+            hold.lull = now;
+            return false;
+        }
+        // CUBIC empties a short queue, too, and a longer one where it yields twice, but seldom after the time that BBR takes.
+        let share = self.share().unwrap_or(1.0).min(bandwidth / most.max(1.0));
+        let before = u32::from(!lull.deep) + u32::from(share > STARVED);
+        if lull.regular >= before && self.hold_from.is_none_or(|from| now >= from) {
+            // A large share is measured well. What is not known is taken to be large.
+            let measured = self.share().filter(|share| *share > SHARE_SMALL);
+            let capacity = match measured {
+                Some(share) => most.max(bandwidth / share),
+                None if most > KNOWN * bandwidth => most,
+                None => f64::MAX,
+            };
+            self.hold = Some(Hold::new(now, self.window, bandwidth, capacity));
+        }
+        self.holds()
+    }
 
-/// Means over a round trip differ by this share of it where nothing waits; what they are above that is drained in two.
-const MEAN_WAIT: f64 = 1.0 / 16.0;
-const MEAN_YIELD: f64 = 0.5;
-const MEAN_YIELD_MOST: f64 = 0.1;
+    fn end_hold(&mut self, now: Instant, bandwidth: f64, floor_s: f64, in_flight: f64) {
+        let Some(hold) = &self.hold else { return };
+        let (pause, window) = if hold.is_wrong(now, bandwidth, floor_s) {
+            (PAUSE_WRONG, hold.window)
+        } else if hold.is_over(now) {
+            (PAUSE_OVER, in_flight)
+        } else {
+            return;
+        };
+        self.hold = None;
+        self.hold_from = Some(now + pause);
+        self.window = window;
+    }
 
-/// The most where all other flows are to have what they want.
-const YIELD_BACKGROUND: f64 = 0.85;
-
-/// Others' probes are waited out before the bandwidth is taken to be less: where their round trip is 100 ms, a probe
-/// and the queue it leaves take thrice that.
-const PRESSED_S: f64 = 0.3;
-
-/// Our own kind has drained the queue by then, each of them giving way.
-const PATIENCE_S: f64 = 0.3;
-const PATIENCE_ROUNDS: f64 = 10.0;
-
-/// Part of it where delays have answered that it is a queue.
-const PATIENCE_KNOWN: f64 = 0.5;
-
-/// Round trips over which it is looked at how often packets wait.
-const WAITS_ROUNDS: f64 = 4.0;
-
-/// Batches that left this much before the newest acknowledged one are settled; later losses are few.
-const JUDGED_AFTER_S: f64 = 0.003;
-
-/// Share of the floor that packets of an easy phase may wait: hosts let all packets wait for a millisecond or so.
-const EASY_WAIT: f64 = 1.0 / 16.0;
-
-/// Overflows that are not ours, each this soon after the one before, that make a rival.
-const OVERFLOWS: u32 = 3;
-const AGAIN_S: f64 = 8.0;
-const AGAIN_ROUNDS: f64 = 50.0;
-const AGAIN_LEAST_S: f64 = 0.1;
-const AGAIN_TIMES: f64 = 2.0;
-
-/// The first and the last of them are so far apart: on short paths, timers and hosts that stand still make queues
-/// overflow a few times in a row.
-const OVERFLOWING_S: f64 = 1.0;
-
-/// Round trips for each packet in a window, in which Reno's growth makes up for a cut.
-const RENO_ROUNDS: f64 = 0.57;
-
-/// Longer than the floor nothing is heard, up to this, where a path stands still; what that has left in queues is
-/// gone after the latter.
-const STANDSTILL_MAX: Duration = Duration::from_millis(4);
-const STANDSTILL_DRAINED: Duration = Duration::from_millis(20);
-
-/// What an overflow of unknown making leaves of the bandwidth: half of what CUBIC gives up.
-const OVERFLOW_CUT: f64 = 0.85;
+    /// Measurements until the next probe where the rival has gone, since packets have not waited for long enough.
+    fn gone(&self, now: Instant, floor_s: f64) -> Option<u32> {
+        let latest = self.waited.max(Some(self.overflowed)).unwrap_or(now);
+        let quiet = now.saturating_duration_since(latest).as_secs_f64();
+        // A flow that yields to loss empties no queue that held more than three tenths of what was in flight.
+        let longest = self.longest.get(f64::max).unwrap_or(0.0);
+        if self.holds() || longest > DEEP * floor_s {
+            (quiet > QUIET_DEEP_S + QUIET_DEEP_ROUNDS * floor_s).then_some(CRUISE_EPOCHS)
+        } else {
+            (quiet > QUIET_S + QUIET_ROUNDS * floor_s).then_some(CRUISE_EPOCHS_MAX)
+        }
+    }
+}
 
 /// Without overflow and long waits for this long, the rival has gone: CUBIC's own cycle is shorter.
 const QUIET_S: f64 = 8.0;
 const QUIET_ROUNDS: f64 = 20.0;
 
+/// The same where the queue was longer, in round trips, than those that CUBIC empties: longer than BBR's lulls.
+const DEEP: f64 = 1.45;
+const QUIET_DEEP_S: f64 = 0.6;
+const QUIET_DEEP_ROUNDS: f64 = 8.0;
+const LONGEST_AGE: Duration = Duration::from_secs(30);
+
 /// Less than this of the bandwidth before is left to a flow that shares a link.
 const SHARED: f64 = 0.9;
 
-/// How long after a rival was met it is looked whether it is one.
+/// How long after a rival was met it is looked whether it is one, and again, up to so often.
 const CHECK: Duration = Duration::from_millis(1500);
+const CHECK_ROUNDS: f64 = 12.0;
+const CHECKS: u32 = 3;
+
+/// Growth for what arrives, as `HyStart++` has it once a queue is seen (RFC 9406 section 4.2).
+const RISE: f64 = 0.25;
+
+/// A share below the first is raised to the second, as it may be less than a fair one: by no more than so many times at
+/// once, until the queue has overflowed so often.
+const SHARE_SMALL: f64 = 0.35;
+const SHARE_GOAL: f64 = 0.4;
+const SHARE_LEAST: f64 = 0.02;
+const RISE_MOST: f64 = 4.0;
+const RISE_OVERFLOWS: u32 = 3;
+
+/// From this share on it is sure, and the window grows to no more than that.
+const SHARE_MOST: f64 = 0.5;
+
+/// A share, or a part of the most we had, that may be less than a fair one.
+const STARVED: f64 = 0.3;
+
+/// So many times the bandwidth of now shows what the path carries, where it was seen.
+const KNOWN: f64 = 3.0;
+
+/// How long it is not tried to hold again.
+const PAUSE_WRONG: Duration = Duration::from_secs(30);
+const PAUSE_OVER: Duration = Duration::from_mins(1);
 
 /// Rests without a queue after which a rival has gone, though packets waited long between them: a minute, in which shares
 /// become equal.
@@ -360,9 +277,6 @@ const RESTS_UNKNOWN: u32 = 2;
 
 /// So many times the bandwidth before may be that of the path alone, or still be shared.
 const UNKNOWN: f64 = 2.0;
-
-/// Packets, the least that keeps acknowledgements coming.
-const WINDOW_LEAST: f64 = 4.0;
 
 #[cfg(test)]
 mod tests {

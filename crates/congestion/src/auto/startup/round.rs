@@ -67,7 +67,7 @@ impl Auto {
         outcome: Outcome,
         excessive: bool,
     ) {
-        if self.startup.flat(outcome) || excessive {
+        if self.startup.plateau.reached(outcome) || excessive {
             self.leave_startup(now);
         }
     }

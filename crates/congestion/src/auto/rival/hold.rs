@@ -1,0 +1,87 @@
+//! Holding a part of the path against a flow that does not yield to loss, as BBR holds its own
+//! (draft-cardwell-iccrg-bbr-congestion-control-00).
+
+use std::time::{Duration, Instant};
+
+use crate::auto::epoch::Outcome;
+use crate::auto::plateau::Plateau;
+
+/// As much in flight as two round trips carry, whatever is lost, and every eighth round trip a quarter more.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::auto) struct Hold {
+    /// When its cycle began, after the rise.
+    cycle: Option<Instant>,
+    plateau: Plateau,
+    /// The latest lull.
+    pub(super) lull: Instant,
+    /// The window and the bandwidth before, and what all flows carry.
+    pub(super) window: f64,
+    bandwidth: f64,
+    capacity: f64,
+}
+
+impl Hold {
+    pub(super) fn new(now: Instant, window: f64, bandwidth: f64, capacity: f64) -> Self {
+        Self {
+            cycle: None,
+            plateau: Plateau::default(),
+            lull: now,
+            window,
+            bandwidth,
+            capacity,
+        }
+    }
+
+    pub(super) fn on_epoch(&mut self, now: Instant, outcome: Outcome) {
+        if self.cycle.is_none() && self.plateau.reached(outcome) {
+            self.cycle = Some(now);
+        }
+    }
+
+    /// The window over what a round trip carries, and the rate over the bandwidth.
+    pub(in crate::auto) fn gains(&self, now: Instant, floor_s: f64) -> (f64, f64) {
+        let Some(cycle) = self.cycle else {
+            return (RISE, RISE);
+        };
+        let into = now.saturating_duration_since(cycle).as_secs_f64() % (ROUNDS * floor_s);
+        let rate = match into / floor_s {
+            round if round < 1.0 => UP,
+            round if round < 2.0 => DOWN,
+            _ => 1.0,
+        };
+        (WINDOW, MARGIN * rate)
+    }
+
+    /// Whether it has had time, and has made much less of the `bandwidth`, or nearly all that there is: what waits is not
+    /// BBR's.
+    pub(super) fn is_wrong(&self, now: Instant, bandwidth: f64, floor_s: f64) -> bool {
+        let right = IN_VAIN * self.bandwidth..TOO_MUCH * self.capacity;
+        let time = Duration::from_secs_f64(TRIAL_S + TRIAL_ROUNDS * floor_s);
+        let tried = |cycle| now.saturating_duration_since(cycle) > time;
+        self.cycle.is_some_and(tried) && !right.contains(&bandwidth)
+    }
+
+    /// Whether there was no lull for so long that the flow it was meant for has gone.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.lull) > LULL_AGE
+    }
+}
+
+/// BBR's gains: 2 / ln 2 as it begins, two round trips' worth in flight later, and a cycle of eight round trips.
+const RISE: f64 = 2.885;
+const WINDOW: f64 = 2.0;
+const ROUNDS: f64 = 8.0;
+const UP: f64 = 1.25;
+const DOWN: f64 = 0.75;
+
+/// Part of the rate that Linux's BBR gives up.
+const MARGIN: f64 = 0.99;
+
+/// How long it is tried, the part of the bandwidth before that it must bring, and the part of all that is too much.
+const TRIAL_S: f64 = 0.5;
+const TRIAL_ROUNDS: f64 = 16.0;
+const IN_VAIN: f64 = 0.4;
+const TOO_MUCH: f64 = 0.75;
+
+/// Two of BBR's lulls and a half.
+const LULL_AGE: Duration = Duration::from_secs(25);

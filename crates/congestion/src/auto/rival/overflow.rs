@@ -1,0 +1,158 @@
+//! Queues that overflow: whose doing it was, and what it means.
+
+use std::time::{Duration, Instant};
+
+use super::{Rival, WINDOW_LEAST};
+use crate::auto::Auto;
+use crate::auto::phase::{CRUISE_EPOCHS_MAX, Phase};
+use crate::auto::rest::Reason;
+use crate::curve::BETA;
+
+impl Auto {
+    /// Judges batches whose fate is known: whether more is lost of those that waited.
+    pub(in crate::auto) fn judge(&mut self, now: Instant, newest: Instant) {
+        let patience = Duration::from_secs_f64((self.floor_s() / 4.0).max(JUDGED_AFTER_S));
+        let Some(until) = newest.checked_sub(patience) else {
+            return;
+        };
+        let floor = self.rtt.floor().unwrap_or_default();
+        while let Some(record) = self.sampler.next_settled(until) {
+            self.judged.0 += record.arrived;
+            self.judged.1 += record.lost;
+            let Some(rtt) = record.rtt else { continue };
+            let (arrived, lost) = std::mem::take(&mut self.judged);
+            let wait = rtt.saturating_sub(floor);
+            let reach = self.reach();
+            let waited = wait > self.noise() + reach;
+            let easy = record.easy && wait <= self.noise().max(floor.mul_f64(EASY_WAIT)) + reach;
+            let rival = self.rival.is_some();
+            self.loss.add(arrived, lost, easy);
+            self.overflow.add(arrived, lost, waited);
+            let judging = lost > 0.0 && waited && !self.starting();
+            if judging && self.overflow.take(&self.loss, rival) {
+                self.on_overflow(now, record.sent, record.pushed);
+            }
+        }
+    }
+
+    /// Notes where the path has stood still, or a host on it: nothing was heard for long, and then of something that
+    /// is that late. What was on the way comes at once then, and may be more than a queue holds.
+    pub(in crate::auto) fn watch_standstill(&mut self, now: Instant, sample: Duration) {
+        let least = STANDSTILL_MAX.min(self.rtt.floor().unwrap_or(STANDSTILL_MAX)) + self.noise();
+        let silent = self
+            .heard
+            .replace(now)
+            .map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
+        let late = self
+            .rtt
+            .latest()
+            .map_or(Duration::ZERO, |latest| sample.saturating_sub(latest));
+        if silent.min(late) > least {
+            self.stood = Some(now);
+        }
+    }
+
+    /// Whether a queue that overflowed after the batch that left at `sent` may have done so because of a standstill.
+    fn stood(&self, sent: Instant) -> bool {
+        self.stood
+            .is_some_and(|stood| sent <= stood + STANDSTILL_DRAINED)
+    }
+
+    /// A queue overflowed after the batch that left at `sent`.
+    fn on_overflow(&mut self, now: Instant, sent: Instant, ours: bool) {
+        if self.stood(sent) {
+            if self.rival.is_none() && matches!(self.phase, Phase::Up | Phase::Cruise { .. }) {
+                self.enter(now, Phase::Down { ended: true });
+            }
+            return;
+        }
+        if let Some(rival) = &mut self.rival {
+            rival.on_overflow(now, sent, self.in_flight, self.mtu);
+            return;
+        }
+        if self.overflowed.is_some_and(|last| sent <= last) {
+            return;
+        }
+        let last = self.overflowed.replace(now);
+        if ours {
+            // We asked for it: less often from now on.
+            self.cruise = (self.cruise * 2).min(CRUISE_EPOCHS_MAX);
+            if self.phase == Phase::Up {
+                self.enter(now, Phase::Down { ended: false });
+            }
+            return;
+        }
+        let since = last.map(|last| now.saturating_duration_since(last).as_secs_f64());
+        let again = since.is_some_and(|since| since < self.again_s());
+        self.overflows = if again { self.overflows + 1 } else { 1 };
+        if self.overflows == 1 {
+            self.overflowing = Some(now);
+        }
+        let lasting = self.overflowing.map_or(0.0, |first| {
+            now.saturating_duration_since(first).as_secs_f64()
+        });
+        if self.overflows >= OVERFLOWS && lasting >= OVERFLOWING_S && !self.background {
+            if self.pressure.knows(now) || !self.late() {
+                self.meet_rival(now, BETA * self.in_flight);
+            } else {
+                self.pressure.in_flight = self.in_flight;
+                self.rest(now, Reason::Overflows);
+            }
+            return;
+        }
+        self.bandwidth
+            .set_bound(OVERFLOW_CUT * self.bandwidth.get());
+        if matches!(self.phase, Phase::Up | Phase::Cruise { .. }) {
+            self.enter(now, Phase::Down { ended: false });
+        }
+    }
+
+    /// How soon a rival makes the queue overflow again: CUBIC on a long path, Reno's growth on a short one (RFC 9438
+    /// section 4.3).
+    fn again_s(&self) -> f64 {
+        let rtt = self.rtt_s();
+        let reno = RENO_ROUNDS * 2.0 * self.bdp() / self.mtu * rtt;
+        (AGAIN_S + AGAIN_ROUNDS * rtt).min(AGAIN_LEAST_S + AGAIN_TIMES * reno)
+    }
+}
+
+impl Rival {
+    fn on_overflow(&mut self, now: Instant, sent: Instant, in_flight: f64, mtu: f64) {
+        if self.holds() {
+            self.overflowed = now;
+        } else if sent > self.overflowed {
+            self.rise.overflows = self.rise.overflows.saturating_sub(1);
+            let window = self.curve.cut(self.window.min(in_flight));
+            self.window = window.max(WINDOW_LEAST * mtu);
+            self.overflowed = now;
+        }
+    }
+}
+
+/// Batches that left this much before the newest acknowledged one are settled; later losses are few.
+const JUDGED_AFTER_S: f64 = 0.003;
+
+/// Share of the floor that packets of an easy phase may wait: hosts let all packets wait for a millisecond or so.
+const EASY_WAIT: f64 = 1.0 / 16.0;
+
+/// Overflows that are not ours, each this soon after the one before, that make a rival.
+pub(super) const OVERFLOWS: u32 = 3;
+const AGAIN_S: f64 = 8.0;
+const AGAIN_ROUNDS: f64 = 50.0;
+const AGAIN_LEAST_S: f64 = 0.1;
+const AGAIN_TIMES: f64 = 2.0;
+
+/// The first and the last of them are so far apart: on short paths, timers and hosts that stand still make queues
+/// overflow a few times in a row.
+const OVERFLOWING_S: f64 = 1.0;
+
+/// Round trips for each packet in a window, in which Reno's growth makes up for a cut.
+const RENO_ROUNDS: f64 = 0.57;
+
+/// Longer than the floor nothing is heard, up to this, where a path stands still; what that has left in queues is
+/// gone after the latter.
+const STANDSTILL_MAX: Duration = Duration::from_millis(4);
+const STANDSTILL_DRAINED: Duration = Duration::from_millis(20);
+
+/// What an overflow of unknown making leaves of the bandwidth: half of what CUBIC gives up.
+const OVERFLOW_CUT: f64 = 0.85;
