@@ -42,7 +42,8 @@ impl Auto {
             Some(rival) if let Some((hold, heard)) = rival.hold.zip(self.heard) => {
                 let (window, rate) = hold.gains(heard, self.floor_s());
                 let window = window * bandwidth * self.floor_s();
-                (window + HOLD_PACKETS * self.mtu, rate * bandwidth)
+                let gathered = HOLD_QUANTA * QUANTUM_TIME_S * bandwidth + HOLD_PACKETS * self.mtu;
+                (window + gathered, rate * bandwidth)
             }
             Some(rival) if self.phase != Phase::Startup => {
                 // Late acknowledgements matter where they take longer than the path; elsewhere to make up for
@@ -136,8 +137,9 @@ const REST_RIVAL: f64 = 0.5;
 /// Pacing over window and round trip, so that the window is the limit (RFC 9002 section 7.7).
 const RIVAL_PACING: f64 = 1.2;
 
-/// Packets that a sender and a receiver gather: BBR allows for as many.
-const HOLD_PACKETS: f64 = 3.0;
+/// Bursts and packets that a sender and a receiver gather: Linux's BBR allows for as many.
+const HOLD_QUANTA: f64 = 3.0;
+const HOLD_PACKETS: f64 = 2.0;
 
 /// Round trips that are not much longer than acknowledgements are late.
 const SHORT_S: f64 = 0.005;

@@ -24,8 +24,8 @@ pub(super) struct Rival {
     pub(super) window: f64,
     curve: Curve,
     rise: Rise,
-    /// Our share of what all flows carry, as the latest two rests have shown it; and the latter where we had more than half.
-    shares: (Option<f64>, Option<f64>),
+    /// Bytes per second that all flows carry, as the latest two rests have shown it; and where we had more than half of it.
+    carried: (Option<f64>, Option<f64>),
     capacity: Option<f64>,
     /// The latest overflow, and the latest time that packets waited long.
     overflowed: Instant,
@@ -84,8 +84,9 @@ pub(super) struct Pressure {
     /// When delays were last asked about it, and how long not to ask again.
     asked: Instant,
     patience: Duration,
-    /// When they answered that it is a queue.
+    /// When they answered that it is a queue, and when a rival had gone.
     answered: Option<Instant>,
+    parted: Option<Instant>,
 }
 
 impl Pressure {
@@ -99,6 +100,7 @@ impl Pressure {
             asked: now,
             patience: PATIENCE,
             answered: None,
+            parted: None,
         }
     }
 
@@ -123,10 +125,21 @@ impl Pressure {
         self.answered = Some(now);
     }
 
-    /// Whether delays have answered not long ago that it is a queue.
+    /// Whether delays have answered not long ago that it is a queue, or may be a rival's that is back.
     fn knows(&self, now: Instant) -> bool {
         let recent = |at| now.saturating_duration_since(at) < KNOWN;
-        self.answered.is_some_and(recent)
+        self.answered.is_some_and(recent) || self.suspects(now)
+    }
+
+    /// Whether a rival has gone not long ago, or seemed to.
+    pub(super) fn suspects(&self, now: Instant) -> bool {
+        let recent = |at| now.saturating_duration_since(at) < SUSPECTED;
+        self.parted.is_some_and(recent)
+    }
+
+    /// Learns that what was taken for a rival was none.
+    pub(super) fn trust(&mut self) {
+        self.parted = None;
     }
 
     /// Forgets a wait that is over.
@@ -148,5 +161,6 @@ const PATIENCE_MOST: Duration = Duration::from_secs(8);
 /// Part of the time: probes, ours and others', make packets wait for less.
 const WAITS: f64 = 0.5;
 
-/// So long a queue is taken for one.
+/// So long a queue is taken for one, and a rival may be back.
 const KNOWN: Duration = Duration::from_secs(4);
+const SUSPECTED: Duration = Duration::from_secs(30);

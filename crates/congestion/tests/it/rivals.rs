@@ -219,8 +219,8 @@ fn beside_bbr_it_holds_a_part() {
             (1, _, 4.0..) => (0.6, 1.3),
             (1, ..) => (0.5, 1.2),
             (_, 5.0, _) => (0.5, 4.8),
-            (_, _, 0.5) => (0.3, 2.2),
-            (..) => (0.45, 4.2),
+            (_, _, 0.5) => (0.25, 2.2),
+            (..) => (0.45, 4.8),
         };
         assert!((least..most).contains(&fair(case, got.ours)), "{cell}");
         assert!(got.ours + got.others >= 0.94, "{cell}");

@@ -10,16 +10,18 @@ use crate::curve::BETA;
 impl Auto {
     pub(super) fn end_rest(&mut self, now: Instant, rest: Rest) {
         let floor = self.rtt.floor().unwrap_or(rest.least);
-        let jitter = self.is_jitter(&rest);
+        let jitter = self.is_jitter(now, &rest);
         let carried = rest.carried();
-        let share = rest.answered(carried);
+        let queued = rest.least > floor.mul_f64(17.0 / 16.0).max(floor + self.noise());
+        // Where the queue has gone altogether, delays could not answer more.
+        let answered = rest.answered(carried);
+        let share = answered.filter(|share| queued || *share > SHARE_SURE);
         let check = rest.reason == Reason::Check;
         self.learn_share(now, share, rest.in_flight_before, carried, check);
         self.rtt.renew(now, rest.least);
         if jitter {
             self.on_jitter(now, &rest);
         } else {
-            let queued = rest.least > floor.mul_f64(17.0 / 16.0).max(floor + self.noise());
             self.on_no_jitter(now, &rest, queued);
         }
         self.epoch = self.new_epoch(now);
@@ -34,7 +36,7 @@ impl Auto {
     }
 
     /// Whether delays are what they are whatever is sent.
-    fn is_jitter(&self, rest: &Rest) -> bool {
+    fn is_jitter(&self, now: Instant, rest: &Rest) -> bool {
         let late = self.rtt.jitters() || rest.mean() > self.late_s();
         // A queue of others drains at times. At the start too little has been seen of it.
         let drains =
@@ -43,7 +45,8 @@ impl Auto {
         let unanswered = if beside { UNANSWERED_RIVAL } else { UNANSWERED };
         let answer = rest.answer(self.bandwidth.get());
         let deaf = (CONTRARY..unanswered).contains(&answer);
-        self.long_enough() && late && deaf && !drains && rest.swings()
+        let back = self.pressure.suspects(now);
+        self.long_enough() && late && deaf && !drains && !back && rest.swings()
     }
 
     /// Learns how long packets take by themselves. As delays did not answer, they held no queue before either.
@@ -57,6 +60,7 @@ impl Auto {
             self.pressure.relent();
         }
         self.part_from_rival(now);
+        self.pressure.trust();
         if self.pressure.bandwidth > self.bandwidth.get() {
             self.bandwidth.reset(self.pressure.bandwidth);
         }
@@ -89,6 +93,9 @@ impl Auto {
         more && rest.high > floor + (floor / 16).max(LATE)
     }
 }
+
+/// A share that is more than another flow has, and may be more than it seems.
+const SHARE_SURE: f64 = 0.5;
 
 /// Where delays answer by less than this, what is sent has nothing to do with them; beside a rival that would be a small
 /// share.

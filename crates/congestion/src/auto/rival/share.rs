@@ -27,7 +27,7 @@ impl Auto {
                 overflows: 1,
             },
             capacity: None,
-            shares: (None, None),
+            carried: (None, None),
             overflowed: now,
             waited: None,
             longest: Lately::default(),
@@ -107,7 +107,7 @@ impl Auto {
         let Some(rival) = &mut self.rival else { return };
         rival.lulls.rested(now);
         let Some(share) = share else { return };
-        rival.shares = (rival.shares.1, Some(share));
+        rival.carried = (rival.carried.1, Some(carried / share.max(SHARE_LEAST)));
         rival.capacity = (share > SHARE_MOST).then_some(carried / share);
         if check && share < SHARE_SMALL {
             let goal = SHARE_GOAL / share.max(SHARE_LEAST);
@@ -150,6 +150,7 @@ impl Auto {
             self.overflowed = Some(now);
             self.pressure.seconds = 0.0;
             self.pressure.in_flight = 0.0;
+            self.pressure.parted = Some(now);
             self.cruise = CRUISE_EPOCHS_MAX;
         }
     }
@@ -172,10 +173,10 @@ impl Auto {
 }
 
 impl Rival {
-    /// Our share, as rests have shown it: one of them may have met a lull, and shows too much.
-    fn share(&self) -> Option<f64> {
-        let (before, latest) = self.shares;
-        before.into_iter().chain(latest).reduce(f64::min)
+    /// Bytes per second that all flows carry, as rests have shown it: one of them may have met a lull, and shows too little.
+    fn carry(&self) -> Option<f64> {
+        let (before, latest) = self.carried;
+        before.into_iter().chain(latest).reduce(f64::max)
     }
 
     /// Whether a lull shows that holding is due. `bandwidth` is ours, `most` the most that we had lately.
@@ -185,13 +186,14 @@ impl Rival {
             return false;
         }
         // CUBIC empties a short queue, too, and a longer one where it yields twice, but seldom after the time that BBR takes.
-        let share = self.share().unwrap_or(1.0).min(bandwidth / most.max(1.0));
-        let before = u32::from(!lull.deep) + u32::from(share > STARVED);
+        let measured = self.carry();
+        let starved = bandwidth < STARVED * most.max(measured.unwrap_or(0.0));
+        let before = u32::from(!lull.deep) + u32::from(!starved);
         if lull.regular >= before && self.hold_from.is_none_or(|from| now >= from) {
             // A large share is measured well. What is not known is taken to be large.
-            let measured = self.share().filter(|share| *share > SHARE_SMALL);
+            let measured = measured.filter(|all| bandwidth > SHARE_SMALL * all);
             let capacity = match measured {
-                Some(share) => most.max(bandwidth / share),
+                Some(all) => most.max(all),
                 None if most > KNOWN * bandwidth => most,
                 None => f64::MAX,
             };
@@ -234,8 +236,8 @@ const QUIET_ROUNDS: f64 = 20.0;
 
 /// The same where the queue was longer, in round trips, than those that CUBIC empties: longer than BBR's lulls.
 const DEEP: f64 = 1.45;
-const QUIET_DEEP_S: f64 = 0.6;
-const QUIET_DEEP_ROUNDS: f64 = 8.0;
+const QUIET_DEEP_S: f64 = 1.0;
+const QUIET_DEEP_ROUNDS: f64 = 6.0;
 const LONGEST_AGE: Duration = Duration::from_secs(30);
 
 /// Less than this of the bandwidth before is left to a flow that shares a link.
@@ -260,7 +262,7 @@ const RISE_OVERFLOWS: u32 = 3;
 /// From this share on it is sure, and the window grows to no more than that.
 const SHARE_MOST: f64 = 0.5;
 
-/// A share, or a part of the most we had, that may be less than a fair one.
+/// A part of what all flows carry, or of the most we had, that may be less than a fair one.
 const STARVED: f64 = 0.3;
 
 /// So many times the bandwidth of now shows what the path carries, where it was seen.
