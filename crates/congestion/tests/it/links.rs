@@ -35,6 +35,7 @@ pub(crate) fn sender(model: fn(Instant) -> Box<dyn Model>, rtt_ms: f64, start_s:
     Sender {
         model,
         rtt: Duration::from_secs_f64(rtt_ms / 1e3),
+        handover: None,
         start: Duration::from_secs_f64(start_s),
         loss_before: 0.0,
         loss_after: 0.0,

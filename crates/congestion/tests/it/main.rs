@@ -9,13 +9,16 @@
 mod accidents;
 mod bbr;
 mod cell;
+mod changes;
 mod fairness;
 mod fixed;
 mod floors;
 mod grid;
 mod jitter;
 mod links;
+mod named;
 mod plots;
+mod probe;
 mod resume;
 mod rivals;
 mod start;

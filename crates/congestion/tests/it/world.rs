@@ -9,21 +9,28 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use quictun_congestion::{Limits, Loss, Model};
-use quictun_link::{Fate, GilbertElliott, Link, LinkConfig, Packet, Reorder, Stall};
+use quictun_link::{
+    Change, Fate, GilbertElliott, Link, LinkConfig, Packet, Reorder, Setting, Stall,
+};
+
+use crate::probe::{Persistence, Probe};
 
 /// Bytes of every packet.
 pub(crate) const SIZE: u64 = 1250;
 const ACK_EVERY: u32 = 10;
 const ACK_WITHIN: Duration = Duration::from_millis(2);
 const REORDER: u64 = 3;
-const PROBE_AFTER: Duration = Duration::from_millis(5);
 const CATCH_UP: f64 = 0.002;
+/// Packets that leave when the probe timer of QUIC ends, as quinn-proto has it.
+const PROBES: u64 = 2;
 
 /// What one sender is like.
 #[derive(Clone, Copy)]
 pub(crate) struct Sender {
     pub(crate) model: fn(Instant) -> Box<dyn Model>,
     pub(crate) rtt: Duration,
+    /// From this time on the path takes another round-trip time; packets keep their order.
+    pub(crate) handover: Option<(Duration, Duration)>,
     pub(crate) start: Duration,
     /// Loss on the way to the bottleneck, after it, and of acknowledgements.
     pub(crate) loss_before: f64,
@@ -70,12 +77,13 @@ enum State {
 
 pub(crate) struct Flow {
     pub(crate) model: Box<dyn Model>,
+    /// The shortest that the path ever takes; what there is beyond it is in `after` and `back`.
     rtt: Duration,
-    /// The longest that jitter delays a packet.
+    /// The longest that jitter and a handover delay a packet.
     slowest: Duration,
     before: Link,
     after: Link,
-    back: Link,
+    pub(crate) back: Link,
     packets: VecDeque<(Instant, State)>,
     first: u64,
     next: u64,
@@ -84,6 +92,7 @@ pub(crate) struct Flow {
     tokens: f64,
     refilled: Instant,
     armed: u64,
+    pub(crate) probe: Probe,
     probe_armed: u64,
     last_stamp: Instant,
     pending: Vec<u64>,
@@ -111,17 +120,43 @@ pub(crate) struct World {
     free: Vec<usize>,
     /// Waiting times at the bottleneck, in 20 us.
     pub(crate) waits: Vec<u64>,
+    /// When packets came to the bottleneck, and how long it took until they were sent; where that is asked for.
+    pub(crate) trail: Option<Vec<(Duration, Duration)>>,
     pub(crate) slot: Duration,
     /// How often the host of the bottleneck stands still, and for how long.
     pub(crate) standstills: Option<(Duration, Duration)>,
+    /// Probes are sent ever more rarely, and loss may be persistent. Where bursts of loss count packets and not time, as
+    /// they do here, the former would make an outage of each.
+    pub(crate) outages: bool,
 }
 
-fn lossy(loss: f64, burst: f64, jitter: Jitter, seed: u64, start: Instant) -> Link {
+/// A way that takes no time, or with a handover half of what its round-trip time is above the shorter one.
+fn way(handover: Option<(Duration, Duration)>, rtt: Duration) -> LinkConfig {
+    let mut config = LinkConfig::default();
+    if let Some((at, new)) = handover {
+        let half = |rtt: Duration, other: Duration| rtt.saturating_sub(other) / 2;
+        config.delay = half(rtt, new);
+        config.changes = vec![Change {
+            at,
+            to: Setting::Delay(half(new, rtt)),
+        }];
+    }
+    config
+}
+
+fn lossy(
+    way: LinkConfig,
+    loss: f64,
+    burst: f64,
+    jitter: Jitter,
+    seed: u64,
+    start: Instant,
+) -> Link {
     let mut config = LinkConfig {
         jitter: jitter.even,
         stall: jitter.stall,
         reorder: jitter.reorder,
-        ..LinkConfig::default()
+        ..way
     };
     if loss > 0.0 && burst >= 2.0 {
         config.bursts = Some(GilbertElliott::from_mean(loss, burst));
@@ -134,6 +169,7 @@ fn lossy(loss: f64, burst: f64, jitter: Jitter, seed: u64, start: Instant) -> Li
 impl World {
     pub(crate) fn new(bottleneck: LinkConfig, seed: u64, senders: Vec<Sender>) -> Self {
         let origin = Instant::now();
+        let outages = bottleneck.outages.clone();
         let mut world = Self {
             now: origin,
             origin,
@@ -144,17 +180,25 @@ impl World {
             acks: Vec::new(),
             free: Vec::new(),
             waits: Vec::new(),
+            trail: None,
             slot: Duration::from_millis(50),
             standstills: None,
+            outages: false,
         };
         for (index, sender) in senders.into_iter().enumerate() {
             let seed = seed * 1000 + index as u64 * 10;
             let start = origin + sender.start;
+            let way = way(sender.handover, sender.rtt);
+            let (shortest, longest) = match sender.handover {
+                Some((_, new)) => (sender.rtt.min(new), sender.rtt.max(new)),
+                None => (sender.rtt, sender.rtt),
+            };
             world.flows.push(Flow {
                 model: (sender.model)(origin),
-                rtt: sender.rtt,
-                slowest: sender.jitter.longest(),
+                rtt: shortest,
+                slowest: sender.jitter.longest() + longest.saturating_sub(shortest) / 2,
                 before: lossy(
+                    LinkConfig::default(),
                     sender.loss_before,
                     sender.burst,
                     Jitter::default(),
@@ -162,6 +206,7 @@ impl World {
                     origin,
                 ),
                 after: lossy(
+                    way.clone(),
                     sender.loss_after,
                     sender.burst,
                     sender.jitter,
@@ -169,6 +214,10 @@ impl World {
                     origin,
                 ),
                 back: lossy(
+                    LinkConfig {
+                        outages: outages.clone(),
+                        ..way
+                    },
                     sender.loss_back,
                     sender.burst,
                     sender.jitter,
@@ -183,6 +232,7 @@ impl World {
                 tokens: 10.0 * SIZE as f64,
                 refilled: start,
                 armed: 0,
+                probe: Probe::new(longest),
                 probe_armed: 0,
                 last_stamp: origin,
                 pending: Vec::new(),
@@ -240,7 +290,10 @@ impl World {
             Event::Send { flow, .. } | Event::Probe { flow, .. } if self.flows[flow].stopped => {}
             Event::Send { flow, armed } if self.flows[flow].armed == armed => self.send(flow),
             Event::Probe { flow, armed } if self.flows[flow].probe_armed == armed => {
-                self.transmit(flow, 1);
+                if self.outages {
+                    self.flows[flow].probe.on_sent();
+                }
+                self.transmit(flow, if self.outages { PROBES } else { 1 });
                 self.arm_probe(flow);
             }
             Event::Arrive { flow, number } => self.arrive(flow, number),
@@ -315,6 +368,9 @@ impl World {
                 self.waits.resize(bin + 1, 0);
             }
             self.waits[bin] += 1;
+            if let Some(trail) = &mut self.trail {
+                trail.push((now - self.origin, self.bottleneck.wait(offered)));
+            }
             let Fate::Delivered { at, .. } = self.bottleneck.send(offered, packet()) else {
                 continue;
             };
@@ -351,8 +407,7 @@ impl World {
         let flow = &mut self.flows[index];
         flow.probe_armed += 1;
         let armed = flow.probe_armed;
-        let wait = flow.rtt * 3 / 2 + PROBE_AFTER;
-        let at = self.now + wait;
+        let at = self.now + flow.probe.wait();
         self.at(at, Event::Probe { flow: index, armed });
     }
 
@@ -406,6 +461,7 @@ impl World {
         let numbers = std::mem::take(&mut self.acks[id]);
         self.free.push(id);
         let flow = &mut self.flows[index];
+        flow.probe.on_ack();
         for number in numbers {
             flow.largest = flow.largest.max(Some(number));
             if number < flow.first {
@@ -423,6 +479,7 @@ impl World {
         let limit = flow.largest.unwrap_or(0).saturating_sub(REORDER - 1);
         let mut lost = 0;
         let mut latest = now;
+        let mut persistence = Persistence::of(&flow.probe);
         while flow.first < limit {
             let Some((sent, state)) = flow.packets.pop_front() else {
                 break;
@@ -431,6 +488,9 @@ impl World {
             if state == State::Flying {
                 lost += SIZE;
                 latest = sent;
+                persistence.on_lost(sent);
+            } else {
+                persistence.on_arrived();
             }
         }
         if lost > 0 {
@@ -441,7 +501,7 @@ impl World {
                 latest,
                 Loss {
                     bytes: lost,
-                    persistent: false,
+                    persistent: self.outages && persistence.shown(),
                 },
             );
         }

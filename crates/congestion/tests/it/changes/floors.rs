@@ -1,0 +1,173 @@
+//! What changes may cost, and the paths on which they cost more.
+
+use super::{Case, Cell, Kind};
+
+/// The most and the least of what a [`Cell`] tells; what is not asked of a kind of change is infinite, or 0.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Floors {
+    filled: f64,
+    share: f64,
+    drained_s: f64,
+    wait: f64,
+    costs: f64,
+    silent_s: f64,
+}
+
+const NOTHING: Floors = Floors {
+    filled: f64::INFINITY,
+    share: 0.0,
+    drained_s: f64::INFINITY,
+    wait: f64::INFINITY,
+    costs: f64::INFINITY,
+    silent_s: f64::INFINITY,
+};
+
+/// What is asked for: `wait` in times of what is no queue to speak of, `costs` in round trips.
+fn asked(kind: Kind) -> Floors {
+    match kind {
+        Kind::StepUp => Floors {
+            filled: 15.0,
+            share: 0.9,
+            ..NOTHING
+        },
+        Kind::StepDown => Floors {
+            share: 0.9,
+            drained_s: 1.0,
+            ..NOTHING
+        },
+        Kind::RampUp | Kind::RampDown | Kind::Handover(_) => Floors {
+            share: 0.9,
+            wait: 1.0,
+            ..NOTHING
+        },
+        Kind::Outage => Floors {
+            costs: 3.0,
+            silent_s: 0.0,
+            ..NOTHING
+        },
+        Kind::Policer => Floors {
+            share: 0.9,
+            ..NOTHING
+        },
+    }
+}
+
+/// Paths on which changes cost more than they should, what they cost, and why.
+struct Exception {
+    applies: fn(&Case) -> bool,
+    floors: Floors,
+    why: &'static str,
+}
+
+/// Asserts that a change costs no more than it may.
+pub(super) fn hold(case: &Case, cell: &Cell) {
+    let exception = EXCEPTIONS.iter().find(|one| (one.applies)(case));
+    let (floors, why) = match exception {
+        Some(exception) => (exception.floors, exception.why),
+        None => (asked(case.kind), "no exception"),
+    };
+    let costs = (cell.costs_s - cell.silent_s) / case.rtt_s();
+    let held = cell.filled <= floors.filled
+        && cell.share >= floors.share
+        && cell.drained_s <= floors.drained_s
+        && cell.wait_ms <= floors.wait * case.least_ms()
+        && costs <= floors.costs
+        && cell.silent_s <= floors.silent_s;
+    assert!(held, "{case:?}: {cell:?}, not {floors:?} ({why})");
+}
+
+const FEW: &str = "a round trip holds too few packets for a probe to show much more";
+const SLOWLY: &str = "a probe finds a tenth more, and the next one comes six round trips later";
+const RIVAL: &str = "the queue of the time before is taken for a rival's";
+const BACKED_OFF: &str = "the probe timer backs off, and half of the bandwidth is forgotten";
+
+/// The first that applies counts.
+const EXCEPTIONS: [Exception; 10] = [
+    Exception {
+        applies: |case| case.kind == Kind::StepUp && case.mbit == 10 && case.rtt_ms < 100,
+        floors: Floors {
+            filled: 240.0,
+            share: 0.47,
+            ..NOTHING
+        },
+        why: FEW,
+    },
+    Exception {
+        applies: |case| case.kind == Kind::StepUp && case.rtt_ms < 20,
+        floors: Floors {
+            filled: 56.0,
+            share: 0.95,
+            ..NOTHING
+        },
+        why: SLOWLY,
+    },
+    Exception {
+        applies: |case| case.kind == Kind::StepDown && case.rtt_ms == 100,
+        floors: Floors {
+            share: 0.75,
+            ..NOTHING
+        },
+        why: RIVAL,
+    },
+    Exception {
+        applies: |case| case.kind == Kind::StepDown && (case.mbit == 10 || case.rtt_ms == 20),
+        floors: Floors {
+            share: 0.95,
+            ..NOTHING
+        },
+        why: RIVAL,
+    },
+    Exception {
+        applies: |case| case.kind == Kind::RampUp && case.mbit == 10 && case.rtt_ms == 20,
+        floors: Floors {
+            share: 0.75,
+            wait: 1.0,
+            ..NOTHING
+        },
+        why: FEW,
+    },
+    Exception {
+        applies: |case| case.kind == Kind::RampUp && case.rtt_ms == 100,
+        floors: Floors {
+            share: 0.85,
+            wait: 1.1,
+            ..NOTHING
+        },
+        why: SLOWLY,
+    },
+    Exception {
+        applies: |case| case.kind == Kind::RampDown,
+        floors: Floors {
+            share: 0.95,
+            wait: 5.6,
+            ..NOTHING
+        },
+        why: RIVAL,
+    },
+    Exception {
+        applies: |case| case.kind == Kind::Outage,
+        floors: Floors {
+            costs: 14.0,
+            silent_s: 1.2,
+            ..NOTHING
+        },
+        why: BACKED_OFF,
+    },
+    Exception {
+        applies: |case| case.kind == Kind::Handover(20),
+        floors: Floors {
+            share: 0.07,
+            ..NOTHING
+        },
+        why: "a longer path is taken for a queue, and that for a rival's",
+    },
+    Exception {
+        applies: |case| case.kind == Kind::Handover(60),
+        floors: Floors {
+            share: 0.95,
+            wait: 1.4,
+            ..NOTHING
+        },
+        why: "the queue is long: it was made for the longer path",
+    },
+];

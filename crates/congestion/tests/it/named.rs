@@ -1,0 +1,88 @@
+//! Links with a name, beside what BBR does there.
+//!
+//! Data goes down and acknowledgements up, each as the link's direction is. What is measured is in `named.txt`, written
+//! like `grid.txt`.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use quictun_congestion::Model;
+use quictun_link::{Link, NamedLink};
+
+use crate::bbr;
+use crate::changes::{seconds, wait_ms};
+use crate::grid::compare;
+use crate::links::{auto, sender};
+use crate::probe::Probe;
+use crate::world::World;
+
+const FROM_S: f64 = 5.0;
+const TO_S: f64 = 30.0;
+const SEEDS: [u64; 3] = [1, 2, 3];
+
+/// Of what BBR carries there, and of the delay of its packets.
+const SHARE: f64 = 0.9;
+const WAIT: f64 = 0.6;
+
+const RIVAL: &str = "where the rate falls, the queue of the time before is taken for a rival's";
+
+/// Milliseconds that 95 of 100 packets may wait beside a BBR whose packets wait `theirs_ms`, and why.
+fn most_ms(link: NamedLink, seed: u64, theirs_ms: f64) -> (f64, &'static str) {
+    match (link, seed) {
+        (NamedLink::Lte, _) => (730.0, RIVAL),
+        (NamedLink::FiveG, 3) | (NamedLink::Wifi, _) => (270.0, RIVAL),
+        _ => {
+            let asked = WAIT * theirs_ms;
+            let none = (0.3 * f64::from(idle_ms(link))).max(5.0);
+            (asked.max(none), "no exception")
+        }
+    }
+}
+
+/// The round-trip time of an idle link, in milliseconds.
+fn idle_ms(link: NamedLink) -> u32 {
+    match link {
+        NamedLink::Lte => 50,
+        NamedLink::FiveG => 25,
+        NamedLink::Satellite => 40,
+        NamedLink::Wifi => 18,
+    }
+}
+
+/// Mbit/s that arrive, and the wait of 95 of 100 packets in milliseconds.
+fn run(link: NamedLink, seed: u64, model: fn(Instant) -> Box<dyn Model>) -> (f64, f64) {
+    let [up, down] = link.ways(seed);
+    let mut world = World::new(down, seed, vec![sender(model, 0.0, 0.0)]);
+    world.outages = true;
+    let flow = &mut world.flows[0];
+    flow.back = Link::new(up, seed + 1000, world.origin);
+    flow.probe = Probe::new(Duration::from_millis(idle_ms(link).into()));
+    world.run_until(seconds(FROM_S));
+    world.trail = Some(Vec::new());
+    world.run_until(seconds(TO_S));
+    let rate = world.flows[0].rate(world.slot, seconds(FROM_S), seconds(TO_S));
+    let wait_ms = wait_ms(world.trail.as_deref().unwrap_or_default());
+    (rate / 125_000.0, wait_ms)
+}
+
+#[test]
+fn named_links_are_filled_as_the_table_says() {
+    let mut table =
+        "link       seed  bbr Mbit/s  wait p95 ms  auto Mbit/s  wait p95 ms  share %  wait %\n"
+            .to_owned();
+    for &(name, link) in NamedLink::ALL {
+        for seed in SEEDS {
+            let (theirs, theirs_ms) = run(link, seed, bbr::model);
+            let (ours, ours_ms) = run(link, seed, auto);
+            let (share, wait) = (ours / theirs * 100.0, ours_ms / theirs_ms * 100.0);
+            let most_ms = most_ms(link, seed, theirs_ms);
+            let cell = format!("{name}, seed {seed}: {share} %, {ours_ms} ms, not {most_ms:?}");
+            assert!(share >= SHARE * 100.0 && ours_ms <= most_ms.0, "{cell}");
+            writeln!(
+                table,
+                "{name:<9}  {seed:>4}  {theirs:>10.1}  {theirs_ms:>11.1}  {ours:>11.1}  {ours_ms:>11.1}  {share:>7.1}  {wait:>6.0}"
+            ).expect("writing to a string");
+        }
+    }
+    compare("named.txt", &table);
+}
