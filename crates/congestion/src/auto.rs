@@ -11,6 +11,7 @@
 
 mod bandwidth;
 mod epoch;
+mod fall;
 mod lately;
 mod limits;
 mod loss;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use bandwidth::Bandwidth;
 use epoch::Epoch;
+use fall::Fall;
 use lately::Lately;
 use loss::{LossFloor, Overflow};
 use phase::{Cruising, Phase};
@@ -60,6 +62,7 @@ pub struct Auto {
     loss: LossFloor,
     overflow: Overflow,
     epoch: Epoch,
+    fall: Fall,
     startup: Startup,
     /// What an earlier connection knew, until it has been tried.
     resume: Option<Resume>,
@@ -120,6 +123,7 @@ impl Auto {
             loss: LossFloor::default(),
             overflow: Overflow::default(),
             epoch: Epoch::new(now, 0, None),
+            fall: Fall::default(),
             startup: Startup::first(mtu),
             resume: None,
             filled: None,
@@ -263,6 +267,9 @@ impl Model for Auto {
         }
         let bytes = bytes::to_f64(bytes);
         self.epoch.on_acked(record.delivered, record.limited);
+        if !record.limited {
+            self.fall.forget();
+        }
         if record.delivered >= self.phase_delivered && record.sent >= self.phase_start {
             self.phase_round = true;
             self.phase_arrived += bytes;
@@ -298,6 +305,7 @@ impl Model for Auto {
         let bytes = std::mem::take(&mut self.batch);
         self.on_rival_ack(now, bytes);
         self.watch_queue(now);
+        self.watch_fall(now);
         self.step(now);
         let delivered = self.sampler.delivered();
         let strict = self.rtt.jitters() || self.rival.is_some_and(|rival| rival.holds());
@@ -317,6 +325,7 @@ impl Model for Auto {
         let bytes = bytes::to_f64(loss.bytes);
         let record = self.sampler.on_lost(sent, bytes / self.mtu);
         self.epoch.on_lost(loss.bytes);
+        self.fall.on_lost(bytes);
         if record.is_some_and(|record| record.sent >= self.phase_start) {
             self.phase_lost += bytes;
         }

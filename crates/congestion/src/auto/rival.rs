@@ -143,7 +143,7 @@ impl Pressure {
     }
 
     /// Forgets a wait that is over.
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.seconds = 0.0;
         self.in_flight = 0.0;
         self.bandwidth = 0.0;

@@ -115,11 +115,12 @@ impl Auto {
         if !self.starting() && self.pressed() && less {
             self.bandwidth.reset(outcome.rate);
         }
+        let soon = outcome.limited && !outcome.queued && self.was_faster(now);
         match &mut self.phase {
             Phase::Startup => self.on_startup_epoch(now, outcome, excessive),
             Phase::Cruise { left } => {
                 *left = left.saturating_sub(u32::from(outcome.limited));
-                if *left == 0 {
+                if *left == 0 || soon {
                     self.next_after_cruise(now);
                 }
             }
@@ -135,7 +136,8 @@ impl Auto {
         let grown = outcome.limited && outcome.rate > PROBE_GROWTH * self.before_up;
         if grown && !outcome.queued && !excessive {
             self.growth += 1;
-            if self.growth >= PROBES && self.policer.rate().is_none() {
+            let probes = if self.was_faster(now) { 1 } else { PROBES };
+            if self.growth >= probes && self.policer.rate().is_none() {
                 self.restart(now);
             } else {
                 self.go_up(now);

@@ -78,11 +78,10 @@ pub(super) fn hold(case: &Case, cell: &Cell) {
 
 const FEW: &str = "a round trip holds too few packets for a probe to show much more";
 const SLOWLY: &str = "a probe finds a tenth more, and the next one comes six round trips later";
-const RIVAL: &str = "the queue of the time before is taken for a rival's";
 const BACKED_OFF: &str = "the probe timer backs off, and half of the bandwidth is forgotten";
 
 /// The first that applies counts.
-const EXCEPTIONS: [Exception; 10] = [
+const EXCEPTIONS: [Exception; 9] = [
     Exception {
         applies: |case| case.kind == Kind::StepUp && case.mbit == 10 && case.rtt_ms < 100,
         floors: Floors {
@@ -102,20 +101,12 @@ const EXCEPTIONS: [Exception; 10] = [
         why: SLOWLY,
     },
     Exception {
-        applies: |case| case.kind == Kind::StepDown && case.rtt_ms == 100,
+        applies: |case| case.kind == Kind::StepDown && case.mbit == 10 && case.rtt_ms == 20,
         floors: Floors {
-            share: 0.75,
+            share: 0.97,
             ..NOTHING
         },
-        why: RIVAL,
-    },
-    Exception {
-        applies: |case| case.kind == Kind::StepDown && (case.mbit == 10 || case.rtt_ms == 20),
-        floors: Floors {
-            share: 0.95,
-            ..NOTHING
-        },
-        why: RIVAL,
+        why: "a packet takes 4 ms, and a probe two of them",
     },
     Exception {
         applies: |case| case.kind == Kind::RampUp && case.mbit == 10 && case.rtt_ms == 20,
@@ -142,7 +133,7 @@ const EXCEPTIONS: [Exception; 10] = [
             wait: 5.6,
             ..NOTHING
         },
-        why: RIVAL,
+        why: "the rate falls faster than what arrives is believed",
     },
     Exception {
         applies: |case| case.kind == Kind::Outage,
@@ -156,7 +147,7 @@ const EXCEPTIONS: [Exception; 10] = [
     Exception {
         applies: |case| case.kind == Kind::Handover(20),
         floors: Floors {
-            share: 0.07,
+            share: 0.05,
             ..NOTHING
         },
         why: "a longer path is taken for a queue, and that for a rival's",
