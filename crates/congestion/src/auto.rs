@@ -32,7 +32,7 @@ use lately::Lately;
 use loss::{LossFloor, Overflow};
 use phase::{Cruising, Phase};
 use policer::Policer;
-use rest::Reason;
+use rest::{Jump, Reason};
 use rival::{Pressure, Rival};
 use rtt::Rtt;
 use startup::Startup;
@@ -90,6 +90,7 @@ pub struct Auto {
     /// The latest acknowledgement, and the latest that came after the path had stood still.
     heard: Option<Instant>,
     stood: Option<Instant>,
+    jump: Option<Jump>,
     /// Packets of settled batches that arrived and were lost, until one tells how long they waited.
     judged: (f64, f64),
     in_flight: f64,
@@ -142,6 +143,7 @@ impl Auto {
             overflowed: None,
             heard: None,
             stood: None,
+            jump: None,
             judged: (0.0, 0.0),
             in_flight: 0.0,
             limited: false,
@@ -288,6 +290,7 @@ impl Model for Auto {
         self.arrived = self.arrived.max(newest);
         if let Some(newest) = newest {
             let sample = now.saturating_duration_since(newest);
+            self.watch_jump(now, sample);
             self.watch_standstill(now, sample);
             self.rtt.on_sample(now, sample);
             if matches!(self.phase, Phase::Cruise { .. }) && self.rival.is_none() {

@@ -42,7 +42,7 @@ impl Fall {
     }
 
     /// The bandwidth before a fall that may be over.
-    fn before(&self, now: Instant) -> f64 {
+    pub(super) fn before(&self, now: Instant) -> f64 {
         let recent = |at: Instant| now.saturating_duration_since(at) < REMEMBERED;
         self.before
             .filter(|(at, _)| recent(*at))

@@ -4,7 +4,10 @@
 //! the time that it needs to carry them. Alone on the path all of it goes, beside others our share.
 
 mod ask;
+mod longer;
 mod verdict;
+
+pub(super) use longer::Jump;
 
 use std::time::{Duration, Instant};
 

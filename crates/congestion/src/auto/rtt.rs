@@ -187,6 +187,16 @@ impl Rtt {
         self.seen = Some(now);
     }
 
+    /// Packets that waited for nothing took so long at least: the path is another.
+    pub(crate) fn lengthen(&mut self, now: Instant, least: Duration) {
+        *self = Self {
+            least: Some(least),
+            seen: Some(now),
+            recent: std::mem::take(&mut self.recent),
+            ..Self::default()
+        };
+    }
+
     /// Packets that waited for nothing took so long at least, their level varied by `spread`, and they took `mean`.
     pub(crate) fn rise(&mut self, now: Instant, base: Duration, spread: Duration, mean: Duration) {
         self.base = Some(base);

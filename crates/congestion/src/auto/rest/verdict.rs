@@ -18,8 +18,11 @@ impl Auto {
         let share = answered.filter(|share| queued || *share > SHARE_SURE);
         let check = rest.reason == Reason::Check;
         self.learn_share(now, share, rest.in_flight_before, carried, check);
+        let longer = self.is_longer(now, &rest, floor);
         self.rtt.renew(now, rest.least);
-        if jitter {
+        if longer {
+            self.on_longer(now, &rest);
+        } else if jitter {
             self.on_jitter(now, &rest);
         } else {
             self.on_no_jitter(now, &rest, queued);
@@ -30,7 +33,7 @@ impl Auto {
             self.restart(now);
             return;
         }
-        let careful = self.cruise == CRUISE_EPOCHS_MAX || asked && !jitter;
+        let careful = self.cruise == CRUISE_EPOCHS_MAX || asked && !jitter && !longer;
         let left = if careful { self.cruise } else { 1 };
         self.enter(now, Phase::Cruise { left });
     }

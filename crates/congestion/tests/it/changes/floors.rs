@@ -81,7 +81,7 @@ const SLOWLY: &str = "a probe finds a tenth more, and the next one comes six rou
 const BACKED_OFF: &str = "the probe timer backs off, and half of the bandwidth is forgotten";
 
 /// The first that applies counts.
-const EXCEPTIONS: [Exception; 9] = [
+const EXCEPTIONS: [Exception; 8] = [
     Exception {
         applies: |case| case.kind == Kind::StepUp && case.mbit == 10 && case.rtt_ms < 100,
         floors: Floors {
@@ -143,14 +143,6 @@ const EXCEPTIONS: [Exception; 9] = [
             ..NOTHING
         },
         why: BACKED_OFF,
-    },
-    Exception {
-        applies: |case| case.kind == Kind::Handover(20),
-        floors: Floors {
-            share: 0.05,
-            ..NOTHING
-        },
-        why: "a longer path is taken for a queue, and that for a rival's",
     },
     Exception {
         applies: |case| case.kind == Kind::Handover(60),
