@@ -78,10 +78,9 @@ pub(super) fn hold(case: &Case, cell: &Cell) {
 
 const FEW: &str = "a round trip holds too few packets for a probe to show much more";
 const SLOWLY: &str = "a probe finds a tenth more, and the next one comes six round trips later";
-const BACKED_OFF: &str = "the probe timer backs off, and half of the bandwidth is forgotten";
 
 /// The first that applies counts.
-const EXCEPTIONS: [Exception; 8] = [
+const EXCEPTIONS: [Exception; 9] = [
     Exception {
         applies: |case| case.kind == Kind::StepUp && case.mbit == 10 && case.rtt_ms < 100,
         floors: Floors {
@@ -136,13 +135,22 @@ const EXCEPTIONS: [Exception; 8] = [
         why: "the rate falls faster than what arrives is believed",
     },
     Exception {
+        applies: |case| case.kind == Kind::Outage && case.rtt_ms == 100,
+        floors: Floors {
+            costs: 3.0,
+            silent_s: 0.43,
+            ..NOTHING
+        },
+        why: "the probe timer backs off",
+    },
+    Exception {
         applies: |case| case.kind == Kind::Outage,
         floors: Floors {
             costs: 14.0,
             silent_s: 1.2,
             ..NOTHING
         },
-        why: BACKED_OFF,
+        why: "the probe timer backs off, and a start takes three round trips and acknowledgements that are late",
     },
     Exception {
         applies: |case| case.kind == Kind::Handover(60),
