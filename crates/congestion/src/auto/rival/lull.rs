@@ -39,6 +39,11 @@ pub(super) struct Lull {
 }
 
 impl Lulls {
+    /// Whether there was one.
+    pub(super) fn seen(&self) -> bool {
+        self.latest.is_some() || self.low.is_some_and(|low| low.deep)
+    }
+
     /// A rest of ours has ended.
     pub(super) fn rested(&mut self, now: Instant) {
         self.rested = Some(now);

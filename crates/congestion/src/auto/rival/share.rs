@@ -19,6 +19,7 @@ impl Auto {
         }
         let left = CRUISE_EPOCHS;
         self.enter(now, Phase::Cruise { left });
+        let most = self.most.get(f64::max).unwrap_or(0.0);
         self.rival = Some(Rival {
             window: window.max(WINDOW_LEAST * self.mtu),
             curve: Curve::default(),
@@ -34,7 +35,7 @@ impl Auto {
             check: self.long_enough().then_some(now + CHECK),
             checks: 0,
             rests: 0,
-            before: self.most.get(f64::max).unwrap_or(0.0),
+            before: most,
             lulls: Lulls::default(),
             hold: None,
             hold_from: None,
@@ -107,6 +108,12 @@ impl Auto {
         let Some(rival) = &mut self.rival else { return };
         rival.lulls.rested(now);
         let Some(share) = share else { return };
+        if share > SHARE_ALL && !rival.holds() {
+            // All that waited was ours.
+            self.part_from_rival(now);
+            self.bandwidth.reset(carried);
+            return;
+        }
         rival.carried = (rival.carried.1, Some(carried / share.max(SHARE_LEAST)));
         rival.capacity = (share > SHARE_MOST).then_some(carried / share);
         if check && share < SHARE_SMALL {
@@ -144,13 +151,14 @@ impl Auto {
     }
 
     pub(in crate::auto) fn part_from_rival(&mut self, now: Instant) {
-        if self.rival.take().is_some() {
+        if let Some(rival) = self.rival.take() {
             // One more overflow soon, and it is back.
             self.overflows = OVERFLOWS - 1;
             self.overflowed = Some(now);
             self.pressure.seconds = 0.0;
             self.pressure.in_flight = 0.0;
-            self.pressure.parted = Some(now);
+            // Flows that empty the queue at times seem to have gone.
+            self.pressure.parted = rival.lulls.seen().then_some(now);
             self.cruise = CRUISE_EPOCHS_MAX;
         }
     }
@@ -258,6 +266,9 @@ const SHARE_GOAL: f64 = 0.4;
 const SHARE_LEAST: f64 = 0.02;
 const RISE_MOST: f64 = 4.0;
 const RISE_OVERFLOWS: u32 = 3;
+
+/// From this share on there is no rival.
+const SHARE_ALL: f64 = 0.85;
 
 /// From this share on it is sure, and the window grows to no more than that.
 const SHARE_MOST: f64 = 0.5;
