@@ -95,8 +95,8 @@ impl Auto {
         rival.end_hold(now, bandwidth, floor, self.in_flight);
     }
 
-    /// A rest has shown our `share` of what all flows carry, unless too little was sent to tell: we had `in_flight` bytes
-    /// in flight, and carried so many per second.
+    /// Learns our `share` of what all flows carry, where a rest could tell: we had `in_flight` bytes in flight before it, and
+    /// carried so many per second. `check`: it was asked for that.
     pub(in crate::auto) fn learn_share(
         &mut self,
         now: Instant,
@@ -132,7 +132,7 @@ impl Auto {
     /// Where a rest sees no queue, no other flow is there, or the queue is so short that it has drained for once.
     pub(in crate::auto) fn rest_beside_rival(&mut self, now: Instant, queued: bool) {
         let Some(rival) = &mut self.rival else { return };
-        // What is held against empties the queue at times.
+        // BBR empties the queue at times.
         if queued || rival.holds() {
             rival.rests = 0;
             return;
