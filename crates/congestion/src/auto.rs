@@ -340,7 +340,7 @@ impl Model for Auto {
             let rate = self.bandwidth.get() / 2.0;
             self.bandwidth.reset(rate);
             self.restart(now);
-            // What an outage has taken tells nothing of the start that follows.
+            // Losses of an outage tell nothing of the start that follows.
             self.epoch = self.new_epoch(now);
         }
     }

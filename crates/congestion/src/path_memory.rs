@@ -48,6 +48,8 @@ impl Peer {
 #[derive(Clone, Copy, Debug)]
 struct Path {
     noted: Instant,
+    /// When it was learnt how far packets are overtaken.
+    reordering_noted: Instant,
     known: Known,
 }
 
@@ -81,7 +83,11 @@ impl PathMemory {
             Some(path) if known.resume.is_none() && path.known.resume.is_some() => path.noted,
             _ => now,
         };
-        let old = old.map(|path| path.known).unwrap_or_default();
+        let reordering_noted = match old {
+            Some(path) if known.reordering.is_none() => path.reordering_noted,
+            _ => now,
+        };
+        let old = old.map(|path| path.known_at(now)).unwrap_or_default();
         let receive_window = match known.receive_window {
             0 => old.receive_window,
             window => window,
@@ -91,14 +97,19 @@ impl PathMemory {
             receive_window,
             reordering: known.reordering.or(old.reordering),
         };
-        paths.insert(peer, Path { noted, known });
+        let path = Path {
+            noted,
+            reordering_noted,
+            known,
+        };
+        paths.insert(peer, path);
     }
 
     /// What is known of the path to a peer.
     pub fn recall(&self, now: Instant, peer: Peer) -> Known {
         let paths = self.paths();
         let path = paths.get(&peer).filter(|path| path.is_fresh(now));
-        path.map(|path| path.known).unwrap_or_default()
+        path.map(|path| path.known_at(now)).unwrap_or_default()
     }
 
     fn paths(&self) -> MutexGuard<'_, Paths> {
@@ -109,6 +120,15 @@ impl PathMemory {
 impl Path {
     fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.noted) <= AGE_MAX
+    }
+
+    /// All that is known, but for what is too old of it.
+    fn known_at(&self, now: Instant) -> Known {
+        let fresh = now.saturating_duration_since(self.reordering_noted) <= AGE_MAX;
+        Known {
+            reordering: self.known.reordering.filter(|_| fresh),
+            ..self.known
+        }
     }
 }
 
@@ -191,6 +211,22 @@ mod tests {
             memory.note(start, client(1), saw(seen));
             assert_eq!(memory.recall(start, client(1)), saw(kept));
         }
+    }
+
+    #[test]
+    fn connections_that_learn_nothing_of_reordering_do_not_keep_it_young() {
+        let start = Instant::now();
+        let memory = PathMemory::default();
+        let saw = |reordering| Known {
+            reordering,
+            ..known(7)
+        };
+        memory.note(start, client(1), saw(Some(Reordering::Much)));
+        memory.note(start + AGE_MAX, client(1), known(7));
+        let kept = saw(Some(Reordering::Much));
+        assert_eq!(memory.recall(start + AGE_MAX, client(1)), kept);
+        let later = start + AGE_MAX + Duration::from_nanos(1);
+        assert_eq!(memory.recall(later, client(1)), known(7));
     }
 
     #[test]

@@ -13,9 +13,9 @@ pub enum Reordering {
     /// Not at all, as far as is known.
     #[default]
     Unseen,
-    /// By little time.
+    /// Overtaken, and late by a sixteenth of a round trip at most.
     Little,
-    /// By more than an eighth of a round trip, or it is not known by how much.
+    /// Late by more than a sixteenth of a round trip, or by an amount that cannot be seen.
     Much,
 }
 

@@ -54,7 +54,7 @@ struct Rival {
     connect: SocketAddr,
 }
 
-/// What makes a rival's traffic.
+/// The generator of a rival's traffic.
 pub(crate) const RIVAL_GENERATOR: Generator = Generator::Perf("tcp");
 
 impl<'a> Ready<'a> {
@@ -224,7 +224,7 @@ fn rival(arm: &Arm, congestion: &str) -> Arm {
     }
 }
 
-/// What this machine has not got of what the rival of an arm needs.
+/// The program or kernel feature that the rival of an arm needs and this machine lacks.
 pub(crate) fn missing_for_rival(arm: &Arm, load: &Load) -> Option<String> {
     missing(&rival(arm, load.rival.as_ref()?))
 }

@@ -146,8 +146,9 @@ impl Measurer {
             let ended = rival.wait_end(patience, load.time_limit, || ready.check())?;
             let outcome = figures("the rival", &ended, RIVAL_GENERATOR, &load)?;
             let rate = outcome.metrics.get(&Metric::ReceiverMbitPerS);
-            let shares = rate.map(|rate| shares(&cell.metrics, *rate));
-            cell.metrics.extend(shares.into_iter().flatten());
+            let rate = rate.context("the rival told no rate")?;
+            let shares = shares(&cell.metrics, *rate);
+            cell.metrics.extend(shares);
         }
         ready.stop()
     }

@@ -199,7 +199,7 @@ fn over_the_path(measuring: &Measuring, mut cells: Vec<Planned>) -> Result<Vec<P
             return refuse("there are no streams in the background over a real path");
         }
         if load(cell.case, cell.arm).rival.is_some() {
-            return refuse("there are no rivals over a real path: nobody measures them there");
+            return refuse("a rival cannot be measured over a real path");
         }
     }
     Ok(cells)

@@ -8,7 +8,7 @@ use super::Auto;
 use super::phase::Phase;
 use crate::bytes;
 
-/// What arrived lately.
+/// The latest arrivals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fall {
     /// Over a round trip without queue, at least.
@@ -21,7 +21,7 @@ pub(super) struct Fall {
     before: Option<(Instant, f64)>,
 }
 
-/// What had arrived and was lost at a time, in bytes, and when the newest of it had left.
+/// Bytes that had arrived and been lost at a time, and when the newest of them had left.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Instant,
@@ -123,15 +123,15 @@ const SPAN_LEAST: Duration = Duration::from_millis(40);
 /// Part of the bandwidth that arrives: giving way and draining leave more.
 const FALLEN: f64 = 0.55;
 
-/// Part of what is sent that arrives.
+/// Part of what is sent that arrives: a probe of ours makes it 0.8.
 const SLOWED: f64 = 0.75;
 
-/// Packets wait for this part of the floor, and so long.
+/// Packets wait for this part of the floor, and so long: more than probes make them wait.
 const WAIT: f64 = 0.25;
 const WAIT_LEAST: Duration = Duration::from_millis(5);
 
-/// How long a bandwidth is remembered that may come back.
+/// How long a bandwidth is remembered that may come back: what blocks radio links lasts for less.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// Part of it below which it has not.
+/// Part of it below which it has not come back: probes find the rest soon enough.
 const FALLEN_STILL: f64 = 0.5;

@@ -129,7 +129,7 @@ impl Rest {
     fn answered(&self, bandwidth: f64) -> Option<f64> {
         let in_flight = self.in_flight / self.acks.max(1.0);
         let removed = self.in_flight_before - in_flight;
-        let little = removed < REMOVED_LEAST * self.in_flight_before;
+        let little = removed <= REMOVED_LEAST * self.in_flight_before;
         if self.in_vain || little || self.high.is_zero() {
             return None;
         }

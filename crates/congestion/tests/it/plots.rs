@@ -42,7 +42,7 @@ struct Scene {
     senders: Vec<(&'static str, Sender)>,
     /// What else happens, after how many seconds, in order.
     changes: Vec<(u64, Change)>,
-    /// Somebody else alone on the same link.
+    /// Another sender, alone on the same link.
     instead: Option<(&'static str, Sender)>,
 }
 
@@ -102,7 +102,7 @@ impl Scene {
         seen
     }
 
-    /// The rate of whoever has the link instead of ours.
+    /// The rate of the sender that has the link in place of ours.
     fn instead(&self) -> Option<Line> {
         let (name, sender) = self.instead?;
         let mut world = World::new(self.link.clone(), 1, vec![sender]);

@@ -1,4 +1,4 @@
-//! What happened over time: lines above each other, and below them what was going on meanwhile.
+//! Timelines: lines above each other, and below them a band of phases.
 
 use maud::{Markup, PreEscaped, html};
 

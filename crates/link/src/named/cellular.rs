@@ -19,7 +19,7 @@ pub(super) struct Cellular {
     pub(super) queue: Duration,
     /// Time after which the trace begins again.
     period_ms: u32,
-    /// Times at which somebody stands in the way.
+    /// Times at which little of the rate is left.
     blockages: Option<Blockages>,
 }
 

@@ -1,4 +1,4 @@
-//! What is said of a link besides its name.
+//! Settings that replace those of a named link.
 
 use std::mem;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use crate::bursts::GilbertElliott;
 use crate::config::{Change, LinkConfig, Queue, Setting, Stall};
 use crate::trace::Trace;
 
-/// What holds in place of what a named link says, field by field; `None` leaves it as it is.
+/// Settings that replace those of a named link, field by field; `None` leaves one as it is.
 ///
 /// A rate, a delay or a loss that is said stays: those changes of the named link are dropped with its value. With its
-/// rate goes its queue, which was made for that: the default is in its place, until someone says how much fits.
+/// rate goes its queue, which was made for that: the default takes its place, until a queue is set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// [`LinkConfig::rate`], in place of a rate or a trace.
@@ -38,7 +38,7 @@ impl Overrides {
         self.rate.is_some() || self.trace.is_some()
     }
 
-    /// What is said here, and where nothing is, `named`.
+    /// These settings, and those of `named` where they have none.
     pub fn over(&self, named: LinkConfig) -> LinkConfig {
         let mut changes = named.changes;
         changes.retain(|change| !self.replaces(change.to));

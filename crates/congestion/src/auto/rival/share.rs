@@ -283,7 +283,7 @@ const KNOWN: f64 = 3.0;
 const PAUSE_WRONG: Duration = Duration::from_secs(30);
 const PAUSE_OVER: Duration = Duration::from_mins(1);
 
-/// Rests without a queue after which a rival has gone, though packets waited long between them: a minute, in which shares
+/// Rests without a queue after which a rival has gone, though packets waited long between them: 80 s, in which shares
 /// become equal.
 const RESTS: u32 = 6;
 const RESTS_UNKNOWN: u32 = 2;
