@@ -41,7 +41,7 @@ impl Reordering {
 /// Watches the order in which packets arrive.
 #[derive(Clone, Debug)]
 pub(crate) struct Overtaking {
-    /// What the connection began with.
+    /// The verdict of earlier connections, whose thresholds this one has.
     known: Reordering,
     /// The latest packet that earlier acknowledgements name, and that any does.
     before: Option<Instant>,
@@ -91,7 +91,7 @@ impl Overtaking {
         if often(self.late, LATE_OF) {
             Some(Reordering::Much)
         } else if often(self.overtaken, OVERTAKEN_OF) {
-            // What was overtaken by more packets than are waited for is not seen.
+            // Packets that are overtaken by more than the threshold count as lost, so lateness beyond it is not seen.
             let unseen = self.known == Reordering::Unseen;
             Some(if unseen {
                 Reordering::Much
@@ -140,7 +140,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(160);
     const MS: Duration = Duration::from_millis(1);
 
-    /// What is known after acknowledgements of one packet each, a millisecond apart, where every so many packets one
+    /// The verdict after acknowledgements of one packet each, a millisecond apart, where every so many packets one
     /// is `late`, on a connection that knew `known`.
     fn verdict_of(
         known: Reordering,

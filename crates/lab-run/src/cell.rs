@@ -154,7 +154,7 @@ impl Measurer {
     }
 }
 
-/// What the rival carried, and the share that it left to the stream it is the rival of.
+/// The rate of the rival, and the share that it left to the stream it is the rival of.
 fn shares(metrics: &BTreeMap<Metric, f64>, rival: f64) -> Vec<(Metric, f64)> {
     let streams = [
         Metric::BackgroundUpMbitPerS,

@@ -184,13 +184,16 @@ impl Default for LinkConfig {
 }
 
 impl LinkConfig {
-    /// Bytes under way on a full link over one round trip: rate times `round_trip`.
+    /// Bytes under way on a full link over one round trip: the rate, or the mean of the trace, times `round_trip`.
     pub fn bandwidth_delay(&self, round_trip: Duration) -> usize {
-        let bytes = self
-            .rate
-            .map(|rate| u128::from(rate) * round_trip.as_nanos() / 1_000_000_000);
-        bytes.map_or(usize::MAX, |bytes| {
-            usize::try_from(bytes).unwrap_or(usize::MAX)
-        })
+        let mean = || self.trace.as_ref().map(|trace| trace.mean_rate());
+        let rate = self.rate.or_else(mean);
+        rate.map_or(usize::MAX, |rate| sent_in(rate, round_trip))
     }
+}
+
+/// Bytes that `rate`, in bytes per second, sends in `time`.
+pub(crate) fn sent_in(rate: u64, time: Duration) -> usize {
+    let bytes = u128::from(rate) * time.as_nanos() / 1_000_000_000;
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }

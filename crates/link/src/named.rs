@@ -91,9 +91,3 @@ impl NamedLink {
 const fn mbit(rate: u64) -> u64 {
     rate * 125_000
 }
-
-/// Bytes that `rate` sends in `time`.
-fn worth(rate: u64, time: Duration) -> usize {
-    let bytes = u128::from(rate) * time.as_nanos() / 1_000_000_000;
-    usize::try_from(bytes).unwrap_or(usize::MAX)
-}

@@ -78,7 +78,7 @@ where
     if layers.is_given(own) { own } else { both }
 }
 
-/// What is said of one way, over its named link where there is one.
+/// The configuration of one way: its flags, and the settings of its named link where a flag is missing.
 fn one(layers: &Layers<'_>, way: &Way, named: Option<&LinkConfig>) -> Result<LinkConfig, Fault> {
     let base = named.cloned().unwrap_or(LinkConfig {
         overhead: layers.get(&flags::OVERHEAD)?,
@@ -148,7 +148,7 @@ fn marks(layers: &Layers<'_>) -> Result<(Option<Codel>, Option<Duration>), Fault
     }
 }
 
-/// What is said, or what the named link has for its own rate, or what a time is worth at another.
+/// The queue of the flag, or the named link's at its own rate, or one that holds a round trip at the rate of the way.
 fn queue(
     layers: &Layers<'_>,
     way: &Way,
@@ -165,16 +165,12 @@ fn queue(
         (None, Some(_)) if config.queue != Queue::default() => return Ok(config.queue),
         (None, Some(named)) => named.queue_time(),
     };
-    let rate = config
-        .rate
-        .or(config.trace.as_ref().map(|trace| trace.mean_rate()));
-    let Some(rate) = rate else {
+    if config.rate.is_none() && config.trace.is_none() {
         return Ok(Queue::default());
-    };
+    }
     let packet = config.mtu + config.overhead;
-    let worth = u128::from(rate) * time.as_nanos() / 1_000_000_000;
-    let worth = usize::try_from(worth).unwrap_or(usize::MAX);
-    Ok(Queue::Bytes(worth.max(QUEUE_PACKETS * packet)))
+    let holds = config.bandwidth_delay(time).max(QUEUE_PACKETS * packet);
+    Ok(Queue::Bytes(holds))
 }
 
 fn trace(layers: &Layers<'_>, option: &Maybe<PathBuf>) -> Result<Option<Arc<Trace>>, Fault> {

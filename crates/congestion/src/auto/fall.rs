@@ -109,7 +109,7 @@ impl Auto {
         let before = self.fall.before(now).max(self.bandwidth.get());
         self.fall.before = Some((now, before));
         self.bandwidth.reset(rate);
-        // What is measured while the queue drains is less than the path carries.
+        // Measurements are lower than the path's rate until the queue has drained.
         self.bandwidth.add(rate);
         self.pressure.forget();
         self.epoch = self.new_epoch(now);

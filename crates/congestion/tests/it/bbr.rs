@@ -22,7 +22,7 @@ const PROBE_RTT: Duration = Duration::from_millis(200);
 const WINDOW_LEAST: f64 = 4.0;
 const MARGIN: f64 = 0.99;
 
-/// What left longer before the newest acknowledged packet is settled.
+/// Packets that left longer before the newest acknowledged one are settled.
 const REMEMBERED: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +122,7 @@ impl Bbr {
         }
     }
 
-    /// What leaves at once: a millisecond's worth.
+    /// Bytes that leave at once: a millisecond's worth.
     fn quantum(&self) -> f64 {
         (self.rate() * 0.001).clamp(2.0 * self.mtu, 65_536.0)
     }

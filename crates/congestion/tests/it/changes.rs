@@ -1,6 +1,6 @@
 //! Paths that change while they are full: steps and ramps of the rate, an outage, handovers, a policer.
 //!
-//! What is measured is in `changes.txt`, written like `grid.txt`. Each change comes 5 s after the start, a little later
+//! The results are in `changes.txt`, written like `grid.txt`. Each change comes 5 s after the start, a little later
 //! with each seed, so that it meets other phases; the worst of the seeds counts. A queue holds a round trip at the higher
 //! rate.
 
@@ -15,7 +15,7 @@ use crate::grid::compare;
 use crate::links::{auto, link, sender};
 use crate::world::World;
 
-/// What happens to the path.
+/// A change of the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     /// From a quarter of the rate to all of it.
@@ -52,7 +52,7 @@ struct Case {
     loss: f64,
 }
 
-/// What it costs.
+/// The cost of a change.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     /// Round trips until nine tenths of what the path carries then arrive.
@@ -101,7 +101,7 @@ impl Display for Case {
 }
 
 impl Cell {
-    /// What matters of it.
+    /// The columns that matter for its kind.
     fn text(&self, kind: Kind) -> String {
         let filled = (kind == Kind::StepUp).then_some(self.filled);
         let share = (kind != Kind::Outage).then_some(self.share * 100.0);

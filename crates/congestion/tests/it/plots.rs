@@ -16,7 +16,7 @@ use crate::world::{Flow, Jitter, Sender, World};
 /// How often phase and delays are looked at: a probe of one round trip is seen.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What most pictures show means of.
+/// The slot of the means in most pictures.
 const SLOT: Duration = Duration::from_millis(100);
 
 /// A phase, and the colour of its stripes.
@@ -30,17 +30,17 @@ const PHASES: [(&str, usize); 7] = [
     ("rival", 6),
 ];
 
-/// What a picture shows: senders on one link, the first of which is ours.
+/// A picture: senders on one link, the first of which is ours.
 struct Scene {
     /// The picture, in `docs/congestion`.
     file: &'static str,
     heading: &'static str,
     seconds: u64,
-    /// What rates and delays are means of: at least a round trip.
+    /// The slot over which rates and delays are means: a round trip at least.
     slot: Duration,
     link: LinkConfig,
     senders: Vec<(&'static str, Sender)>,
-    /// What else happens, after how many seconds, in order.
+    /// Changes of the link and of its senders, after how many seconds, in order.
     changes: Vec<(u64, Change)>,
     /// Another sender, alone on the same link.
     instead: Option<(&'static str, Sender)>,
@@ -53,7 +53,7 @@ enum Change {
     Stop(usize),
 }
 
-/// What was seen of a scene.
+/// The results of a scene.
 #[derive(Default)]
 struct Seen {
     /// Means of a slot: seconds and milliseconds that packets wait, and that ours take there and back.

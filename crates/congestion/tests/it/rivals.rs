@@ -116,7 +116,7 @@ struct Case {
     later_s: f64,
 }
 
-/// What became of it: shares of the link, and the part of the rivals' packets that was lost.
+/// The result of a case: shares of the link, and the part of the rivals' packets that was lost.
 #[derive(Clone, Copy, Debug)]
 struct Shares {
     ours: f64,

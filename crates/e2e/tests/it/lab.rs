@@ -78,15 +78,21 @@ pub(crate) fn nothing_arrived(cell: &Value) -> bool {
     flags.is_some_and(|flags| flags.iter().any(|flag| flag == "nothing arrived"))
 }
 
+/// Runs a scenario in `dir` with its results in `out`: the output of the command, and the run it has recorded.
+fn run(dir: &Path, scenario: &str) -> Result<(std::process::Output, Value)> {
+    fs::write(dir.join("own.toml"), scenario)?;
+    let output = lab(dir, &["run", "own.toml", "--out", "out"])?.output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let run = json(&dir.join("out/run.json")).context(said.into_owned())?;
+    Ok((output, run))
+}
+
 #[test]
 fn a_run_has_cells_that_count_and_its_report_is_made_again_from_them() -> Result<()> {
     isolated(|| {
         let dir = tempfile::tempdir()?;
-        fs::write(dir.path().join("small.toml"), SMALL)?;
-        let output = lab(dir.path(), &["run", "small.toml", "--out", "out"])?.output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
+        let (output, run) = run(dir.path(), SMALL)?;
         let out = dir.path().join("out");
-        let run = json(&out.join("run.json")).context(said.into_owned())?;
         ensure!(
             run["schema"] == "lab/1" && run["ended_early"].is_null(),
             "{run}"
@@ -129,7 +135,7 @@ fn a_run_has_cells_that_count_and_its_report_is_made_again_from_them() -> Result
         let compared = lab(dir.path(), &["compare", "out", "out"])?.output()?;
         ensure!(compared.status.code() == Some(code), "{compared:?}");
         // A second run must not destroy the first.
-        let again = lab(dir.path(), &["run", "small.toml", "--out", "out"])?.output()?;
+        let again = lab(dir.path(), &["run", "own.toml", "--out", "out"])?.output()?;
         ensure!(again.status.code() == Some(2), "{again:?}");
         Ok(())
     })
@@ -139,10 +145,7 @@ fn a_run_has_cells_that_count_and_its_report_is_made_again_from_them() -> Result
 fn a_rival_shares_a_named_link_with_what_is_measured() -> Result<()> {
     isolated(|| {
         let dir = tempfile::tempdir()?;
-        fs::write(dir.path().join("rival.toml"), RIVAL)?;
-        let output = lab(dir.path(), &["run", "rival.toml", "--out", "out"])?.output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        let run = json(&dir.path().join("out/run.json")).context(said.into_owned())?;
+        let (_, run) = run(dir.path(), RIVAL)?;
         let cells = run["cells"].as_array().context("cells")?;
         for arm in ["direct", "tunnel"] {
             let mut own = cells.iter().filter(|cell| cell["arm"] == arm);

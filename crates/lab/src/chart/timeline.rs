@@ -7,7 +7,7 @@ use super::{Across, Line, STYLE, path};
 use crate::put;
 use crate::writing::tenth;
 
-/// What differs from [`STYLE`].
+/// The rules of timelines on top of [`STYLE`].
 const WIDE: &str = include_str!("timeline.css");
 
 /// Width of a picture, and of it what names left and right of the axes need.
@@ -36,20 +36,20 @@ const STRIPE_LEAST: f64 = 0.6;
 /// Tracks over the same seconds, and a band below them, as a picture of its own.
 #[derive(Debug)]
 pub struct Timeline {
-    /// What the picture shows.
+    /// The title.
     pub heading: String,
     /// How long it goes, from 0.
     pub seconds: f64,
     /// Lines, from top to bottom.
     pub tracks: Vec<Track>,
-    /// What was going on meanwhile.
+    /// The band of phases below the lines.
     pub band: Band,
 }
 
 /// Lines over the same axes; all of them without marks.
 #[derive(Debug)]
 pub struct Track {
-    /// What the y axis shows, with its unit.
+    /// The quantity of the y axis, with its unit.
     pub title: String,
     /// Of the drawing, without its title.
     pub height: f64,
@@ -59,10 +59,10 @@ pub struct Track {
     pub lines: Vec<Line>,
 }
 
-/// What was going on, a row for each kind.
+/// Phases over time, a row for each.
 #[derive(Debug)]
 pub struct Band {
-    /// What the rows are.
+    /// The heading of the rows.
     pub title: String,
     /// From top to bottom.
     pub rows: Vec<Row>,
@@ -71,7 +71,7 @@ pub struct Band {
 /// When something was going on.
 #[derive(Debug)]
 pub struct Row {
-    /// What it was.
+    /// The name of the phase.
     pub name: String,
     /// Which colour.
     pub style: usize,

@@ -54,7 +54,7 @@ pub struct Emulated {
     pub segment_limit: Option<u32>,
 }
 
-/// What a scenario says of either direction, over its named link where there is one.
+/// The settings of a scenario for either direction, on top of its named link where there is one.
 #[derive(Clone, Debug, PartialEq)]
 struct Said {
     overrides: Overrides,

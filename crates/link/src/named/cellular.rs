@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::mbit;
 use super::random::{Grants, Stream, Wander};
-use super::{mbit, worth};
-use crate::config::{LinkConfig, Queue};
+use crate::config::{LinkConfig, Queue, sent_in};
 use crate::draw::Purpose;
 
 /// Both ways of a cellular link.
@@ -25,14 +25,14 @@ pub(super) struct Cellular {
 
 #[derive(Debug)]
 struct Way {
-    /// What the median, the spread and the limits come to together.
+    /// The mean that follows from the median, the spread and the limits.
     mean: u64,
     median: u64,
     /// Least and most.
     limits: [u64; 2],
     /// Standard deviation of the rate's logarithm.
     spread: f64,
-    /// What is due is sent every so many milliseconds.
+    /// Milliseconds between two grants, each of which sends all that is due.
     grant_ms: u32,
     delay: Duration,
 }
@@ -42,7 +42,7 @@ struct Blockages {
     /// From the end of one to the next, milliseconds.
     apart_ms: [u64; 2],
     lasts_ms: [u64; 2],
-    /// What is left of the rate, in percent.
+    /// Percent of the rate that are left.
     left: u64,
 }
 
@@ -131,7 +131,7 @@ impl Cellular {
         LinkConfig {
             trace: Some(Arc::new(grants.trace(self.period_ms))),
             delay: way.delay,
-            queue: Queue::Bytes(worth(way.mean, self.queue)),
+            queue: Queue::Bytes(sent_in(way.mean, self.queue)),
             ..LinkConfig::default()
         }
     }

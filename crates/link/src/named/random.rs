@@ -48,7 +48,7 @@ pub(super) struct Wander {
     median: u64,
     /// Standard deviation of the logarithm.
     spread: f64,
-    /// What a step keeps of the distance from the median.
+    /// The part of the distance from the median that a step keeps.
     keeps: f64,
     distance: f64,
 }

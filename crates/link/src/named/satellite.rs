@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::mbit;
 use super::random::Stream;
-use super::{mbit, worth};
-use crate::config::{Change, LinkConfig, Queue, Setting, Stall};
+use crate::config::{Change, LinkConfig, Queue, Setting, Stall, sent_in};
 use crate::draw::Purpose;
 
 /// At the mean rate.
@@ -47,7 +47,7 @@ pub(super) fn ways(seed: u64) -> [LinkConfig; 2] {
             every: PERIOD,
         }),
         loss: LOSS_IN_HANDOVER,
-        queue: Queue::Bytes(worth(mean, QUEUE)),
+        queue: Queue::Bytes(sent_in(mean, QUEUE)),
         ..LinkConfig::default()
     });
     for handover in 0..HANDOVERS {

@@ -14,7 +14,7 @@ const MS: Duration = Duration::from_millis(1);
 const PACKET: usize = 1500;
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
 
-/// What a link delivers that always has something to send.
+/// The deliveries of a link that always has something to send.
 struct Full {
     /// When each packet comes out, in order.
     out: Vec<Duration>,

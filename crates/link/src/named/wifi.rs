@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::mbit;
 use super::random::{Grants, Stream};
-use super::{mbit, worth};
-use crate::config::{LinkConfig, Queue};
+use crate::config::{LinkConfig, Queue, sent_in};
 use crate::draw::Purpose;
 
 /// At the mean rate.
@@ -13,7 +13,7 @@ pub(super) const QUEUE: Duration = Duration::from_millis(100);
 
 const MEAN: u64 = mbit(80);
 
-/// What the modulations come to, each as often as it is here.
+/// The mean of the modulations, each as often as it is here.
 const RATES: [u64; 10] = [
     mbit(20),
     mbit(50),
@@ -35,7 +35,7 @@ const APART_MS: [u64; 2] = [2, 20];
 
 const DELAY: Duration = Duration::from_millis(5);
 
-/// What is left after the medium's own repetitions.
+/// The loss that the medium's own repetitions leave.
 const LOSS: f64 = 0.001;
 
 /// Time after which the trace begins again.
@@ -65,7 +65,7 @@ fn way(mut stream: Stream) -> LinkConfig {
         trace: Some(Arc::new(grants.trace(PERIOD_MS))),
         delay: DELAY,
         loss: LOSS,
-        queue: Queue::Bytes(worth(MEAN, QUEUE)),
+        queue: Queue::Bytes(sent_in(MEAN, QUEUE)),
         ..LinkConfig::default()
     }
 }

@@ -1,4 +1,4 @@
-//! What packets that come late cost, and what a loss costs where none do.
+//! The cost of packets that come late, and of a loss where none do.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ struct Path {
     turn: f64,
 }
 
-/// What one connection's flow made of its link.
+/// The result of one connection's flow.
 #[derive(Debug)]
 struct Use {
     /// Part of the rate that reached the application.

@@ -154,5 +154,5 @@ const RENO_ROUNDS: f64 = 0.57;
 const STANDSTILL_MAX: Duration = Duration::from_millis(4);
 const STANDSTILL_DRAINED: Duration = Duration::from_millis(20);
 
-/// What an overflow of unknown making leaves of the bandwidth: half of what CUBIC gives up.
+/// An overflow of unknown cause leaves this part of the bandwidth: a cut half as deep as CUBIC's.
 const OVERFLOW_CUT: f64 = 0.85;

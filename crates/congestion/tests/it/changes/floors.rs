@@ -1,4 +1,4 @@
-//! What changes may cost, and the paths on which they cost more.
+//! Limits to the cost of changes, and the paths on which they cost more.
 
 use super::{Case, Cell, Kind};
 
@@ -22,7 +22,7 @@ const NOTHING: Floors = Floors {
     silent_s: f64::INFINITY,
 };
 
-/// What is asked for: `wait` in times of what is no queue to speak of, `costs` in round trips.
+/// The limits of a kind of change: `wait` in times of what is no queue to speak of, `costs` in round trips.
 fn asked(kind: Kind) -> Floors {
     match kind {
         Kind::StepUp => Floors {
