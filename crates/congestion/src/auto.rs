@@ -72,6 +72,8 @@ pub struct Auto {
     cruise: u32,
     /// Probes in a row that found more, and the bandwidth before the latest.
     growth: u32,
+    /// Since when what arrives is that of the latest probe, which lasts longer than a round trip.
+    probed: Option<Instant>,
     before_up: f64,
     /// Mean round-trip time in seconds and bytes in flight at the end of the start.
     before_drain: Option<(f64, f64)>,
@@ -130,6 +132,7 @@ impl Auto {
             filled: None,
             cruise: phase::CRUISE_EPOCHS,
             growth: 0,
+            probed: None,
             before_up: 0.0,
             before_drain: None,
             started: 0.0,

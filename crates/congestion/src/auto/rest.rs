@@ -109,6 +109,11 @@ impl Rest {
         turns >= (self.acks / ACKS_A_TURN).clamp(TURNS_LEAST, TURNS_ENOUGH)
     }
 
+    /// Whether packets enough have told.
+    fn is_certain(&self) -> bool {
+        self.acks >= ACKS_LEAST
+    }
+
     /// The mean round-trip time, in seconds.
     fn mean(&self) -> f64 {
         self.sum / self.acks.max(1.0)
@@ -136,6 +141,9 @@ impl Rest {
         Some((self.mean_before - self.mean()) * bandwidth / removed)
     }
 }
+
+/// Acknowledgements that tell of delays.
+const ACKS_LEAST: f64 = 16.0;
 
 /// Turns among so many acknowledgements, the fewest, and those that are enough.
 const ACKS_A_TURN: f64 = 3.0;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use quictun_congestion::{Limits, Loss, Model, View};
 
 use crate::bbr;
-use crate::grid::compare;
+use crate::grid::{compare, expect};
 use crate::links::{auto, cubic, link, sender, shares};
 use crate::world::World;
 
@@ -192,10 +192,10 @@ fn beside_cubic_it_has_what_cubic_would_have() {
         } else {
             (0.75, 1.3)
         };
-        assert!((least..most).contains(&ratio), "{cell}: {ratio}");
+        expect((least..most).contains(&ratio), format!("{cell}: {ratio}"));
         let most = if case.count > 1 { 2.5 } else { 1.2 };
-        assert!((0.5..most).contains(&fair(case, got.ours)), "{cell}");
-        assert!(got.ours + got.others >= 0.94, "{cell}");
+        expect((0.5..most).contains(&fair(case, got.ours)), cell.clone());
+        expect(got.ours + got.others >= 0.94, cell);
         format!(
             "  {:>6.1}  {:>6.1}  {:>6.1}",
             got.ours * 100.0,
@@ -222,8 +222,8 @@ fn beside_bbr_it_holds_a_part() {
             (_, _, 0.5) => (0.25, 2.2),
             (..) => (0.45, 4.8),
         };
-        assert!((least..most).contains(&fair(case, got.ours)), "{cell}");
-        assert!(got.ours + got.others >= 0.94, "{cell}");
+        expect((least..most).contains(&fair(case, got.ours)), cell.clone());
+        expect(got.ours + got.others >= 0.94, cell);
         format!("  {:>6.1}  {:>6.1}", got.ours * 100.0, got.others * 100.0)
     });
     let head = "rivals  rtt ms  buffer  earlier: %  others  later: %  others\n";

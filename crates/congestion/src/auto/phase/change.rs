@@ -72,13 +72,26 @@ impl Auto {
         let enough = PUSH_PACKETS * self.mtu / self.bandwidth.get().max(self.mtu);
         let full = self.in_flight >= UP * self.bdp();
         let lasted = self.phase_s(now) > enough.clamp(0.005, 0.05);
+        // Where a round trip is over before the probe is, what arrives is the probe's from here on.
+        if self.phase_round && self.probed.is_none() && self.is_calm(now) {
+            self.probed = Some(now);
+            self.epoch = self.new_epoch(now);
+        }
         if queued || excessive || (lasted && (full || self.phase_round)) {
             if excessive {
                 self.cruise = (self.cruise * 2).min(CRUISE_EPOCHS_MAX);
             }
-            self.epoch = self.new_epoch(now);
+            if self.probed.is_none() {
+                self.epoch = self.new_epoch(now);
+            }
             self.enter(now, Phase::Down { ended: false });
         }
+    }
+
+    /// Whether packets come as they were sent: neither threads nor a medium that stands still hold them up.
+    fn is_calm(&self, now: Instant) -> bool {
+        let recent = |at| now.saturating_duration_since(at) < STOOD;
+        self.long_enough() && !self.rtt.jitters() && !self.stood.is_some_and(recent)
     }
 
     pub(in crate::auto) fn on_epoch(&mut self, now: Instant, outcome: Outcome) {
@@ -163,6 +176,7 @@ impl Auto {
     fn go_up(&mut self, now: Instant) {
         self.bandwidth.clear_bound();
         self.before_up = self.bandwidth.get();
+        self.probed = None;
         self.enter(now, Phase::Up);
     }
 
@@ -191,6 +205,9 @@ const MOST_AGE: Duration = Duration::from_mins(2);
 
 /// A probe lasts a round trip and so many packets, of which a rate can be told.
 const PUSH_PACKETS: f64 = 24.0;
+
+/// A path that has stood still is expected to do so again for so long.
+const STOOD: Duration = Duration::from_secs(1);
 
 /// More than this much more must arrive after a probe, which is half of what it asks for, and in so many
 /// probes in a row, for a start from the beginning.

@@ -66,13 +66,8 @@ impl Auto {
     pub(in crate::auto) fn step_rest(&mut self, now: Instant, mut rest: Rest) {
         let Some(drained) = rest.drained else {
             let room = self.in_flight <= DRAINED * self.bdp();
-            // Beside a rival the queue is long.
-            let beside = self.rival.is_some();
-            let round = if beside {
-                rest.mean_before
-            } else {
-                self.floor_s()
-            };
+            // What was in flight has left by then.
+            let round = self.floor_s().max(rest.mean_before);
             if room || self.phase_s(now) > DRAIN_ROUNDS * round {
                 rest.drained = Some(now);
                 rest.in_vain = !room;
@@ -88,7 +83,7 @@ impl Auto {
         let floor = self.rtt.floor().unwrap_or_default();
         rest.see(latest, self.late, self.rtt.level(), self.in_flight);
         let since = *rest.since.get_or_insert(now);
-        let few = rest.acks < ACKS_LEAST && now < since + ROUNDS_MOST * floor;
+        let few = !rest.is_certain() && now < since + ROUNDS_MOST * floor;
         if few || now < since + REST_TIME.max(floor) {
             self.phase = Phase::Rest(rest);
         } else {
@@ -105,8 +100,7 @@ const REST_TIME: Duration = Duration::from_millis(100);
 const DRAINED: f64 = 0.8;
 const DRAIN_ROUNDS: f64 = 4.0;
 
-/// Acknowledgements that tell of delays, and for how many round trips they are waited for.
-const ACKS_LEAST: f64 = 16.0;
+/// For how many round trips enough acknowledgements are waited for.
 const ROUNDS_MOST: u32 = 4;
 
 /// A mean of one round trip so much above that of a cruise shows that it grows.

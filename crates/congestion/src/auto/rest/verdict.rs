@@ -11,7 +11,9 @@ impl Auto {
     pub(super) fn end_rest(&mut self, now: Instant, rest: Rest) {
         let floor = self.rtt.floor().unwrap_or(rest.least);
         let jitter = self.is_jitter(now, &rest);
-        let carried = rest.carried();
+        // What will be lost is in flight, too, but is not carried.
+        let most = self.most.get(f64::max).unwrap_or(f64::MAX);
+        let carried = rest.carried().min(most);
         let queued = rest.least > floor.mul_f64(17.0 / 16.0).max(floor + self.noise());
         // Where the queue has gone altogether, delays could not answer more.
         let answered = rest.answered(carried);
@@ -19,13 +21,15 @@ impl Auto {
         let check = rest.reason == Reason::Check;
         self.learn_share(now, share, rest.in_flight_before, carried, check);
         let longer = self.is_longer(now, &rest, floor);
+        // Most of a queue that was ours alone has gone by now.
+        let stays = queued && rest.least.as_secs_f64() > self.rtt.drained_s(rest.mean_before);
         self.rtt.renew(now, rest.least);
         if longer {
             self.on_longer(now, &rest);
         } else if jitter {
             self.on_jitter(now, &rest);
         } else {
-            self.on_no_jitter(now, &rest, queued);
+            self.on_no_jitter(now, &rest, queued, stays);
         }
         self.epoch = self.new_epoch(now);
         let asked = rest.reason != Reason::Routine;
@@ -69,15 +73,15 @@ impl Auto {
         }
     }
 
-    fn on_no_jitter(&mut self, now: Instant, rest: &Rest, queued: bool) {
-        let pressed = queued && rest.reason == Reason::Pressed;
+    fn on_no_jitter(&mut self, now: Instant, rest: &Rest, queued: bool, stays: bool) {
+        let pressed = stays && rest.reason == Reason::Pressed;
         if pressed || rest.reason == Reason::Overflows {
             self.meet_rival(now, BETA * self.pressure.in_flight);
         } else if rest.reason != Reason::Check {
             self.rest_beside_rival(now, queued);
         }
         self.rtt.doubt();
-        if queued {
+        if stays && rest.is_certain() {
             self.pressure.answer(now);
         }
         // The bandwidth is no more than what arrived while packets waited.

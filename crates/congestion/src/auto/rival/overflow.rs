@@ -60,7 +60,11 @@ impl Auto {
 
     /// A queue overflowed after the batch that left at `sent`.
     fn on_overflow(&mut self, now: Instant, sent: Instant, ours: bool) {
-        if self.stood(sent) {
+        // Where standstills are frequent, a window that rises until the queue overflows would do so without end.
+        let rises = self
+            .rival
+            .is_some_and(|rival| rival.rise.goes_on(rival.window));
+        if self.stood(sent) && !rises {
             if self.rival.is_none() && matches!(self.phase, Phase::Up | Phase::Cruise { .. }) {
                 self.enter(now, Phase::Down { ended: true });
             }
