@@ -1,8 +1,10 @@
 //! Whether the peer still answers.
 //!
 //! The idle timeout decides when a connection is dead; long before that, silence decides that new flows
-//! should go elsewhere. While the peer is silent it is asked again every second, because the library's
-//! probe timer backs off exponentially: after 30 s of outage its next probe may be 20 s away.
+//! should go elsewhere. While the peer is silent it is asked again and again, because the library's probe timer backs
+//! off exponentially: after 30 s of outage its next probe may be 20 s away, after 2 s more than a second. Where data
+//! is in flight, an outage costs applications time, so the peer is asked sooner and more often: the PINGs are small, at
+//! most one for each round trip, and ever fewer.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +13,21 @@ const PATIENCE: Duration = Duration::from_millis(2500);
 
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// The same with data in flight: first after so long, or so many round trips, when the library has sent its first
+/// probes; then after this part of the silence, but not more often than this.
+const ASK_OWED: Duration = Duration::from_millis(200);
+const ASK_OWED_ROUNDS: u32 = 4;
+const ASK_OWED_PART: u32 = 32;
+const ASK_OWED_LEAST: Duration = Duration::from_millis(50);
+
 /// Liveness of one connection.
 #[derive(Debug)]
 pub struct Liveness {
     keep_alive: Duration,
     heard: Instant,
     asked: Option<Instant>,
+    /// When data left first that nothing has been heard since, and the round-trip time then.
+    owed: Option<(Instant, Duration)>,
     unresponsive: bool,
 }
 
@@ -38,14 +49,21 @@ impl Liveness {
             keep_alive,
             heard: now,
             asked: None,
+            owed: None,
             unresponsive: false,
         }
+    }
+
+    /// A datagram left, and data is in flight that the peer will acknowledge; `rtt` is the smoothed round-trip time.
+    pub fn handle_sent(&mut self, now: Instant, rtt: Duration) {
+        self.owed.get_or_insert((now, rtt));
     }
 
     /// A datagram of the connection arrived; returns whether the peer was unresponsive before.
     pub fn handle_heard(&mut self, now: Instant) -> bool {
         self.heard = now;
         self.asked = None;
+        self.owed = None;
         std::mem::take(&mut self.unresponsive)
     }
 
@@ -61,13 +79,27 @@ impl Liveness {
 
     /// When [`Liveness::handle_timeout`] wants to be called.
     pub fn next_timeout(&self) -> Instant {
-        match self.asked {
+        let ask = match self.asked {
             None => self.heard + self.keep_alive,
-            Some(asked) if asked < self.patience_ends() => {
-                (asked + ASK_AGAIN).min(self.patience_ends())
-            }
             Some(asked) => asked + ASK_AGAIN,
+        };
+        let ask = self.ask_owed().map_or(ask, |owed| owed.min(ask));
+        let judged = self.asked.is_some_and(|at| at >= self.patience_ends());
+        if judged {
+            ask
+        } else {
+            ask.min(self.patience_ends())
         }
+    }
+
+    /// When to ask for an acknowledgement of what is in flight.
+    fn ask_owed(&self) -> Option<Instant> {
+        let (since, rtt) = self.owed?;
+        let Some(asked) = self.asked.filter(|asked| *asked > since) else {
+            return Some(since + ASK_OWED.max(ASK_OWED_ROUNDS * rtt));
+        };
+        let part = asked.saturating_duration_since(since) / ASK_OWED_PART;
+        Some(asked + part.max(ASK_OWED_LEAST).max(rtt))
     }
 
     fn patience_ends(&self) -> Instant {
@@ -115,5 +147,33 @@ mod tests {
         assert!(liveness.unresponsive());
         assert!(liveness.handle_heard(start + ms(3600)), "it was");
         assert!(!liveness.unresponsive());
+    }
+
+    #[test]
+    fn a_peer_that_owes_acknowledgements_is_asked_ever_more_rarely() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut liveness = Liveness::new(start, Duration::from_secs(2));
+        liveness.handle_sent(start + ms(1500), ms(20));
+        let mut asked = Vec::new();
+        while !liveness.unresponsive() {
+            let at = liveness.next_timeout();
+            assert_ne!(liveness.handle_timeout(at), Verdict::Fine);
+            asked.push(at - start);
+        }
+        assert_eq!(asked[..3], [ms(1700), ms(1750), ms(1800)]);
+        assert_eq!(asked.last(), Some(&ms(4500)), "patience is the same");
+        let [.., one, next, _] = asked[..] else {
+            panic!("{asked:?}");
+        };
+        assert!(one + ms(80) < next && next < one + ms(100), "{asked:?}");
+
+        liveness.handle_heard(start + ms(5000));
+        assert_eq!(liveness.next_timeout(), start + ms(7000), "nothing is owed");
+        liveness.handle_sent(start + ms(5000), ms(300));
+        let first = liveness.next_timeout();
+        liveness.handle_timeout(first);
+        assert_eq!(first, start + ms(6200), "four round trips");
+        assert_eq!(liveness.next_timeout(), first + ms(300), "one of them");
     }
 }

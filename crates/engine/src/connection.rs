@@ -520,7 +520,12 @@ impl Connection {
             established: self.is_established(),
             last: self.streams.outbound.is_empty(),
         };
-        self.sending
-            .poll(now, &mut self.quic, moment, max_segments, buffer)
+        let datagrams = self
+            .sending
+            .poll(now, &mut self.quic, moment, max_segments, buffer)?;
+        if self.sending.gauge.in_flight() > 0 {
+            self.liveness.handle_sent(now, self.quic.rtt());
+        }
+        Some(datagrams)
     }
 }

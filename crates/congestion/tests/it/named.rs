@@ -57,7 +57,7 @@ fn run(link: NamedLink, seed: u64, model: fn(Instant) -> Box<dyn Model>) -> (f64
     world.outages = true;
     let flow = &mut world.flows[0];
     flow.back = Link::new(up, seed + 1000, world.origin);
-    flow.probe = Probe::new(Duration::from_millis(idle_ms(link).into()));
+    flow.probe = Probe::new(world.origin, Duration::from_millis(idle_ms(link).into()));
     world.run_until(seconds(FROM_S));
     world.trail = Some(Vec::new());
     world.run_until(seconds(TO_S));

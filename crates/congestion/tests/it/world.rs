@@ -232,7 +232,7 @@ impl World {
                 tokens: 10.0 * SIZE as f64,
                 refilled: start,
                 armed: 0,
-                probe: Probe::new(longest),
+                probe: Probe::new(origin, longest),
                 probe_armed: 0,
                 last_stamp: origin,
                 pending: Vec::new(),
@@ -290,10 +290,12 @@ impl World {
             Event::Send { flow, .. } | Event::Probe { flow, .. } if self.flows[flow].stopped => {}
             Event::Send { flow, armed } if self.flows[flow].armed == armed => self.send(flow),
             Event::Probe { flow, armed } if self.flows[flow].probe_armed == armed => {
-                if self.outages {
+                let asks = self.outages && self.flows[flow].probe.asks(self.now);
+                if self.outages && !asks {
                     self.flows[flow].probe.on_sent();
                 }
-                self.transmit(flow, if self.outages { PROBES } else { 1 });
+                let packets = if self.outages && !asks { PROBES } else { 1 };
+                self.transmit(flow, packets);
                 self.arm_probe(flow);
             }
             Event::Arrive { flow, number } => self.arrive(flow, number),
@@ -407,7 +409,7 @@ impl World {
         let flow = &mut self.flows[index];
         flow.probe_armed += 1;
         let armed = flow.probe_armed;
-        let at = self.now + flow.probe.wait();
+        let at = flow.probe.next(self.now, self.outages);
         self.at(at, Event::Probe { flow: index, armed });
     }
 
@@ -461,7 +463,7 @@ impl World {
         let numbers = std::mem::take(&mut self.acks[id]);
         self.free.push(id);
         let flow = &mut self.flows[index];
-        flow.probe.on_ack();
+        flow.probe.on_ack(now);
         for number in numbers {
             flow.largest = flow.largest.max(Some(number));
             if number < flow.first {

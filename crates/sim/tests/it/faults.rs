@@ -58,6 +58,29 @@ impl World {
 }
 
 #[test]
+fn data_arrives_soon_after_an_outage() {
+    let mut link = limited(RATE, 5 * MS);
+    let until = 7 * SECOND;
+    link.outages.push(Outage {
+        from: until.saturating_sub(1400 * MS),
+        until,
+    });
+    let mut world = world(link);
+    let down = world
+        .network
+        .open(world.client, "bulk", Script::client(1).write([]));
+    let left = until.saturating_sub(world.network.elapsed());
+    world.network.run_for(left);
+    let before = world.received(down);
+    let most = 250 * MS;
+    world.network.run_until(most, |network| {
+        network.outcome(down).received >= before + RATE / 100
+    });
+    let after = world.network.elapsed().saturating_sub(until);
+    assert!(after < most, "nothing arrived for {after:?}");
+}
+
+#[test]
 fn flows_outlive_thirty_seconds_without_a_link() {
     let mut link = limited(RATE, 20 * MS);
     let outage = Outage {

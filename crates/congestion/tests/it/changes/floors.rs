@@ -139,19 +139,19 @@ const EXCEPTIONS: [Exception; 9] = [
         applies: |case| case.kind == Kind::Outage && case.rtt_ms == 100,
         floors: Floors {
             costs: 3.0,
-            silent_s: 0.43,
+            silent_s: 0.11,
             ..NOTHING
         },
-        why: "the probe timer backs off",
+        why: "the peer is asked once a round trip",
     },
     Exception {
         applies: |case| case.kind == Kind::Outage,
         floors: Floors {
-            costs: 14.0,
-            silent_s: 1.2,
+            costs: 16.0,
+            silent_s: 0.08,
             ..NOTHING
         },
-        why: "the probe timer backs off, and a start takes three round trips and acknowledgements that are late",
+        why: "the peer is asked once in 50 ms, and a start takes three round trips and acknowledgements that are late",
     },
     Exception {
         applies: |case| case.kind == Kind::Handover(60),
