@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Auto, Fixed, LossBased, Model, Resume};
+use crate::{Auto, Fixed, LossBased, Member, Model, Resume};
 
 /// Which controller decides what is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,14 +22,23 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// A controller of this kind. Of the path nothing is known, or what an earlier connection knew; only
-    /// [`Auto`] begins with that.
-    pub fn build(self, now: Instant, mtu: u16, resume: Option<Resume>) -> Box<dyn Model> {
+    /// [`Auto`] begins with that, and only it does as the others of an ensemble do.
+    pub fn build(
+        self,
+        now: Instant,
+        mtu: u16,
+        resume: Option<Resume>,
+        member: Option<Member>,
+    ) -> Box<dyn Model> {
         match self {
-            Self::Auto => Box::new(Auto::new(now, mtu).resuming(resume)),
+            Self::Auto => Box::new(Auto::new(now, mtu).resuming(resume).among(member)),
             Self::Cubic => Box::new(LossBased::cubic(mtu)),
             Self::NewReno => Box::new(LossBased::newreno(mtu)),
             Self::Fixed(rate) => Box::new(Fixed::new(now, mtu, rate)),
-            Self::Background => Box::new(Auto::background(now, mtu).resuming(resume)),
+            Self::Background => {
+                let auto = Auto::background(now, mtu);
+                Box::new(auto.resuming(resume).among(member))
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ mod policer;
 mod rest;
 mod rival;
 mod rtt;
+mod siblings;
 mod startup;
 
 use std::time::{Duration, Instant};
@@ -35,11 +36,12 @@ use policer::Policer;
 use rest::{Jump, Reason};
 use rival::{Pressure, Rival};
 use rtt::Rtt;
+use siblings::Siblings;
 use startup::Startup;
 
 use crate::model::{Limits, Loss, Model, View};
 use crate::sampler::Sampler;
-use crate::{Resume, bytes};
+use crate::{Member, Resume, bytes};
 
 /// Fills a path without keeping a queue; see the module documentation.
 #[derive(Clone, Debug)]
@@ -83,6 +85,7 @@ pub struct Auto {
     policer: Policer,
     rival: Option<Rival>,
     pressure: Pressure,
+    siblings: Siblings,
     /// The most that has arrived, in bytes per second, in the last minutes.
     most: Lately,
     /// Overflows that followed one another, the first of them and the latest.
@@ -140,6 +143,7 @@ impl Auto {
             policer: Policer::default(),
             rival: None,
             pressure: Pressure::new(now),
+            siblings: Siblings::default(),
             most: Lately::default(),
             overflows: 0,
             overflowing: None,
@@ -162,6 +166,13 @@ impl Auto {
     #[must_use]
     pub fn resuming(self, resume: Option<Resume>) -> Self {
         Self { resume, ..self }
+    }
+
+    /// The same controller, for one of several connections to a peer.
+    #[must_use]
+    pub fn among(self, member: Option<Member>) -> Self {
+        let siblings = Siblings::of(member);
+        Self { siblings, ..self }
     }
 
     /// The same as [`Auto::new`], giving way to all other flows.
@@ -215,7 +226,16 @@ impl Auto {
 
     /// Waiting that packets do to one another without any queue to speak of.
     fn noise(&self) -> Duration {
-        let packets = 3.0 * self.mtu / self.bandwidth.get().max(self.mtu);
+        self.noise_at(self.together())
+    }
+
+    /// The same for what our packets and their acknowledgements do to one another, whatever siblings send.
+    fn own_noise(&self) -> Duration {
+        self.noise_at(self.bandwidth.get())
+    }
+
+    fn noise_at(&self, bandwidth: f64) -> Duration {
+        let packets = 3.0 * self.mtu / bandwidth.max(self.mtu);
         Duration::from_secs_f64(packets.clamp(0.0004, 0.01))
     }
 
@@ -312,6 +332,7 @@ impl Model for Auto {
         self.on_rival_ack(now, bytes);
         self.watch_queue(now);
         self.watch_fall(now);
+        self.watch_siblings(now);
         self.step(now);
         let delivered = self.sampler.delivered();
         let strict = self.rtt.jitters() || self.rival.is_some_and(|rival| rival.holds());

@@ -8,14 +8,16 @@
 //!
 //! # Order of use
 //!
-//! 1. [`Gauge::new`], then [`QuinnController::factory`] with it, for every connection of its own.
+//! 1. [`Gauge::new`], for every connection of its own, then [`QuinnController::factory`] with it and with the [`Ensemble`]
+//!    of its peer.
 //! 2. While sending: [`Gauge::set_limited`] and [`Gauge::set_counting`] before each batch, and a time for
 //!    it that no other batch has.
 //! 3. [`Gauge::limits`], [`Gauge::in_flight`] and [`Gauge::lost`] say what may be sent, [`Pacer::allowance`] how much now.
 //! 4. [`Gauge::resume_point`] and [`Gauge::reordering`] are what the next connection to the same peer may begin with.
 //!
 //! [`Repeat`] and [`HandshakeCopies`] send a second time what is likely to be lost and waited for; a [`PathMemory`] keeps
-//! what connections learn of paths; [`Liveness`] tells whether the peer still answers.
+//! what connections learn of paths, and has an [`Ensemble`] for those to one peer; [`Liveness`] tells whether the peer
+//! still answers.
 //!
 //! A [`Model`] knows nothing of the library; `docs/CONGESTION.md` tells how [`Auto`] works.
 #![forbid(unsafe_code)]
@@ -24,6 +26,7 @@ mod algorithm;
 mod auto;
 mod bytes;
 mod curve;
+mod ensemble;
 mod fixed;
 mod gauge;
 mod handshake_copies;
@@ -40,6 +43,7 @@ mod sampler;
 
 pub use algorithm::Algorithm;
 pub use auto::Auto;
+pub use ensemble::{Ensemble, Member};
 pub use fixed::Fixed;
 pub use gauge::Gauge;
 pub use handshake_copies::HandshakeCopies;

@@ -7,10 +7,14 @@ use std::time::{Duration, Instant};
 
 use quinn_proto::Side;
 
-use crate::{Reordering, Resume};
+use crate::ensemble::Faint;
+use crate::{Ensemble, Reordering, Resume};
 
 /// Peers remembered; beyond it the one that was not heard of for longest is forgotten.
 const PEERS_MAX: usize = 1024;
+
+/// Peers to which there are several connections, or may be.
+const ENSEMBLES_MAX: usize = PEERS_MAX;
 
 /// An older note says nothing of the path of now.
 const AGE_MAX: Duration = Duration::from_hours(1);
@@ -21,9 +25,13 @@ pub const NOTE_EVERY: Duration = Duration::from_secs(5);
 /// Paths of a process by the peer at their end. Clones share it: whichever worker gets a peer's next
 /// connection knows what another one has learnt. It is asked when connections begin, never for a packet.
 #[derive(Clone, Debug, Default)]
-pub struct PathMemory(Arc<Mutex<Paths>>);
+pub struct PathMemory {
+    paths: Arc<Mutex<Paths>>,
+    ensembles: Arc<Mutex<Ensembles>>,
+}
 
 type Paths = BTreeMap<Peer, Path>;
+type Ensembles = BTreeMap<Peer, Faint>;
 
 /// The end of a path as it is the next time: a server's address with its port, a client's without, which
 /// changes. Its family is that of the path.
@@ -112,8 +120,25 @@ impl PathMemory {
         path.map(|path| path.known_at(now)).unwrap_or_default()
     }
 
+    /// The connections to a peer that there are. Beyond the limit, each peer's next one knows of no other.
+    pub fn ensemble(&self, now: Instant, peer: Peer) -> Ensemble {
+        let ensembles = self.ensembles.lock();
+        let mut ensembles = ensembles.unwrap_or_else(PoisonError::into_inner);
+        if let Some(ensemble) = ensembles.get(&peer).and_then(Faint::get) {
+            return ensemble;
+        }
+        if ensembles.len() >= ENSEMBLES_MAX {
+            ensembles.retain(|_, ensemble| !ensemble.is_gone());
+        }
+        let ensemble = Ensemble::new(now);
+        if ensembles.len() < ENSEMBLES_MAX {
+            ensembles.insert(peer, ensemble.faint());
+        }
+        ensemble
+    }
+
     fn paths(&self) -> MutexGuard<'_, Paths> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -245,5 +270,35 @@ mod tests {
         assert_eq!(memory.recall(at(3 * most), client(500)), nothing());
         assert_eq!(memory.recall(at(3 * most), client(501)), known(1));
         assert_eq!(memory.recall(at(3 * most), client(most)), known(1));
+    }
+
+    #[test]
+    fn connections_to_one_peer_are_an_ensemble_while_there_are_any() {
+        let now = Instant::now();
+        let memory = PathMemory::default();
+        let join = |number| memory.ensemble(now, client(number)).join();
+        let (one, other) = (join(1), join(1));
+        let members = |number| memory.ensemble(now, client(number)).members();
+        assert_eq!(members(1), 2);
+        assert_eq!(members(2), 0);
+        drop(one);
+        assert_eq!(members(1), 1);
+        drop(other);
+        assert_eq!(members(1), 0);
+    }
+
+    #[test]
+    fn beyond_the_limit_connections_are_on_their_own_until_others_have_gone() {
+        let now = Instant::now();
+        let memory = PathMemory::default();
+        let most = u32::try_from(ENSEMBLES_MAX).expect("a thousand");
+        let join = |number| memory.ensemble(now, client(number)).join();
+        let mut members: Vec<_> = (0..most).map(join).collect();
+        let _alone = join(most);
+        assert_eq!(memory.ensemble(now, client(most)).members(), 0);
+        assert_eq!(memory.ensemble(now, client(7)).members(), 1);
+        members.pop();
+        let _known = join(most);
+        assert_eq!(memory.ensemble(now, client(most)).members(), 1);
     }
 }

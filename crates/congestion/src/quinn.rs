@@ -9,7 +9,7 @@ use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 
 use crate::reordering::Overtaking;
-use crate::{Algorithm, Gauge, Known, Loss, Model, Reordering, Resume, bytes};
+use crate::{Algorithm, Ensemble, Gauge, Known, Loss, Model, Reordering, Resume, bytes};
 
 /// Window shown to the library. Above `u32::MAX` its pacer is off as well.
 const UNLIMITED: u64 = u64::MAX / 4;
@@ -28,22 +28,32 @@ struct Factory {
     algorithm: Algorithm,
     gauge: Gauge,
     /// For the first: another path is not the one that is remembered.
-    resume: Mutex<Option<Resume>>,
+    first: Mutex<Option<First>>,
     reordering: Reordering,
+}
+
+/// What a connection begins with.
+struct First {
+    resume: Option<Resume>,
+    ensemble: Ensemble,
 }
 
 impl QuinnController {
     /// A factory for one connection's transport configuration; `known` is what earlier ones to the same peer have
-    /// left in a [`PathMemory`](crate::PathMemory).
+    /// left in a [`PathMemory`](crate::PathMemory), and `ensemble` those that are there now.
     pub fn factory(
         algorithm: Algorithm,
         gauge: Gauge,
         known: Known,
+        ensemble: Ensemble,
     ) -> Arc<dyn ControllerFactory + Send + Sync + 'static> {
         Arc::new(Factory {
             algorithm,
             gauge,
-            resume: Mutex::new(known.resume),
+            first: Mutex::new(Some(First {
+                resume: known.resume,
+                ensemble,
+            })),
             reordering: known.reordering.unwrap_or_default(),
         })
     }
@@ -57,10 +67,12 @@ impl QuinnController {
 
 impl ControllerFactory for Factory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        let resume = self.resume.lock();
-        let resume = resume.unwrap_or_else(PoisonError::into_inner).take();
+        let first = self.first.lock();
+        let first = first.unwrap_or_else(PoisonError::into_inner).take();
+        let resume = first.as_ref().and_then(|first| first.resume);
+        let member = first.and_then(|first| first.ensemble.join());
         let controller = QuinnController {
-            model: self.algorithm.build(now, current_mtu, resume),
+            model: self.algorithm.build(now, current_mtu, resume, member),
             gauge: self.gauge.clone(),
             latest: None,
             overtaking: Overtaking::new(self.reordering),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quictun_congestion::{Gauge, Known, QuinnController};
+use quictun_congestion::{Gauge, Known, Peer, QuinnController};
 use quictun_flow::window;
 use quinn_proto::{AckFrequencyConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 
@@ -54,6 +54,10 @@ pub(crate) fn transport_config(
     acks.ack_eliciting_threshold(VarInt::from_u32(transport.ack_every))
         .max_ack_delay(Some(ACK_WITHIN));
     let flows = if side == Side::Server { first.flows } else { 0 };
+    let peer = match side {
+        Side::Client => Peer::Server(remote),
+        Side::Server => Peer::Client(remote.ip()),
+    };
     let reordering = known.reordering.unwrap_or_default();
     let idle = IdleTimeout::try_from(transport.idle_timeout).ok();
     config
@@ -61,6 +65,7 @@ pub(crate) fn transport_config(
             transport.congestion,
             gauge.clone(),
             known,
+            transport.memory.ensemble(now, peer),
         ))
         .max_concurrent_bidi_streams(VarInt::from_u32(flows))
         .max_concurrent_uni_streams(VarInt::from_u32(0))

@@ -51,6 +51,12 @@ impl Bandwidth {
         }
     }
 
+    /// All that was seen was a part of that.
+    pub(crate) fn scale(&mut self, part: f64) {
+        self.before *= part;
+        self.now *= part;
+    }
+
     pub(crate) fn clear_bound(&mut self) {
         self.bound = None;
     }

@@ -49,6 +49,11 @@ impl Fall {
             .map_or(0.0, |(_, before)| before)
     }
 
+    /// Supposes that the path may carry so much again.
+    pub(super) fn expect(&mut self, now: Instant, bandwidth: f64) {
+        self.before = Some((now, self.before(now).max(bandwidth)));
+    }
+
     fn note(&mut self, mark: Mark, span: Duration) {
         self.trail.push_back(mark);
         while self.trail.len() > 2 && mark.at.saturating_duration_since(self.trail[1].at) >= span {

@@ -40,7 +40,7 @@ impl Auto {
         match &self.rival {
             Some(rival) if rest => (REST_RIVAL * rival.window.min(self.bdp()), bandwidth),
             Some(rival) if let Some((hold, heard)) = rival.hold.zip(self.heard) => {
-                let (window, rate) = hold.gains(heard, self.floor_s());
+                let (window, rate) = hold.gains(heard, self.floor_s(), self.siblings.now.is_none());
                 let window = window * bandwidth * self.floor_s();
                 let gathered = HOLD_QUANTA * QUANTUM_TIME_S * bandwidth + HOLD_PACKETS * self.mtu;
                 (window + gathered, rate * bandwidth)
@@ -64,16 +64,21 @@ impl Auto {
 
     fn gain(&self) -> f64 {
         match self.phase {
-            Phase::Drain if self.gone() => EASY - self.yielding(),
+            Phase::Drain if self.gone() => EASY - self.giving(),
             Phase::Drain => DRAIN,
             // What the probe left behind is gone: the next round trip shows the rest.
             Phase::Down { .. } if self.has_room() => EASY,
-            Phase::Down { .. } if self.hurried() => DOWN_HURRIED - self.yielding(),
-            Phase::Down { .. } => DOWN - self.yielding(),
+            Phase::Down { .. } if self.hurried() => DOWN_HURRIED - self.giving(),
+            Phase::Down { .. } => DOWN - self.giving(),
             Phase::Up if self.policer.rate().is_some() => 1.0,
             Phase::Up => UP,
-            _ => CRUISE - self.yielding(),
+            _ => CRUISE - self.giving(),
         }
+    }
+
+    /// How much less to send while packets wait, so that connections to one peer become equal.
+    fn giving(&self) -> f64 {
+        self.weight() * self.yielding()
     }
 
     /// For how long no acknowledgement may come. A path that loses packets together loses acknowledgements together.

@@ -109,6 +109,10 @@ impl Rest {
         turns >= (self.acks / ACKS_A_TURN).clamp(TURNS_LEAST, TURNS_ENOUGH)
     }
 
+    pub(super) fn in_flight_before(&self) -> f64 {
+        self.in_flight_before
+    }
+
     /// Whether packets enough have told.
     fn is_certain(&self) -> bool {
         self.acks >= ACKS_LEAST

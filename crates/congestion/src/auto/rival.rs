@@ -64,6 +64,11 @@ impl Rival {
         self.check.take_if(|at| now >= *at).is_some()
     }
 
+    /// Spares a check: a sibling's tells the same.
+    pub(super) fn skip_check(&mut self) {
+        self.check = None;
+    }
+
     /// Whether a part is held against it.
     pub(super) fn holds(&self) -> bool {
         self.hold.is_some()

@@ -46,6 +46,11 @@ impl Startup {
         }
     }
 
+    /// Sends no less than where nothing is known.
+    pub(super) fn begin_with(&mut self, mtu: f64) {
+        self.window = self.window.max(FIRST_FLIGHT * mtu);
+    }
+
     pub(super) fn on_settled(&mut self, bytes: f64) {
         if !self.held {
             self.window += (GROWTH - 1.0) * bytes;

@@ -10,6 +10,7 @@ mod accidents;
 mod bbr;
 mod cell;
 mod changes;
+mod ensemble;
 mod fairness;
 mod fixed;
 mod floors;

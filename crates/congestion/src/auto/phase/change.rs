@@ -49,6 +49,7 @@ impl Auto {
         match self.phase {
             Phase::Startup => self.on_startup_ack(now),
             Phase::Drain if (drained && self.phase_round) || overdue => {
+                self.end_start(now);
                 if self.unsteady() && self.rival.is_none() {
                     self.rest(now, Reason::Start);
                 } else {
@@ -70,7 +71,8 @@ impl Auto {
             .queued_now(UP - 1.0, Duration::from_micros(700).max(self.noise() / 2));
         let excessive = self.excessive(self.phase_arrived, self.phase_lost, self.queued());
         let enough = PUSH_PACKETS * self.mtu / self.bandwidth.get().max(self.mtu);
-        let full = self.in_flight >= UP * self.bdp();
+        // What is in flight of one of several connections varies by more.
+        let full = self.in_flight >= UP * self.bdp() && self.siblings.now.is_none();
         let lasted = self.phase_s(now) > enough.clamp(0.005, 0.05);
         // Where a round trip is over before the probe is, what arrives is the probe's from here on.
         if self.phase_round && self.probed.is_none() && self.is_calm(now) {
@@ -95,11 +97,17 @@ impl Auto {
     }
 
     pub(in crate::auto) fn on_epoch(&mut self, now: Instant, outcome: Outcome) {
+        // What arrived had left at another rate than that of now.
+        if std::mem::take(&mut self.siblings.settling) {
+            return;
+        }
         let excessive = self.excessive(outcome.arrived, outcome.lost, outcome.queued);
-        self.most.add(now, outcome.rate, MOST_AGE, f64::max);
+        let together = outcome.rate + self.siblings.now.rate;
+        self.most.add(now, together, MOST_AGE, f64::max);
         if outcome.limited || outcome.rate > self.bandwidth.most() {
             self.bandwidth.add(outcome.rate);
         }
+        self.measure_together(outcome);
         if outcome.limited && !self.starting() {
             let window = bytes::whole(self.bdp());
             self.filled = self.rtt.floor().map(|rtt| Resume { rtt, window });
@@ -146,6 +154,12 @@ impl Auto {
     }
 
     fn on_probed(&mut self, now: Instant, outcome: Outcome, excessive: bool) {
+        // Nothing waits though all members have sent more: they do not fill this path.
+        if self.siblings.was_untried(outcome.limited) && !outcome.queued && !excessive {
+            self.restart(now);
+            self.startup.begin_with(self.mtu);
+            return;
+        }
         let grown = outcome.limited && outcome.rate > PROBE_GROWTH * self.before_up;
         if grown && !outcome.queued && !excessive {
             self.growth += 1;
@@ -167,16 +181,22 @@ impl Auto {
         if self.rtt.stale(now) && self.paced() {
             self.rest(now, Reason::Routine);
         } else {
-            self.growth = 0;
-            self.bandwidth.turn();
-            self.go_up(now);
+            self.probe(now);
         }
+    }
+
+    pub(in crate::auto) fn probe(&mut self, now: Instant) {
+        self.growth = 0;
+        self.bandwidth.turn();
+        self.siblings.total.turn();
+        self.go_up(now);
     }
 
     fn go_up(&mut self, now: Instant) {
         self.bandwidth.clear_bound();
         self.before_up = self.bandwidth.get();
         self.probed = None;
+        self.siblings.probed = Some(now);
         self.enter(now, Phase::Up);
     }
 

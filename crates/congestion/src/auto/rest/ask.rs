@@ -28,6 +28,7 @@ impl Auto {
             acks: 0.0,
         };
         self.pressure.ask(now);
+        self.siblings.rested = Some((now, reason != Reason::Routine));
         self.enter(now, Phase::Rest(rest));
     }
 

@@ -75,7 +75,9 @@ impl Auto {
 
     fn on_no_jitter(&mut self, now: Instant, rest: &Rest, queued: bool, stays: bool) {
         let pressed = stays && rest.reason == Reason::Pressed;
-        if pressed || rest.reason == Reason::Overflows {
+        let alone = self.siblings.now.is_none();
+        let overflows = rest.reason == Reason::Overflows && (alone || queued);
+        if pressed || overflows {
             self.meet_rival(now, BETA * self.pressure.in_flight);
         } else if rest.reason != Reason::Check {
             self.rest_beside_rival(now, queued);

@@ -11,6 +11,8 @@ use crate::auto::plateau::Plateau;
 pub(in crate::auto) struct Hold {
     /// When its cycle began, after the rise.
     cycle: Option<Instant>,
+    /// When it began, or that of a sibling which it follows.
+    pub(super) begun: Instant,
     plateau: Plateau,
     /// The latest lull.
     pub(super) lull: Instant,
@@ -24,6 +26,7 @@ impl Hold {
     pub(super) fn new(now: Instant, window: f64, bandwidth: f64, capacity: f64) -> Self {
         Self {
             cycle: None,
+            begun: now,
             plateau: Plateau::default(),
             lull: now,
             window,
@@ -38,11 +41,13 @@ impl Hold {
         }
     }
 
-    /// The window over what a round trip carries, and the rate over the bandwidth.
-    pub(in crate::auto) fn gains(&self, now: Instant, floor_s: f64) -> (f64, f64) {
+    /// The window over what a round trip carries, and the rate over the bandwidth. Unless this is `alone`, siblings have the
+    /// same cycle: they send more at the same time, as one flow would.
+    pub(in crate::auto) fn gains(&self, now: Instant, floor_s: f64, alone: bool) -> (f64, f64) {
         let Some(cycle) = self.cycle else {
             return (RISE, RISE);
         };
+        let cycle = if alone { cycle } else { self.begun };
         let into = now.saturating_duration_since(cycle).as_secs_f64() % (ROUNDS * floor_s);
         let rate = match into / floor_s {
             round if round < 1.0 => UP,

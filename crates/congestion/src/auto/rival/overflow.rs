@@ -23,8 +23,9 @@ impl Auto {
             let (arrived, lost) = std::mem::take(&mut self.judged);
             let wait = rtt.saturating_sub(floor);
             let reach = self.reach();
-            let waited = wait > self.noise() + reach;
-            let easy = record.easy && wait <= self.noise().max(floor.mul_f64(EASY_WAIT)) + reach;
+            let waited = wait > self.own_noise() + reach;
+            let easy =
+                record.easy && wait <= self.own_noise().max(floor.mul_f64(EASY_WAIT)) + reach;
             let rival = self.rival.is_some();
             self.loss.add(arrived, lost, easy);
             self.overflow.add(arrived, lost, waited);
@@ -38,7 +39,8 @@ impl Auto {
     /// Notes where the path has stood still, or a host on it: nothing was heard for long, and then of something that
     /// is that late. What was on the way comes at once then, and may be more than a queue holds.
     pub(in crate::auto) fn watch_standstill(&mut self, now: Instant, sample: Duration) {
-        let least = STANDSTILL_MAX.min(self.rtt.floor().unwrap_or(STANDSTILL_MAX)) + self.noise();
+        let least =
+            STANDSTILL_MAX.min(self.rtt.floor().unwrap_or(STANDSTILL_MAX)) + self.own_noise();
         let silent = self
             .heard
             .replace(now)
@@ -71,7 +73,9 @@ impl Auto {
             return;
         }
         if let Some(rival) = &mut self.rival {
-            rival.on_overflow(now, sent, self.in_flight, self.mtu);
+            let count = self.siblings.now.count();
+            rival.on_overflow(now, sent, self.in_flight, self.mtu, count);
+            self.siblings.overflowed = self.siblings.overflowed.max(Some(sent));
             return;
         }
         if self.overflowed.is_some_and(|last| sent <= last) {
@@ -96,7 +100,9 @@ impl Auto {
             now.saturating_duration_since(first).as_secs_f64()
         });
         if self.overflows >= OVERFLOWS && lasting >= OVERFLOWING_S && !self.background {
-            if self.pressure.knows(now) || !self.late() {
+            // Siblings' probes may have done it, which a rest of all of us shows.
+            let own = self.long_enough() && !self.siblings.now.is_none();
+            if self.pressure.knows(now) || !self.late() && !own {
                 self.meet_rival(now, BETA * self.in_flight);
             } else {
                 self.pressure.in_flight = self.in_flight;
@@ -121,12 +127,20 @@ impl Auto {
 }
 
 impl Rival {
-    fn on_overflow(&mut self, now: Instant, sent: Instant, in_flight: f64, mtu: f64) {
+    /// A queue overflowed after the batch that left at `sent`. `count` connections are one flow.
+    pub(in crate::auto) fn on_overflow(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        in_flight: f64,
+        mtu: f64,
+        count: f64,
+    ) {
         if self.holds() {
             self.overflowed = now;
         } else if sent > self.overflowed {
             self.rise.overflows = self.rise.overflows.saturating_sub(1);
-            let window = self.curve.cut(self.window.min(in_flight));
+            let window = self.curve.cut(count * self.window.min(in_flight)) / count;
             self.window = window.max(WINDOW_LEAST * mtu);
             self.overflowed = now;
         }

@@ -11,15 +11,20 @@ use crate::auto::epoch::Outcome;
 use crate::auto::lately::Lately;
 use crate::auto::phase::{CRUISE_EPOCHS, CRUISE_EPOCHS_MAX, Phase};
 use crate::curve::Curve;
+use crate::ensemble::{Company, Stance};
 
 impl Auto {
     pub(in crate::auto) fn meet_rival(&mut self, now: Instant, window: f64) {
-        if self.background {
-            return;
+        if !self.background && !self.is_small() {
+            self.begin_rivalry(now, window);
         }
+    }
+
+    pub(in crate::auto) fn begin_rivalry(&mut self, now: Instant, window: f64) {
         let left = CRUISE_EPOCHS;
         self.enter(now, Phase::Cruise { left });
         let most = self.most.get(f64::max).unwrap_or(0.0);
+        self.siblings.stance = Some((now, Stance::Beside));
         self.rival = Some(Rival {
             window: window.max(WINDOW_LEAST * self.mtu),
             curve: Curve::default(),
@@ -49,6 +54,7 @@ impl Auto {
         self.watch_lulls(now);
         let waits = self.yielding() >= self.yield_most();
         let (floor, rtt, mean) = (self.floor_s(), self.rtt_s(), self.rtt.mean_s());
+        let company = self.siblings.now;
         let Some(rival) = &mut self.rival else { return };
         if waits {
             rival.waited = Some(now);
@@ -67,11 +73,14 @@ impl Auto {
         if rival.rise.goes_on(rival.window) {
             rival.window += RISE * bytes;
         } else if self.in_flight > 0.5 * rival.window {
-            let grown = rival.curve.grow(now, rival.window, bytes, rtt, self.mtu);
+            let count = company.count();
+            let (window, bytes) = (count * rival.window, count * bytes);
+            let grown = rival.curve.grow(now, window, bytes, rtt, self.mtu) / count;
             let capacity = rival.capacity.filter(|_| waits);
             let most = capacity.map_or(f64::MAX, |capacity| SHARE_MOST * capacity * rtt);
             rival.window = grown.min(most);
         }
+        rival.equalize(bytes, &company);
     }
 
     /// Looks whether the rival empties the queue as BBR does, and holds a part of the path then.
@@ -84,15 +93,37 @@ impl Auto {
         } else {
             rival.lulls.watch(now, mean, floor, rival.overflowed)
         };
-        let bandwidth = self.bandwidth.get();
+        let (bandwidth, together) = (self.bandwidth.get(), self.together());
         let most = self.most.get(f64::max).unwrap_or(0.0);
+        let Some(rival) = &mut self.rival else { return };
+        let held = rival.holds();
         if let Some(lull) = lull {
             self.rtt.renew(now, lull.least);
-            if rival.on_lull(now, lull, bandwidth, most) {
+            if rival.on_lull(now, lull, together, most) {
                 self.bandwidth.reset(bandwidth);
             }
         }
-        rival.end_hold(now, bandwidth, floor, self.in_flight);
+        rival.end_hold(now, together, floor, self.in_flight);
+        match (held, rival.holds()) {
+            (false, true) => self.siblings.stance = Some((now, Stance::Holding)),
+            (true, false) => self.siblings.stance = Some((now, Stance::Beside)),
+            _ => {}
+        }
+    }
+
+    /// Holds a part of the path where siblings do. Each of them ends that by itself: where one has too much, the others have
+    /// less once it has ended.
+    pub(in crate::auto) fn hold_as_others(&mut self, now: Instant, at: Instant) {
+        let (bandwidth, together) = (self.bandwidth.get(), self.together());
+        let most = self.most.get(f64::max).unwrap_or(0.0);
+        let Some(rival) = &mut self.rival else { return };
+        if !rival.holds() && rival.hold_from.is_none_or(|from| now >= from) {
+            rival.begin_hold(now, together, most);
+            if let Some(hold) = &mut rival.hold {
+                hold.begun = at;
+            }
+            self.bandwidth.reset(bandwidth);
+        }
     }
 
     /// Learns our `share` of what all flows carry, where a rest could tell: we had `in_flight` bytes in flight before it, and
@@ -105,6 +136,7 @@ impl Auto {
         carried: f64,
         check: bool,
     ) {
+        let count = self.siblings.now.count();
         let Some(rival) = &mut self.rival else { return };
         rival.lulls.rested(now);
         let Some(share) = share else { return };
@@ -114,7 +146,10 @@ impl Auto {
             self.bandwidth.reset(carried);
             return;
         }
-        rival.carried = (rival.carried.1, Some(carried / share.max(SHARE_LEAST)));
+        rival.carried = (
+            rival.carried.1,
+            Some(count * carried / share.max(SHARE_LEAST)),
+        );
         rival.capacity = (share > SHARE_MOST).then_some(carried / share);
         if check && share < SHARE_SMALL {
             let goal = SHARE_GOAL / share.max(SHARE_LEAST);
@@ -141,7 +176,7 @@ impl Auto {
         let waited = rival
             .waited
             .is_some_and(|at| now.saturating_duration_since(at).as_secs_f64() < QUIET_S);
-        let most = self.bandwidth.most();
+        let most = self.bandwidth.most() + self.siblings.now.bandwidth;
         let shared = most < SHARED * rival.before;
         // A connection that began beside the rival has not seen the path without it.
         let unknown = most > UNKNOWN * rival.before && rival.rests < RESTS_UNKNOWN;
@@ -152,6 +187,7 @@ impl Auto {
 
     pub(in crate::auto) fn part_from_rival(&mut self, now: Instant) {
         if let Some(rival) = self.rival.take() {
+            self.siblings.stance = Some((now, Stance::Alone));
             // One more overflow soon, and it is back.
             self.overflows = OVERFLOWS - 1;
             self.overflowed = Some(now);
@@ -176,6 +212,7 @@ impl Auto {
             *left = CRUISE_EPOCHS;
             self.bandwidth.clear_bound();
             self.bandwidth.turn();
+            self.siblings.total.turn();
         }
     }
 }
@@ -198,16 +235,29 @@ impl Rival {
         let starved = bandwidth < STARVED * most.max(measured.unwrap_or(0.0));
         let before = u32::from(!lull.deep) + u32::from(!starved);
         if lull.regular >= before && self.hold_from.is_none_or(|from| now >= from) {
-            // A large share is measured well. What is not known is taken to be large.
-            let measured = measured.filter(|all| bandwidth > SHARE_SMALL * all);
-            let capacity = match measured {
-                Some(all) => most.max(all),
-                None if most > KNOWN * bandwidth => most,
-                None => f64::MAX,
-            };
-            self.hold = Some(Hold::new(now, self.window, bandwidth, capacity));
+            self.begin_hold(now, bandwidth, most);
         }
         self.holds()
+    }
+
+    fn begin_hold(&mut self, now: Instant, bandwidth: f64, most: f64) {
+        // A large share is measured well. What is not known is taken to be large.
+        let measured = self.carry().filter(|all| bandwidth > SHARE_SMALL * all);
+        let capacity = match measured {
+            Some(all) => most.max(all),
+            None if most > KNOWN * bandwidth => most,
+            None => f64::MAX,
+        };
+        self.hold = Some(Hold::new(now, self.window, bandwidth, capacity));
+    }
+
+    /// Takes as much of the window as the others of `company` do, as `bytes` arrive.
+    fn equalize(&mut self, bytes: f64, company: &Company) {
+        if company.beside > 0 {
+            let mean = (self.window + company.window) / f64::from(company.beside + 1);
+            let part = (bytes / (EQUAL_WINDOWS * self.window)).min(1.0);
+            self.window += part * (mean - self.window);
+        }
     }
 
     fn end_hold(&mut self, now: Instant, bandwidth: f64, floor_s: f64, in_flight: f64) {
@@ -272,6 +322,9 @@ const SHARE_ALL: f64 = 0.85;
 
 /// From this share on it is sure, and the window grows to no more than that.
 const SHARE_MOST: f64 = 0.5;
+
+/// Windows' worth of arrivals in which those of several connections become equal.
+const EQUAL_WINDOWS: f64 = 8.0;
 
 /// A part of what all flows carry, or of the most we had, that may be less than a fair one.
 const STARVED: f64 = 0.3;

@@ -1,0 +1,158 @@
+//! The part of a path that one of several connections has: their sum is what the path carries, and parts become equal.
+//!
+//! Who begins beside siblings takes an equal part at once, and they leave it that much. Where one has left, the others look
+//! for more by probes; where members turn out to be on paths of their own, probes that meet no queue show it.
+
+use std::time::{Duration, Instant};
+
+use crate::auto::Auto;
+use crate::auto::bandwidth::Bandwidth;
+use crate::auto::epoch::Outcome;
+use crate::auto::phase::Phase;
+use crate::ensemble::Company;
+
+impl Auto {
+    /// Notes what arrived. Each of us knows its bandwidth by the best that it had; as that was not at the same time, the sum
+    /// is more than all of us have had together.
+    pub(in crate::auto) fn measure_together(&mut self, outcome: Outcome) {
+        if !outcome.limited {
+            return;
+        }
+        self.siblings.rate = outcome.rate;
+        let Company {
+            settled,
+            bandwidth,
+            rate,
+            ..
+        } = self.siblings.now;
+        if settled == 0 || self.starting() {
+            self.siblings.total = Bandwidth::default();
+            return;
+        }
+        self.siblings.total.add(outcome.rate + rate);
+        let part = self.siblings.total.most() / (self.bandwidth.most() + bandwidth);
+        if part < 1.0 {
+            let mean = (self.bandwidth.most() + bandwidth) / f64::from(settled + 1);
+            let over = EQUALIZE * (self.bandwidth.most() / mean - 1.0);
+            let weight = (1.0 + over).clamp(0.0, EQUALIZE);
+            self.bandwidth
+                .scale((1.0 - weight * (1.0 - part)).max(SCALE_LEAST));
+        }
+    }
+
+    /// Whether it knows nothing of the path yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.phase == Phase::Startup && !self.siblings.started
+    }
+
+    /// Begins beside siblings with a part of what they have, where nothing is known yet or they may have taken what was
+    /// ours.
+    pub(super) fn take_part(&mut self, now: Instant) {
+        let idle = Duration::from_secs_f64(IDLE_S + IDLE_ROUNDS * self.floor_s());
+        let before = self.siblings.busy;
+        if self.limited {
+            self.siblings.busy = Some(now);
+        }
+        let long = before.is_none_or(|busy| now.saturating_duration_since(busy) > idle);
+        let new = self.is_new();
+        let Some(part) = self.part().filter(|_| self.limited && (new || long)) else {
+            return;
+        };
+        if new {
+            self.siblings.started = true;
+            // What is remembered is all that the path carries.
+            self.resume = None;
+            self.siblings.untried = true;
+            self.enter(now, Phase::Cruise { left: 2 });
+        } else if self.rival.is_some() || self.starting() || self.bandwidth.get() <= part {
+            return;
+        }
+        self.set_part(now, part);
+        self.siblings.parted = Some(now);
+        self.siblings.seen = Some(now);
+    }
+
+    /// Leaves those their part who have just begun.
+    pub(super) fn make_room(&mut self, now: Instant) {
+        let Company {
+            settled,
+            begun,
+            parted,
+            ..
+        } = self.siblings.now;
+        self.siblings.seen = self.siblings.seen.max(parted);
+        if begun == 0 || self.rival.is_some() || self.is_new() {
+            return;
+        }
+        let count = f64::from(settled + 1);
+        let part = (count - f64::from(begun)).max(1.0) / count;
+        self.set_part(now, part * self.bandwidth.get());
+    }
+
+    /// Looks for what those have left who have nothing more to send.
+    pub(super) fn claim(&mut self, now: Instant, before: Company) {
+        let company = self.siblings.now;
+        let gone = company.busy < before.busy && company.settled < before.settled;
+        if !gone || self.rival.is_some() || self.starting() {
+            return;
+        }
+        let freed = (before.bandwidth - company.bandwidth).max(0.0);
+        let part = freed / company.count();
+        self.fall.expect(now, self.bandwidth.get() + part);
+    }
+
+    fn set_part(&mut self, now: Instant, bandwidth: f64) {
+        self.bandwidth.reset(bandwidth);
+        self.epoch = self.new_epoch(now);
+        self.siblings.settling = true;
+    }
+
+    /// The start is over, and what it has left in the queue is gone: those whose starts have overlapped have found the same
+    /// path together.
+    pub(in crate::auto) fn end_start(&mut self, now: Instant) {
+        let first = !std::mem::replace(&mut self.siblings.started, true);
+        let Company {
+            settled, bandwidth, ..
+        } = self.siblings.now;
+        if first && settled > 0 {
+            let mean = (self.bandwidth.get() + bandwidth) / f64::from(settled + 1);
+            self.set_part(now, mean);
+        }
+    }
+
+    /// Bytes per second that siblings leave to one who begins beside them; `None`: there are none who fill the path.
+    pub(super) fn part(&self) -> Option<f64> {
+        let Company {
+            settled, bandwidth, ..
+        } = self.siblings.now;
+        (settled > 0).then(|| bandwidth / f64::from(settled + 1))
+    }
+
+    /// How much sooner we give way than those who have as much as the mean.
+    pub(in crate::auto) fn weight(&self) -> f64 {
+        let Company {
+            settled, bandwidth, ..
+        } = self.siblings.now;
+        let own = self.bandwidth.get();
+        if settled == 0 || own <= 0.0 {
+            return 1.0;
+        }
+        let mean = (own + bandwidth) / f64::from(settled + 1);
+        (own / mean).clamp(WEIGHT_LEAST, WEIGHT_MOST)
+    }
+}
+
+/// Who is idle for so long has left, as others see it.
+const IDLE_S: f64 = 0.3;
+const IDLE_ROUNDS: f64 = 2.0;
+
+/// How much more of what is too much in sum those give up who have more than the mean; one above it by a quarter gives
+/// up twice its part, and one below by a quarter nothing.
+const EQUALIZE: f64 = 4.0;
+
+/// No measurement takes more: one may have met a standstill.
+const SCALE_LEAST: f64 = 0.75;
+
+/// Limits of how much sooner those with more give way.
+const WEIGHT_LEAST: f64 = 0.5;
+const WEIGHT_MOST: f64 = 2.0;

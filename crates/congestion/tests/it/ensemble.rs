@@ -1,0 +1,420 @@
+//! Several connections of a process to one peer: together they are one sender.
+//!
+//! `ensemble.txt`, written like `grid.txt`, has what one sender takes, what four take that know of one another, and what
+//! four take that do not.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use quictun_congestion::{Auto, Ensemble, Limits, Loss, Model, View};
+
+use crate::bbr;
+use crate::grid::compare;
+use crate::links::{auto, cubic, link, sender, shares};
+use crate::world::{Sender, World};
+
+type Make = fn(Instant) -> Box<dyn Model>;
+
+const MEMBERS: usize = 4;
+
+/// How our connections stand to one another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ours {
+    One,
+    Together,
+    Apart,
+}
+
+/// Our connections on a link, and at most one other flow.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    ours: Ours,
+    mbit: u64,
+    rtt_ms: f64,
+    /// In round trips.
+    buffer: f64,
+    rival: Option<Make>,
+    /// Seconds by which we begin later than it; negative: earlier.
+    later_s: f64,
+}
+
+impl Case {
+    fn alone(ours: Ours, mbit: u64, rtt_ms: f64) -> Self {
+        Self {
+            ours,
+            mbit,
+            rtt_ms,
+            buffer: 1.0,
+            rival: None,
+            later_s: 0.0,
+        }
+    }
+
+    fn beside(ours: Ours, rival: Make, buffer: f64, later_s: f64) -> Self {
+        Self {
+            buffer,
+            rival: Some(rival),
+            later_s,
+            ..Self::alone(ours, 100, 30.0)
+        }
+    }
+
+    fn count(self) -> usize {
+        if self.ours == Ours::One { 1 } else { MEMBERS }
+    }
+
+    /// Ours begin a tenth of a second apart.
+    fn world(self) -> World {
+        let at_s = |number| self.later_s.max(0.0) + 0.1 * number as f64;
+        let ours = (0..self.count()).map(|number| sender(auto, self.rtt_ms, at_s(number)));
+        let mut senders: Vec<_> = ours.collect();
+        let rival = |rival| sender(rival, self.rtt_ms, (-self.later_s).max(0.0));
+        senders.extend(self.rival.map(rival));
+        let link = link(self.mbit, self.rtt_ms, self.buffer);
+        let mut world = World::new(link, 7, senders);
+        if self.ours == Ours::Together {
+            unite(&mut world, MEMBERS);
+        }
+        world
+    }
+
+    fn run(self, from_s: f64, to_s: f64) -> Outcome {
+        let mut world = self.world();
+        run_to(&mut world, from_s);
+        world.forget_waits();
+        let (mut beside, mut looks) = (0_u32, 0_u32);
+        while world.now < world.origin + Duration::from_secs_f64(to_s) {
+            let at = world.now - world.origin + Duration::from_millis(50);
+            world.run_until(at);
+            let ours = &world.flows[..self.count()];
+            let rival = ours.iter().any(|flow| flow.model.view().phase == "rival");
+            beside += u32::from(rival);
+            looks += 1;
+        }
+        let mut ours = shares(&world, from_s, to_s);
+        let other = ours
+            .split_off(self.count())
+            .iter()
+            .fold(0.0, |sum, share| sum + share);
+        Outcome {
+            ours,
+            other,
+            wait_ms: mean_wait_ms(&world),
+            beside: f64::from(beside) / f64::from(looks),
+        }
+    }
+}
+
+/// What happened in a case.
+#[derive(Clone, Debug)]
+struct Outcome {
+    /// Shares of ours, and of the other.
+    ours: Vec<f64>,
+    other: f64,
+    /// Mean wait, in milliseconds.
+    wait_ms: f64,
+    /// Part of the time in which any of ours was beside a rival.
+    beside: f64,
+}
+
+impl Outcome {
+    fn sum(&self) -> f64 {
+        self.ours.iter().sum()
+    }
+
+    fn least(&self) -> f64 {
+        self.ours.iter().copied().fold(f64::MAX, f64::min)
+    }
+
+    fn most(&self) -> f64 {
+        self.ours.iter().copied().fold(0.0, f64::max)
+    }
+}
+
+fn run_to(world: &mut World, until_s: f64) {
+    world.run_until(Duration::from_secs_f64(until_s));
+}
+
+fn mean_wait_ms(world: &World) -> f64 {
+    let count: u64 = world.waits.iter().sum();
+    let waits = (0_u64..).zip(&world.waits);
+    let sum: u64 = waits.map(|(bin, count)| bin * count).sum();
+    0.02 * sum as f64 / count.max(1) as f64
+}
+
+/// Makes an ensemble of the first flows.
+fn unite(world: &mut World, count: usize) {
+    let ensemble = Ensemble::new(world.origin);
+    for flow in &mut world.flows[..count] {
+        flow.model = Box::new(Auto::new(world.origin, 1250).among(ensemble.join()));
+    }
+}
+
+const ALL: [Ours; 3] = [Ours::One, Ours::Together, Ours::Apart];
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Seconds by which we begin later than a rival; negative: earlier.
+const LATER_S: [f64; 8] = [-4.0, -2.0, -1.0, -0.5, 0.0, 0.3, 1.0, 2.0];
+
+/// Lines of the table beside one rival on 100 Mbit/s and 30 ms, from 20 to 60 s, over all starts; and the mean sums of ours
+/// for each way in which they stand to one another.
+fn beside(table: &mut String, name: &str, rival: Make, buffer: f64) -> [f64; 3] {
+    ALL.map(|ours| {
+        let all = LATER_S.map(|later_s| {
+            let case = Case::beside(ours, rival, buffer, later_s);
+            let got = case.run(20.0, 60.0);
+            assert!(got.sum() + got.other >= 0.94, "{case:?}: {got:?}");
+            got
+        });
+        let sums = all.each_ref().map(Outcome::sum);
+        let outcome = Outcome {
+            ours: vec![mean(&sums)],
+            other: mean(&all.each_ref().map(|got| got.other)),
+            wait_ms: mean(&all.each_ref().map(|got| got.wait_ms)),
+            beside: mean(&all.each_ref().map(|got| got.beside)),
+        };
+        let least = all.iter().map(Outcome::least).fold(f64::MAX, f64::min);
+        let most = all.iter().map(Outcome::most).fold(0.0, f64::max);
+        let (low, high) = (
+            sums.iter().copied().fold(f64::MAX, f64::min),
+            sums.iter().copied().fold(0.0, f64::max),
+        );
+        let case = Case::beside(ours, rival, buffer, 0.0);
+        line(table, &case, name, &outcome, [low, high, least, most]);
+        mean(&sums)
+    })
+}
+
+/// A line: the sum of ours, its extremes, and those of single ones.
+fn line(table: &mut String, case: &Case, name: &str, got: &Outcome, extremes: [f64; 4]) {
+    let Case {
+        mbit,
+        rtt_ms,
+        buffer,
+        ours,
+        ..
+    } = case;
+    let [low, high, least, most] = extremes.map(|share| share * 100.0);
+    let (sum, other, beside) = (got.sum() * 100.0, got.other * 100.0, got.beside * 100.0);
+    let (ours, wait_ms) = (format!("{ours:?}"), got.wait_ms);
+    writeln!(
+        table,
+        "{mbit:>6}  {rtt_ms:>6}  {buffer:>6}  {name:<5}  {ours:<8}  {sum:>6.1}  {low:>5.1}  {high:>5.1}  {least:>5.1}  \
+         {most:>5.1}  {other:>6.1}  {wait_ms:>7.1}  {beside:>6.0}"
+    )
+    .expect("writing to a string");
+}
+
+#[test]
+fn four_take_what_one_takes() {
+    let mut table = String::from(
+        "Mbit/s  rtt ms  buffer  rival  ours      sum: %    low   high  least   most  others  wait ms  beside\n",
+    );
+    for (mbit, rtt_ms) in [(100, 30.0), (20, 20.0), (100, 5.0), (100, 100.0)] {
+        let [one, together, _] = ALL.map(|ours| {
+            let case = Case::alone(ours, mbit, rtt_ms);
+            let got = case.run(5.0, 25.0);
+            let extremes = [got.sum(), got.sum(), got.least(), got.most()];
+            line(&mut table, &case, "-", &got, extremes);
+            got
+        });
+        let what = format!("{mbit} Mbit/s, {rtt_ms} ms: {together:?}");
+        assert!(together.sum() >= 0.95, "{what}");
+        assert!(together.least() >= 0.15, "{what}");
+        assert!(together.most() <= 0.35, "{what}");
+        assert!(together.beside <= 0.0, "{what}");
+        // The same acknowledgements tell each of four a quarter as often of a queue: where a round trip holds forty packets,
+        // they see it later.
+        let wait_ms = 2.1 * one.wait_ms;
+        assert!(together.wait_ms <= wait_ms, "{what}, one: {one:?}");
+    }
+    for buffer in [0.5, 1.0, 4.0] {
+        let [one, together, apart] = beside(&mut table, "cubic", cubic, buffer);
+        let what = format!("buffer {buffer}: {one}, {together}, {apart}");
+        assert!((0.75..1.25).contains(&(together / one)), "{what}");
+        assert!(apart >= 1.4 * one, "{what}");
+    }
+    for (buffer, least) in [(1.0, 0.9), (4.0, 0.75)] {
+        let [one, together, apart] = beside(&mut table, "bbr", bbr::model, buffer);
+        let what = format!("buffer {buffer}: {one}, {together}, {apart}");
+        assert!((least * one..=0.6).contains(&together), "{what}");
+        assert!(apart >= 0.65, "{what}");
+    }
+    compare("ensemble.txt", &table);
+}
+
+/// Three, and a fourth after 5 s.
+fn joined(mbit: u64, rtt_ms: f64) -> World {
+    let starts = [0.0, 0.1, 0.2, 5.0];
+    let senders = starts.map(|at_s| sender(auto, rtt_ms, at_s));
+    let mut world = World::new(link(mbit, rtt_ms, 1.0), 7, senders.to_vec());
+    unite(&mut world, 4);
+    run_to(&mut world, 5.0);
+    world
+}
+
+fn sent(world: &World) -> u64 {
+    world.flows.iter().map(|flow| flow.sent).sum()
+}
+
+#[test]
+fn whoever_joins_has_its_part_soon_and_overflows_nothing() {
+    for (mbit, rtt_ms) in [(100, 30.0), (20, 20.0), (100, 100.0)] {
+        let mut world = joined(mbit, rtt_ms);
+        let before = (world.bottleneck.counters().queue_full, sent(&world));
+        run_to(&mut world, 10.0);
+        let dropped = world.bottleneck.counters().queue_full - before.0;
+        let dropped = dropped as f64 / (sent(&world) - before.1) as f64;
+        let shares = shares(&world, 6.0, 10.0);
+        let what = format!("{mbit} Mbit/s, {rtt_ms} ms: {shares:?}, dropped {dropped}");
+        assert!((0.2..0.3).contains(&shares[3]), "{what}");
+        assert!(shares.iter().sum::<f64>() >= 0.95, "{what}");
+        assert!(dropped <= 0.002, "{what}");
+    }
+}
+
+#[test]
+fn whoever_is_left_has_all_within_two_seconds() {
+    for (mbit, rtt_ms) in [(100, 30.0), (20, 20.0), (100, 100.0)] {
+        let mut world = joined(mbit, rtt_ms);
+        run_to(&mut world, 10.0);
+        (0..3).for_each(|flow| world.stop(flow));
+        run_to(&mut world, 14.0);
+        let share = shares(&world, 12.0, 14.0)[3];
+        assert!(share >= 0.95, "{mbit} Mbit/s, {rtt_ms} ms: {share}");
+    }
+}
+
+#[test]
+fn the_only_member_does_as_one_that_knows_of_no_others() {
+    for rival in [None, Some(cubic as Make), Some(bbr::model as Make)] {
+        let case = Case {
+            rival,
+            ..Case::alone(Ours::One, 100, 30.0)
+        };
+        let mut worlds = [case.world(), case.world()];
+        unite(&mut worlds[1], 1);
+        let series = worlds.map(|mut world| {
+            run_to(&mut world, 40.0);
+            world.flows.swap_remove(0).series
+        });
+        assert!(
+            series[0] == series[1],
+            "beside a rival: {}",
+            rival.is_some()
+        );
+    }
+}
+
+/// Clients behind one address: a fast path and a slow one that have nothing in common.
+#[test]
+fn members_on_other_paths_cost_little() {
+    for (slow_mbit, slow_ms) in [(5, 20.0), (5, 40.0), (50, 30.0)] {
+        for later_s in [0.0, 5.0, -5.0] {
+            let alone = |mbit, rtt_ms, at_s: f64| {
+                let one: Vec<Sender> = vec![sender(auto, rtt_ms, at_s.max(0.0))];
+                World::new(link(mbit, rtt_ms, 1.0), 7, one)
+            };
+            let mut worlds = [
+                alone(100, 20.0, -later_s),
+                alone(slow_mbit, slow_ms, later_s),
+            ];
+            let ensemble = Ensemble::new(worlds[0].origin);
+            for world in &mut worlds {
+                let model = Auto::new(world.origin, 1250).among(ensemble.join());
+                world.flows[0].model = Box::new(model);
+            }
+            for ms in 0..25_000 {
+                let at = Duration::from_millis(ms);
+                for world in &mut worlds {
+                    world.run_until(at);
+                }
+            }
+            let [first, later] = [(6.0, 10.0), (10.0, 25.0)].map(|(from_s, to_s)| {
+                let shares = |world: &World| shares(world, from_s, to_s)[0];
+                worlds.iter().map(shares).fold(1.0, f64::min)
+            });
+            let what = format!("{slow_mbit} Mbit/s, {slow_ms} ms, {later_s} s: {first}, {later}");
+            assert!(first >= 0.9, "{what}");
+            assert!(later >= 0.94, "{what}");
+        }
+    }
+}
+
+/// A sender that sends for a while every second.
+#[derive(Debug)]
+struct Bursts {
+    model: Box<dyn Model>,
+    origin: Instant,
+    now: Instant,
+    lasts: Duration,
+}
+
+impl Model for Bursts {
+    fn on_sent(&mut self, now: Instant, bytes: u64, limited: bool) {
+        self.model.on_sent(now, bytes, limited);
+    }
+
+    fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        self.model.on_acked(now, sent, bytes);
+    }
+
+    fn on_ack_end(&mut self, now: Instant, in_flight: u64) {
+        self.now = now;
+        self.model.on_ack_end(now, in_flight);
+    }
+
+    fn on_lost(&mut self, now: Instant, sent: Instant, loss: Loss) {
+        self.model.on_lost(now, sent, loss);
+    }
+
+    fn on_mtu(&mut self, mtu: u16) {
+        self.model.on_mtu(mtu);
+    }
+
+    fn limits(&self) -> Limits {
+        let limits = self.model.limits();
+        let into = (self.now - self.origin).as_secs_f64() % 1.0;
+        let silent = into > self.lasts.as_secs_f64();
+        let window = if silent { 0 } else { limits.window };
+        Limits { window, ..limits }
+    }
+
+    fn view(&self) -> View {
+        self.model.view()
+    }
+
+    fn clone_box(&self) -> Box<dyn Model> {
+        Box::new(Self {
+            model: self.model.clone_box(),
+            ..*self
+        })
+    }
+}
+
+/// One sends all the time; three send something every second, as the probe timer of the model of QUIC wakes them.
+#[test]
+fn whoever_sends_now_and_then_leaves_the_rest_to_the_others() {
+    for (mbit, rtt_ms) in [(100, 30.0), (20, 20.0)] {
+        let mut world = Case::alone(Ours::Together, mbit, rtt_ms).world();
+        let origin = world.origin;
+        let idle: Box<dyn Model> = Box::new(Auto::new(origin, 1250));
+        for flow in &mut world.flows[1..] {
+            let model = std::mem::replace(&mut flow.model, idle.clone_box());
+            flow.model = Box::new(Bursts {
+                model,
+                origin,
+                now: origin,
+                lasts: Duration::from_millis(100),
+            });
+        }
+        run_to(&mut world, 25.0);
+        let shares = shares(&world, 5.0, 25.0);
+        let what = format!("{mbit} Mbit/s, {rtt_ms} ms: {shares:?}");
+        assert!(shares.iter().sum::<f64>() >= 0.9, "{what}");
+        assert!(shares[0] >= 0.6, "{what}");
+    }
+}
