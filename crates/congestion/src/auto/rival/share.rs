@@ -137,10 +137,15 @@ impl Auto {
         check: bool,
     ) {
         let count = self.siblings.now.count();
+        let all = if self.siblings.now.is_none() {
+            SHARE_ALL
+        } else {
+            SHARE_ALL_TOGETHER
+        };
         let Some(rival) = &mut self.rival else { return };
         rival.lulls.rested(now);
         let Some(share) = share else { return };
-        if share > SHARE_ALL && !rival.holds() {
+        if share > all && !rival.holds() {
             // All that waited was ours.
             self.part_from_rival(now);
             self.bandwidth.reset(carried);
@@ -319,6 +324,9 @@ const RISE_OVERFLOWS: u32 = 3;
 
 /// From this share on there is no rival.
 const SHARE_ALL: f64 = 0.85;
+
+/// The same for several connections, whose rests do not begin at quite the same time.
+const SHARE_ALL_TOGETHER: f64 = 0.75;
 
 /// From this share on it is sure, and the window grows to no more than that.
 const SHARE_MOST: f64 = 0.5;
