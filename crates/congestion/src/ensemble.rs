@@ -9,7 +9,7 @@
 //!  Ensemble::join ─► Member::tell, Member::look, every few milliseconds of acknowledgements ─► drop
 //! ```
 //!
-//! Members may be in different threads. Each has a place to which it alone writes, so that nobody waits. All orderings are
+//! Members may be in different threads. Each has a place to which it alone writes, so that none waits. All orderings are
 //! relaxed but for those that hand over a place: a value stands for itself, the newest time counts where several members
 //! tell of the same, and a look that misses what was told a moment ago is followed by another one.
 
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 /// Connections to one peer that know of one another: one for each core of large machines. Further ones are on their own.
 const PLACES: usize = 32;
 
-/// Who has not sent as fast as it may for so long, and twice the round-trip time, leaves the path to others.
+/// A member that has not sent as fast as it may for so long, and twice the round-trip time, leaves the path to others.
 const BUSY: Duration = Duration::from_millis(300);
 const BUSY_ROUNDS: u32 = 2;
 
-/// Round trips that differ by no more than this part and this time are those of the same path: who shares a queue waits
-/// alike, whatever each knows of the path without it.
+/// Round trips that differ by no more than this part and this time are those of the same path: packets in one queue
+/// wait alike, whatever each member knows of the path without it.
 const SAME_PATH: u32 = 4;
 const SAME_PATH_ADDED: Duration = Duration::from_millis(5);
 
@@ -261,7 +261,7 @@ impl Member {
         store(&place.probed, probed);
     }
 
-    /// How the others stand whose round trips take about as long as `rtt`; `since`: the latest of those who are known
+    /// How the others stand whose round trips take about as long as `rtt`; `since`: the latest of those that are known
     /// to have begun with a part.
     pub(crate) fn look(&self, now: Instant, rtt: Duration, since: Option<Instant>) -> Company {
         let shared = &self.0.shared;

@@ -42,7 +42,7 @@ pub(super) struct Siblings {
     untried: bool,
     /// What arrives was sent before our part changed.
     pub(super) settling: bool,
-    /// The latest who has begun like that and for whom we have made room.
+    /// The latest beginning of that kind that we have made room for.
     seen: Option<Instant>,
 }
 
@@ -175,14 +175,14 @@ impl Auto {
         self.siblings.rested = Some((at, asking));
     }
 
-    /// Probes where a sibling does: who probes alone finds what it takes from the others.
+    /// Probes where a sibling does: one that probes alone finds what it takes from the others.
     fn follow_probe(&mut self, now: Instant) {
         let theirs = self.siblings.now.probed;
         let Some(at) = theirs.filter(|_| theirs > self.siblings.probed) else {
             return;
         };
         let late = now.saturating_duration_since(at) > FOLLOWED;
-        // Whoever rests or drains meanwhile probes the next time.
+        // A member that rests or drains meanwhile probes the next time.
         if !late && self.rival.is_none() && matches!(self.phase, Phase::Cruise { .. }) {
             self.probe(now);
             self.siblings.probed = theirs;

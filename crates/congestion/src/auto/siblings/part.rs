@@ -1,6 +1,6 @@
 //! The part of a path that one of several connections has: their sum is what the path carries, and parts become equal.
 //!
-//! Who begins beside siblings takes an equal part at once, and they leave it that much. Where one has left, the others look
+//! A connection that begins beside siblings takes an equal part at once, and they leave it that much. Where one has left, the others look
 //! for more by probes; where members turn out to be on paths of their own, probes that meet no queue show it.
 
 use std::time::{Duration, Instant};
@@ -72,7 +72,7 @@ impl Auto {
         self.siblings.seen = Some(now);
     }
 
-    /// Leaves those their part who have just begun.
+    /// Leaves siblings that have just begun their part.
     pub(super) fn make_room(&mut self, now: Instant) {
         let Company {
             settled,
@@ -89,7 +89,7 @@ impl Auto {
         self.set_part(now, part * self.bandwidth.get());
     }
 
-    /// Looks for what those have left who have nothing more to send.
+    /// Looks for what siblings have left that have nothing more to send.
     pub(super) fn claim(&mut self, now: Instant, before: Company) {
         let company = self.siblings.now;
         let gone = company.busy < before.busy && company.settled < before.settled;
@@ -120,7 +120,7 @@ impl Auto {
         }
     }
 
-    /// Bytes per second that siblings leave to one who begins beside them; `None`: there are none who fill the path.
+    /// Bytes per second that siblings leave to one that begins beside them; `None`: none of them fills the path.
     pub(super) fn part(&self) -> Option<f64> {
         let Company {
             settled, bandwidth, ..
@@ -128,7 +128,7 @@ impl Auto {
         (settled > 0).then(|| bandwidth / f64::from(settled + 1))
     }
 
-    /// How much sooner we give way than those who have as much as the mean.
+    /// How much sooner we give way than siblings that have as much as the mean.
     pub(in crate::auto) fn weight(&self) -> f64 {
         let Company {
             settled, bandwidth, ..
@@ -142,12 +142,12 @@ impl Auto {
     }
 }
 
-/// Who is idle for so long has left, as others see it.
+/// A member that is idle for so long has left, as others see it.
 const IDLE_S: f64 = 0.3;
 const IDLE_ROUNDS: f64 = 2.0;
 
-/// How much more of what is too much in sum those give up who have more than the mean; one above it by a quarter gives
-/// up twice its part, and one below by a quarter nothing.
+/// How much more of what is too much in sum members above the mean give up; one above it by a quarter gives up twice its
+/// part, and one below by a quarter nothing.
 const EQUALIZE: f64 = 4.0;
 
 /// No measurement takes more: one may have met a standstill.
