@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use quictun_link::units::Rate;
+use quictun_trust::settings::Aead;
 use quictun_tunnel::settings::{Congestion, TransportSettings};
 
 use crate::fault::Fault;
@@ -43,6 +44,7 @@ pub(crate) static BOTH: Section = Section {
         &MAX_UDP_PAYLOAD,
         &GSO,
         &DRAIN,
+        &AEAD,
         &KEY_LOG,
         &QLOG_DIR,
     ],
@@ -75,6 +77,8 @@ options! {
         "UDP segmentation offload"
     DRAIN: One<Duration> = "drain" "DURATION", by |text| time_between(text, "0s", "1h"), default "10s", key "transport.drain";
         "Time that open flows are given to end after SIGTERM"
+    AEAD: One<Aead> = "aead" "LIBRARY", choice &[("auto", Aead::Auto), ("ring", Aead::Ring), ("aws-lc", Aead::AwsLc)], default "auto", key "transport.aead";
+        "Library that seals packets; auto: the faster one, by measurement at start"
     KEY_LOG: Maybe<PathBuf> = "key-log" "FILE", by path, key "transport.key_log";
         "Append TLS secrets to FILE for Wireshark (unsafe)"
     QLOG_DIR: Maybe<PathBuf> = "qlog-dir" "DIR", by path, key "transport.qlog_dir";
@@ -104,6 +108,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<TransportSettings, Fault> 
         max_udp_payload: layers.get(&MAX_UDP_PAYLOAD)?,
         gso: layers.get(&GSO)?,
         drain: layers.get(&DRAIN)?,
+        aead: layers.get(&AEAD)?,
         key_log: layers.get(&KEY_LOG)?,
         qlog_dir: layers.get(&QLOG_DIR)?,
     })

@@ -39,7 +39,7 @@ use tokio::sync::mpsc;
 
 pub use listen::{Bound, Listener, bind};
 pub use readiness::Readiness;
-pub use state::RestState;
+pub use state::{Facts, RestState};
 
 use crate::metrics;
 use crate::snapshot::Detail;

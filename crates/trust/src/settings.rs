@@ -16,6 +16,18 @@ pub enum Offer {
     Compat,
 }
 
+/// Which library computes the AEAD of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aead {
+    /// The faster one, by measurement at start.
+    #[default]
+    Auto,
+    /// ring.
+    Ring,
+    /// aws-lc.
+    AwsLc,
+}
+
 /// How the client recognises its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerTrust {

@@ -15,12 +15,14 @@ mod key_exchange;
 mod key_log;
 mod pinned;
 mod signatures;
+mod suites;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use quictun_wire::alpn;
 use rustls::client::WebPkiServerVerifier;
@@ -37,10 +39,11 @@ use thiserror::Error;
 
 pub use authorities::AuthoritiesError;
 pub use pinned::PinMismatch;
+pub use suites::{Library, Suites};
 
 use self::key_exchange::KeyExchange;
 use crate::identity::{self, Identity, IdentityError};
-use crate::settings::{Access, ClientIdentity, ClientProof, Offer, Pin, ServerTrust};
+use crate::settings::{Access, Aead, ClientIdentity, ClientProof, Offer, Pin, ServerTrust};
 
 /// Both protocols, best first.
 const PROTOCOLS: &[&[u8]] = &[alpn::NATIVE, alpn::COMPAT];
@@ -70,6 +73,40 @@ pub enum TlsError {
     RefusedAuthorities(#[from] VerifierBuilderError),
 }
 
+/// What all configurations of a process have in common.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Where secrets are written for Wireshark, if anywhere.
+    pub key_log: Arc<dyn KeyLog>,
+    /// The cipher suites.
+    pub suites: Suites,
+}
+
+impl Default for Shared {
+    /// No key log, and all suites of one library: nothing is measured.
+    fn default() -> Self {
+        Self {
+            key_log: Arc::new(rustls::NoKeyLog),
+            suites: Suites::from(Library::AwsLc),
+        }
+    }
+}
+
+impl Shared {
+    /// Opens the key log, where one is wanted, and chooses the suites.
+    pub fn open(key_log: Option<&Path>, aead: Aead) -> Result<Self, TlsError> {
+        let key_log: Arc<dyn KeyLog> = match key_log {
+            None => Arc::new(rustls::NoKeyLog),
+            Some(path) => match key_log::FileKeyLog::open(path) {
+                Ok(log) => Arc::new(log),
+                Err(cause) => return Err(TlsError::KeyLog(path.to_owned(), cause)),
+            },
+        };
+        let suites = Suites::choose(aead, Instant::now);
+        Ok(Self { key_log, suites })
+    }
+}
+
 /// Which client certificates a server asks for and accepts in the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ClientCertPolicy {
@@ -90,24 +127,25 @@ pub fn client_config(
     trust: &ServerTrust,
     identity: &ClientIdentity,
     offer: Offer,
+    shared: &Shared,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    Ok(client_configs(trust, identity, offer, &open_key_log(None)?)?.0)
+    Ok(client_configs(trust, identity, offer, shared)?.0)
 }
 
-/// Makes the client's configuration with a key log, and another one for attempts after one of the former has timed out:
+/// Makes the client's configuration for this process, and another one for attempts after one of the former has timed out:
 /// with a `ClientHello` of one datagram. `None`: the former is like that already.
 pub fn client_configs(
     trust: &ServerTrust,
     identity: &ClientIdentity,
     offer: Offer,
-    key_log: &Arc<dyn KeyLog>,
+    shared: &Shared,
 ) -> Result<(Arc<ClientConfig>, Option<Arc<ClientConfig>>), TlsError> {
     let own = identity.certificate.as_ref().map(identity::load_files);
     let own = own.transpose()?;
     if let Some(warning) = own.as_ref().and_then(|own| own.warning.as_ref()) {
         tracing::warn!("{warning}");
     }
-    let make = |exchange| client_with(trust, own.as_ref(), offer, exchange, key_log.clone());
+    let make = |exchange| client_with(trust, own.as_ref(), offer, exchange, shared);
     let exchange = KeyExchange::of(offer);
     let fallback = exchange == KeyExchange::PostQuantum;
     let fallback = fallback.then(|| make(KeyExchange::Classical)).transpose()?;
@@ -119,9 +157,9 @@ fn client_with(
     own: Option<&Identity>,
     offer: Offer,
     exchange: KeyExchange,
-    key_log: Arc<dyn KeyLog>,
+    shared: &Shared,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    let provider = provider_with(exchange);
+    let provider = provider(exchange, &shared.suites);
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
@@ -136,25 +174,25 @@ fn client_with(
         Offer::Compat => &[alpn::COMPAT],
     });
     config.enable_early_data = false;
-    config.key_log = key_log;
+    config.key_log = shared.key_log.clone();
     Ok(Arc::new(config))
 }
 
 /// Makes the configuration of a server that asks for no certificate: both protocols, `quictun/1` preferred; SNI is not
 /// looked at.
-pub fn server_config(identity: &Identity) -> Result<Arc<ServerConfig>, TlsError> {
+pub fn server_config(identity: &Identity, shared: &Shared) -> Result<Arc<ServerConfig>, TlsError> {
     let clients = &ClientCertPolicy::NotAsked;
-    server_with(identity, clients, PROTOCOLS, open_key_log(None)?)
+    server_with(identity, clients, PROTOCOLS, shared)
 }
 
-/// Makes the configuration of a server with this access policy, and with a key log.
+/// Makes the configuration of a server with this access policy, for this process.
 ///
 /// `quic-tun` carries no proof of a secret: where secrets are all that clients have, none could be known by it
 /// (PROTOCOL AUTH-5), and it is not spoken.
 pub fn server_config_for(
     access: &Access,
     identity: &Identity,
-    key_log: Arc<dyn KeyLog>,
+    shared: &Shared,
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let by_secret_only = match access {
         Access::Open { .. } => false,
@@ -168,23 +206,23 @@ pub fn server_config_for(
     } else {
         PROTOCOLS
     };
-    server_with(identity, &ClientCertPolicy::of(access), protocols, key_log)
+    server_with(identity, &ClientCertPolicy::of(access), protocols, shared)
 }
 
 fn server_with(
     identity: &Identity,
     clients: &ClientCertPolicy,
     protocols: &[&[u8]],
-    key_log: Arc<dyn KeyLog>,
+    shared: &Shared,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let provider = provider();
+    let provider = provider(KeyExchange::PostQuantum, &shared.suites);
     let mut config = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&TLS13])?
         .with_client_cert_verifier(client_verifier(clients, &provider)?)
         .with_cert_resolver(certified(identity)?);
     config.alpn_protocols = alpn_names(protocols);
     config.max_early_data_size = 0;
-    config.key_log = key_log;
+    config.key_log = shared.key_log.clone();
     Ok(Arc::new(config))
 }
 
@@ -212,28 +250,12 @@ impl ClientCertPolicy {
     }
 }
 
-/// The algorithms of both sides, best first: aws-lc-rs, TLS 1.3 only.
+/// The algorithms of both sides, TLS 1.3 only: these suites, aws-lc-rs for all else.
 ///
-/// AES-128-GCM leads where the processor computes AES; the data path is tuned for it. X25519MLKEM768 leads the exchange
-/// of keys, with X25519 beside it.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
-    provider_with(KeyExchange::PostQuantum)
-}
-
-fn provider_with(exchange: KeyExchange) -> Arc<CryptoProvider> {
-    use aws_lc_rs::cipher_suite::{
-        TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
-    };
-    let mut cipher_suites = vec![
-        TLS13_AES_128_GCM_SHA256,
-        TLS13_CHACHA20_POLY1305_SHA256,
-        TLS13_AES_256_GCM_SHA384,
-    ];
-    if !cpu_has_aes() {
-        cipher_suites.swap(0, 1);
-    }
+/// X25519MLKEM768 leads the exchange of keys, with X25519 beside it.
+fn provider(exchange: KeyExchange, suites: &Suites) -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
-        cipher_suites,
+        cipher_suites: suites.list(),
         kx_groups: exchange.groups(),
         ..aws_lc_rs::default_provider()
     })
@@ -246,7 +268,9 @@ pub(crate) fn authorities_verifier(
 ) -> Result<(Arc<dyn ClientCertVerifier>, Vec<TrustAnchor<'static>>), TlsError> {
     let roots = Arc::new(authorities::load(Some(ca))?);
     let anchors = roots.roots.clone();
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build()?;
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots, Arc::new(aws_lc_rs::default_provider()))
+            .build()?;
     Ok((verifier, anchors))
 }
 
@@ -295,27 +319,4 @@ fn certified(identity: &Identity) -> Result<Arc<SingleCertAndKey>, TlsError> {
 
 fn alpn_names(names: &[&[u8]]) -> Vec<Vec<u8>> {
     names.iter().map(|name| name.to_vec()).collect()
-}
-
-/// Opens the key log, where one is wanted.
-pub fn open_key_log(path: Option<&Path>) -> Result<Arc<dyn KeyLog>, TlsError> {
-    let Some(path) = path else {
-        return Ok(Arc::new(rustls::NoKeyLog));
-    };
-    match key_log::FileKeyLog::open(path) {
-        Ok(log) => Ok(Arc::new(log)),
-        Err(cause) => Err(TlsError::KeyLog(path.to_owned(), cause)),
-    }
-}
-
-/// Whether AES-GCM runs on instructions made for it; in plain code `ChaCha20` is faster.
-fn cpu_has_aes() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("aes")
-        && std::arch::is_x86_feature_detected!("pclmulqdq");
-    #[cfg(target_arch = "aarch64")]
-    return std::arch::is_aarch64_feature_detected!("aes")
-        && std::arch::is_aarch64_feature_detected!("pmull");
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    return false;
 }

@@ -31,7 +31,7 @@ use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
 use quictun_control::log::shown_url;
-use quictun_control::rest;
+use quictun_control::rest::{self, Facts};
 use quictun_control::settings::Phrases;
 use quictun_control::systemd::{self, Activated};
 use quictun_io::udp_port::{self, UdpPort};
@@ -77,9 +77,10 @@ fn serve(
     let (ports, path_mtu) = udp_ports(&settings, workers)?;
     let http = rest::bind(&settings.control)?;
     launch::tell_of_udp(&ports[0], &settings.transport);
-    let key_log = tls::open_key_log(settings.transport.key_log.as_deref())?;
+    let shared = launch::tls(&settings.transport)?;
+    let aead = shared.suites.to_string();
     let (trust, identity) = (&settings.trust, &settings.identity);
-    let rules = ClientRules::new(trust, identity, settings.offer, &key_log)?;
+    let rules = ClientRules::new(trust, identity, settings.offer, &shared)?;
     let rules = Arc::new(rules);
     warn_of_unsafe(&settings);
     identity::warn_of_wide(settings.identity.psk_file.as_deref());
@@ -99,7 +100,7 @@ fn serve(
         compat_streams: COMPAT_STREAMS,
     };
     let reload = read_again.map(|read| {
-        let load = reload::source::of_client(read, key_log);
+        let load = reload::source::of_client(read, shared);
         Reload::new(Source::new(load, Rules::Client(rules)))
     });
     let listen: Vec<String> = listeners.iter().map(Listener::address).collect();
@@ -118,7 +119,7 @@ fn serve(
         },
         http,
         announce: announce(listen.clone(), settings.forwards, started.clone()),
-        listen,
+        facts: Facts { listen, aead },
         reload,
         lines: LineBudget::default(),
         transport: settings.transport,
@@ -150,8 +151,8 @@ fn start_keeper(settings: &ClientSettings, read: Option<&Read<ClientSettings>>) 
         return Ok(());
     }
     let load = read.map(|read| {
-        let no_log = Arc::new(rustls::NoKeyLog);
-        reload::source::reads(reload::source::of_client(read.clone(), no_log))
+        let shared = tls::Shared::default();
+        reload::source::reads(reload::source::of_client(read.clone(), shared))
     });
     launch::start_keeper(&settings.control, token_files(settings), load)
 }

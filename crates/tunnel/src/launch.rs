@@ -25,13 +25,14 @@ use crate::requests::{self, Request};
 use crate::settings::{Congestion, TransportSettings};
 use crate::worker::{self, Parts};
 use quictun_control::line_budget::LineBudget;
-use quictun_control::rest::{self, RestState};
+use quictun_control::rest::{self, Facts, RestState};
 use quictun_control::settings::ControlSettings;
 use quictun_control::snapshot::{Ask, SnapshotRequest, Workers};
 use quictun_io::crash::Crash;
 use quictun_io::udp_port::{self, UdpPort};
 use quictun_trust::confinement::{self, Off};
 use quictun_trust::keeper;
+use quictun_trust::tls;
 
 /// Below this a burst of one round trip at 1 Gbit/s and 20 ms no longer fits.
 const UDP_BUFFER_HINT: usize = 2 << 20;
@@ -48,8 +49,8 @@ pub(crate) struct Launch {
     pub(crate) one_process: bool,
     pub(crate) sources: Sources,
     pub(crate) http: Option<rest::Bound>,
-    /// Where the process listens, for `/v1/status`.
-    pub(crate) listen: Vec<String>,
+    /// For `/v1/status`.
+    pub(crate) facts: Facts,
     /// What SIGHUP reads again; `None`: nothing but log files.
     pub(crate) reload: Option<Reload>,
     pub(crate) lines: LineBudget,
@@ -184,6 +185,13 @@ pub(crate) fn tell_of_udp(port: &UdpPort, settings: &TransportSettings) {
     }
 }
 
+/// What all TLS configurations of the process have in common.
+pub(crate) fn tls(settings: &TransportSettings) -> Result<tls::Shared> {
+    let shared = tls::Shared::open(settings.key_log.as_deref(), settings.aead)?;
+    info!(target: "quictun", aead = %shared.suites, "TLS");
+    Ok(shared)
+}
+
 pub(crate) fn warn_of_key_log(settings: &TransportSettings) {
     if let Some(path) = &settings.key_log {
         warn!(target: "quictun", path = %path.display(), "UNSAFE: TLS secrets are written to a file, whoever reads it reads the traffic");
@@ -235,7 +243,7 @@ impl Launch {
         drop(sender);
         let workers = Workers::new(mailboxes.iter().map(ask).collect());
         let reloadable = self.reload.clone().map(|reload| Arc::new(reload) as _);
-        let rest = RestState::new(self.side, workers, &self.control, self.listen, reloadable);
+        let rest = RestState::new(self.side, workers, &self.control, self.facts, reloadable);
         let control = Control {
             mailboxes,
             answers: Arc::new(Answers::new(self.sources, self.lines.clone())),

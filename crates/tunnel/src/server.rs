@@ -27,7 +27,7 @@ use crate::settings::{ServerSettings, TokenParser, TransportSettings};
 use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
-use quictun_control::rest;
+use quictun_control::rest::{self, Facts};
 use quictun_control::settings::Phrases;
 use quictun_control::systemd::{self, Activated};
 use quictun_io::udp_port;
@@ -52,8 +52,8 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// that make no sense; later only the failure of a worker.
 pub fn run(settings: ServerSettings, read_again: Option<Read<ServerAgain>>) -> Result<(), Failure> {
     let load = read_again.clone().map(|read| {
-        let no_log = Arc::new(rustls::NoKeyLog);
-        reload::source::reads(reload::source::of_server(read, None, no_log))
+        let shared = tls::Shared::default();
+        reload::source::reads(reload::source::of_server(read, None, shared))
     });
     launch::start_keeper(&settings.control, Vec::new(), load)?;
     // Rules, secrets and authorities are judged before anything is made on disk.
@@ -69,7 +69,8 @@ fn serve(
 ) -> Result<Result<(), Failure>> {
     let log = launch::prepare(&settings.control)?;
     let identity = server_identity(&settings)?;
-    let key_log = tls::open_key_log(settings.transport.key_log.as_deref())?;
+    let shared = launch::tls(&settings.transport)?;
+    let aead = shared.suites.to_string();
     warn_of_unsafe(&settings);
     let sockets = sockets(&settings)?;
     let workers = sockets.len();
@@ -82,7 +83,7 @@ fn serve(
     let http = rest::bind(&settings.control)?;
     let own_http = http.as_ref().map(rest::Bound::as_target).transpose()?;
     let policy = policy.with_own_http(own_http.clone());
-    let rules = ServerRules::new(&settings.access, policy, &identity, key_log.clone())?;
+    let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;
     let rules = Arc::new(rules);
     let role = role(&settings.transport, &rules, workers);
     let lines = LineBudget::default();
@@ -117,9 +118,12 @@ fn serve(
         one_process: false,
         sources: Sources::default(),
         http,
-        listen: vec![format!("udp {address}")],
+        facts: Facts {
+            listen: vec![format!("udp {address}")],
+            aead,
+        },
         reload: read_again.map(|read| {
-            let load = reload::source::of_server(read, own_http, key_log);
+            let load = reload::source::of_server(read, own_http, shared);
             Reload::new(Source::new(load, Rules::Server(rules)))
         }),
         lines,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use quictun_control::settings::ControlSettings;
 use quictun_stackd::settings::TunSettings;
-use quictun_trust::settings::{Access, ClientIdentity, Offer, ServerIdentity, ServerTrust};
+use quictun_trust::settings::{Access, Aead, ClientIdentity, Offer, ServerIdentity, ServerTrust};
 use quictun_wire::target::Target;
 
 /// Everything `quictun-client` and `quictun client` need.
@@ -139,6 +139,8 @@ pub struct TransportSettings {
     pub gso: bool,
     /// Time given to open flows after SIGTERM.
     pub drain: Duration,
+    /// Which library seals packets.
+    pub aead: Aead,
     /// File to which TLS secrets are appended for Wireshark. Unsafe; said at start.
     pub key_log: Option<PathBuf>,
     /// Directory for a qlog file of every connection.
@@ -181,6 +183,7 @@ mod tests {
                 max_udp_payload: None,
                 gso: true,
                 drain: Duration::from_secs(10),
+                aead: Aead::AwsLc,
                 key_log: None,
                 qlog_dir: None,
             }

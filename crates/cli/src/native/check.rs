@@ -53,7 +53,12 @@ fn existing(server: &Server) -> ServerSettings {
 }
 
 fn client_settings(settings: &ClientSettings) -> anyhow::Result<()> {
-    tls::client_config(&settings.trust, &settings.identity, settings.offer)?;
+    tls::client_config(
+        &settings.trust,
+        &settings.identity,
+        settings.offer,
+        &tls::Shared::default(),
+    )?;
     if let Some(path) = &settings.identity.psk_file {
         psk::load_secret(path)?;
     }

@@ -134,6 +134,7 @@ const FLAGS: &[(&str, &str, (&str, &str))] = &[
     ("max-udp-payload", "auto", ("max_udp_payload", "None")),
     ("gso", "off", ("gso", "false")),
     ("drain", "0s", ("drain", "0ns")),
+    ("aead", "ring", ("aead", "Ring")),
     ("key-log", "keys", ("key_log", "Some(\"keys\")")),
     ("qlog-dir", "records", ("qlog_dir", "Some(\"records\")")),
     ("compat-json", "true", ("compat_json", "true")),

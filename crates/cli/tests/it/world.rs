@@ -173,6 +173,7 @@ pub(crate) fn default_transport() -> TransportSettings {
         max_udp_payload: None,
         gso: true,
         drain: Duration::from_secs(10),
+        aead: quictun_trust::settings::Aead::Auto,
         key_log: None,
         qlog_dir: None,
     }
@@ -251,6 +252,7 @@ fn transport_lines(lines: &mut Lines, transport: &TransportSettings) {
         max_udp_payload,
         gso,
         drain,
+        aead,
         key_log,
         qlog_dir,
     } = transport;
@@ -267,6 +269,7 @@ fn transport_lines(lines: &mut Lines, transport: &TransportSettings) {
         ("max_udp_payload", format!("{max_udp_payload:?}")),
         ("gso", gso.to_string()),
         ("drain", format!("{drain:?}")),
+        ("aead", format!("{aead:?}")),
         ("key_log", format!("{key_log:?}")),
         ("qlog_dir", format!("{qlog_dir:?}")),
     ]);

@@ -35,20 +35,29 @@ pub struct RestState {
     pub(super) limits: Limits,
     /// Names in `Host` headers that are answered, beside addresses and `localhost`.
     pub(super) names: Vec<String>,
-    pub(super) listen: Vec<String>,
+    pub(super) facts: Facts,
     pub(super) reload: Option<Arc<dyn Reloadable>>,
     pub(super) preview: Preview,
+}
+
+/// What a process has made of its settings, for `/v1/status`.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Where it listens.
+    pub listen: Vec<String>,
+    /// The cipher suite that it prefers, and the library that computes it.
+    pub aead: String,
 }
 
 impl RestState {
     /// The state of a process that starts now and has these `workers`.
     ///
-    /// `listen` is where the process listens, for `/v1/status`, and `reload` what it can read again.
+    /// `facts` are for `/v1/status`, and `reload` is what the process can read again.
     pub fn new(
         side: Side,
         workers: Workers,
         settings: &ControlSettings,
-        listen: Vec<String>,
+        facts: Facts,
         reload: Option<Arc<dyn Reloadable>>,
     ) -> Self {
         Self {
@@ -61,7 +70,7 @@ impl RestState {
             rate_window: RATE_WINDOW,
             limits: Limits::default(),
             names: settings.http_names.clone(),
-            listen,
+            facts,
             reload,
             preview: Preview::default(),
         }

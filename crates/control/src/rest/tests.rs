@@ -128,7 +128,7 @@ fn state(side: Side, make: fn(u64) -> Vec<WorkerSnapshot>) -> RestState {
         uuids: FlowUuids { seed: [7; 16] },
         rate_window: Duration::from_millis(1),
         clock: ProcessClock::fixed(*fake::START, wall, zone),
-        ..RestState::new(side, workers, &settings, Vec::new(), None)
+        ..RestState::new(side, workers, &settings, Facts::default(), None)
     }
 }
 

@@ -49,7 +49,12 @@ impl Channel {
         let socket = TcpStream::connect_timeout(&address, OPENING)
             .with_context(|| format!("cannot connect to the agent at {address}"))?;
         let identity = ClientIdentity::default();
-        let config = tls::client_config(&ServerTrust::Insecure, &identity, Offer::Native)?;
+        let config = tls::client_config(
+            &ServerTrust::Insecure,
+            &identity,
+            Offer::Native,
+            &tls::Shared::default(),
+        )?;
         let name = ServerName::IpAddress(address.ip().into());
         let connection = ClientConnection::new(config, name)?;
         let (mut channel, [ours, theirs]) = Self::open(socket, connection.into())
@@ -67,7 +72,7 @@ impl Channel {
     }
 
     pub(crate) fn accept(socket: TcpStream, identity: &Identity, token: &Secret) -> Result<Self> {
-        let config = tls::server_config(identity)?;
+        let config = tls::server_config(identity, &tls::Shared::default())?;
         let connection = ServerConnection::new(config)?;
         let (mut channel, [theirs, ours]) = Self::open(socket, connection.into())?;
         // The client's comes first: whoever has no token learns nothing.

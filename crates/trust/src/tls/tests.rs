@@ -161,7 +161,8 @@ fn client_config(
     offer: Offer,
     key_log: Option<&Path>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    Ok(client_configs(trust, identity, offer, &open_key_log(key_log)?)?.0)
+    let shared = Shared::open(key_log, Aead::AwsLc)?;
+    Ok(client_configs(trust, identity, offer, &shared)?.0)
 }
 
 fn server_config(
@@ -169,7 +170,12 @@ fn server_config(
     clients: &ClientCertPolicy,
     key_log: Option<&Path>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    server_with(identity, clients, PROTOCOLS, open_key_log(key_log)?)
+    server_with(
+        identity,
+        clients,
+        PROTOCOLS,
+        &Shared::open(key_log, Aead::AwsLc)?,
+    )
 }
 
 fn client(trust: &ServerTrust) -> Arc<ClientConfig> {

@@ -22,7 +22,12 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     let socket = udp_port::bind(([127, 0, 0, 1], 0).into(), false).expect("a socket");
     let udp = launch::open_udp(socket, &settings).expect("a socket");
     let identity = ClientIdentity::default();
-    let crypto = tls::client_config(&ServerTrust::Insecure, &identity, Offer::Both);
+    let crypto = tls::client_config(
+        &ServerTrust::Insecure,
+        &identity,
+        Offer::Both,
+        &tls::Shared::default(),
+    );
     let (mailbox, inbox) = mailbox(1 << 30).expect("a mailbox");
     let seat = Seat {
         index: 0,

@@ -16,7 +16,7 @@ fn end_of(make: fn() -> Result<Parts<ClientDuty>>) -> Failure {
         one_process: false,
         sources: Sources::default(),
         http: None,
-        listen: Vec::new(),
+        facts: Facts::default(),
         reload: None,
         lines: LineBudget::default(),
         announce: Box::new(|| {}),

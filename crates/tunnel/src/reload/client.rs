@@ -27,9 +27,9 @@ impl ClientRules {
         trust: &ServerTrust,
         identity: &ClientIdentity,
         offer: Offer,
-        key_log: &Arc<dyn rustls::KeyLog>,
+        shared: &tls::Shared,
     ) -> Result<Self, ReloadError> {
-        let (crypto, fallback) = tls::client_configs(trust, identity, offer, key_log)?;
+        let (crypto, fallback) = tls::client_configs(trust, identity, offer, shared)?;
         let secret = identity.psk_file.as_deref().map(psk::load_secret);
         let secret = secret.transpose()?;
         let certificate = identity.certificate.as_ref().map(identity::load_files);

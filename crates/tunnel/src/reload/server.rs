@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
-use rustls::{KeyLog, ServerConfig};
 
 use quictun_trust::access::Policy;
 use quictun_trust::identity::Identity;
@@ -24,11 +24,11 @@ impl ServerRules {
         access: &Access,
         policy: Policy,
         identity: &Identity,
-        key_log: Arc<dyn KeyLog>,
+        shared: &tls::Shared,
     ) -> Result<Self, tls::TlsError> {
         Ok(Self {
             policy: Arc::new(policy),
-            crypto: tls::server_config_for(access, identity, key_log)?,
+            crypto: tls::server_config_for(access, identity, shared)?,
             chain: identity.chain.clone(),
             pin: identity.pin,
         })

@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustls::KeyLog;
-
 use super::change::Rules;
 use super::client::ClientRules;
 use super::error::{Read, ReloadError, ServerAgain};
@@ -13,6 +11,7 @@ use quictun_control::reload::Changes;
 use quictun_trust::access::{OwnHttp, Policy};
 use quictun_trust::identity;
 use quictun_trust::settings::{Access, ServerIdentity};
+use quictun_trust::tls;
 
 /// Reads the rules, and tells the keys whose changes need a restart. It opens files and may wait: not for a thread that
 /// must not.
@@ -61,11 +60,11 @@ pub(crate) fn reads(load: Load) -> Box<dyn Fn()> {
 }
 
 /// The only place where a client's reload opens files.
-pub(crate) fn of_client(read: Read<ClientSettings>, key_log: Arc<dyn KeyLog>) -> Load {
+pub(crate) fn of_client(read: Read<ClientSettings>, shared: tls::Shared) -> Load {
     Box::new(move || {
         let settings = read()?;
         let (trust, identity) = (&settings.trust, &settings.identity);
-        let rules = ClientRules::new(trust, identity, settings.offer, &key_log)?;
+        let rules = ClientRules::new(trust, identity, settings.offer, &shared)?;
         Ok((Rules::Client(Arc::new(rules)), Vec::new()))
     })
 }
@@ -76,7 +75,7 @@ pub(crate) fn of_client(read: Read<ClientSettings>, key_log: Arc<dyn KeyLog>) ->
 pub(crate) fn of_server(
     read: Read<ServerAgain>,
     own_http: Option<OwnHttp>,
-    key_log: Arc<dyn KeyLog>,
+    shared: tls::Shared,
 ) -> Load {
     Box::new(move || {
         let ServerAgain { settings, restart } = read()?;
@@ -89,7 +88,7 @@ pub(crate) fn of_server(
             // None is made: a key that has gone is a slip.
             ServerIdentity::State(dir) => identity::load(dir, "server")?,
         };
-        let rules = ServerRules::new(&settings.access, policy, &identity, key_log.clone())?;
+        let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;
         Ok((Rules::Server(Arc::new(rules)), restart))
     })
 }

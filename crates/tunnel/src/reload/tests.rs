@@ -17,6 +17,7 @@ use quictun_trust::identity;
 use quictun_trust::settings::{
     Access, CertificateFiles, ClientProof, NamedClient, Pin, ServerIdentity,
 };
+use quictun_trust::tls;
 
 /// A directory with a server's key and two secrets.
 fn directory() -> TempDir {
@@ -67,10 +68,10 @@ fn source_of(
         panic!("a state directory");
     };
     let identity = identity::load(dir, "server").expect("a key");
-    let key_log = Arc::new(rustls::NoKeyLog);
-    let rules = ServerRules::new(&old.access, policy, &identity, key_log.clone()).expect("rules");
+    let shared = tls::Shared::default();
+    let rules = ServerRules::new(&old.access, policy, &identity, &shared).expect("rules");
     let own_http = OwnHttp::Tcp(([127, 0, 0, 1], 8086).into());
-    let load = source::of_server(Arc::new(again), Some(own_http), key_log);
+    let load = source::of_server(Arc::new(again), Some(own_http), shared);
     Source::new(load, Rules::Server(Arc::new(rules)))
 }
 

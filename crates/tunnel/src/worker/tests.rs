@@ -92,7 +92,7 @@ impl Duty for Handing {
 
 fn engine() -> Engine<AppSocket> {
     let identity = identity::ephemeral().expect("a key");
-    let crypto = tls::server_config(&identity);
+    let crypto = tls::server_config(&identity, &tls::Shared::default());
     let role = ServerRole {
         crypto: crypto.expect("a configuration"),
         max_connections: 10,

@@ -67,6 +67,7 @@ fn sample(side: &str, flag: &str) -> (&'static str, &'static str) {
         "udp-buffer" => ("1MiB", ""),
         "max-udp-payload" => ("1400", ""),
         "gso" => ("off", ""),
+        "aead" => ("ring", ""),
         _ => panic!("{side} --{flag}: add a sample"),
     }
 }

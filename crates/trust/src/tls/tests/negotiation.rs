@@ -52,19 +52,16 @@ fn original_server_gets_its_own_protocol_from_a_client_that_offers_both() {
 fn only_tls13_with_the_fast_algorithms_is_agreed_in_one_round_trip() {
     let (client, _) = handshake(&offering(Offer::Both), &own_server(), "example.net").both();
     assert_eq!(client.protocol_version(), Some(ProtocolVersion::TLSv1_3));
-    let best = if cpu_has_aes() {
-        CipherSuite::TLS13_AES_128_GCM_SHA256
-    } else {
-        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
-    };
+    let best = Shared::default().suites.list()[0];
     assert_eq!(
         client.negotiated_cipher_suite().map(|suite| suite.suite()),
-        Some(best)
+        Some(best.suite())
     );
     assert_eq!(client.handshake_kind(), Some(HandshakeKind::Full));
 
-    let suites: Vec<_> = provider()
-        .cipher_suites
+    let suites: Vec<_> = Shared::default()
+        .suites
+        .list()
         .iter()
         .map(rustls::SupportedCipherSuite::suite)
         .collect();
@@ -75,16 +72,41 @@ fn only_tls13_with_the_fast_algorithms_is_agreed_in_one_round_trip() {
     );
 }
 
+// PROTOCOL QUIC-1.
+#[test]
+fn each_library_understands_what_the_other_seals() {
+    let shared = |aead| Shared::open(None, aead).expect("nothing is opened");
+    let identity = identity::ephemeral().expect("made");
+    let anyone = &ClientCertPolicy::NotAsked;
+    for (sealing, opening) in [
+        (Aead::Ring, Aead::AwsLc),
+        (Aead::AwsLc, Aead::Ring),
+        (Aead::Auto, Aead::Ring),
+    ] {
+        let own = ClientIdentity::default();
+        let client = client_configs(&ServerTrust::Insecure, &own, Offer::Both, &shared(sealing));
+        let (client, _) = client.expect("a configuration");
+        let server = server_with(&identity, anyone, PROTOCOLS, &shared(opening));
+        let server = server.expect("a configuration");
+        let (client, server) = handshake(&client, &server, "example.net").both();
+        assert_eq!(
+            client.alpn_protocol(),
+            server.alpn_protocol(),
+            "{sealing:?}"
+        );
+    }
+}
+
 fn falling_back(offer: Offer) -> Option<Arc<ClientConfig>> {
     let identity = ClientIdentity::default();
-    let no_log = open_key_log(None).expect("none is opened");
-    let made = client_configs(&ServerTrust::Insecure, &identity, offer, &no_log);
+    let shared = Shared::default();
+    let made = client_configs(&ServerTrust::Insecure, &identity, offer, &shared);
     made.expect("a configuration").1
 }
 
 /// A side that knows no hybrid group, as the original's.
 fn classical_server() -> Arc<ServerConfig> {
-    let provider = provider_with(KeyExchange::Classical);
+    let provider = provider(KeyExchange::Classical, &Shared::default().suites);
     let identity = identity::ephemeral().expect("made");
     let server = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])

@@ -1,0 +1,304 @@
+//! Which library computes the AEAD of packets, and which cipher suite leads (RFC 9001 section 5.3).
+//!
+//! ring and aws-lc differ by a factor of two, one way or the other, from processor to processor. [`Suites::measured`]
+//! seals some packets with each and takes the faster library for each suite; where AES has no instructions, `ChaCha20` is
+//! faster and leads. Key exchange and signatures are aws-lc's in any case. A process measures once, before it makes its
+//! first configuration.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use rustls::crypto::{aws_lc_rs, ring};
+use rustls::quic::{Keys, Version};
+use rustls::{Side, SupportedCipherSuite};
+
+use crate::settings::Aead;
+
+/// The cipher suites of a process, best first, each from the library that was chosen.
+#[derive(Clone, Debug)]
+pub struct Suites {
+    order: Vec<SupportedCipherSuite>,
+    leads: Cipher,
+    library: Library,
+    measured: Option<Times>,
+}
+
+/// A library that computes AEADs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    /// ring.
+    Ring,
+    /// aws-lc.
+    AwsLc,
+}
+
+/// What is measured. AES-256 differs from AES-128 by its rounds only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cipher {
+    Aes,
+    ChaCha,
+}
+
+/// What it takes to seal one packet: with ring and with aws-lc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Times {
+    aes: [Duration; 2],
+    chacha: [Duration; 2],
+}
+
+impl Suites {
+    /// The suites that a setting asks for; `clock` tells the time where that has to be measured, which takes about a
+    /// millisecond.
+    pub fn choose(aead: Aead, clock: impl FnMut() -> Instant) -> Self {
+        match aead {
+            Aead::Auto => Self::of(measure(clock)),
+            Aead::Ring => Self::from(Library::Ring),
+            Aead::AwsLc => Self::from(Library::AwsLc),
+        }
+    }
+
+    /// What these times make of it.
+    fn of(times: Times) -> Self {
+        let (aes, aes_time) = faster(times.aes);
+        let (chacha, chacha_time) = faster(times.chacha);
+        // The data path is tuned for AES: only much faster is faster.
+        let leads = if chacha_time < aes_time.mul_f64(MUCH_FASTER) {
+            Cipher::ChaCha
+        } else {
+            Cipher::Aes
+        };
+        Self {
+            measured: Some(times),
+            ..Self::with(leads, aes, chacha)
+        }
+    }
+
+    fn with(leads: Cipher, aes: Library, chacha: Library) -> Self {
+        let (first, second, library) = match leads {
+            Cipher::Aes => (aes.aes_128(), chacha.chacha20(), aes),
+            Cipher::ChaCha => (chacha.chacha20(), aes.aes_128(), chacha),
+        };
+        Self {
+            order: vec![first, second, aes.aes_256()],
+            leads,
+            library,
+            measured: None,
+        }
+    }
+
+    pub(super) fn list(&self) -> Vec<SupportedCipherSuite> {
+        self.order.clone()
+    }
+}
+
+impl From<Library> for Suites {
+    /// All of one library, unmeasured.
+    fn from(library: Library) -> Self {
+        let leads = if cpu_has_aes() {
+            Cipher::Aes
+        } else {
+            Cipher::ChaCha
+        };
+        Self::with(leads, library, library)
+    }
+}
+
+impl fmt::Display for Suites {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (cipher, times) = match self.leads {
+            Cipher::Aes => ("AES-128-GCM", self.measured.map(|times| times.aes)),
+            Cipher::ChaCha => ("ChaCha20-Poly1305", self.measured.map(|times| times.chacha)),
+        };
+        write!(f, "{cipher} by {}", self.library)?;
+        let Some([ring, aws_lc]) = times else {
+            return Ok(());
+        };
+        let nanos = |time: Duration| time.as_nanos();
+        write!(
+            f,
+            " (a packet takes ring {} ns, aws-lc {} ns)",
+            nanos(ring),
+            nanos(aws_lc)
+        )
+    }
+}
+
+impl Library {
+    fn aes_128(self) -> SupportedCipherSuite {
+        match self {
+            Self::Ring => ring::cipher_suite::TLS13_AES_128_GCM_SHA256,
+            Self::AwsLc => aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
+        }
+    }
+
+    fn aes_256(self) -> SupportedCipherSuite {
+        match self {
+            Self::Ring => ring::cipher_suite::TLS13_AES_256_GCM_SHA384,
+            Self::AwsLc => aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384,
+        }
+    }
+
+    fn chacha20(self) -> SupportedCipherSuite {
+        match self {
+            Self::Ring => ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+            Self::AwsLc => aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        }
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ring => "ring",
+            Self::AwsLc => "aws-lc",
+        })
+    }
+}
+
+/// The faster of ring and aws-lc, and its time. ring has to be so by more than chance.
+fn faster([ring, aws_lc]: [Duration; 2]) -> (Library, Duration) {
+    if ring < aws_lc.mul_f64(BY_CHANCE) {
+        (Library::Ring, ring)
+    } else {
+        (Library::AwsLc, aws_lc)
+    }
+}
+
+/// Measures in turns, so that what else the processor does meets all alike, and keeps the best of each.
+fn measure(mut clock: impl FnMut() -> Instant) -> Times {
+    let mut times = Times {
+        aes: [Duration::MAX; 2],
+        chacha: [Duration::MAX; 2],
+    };
+    // Instructions, tables and pages are cold in the first round.
+    for round in 0..=ROUNDS {
+        for (number, library) in [Library::Ring, Library::AwsLc].into_iter().enumerate() {
+            let aes = seal(library.aes_128(), &mut clock);
+            let chacha = seal(library.chacha20(), &mut clock);
+            if round > 0 {
+                times.aes[number] = times.aes[number].min(aes);
+                times.chacha[number] = times.chacha[number].min(chacha);
+            }
+        }
+    }
+    times
+}
+
+/// What one packet takes of so many; for ever with a suite that does not work.
+fn seal(suite: SupportedCipherSuite, clock: &mut impl FnMut() -> Instant) -> Duration {
+    let Some((suite, quic)) = suite.tls13().and_then(|suite| Some((suite, suite.quic?))) else {
+        return Duration::MAX;
+    };
+    let keys = Keys::initial(Version::V1, suite, quic, &[0; 8], Side::Client);
+    let mut payload = [0; PACKET];
+    let start = clock();
+    for number in 0..PACKETS {
+        let sealed = keys
+            .local
+            .packet
+            .encrypt_in_place(number.into(), &[0; HEADER], &mut payload);
+        if sealed.is_err() {
+            return Duration::MAX;
+        }
+    }
+    clock().saturating_duration_since(start) / PACKETS
+}
+
+/// Whether AES-GCM runs on instructions made for it; in plain code `ChaCha20` is faster.
+fn cpu_has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes")
+        && std::arch::is_x86_feature_detected!("pclmulqdq");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes")
+        && std::arch::is_aarch64_feature_detected!("pmull");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    return false;
+}
+
+/// Bytes of a packet and of its short header, and how many are sealed in each of so many rounds.
+const PACKET: usize = 1350;
+const HEADER: usize = 14;
+const PACKETS: u32 = 24;
+const ROUNDS: u32 = 6;
+
+/// Part of the other's time from which on one is faster by more than chance, and by much.
+const BY_CHANCE: f64 = 0.95;
+const MUCH_FASTER: f64 = 0.8;
+
+#[cfg(test)]
+mod tests {
+    use rustls::CipherSuite;
+
+    use super::*;
+
+    /// What is chosen where a packet takes so many nanoseconds: AES and `ChaCha20` with ring, then with aws-lc.
+    fn chosen(nanos: [u64; 4]) -> (Suites, Vec<CipherSuite>) {
+        let origin = Instant::now();
+        let mut calls = 0_usize;
+        let mut now = Duration::ZERO;
+        let suites = Suites::choose(Aead::Auto, || {
+            // Every other reading ends a measurement.
+            if calls % 2 == 1 {
+                let packet = Duration::from_nanos(nanos[calls / 2 % nanos.len()]);
+                // The first round is slow, and so is each third one.
+                let disturbed = (calls / 2 / nanos.len()).is_multiple_of(3);
+                now += packet * PACKETS * if disturbed { 5 } else { 1 };
+            }
+            calls += 1;
+            origin + now
+        });
+        let list = suites.list();
+        let order = list.iter().map(SupportedCipherSuite::suite).collect();
+        (suites, order)
+    }
+
+    const AES_128: CipherSuite = CipherSuite::TLS13_AES_128_GCM_SHA256;
+    const AES_256: CipherSuite = CipherSuite::TLS13_AES_256_GCM_SHA384;
+    const CHACHA: CipherSuite = CipherSuite::TLS13_CHACHA20_POLY1305_SHA256;
+
+    #[test]
+    fn the_faster_library_seals_whichever_that_is() {
+        let (suites, order) = chosen([400, 1200, 740, 1100]);
+        assert_eq!(order, [AES_128, CHACHA, AES_256]);
+        assert_eq!(
+            suites.to_string(),
+            "AES-128-GCM by ring (a packet takes ring 400 ns, aws-lc 740 ns)"
+        );
+        let (suites, order) = chosen([740, 1200, 400, 1100]);
+        assert_eq!(order, [AES_128, CHACHA, AES_256]);
+        assert_eq!(
+            suites.to_string(),
+            "AES-128-GCM by aws-lc (a packet takes ring 740 ns, aws-lc 400 ns)"
+        );
+    }
+
+    #[test]
+    fn a_difference_by_chance_changes_nothing() {
+        let (suites, _) = chosen([390, 1200, 400, 1100]);
+        assert_eq!(suites.library, Library::AwsLc);
+    }
+
+    #[test]
+    fn chacha20_leads_where_aes_has_no_instructions() {
+        let (suites, order) = chosen([9000, 2000, 8000, 2200]);
+        assert_eq!(order, [CHACHA, AES_128, AES_256]);
+        assert_eq!(
+            suites.to_string(),
+            "ChaCha20-Poly1305 by ring (a packet takes ring 2000 ns, aws-lc 2200 ns)"
+        );
+    }
+
+    #[test]
+    fn both_libraries_can_be_forced_and_work() {
+        for (aead, library) in [(Aead::Ring, Library::Ring), (Aead::AwsLc, Library::AwsLc)] {
+            let mut clock = || -> Instant { panic!("nothing is measured") };
+            let suites = Suites::choose(aead, &mut clock);
+            assert_eq!(suites.library, library);
+            for suite in suites.list() {
+                let time = seal(suite, &mut Instant::now);
+                assert_ne!(time, Duration::MAX, "{suite:?}");
+            }
+        }
+    }
+}
