@@ -99,6 +99,20 @@ fn the_line_that_the_first_run_prints_works_as_it_is() -> Result<()> {
     through_echo(&client.forward, SOME)
 }
 
+// PROTOCOL QUIC-1.
+#[test]
+fn both_sides_seal_with_the_library_that_they_are_told_to_use() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application.target());
+    for (theirs, ours) in [("ring", "aws-lc"), ("aws-lc", "ring")] {
+        let mut server = NativeServer::start(&["--allow", &target, "--aead", theirs])?;
+        let forward = format!("127.0.0.1:0={target} --aead {ours}");
+        let client = client_of_line(&mut server, &forward)?;
+        through_echo(&client.forward, SOME)?;
+    }
+    Ok(())
+}
+
 // PROTOCOL AUTH-1.
 #[test]
 fn a_target_that_is_not_allowed_is_refused() -> Result<()> {
