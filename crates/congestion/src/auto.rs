@@ -74,7 +74,7 @@ pub struct Auto {
     cruise: u32,
     /// Probes in a row that found more, and the bandwidth before the latest.
     growth: u32,
-    /// Since when what arrives is that of the latest probe, which lasts longer than a round trip.
+    /// When arrivals began to be measured as those of the latest probe, which lasts longer than a round trip.
     probed: Option<Instant>,
     before_up: f64,
     /// Mean round-trip time in seconds and bytes in flight at the end of the start.

@@ -1,5 +1,5 @@
-//! What the connections of a process to one peer tell one another (RFC 9040, ensemble sharing), so that they do not take
-//! each other for rivals, and take no more of a path than one of them would.
+//! Connections of a process to one peer tell one another how they stand (RFC 9040, ensemble sharing), so that none takes
+//! the others for rivals, and all take no more of a path than one would.
 //!
 //! A [`PathMemory`](crate::PathMemory) has an [`Ensemble`] for each peer. A controller joins it when it begins; a
 //! [`Member`] leaves when the last clone of the controller goes. Now and then a member tells how it stands, and looks how
@@ -51,7 +51,7 @@ struct Shared {
     places: [OnceLock<Box<Place>>; PLACES],
 }
 
-/// How a member stands, as the others see it.
+/// The standing of a member, as the others see it.
 #[derive(Debug, Default)]
 struct Place {
     taken: AtomicBool,
@@ -79,7 +79,7 @@ struct Seat {
     number: usize,
 }
 
-/// What a member thinks of rivals.
+/// A member's verdict on rivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stance {
     /// There is none.
@@ -90,12 +90,12 @@ pub(crate) enum Stance {
     Holding,
 }
 
-/// What a member tells.
+/// The standing that a member tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Standing {
     /// It sends as fast as it may.
     pub(crate) busy: bool,
-    /// What round trips take at the moment.
+    /// Round-trip time at the moment.
     pub(crate) rtt: Duration,
     /// Bytes per second; 0: it does not know yet.
     pub(crate) bandwidth: f64,
@@ -118,14 +118,14 @@ pub(crate) struct Standing {
 /// The others that are busy on the same path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Company {
-    /// How many.
+    /// Their number.
     pub(crate) busy: u32,
-    /// How many of them know their bandwidth, and the sum of it, in bytes per second.
+    /// The number of those that know their bandwidth, and the sum of it, in bytes per second.
     pub(crate) settled: u32,
     pub(crate) bandwidth: f64,
     /// The sum of what arrived in their latest measurements.
     pub(crate) rate: f64,
-    /// How many of them are beside a rival, and the sum of their windows.
+    /// The number of those beside a rival, and the sum of their windows.
     pub(crate) beside: u32,
     pub(crate) window: f64,
     /// The latest of what they tell.
@@ -133,7 +133,7 @@ pub(crate) struct Company {
     pub(crate) rested: Option<(Instant, bool)>,
     pub(crate) stance: Option<(Instant, Stance)>,
     pub(crate) probed: Option<Instant>,
-    /// How many have begun with a part of what the others have since the time asked about, and the latest of them.
+    /// The number of those that have begun with a part since the time asked about, and the latest of them.
     pub(crate) begun: u32,
     pub(crate) parted: Option<Instant>,
 }
@@ -154,7 +154,7 @@ impl Ensemble {
         Some(Member(Arc::new(Seat { shared, number })))
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     #[cfg(test)]
     pub(crate) fn members(&self) -> usize {
         self.0.others(PLACES).count()
@@ -261,7 +261,7 @@ impl Member {
         store(&place.probed, probed);
     }
 
-    /// How the others stand whose round trips take about as long as `rtt`; `since`: the latest of those that are known
+    /// Looks at the others whose round trips take about as long as `rtt`; `since`: the latest of those that are known
     /// to have begun with a part.
     pub(crate) fn look(&self, now: Instant, rtt: Duration, since: Option<Instant>) -> Company {
         let shared = &self.0.shared;
@@ -310,7 +310,7 @@ impl Company {
         self.busy == 0
     }
 
-    /// How many connections share a path with these and one more.
+    /// The number of connections on the path: these and one more.
     pub(crate) fn count(&self) -> f64 {
         f64::from(self.busy + 1)
     }
@@ -335,7 +335,7 @@ impl Drop for Seat {
         ] {
             value.store(0, Ordering::Relaxed);
         }
-        // Release: whoever takes the place finds it clear.
+        // Release: the next member finds the place clear.
         place.taken.store(false, Ordering::Release);
     }
 }

@@ -54,7 +54,7 @@ impl Liveness {
         }
     }
 
-    /// A datagram left, and data is in flight that the peer will acknowledge; `rtt` is the smoothed round-trip time.
+    /// A datagram left, and something is in flight that the peer will acknowledge, be it a PING only; `rtt` is the smoothed round-trip time.
     pub fn handle_sent(&mut self, now: Instant, rtt: Duration) {
         self.owed.get_or_insert((now, rtt));
     }

@@ -32,7 +32,7 @@ struct Factory {
     reordering: Reordering,
 }
 
-/// What a connection begins with.
+/// The beginning of a connection: what is remembered of the path, and the ensemble to join.
 struct First {
     resume: Option<Resume>,
     ensemble: Ensemble,

@@ -40,6 +40,12 @@ pub fn own_directory() -> Result<PathBuf> {
     profile_directory(&std::env::current_exe()?)
 }
 
+fn describes_a_package(name: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
 fn find_or_build() -> Result<PathBuf> {
     if let Some(given) = std::env::var_os(DIRECTORY) {
         return Ok(given.into());
@@ -70,6 +76,13 @@ fn find_or_build() -> Result<PathBuf> {
         .arg("--target-dir")
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"));
+    // Cargo describes a package to the programs that it runs. Build scripts that look at that would run again, and all that
+    // depends on them be built anew: this program among it, while it runs.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(describes_a_package) {
+            build.env_remove(name);
+        }
+    }
     let status = build.status().with_context(|| format!("{build:?}"))?;
     ensure!(
         status.success(),

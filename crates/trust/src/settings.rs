@@ -16,7 +16,7 @@ pub enum Offer {
     Compat,
 }
 
-/// Which library computes the AEAD of packets.
+/// The library that computes the AEAD of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aead {
     /// The faster one, by measurement at start.

@@ -39,9 +39,10 @@ use thiserror::Error;
 
 pub use authorities::AuthoritiesError;
 pub use pinned::PinMismatch;
-pub use suites::{Library, Suites};
+pub use suites::Suites;
 
 use self::key_exchange::KeyExchange;
+use self::suites::Library;
 use crate::identity::{self, Identity, IdentityError};
 use crate::settings::{Access, Aead, ClientIdentity, ClientProof, Offer, Pin, ServerTrust};
 
@@ -73,7 +74,7 @@ pub enum TlsError {
     RefusedAuthorities(#[from] VerifierBuilderError),
 }
 
-/// What all configurations of a process have in common.
+/// The common parts of all configurations of a process.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// Where secrets are written for Wireshark, if anywhere.

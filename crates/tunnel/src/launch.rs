@@ -185,7 +185,7 @@ pub(crate) fn tell_of_udp(port: &UdpPort, settings: &TransportSettings) {
     }
 }
 
-/// What all TLS configurations of the process have in common.
+/// Opens the common parts of all TLS configurations, and logs the suites.
 pub(crate) fn tls(settings: &TransportSettings) -> Result<tls::Shared> {
     let shared = tls::Shared::open(settings.key_log.as_deref(), settings.aead)?;
     info!(target: "quictun", aead = %shared.suites, "TLS");

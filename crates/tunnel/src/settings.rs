@@ -139,7 +139,7 @@ pub struct TransportSettings {
     pub gso: bool,
     /// Time given to open flows after SIGTERM.
     pub drain: Duration,
-    /// Which library seals packets.
+    /// The library that seals packets.
     pub aead: Aead,
     /// File to which TLS secrets are appended for Wireshark. Unsafe; said at start.
     pub key_log: Option<PathBuf>,

@@ -4,7 +4,7 @@ use crate::manifests::{dependencies, manifests, real_name};
 use crate::tidy::{Finding, Tree, finding};
 
 const BANNED: &[(&str, &str)] = &[
-    ("ring", "aws-lc-rs is the one provider"),
+    ("ring", "rustls brings it, for AEADs only"),
     ("openssl", "rustls is the one TLS library"),
     ("native-tls", "rustls is the one TLS library"),
     ("serde_yaml", "archived"),

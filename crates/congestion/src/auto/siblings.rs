@@ -15,7 +15,7 @@ use crate::Member;
 use crate::curve::BETA;
 use crate::ensemble::{Company, Stance, Standing};
 
-/// What is known of them.
+/// A controller's place among its siblings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Siblings {
     member: Option<Member>,
@@ -28,7 +28,7 @@ pub(super) struct Siblings {
     pub(super) stance: Option<(Instant, Stance)>,
     /// When the latest batch left that made a queue overflow beside a rival.
     pub(super) overflowed: Option<Instant>,
-    /// What arrived in our latest measurement, in bytes per second; and with it all that siblings had.
+    /// Arrivals of our latest measurement, in bytes per second; and with them all that siblings had.
     rate: f64,
     pub(super) total: Bandwidth,
     /// When our latest probe began, or that of a sibling with whom we have probed.
@@ -38,9 +38,9 @@ pub(super) struct Siblings {
     parted: Option<Instant>,
     /// The first start is over, or there was none.
     started: bool,
-    /// Whether the path carries more than a part of what siblings have was not tried yet.
+    /// It was not tried yet whether the path carries more than a part of what siblings have.
     untried: bool,
-    /// What arrives was sent before our part changed.
+    /// Arrivals are of packets sent before our part changed.
     pub(super) settling: bool,
     /// The latest beginning of that kind that we have made room for.
     seen: Option<Instant>,
@@ -144,7 +144,9 @@ impl Auto {
             return;
         };
         self.siblings.overflowed = theirs;
-        if let Some(rival) = &mut self.rival {
+        // Only where our own packets wait: others may be on paths of their own, or lie.
+        let waits = self.yielding() > 0.0;
+        if let Some(rival) = self.rival.as_mut().filter(|_| waits) {
             let count = self.siblings.now.count();
             rival.on_overflow(now, sent, self.in_flight, self.mtu, count);
         }
@@ -207,5 +209,5 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A rest or a probe that began longer ago is over soon.
 const FOLLOWED: Duration = Duration::from_millis(40);
 
-/// Part of what siblings have each, below which delays answer too little to what one sends.
+/// Part of what siblings leave to a new member, below which delays answer too little to what one sends.
 const SMALL: f64 = 0.5;

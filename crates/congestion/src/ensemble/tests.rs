@@ -43,7 +43,7 @@ fn busy_members_of_one_path_are_company() {
 }
 
 #[test]
-fn whoever_is_not_busy_any_more_leaves_the_path_to_others() {
+fn a_member_that_is_not_busy_any_more_leaves_the_path_to_others() {
     let now = Instant::now();
     let ensemble = Ensemble::new(now);
     let (one, other) = (join(&ensemble), join(&ensemble));

@@ -261,7 +261,7 @@ fn sent(world: &World) -> u64 {
 }
 
 #[test]
-fn whoever_joins_has_its_part_soon_and_overflows_nothing() {
+fn a_member_that_joins_has_its_part_soon_and_overflows_nothing() {
     for (mbit, rtt_ms) in [(100, 30.0), (20, 20.0), (100, 100.0)] {
         let mut world = joined(mbit, rtt_ms);
         let before = (world.bottleneck.counters().queue_full, sent(&world));
@@ -277,7 +277,7 @@ fn whoever_joins_has_its_part_soon_and_overflows_nothing() {
 }
 
 #[test]
-fn whoever_is_left_has_all_within_two_seconds() {
+fn a_member_that_is_left_has_all_within_two_seconds() {
     for (mbit, rtt_ms) in [(100, 30.0), (20, 20.0), (100, 100.0)] {
         let mut world = joined(mbit, rtt_ms);
         run_to(&mut world, 10.0);
@@ -397,7 +397,7 @@ impl Model for Bursts {
 
 /// One sends all the time; three send something every second, as the probe timer of the model of QUIC wakes them.
 #[test]
-fn whoever_sends_now_and_then_leaves_the_rest_to_the_others() {
+fn a_member_that_sends_now_and_then_leaves_the_rest_to_the_others() {
     for (mbit, rtt_ms) in [(100, 30.0), (20, 20.0)] {
         let mut world = Case::alone(Ours::Together, mbit, rtt_ms).world();
         let origin = world.origin;

@@ -40,7 +40,7 @@ pub struct RestState {
     pub(super) preview: Preview,
 }
 
-/// What a process has made of its settings, for `/v1/status`.
+/// Facts that a process has made of its settings, for `/v1/status`.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Where it listens.

@@ -1,6 +1,6 @@
-//! Which library computes the AEAD of packets, and which cipher suite leads (RFC 9001 section 5.3).
+//! The choice of the library for the AEAD of packets, and of the suite that leads (RFC 9001 section 5.3).
 //!
-//! ring and aws-lc differ by a factor of two, one way or the other, from processor to processor. [`Suites::measured`]
+//! ring and aws-lc differ by up to a factor of two, one way or the other, from processor to processor. [`Suites::choose`]
 //! seals some packets with each and takes the faster library for each suite; where AES has no instructions, `ChaCha20` is
 //! faster and leads. Key exchange and signatures are aws-lc's in any case. A process measures once, before it makes its
 //! first configuration.
@@ -25,21 +25,21 @@ pub struct Suites {
 
 /// A library that computes AEADs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Library {
+pub(super) enum Library {
     /// ring.
     Ring,
     /// aws-lc.
     AwsLc,
 }
 
-/// What is measured. AES-256 differs from AES-128 by its rounds only.
+/// A measured cipher. AES-256 differs from AES-128 by its rounds only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cipher {
     Aes,
     ChaCha,
 }
 
-/// What it takes to seal one packet: with ring and with aws-lc.
+/// Times to seal one packet: with ring and with aws-lc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     aes: [Duration; 2],
@@ -57,7 +57,7 @@ impl Suites {
         }
     }
 
-    /// What these times make of it.
+    /// Chooses by these times.
     fn of(times: Times) -> Self {
         let (aes, aes_time) = faster(times.aes);
         let (chacha, chacha_time) = faster(times.chacha);
@@ -110,7 +110,8 @@ impl fmt::Display for Suites {
             Cipher::ChaCha => ("ChaCha20-Poly1305", self.measured.map(|times| times.chacha)),
         };
         write!(f, "{cipher} by {}", self.library)?;
-        let Some([ring, aws_lc]) = times else {
+        let works = |times: &[Duration; 2]| !times.contains(&Duration::MAX);
+        let Some([ring, aws_lc]) = times.filter(works) else {
             return Ok(());
         };
         let nanos = |time: Duration| time.as_nanos();
@@ -184,7 +185,7 @@ fn measure(mut clock: impl FnMut() -> Instant) -> Times {
     times
 }
 
-/// What one packet takes of so many; for ever with a suite that does not work.
+/// The time of one packet among many; for ever with a suite that does not work.
 fn seal(suite: SupportedCipherSuite, clock: &mut impl FnMut() -> Instant) -> Duration {
     let Some((suite, quic)) = suite.tls13().and_then(|suite| Some((suite, suite.quic?))) else {
         return Duration::MAX;
@@ -232,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// What is chosen where a packet takes so many nanoseconds: AES and `ChaCha20` with ring, then with aws-lc.
+    /// The choice where a packet takes so many nanoseconds: AES and `ChaCha20` with ring, then with aws-lc.
     fn chosen(nanos: [u64; 4]) -> (Suites, Vec<CipherSuite>) {
         let origin = Instant::now();
         let mut calls = 0_usize;

@@ -116,7 +116,7 @@ impl Auto {
         } = self.siblings.now;
         if first && settled > 0 {
             let mean = (self.bandwidth.get() + bandwidth) / f64::from(settled + 1);
-            self.set_part(now, mean);
+            self.set_part(now, mean.min(START_MOST * self.bandwidth.get()));
         }
     }
 
@@ -128,7 +128,7 @@ impl Auto {
         (settled > 0).then(|| bandwidth / f64::from(settled + 1))
     }
 
-    /// How much sooner we give way than siblings that have as much as the mean.
+    /// The factor by which we give way sooner than siblings with the mean.
     pub(in crate::auto) fn weight(&self) -> f64 {
         let Company {
             settled, bandwidth, ..
@@ -146,9 +146,12 @@ impl Auto {
 const IDLE_S: f64 = 0.3;
 const IDLE_ROUNDS: f64 = 2.0;
 
-/// How much more of what is too much in sum members above the mean give up; one above it by a quarter gives up twice its
+/// Members above the mean give up so much more of the excess of the sum; one above it by a quarter gives up twice its
 /// part, and one below by a quarter nothing.
 const EQUALIZE: f64 = 4.0;
+
+/// A start among others finds this part at least of what it may have.
+const START_MOST: f64 = 4.0;
 
 /// No measurement takes more: one may have met a standstill.
 const SCALE_LEAST: f64 = 0.75;
