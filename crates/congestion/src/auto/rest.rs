@@ -113,7 +113,7 @@ impl Rest {
         self.in_flight_before
     }
 
-    /// Whether packets enough have told.
+    /// Enough packets have been acknowledged for a verdict.
     fn is_certain(&self) -> bool {
         self.acks >= ACKS_LEAST
     }

@@ -24,21 +24,21 @@ pub(super) struct Siblings {
     looked: Option<Instant>,
     /// The beginning of our latest rest, and whether it was a question. One that follows a sibling's began when that did.
     pub(super) rested: Option<(Instant, bool)>,
-    /// When we, or a sibling whom we have followed, last changed our minds about rivals.
+    /// Time and content of the latest verdict on rivals, ours or a sibling's that we follow.
     pub(super) stance: Option<(Instant, Stance)>,
     /// When the latest batch left that made a queue overflow beside a rival.
     pub(super) overflowed: Option<Instant>,
     /// Arrivals of our latest measurement, in bytes per second; and with them all that siblings had.
     rate: f64,
     pub(super) total: Bandwidth,
-    /// When our latest probe began, or that of a sibling with whom we have probed.
+    /// Beginning of our latest probe, or of a sibling's that we joined.
     pub(super) probed: Option<Instant>,
     /// When we were last busy, and when we began with a part of what siblings have.
     busy: Option<Instant>,
     parted: Option<Instant>,
     /// The first start is over, or there was none.
     started: bool,
-    /// It was not tried yet whether the path carries more than a part of what siblings have.
+    /// No probe has tried yet to get more of the path than the part that siblings left.
     untried: bool,
     /// Arrivals are of packets sent before our part changed.
     pub(super) settling: bool,

@@ -6,9 +6,10 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use quictun_congestion::{Auto, Ensemble, Limits, Loss, Model, View};
+use quictun_congestion::{Auto, Ensemble, Model};
 
 use crate::bbr;
+use crate::gated::gated;
 use crate::grid::compare;
 use crate::links::{auto, cubic, link, sender, shares};
 use crate::world::{Sender, World};
@@ -344,57 +345,6 @@ fn members_on_other_paths_cost_little() {
     }
 }
 
-/// A sender that sends for a while every second.
-#[derive(Debug)]
-struct Bursts {
-    model: Box<dyn Model>,
-    origin: Instant,
-    now: Instant,
-    lasts: Duration,
-}
-
-impl Model for Bursts {
-    fn on_sent(&mut self, now: Instant, bytes: u64, limited: bool) {
-        self.model.on_sent(now, bytes, limited);
-    }
-
-    fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
-        self.model.on_acked(now, sent, bytes);
-    }
-
-    fn on_ack_end(&mut self, now: Instant, in_flight: u64) {
-        self.now = now;
-        self.model.on_ack_end(now, in_flight);
-    }
-
-    fn on_lost(&mut self, now: Instant, sent: Instant, loss: Loss) {
-        self.model.on_lost(now, sent, loss);
-    }
-
-    fn on_mtu(&mut self, mtu: u16) {
-        self.model.on_mtu(mtu);
-    }
-
-    fn limits(&self) -> Limits {
-        let limits = self.model.limits();
-        let into = (self.now - self.origin).as_secs_f64() % 1.0;
-        let silent = into > self.lasts.as_secs_f64();
-        let window = if silent { 0 } else { limits.window };
-        Limits { window, ..limits }
-    }
-
-    fn view(&self) -> View {
-        self.model.view()
-    }
-
-    fn clone_box(&self) -> Box<dyn Model> {
-        Box::new(Self {
-            model: self.model.clone_box(),
-            ..*self
-        })
-    }
-}
-
 /// One sends all the time; three send something every second, as the probe timer of the model of QUIC wakes them.
 #[test]
 fn a_member_that_sends_now_and_then_leaves_the_rest_to_the_others() {
@@ -404,12 +354,7 @@ fn a_member_that_sends_now_and_then_leaves_the_rest_to_the_others() {
         let idle: Box<dyn Model> = Box::new(Auto::new(origin, 1250));
         for flow in &mut world.flows[1..] {
             let model = std::mem::replace(&mut flow.model, idle.clone_box());
-            flow.model = Box::new(Bursts {
-                model,
-                origin,
-                now: origin,
-                lasts: Duration::from_millis(100),
-            });
+            flow.model = gated(model, origin, |since_s| since_s % 1.0 <= 0.1);
         }
         run_to(&mut world, 25.0);
         let shares = shares(&world, 5.0, 25.0);

@@ -14,6 +14,7 @@ mod ensemble;
 mod fairness;
 mod fixed;
 mod floors;
+mod gated;
 mod grid;
 mod jitter;
 mod links;

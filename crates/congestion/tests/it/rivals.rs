@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use quictun_congestion::{Limits, Loss, Model, View};
 
 use crate::bbr;
+use crate::gated::gated;
 use crate::grid::{compare, expect};
 use crate::links::{auto, cubic, link, sender, shares};
 use crate::world::World;
@@ -40,59 +41,6 @@ impl Model for Steady {
     }
 }
 
-/// A sender that stops after a while.
-#[derive(Debug)]
-struct Leaving {
-    model: Box<dyn Model>,
-    now: Instant,
-    end: Instant,
-}
-
-impl Model for Leaving {
-    fn on_sent(&mut self, now: Instant, bytes: u64, limited: bool) {
-        self.now = now;
-        self.model.on_sent(now, bytes, limited);
-    }
-
-    fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
-        self.model.on_acked(now, sent, bytes);
-    }
-
-    fn on_ack_end(&mut self, now: Instant, in_flight: u64) {
-        self.now = now;
-        self.model.on_ack_end(now, in_flight);
-    }
-
-    fn on_lost(&mut self, now: Instant, sent: Instant, loss: Loss) {
-        self.model.on_lost(now, sent, loss);
-    }
-
-    fn on_mtu(&mut self, mtu: u16) {
-        self.model.on_mtu(mtu);
-    }
-
-    fn limits(&self) -> Limits {
-        let limits = self.model.limits();
-        let window = if self.now < self.end {
-            limits.window
-        } else {
-            0
-        };
-        Limits { window, ..limits }
-    }
-
-    fn view(&self) -> View {
-        self.model.view()
-    }
-
-    fn clone_box(&self) -> Box<dyn Model> {
-        Box::new(Self {
-            model: self.model.clone_box(),
-            ..*self
-        })
-    }
-}
-
 const LEAVES_S: u64 = 40;
 
 fn steady(_now: Instant) -> Box<dyn Model> {
@@ -100,8 +48,7 @@ fn steady(_now: Instant) -> Box<dyn Model> {
 }
 
 fn leaving(model: Box<dyn Model>, now: Instant) -> Box<dyn Model> {
-    let end = now + Duration::from_secs(LEAVES_S);
-    Box::new(Leaving { model, now, end })
+    gated(model, now, |since_s| since_s < LEAVES_S as f64)
 }
 
 /// Flows beside ours, on a link of 100 Mbit/s.

@@ -71,10 +71,10 @@ impl Auto {
             .queued_now(UP - 1.0, Duration::from_micros(700).max(self.noise() / 2));
         let excessive = self.excessive(self.phase_arrived, self.phase_lost, self.queued());
         let enough = PUSH_PACKETS * self.mtu / self.bandwidth.get().max(self.mtu);
-        // What is in flight of one of several connections varies by more.
+        // Several connections on one path: the bytes in flight of each vary by more than a probe adds.
         let full = self.in_flight >= UP * self.bdp() && self.siblings.now.is_none();
         let lasted = self.phase_s(now) > enough.clamp(0.005, 0.05);
-        // Where a round trip is over before the probe is, what arrives is the probe's from here on.
+        // The probe lasts longer than a round trip: its own packets arrive from here on.
         if self.phase_round && self.probed.is_none() && self.is_calm(now) {
             self.probed = Some(now);
             self.epoch = self.new_epoch(now);
@@ -97,7 +97,7 @@ impl Auto {
     }
 
     pub(in crate::auto) fn on_epoch(&mut self, now: Instant, outcome: Outcome) {
-        // What arrived had left at another rate than that of now.
+        // Our part has just changed: this measurement is of packets sent at the rate before.
         if std::mem::take(&mut self.siblings.settling) {
             return;
         }

@@ -67,7 +67,7 @@ impl Auto {
     pub(in crate::auto) fn step_rest(&mut self, now: Instant, mut rest: Rest) {
         let Some(drained) = rest.drained else {
             let room = self.in_flight <= DRAINED * self.bdp();
-            // What was in flight has left by then.
+            // The packets in flight before the rest leave the path within one such round trip.
             let round = self.floor_s().max(rest.mean_before);
             if room || self.phase_s(now) > DRAIN_ROUNDS * round {
                 rest.drained = Some(now);

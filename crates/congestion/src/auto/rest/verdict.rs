@@ -11,7 +11,7 @@ impl Auto {
     pub(super) fn end_rest(&mut self, now: Instant, rest: Rest) {
         let floor = self.rtt.floor().unwrap_or(rest.least);
         let jitter = self.is_jitter(now, &rest);
-        // What will be lost is in flight, too, but is not carried.
+        // Bytes in flight include those that will be lost, which are not carried.
         let most = self.most.get(f64::max).unwrap_or(f64::MAX);
         let carried = rest.carried().min(most);
         let queued = rest.least > floor.mul_f64(17.0 / 16.0).max(floor + self.noise());

@@ -60,7 +60,7 @@ impl Auto {
         };
         if new {
             self.siblings.started = true;
-            // What is remembered is all that the path carries.
+            // A remembered window fills the whole path, which siblings fill already.
             self.resume = None;
             self.siblings.untried = true;
             self.enter(now, Phase::Cruise { left: 2 });

@@ -1,0 +1,70 @@
+//! Senders that have something to send at some times only.
+
+use std::time::Instant;
+
+use quictun_congestion::{Limits, Loss, Model, View};
+
+#[derive(Debug)]
+struct Gated {
+    model: Box<dyn Model>,
+    origin: Instant,
+    now: Instant,
+    open: fn(f64) -> bool,
+}
+
+/// The same model, with data only while `open` says so by the time since `origin`, in seconds.
+pub(crate) fn gated(
+    model: Box<dyn Model>,
+    origin: Instant,
+    open: fn(f64) -> bool,
+) -> Box<dyn Model> {
+    Box::new(Gated {
+        model,
+        origin,
+        now: origin,
+        open,
+    })
+}
+
+impl Model for Gated {
+    fn on_sent(&mut self, now: Instant, bytes: u64, limited: bool) {
+        self.now = now;
+        self.model.on_sent(now, bytes, limited);
+    }
+
+    fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        self.model.on_acked(now, sent, bytes);
+    }
+
+    fn on_ack_end(&mut self, now: Instant, in_flight: u64) {
+        self.now = now;
+        self.model.on_ack_end(now, in_flight);
+    }
+
+    fn on_lost(&mut self, now: Instant, sent: Instant, loss: Loss) {
+        self.model.on_lost(now, sent, loss);
+    }
+
+    fn on_mtu(&mut self, mtu: u16) {
+        self.model.on_mtu(mtu);
+    }
+
+    fn limits(&self) -> Limits {
+        let limits = self.model.limits();
+        let since = self.now.saturating_duration_since(self.origin);
+        let open = (self.open)(since.as_secs_f64());
+        let window = if open { limits.window } else { 0 };
+        Limits { window, ..limits }
+    }
+
+    fn view(&self) -> View {
+        self.model.view()
+    }
+
+    fn clone_box(&self) -> Box<dyn Model> {
+        Box::new(Self {
+            model: self.model.clone_box(),
+            ..*self
+        })
+    }
+}
