@@ -99,6 +99,8 @@ pub struct Auto {
     /// Packets of settled batches that arrived and were lost, until one tells how long they waited.
     judged: (f64, f64),
     in_flight: f64,
+    /// How long both ends sleep between two turns.
+    sleeps: Duration,
     /// More would be sent if it were allowed.
     limited: bool,
     /// The latest batch this acknowledgement names, the latest that any has, and the bytes it settles.
@@ -153,6 +155,7 @@ impl Auto {
             jump: None,
             judged: (0.0, 0.0),
             in_flight: 0.0,
+            sleeps: Duration::ZERO,
             limited: false,
             newest: None,
             arrived: None,
@@ -236,7 +239,7 @@ impl Auto {
 
     fn noise_at(&self, bandwidth: f64) -> Duration {
         let packets = 3.0 * self.mtu / bandwidth.max(self.mtu);
-        Duration::from_secs_f64(packets.clamp(0.0004, 0.01))
+        Duration::from_secs_f64(packets.clamp(0.0004, 0.01)).max(self.sleeps * 2)
     }
 
     /// How much later than others packets come by themselves, where that is more than threads' turns.
@@ -367,6 +370,10 @@ impl Model for Auto {
             // Losses of an outage tell nothing of the start that follows.
             self.epoch = self.new_epoch(now);
         }
+    }
+
+    fn set_sleeps(&mut self, sleeps: Duration) {
+        self.sleeps = sleeps;
     }
 
     fn on_mtu(&mut self, mtu: u16) {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::{Limits, Reordering, Resume, View};
 
@@ -25,6 +26,8 @@ struct Shared {
     events: AtomicU64,
     counting: AtomicBool,
     limited: AtomicBool,
+    /// Nanoseconds that the engine's caller sleeps between turns.
+    sleeps: AtomicU64,
     shown: Mutex<Shown>,
 }
 
@@ -104,6 +107,16 @@ impl Gauge {
     /// Whether more data waits. The library cannot know: it sees only what the engine gives it.
     pub fn set_limited(&self, limited: bool) {
         self.0.limited.store(limited, Relaxed);
+    }
+
+    /// How long the engine's caller sleeps between two turns, whatever happens: packets and acknowledgements gather.
+    pub fn set_sleeps(&self, sleeps: Duration) {
+        let nanos = u64::try_from(sleeps.as_nanos()).unwrap_or(u64::MAX);
+        self.0.sleeps.store(nanos, Relaxed);
+    }
+
+    pub(crate) fn sleeps(&self) -> Duration {
+        Duration::from_nanos(self.0.sleeps.load(Relaxed))
     }
 
     pub(crate) fn counting(&self) -> bool {

@@ -26,6 +26,10 @@ pub trait Model: fmt::Debug + Send + Sync {
     /// A packet may have `mtu` bytes from now on.
     fn on_mtu(&mut self, mtu: u16);
 
+    /// Both ends sleep for so long between two turns, so that packets and acknowledgements gather: so late they may be
+    /// without any queue.
+    fn set_sleeps(&mut self, _sleeps: Duration) {}
+
     /// What may be sent.
     fn limits(&self) -> Limits;
 
@@ -61,6 +65,9 @@ pub struct Limits {
     pub quantum: u64,
 }
 
+/// The phase's name in which the bandwidth is looked for first.
+pub(crate) const STARTUP: &str = "startup";
+
 /// How a controller stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct View {
@@ -79,6 +86,11 @@ pub struct View {
 }
 
 impl View {
+    /// Whether it looks for the path's bandwidth by sending ever more: a delay may end that early.
+    pub fn is_starting(&self) -> bool {
+        self.phase == STARTUP
+    }
+
     /// The bandwidth in whole bytes per second, where it is known.
     pub fn bandwidth_known(&self) -> Option<u64> {
         (self.bandwidth > 0.0).then(|| bytes::whole(self.bandwidth))

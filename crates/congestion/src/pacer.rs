@@ -74,7 +74,8 @@ impl Pacer {
             return Ok(room);
         };
         let burst = to_f64(limits.quantum).clamp(f64::from(mtu), BURST_MAX);
-        self.refill(now, rate, burst, limits.window, mtu);
+        let late = Self::catch_up(rate, gauge, mtu);
+        self.refill(now, rate, burst.max(late), mtu);
         // After a full burst the next one is waited for: making packets takes time, in which tokens for one or two
         // more come in, and so on for ever.
         let bulk = self.drained || (self.spent >= burst && burst >= BURST_LONG);
@@ -103,12 +104,17 @@ impl Pacer {
         }
     }
 
-    fn refill(&mut self, now: Instant, rate: f64, burst: f64, window: u64, mtu: u16) {
+    /// Bytes that may be made up for: of a late timer, and of the time that the caller sleeps on purpose.
+    fn catch_up(rate: f64, gauge: &Gauge, mtu: u16) -> f64 {
+        let window = to_f64(gauge.window());
+        let part = (window * CATCH_UP_WINDOW).max(CATCH_UP_PACKETS * f64::from(mtu));
+        (rate * CATCH_UP.as_secs_f64()).min(part) + rate * gauge.sleeps().as_secs_f64()
+    }
+
+    fn refill(&mut self, now: Instant, rate: f64, burst: f64, mtu: u16) {
         let elapsed = now.saturating_duration_since(self.refilled).as_secs_f64();
         let idle = IDLE_BURST_PACKETS * f64::from(mtu).min(BURST_MAX / IDLE_BURST_PACKETS);
-        let part = (to_f64(window) * CATCH_UP_WINDOW).max(CATCH_UP_PACKETS * f64::from(mtu));
-        let late = (rate * CATCH_UP.as_secs_f64()).min(part);
-        let most = burst.max(late).max(idle);
+        let most = burst.max(idle);
         self.tokens += rate * elapsed;
         if self.tokens >= most {
             self.tokens = most;

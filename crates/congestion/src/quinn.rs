@@ -117,6 +117,7 @@ impl Controller for QuinnController {
     ) {
         self.gauge.set_in_flight(in_flight);
         self.overtaking.on_ack_end();
+        self.model.set_sleeps(self.gauge.sleeps());
         self.model.on_ack_end(now, in_flight);
         self.publish();
     }

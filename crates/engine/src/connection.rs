@@ -356,6 +356,12 @@ impl Connection {
             || (self.quic.streams().send_streams() <= control && self.control.unconfirmed() == 0)
     }
 
+    /// Whether it sends data and still looks for what the path carries.
+    pub(crate) fn is_starting(&self) -> bool {
+        let gauge = &self.sending.gauge;
+        gauge.in_flight() > 0 && gauge.view().is_starting()
+    }
+
     pub(crate) fn min_rtt(&self) -> Duration {
         self.quic.min_rtt()
     }
@@ -498,10 +504,10 @@ impl Connection {
     }
 
     /// Begins a batch: bytes that flows may hand over now.
-    pub(crate) fn begin_filling(&mut self, now: Instant) -> Option<usize> {
+    pub(crate) fn begin_filling(&mut self, now: Instant, sleeps: Duration) -> Option<usize> {
         let waiting = !self.streams.outbound.is_empty() && !self.quic.is_closed();
         let mtu = self.quic.current_mtu();
-        self.sending.begin_filling(now, waiting, mtu)
+        self.sending.begin_filling(now, sleeps, waiting, mtu)
     }
 
     /// Ends a batch for which there was `room`; `restrained`: memory is short.

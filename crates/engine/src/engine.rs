@@ -401,6 +401,11 @@ impl<S: Socket> Engine<S> {
         self.traffic.transport.max_segments = segments.max(1);
     }
 
+    /// How long the caller sleeps between turns, whatever happens: what pacing would have allowed then is made up for.
+    pub fn set_sleeps(&mut self, sleeps: Duration) {
+        self.traffic.sleeps = sleeps;
+    }
+
     /// From now on no new flows; [`Engine::is_drained`] once the open ones are done.
     pub fn drain(&mut self) {
         self.traffic.draining = true;

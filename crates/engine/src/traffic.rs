@@ -8,6 +8,7 @@ mod delivery;
 mod ending;
 mod salvaging;
 mod sending;
+mod talk;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -37,6 +38,7 @@ use crate::quic_config::transport_config;
 use crate::report::{Side, Totals};
 use crate::responses::Responses;
 use crate::strangers::Source;
+use talk::Talk;
 
 pub(crate) struct Traffic<S> {
     endpoint: Endpoint,
@@ -59,6 +61,9 @@ pub(crate) struct Traffic<S> {
     pub(crate) kept_by_role: u64,
     pub(crate) ended: VecDeque<Ended>,
     pub(crate) draining: bool,
+    pub(crate) talk: Talk,
+    /// How long the caller may sleep whatever happens: the pacers catch up with that.
+    pub(crate) sleeps: Duration,
 }
 
 #[derive(Debug)]
@@ -97,6 +102,8 @@ impl<S: Socket> Traffic<S> {
             kept_by_role: 0,
             ended: VecDeque::new(),
             draining: false,
+            talk: Talk::default(),
+            sleeps: Duration::ZERO,
             transport,
         }
     }

@@ -13,6 +13,7 @@ use crate::pinned::Kept;
 use crate::report::{FlowReport, FlowSummary};
 use crate::salvage::{Carried, IDLE_MAX, Salvage};
 use crate::socket::Socket;
+use crate::tally::Tally;
 
 /// Application bytes sent before the server has answered. They wait in its receive window, which all
 /// flows share, for as long as the dial takes: a few targets that never answer must not fill it.
@@ -55,6 +56,10 @@ pub struct FlowEntry<S, T> {
     pub backlog: Backlog,
     /// Batches that slices of what it holds keep in memory, as counted in its engine.
     pub pinned: Kept,
+    /// What moves from its application.
+    pub outbound: Tally,
+    /// What moves to its application.
+    pub inbound: Tally,
     /// The first number of it that the peer has not confirmed (PROTOCOL CONTROL-5).
     seen: u64,
     end_told: bool,
@@ -124,6 +129,8 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             queued: false,
             backlog: Backlog::new(now),
             pinned: Kept::default(),
+            outbound: Tally::default(),
+            inbound: Tally::default(),
             seen: 0,
             end_told: false,
             resting: false,

@@ -59,6 +59,7 @@ mod report;
 mod salvage;
 mod socket;
 mod stream;
+mod tally;
 mod to_app;
 mod to_tunnel;
 
@@ -86,5 +87,6 @@ pub use report::{FlowReport, FlowSummary};
 pub use salvage::{Carried, Salvage};
 pub use socket::Socket;
 pub use stream::{LostStream, ReadEnd, Stream, WriteEnd};
+pub use tally::Tally;
 pub use to_app::Drained;
 pub use to_tunnel::Pumped;

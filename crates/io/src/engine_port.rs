@@ -74,13 +74,20 @@ impl<S: Socket> EnginePort<S> {
         self.spin.note_bulk(moved);
         self.gather.note(now, moved);
         if self.gather.asks(now) {
-            let round_trip = self.engine.shortest_round_trip();
-            self.gather.set_round_trip(now, round_trip);
+            let path = self.engine.path(now);
+            self.gather.set_path(now, path);
         }
+        let asleep = self.gather.pause();
+        self.engine.set_sleeps(asleep);
         Patience {
-            asleep: self.gather.pause(),
+            asleep,
             polling: self.spin.budget(),
         }
+    }
+
+    /// How early the engine's timers may be told that their time has come, so that one turn does for many.
+    pub fn early(&self) -> Duration {
+        self.gather.early()
     }
 
     /// Notes how long the wait of this turn took.

@@ -58,7 +58,7 @@ pub struct Ready {
 /// What comes before a wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Patience {
-    /// Sleep for so long, whatever happens.
+    /// Sleep for so long, whatever happens and also where the wait ends before.
     pub asleep: Duration,
     /// Or poll for so long before sleeping.
     pub polling: Duration,
@@ -154,8 +154,9 @@ impl Poller {
         let left = |now| until.map(|until: Instant| until.saturating_duration_since(now));
         let at_most = |time: Duration| left(start).map_or(time, |left| left.min(time));
         self.events.clear();
-        if !patience.asleep.is_zero() {
-            pause(at_most(patience.asleep))?;
+        let waits = left(start).is_none_or(|left| !left.is_zero());
+        if waits && !patience.asleep.is_zero() {
+            pause(patience.asleep)?;
             return self.look(left(Instant::now()), ready);
         }
         let polling = at_most(patience.polling);

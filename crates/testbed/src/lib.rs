@@ -25,3 +25,4 @@ pub mod program;
 pub mod rest;
 pub mod transfer;
 pub mod tunnel;
+pub mod work;

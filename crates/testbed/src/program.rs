@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::deadline;
+use crate::work::Work;
 
 /// Where Debian keeps programs that are not on every user's path.
 const EXTRA_PATHS: [&str; 2] = ["/usr/sbin", "/sbin"];
@@ -255,6 +256,15 @@ impl Program {
     /// Where it has ended.
     pub fn descriptors(&self) -> Result<usize> {
         descriptors(self.pid())
+    }
+
+    /// Work of its threads so far.
+    ///
+    /// # Errors
+    ///
+    /// Where it has ended.
+    pub fn work(&self) -> Result<Work> {
+        Work::of(self.pid())
     }
 }
 

@@ -77,8 +77,9 @@ impl<D: Duty> Worker<D> {
             self.port.note_wait(now.saturating_duration_since(before));
             self.handle_all(&ready);
             let now = Instant::now();
-            if self.next_timeout().is_some_and(|at| at <= now) {
-                self.port.engine.handle_timeout(now);
+            let due = now + self.port.early();
+            if self.next_timeout().is_some_and(|at| at <= due) {
+                self.port.engine.handle_timeout(due);
                 self.duty(now, Duty::handle_timeout);
             }
             more = self.transmit();

@@ -3,6 +3,7 @@
 mod change;
 
 use super::rest::Rest;
+use crate::model::STARTUP;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Phase {
@@ -47,7 +48,7 @@ impl Cruising {
 impl Phase {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Startup => "startup",
+            Self::Startup => STARTUP,
             Self::Drain => "drain",
             Self::Down { .. } => "down",
             Self::Cruise { .. } => "cruise",

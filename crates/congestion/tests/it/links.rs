@@ -42,6 +42,8 @@ pub(crate) fn sender(model: fn(Instant) -> Box<dyn Model>, rtt_ms: f64, start_s:
         loss_back: 0.0,
         burst: 1.0,
         jitter: Jitter::default(),
+        sleeps: Duration::ZERO,
+        sleeps_from: Duration::ZERO,
     }
 }
 

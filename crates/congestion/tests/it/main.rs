@@ -23,5 +23,6 @@ mod plots;
 mod probe;
 mod resume;
 mod rivals;
+mod sleeps;
 mod start;
 mod world;

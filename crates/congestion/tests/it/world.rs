@@ -40,6 +40,9 @@ pub(crate) struct Sender {
     pub(crate) burst: f64,
     /// What delays packets and acknowledgements, behind the bottleneck.
     pub(crate) jitter: Jitter,
+    /// Both ends sleep for so long between two turns, from this time on. Before, they act at once.
+    pub(crate) sleeps: Duration,
+    pub(crate) sleeps_from: Duration,
 }
 
 /// Delays that have nothing to do with what is sent.
@@ -81,6 +84,8 @@ pub(crate) struct Flow {
     rtt: Duration,
     /// The longest that jitter and a handover delay a packet.
     slowest: Duration,
+    sleeps: Duration,
+    sleeps_from: Instant,
     before: Link,
     after: Link,
     pub(crate) back: Link,
@@ -197,6 +202,8 @@ impl World {
                 model: (sender.model)(origin),
                 rtt: shortest,
                 slowest: sender.jitter.longest() + longest.saturating_sub(shortest) / 2,
+                sleeps: sender.sleeps,
+                sleeps_from: start + sender.sleeps_from,
                 before: lossy(
                     LinkConfig::default(),
                     sender.loss_before,
@@ -258,6 +265,7 @@ impl World {
 
     fn at(&mut self, time: Instant, event: Event) {
         self.sequence += 1;
+        let time = self.awake(time, event);
         self.heap.push(Reverse((time, self.sequence, event)));
     }
 
@@ -327,6 +335,7 @@ impl World {
                 let burst = quantum.max(SIZE) as f64;
                 let least = 4.0 * SIZE as f64;
                 let late = (rate * CATCH_UP).min(least.max(window as f64 / 8.0));
+                let late = late + rate * flow.sleeps_at(now).as_secs_f64();
                 flow.tokens = (flow.tokens + elapsed * rate).min(burst.max(late));
                 flow.refilled = now;
                 let needed = burst.min((room * SIZE) as f64);
@@ -396,6 +405,30 @@ impl World {
         }
     }
 
+    /// When the end that an event concerns is awake at or after `time`. An acknowledgement waits for what comes with it.
+    fn awake(&self, time: Instant, event: Event) -> Instant {
+        let (Event::Arrive { flow, .. }
+        | Event::AckTimer { flow, .. }
+        | Event::Ack { flow, .. }
+        | Event::Send { flow, .. }
+        | Event::Probe { flow, .. }) = event;
+        let sleeps = self.flows[flow].sleeps_at(time);
+        let starts = self.flows[flow].model.view().is_starting();
+        let sender = !matches!(event, Event::Arrive { .. } | Event::AckTimer { .. });
+        if sleeps.is_zero() || starts && sender {
+            return time;
+        }
+        // The ends' turns have nothing to do with one another.
+        let shift = match event {
+            Event::Arrive { .. } | Event::AckTimer { .. } => sleeps.mul_f64(0.37),
+            _ => Duration::ZERO,
+        };
+        let turns = (time - self.origin + shift)
+            .as_nanos()
+            .div_ceil(sleeps.as_nanos());
+        self.origin + (sleeps * turns as u32).saturating_sub(shift)
+    }
+
     /// When the host of the bottleneck runs again.
     fn standstill_over(&self, now: Instant) -> Instant {
         let Some((every, lasts)) = self.standstills else {
@@ -430,10 +463,10 @@ impl World {
         } else if flow.unacked == 1 {
             flow.ack_armed += 1;
             let armed = flow.ack_armed;
-            self.at(
-                self.now + ACK_WITHIN,
-                Event::AckTimer { flow: index, armed },
-            );
+            // Where the receiver sleeps, it acknowledges in the turn in which packets came.
+            let at_once = !flow.sleeps_at(self.now).is_zero();
+            let within = if at_once { Duration::ZERO } else { ACK_WITHIN };
+            self.at(self.now + within, Event::AckTimer { flow: index, armed });
         }
     }
 
@@ -477,6 +510,7 @@ impl World {
                 flow.model.on_acked(now, entry.0, SIZE);
             }
         }
+        flow.model.set_sleeps(flow.sleeps_at(now));
         flow.model.on_ack_end(now, flow.in_flight);
         let limit = flow.largest.unwrap_or(0).saturating_sub(REORDER - 1);
         let mut lost = 0;
@@ -533,6 +567,14 @@ impl World {
 }
 
 impl Flow {
+    fn sleeps_at(&self, now: Instant) -> Duration {
+        if now < self.sleeps_from {
+            Duration::ZERO
+        } else {
+            self.sleeps
+        }
+    }
+
     /// Bytes per second received between two times.
     pub(crate) fn rate(&self, slot: Duration, from: Duration, to: Duration) -> f64 {
         let place = |time: Duration| (time.as_nanos() / slot.as_nanos()) as usize;

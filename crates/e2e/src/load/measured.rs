@@ -114,9 +114,24 @@ pub fn open(forward: &Endpoint, role: Role) -> Result<Connection> {
 ///
 /// Where the connection fails.
 pub fn upload(forward: &Endpoint, application: &Measured, time: Duration) -> Result<f64> {
+    upload_by(forward, application, time, &since_now())
+}
+
+/// The same by another `clock`: Mbit that it receives for each of that clock's seconds.
+///
+/// # Errors
+///
+/// Where the connection fails, or the clock.
+pub fn upload_by(
+    forward: &Endpoint,
+    application: &Measured,
+    time: Duration,
+    clock: &Clock<'_>,
+) -> Result<f64> {
     let connection = open(forward, Role::Sink)?;
     let block = vec![0; BLOCK];
-    transfer(connection, &application.received, time, |connection| {
+    let received = &application.received;
+    transfer(connection, received, time, clock, |connection| {
         Ok(connection.write(&block).map(drop)?)
     })
 }
@@ -130,7 +145,7 @@ pub fn download(forward: &Endpoint, time: Duration) -> Result<f64> {
     let connection = open(forward, Role::Source)?;
     let received = AtomicU64::new(0);
     let mut block = vec![0; BLOCK];
-    transfer(connection, &received, time, |connection| {
+    transfer(connection, &received, time, &since_now(), |connection| {
         let read = connection.read(&mut block)?;
         ensure!(read > 0, "the download ended early");
         received.fetch_add(read as u64, Ordering::Relaxed);
@@ -138,11 +153,20 @@ pub fn download(forward: &Endpoint, time: Duration) -> Result<f64> {
     })
 }
 
-/// Repeats `step` on a thread of its own and returns the rate of `counter`, Mbit/s.
+/// A clock that a rate is measured by.
+pub type Clock<'a> = dyn Fn() -> Result<Duration> + 'a;
+
+fn since_now() -> impl Fn() -> Result<Duration> {
+    let begin = Instant::now();
+    move || Ok(begin.elapsed())
+}
+
+/// Repeats `step` on a thread of its own and returns the rate of `counter`, Mbit for each second of the clock.
 fn transfer(
     mut connection: Connection,
     counter: &AtomicU64,
     time: Duration,
+    clock: &Clock<'_>,
     mut step: impl FnMut(&mut Connection) -> Result<()> + Send,
 ) -> Result<f64> {
     let over = AtomicBool::new(false);
@@ -154,14 +178,15 @@ fn transfer(
             connection.reset()
         });
         pause(WARM_UP);
-        let (begin, before) = (Instant::now(), counter.load(Ordering::Relaxed));
+        let (begin, before) = (clock(), counter.load(Ordering::Relaxed));
         pause(time);
-        let (elapsed, after) = (begin.elapsed(), counter.load(Ordering::Relaxed));
+        let (end, after) = (clock(), counter.load(Ordering::Relaxed));
         over.store(true, Ordering::Relaxed);
         worker
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             .context("the measured transfer")?;
+        let elapsed = end?.saturating_sub(begin?);
         Ok(figure(after - before) * 8.0 / 1e6 / elapsed.as_secs_f64())
     })
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use quictun_lab::stats;
 
-use super::measured::{Measured, connects, echo, upload};
+use super::measured::{self, Clock, Measured, connects, echo, upload_by};
 use super::report::Report;
 use super::site::{Plan, Site};
 
@@ -20,6 +20,10 @@ use super::site::{Plan, Site};
 pub enum Measure {
     /// Mbit/s of one upload.
     Throughput,
+    /// Mbit of one upload for each second that both programs' threads run on a processor.
+    Cpu,
+    /// Mbit of one upload for each thousand times that a thread of both programs is woken.
+    Wakes,
     /// Round trips of one byte per second, from the median delay.
     Echo,
     /// New connections per second.
@@ -68,6 +72,8 @@ pub fn run(plan: &Plan, load: &Pairs) -> Result<Report> {
     }
     let unit = match load.measure {
         Measure::Throughput => "Mbit/s",
+        Measure::Cpu => "Mbit/CPU-s",
+        Measure::Wakes => "Mbit/1000 wakes",
         Measure::Echo | Measure::Connects => "1/s",
     };
     let paired = stats::compare(&pairs).context("nothing was measured")?;
@@ -101,8 +107,11 @@ fn measure(plan: &Plan, load: &Pairs) -> Result<f64> {
     let (site, _) = Site::start(plan, move |listener| serve.serve(listener))?;
     let value = site.near(|client| {
         let forward = &client.forward;
+        let upload = |clock: &Clock<'_>| upload_by(forward, &application, load.time, clock);
         match load.measure {
-            Measure::Throughput => upload(forward, &application, load.time),
+            Measure::Throughput => measured::upload(forward, &application, load.time),
+            Measure::Cpu => upload(&|| Ok(site.work()?.time)),
+            Measure::Wakes => upload(&|| Ok(Duration::from_millis(site.work()?.wakes))),
             Measure::Echo => Ok(1e6 / stats::quantile(&echo(forward, ECHOES)?, 0.5)),
             Measure::Connects => connects(forward, load.time),
         }

@@ -16,6 +16,7 @@ use quictun_testbed::machine::Machine;
 use quictun_testbed::program::Program;
 use quictun_testbed::rest;
 use quictun_testbed::tunnel::{Client, Home, Server};
+use quictun_testbed::work::Work;
 use quictun_testbed::{application, deadline};
 
 /// Cables laid so far.
@@ -217,6 +218,15 @@ impl Site {
             self.server.program.resident_bytes()?,
             self.client.program.resident_bytes()?,
         ])
+    }
+
+    /// Work of server and client together.
+    ///
+    /// # Errors
+    ///
+    /// Where one has ended.
+    pub fn work(&self) -> Result<Work> {
+        Ok(self.server.program.work()? + self.client.program.work()?)
     }
 
     /// Open descriptors of server and client.

@@ -97,3 +97,39 @@ fn a_build_is_compared_with_itself() -> Result<()> {
     ensure!(report["rows"].to_string().contains("ratio, median"));
     Ok(())
 }
+
+/// A thread that was woken for each packet, each acknowledgement and each timer would be woken 4000 times a second for
+/// 20 Mbit/s: for a thousand times it carried 5 Mbit.
+#[test]
+fn threads_that_move_a_slow_transfer_are_seldom_woken() -> Result<()> {
+    const LEAST: f64 = 20.0;
+    let before = binaries::directory()?;
+    let before = before.to_str().context("a path in UTF-8")?;
+    let report = scale(&[
+        "pairs",
+        "--before",
+        before,
+        "--measure",
+        "wakes",
+        "--link",
+        "emulated",
+        "--rate",
+        "20mbit",
+        "--rtt",
+        "40ms",
+        "--seconds",
+        "2",
+        "--pairs",
+        "1",
+        "--least",
+        "0.01",
+    ])?;
+    let rows = report["rows"].as_array().context("rows")?;
+    let mut median = rows
+        .iter()
+        .filter(|row| row["what"] == "this build, median");
+    let median = median.next().and_then(|row| row["value"].as_f64());
+    let carried = median.with_context(|| report.to_string())?;
+    ensure!(carried >= LEAST, "{carried} Mbit for 1000 wake-ups");
+    Ok(())
+}

@@ -22,6 +22,7 @@ impl Client {
         token: String,
         client_app: String,
     ) -> Option<FlowId> {
+        traffic.talk.note_opening(now);
         let deadline = now + self.role.wait_timeout;
         let full = self.waiting.len() >= WAITING_MAX;
         let (id, key) = traffic.add_waiting(now, deadline, full, socket, token, client_app)?;

@@ -127,8 +127,17 @@ impl Sending {
     }
 
     /// Begins a batch: bytes that flows may hand over now, if any wait to.
-    pub(crate) fn begin_filling(&mut self, now: Instant, waiting: bool, mtu: u16) -> Option<usize> {
+    ///
+    /// `sleeps`: how late this may come because the caller sleeps.
+    pub(crate) fn begin_filling(
+        &mut self,
+        now: Instant,
+        sleeps: Duration,
+        waiting: bool,
+        mtu: u16,
+    ) -> Option<usize> {
         self.pace_at = None;
+        self.gauge.set_sleeps(sleeps);
         if !waiting {
             if self.limit != Limit::ReceiveWindow {
                 self.limit = Limit::Application;

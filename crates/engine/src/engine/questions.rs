@@ -1,11 +1,12 @@
 //! A look at connections and flows: for reports, leak checks, and rules that have changed.
 
-use std::time::Duration;
+use std::time::Instant;
 
 use quictun_flow::{ConnectionId, FlowId, Phase, Socket};
 
 use super::Engine;
 use crate::connection::Connection;
+use crate::path::Path;
 use crate::report::{ConnectionReport, FlowReport, Side, Totals};
 use crate::revoke::{Asked, Credentials};
 
@@ -66,15 +67,25 @@ impl<S: Socket> Engine<S> {
         connections.any(|(_, connection)| connection.is_usable() && connection.is_admitted())
     }
 
-    /// The least round-trip time that any connection has seen, of those that can take flows.
-    pub fn shortest_round_trip(&self) -> Option<Duration> {
-        let connections = self
+    /// The path of all connections that can take flows, for a caller that would let packets gather.
+    pub fn path(&self, now: Instant) -> Path {
+        let connections = self.traffic.connections.iter();
+        let usable = connections.map(|(_, connection)| connection);
+        let usable = usable.filter(|connection| connection.is_usable());
+        let mut path = Path::default();
+        for connection in usable {
+            let round_trip = connection.min_rtt();
+            path.round_trip = Some(
+                path.round_trip
+                    .map_or(round_trip, |least| least.min(round_trip)),
+            );
+            path.talk |= connection.is_starting();
+        }
+        path.talk |= self
             .traffic
-            .connections
-            .iter()
-            .map(|(_, connection)| connection);
-        let usable = connections.filter(|connection| connection.is_usable());
-        usable.map(Connection::min_rtt).min()
+            .talk
+            .goes_on(now, path.round_trip.unwrap_or_default());
+        path
     }
 
     /// Whether no flow is left and all they sent has been acknowledged, and confirmed by peers that can.

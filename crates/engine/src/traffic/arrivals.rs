@@ -71,6 +71,7 @@ impl<S: Socket> Traffic<S> {
 
     /// Turns a stream into a flow; its memory has been charged.
     fn admit_stream(&mut self, now: Instant, connection: ConnectionKey, stream: StreamId) {
+        self.talk.note_opening(now);
         let lane = Lane { connection, stream };
         let deadline = now + self.open_timeout;
         let max_flows = self.transport.max_flows;

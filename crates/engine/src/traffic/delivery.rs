@@ -6,7 +6,7 @@ use quictun_flow::{ConnectionKey, FlowKey, Phase, Socket};
 use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
-use super::Traffic;
+use super::{Traffic, carried};
 use crate::quic_stream::stream_number;
 use crate::report::Protocol;
 
@@ -102,7 +102,9 @@ impl<S: Socket> Traffic<S> {
     }
 
     pub(super) fn pump_to_app(&mut self, now: Instant, key: FlowKey) {
-        let Some((entry, connection, stream)) = self.carried(key) else {
+        let Some((entry, connection, stream)) =
+            carried(&mut self.flows, &mut self.connections, key)
+        else {
             return;
         };
         let Phase::Bridged {
@@ -117,6 +119,8 @@ impl<S: Socket> Traffic<S> {
         let after = flow.bytes_to_app() + flow.arrived().buffered() as u64;
         let delivered = after.saturating_sub(before);
         connection.credit.delivered += delivered;
+        let moved = usize::try_from(delivered).unwrap_or(usize::MAX);
+        self.talk.note_moved(now, &mut entry.inbound, moved);
         if let Some(next) = entry.take_end()
             && connection.speaks(Protocol::Native)
         {

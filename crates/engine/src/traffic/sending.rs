@@ -82,7 +82,7 @@ impl<S: Socket> Traffic<S> {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
-        let Some(room) = connection.begin_filling(now) else {
+        let Some(room) = connection.begin_filling(now, self.sleeps) else {
             return;
         };
         let mut turns = connection.streams.outbound.len();
@@ -151,6 +151,7 @@ impl<S: Socket> Traffic<S> {
         let pumped = flow.pump_to_tunnel(&mut stream, &mut self.read_buffer, &mut budget);
         let taken = turn - budget;
         connection.sending.note_written(taken);
+        self.talk.note_moved(now, &mut entry.outbound, taken);
         *allowance = allowance.saturating_sub(taken);
         match pumped {
             // What is held back until the answer comes is asked for again then.

@@ -1,0 +1,64 @@
+//! Ends that sleep between two turns, so that packets gather: as workers do that move a transfer.
+//!
+//! What they carry awake and asleep is in `sleeps.txt`, written like `grid.txt`.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use crate::grid::{compare, expect};
+use crate::links::{auto, link, sender};
+use crate::world::World;
+
+/// As long as the worker's `gather` sleeps: 0.15 of the round trip, 6 ms, or until 32 KB have come.
+fn sleeps(mbit: u64, rtt_ms: f64) -> Duration {
+    let filled_ms = 32e3 / (mbit as f64 * 125.0);
+    Duration::from_secs_f64((rtt_ms * 0.15).min(6.0).min(filled_ms) / 1e3)
+}
+
+/// Of what the link carries, from 1 s on; and the wait of 95 of 100 packets in milliseconds.
+fn run(mbit: u64, rtt_ms: f64, loss: f64, sleeps: Duration) -> (f64, f64) {
+    let mut one = sender(auto, rtt_ms, 0.0);
+    one.loss_after = loss;
+    one.loss_back = loss;
+    one.sleeps = sleeps;
+    one.sleeps_from = Duration::from_secs_f64((rtt_ms / 100.0).max(0.5));
+    let mut world = World::new(link(mbit, rtt_ms, 1.0), 1, vec![one]);
+    let (from, to) = (Duration::from_secs(1), Duration::from_secs(11));
+    world.run_until(from);
+    world.forget_waits();
+    world.run_until(to);
+    let carries = mbit as f64 * 125_000.0 * (1.0 - loss);
+    let share = world.flows[0].rate(world.slot, from, to) / carries;
+    (share, world.wait_ms(0.95))
+}
+
+#[test]
+fn ends_that_sleep_fill_the_link_as_well() {
+    let mut table = String::from(
+        "Mbit/s  rtt ms  loss %  asleep ms   awake: %   wait ms  asleep: %   wait ms\n",
+    );
+    for mbit in [5, 20, 100, 600] {
+        for rtt_ms in [20.0, 40.0, 100.0, 200.0] {
+            for loss in [0.0, 0.01] {
+                let asleep = sleeps(mbit, rtt_ms);
+                let (awake, awake_ms) = run(mbit, rtt_ms, loss, Duration::ZERO);
+                let (share, wait_ms) = run(mbit, rtt_ms, loss, asleep);
+                let cell = format!("{mbit} {rtt_ms} {loss}: {share}, {wait_ms} ms");
+                expect(share >= awake - 0.025, cell.clone());
+                // What gathers leaves at once, and waits.
+                let most = awake_ms + 1.3 * asleep.as_secs_f64() * 1e3;
+                expect(wait_ms <= most, cell);
+                writeln!(
+                    table,
+                    "{mbit:>6}  {rtt_ms:>6}  {:>6}  {:>9.2}  {:>9.1}  {awake_ms:>8.1}  {:>9.1}  {wait_ms:>8.1}",
+                    loss * 100.0,
+                    asleep.as_secs_f64() * 1e3,
+                    awake * 100.0,
+                    share * 100.0,
+                )
+                .expect("writing to a string");
+            }
+        }
+    }
+    compare("sleeps.txt", &table);
+}

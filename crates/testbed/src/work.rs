@@ -1,0 +1,71 @@
+//! Processor time and wake-ups of a process.
+//!
+//! Take [`Work::of`] the process before and after what is measured, and subtract.
+
+use std::ops::{Add, Sub};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// Work of the threads that a process has now, since they began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Processor time.
+    pub time: Duration,
+    /// Times that a thread slept and was woken.
+    pub wakes: u64,
+}
+
+impl Work {
+    /// Work of a process: `schedstat` and `status` of its threads, see Linux's `Documentation/filesystems/proc.rst`.
+    ///
+    /// # Errors
+    ///
+    /// Where there is none of that id.
+    pub fn of(pid: u32) -> Result<Self> {
+        let threads = Path::new("/proc").join(pid.to_string()).join("task");
+        let mut sum = Self::default();
+        for thread in threads.read_dir()? {
+            let thread = thread?.path();
+            let read = |name| std::fs::read_to_string(thread.join(name));
+            // A thread may end in the meantime.
+            let (Ok(times), Ok(status)) = (read("schedstat"), read("status")) else {
+                continue;
+            };
+            let ns = times.split_whitespace().next().context("no schedstat")?;
+            let wakes = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+                .context("no context switches")?;
+            sum = sum
+                + Self {
+                    time: Duration::from_nanos(ns.parse()?),
+                    wakes: wakes.trim().parse()?,
+                };
+        }
+        Ok(sum)
+    }
+}
+
+impl Sub for Work {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            time: self.time.saturating_sub(earlier.time),
+            wakes: self.wakes.saturating_sub(earlier.wakes),
+        }
+    }
+}
+
+impl Add for Work {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            time: self.time + other.time,
+            wakes: self.wakes + other.wakes,
+        }
+    }
+}
