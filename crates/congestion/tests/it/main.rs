@@ -7,6 +7,7 @@
 )]
 
 mod accidents;
+mod agenda;
 mod bbr;
 mod cell;
 mod changes;

@@ -4,8 +4,7 @@
 //! give up what three later ones have overtaken. It moves about a million packets per second, so that
 //! grids of links and mixes of flows can be swept.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use quictun_congestion::{Limits, Loss, Model};
@@ -13,6 +12,7 @@ use quictun_link::{
     Change, Fate, GilbertElliott, Link, LinkConfig, Packet, Reorder, Setting, Stall,
 };
 
+use crate::agenda::Agenda;
 use crate::probe::{Persistence, Probe};
 
 /// Bytes of every packet.
@@ -63,13 +63,27 @@ impl Jitter {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 enum Event {
     Arrive { flow: usize, number: u64 },
     AckTimer { flow: usize, armed: u64 },
     Ack { flow: usize, id: usize },
     Send { flow: usize, armed: u64 },
     Probe { flow: usize, armed: u64 },
+}
+
+impl Event {
+    /// Events of one kind and flow, which mostly happen in the order in which they are known of.
+    fn lane(self) -> usize {
+        let (flow, kind) = match self {
+            Self::Arrive { flow, .. } => (flow, 0),
+            Self::AckTimer { flow, .. } => (flow, 1),
+            Self::Ack { flow, .. } => (flow, 2),
+            Self::Send { flow, .. } => (flow, 3),
+            Self::Probe { flow, .. } => (flow, 4),
+        };
+        flow * 5 + kind
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -117,8 +131,7 @@ pub(crate) struct Flow {
 pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) origin: Instant,
-    heap: BinaryHeap<Reverse<(Instant, u64, Event)>>,
-    sequence: u64,
+    agenda: Agenda<Event>,
     pub(crate) bottleneck: Link,
     pub(crate) flows: Vec<Flow>,
     acks: Vec<Vec<u64>>,
@@ -178,8 +191,7 @@ impl World {
         let mut world = Self {
             now: origin,
             origin,
-            heap: BinaryHeap::new(),
-            sequence: 0,
+            agenda: Agenda::default(),
             bottleneck: Link::new(bottleneck, seed, origin),
             flows: Vec::new(),
             acks: Vec::new(),
@@ -264,24 +276,17 @@ impl World {
     }
 
     fn at(&mut self, time: Instant, event: Event) {
-        self.sequence += 1;
-        let time = self.awake(time, event);
-        self.heap.push(Reverse((time, self.sequence, event)));
+        let time = self.awake(time, event).saturating_duration_since(self.origin);
+        self.agenda
+            .push(time.as_nanos() as u64, event.lane(), event);
     }
 
     pub(crate) fn run_until(&mut self, end: Duration) {
-        let end = self.origin + end;
-        while let Some(Reverse((time, _, _))) = self.heap.peek() {
-            if *time > end {
-                break;
-            }
-            let Some(Reverse((time, _, event))) = self.heap.pop() else {
-                break;
-            };
-            self.now = time;
+        while let Some((time, event)) = self.agenda.pop_until(end.as_nanos() as u64) {
+            self.now = self.origin + Duration::from_nanos(time);
             self.handle(event);
         }
-        self.now = end;
+        self.now = self.origin + end;
     }
 
     pub(crate) fn reconfigure(&mut self, config: LinkConfig) {
@@ -447,9 +452,9 @@ impl World {
     }
 
     fn arrive(&mut self, index: usize, number: u64) {
-        let slot = (self.now - self.origin).as_nanos() / self.slot.as_nanos();
+        let since = (self.now - self.origin).as_nanos() as u64;
+        let slot = (since / self.slot.as_nanos() as u64) as usize;
         let flow = &mut self.flows[index];
-        let slot = slot as usize;
         if flow.series.len() <= slot {
             flow.series.resize(slot + 1, 0);
         }

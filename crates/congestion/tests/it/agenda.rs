@@ -1,0 +1,89 @@
+//! Events in the order in which they happen.
+
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Time in nanoseconds, and how many were added before: what happens at the same time happens in that order.
+type Key = (u64, u64);
+
+/// Events to come. Those of one lane mostly happen in the order in which they are added, so that only the first of a lane
+/// has to be compared with others.
+#[derive(Debug)]
+pub(crate) struct Agenda<E> {
+    added: u64,
+    /// The first of each lane that is not empty, and what happens out of order.
+    firsts: BinaryHeap<Reverse<(Key, Place)>>,
+    lanes: Vec<VecDeque<(Key, E)>>,
+    strays: Vec<Option<E>>,
+    vacant: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Lane(usize),
+    Stray(usize),
+}
+
+impl<E> Default for Agenda<E> {
+    fn default() -> Self {
+        Self {
+            added: 0,
+            firsts: BinaryHeap::new(),
+            lanes: Vec::new(),
+            strays: Vec::new(),
+            vacant: Vec::new(),
+        }
+    }
+}
+
+impl<E: Copy> Agenda<E> {
+    pub(crate) fn push(&mut self, time: u64, lane: usize, event: E) {
+        self.added += 1;
+        let key = (time, self.added);
+        while self.lanes.len() <= lane {
+            self.lanes.push(VecDeque::new());
+        }
+        match self.lanes[lane].back() {
+            Some((last, _)) if *last > key => {
+                let at = self.vacant.pop().unwrap_or_else(|| {
+                    self.strays.push(None);
+                    self.strays.len() - 1
+                });
+                self.strays[at] = Some(event);
+                self.firsts.push(Reverse((key, Place::Stray(at))));
+                return;
+            }
+            Some(_) => {}
+            None => self.firsts.push(Reverse((key, Place::Lane(lane)))),
+        }
+        self.lanes[lane].push_back((key, event));
+    }
+
+    /// The next event, if it happens by `end`.
+    pub(crate) fn pop_until(&mut self, end: u64) -> Option<(u64, E)> {
+        let mut first = self.firsts.peek_mut()?;
+        let Reverse(((time, _), place)) = *first;
+        if time > end {
+            return None;
+        }
+        let event = match place {
+            Place::Lane(lane) => {
+                let lane_events = &mut self.lanes[lane];
+                let (_, event) = lane_events.pop_front()?;
+                if let Some((key, _)) = lane_events.front() {
+                    *first = Reverse((*key, place));
+                } else {
+                    PeekMut::pop(first);
+                }
+                event
+            }
+            Place::Stray(at) => {
+                PeekMut::pop(first);
+                self.vacant.push(at);
+                self.strays[at].take()?
+            }
+        };
+        Some((time, event))
+    }
+}
