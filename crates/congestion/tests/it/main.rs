@@ -18,6 +18,7 @@ mod floors;
 mod gated;
 mod grid;
 mod jitter;
+mod kernel;
 mod links;
 mod named;
 mod plots;

@@ -11,7 +11,7 @@ use crate::grid::{compare, expect};
 use crate::links::{auto, cubic, link, sender, shares};
 use crate::world::World;
 
-type Make = fn(Instant) -> Box<dyn Model>;
+pub(crate) type Make = fn(Instant) -> Box<dyn Model>;
 
 /// A sender that sends half of 100 Mbit/s whatever happens.
 #[derive(Clone, Debug)]
