@@ -1,17 +1,15 @@
 //! `quictun-attack` in small: what an attacker can do, and that the tool says so.
 
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use quictun_testbed::binaries;
 use serde_json::Value;
 
+use crate::attack_limits as limits;
+
 /// Runs an attack on a server with this budget; its outcomes, and whether all limits were kept.
-pub(crate) fn attack(budget: &str, arguments: &[&str]) -> Result<(Vec<Value>, bool)> {
-    // One attack at a time: two that share the processors would measure each other.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+fn attack(budget: &str, arguments: &[&str]) -> Result<(Vec<Value>, bool)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quictun-attack"));
     command
         .args(arguments)
@@ -45,7 +43,6 @@ pub(crate) fn is_withstood(budget: &str, arguments: &[&str]) -> Result<Vec<Value
     Ok(outcomes)
 }
 
-#[test]
 fn a_few_strangers_cost_little() -> Result<()> {
     let arguments = ["strangers", "--connections", "60", "--stay", "1"];
     let outcomes = is_withstood("64M", &arguments)?;
@@ -53,7 +50,6 @@ fn a_few_strangers_cost_little() -> Result<()> {
     Ok(())
 }
 
-#[test]
 fn what_is_withheld_is_withheld_and_the_rest_arrives() -> Result<()> {
     let arguments = [
         "first-byte-missing",
@@ -73,7 +69,6 @@ fn what_is_withheld_is_withheld_and_the_rest_arrives() -> Result<()> {
     Ok(())
 }
 
-#[test]
 fn an_exceeded_limit_of_an_attack_is_a_failure() -> Result<()> {
     let arguments = ["tiny-streams", "--streams", "100", "--limit", "0"];
     let (outcomes, kept) = attack("64M", &arguments)?;
@@ -81,5 +76,45 @@ fn an_exceeded_limit_of_an_attack_is_a_failure() -> Result<()> {
         !kept && outcomes[0]["exceeded"][0] == "memory",
         "{outcomes:?}"
     );
+    Ok(())
+}
+
+type Case = fn() -> Result<()>;
+
+/// Functions, each with its name.
+macro_rules! named {
+    ($($case:path,)*) => {
+        [$((stringify!($case), $case as Case)),*]
+    };
+}
+
+// One attack at a time, in one test: two that share the processors would measure each other, and a test that waits for
+// another's end keeps a thread that could run a third.
+#[test]
+fn attacks_are_withstood() -> Result<()> {
+    let cases = named![
+        a_few_strangers_cost_little,
+        what_is_withheld_is_withheld_and_the_rest_arrives,
+        an_exceeded_limit_of_an_attack_is_a_failure,
+        limits::flows_without_their_first_byte_stay_within_the_budget,
+        limits::unfinished_opens_stay_within_the_budget,
+        limits::streams_of_one_byte_stay_within_the_budget,
+        limits::uploads_into_stalled_targets_stay_within_the_budget,
+        limits::downloads_without_credit_stay_within_the_budget,
+        limits::downloads_without_acknowledgements_stay_within_the_budget,
+        limits::downloads_with_one_packet_unacknowledged_stay_within_the_budget,
+        limits::single_bytes_between_gaps_stay_within_the_budget,
+        limits::batches_with_a_single_byte_stay_within_the_budget,
+        limits::batches_of_which_a_stalled_flow_keeps_a_packet_stay_within_the_budget,
+        limits::handshakes_that_go_no_further_stay_within_the_budget,
+        limits::of_dials_that_are_given_up_nothing_is_left,
+        limits::strangers_do_not_keep_out_a_client_that_proves_itself,
+        limits::strangers_are_gone_when_they_have_not_proven_themselves,
+    ];
+    let mut failed = Vec::new();
+    for (name, case) in cases {
+        failed.extend(case().err().map(|error| format!("{name}: {error:?}")));
+    }
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
 }
