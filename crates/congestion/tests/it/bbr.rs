@@ -3,11 +3,14 @@
 //! Left out: long-term sampling, by which Linux sees a policer that takes a fifth of the packets or more. `kernel.rs` holds
 //! it against the kernel's.
 
+mod bunches;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use quictun_congestion::{Limits, Loss, Model, View};
 
+use crate::bbr::bunches::Bunches;
 use crate::links::{link, sender, shares};
 use crate::world::World;
 
@@ -20,10 +23,6 @@ const RTT_AGE: Duration = Duration::from_secs(10);
 const PROBE_RTT: Duration = Duration::from_millis(200);
 const WINDOW_LEAST: f64 = 4.0;
 const MARGIN: f64 = 0.99;
-/// Round trips for which it is remembered how many acknowledgements came together, and what time they may make up for.
-const BUNCH_ROUNDS: u32 = 5;
-const BUNCH_S: f64 = 0.1;
-
 /// Packets that left longer before the newest acknowledged one are settled.
 const REMEMBERED: Duration = Duration::from_secs(3);
 
@@ -55,15 +54,6 @@ struct Recovery {
     repaired: Instant,
     /// Something was lost of what left later.
     again: bool,
-}
-
-/// How many bytes were acknowledged beyond what the bandwidth explains.
-#[derive(Clone, Copy, Debug)]
-struct Bunches {
-    since: Instant,
-    acked: f64,
-    most: [f64; 2],
-    rounds: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -129,12 +119,7 @@ impl Bbr {
             recovery: None,
             conserves: false,
             limited_until: 0.0,
-            bunches: Bunches {
-                since: now,
-                acked: 0.0,
-                most: [0.0; 2],
-                rounds: 0,
-            },
+            bunches: Bunches::new(now),
             in_flight: 0.0,
             newest: None,
             acked: 0.0,
@@ -227,27 +212,6 @@ impl Bbr {
             self.rates.pop_front();
         }
         true
-    }
-
-    fn gather(&mut self, now: Instant) {
-        let bandwidth = self.bandwidth();
-        let bunches = &mut self.bunches;
-        if self.round_began {
-            bunches.rounds += 1;
-            if bunches.rounds >= BUNCH_ROUNDS {
-                bunches.rounds = 0;
-                bunches.most = [0.0, bunches.most[0]];
-            }
-        }
-        let mut expected = bandwidth * (now - bunches.since).as_secs_f64();
-        if bunches.acked <= expected {
-            bunches.acked = 0.0;
-            bunches.since = now;
-            expected = 0.0;
-        }
-        bunches.acked += self.acked;
-        let more = (bunches.acked - expected).min(self.window);
-        bunches.most[0] = bunches.most[0].max(more);
     }
 
     fn step(&mut self, now: Instant, limited: bool) {
@@ -359,10 +323,12 @@ impl Bbr {
                 Mode::ProbeBandwidth => WINDOW,
                 Mode::ProbeRtt(_) => 1.0,
             };
-            let bunch = self.bunches.most[0].max(self.bunches.most[1]);
-            let bunch = if self.filled { bunch } else { 0.0 };
-            let target = self.bdp(gain) + bunch.min(BUNCH_S * self.bandwidth());
-            let target = self.with_quanta(target);
+            let bunch = if self.filled {
+                self.bunches.room(self.bandwidth())
+            } else {
+                0.0
+            };
+            let target = self.with_quanta(self.bdp(gain) + bunch);
             if self.filled {
                 self.window = (self.window + self.acked).min(target);
             } else if self.window < target || self.delivered < 10.0 * self.mtu {
@@ -413,7 +379,12 @@ impl Model for Bbr {
         self.in_flight = in_flight as f64;
         if let Some(newest) = self.newest.take() {
             if self.measure(now, newest) {
-                self.gather(now);
+                if self.round_began {
+                    self.bunches.on_round();
+                }
+                let bandwidth = self.bandwidth();
+                self.bunches
+                    .on_acked(now, self.acked, bandwidth, self.window);
             }
             self.step(now, newest.limited);
             self.watch_rtt(now, now.saturating_duration_since(newest.sent));
