@@ -28,9 +28,11 @@ const PAUSE_MOST: Duration = Duration::from_millis(6);
 const TALK_SHARE: u32 = 50;
 const TALK_MOST: Duration = Duration::from_millis(1);
 
-/// Bytes that may gather in a pause: half of what is sent at once. The socket's buffer has to hold them, and a fast path's
-/// queue what is sent for them.
+/// Bytes that may gather in a pause, and where they come within [`GATHERED_SOON`]. The socket's buffer has to hold them, and
+/// a path's queue what is sent for them at once.
 const GATHERED_MOST: f64 = 32e3;
+const GATHERED_FAST: f64 = 64e3;
+const GATHERED_SOON: f64 = 0.001;
 
 /// Bytes that gather at least: of two packets the second needs no waking, and rates differ from one moment to the next.
 const GATHERED_LEAST: f64 = 2400.0;
@@ -124,9 +126,9 @@ impl Gather {
         if gathered < GATHERED_LEAST || !(least..self.rate_most).contains(&self.rate) {
             return Duration::ZERO;
         }
-        longest
-            .mul_f64((GATHERED_MOST / gathered).min(1.0))
-            .max(PAUSE)
+        let soon = (self.rate * GATHERED_SOON).min(GATHERED_FAST);
+        let most = soon.max(GATHERED_MOST);
+        longest.mul_f64((most / gathered).min(1.0)).max(PAUSE)
     }
 
     /// How early timers may be.
@@ -185,7 +187,7 @@ mod tests {
         assert_eq!(slow.pause(), Duration::ZERO, "one packet in a pause");
         assert_eq!(slow.early(), Duration::ZERO);
         let fast = after(NO_TALK, 75_000, ms(1), true).pause();
-        assert!(fast < ms(1) && fast > PAUSE, "32 KB: {fast:?}");
+        assert!(fast < ms(1) && fast > 4 * PAUSE, "64 KB: {fast:?}");
     }
 
     #[test]

@@ -9,9 +9,11 @@ use crate::grid::{compare, expect};
 use crate::links::{auto, link, sender};
 use crate::world::World;
 
-/// As long as the worker's `gather` sleeps: 0.15 of the round trip, 6 ms, or until 32 KB have come.
+/// As long as the worker's `gather` sleeps: 0.15 of the round trip, 6 ms, or until 32 KB have come (64 KB in
+/// a millisecond).
 fn sleeps(mbit: u64, rtt_ms: f64) -> Duration {
-    let filled_ms = 32e3 / (mbit as f64 * 125.0);
+    let per_ms = mbit as f64 * 125.0;
+    let filled_ms = per_ms.min(64e3).max(32e3) / per_ms;
     Duration::from_secs_f64((rtt_ms * 0.15).min(6.0).min(filled_ms) / 1e3)
 }
 

@@ -276,7 +276,9 @@ impl World {
     }
 
     fn at(&mut self, time: Instant, event: Event) {
-        let time = self.awake(time, event).saturating_duration_since(self.origin);
+        let time = self
+            .awake(time, event)
+            .saturating_duration_since(self.origin);
         self.agenda
             .push(time.as_nanos() as u64, event.lane(), event);
     }
