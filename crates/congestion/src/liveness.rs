@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// Silence after a sign of life was asked for, before the peer counts as unresponsive.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
+/// An idle peer may be asked earlier by this part of the time, so that one wake-up asks many of them.
+const EARLY_PART: u32 = 8;
+
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The same with data in flight: first after so long, or so many round trips, when the library has sent its first
@@ -77,6 +80,17 @@ impl Liveness {
         self.unresponsive
     }
 
+    /// Whether nothing is expected of the peer: the next timeout is only to ask whether it is there, and may come earlier
+    /// by [`Liveness::early`], together with those of other connections.
+    pub fn is_idle(&self) -> bool {
+        self.asked.is_none() && self.owed.is_none()
+    }
+
+    /// How much earlier than after `keep_alive` an idle peer may be asked.
+    pub fn early(keep_alive: Duration) -> Duration {
+        keep_alive / EARLY_PART
+    }
+
     /// When [`Liveness::handle_timeout`] wants to be called.
     pub fn next_timeout(&self) -> Instant {
         let ask = match self.asked {
@@ -108,7 +122,12 @@ impl Liveness {
 
     /// Tells the time.
     pub fn handle_timeout(&mut self, now: Instant) -> Verdict {
-        if now < self.next_timeout() {
+        let early = if self.is_idle() {
+            Self::early(self.keep_alive)
+        } else {
+            Duration::ZERO
+        };
+        if now + early < self.next_timeout() {
             return Verdict::Fine;
         }
         self.asked = Some(now);
@@ -123,6 +142,19 @@ impl Liveness {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_idle_peer_may_be_asked_a_little_earlier_and_others_not() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut liveness = Liveness::new(start, ms(2000));
+        assert_eq!(Liveness::early(ms(2000)), ms(250));
+        assert_eq!(liveness.handle_timeout(start + ms(1749)), Verdict::Fine);
+        assert_eq!(liveness.handle_timeout(start + ms(1750)), Verdict::Ask);
+        assert!(!liveness.is_idle(), "an answer is expected");
+        assert_eq!(liveness.next_timeout(), start + ms(2750));
+        assert_eq!(liveness.handle_timeout(start + ms(2749)), Verdict::Fine);
+    }
 
     #[test]
     fn a_peer_is_asked_for_a_while_before_it_is_given_up() {

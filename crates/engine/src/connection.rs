@@ -294,9 +294,19 @@ impl Connection {
         Some(self.protocol.take().is_some())
     }
 
+    /// When an idle peer is to be asked whether it is there. That may be earlier, together with others.
+    pub(crate) fn next_question(&self) -> Option<Instant> {
+        (self.is_watched() && self.liveness.is_idle()).then(|| self.liveness.next_timeout())
+    }
+
+    fn is_watched(&self) -> bool {
+        self.is_established() && !self.quic.is_closed()
+    }
+
+    /// When it wants to be looked at, but for [`Connection::next_question`].
     pub(crate) fn next_timeout(&mut self) -> Option<Instant> {
-        let watched = self.is_established() && !self.quic.is_closed();
-        let liveness = watched.then(|| self.liveness.next_timeout());
+        let owed = self.is_watched() && !self.liveness.is_idle();
+        let liveness = owed.then(|| self.liveness.next_timeout());
         [
             self.quic.poll_timeout(),
             self.sending.next_timeout(),
@@ -327,7 +337,7 @@ impl Connection {
 
     /// Looks after a peer that is silent. Returns whether it has just become unresponsive.
     pub(crate) fn check_liveness(&mut self, now: Instant) -> bool {
-        if !self.is_established() || self.quic.is_closed() {
+        if !self.is_watched() {
             return false;
         }
         let verdict = self.liveness.handle_timeout(now);

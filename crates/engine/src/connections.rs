@@ -1,7 +1,7 @@
 //! All connections of an engine: the one place to fetch them from, and the queues in which they wait for their turn.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quictun_flow::{ConnectionId, ConnectionKey, Deadlines};
 
@@ -10,6 +10,11 @@ use crate::connection::Connection;
 pub(crate) struct Connections {
     slots: Vec<Option<Slot>>,
     deadlines: Deadlines<ConnectionKey>,
+    /// When idle peers are to be asked whether they are there, and how much earlier they may be.
+    questions: Deadlines<ConnectionKey>,
+    early: Duration,
+    /// When a question was due last: those that come up soon are asked with it.
+    asking: Option<Instant>,
     /// Connections with library events to be taken.
     dirty: Vec<ConnectionKey>,
     /// Connections that may have something to send, in turn.
@@ -20,15 +25,21 @@ struct Slot {
     connection: Box<Connection>,
     /// The earliest of all its deadlines, as entered in [`Connections::deadlines`].
     deadline: Option<Instant>,
+    /// The same for [`Connections::questions`].
+    question: Option<Instant>,
     dirty: bool,
     sending: bool,
 }
 
 impl Connections {
-    pub(crate) fn new() -> Self {
+    /// `early`: how much earlier idle peers may be asked.
+    pub(crate) fn new(early: Duration) -> Self {
         Self {
             slots: Vec::new(),
             deadlines: Deadlines::default(),
+            questions: Deadlines::default(),
+            early,
+            asking: None,
             dirty: Vec::new(),
             sending: VecDeque::new(),
         }
@@ -42,6 +53,7 @@ impl Connections {
         self.slots[key.0] = Some(Slot {
             connection: Box::new(connection),
             deadline: None,
+            question: None,
             dirty: false,
             sending: false,
         });
@@ -51,6 +63,7 @@ impl Connections {
     pub(crate) fn remove(&mut self, key: ConnectionKey) -> Option<Box<Connection>> {
         let mut slot = self.slots.get_mut(key.0)?.take()?;
         self.deadlines.set(key, &mut slot.deadline, None);
+        self.questions.set(key, &mut slot.question, None);
         Some(slot.connection)
     }
 
@@ -123,17 +136,34 @@ impl Connections {
             slot.sending = false;
             let next = slot.connection.next_timeout();
             self.deadlines.set(key, &mut slot.deadline, next);
+            let question = slot.connection.next_question();
+            self.questions.set(key, &mut slot.question, question);
         }
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.deadlines.next()
+        let both = [self.deadlines.next(), self.questions.next()];
+        both.into_iter().flatten().min()
     }
 
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<ConnectionKey> {
-        let key = self.deadlines.pop_due(now)?;
+        if let Some(key) = self.deadlines.pop_due(now) {
+            if let Some(slot) = self.slot(key) {
+                slot.deadline = None;
+            }
+            return Some(key);
+        }
+        if self.questions.next().is_some_and(|at| at <= now) {
+            self.asking = Some(now);
+        }
+        let early = if self.asking == Some(now) {
+            self.early
+        } else {
+            Duration::ZERO
+        };
+        let key = self.questions.pop_due(now + early)?;
         if let Some(slot) = self.slot(key) {
-            slot.deadline = None;
+            slot.question = None;
         }
         Some(key)
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use quictun_congestion::{Gauge, Known, Peer};
+use quictun_congestion::{Gauge, Known, Liveness, Peer};
 use quictun_flow::{ConnectionId, ConnectionKey, FlowKey, Ids, Lease, Pinned, ReadBuffer, Socket};
 use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::QuicClientConfig;
@@ -89,7 +89,7 @@ impl<S: Socket> Traffic<S> {
             endpoint,
             side,
             open_timeout,
-            connections: Connections::new(),
+            connections: Connections::new(Liveness::early(transport.keep_alive)),
             flows: Flows::default(),
             ids: Ids::default(),
             read_buffer: ReadBuffer::default(),
