@@ -4,6 +4,7 @@
 //! [`report::Report`] whose rows may have limits.
 
 pub mod churn;
+pub mod cost;
 pub mod idle;
 pub mod measured;
 pub mod pairs;

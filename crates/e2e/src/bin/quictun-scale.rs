@@ -10,11 +10,12 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use quictun_e2e::load::churn::{self, Churn};
+use quictun_e2e::load::idle::{self, Idle};
 use quictun_e2e::load::pairs::{self, Measure, Pairs};
 use quictun_e2e::load::report::Report;
 use quictun_e2e::load::site::{Link, Path, Plan};
 use quictun_e2e::load::stalled::{self, Direction, Stalled};
-use quictun_e2e::load::{idle, rr, verify};
+use quictun_e2e::load::{cost, rr, verify};
 use quictun_link::units::{Delay, Rate, Share};
 use quictun_testbed::isolation;
 
@@ -30,7 +31,8 @@ struct Args {
     /// One JSON object instead of a table.
     #[arg(long, global = true)]
     json: bool,
-    /// Where the programs run: on loopback, in two network namespaces joined by a veth pair, or behind an emulated link.
+    /// Where the programs run: on loopback, in two network namespaces joined by a veth pair (or by one that carries single
+    /// packets, without offloads), or behind an emulated link.
     #[arg(long, global = true, value_enum, default_value = "loopback")]
     link: LinkName,
     /// Rate of the emulated link.
@@ -64,12 +66,13 @@ struct Args {
 enum LinkName {
     Loopback,
     Veth,
+    Packets,
     Emulated,
 }
 
 #[derive(Subcommand)]
 enum Load {
-    /// Holds idle flows: resident memory of each.
+    /// Holds idle flows: resident memory of each, processor time and wake-ups of all.
     Idle {
         /// How many.
         #[arg(long, default_value_t = 10_000)]
@@ -77,6 +80,15 @@ enum Load {
         /// KiB resident that a flow may cost at each end.
         #[arg(long, default_value_t = 12.0)]
         max_kib: f64,
+        /// Seconds for which both programs are watched.
+        #[arg(long, default_value_t = 10.0)]
+        seconds: f64,
+        /// Percent of a processor that each end may take meanwhile.
+        #[arg(long)]
+        max_processor: Option<f64>,
+        /// Times a second that threads of each end may be woken meanwhile.
+        #[arg(long)]
+        max_wakes: Option<f64>,
     },
     /// Opens and closes flows: memory stays flat, no descriptor and no stream is left.
     Churn {
@@ -144,6 +156,18 @@ enum Load {
         #[arg(long, default_value_t = 0.97)]
         least: f64,
     },
+    /// Samples both programs with perf during an upload: what a packet costs, by cost centre.
+    Cost {
+        /// Seconds of each sampling.
+        #[arg(long, default_value_t = 5.0)]
+        seconds: f64,
+        /// Directory of the programs, where they are not those under test.
+        #[arg(long, value_name = "DIR")]
+        programs: Option<PathBuf>,
+        /// Directory of an earlier build's programs: writes docs/COST.md, for four links, instead of a table for one.
+        #[arg(long, value_name = "DIR")]
+        before: Option<PathBuf>,
+    },
     /// The application of `idle`.
     #[command(hide = true)]
     Hold {
@@ -163,7 +187,14 @@ enum Load {
 
 fn main() -> Result<ExitCode> {
     let args = Args::parse();
-    if !matches!(args.link, LinkName::Loopback)
+    let document = matches!(
+        args.load,
+        Load::Cost {
+            before: Some(_),
+            ..
+        }
+    );
+    if (document || !matches!(args.link, LinkName::Loopback))
         && let Some(code) = isolation::rerun_inside()?
     {
         return Ok(code);
@@ -171,6 +202,7 @@ fn main() -> Result<ExitCode> {
     let link = match args.link {
         LinkName::Loopback => Link::Loopback,
         LinkName::Veth => Link::Veth,
+        LinkName::Packets => Link::Packets,
         LinkName::Emulated => Link::Emulated(Path {
             rate: args.rate.0,
             round_trip: args.rtt.0,
@@ -198,10 +230,25 @@ fn main() -> Result<ExitCode> {
     })
 }
 
-/// Runs a load; `None`: it was the application of one.
+/// Runs a load; `None`: there is no table to print.
 fn run(load: Load, plan: &Plan) -> Result<Option<Report>> {
     Ok(Some(match load {
-        Load::Idle { flows, max_kib } => idle::run(plan, flows, Some(max_kib))?,
+        Load::Idle {
+            flows,
+            max_kib,
+            seconds,
+            max_processor,
+            max_wakes,
+        } => idle::run(
+            plan,
+            Idle {
+                flows,
+                time: Duration::try_from_secs_f64(seconds)?,
+                kib: Some(max_kib),
+                processor: max_processor,
+                wakes: max_wakes,
+            },
+        )?,
         Load::Churn {
             flows,
             parallel,
@@ -258,6 +305,25 @@ fn run(load: Load, plan: &Plan) -> Result<Option<Report>> {
                 least,
             };
             pairs::run(plan, &load)?
+        }
+        Load::Cost {
+            seconds,
+            programs,
+            before,
+        } => {
+            let programs = programs
+                .map(|programs| programs.canonicalize())
+                .transpose()?;
+            let plan = Plan {
+                programs,
+                ..plan.clone()
+            };
+            let time = Duration::try_from_secs_f64(seconds)?;
+            let Some(before) = before else {
+                return cost::run(&plan, time).map(Some);
+            };
+            print!("{}", cost::document(&plan, &before.canonicalize()?, time)?);
+            return Ok(None);
         }
         Load::Hold { address } => {
             idle::hold(address, |line| println!("{line}"))?;

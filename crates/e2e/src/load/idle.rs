@@ -1,11 +1,13 @@
-//! Many flows that do nothing: what one costs in memory at each end.
+//! Many flows and connections that do nothing: what they cost in memory, processor time and wake-ups at each end.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::process::{Resource, getrlimit};
 
+use super::measured::pause;
 use super::report::{Report, figure};
 use super::site::{Plan, Site, allow_files};
 use quictun_testbed::application::listen;
@@ -16,6 +18,9 @@ use quictun_testbed::tunnel::START;
 /// Flows opened before memory is looked at first: code and connections are warm then.
 const WARM: usize = 64;
 
+/// Work that follows the opening of many flows is over after this.
+const QUIET: Duration = Duration::from_secs(3);
+
 /// Descriptors for everything else.
 const RESERVE: u64 = 256;
 
@@ -25,12 +30,28 @@ const HOLD: &str = "hold";
 /// What comes before the address that [`hold`] announces.
 pub const LISTENING: &str = "listening ";
 
-/// Opens `flows` flows, each used once, and holds them. `limit_kib`: KiB resident per flow and end.
+/// How much is held, and what it may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Idle {
+    /// Flows.
+    pub flows: usize,
+    /// How long both programs are watched.
+    pub time: Duration,
+    /// KiB resident of a flow at each end.
+    pub kib: Option<f64>,
+    /// Percent of a processor at each end.
+    pub processor: Option<f64>,
+    /// Wake-ups per second at each end.
+    pub wakes: Option<f64>,
+}
+
+/// Opens flows, each used once, holds them, and watches.
 ///
 /// # Errors
 ///
 /// Where one of them cannot be opened.
-pub fn run(plan: &Plan, flows: usize, limit_kib: Option<f64>) -> Result<Report> {
+pub fn run(plan: &Plan, load: Idle) -> Result<Report> {
+    let flows = load.flows;
     allow_files((flows + WARM) as u64 + RESERVE)?;
     let (site, _) = Site::start_with(plan, |far, address| {
         // A process of its own: this one and it need a descriptor for each flow.
@@ -68,7 +89,22 @@ pub fn run(plan: &Plan, flows: usize, limit_kib: Option<f64>) -> Result<Report> 
         report.add(format!("{side}: resident before"), kib(before[at]), "KiB");
         report.add(format!("{side}: resident with them"), kib(after[at]), "KiB");
         let each = kib(after[at].saturating_sub(before[at])) / figure(flows as u64);
-        report.add_limited(format!("{side}: resident per flow"), each, "KiB", limit_kib);
+        report.add_limited(format!("{side}: resident per flow"), each, "KiB", load.kib);
+    }
+    let work =
+        || Ok::<_, anyhow::Error>([site.server.program.work()?, site.client.program.work()?]);
+    // What opening them has left to do is done.
+    pause(load.time.min(QUIET));
+    let before = work()?;
+    pause(load.time);
+    let after = work()?;
+    for (at, side) in ["server", "client"].into_iter().enumerate() {
+        let spent = after[at] - before[at];
+        let seconds = load.time.as_secs_f64();
+        let share = spent.time.as_secs_f64() / seconds * 100.0;
+        report.add_limited(format!("{side}: processor"), share, "%", load.processor);
+        let wakes = figure(spent.wakes) / seconds;
+        report.add_limited(format!("{side}: wake-ups"), wakes, "/s", load.wakes);
     }
     // The application holds its ends: only a reset ends both directions.
     held.into_iter().try_for_each(Connection::reset)?;

@@ -15,7 +15,7 @@ use super::report::figure;
 use quictun_testbed::connection::{Connection, Endpoint};
 
 /// Time for slow start and caches before a rate counts.
-const WARM_UP: Duration = Duration::from_secs(1);
+pub(super) const WARM_UP: Duration = Duration::from_secs(1);
 
 /// Round trips before delays count.
 const WARM_ECHOES: usize = 50;
@@ -246,7 +246,7 @@ pub fn connects(forward: &Endpoint, time: Duration) -> Result<f64> {
 }
 
 /// Lets a measurement run for this long.
-fn pause(time: Duration) {
+pub(super) fn pause(time: Duration) {
     let until = Instant::now() + time;
     while let Some(left) = until.checked_duration_since(Instant::now()) {
         std::thread::park_timeout(left);

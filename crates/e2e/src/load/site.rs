@@ -31,6 +31,8 @@ pub enum Link {
     Loopback,
     /// On two network namespaces joined by a cable. Only inside [`quictun_testbed::isolation`].
     Veth,
+    /// The same, and neither end merges or segments packets: as many of 1500 bytes cross it as a wire would carry.
+    Packets,
     /// On the two sides of an emulated link. Only inside [`quictun_testbed::isolation`].
     Emulated(Path),
 }
@@ -146,13 +148,21 @@ impl Site {
         let here = Machine::here;
         let (near, far, address, emulated) = match &plan.link {
             Link::Loopback => (here(), here(), IpAddr::from(Ipv4Addr::LOCALHOST), None),
-            Link::Veth => {
+            Link::Veth | Link::Packets => {
                 let far = Machine::new("far")?;
                 // The kernel removes the cable of an earlier site some time after it: each has its own.
                 let number = CABLES.fetch_add(1, Ordering::Relaxed);
                 let address = Ipv4Addr::new(10, 30, number, 2);
                 let (near, of_far) = (format!("10.30.{number}.1/24"), format!("{address}/24"));
-                here().join(&far, &format!("lan{number}"), &near, &of_far)?;
+                let device = format!("lan{number}");
+                here().join(&far, &device, &near, &of_far)?;
+                if matches!(plan.link, Link::Packets) {
+                    let off = format!(
+                        "ethtool -K {device} tso off gso off gro off tx-udp-segmentation off"
+                    );
+                    here().run(&off)?;
+                    far.run(&off)?;
+                }
                 (here(), far, address.into(), None)
             }
             Link::Emulated(path) => {

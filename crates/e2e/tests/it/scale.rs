@@ -30,7 +30,32 @@ fn scale(arguments: &[&str]) -> Result<Value> {
 /// so many flows that what is left is the flows' own.
 #[test]
 fn an_idle_flow_costs_little_memory() -> Result<()> {
-    scale(&["idle", "--flows", "3000", "--max-kib", "12"]).map(drop)
+    scale(&[
+        "idle",
+        "--flows",
+        "3000",
+        "--max-kib",
+        "12",
+        "--seconds",
+        "0.1",
+    ])
+    .map(drop)
+}
+
+/// Connections that are asked each at its own time wake both ends 160 times a second.
+#[test]
+fn idle_connections_are_asked_together() -> Result<()> {
+    scale(&[
+        "idle",
+        "--flows",
+        "200",
+        "--client-arg=--connections=200",
+        "--seconds",
+        "4",
+        "--max-wakes",
+        "60",
+    ])
+    .map(drop)
 }
 
 #[test]

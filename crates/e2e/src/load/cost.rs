@@ -1,0 +1,388 @@
+//! What a packet costs, by cost centre: where the processor time of both programs goes while one upload runs.
+//!
+//! `perf` samples the programs' threads; each sample belongs to one [`Centre`], by the function that it was in and, in the
+//! kernel, by the system call that led there. Programs without symbols show no centres of their own: build with
+//! `CARGO_PROFILE_DIST_STRIP=false cargo build --profile dist`.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use quictun_testbed::program::{self, Program};
+
+use super::measured::{Measured, WARM_UP, upload};
+use super::report::{Report, figure};
+use super::site::{Link, Plan, Site};
+
+/// Samples per second and thread.
+const FREQUENCY: &str = "4999";
+
+/// Bytes of an application in a packet of 1500 bytes.
+const PACKET: f64 = 1430.0;
+
+/// What processor time is spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Centre {
+    /// Waiting for events and being woken.
+    Waking,
+    /// UDP in the kernel, from the system call to the device and back.
+    KernelUdp,
+    /// The applications' TCP in the kernel.
+    KernelTcp,
+    /// Other work of the kernel.
+    KernelOther,
+    /// Copies, checksums included, in the kernel and outside of it.
+    Copies,
+    /// Encryption and decryption.
+    Aead,
+    /// quinn-proto.
+    Library,
+    /// Everything else of the programs: engine, flows, congestion control, allocation.
+    Engine,
+}
+
+impl Centre {
+    const ALL: [Self; 8] = [
+        Self::Waking,
+        Self::KernelUdp,
+        Self::KernelTcp,
+        Self::KernelOther,
+        Self::Copies,
+        Self::Aead,
+        Self::Library,
+        Self::Engine,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Waking => "waiting and waking",
+            Self::KernelUdp => "kernel: UDP",
+            Self::KernelTcp => "kernel: TCP",
+            Self::KernelOther => "kernel: other",
+            Self::Copies => "copies",
+            Self::Aead => "AEAD",
+            Self::Library => "quinn-proto",
+            Self::Engine => "engine and rest",
+        }
+    }
+
+    /// The centre of a sample, by its frames, innermost first, as `perf script` writes them: a function, and in brackets
+    /// the file that it is in.
+    fn of(frames: &[&str]) -> Self {
+        let innermost = frames.first().copied().unwrap_or_default();
+        let within = |names: &[&str]| {
+            let named = |frame: &str| names.iter().any(|name| frame.contains(name));
+            frames.iter().any(|frame| named(frame))
+        };
+        let is = |names: &[&str]| names.iter().any(|name| innermost.contains(name));
+        if is(&COPIES) {
+            return Self::Copies;
+        }
+        if !is(&["[kernel", "[unknown] ([k"]) {
+            return match () {
+                () if is(&AEAD) => Self::Aead,
+                () if is(&["quinn_proto", "rustc_hash"]) => Self::Library,
+                () => Self::Engine,
+            };
+        }
+        match () {
+            () if within(&["recvmsg", "recvmmsg", "udp_sendmsg", "udpv6_sendmsg"]) => {
+                Self::KernelUdp
+            }
+            () if within(&[
+                "tcp_",
+                "sock_read_iter",
+                "sock_write_iter",
+                "__x64_sys_writev",
+            ]) =>
+            {
+                Self::KernelTcp
+            }
+            () if within(&["epoll", "ppoll", "schedule", "futex"]) => Self::Waking,
+            () => Self::KernelOther,
+        }
+    }
+}
+
+/// Functions that copy, by parts of their names.
+const COPIES: [&str; 7] = [
+    "memmove",
+    "memcpy",
+    "_copy_to_iter",
+    "_copy_from_iter",
+    "copy_user",
+    "csum_partial",
+    "rep_movs",
+];
+
+/// Functions that encrypt or decrypt.
+const AEAD: [&str; 8] = [
+    "aes",
+    "gcm",
+    "ghash",
+    "chacha20_",
+    "poly1305",
+    "ring::",
+    "ring_core",
+    "aws_lc",
+];
+
+/// What a packet costs one end.
+#[derive(Debug)]
+struct End {
+    name: &'static str,
+    /// Mbit/s of the application.
+    rate: f64,
+    /// Wake-ups for a megabyte.
+    wakes: f64,
+    /// Nanoseconds for a packet.
+    packet: f64,
+    samples: BTreeMap<Centre, u64>,
+}
+
+impl End {
+    /// Nanoseconds for a byte, which are seconds for a gigabyte.
+    fn byte(&self) -> f64 {
+        self.packet / PACKET
+    }
+
+    /// Nanoseconds of a centre for a packet.
+    fn centre(&self, centre: Centre) -> f64 {
+        let all: u64 = self.samples.values().sum();
+        let own = self.samples.get(&centre).copied().unwrap_or(0);
+        self.packet * figure(own) / figure(all.max(1))
+    }
+}
+
+/// Samples both ends for `time` each, and reports what a packet costs.
+///
+/// # Errors
+///
+/// Where a tunnel does not work, or there is no `perf`.
+pub fn run(plan: &Plan, time: Duration) -> Result<Report> {
+    let ends = measure(plan, time)?;
+    let mut report = Report::new("What a packet of 1500 bytes costs".to_owned());
+    for end in &ends {
+        let name = end.name;
+        report.add(format!("{name}: application"), end.rate, "Mbit/s");
+        report.add(format!("{name}: wake-ups"), end.wakes, "/MB");
+        report.add(format!("{name}: byte"), end.byte(), "ns");
+        report.add(format!("{name}: packet"), end.packet, "ns");
+        for centre in Centre::ALL {
+            report.add(
+                format!("{name}: {}", centre.name()),
+                end.centre(centre),
+                "ns",
+            );
+        }
+    }
+    Ok(report)
+}
+
+fn measure(plan: &Plan, time: Duration) -> Result<[End; 2]> {
+    let application = Measured::default();
+    let serve = application.clone();
+    let (site, _) = Site::start(plan, move |listener| serve.serve(listener))?;
+    let directory = tempfile::tempdir()?;
+    let end = |name, program: &Program| {
+        let file = directory.path().join(name);
+        let (rate, work) = site.near(|client| {
+            std::thread::scope(|scope| {
+                let sampling = scope.spawn(|| record(program.pid(), &file, time));
+                let before = program.work()?;
+                let rate = upload(&client.forward, &application, time)?;
+                let work = program.work()? - before;
+                let sampled = sampling.join();
+                sampled.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                Ok((rate, work))
+            })
+        })?;
+        let bytes = rate * 1e6 / 8.0 * (time + WARM_UP).as_secs_f64();
+        Ok::<_, anyhow::Error>(End {
+            name,
+            rate,
+            wakes: figure(work.wakes) * 1e6 / bytes,
+            packet: work.time.as_secs_f64() * 1e9 * PACKET / bytes,
+            samples: samples(&file)?,
+        })
+    };
+    let ends = [
+        end("client", &site.client.program)?,
+        end("server", &site.server.program)?,
+    ];
+    site.end()?;
+    Ok(ends)
+}
+
+/// Writes `docs/COST.md`: four links, with the programs under test and with those of an `earlier` build.
+///
+/// # Errors
+///
+/// Those of [`run`].
+pub fn document(plan: &Plan, earlier: &Path, time: Duration) -> Result<String> {
+    let emulated = |mbit: u64, round_trip_ms| {
+        Link::Emulated(super::site::Path {
+            rate: mbit * 125_000,
+            round_trip: Duration::from_millis(round_trip_ms),
+            loss: 0.0,
+        })
+    };
+    let links = [
+        ("20 Mbit/s, 40 ms", emulated(20, 40)),
+        ("600 Mbit/s, 20 ms", emulated(600, 20)),
+        ("As fast as it goes, single packets", Link::Packets),
+        ("As fast as it goes, with offloads", Link::Veth),
+    ];
+    let mut tables = String::new();
+    for (title, link) in links {
+        let now = Plan {
+            link,
+            ..plan.clone()
+        };
+        let before = Plan {
+            programs: Some(earlier.to_owned()),
+            ..now.clone()
+        };
+        let [client_before, server_before] = measure(&before, time)?;
+        let [client, server] = measure(&now, time)?;
+        let ends = [&client_before, &client, &server_before, &server];
+        write!(tables, "{}", Table { title, ends })?;
+    }
+    Ok(include_str!("cost.md").replace("{tables}\n", tables.trim_start()))
+}
+
+/// One link's prices, in Markdown.
+struct Table<'a> {
+    title: &'a str,
+    /// Client before and now, server before and now.
+    ends: [&'a End; 4],
+}
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\n## {}\n", self.title)?;
+        writeln!(
+            f,
+            "| ns for a packet | client before | client now | server before | server now |"
+        )?;
+        writeln!(f, "|---|---|---|---|---|")?;
+        for centre in Centre::ALL {
+            write!(f, "| {} ", centre.name())?;
+            self.row(f, 0, |end| end.centre(centre))?;
+        }
+        write!(f, "| **all** ")?;
+        self.row(f, 0, |end| end.packet)?;
+        write!(f, "| for a byte ")?;
+        self.row(f, 2, End::byte)?;
+        write!(f, "| wake-ups for a megabyte ")?;
+        self.row(f, 1, |end| end.wakes)?;
+        write!(f, "| Mbit/s, sampled ")?;
+        self.row(f, 0, |end| end.rate)
+    }
+}
+
+impl Table<'_> {
+    fn row(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        digits: usize,
+        value: impl Fn(&End) -> f64,
+    ) -> fmt::Result {
+        for end in self.ends {
+            write!(f, "| {:.digits$} ", value(end))?;
+        }
+        writeln!(f, "|")
+    }
+}
+
+/// Samples a process for `time`.
+fn record(pid: u32, file: &Path, time: Duration) -> Result<()> {
+    let mut perf = program::command("perf");
+    perf.args([
+        "record",
+        "-q",
+        "-e",
+        "cpu-clock",
+        "-F",
+        FREQUENCY,
+        "-g",
+        "-o",
+    ])
+    .arg(file)
+    .args(["-p", &pid.to_string(), "--", "sleep"])
+    .arg(time.as_secs_f64().to_string());
+    program::run(&mut perf).context("apt-get install -y linux-perf")?;
+    Ok(())
+}
+
+/// Samples of each centre.
+fn samples(file: &Path) -> Result<BTreeMap<Centre, u64>> {
+    let mut perf = program::command("perf");
+    perf.args(["script", "-F", "ip,sym,dso", "-i"]).arg(file);
+    let text = program::run(&mut perf)?;
+    let centres = count(&text);
+    ensure!(!centres.is_empty(), "perf has sampled nothing");
+    Ok(centres)
+}
+
+fn count(text: &str) -> BTreeMap<Centre, u64> {
+    let mut centres = BTreeMap::new();
+    let mut frames: Vec<&str> = Vec::new();
+    for line in text.lines().chain([""]) {
+        let line = line.trim();
+        if !line.is_empty() {
+            frames.push(line);
+            continue;
+        }
+        if !frames.is_empty() {
+            *centres.entry(Centre::of(&frames)).or_default() += 1;
+        }
+        frames.clear();
+    }
+    centres
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_belong_to_the_centre_of_their_function_and_system_call() {
+        let text = "
+            ffffffffa1 _copy_from_iter ([kernel.kallsyms])
+            ffffffffa2 udp_sendmsg ([kernel.kallsyms])
+
+            ffffffffa1 skb_segment ([kernel.kallsyms])
+            ffffffffa2 udp_sendmsg ([kernel.kallsyms])
+            55aa seal (/usr/bin/quictun)
+
+            ffffffffa1 tcp_write_xmit ([kernel.kallsyms])
+            ffffffffa2 __x64_sys_writev ([kernel.kallsyms])
+
+            ffffffffa1 finish_task_switch.isra.0 ([kernel.kallsyms])
+            ffffffffa2 schedule ([kernel.kallsyms])
+            ffffffffa3 __x64_sys_epoll_pwait2 ([kernel.kallsyms])
+
+            55aa ring_core_0_17_14__aes_gcm_enc_update_vaes_avx2 (/usr/bin/quictun)
+
+            55aa quinn_proto::connection::Connection::poll_transmit (/usr/bin/quictun)
+
+            55aa __memmove_avx_unaligned_erms (/usr/lib/libc.so.6)
+
+            55aa quictun_engine::engine::Engine<S>::drive (/usr/bin/quictun)
+        ";
+        let counts = count(text);
+        let expected = [
+            (Centre::Waking, 1),
+            (Centre::KernelUdp, 1),
+            (Centre::KernelTcp, 1),
+            (Centre::Copies, 2),
+            (Centre::Aead, 1),
+            (Centre::Library, 1),
+            (Centre::Engine, 1),
+        ];
+        assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected);
+    }
+}
