@@ -394,6 +394,7 @@ impl Model for Auto {
         View {
             mode,
             phase: if rival { "rival" } else { self.phase.name() },
+            starting: self.phase == Phase::Startup,
             bandwidth: self.bandwidth.get(),
             min_rtt: self.rtt.floor(),
             loss_floor: self.loss.floor(),

@@ -88,6 +88,10 @@ impl Model for Fixed {
         self.watch(now);
     }
 
+    fn set_sleeps(&mut self, sleeps: Duration) {
+        self.auto.set_sleeps(sleeps);
+    }
+
     fn on_mtu(&mut self, mtu: u16) {
         self.mtu = f64::from(mtu);
         self.auto.on_mtu(mtu);
@@ -111,11 +115,29 @@ impl Model for Fixed {
         View {
             mode: "fixed",
             phase,
+            starting: self.braked && self.auto.view().starting,
             ..self.auto.view()
         }
     }
 
     fn clone_box(&self) -> Box<dyn Model> {
         Box::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LossBased;
+
+    #[test]
+    fn a_controller_says_whether_it_looks_for_the_bandwidth() {
+        let now = Instant::now();
+        assert!(Auto::new(now, 1200).view().starting);
+        assert!(LossBased::cubic(1200).view().starting);
+        let mut fixed = Fixed::new(now, 1200, 1_000_000);
+        assert!(!fixed.view().starting, "the rate is known");
+        fixed.braked = true;
+        assert!(fixed.view().starting, "the one that took over looks for it");
     }
 }

@@ -80,8 +80,8 @@ impl Liveness {
         self.unresponsive
     }
 
-    /// Whether nothing is expected of the peer: the next timeout is only to ask whether it is there, and may come earlier
-    /// by [`Liveness::early`], together with those of other connections.
+    /// Whether the peer owes no answer. The next timeout then only asks whether it is there, and may come earlier by
+    /// [`Liveness::early`].
     pub fn is_idle(&self) -> bool {
         self.asked.is_none() && self.owed.is_none()
     }

@@ -189,6 +189,9 @@ impl Model for LossBased {
         }
     }
 
+    /// Only slow start looks at delays, and no end sleeps then.
+    fn set_sleeps(&mut self, _sleeps: Duration) {}
+
     fn on_mtu(&mut self, mtu: u16) {
         self.mtu = f64::from(mtu);
         self.window = self.window.max(LEAST * self.mtu);
@@ -222,6 +225,7 @@ impl Model for LossBased {
             } else {
                 "avoidance"
             },
+            starting: self.slow_start(),
             bandwidth: if rtt > 0.0 { self.window / rtt } else { 0.0 },
             min_rtt: self.min_rtt,
             ..View::default()

@@ -26,9 +26,9 @@ pub trait Model: fmt::Debug + Send + Sync {
     /// A packet may have `mtu` bytes from now on.
     fn on_mtu(&mut self, mtu: u16);
 
-    /// Both ends sleep for so long between two turns, so that packets and acknowledgements gather: so late they may be
-    /// without any queue.
-    fn set_sleeps(&mut self, _sleeps: Duration) {}
+    /// Tells that both ends sleep for this long between turns. Packets and acknowledgements may be that late although there
+    /// is no queue.
+    fn set_sleeps(&mut self, sleeps: Duration);
 
     /// What may be sent.
     fn limits(&self) -> Limits;
@@ -65,9 +65,6 @@ pub struct Limits {
     pub quantum: u64,
 }
 
-/// The phase's name in which the bandwidth is looked for first.
-pub(crate) const STARTUP: &str = "startup";
-
 /// How a controller stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct View {
@@ -75,6 +72,8 @@ pub struct View {
     pub mode: &'static str,
     /// The name of what it does at the moment.
     pub phase: &'static str,
+    /// It looks for the path's bandwidth by sending ever more: a delay may end that early.
+    pub starting: bool,
     /// Bytes per second that the path is thought to deliver; 0: unknown.
     pub bandwidth: f64,
     /// Round-trip time without queues; `None`: unknown.
@@ -86,11 +85,6 @@ pub struct View {
 }
 
 impl View {
-    /// Whether it looks for the path's bandwidth by sending ever more: a delay may end that early.
-    pub fn is_starting(&self) -> bool {
-        self.phase == STARTUP
-    }
-
     /// The bandwidth in whole bytes per second, where it is known.
     pub fn bandwidth_known(&self) -> Option<u64> {
         (self.bandwidth > 0.0).then(|| bytes::whole(self.bandwidth))

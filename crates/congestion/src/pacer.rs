@@ -90,7 +90,7 @@ impl Pacer {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "0..=64 KiB * 3"
+            reason = "rates are bounded, and so is the time that tokens gather"
         )]
         Ok(room.min(self.tokens as usize))
     }
@@ -104,11 +104,13 @@ impl Pacer {
         }
     }
 
-    /// Bytes that may be made up for: of a late timer, and of the time that the caller sleeps on purpose.
+    /// Bytes that may be made up for: of a late timer, and of the time that the caller sleeps on purpose, a batch at most. It
+    /// sleeps for what the worker moves, which may be far less than this connection may send.
     fn catch_up(rate: f64, gauge: &Gauge, mtu: u16) -> f64 {
         let window = to_f64(gauge.window());
         let part = (window * CATCH_UP_WINDOW).max(CATCH_UP_PACKETS * f64::from(mtu));
-        (rate * CATCH_UP.as_secs_f64()).min(part) + rate * gauge.sleeps().as_secs_f64()
+        let slept = rate * gauge.sleeps().as_secs_f64();
+        (rate * CATCH_UP.as_secs_f64()).min(part) + slept.min(BURST_MAX)
     }
 
     fn refill(&mut self, now: Instant, rate: f64, burst: f64, mtu: u16) {
@@ -121,5 +123,35 @@ impl Pacer {
             self.spent = 0.0;
         }
         self.refilled = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, View};
+
+    /// Bytes allowed to a sender of 1 Gbit/s that has rested for a second, with its caller asleep for so long each time.
+    fn after_rest(sleeps: Duration) -> usize {
+        let gauge = Gauge::new();
+        let limits = Limits {
+            window: 10_000_000,
+            rate: Some(125e6),
+            quantum: 65_536,
+        };
+        gauge.publish(limits, View::default(), None, None);
+        gauge.set_sleeps(sleeps);
+        let start = Instant::now();
+        let mut pacer = Pacer::new(start);
+        let later = start + Duration::from_secs(1);
+        pacer.allowance(later, &gauge, 1200).expect("it has rested")
+    }
+
+    #[test]
+    fn sleep_is_made_up_for_by_a_batch_at_most() {
+        let awake = after_rest(Duration::ZERO);
+        let short = after_rest(Duration::from_micros(200));
+        assert_eq!(short, awake + 25_000, "what would have left in 200 us");
+        assert_eq!(after_rest(Duration::from_millis(6)), awake + 65_536);
     }
 }

@@ -294,7 +294,7 @@ impl Connection {
         Some(self.protocol.take().is_some())
     }
 
-    /// When an idle peer is to be asked whether it is there. That may be earlier, together with others.
+    /// When an idle peer is to be asked whether it is there. It may be asked earlier, together with others.
     pub(crate) fn next_question(&self) -> Option<Instant> {
         (self.is_watched() && self.liveness.is_idle()).then(|| self.liveness.next_timeout())
     }
@@ -317,6 +317,16 @@ impl Connection {
         .into_iter()
         .flatten()
         .min()
+    }
+
+    /// Sends the acknowledgement that is due by `soon`. Without anything in flight the library's other timers are far away.
+    pub(crate) fn acknowledge_early(&mut self, soon: Instant) {
+        if self.sending.gauge.in_flight() == 0
+            && let Some(at) = self.quic.poll_timeout().filter(|&at| at <= soon)
+        {
+            self.quic.handle_timeout(at);
+            self.sending.allow(2);
+        }
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Due {
@@ -369,7 +379,7 @@ impl Connection {
     /// Whether it sends data and still looks for what the path carries.
     pub(crate) fn is_starting(&self) -> bool {
         let gauge = &self.sending.gauge;
-        gauge.in_flight() > 0 && gauge.view().is_starting()
+        gauge.in_flight() > 0 && gauge.view().starting
     }
 
     pub(crate) fn min_rtt(&self) -> Duration {

@@ -6,15 +6,12 @@ use std::time::{Duration, Instant};
 use quictun_flow::{ConnectionId, ConnectionKey, Deadlines};
 
 use crate::connection::Connection;
+use crate::keep_alives::KeepAlives;
 
 pub(crate) struct Connections {
     slots: Vec<Option<Slot>>,
     deadlines: Deadlines<ConnectionKey>,
-    /// When idle peers are to be asked whether they are there, and how much earlier they may be.
-    questions: Deadlines<ConnectionKey>,
-    early: Duration,
-    /// When a question was due last: those that come up soon are asked with it.
-    asking: Option<Instant>,
+    keep_alives: KeepAlives<ConnectionKey>,
     /// Connections with library events to be taken.
     dirty: Vec<ConnectionKey>,
     /// Connections that may have something to send, in turn.
@@ -25,8 +22,8 @@ struct Slot {
     connection: Box<Connection>,
     /// The earliest of all its deadlines, as entered in [`Connections::deadlines`].
     deadline: Option<Instant>,
-    /// The same for [`Connections::questions`].
-    question: Option<Instant>,
+    /// When its peer is to be asked, as entered in [`Connections::keep_alives`].
+    keep_alive: Option<Instant>,
     dirty: bool,
     sending: bool,
 }
@@ -37,9 +34,7 @@ impl Connections {
         Self {
             slots: Vec::new(),
             deadlines: Deadlines::default(),
-            questions: Deadlines::default(),
-            early,
-            asking: None,
+            keep_alives: KeepAlives::new(early),
             dirty: Vec::new(),
             sending: VecDeque::new(),
         }
@@ -53,7 +48,7 @@ impl Connections {
         self.slots[key.0] = Some(Slot {
             connection: Box::new(connection),
             deadline: None,
-            question: None,
+            keep_alive: None,
             dirty: false,
             sending: false,
         });
@@ -63,7 +58,7 @@ impl Connections {
     pub(crate) fn remove(&mut self, key: ConnectionKey) -> Option<Box<Connection>> {
         let mut slot = self.slots.get_mut(key.0)?.take()?;
         self.deadlines.set(key, &mut slot.deadline, None);
-        self.questions.set(key, &mut slot.question, None);
+        self.keep_alives.set(key, &mut slot.keep_alive, None);
         Some(slot.connection)
     }
 
@@ -137,33 +132,30 @@ impl Connections {
             let next = slot.connection.next_timeout();
             self.deadlines.set(key, &mut slot.deadline, next);
             let question = slot.connection.next_question();
-            self.questions.set(key, &mut slot.question, question);
+            self.keep_alives.set(key, &mut slot.keep_alive, question);
         }
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let both = [self.deadlines.next(), self.questions.next()];
+        let both = [self.deadlines.next(), self.keep_alives.next()];
         both.into_iter().flatten().min()
     }
 
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<ConnectionKey> {
-        if let Some(key) = self.deadlines.pop_due(now) {
+        self.pop_deadline(now).or_else(|| {
+            let key = self.keep_alives.pop_due(now)?;
             if let Some(slot) = self.slot(key) {
-                slot.deadline = None;
+                slot.keep_alive = None;
             }
-            return Some(key);
-        }
-        if self.questions.next().is_some_and(|at| at <= now) {
-            self.asking = Some(now);
-        }
-        let early = if self.asking == Some(now) {
-            self.early
-        } else {
-            Duration::ZERO
-        };
-        let key = self.questions.pop_due(now + early)?;
+            Some(key)
+        })
+    }
+
+    /// The same, but for questions to idle peers.
+    pub(crate) fn pop_deadline(&mut self, now: Instant) -> Option<ConnectionKey> {
+        let key = self.deadlines.pop_due(now)?;
         if let Some(slot) = self.slot(key) {
-            slot.question = None;
+            slot.deadline = None;
         }
         Some(key)
     }

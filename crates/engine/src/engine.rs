@@ -144,6 +144,17 @@ impl<S: Socket> Engine<S> {
         }
     }
 
+    /// Lets connections that have nothing in flight acknowledge now where they would by `soon`: their timers need no turn of
+    /// their own.
+    pub fn acknowledge_early(&mut self, soon: Instant) {
+        while let Some(key) = self.traffic.connections.pop_deadline(soon) {
+            if let Some(connection) = self.traffic.connections.get_mut(key) {
+                connection.acknowledge_early(soon);
+            }
+            self.traffic.connections.mark(key);
+        }
+    }
+
     fn handle_due_connection(&mut self, now: Instant, key: ConnectionKey) {
         let Some(connection) = self.traffic.connections.get_mut(key) else {
             return;

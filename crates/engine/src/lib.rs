@@ -51,6 +51,7 @@ mod engine;
 mod entries;
 mod event;
 mod grants;
+mod keep_alives;
 mod loss;
 mod newcomers;
 mod path;

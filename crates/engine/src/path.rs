@@ -1,4 +1,4 @@
-//! What a caller should know of the network path before it lets packets gather.
+//! The facts of a path that decide whether packets may gather. `io::gather` reads them.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use std::time::Duration;
 pub struct Path {
     /// The least round-trip time that any of them has seen, where there is one.
     pub round_trip: Option<Duration>,
-    /// Packets should not wait: flows open or move a little at a time, as applications do that talk to one another, or a
-    /// connection looks for what its path carries, which a delay would end early.
-    pub talk: bool,
+    /// A connection still looks for the path's bandwidth, and a delay would end its search.
+    pub starting: bool,
 }

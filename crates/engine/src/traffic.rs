@@ -275,6 +275,7 @@ impl<S: Socket> Traffic<S> {
         connection.settle_debt(&mut self.lease);
         self.connections.insert(key, connection);
         self.totals.connections_opened += 1;
+        self.talk.note_opening(now);
         (key, id)
     }
 }

@@ -1,25 +1,35 @@
-//! How much moves one way in a flow, and whether that is a message or part of a transfer.
+//! Counts the bytes that move one way in a flow, and tells messages from transfers.
 //!
-//! Time is cut into spans of equal length, numbered by the caller. [`Tally::add`] counts, and tells of a message once the
-//! span after it has begun: an answer to a key, a request. A transfer fills each span with far more.
+//! The caller numbers spans of equal length. [`Tally::add`] reports a message in the first later span in which bytes
+//! move: an answer to a key, a request. A transfer fills each span with far more. What a flow begins with, such as
+//! greetings and parameters before a transfer, is not counted.
 
 /// Bytes of a span up to which it held messages: 160 kbit/s, where a span takes 100 ms.
 const MESSAGES_MOST: u32 = 2048;
 
+/// Spans of a flow's beginning.
+const BEGINNING: u32 = 5;
+
 /// Bytes that moved one way in the latest span in which any did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
+    /// The first span in which bytes moved; 0: none has.
+    first: u32,
     span: u32,
     bytes: u32,
 }
 
 impl Tally {
-    /// Counts `bytes` that move in this span. Returns whether the span before it, in which any moved, held but messages.
+    /// Counts `bytes` in this span; the first is 1. Returns whether the last span with bytes held messages only.
     pub fn add(&mut self, span: u32, bytes: usize) -> bool {
+        if self.first == 0 {
+            self.first = span;
+        }
         let over = self.span != span;
-        let messages = over && (1..=MESSAGES_MOST).contains(&self.bytes);
+        let began = self.span.saturating_sub(self.first) >= BEGINNING;
+        let messages = over && began && (1..=MESSAGES_MOST).contains(&self.bytes);
         if over {
-            *self = Self { span, bytes: 0 };
+            (self.span, self.bytes) = (span, 0);
         }
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -31,19 +41,39 @@ impl Tally {
 mod tests {
     use super::*;
 
+    /// A tally past the beginning.
+    fn begun() -> Tally {
+        let mut tally = Tally::default();
+        assert!(!tally.add(1, 1_000_000));
+        tally
+    }
+
     #[test]
     fn messages_are_told_of_in_the_span_after_them() {
+        let mut tally = begun();
+        assert!(!tally.add(17, 1), "a transfer before");
+        assert!(!tally.add(17, 100));
+        assert!(tally.add(19, 1), "101 bytes in a span");
+        assert!(!tally.add(19, 1), "told once");
+    }
+
+    #[test]
+    fn greetings_of_a_beginning_are_no_messages() {
         let mut tally = Tally::default();
-        assert!(!tally.add(7, 1), "nothing moved before");
-        assert!(!tally.add(7, 100));
-        assert!(tally.add(9, 1), "101 bytes in a span");
-        assert!(!tally.add(9, 1), "told once");
+        for span in 5..10 {
+            assert!(!tally.add(span, 37), "{span}");
+        }
+        assert!(
+            !tally.add(10, 37),
+            "the span before it was the last of the beginning"
+        );
+        assert!(tally.add(11, 37));
     }
 
     #[test]
     fn a_transfer_holds_no_messages() {
-        let mut tally = Tally::default();
-        for span in 1..100 {
+        let mut tally = begun();
+        for span in 2..100 {
             for _ in 0..3 {
                 assert!(!tally.add(span, MESSAGES_MOST as usize));
             }

@@ -72,10 +72,9 @@ impl<S: Socket> EnginePort<S> {
     pub fn patience(&mut self, now: Instant) -> Patience {
         let moved = std::mem::take(&mut self.moved);
         self.spin.note_bulk(moved);
-        self.gather.note(now, moved);
+        self.gather.note(now, moved, self.engine.is_talking(now));
         if self.gather.asks(now) {
-            let path = self.engine.path(now);
-            self.gather.set_path(now, path);
+            self.gather.set_path(now, self.engine.path());
         }
         let asleep = self.gather.pause();
         self.engine.set_sleeps(asleep);
@@ -83,11 +82,6 @@ impl<S: Socket> EnginePort<S> {
             asleep,
             polling: self.spin.budget(),
         }
-    }
-
-    /// How early the engine's timers may be told that their time has come, so that one turn does for many.
-    pub fn early(&self) -> Duration {
-        self.gather.early()
     }
 
     /// Notes how long the wait of this turn took.
@@ -126,7 +120,12 @@ impl<S: Socket> EnginePort<S> {
     ///
     /// A full UDP socket holds up datagrams only, never what has arrived for applications.
     pub fn transmit(&mut self) -> bool {
-        self.engine.drive(Instant::now());
+        let now = Instant::now();
+        let early = self.gather.early();
+        if !early.is_zero() {
+            self.engine.acknowledge_early(now + early);
+        }
+        self.engine.drive(now);
         if self.is_blocked() {
             return false;
         }

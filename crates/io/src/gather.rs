@@ -1,12 +1,12 @@
-//! Whether to let packets gather before they are looked at.
+//! Decides whether packets gather before the worker looks at them.
 //!
 //! Waking a thread costs several times as much as a packet does, and packets come one by one. So a worker that moves a
-//! transfer stays asleep for a while, as a network card moderates its interrupts: what has come, and what the pacers have
-//! come to allow, is done in one go. It does not where little comes, for the first byte should not wait, nor where so
-//! much comes that the kernel has merged it into large pieces anyway.
+//! transfer sleeps for a while, as a network card moderates its interrupts: it then handles all that has come, and sends
+//! all that pacing allows, in one turn. The worker does not sleep where little comes, because the first byte should not
+//! wait. Nor does it where the kernel merges packets into large pieces.
 //!
-//! The longer the round trip, the longer a packet may wait without anyone noticing. It is a small part of it, and much less
-//! while applications talk to one another.
+//! On a long round trip nobody notices a short wait. The pause is a small part of the round trip, and a much smaller one
+//! while applications talk.
 //!
 //! Tell it of every turn ([`Gather::note`]), of the path when it asks ([`Gather::asks`]), and ask before the next
 //! ([`Gather::pause`]).
@@ -15,35 +15,35 @@ use std::time::{Duration, Instant};
 
 use quictun_engine::Path;
 
-/// How long to stay asleep at least: ten packets at 600 Mbit/s, and little beside any round trip that is not local.
+/// The shortest pause: ten packets at 600 Mbit/s, and little beside any round trip that is not local.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// The pause as a part of the round trip: half of the queue that a path may hold.
 const PAUSE_SHARE: f64 = 0.15;
 
-/// How long at most: to wake some 150 times a second costs little.
+/// The longest pause: a thread that is woken 150 times a second costs little.
 const PAUSE_MOST: Duration = Duration::from_millis(6);
 
-/// The same while applications talk, and how long it is at most then.
+/// The pause as a part of the round trip while applications talk, and the longest one then.
 const TALK_SHARE: u32 = 50;
 const TALK_MOST: Duration = Duration::from_millis(1);
 
-/// Bytes that may gather in a pause, and where they come within [`GATHERED_SOON`]. The socket's buffer has to hold them, and
-/// a path's queue what is sent for them at once.
+/// The most bytes that gather in a pause; the larger limit holds where they come within [`GATHERED_SOON`] seconds. The
+/// socket's buffer must hold them, and a path's queue must hold the answer to them.
 const GATHERED_MOST: f64 = 32e3;
 const GATHERED_FAST: f64 = 64e3;
 const GATHERED_SOON: f64 = 0.001;
 
-/// Bytes that gather at least: of two packets the second needs no waking, and rates differ from one moment to the next.
+/// The fewest bytes worth a pause. Of two packets the second needs no waking; the rest is margin, because rates vary.
 const GATHERED_LEAST: f64 = 2400.0;
 
-/// Bytes per second from which on packets are let gather while applications talk.
+/// Bytes per second from which on packets gather while applications talk.
 const TALK_RATE_LEAST: f64 = 16e6;
 
-/// How long what was told of the path stays valid.
+/// The path is asked for again after this time.
 const PATH_AGE: Duration = Duration::from_millis(100);
 
-/// The rate is measured over this time, or as many pauses.
+/// The rate is measured over this time, or over this many pauses if that is longer.
 const WINDOW: Duration = Duration::from_millis(1);
 const WINDOW_PAUSES: u32 = 4;
 
@@ -51,11 +51,11 @@ const WINDOW_PAUSES: u32 = 4;
 const SILENCE_WINDOWS: u32 = 4;
 const SILENCE_LEAST: Duration = Duration::from_millis(20);
 
-/// Bytes per second up to which they come one by one though the kernel merges them.
+/// Above this rate, in bytes per second, the kernel merges packets, and a pause saves nothing.
 const RATE_MERGED: f64 = 300e6;
 
-/// Part of a pause, and time, by which timers may be early, so that they need no waking of their own: acknowledgements
-/// wait for a millisecond.
+/// Acknowledgements may leave early by this part of a pause, and by no more than this time: they wait for a millisecond,
+/// so they leave in the turn in which packets came.
 const EARLY_SHARE: u32 = 3;
 const EARLY_MOST: Duration = Duration::from_millis(1);
 
@@ -65,6 +65,8 @@ pub(crate) struct Gather {
     since: Instant,
     bytes: f64,
     rate: f64,
+    /// No packet should wait: applications talk, or a connection looks for the path's bandwidth.
+    talk: bool,
     path: Path,
     /// When the path was last told.
     told: Option<Instant>,
@@ -78,13 +80,16 @@ impl Gather {
             since: now,
             bytes: 0.0,
             rate: 0.0,
+            talk: false,
             path: Path::default(),
             told: None,
         }
     }
 
+    /// Notes the bytes of a turn, and whether applications talk.
     #[expect(clippy::cast_precision_loss, reason = "bytes of one turn")]
-    pub(crate) fn note(&mut self, now: Instant, bytes: usize) {
+    pub(crate) fn note(&mut self, now: Instant, bytes: usize, talk: bool) {
+        self.talk = talk || self.path.starting;
         self.bytes += bytes as f64;
         let elapsed = now.saturating_duration_since(self.since);
         let window = (self.longest() * WINDOW_PAUSES).max(WINDOW);
@@ -97,7 +102,7 @@ impl Gather {
         }
     }
 
-    /// Whether it wants to know the path: where packets may gather, and not again at once.
+    /// Whether the caller should call [`Gather::set_path`] now.
     pub(crate) fn asks(&self, now: Instant) -> bool {
         let fresh = |told| now.saturating_duration_since(told) < PATH_AGE;
         self.rate > 0.0 && !self.told.is_some_and(fresh)
@@ -111,7 +116,7 @@ impl Gather {
     /// The longest pause on this path.
     fn longest(&self) -> Duration {
         let round_trip = self.path.round_trip.unwrap_or_default();
-        if self.path.talk {
+        if self.talk {
             (round_trip / TALK_SHARE).clamp(PAUSE, TALK_MOST)
         } else {
             round_trip.mul_f64(PAUSE_SHARE).clamp(PAUSE, PAUSE_MOST)
@@ -122,7 +127,7 @@ impl Gather {
     pub(crate) fn pause(&self) -> Duration {
         let longest = self.longest();
         let gathered = self.rate * longest.as_secs_f64();
-        let least = if self.path.talk { TALK_RATE_LEAST } else { 0.0 };
+        let least = if self.talk { TALK_RATE_LEAST } else { 0.0 };
         if gathered < GATHERED_LEAST || !(least..self.rate_most).contains(&self.rate) {
             return Duration::ZERO;
         }
@@ -131,7 +136,7 @@ impl Gather {
         longest.mul_f64((most / gathered).min(1.0)).max(PAUSE)
     }
 
-    /// How early timers may be.
+    /// How early acknowledgements may leave.
     pub(crate) fn early(&self) -> Duration {
         (self.pause() / EARLY_SHARE).min(EARLY_MOST)
     }
@@ -141,19 +146,19 @@ impl Gather {
 mod tests {
     use super::*;
 
-    const NO_TALK: Path = Path {
+    const FAR: Path = Path {
         round_trip: Some(Duration::from_millis(40)),
-        talk: false,
+        starting: false,
     };
 
     /// Turns of `bytes` each, so far apart, for half a second; the gatherer at the end.
-    fn after(path: Path, bytes: usize, apart: Duration, merges: bool) -> Gather {
+    fn after(path: Path, talk: bool, bytes: usize, apart: Duration, merges: bool) -> Gather {
         let mut now = Instant::now();
         let mut gather = Gather::new(now, merges);
         let end = now + Duration::from_millis(500);
         while now < end {
             now += apart;
-            gather.note(now, bytes);
+            gather.note(now, bytes, talk);
             if gather.asks(now) {
                 gather.set_path(now, path);
             }
@@ -162,7 +167,7 @@ mod tests {
     }
 
     fn local(bytes: usize, apart: Duration, merges: bool) -> Duration {
-        after(Path::default(), bytes, apart, merges).pause()
+        after(Path::default(), false, bytes, apart, merges).pause()
     }
 
     #[test]
@@ -179,14 +184,14 @@ mod tests {
         let longest = ms(6);
         // 5 and 20 Mbit/s, one packet at a time and a pause's at once.
         for (bytes, apart) in [(1462, 2339), (1462, 585), (3125, 5000), (12_500, 5000)] {
-            let gather = after(NO_TALK, bytes, Duration::from_micros(apart), true);
+            let gather = after(FAR, false, bytes, Duration::from_micros(apart), true);
             assert_eq!(gather.pause(), longest, "{bytes} bytes in {apart} us");
             assert_eq!(gather.early(), EARLY_MOST);
         }
-        let slow = after(NO_TALK, 1462, ms(6), true);
+        let slow = after(FAR, false, 1462, ms(6), true);
         assert_eq!(slow.pause(), Duration::ZERO, "one packet in a pause");
         assert_eq!(slow.early(), Duration::ZERO);
-        let fast = after(NO_TALK, 75_000, ms(1), true).pause();
+        let fast = after(FAR, false, 75_000, ms(1), true).pause();
         assert!(fast < ms(1) && fast > 4 * PAUSE, "64 KB: {fast:?}");
     }
 
@@ -196,13 +201,31 @@ mod tests {
         let pause = |round_trip_ms, bytes, apart_us| {
             let path = Path {
                 round_trip: Some(Duration::from_millis(round_trip_ms)),
-                talk: true,
+                starting: false,
             };
-            after(path, bytes, micros(apart_us), true).pause()
+            after(path, true, bytes, micros(apart_us), true).pause()
         };
         assert_eq!(pause(40, 1500, 600), Duration::ZERO, "20 Mbit/s");
         assert_eq!(pause(40, 15_000, 400), micros(800));
         assert_eq!(pause(1, 15_000, 200), PAUSE);
+    }
+
+    #[test]
+    fn talk_that_begins_ends_the_pause_at_once() {
+        let apart = Duration::from_micros(600);
+        let mut gather = after(FAR, false, 1500, apart, true);
+        assert!(gather.pause() > Duration::ZERO);
+        gather.note(gather.since + apart, 1500, true);
+        assert_eq!(gather.pause(), Duration::ZERO);
+        gather.note(gather.since + apart, 1500, false);
+        assert!(gather.pause() > Duration::ZERO);
+        let starting = Path {
+            starting: true,
+            ..FAR
+        };
+        gather.set_path(gather.since, starting);
+        gather.note(gather.since + apart, 1500, false);
+        assert_eq!(gather.pause(), Duration::ZERO);
     }
 
     #[test]
@@ -217,10 +240,10 @@ mod tests {
 
     #[test]
     fn what_comes_after_a_silence_is_looked_at_at_once() {
-        let mut gather = after(NO_TALK, 1500, Duration::from_micros(20), true);
+        let mut gather = after(FAR, false, 1500, Duration::from_micros(20), true);
         assert!(gather.pause() > Duration::ZERO);
         let later = gather.since + Duration::from_secs(1);
-        gather.note(later, 1500);
+        gather.note(later, 1500, false);
         assert_eq!(gather.pause(), Duration::ZERO);
     }
 }

@@ -58,7 +58,7 @@ pub struct Ready {
 /// What comes before a wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Patience {
-    /// Sleep for so long, whatever happens and also where the wait ends before.
+    /// Sleep for this long first, even if something happens or the end of the wait comes.
     pub asleep: Duration,
     /// Or poll for so long before sleeping.
     pub polling: Duration,

@@ -6,7 +6,7 @@ use std::ops::{Add, Sub};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// Work of the threads that a process has now, since they began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Work {
     /// Where there is none of that id.
     pub fn of(pid: u32) -> Result<Self> {
         let threads = Path::new("/proc").join(pid.to_string()).join("task");
-        let mut sum = Self::default();
+        let (mut sum, mut read_any) = (Self::default(), false);
         for thread in threads.read_dir()? {
             let thread = thread?.path();
             let read = |name| std::fs::read_to_string(thread.join(name));
@@ -38,12 +38,14 @@ impl Work {
                 .lines()
                 .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
                 .context("no context switches")?;
+            read_any = true;
             sum = sum
                 + Self {
                     time: Duration::from_nanos(ns.parse()?),
                     wakes: wakes.trim().parse()?,
                 };
         }
+        ensure!(read_any, "process {pid} has no threads: has it ended?");
         Ok(sum)
     }
 }

@@ -77,9 +77,8 @@ impl<D: Duty> Worker<D> {
             self.port.note_wait(now.saturating_duration_since(before));
             self.handle_all(&ready);
             let now = Instant::now();
-            let due = now + self.port.early();
-            if self.next_timeout().is_some_and(|at| at <= due) {
-                self.port.engine.handle_timeout(due);
+            if self.next_timeout().is_some_and(|at| at <= now) {
+                self.port.engine.handle_timeout(now);
                 self.duty(now, Duty::handle_timeout);
             }
             more = self.transmit();

@@ -3,7 +3,6 @@
 mod change;
 
 use super::rest::Rest;
-use crate::model::STARTUP;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Phase {
@@ -48,7 +47,7 @@ impl Cruising {
 impl Phase {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Startup => STARTUP,
+            Self::Startup => "startup",
             Self::Drain => "drain",
             Self::Down { .. } => "down",
             Self::Cruise { .. } => "cruise",

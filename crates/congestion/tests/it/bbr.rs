@@ -23,6 +23,7 @@ const RTT_AGE: Duration = Duration::from_secs(10);
 const PROBE_RTT: Duration = Duration::from_millis(200);
 const WINDOW_LEAST: f64 = 4.0;
 const MARGIN: f64 = 0.99;
+
 /// Packets that left longer before the newest acknowledged one are settled.
 const REMEMBERED: Duration = Duration::from_secs(3);
 
@@ -419,6 +420,8 @@ impl Model for Bbr {
             }
         }
     }
+
+    fn set_sleeps(&mut self, _sleeps: Duration) {}
 
     fn on_mtu(&mut self, mtu: u16) {
         self.mtu = f64::from(mtu);

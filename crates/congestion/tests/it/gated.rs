@@ -1,6 +1,6 @@
 //! Senders that have something to send at some times only.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quictun_congestion::{Limits, Loss, Model, View};
 
@@ -43,6 +43,10 @@ impl Model for Gated {
 
     fn on_lost(&mut self, now: Instant, sent: Instant, loss: Loss) {
         self.model.on_lost(now, sent, loss);
+    }
+
+    fn set_sleeps(&mut self, sleeps: Duration) {
+        self.model.set_sleeps(sleeps);
     }
 
     fn on_mtu(&mut self, mtu: u16) {

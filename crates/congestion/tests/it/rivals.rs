@@ -22,6 +22,7 @@ impl Model for Steady {
     fn on_acked(&mut self, _now: Instant, _sent: Instant, _bytes: u64) {}
     fn on_ack_end(&mut self, _now: Instant, _in_flight: u64) {}
     fn on_lost(&mut self, _now: Instant, _sent: Instant, _loss: Loss) {}
+    fn set_sleeps(&mut self, _sleeps: Duration) {}
     fn on_mtu(&mut self, _mtu: u16) {}
 
     fn limits(&self) -> Limits {

@@ -13,7 +13,7 @@ use crate::world::World;
 /// a millisecond).
 fn sleeps(mbit: u64, rtt_ms: f64) -> Duration {
     let per_ms = mbit as f64 * 125.0;
-    let filled_ms = per_ms.min(64e3).max(32e3) / per_ms;
+    let filled_ms = per_ms.clamp(32e3, 64e3) / per_ms;
     Duration::from_secs_f64((rtt_ms * 0.15).min(6.0).min(filled_ms) / 1e3)
 }
 

@@ -420,7 +420,7 @@ impl World {
         | Event::Send { flow, .. }
         | Event::Probe { flow, .. }) = event;
         let sleeps = self.flows[flow].sleeps_at(time);
-        let starts = self.flows[flow].model.view().is_starting();
+        let starts = self.flows[flow].model.view().starting;
         let sender = !matches!(event, Event::Arrive { .. } | Event::AckTimer { .. });
         if sleeps.is_zero() || starts && sender {
             return time;

@@ -86,6 +86,7 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
         controller: View {
             mode: "auto",
             phase: "cruise",
+            starting: false,
             bandwidth: 12_000_000.0,
             min_rtt: Some(Duration::from_millis(1)),
             loss_floor: 0.01,

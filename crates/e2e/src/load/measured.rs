@@ -66,6 +66,11 @@ impl Measured {
         });
     }
 
+    /// Bytes that sinks have received.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
     fn play(&self, mut connection: Connection) -> Result<()> {
         connection.set_patience(Duration::from_mins(10))?;
         let mut role = [0];

@@ -67,25 +67,25 @@ impl<S: Socket> Engine<S> {
         connections.any(|(_, connection)| connection.is_usable() && connection.is_admitted())
     }
 
-    /// The path of all connections that can take flows, for a caller that would let packets gather.
-    pub fn path(&self, now: Instant) -> Path {
+    /// The facts of the path that decide whether packets may gather.
+    pub fn path(&mut self) -> Path {
         let connections = self.traffic.connections.iter();
         let usable = connections.map(|(_, connection)| connection);
-        let usable = usable.filter(|connection| connection.is_usable());
         let mut path = Path::default();
-        for connection in usable {
+        for connection in usable.filter(|connection| connection.is_usable()) {
             let round_trip = connection.min_rtt();
-            path.round_trip = Some(
-                path.round_trip
-                    .map_or(round_trip, |least| least.min(round_trip)),
-            );
-            path.talk |= connection.is_starting();
+            let least = path.round_trip.unwrap_or(round_trip);
+            path.round_trip = Some(least.min(round_trip));
+            path.starting |= connection.is_starting();
         }
-        path.talk |= self
-            .traffic
-            .talk
-            .goes_on(now, path.round_trip.unwrap_or_default());
+        let round_trip = path.round_trip.unwrap_or_default();
+        self.traffic.talk.set_round_trip(round_trip);
         path
+    }
+
+    /// Whether applications talk: a connection or a flow opens, or a flow moves a little at a time. Packets should not wait.
+    pub fn is_talking(&self, now: Instant) -> bool {
+        self.traffic.talk.goes_on(now)
     }
 
     /// Whether no flow is left and all they sent has been acknowledged, and confirmed by peers that can.

@@ -68,6 +68,7 @@ impl<S: Socket> Traffic<S> {
         ) {
             return;
         }
+        self.talk.note_opening(now);
         connection.streams.insert(lane.stream, key);
         if protocol == Protocol::Compat {
             connection.prefer(lane.stream, true);
@@ -137,6 +138,7 @@ impl<S: Socket> Traffic<S> {
                     flow.handle_reset(&mut connection.stream(stream), code);
                 }
                 entry.handle_accepted();
+                self.talk.note_opening(now);
                 self.want_outbound(key);
                 self.handle_established(key);
                 self.pump_to_app(now, key);
@@ -245,6 +247,7 @@ impl<S: Socket> Traffic<S> {
         id: FlowId,
         result: Result<(S, String), FlowCode>,
     ) {
+        self.talk.note_opening(now);
         let key = self.flows.find(id);
         let carried = key.and_then(|key| Some((key, self.carried(key)?)));
         let Some((key, (entry, connection, _))) = carried else {

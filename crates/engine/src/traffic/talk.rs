@@ -1,7 +1,7 @@
-//! Whether applications talk: send messages and wait for answers, in which every millisecond counts.
+//! Tells whether applications talk: they send messages and wait for answers, so that every millisecond counts.
 //!
-//! A flow that opens counts as talk. So does each one that moves a little at a time, as its [`Tally`] tells. While none
-//! does, packets of transfers may gather before they are looked at.
+//! Opening counts as talk, of a connection and of a flow. A flow also talks while it moves a little at a time
+//! ([`Tally`]). While none does, packets may gather.
 
 use std::time::{Duration, Instant};
 
@@ -10,25 +10,31 @@ use quictun_flow::Tally;
 /// The length of a tally's span.
 const SPAN: Duration = Duration::from_millis(100);
 
-/// After a flow has opened, messages are expected for so long: a greeting, a request and its answer. In as many round
-/// trips a connection has found what the path carries.
+/// Messages are expected for this long after something opens: a greeting, a request and its answer. A connection needs
+/// as many round trips to find what the path carries.
 const OPENING: Duration = Duration::from_millis(500);
 const OPENING_ROUND_TRIPS: u32 = 10;
 
-/// After a message, more of them are expected for so long: a person types every few hundred milliseconds.
-const MORE: Duration = Duration::from_secs(2);
+/// After a message, more are expected for this long: a person who types pauses to think.
+const MORE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(crate) struct Talk {
     began: Option<Instant>,
-    /// When the latest flow opened.
+    /// When something opened last.
     opened: Option<Instant>,
-    /// Until when messages are expected.
+    /// Until when more messages are expected.
     until: Option<Instant>,
+    /// The shortest round trip of all connections.
+    round_trip: Duration,
 }
 
 impl Talk {
-    /// Notes that a flow opens.
+    pub(crate) fn set_round_trip(&mut self, round_trip: Duration) {
+        self.round_trip = round_trip;
+    }
+
+    /// Notes that a connection or a flow opens, or is a step further.
     pub(crate) fn note_opening(&mut self, now: Instant) {
         self.opened = Some(now);
     }
@@ -47,9 +53,9 @@ impl Talk {
         }
     }
 
-    /// Whether messages are expected on a path of this round-trip time.
-    pub(crate) fn goes_on(&self, now: Instant, round_trip: Duration) -> bool {
-        let opening = OPENING.max(round_trip * OPENING_ROUND_TRIPS);
+    /// Whether messages are expected.
+    pub(crate) fn goes_on(&self, now: Instant) -> bool {
+        let opening = OPENING.max(self.round_trip * OPENING_ROUND_TRIPS);
         let opens = |at| now.saturating_duration_since(at) < opening;
         self.opened.is_some_and(opens) || self.until.is_some_and(|until| now < until)
     }
@@ -63,15 +69,15 @@ mod tests {
     fn after(bytes: usize, apart: Duration, lasts: Duration) -> bool {
         let begin = Instant::now();
         let (mut talk, mut tally) = (Talk::default(), Tally::default());
+        talk.set_round_trip(Duration::from_millis(40));
         talk.note_opening(begin);
-        let round_trip = Duration::from_millis(40);
-        assert!(talk.goes_on(begin, round_trip));
+        assert!(talk.goes_on(begin));
         let mut now = begin;
         while now < begin + lasts {
             now += apart;
             talk.note_moved(now, &mut tally, bytes);
         }
-        talk.goes_on(now, round_trip)
+        talk.goes_on(now)
     }
 
     #[test]
@@ -79,6 +85,7 @@ mod tests {
         let ms = Duration::from_millis;
         assert!(after(1, ms(1), ms(5000)), "echoes without a pause");
         assert!(after(40, ms(300), ms(5000)), "typing");
+        assert!(after(40, ms(7000), ms(60_000)), "thinking");
         assert!(!after(1400, ms(3), ms(5000)), "3.7 Mbit/s");
         assert!(!after(64_000, ms(100), ms(5000)), "5 Mbit/s in blocks");
     }
@@ -88,5 +95,15 @@ mod tests {
         let ms = Duration::from_millis;
         assert!(after(1400, ms(1), ms(480)));
         assert!(!after(1400, ms(1), ms(520)));
+    }
+
+    #[test]
+    fn a_long_round_trip_takes_longer_to_open() {
+        let begin = Instant::now();
+        let mut talk = Talk::default();
+        talk.set_round_trip(Duration::from_millis(200));
+        talk.note_opening(begin);
+        assert!(talk.goes_on(begin + Duration::from_millis(1900)));
+        assert!(!talk.goes_on(begin + Duration::from_millis(2100)));
     }
 }
