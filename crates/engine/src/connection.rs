@@ -376,10 +376,9 @@ impl Connection {
             || (self.quic.streams().send_streams() <= control && self.control.unconfirmed() == 0)
     }
 
-    /// Whether it sends data and still looks for what the path carries.
+    /// Whether flows wait for room on a path of which it is still looking for the bandwidth.
     pub(crate) fn is_starting(&self) -> bool {
-        let gauge = &self.sending.gauge;
-        gauge.in_flight() > 0 && gauge.view().starting
+        !self.streams.outbound.is_empty() && self.sending.gauge.view().starting
     }
 
     pub(crate) fn min_rtt(&self) -> Duration {

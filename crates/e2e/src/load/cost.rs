@@ -266,7 +266,7 @@ pub fn document(plan: &Plan, earlier: &Path, time: Duration) -> Result<String> {
         let ends = [&client_before, &client, &server_before, &server];
         write!(tables, "{}", Table { title, ends })?;
     }
-    Ok(include_str!("cost.md").replace("{tables}\n", tables.trim_start()))
+    Ok(include_str!("cost.md").replace("{tables}", tables.trim()))
 }
 
 /// One link's prices, in Markdown.
