@@ -72,7 +72,8 @@ pub struct View {
     pub mode: &'static str,
     /// The name of what it does at the moment.
     pub phase: &'static str,
-    /// It looks for the path's bandwidth by sending ever more: a delay may end that early.
+    /// The controller is in slow start or its like: it sends ever more to find the path's bandwidth, and a delay may end
+    /// that early.
     pub starting: bool,
     /// Bytes per second that the path is thought to deliver; 0: unknown.
     pub bandwidth: f64,

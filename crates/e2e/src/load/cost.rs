@@ -1,4 +1,4 @@
-//! What a packet costs, by cost centre: where the processor time of both programs goes while one upload runs.
+//! Splits the processor time that both programs spend on a packet of an upload by cost centre.
 //!
 //! `perf` samples the programs' threads; each sample belongs to one [`Centre`], by the function that it was in and, in the
 //! kernel, by the system call that led there. Programs without symbols show no centres of their own: build with
@@ -24,7 +24,7 @@ const FREQUENCY: &str = "4999";
 /// Bytes of an application in a packet of 1500 bytes.
 const PACKET: f64 = 1430.0;
 
-/// What processor time is spent on.
+/// A cost centre: a kind of work that processor time is spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Centre {
     /// Waiting for events and being woken.
@@ -133,7 +133,7 @@ const AEAD: [&str; 8] = [
     "aws_lc",
 ];
 
-/// What a packet costs one end.
+/// The price of a packet at one end.
 #[derive(Debug)]
 struct End {
     name: &'static str,
@@ -195,7 +195,7 @@ fn measure(plan: &Plan, time: Duration) -> Result<[End; 2]> {
         let (rate, [before, after]) = site.near(|client| {
             let looks = RefCell::new(Vec::new());
             let begin = Instant::now();
-            // It is asked when the measurement begins and when it ends.
+            // The measurement asks this clock twice, when it begins and when it ends.
             let clock = || {
                 let look = (program.work()?, application.received());
                 looks.borrow_mut().push(look);
@@ -236,7 +236,7 @@ fn measure(plan: &Plan, time: Duration) -> Result<[End; 2]> {
 ///
 /// # Errors
 ///
-/// Those of [`run`].
+/// Where a tunnel does not work, or there is no `perf`.
 pub fn document(plan: &Plan, earlier: &Path, time: Duration) -> Result<String> {
     let emulated = |mbit: u64, round_trip_ms| {
         Link::Emulated(super::site::Path {
