@@ -24,6 +24,9 @@ pub enum PinError {
     /// No `sha256:` in front.
     #[error("a pin starts with {PREFIX}: copy it whole from the server's start-up lines")]
     Prefix,
+    /// The dots of an example.
+    #[error("{PREFIX}... stands for the server's pin: copy that from the server's start-up lines")]
+    Placeholder,
     /// Something was cut off or added.
     #[error(
         "a pin has {DIGITS} characters after {PREFIX}, not {0}: copy it whole from the server's start-up lines"
@@ -52,6 +55,9 @@ impl FromStr for Pin {
 
     fn from_str(text: &str) -> Result<Self, PinError> {
         let digits = text.strip_prefix(PREFIX).ok_or(PinError::Prefix)?;
+        if matches!(digits, "..." | "…" | "PIN") {
+            return Err(PinError::Placeholder);
+        }
         let stranger = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
         if let Some(found) = digits.chars().find(stranger) {
             return Err(PinError::Character(found));
@@ -92,6 +98,7 @@ mod tests {
             (body.to_owned(), PinError::Prefix),
             (String::new(), PinError::Prefix),
             (EMPTY.replace("sha256", "SHA256"), PinError::Prefix),
+            ("sha256:...".to_owned(), PinError::Placeholder),
             (EMPTY[..49].to_owned(), PinError::Length(42)),
             (format!("{EMPTY}A"), PinError::Length(44)),
             (format!("{EMPTY}="), PinError::Character('=')),

@@ -103,6 +103,14 @@ pub enum RuleError {
         "a port is missing: write HOST:PORT, NETWORK/BITS:PORT, [IPV6]:PORT, *:PORT, HOST:*, unix:/PATH, unix:/DIRECTORY/* or *"
     )]
     MissingPort,
+    /// `https://db.example/`: the text, and the rule that its writer may mean.
+    #[error("{url:?} is an address of the web, not a target: write {instead:?}")]
+    Url {
+        /// As given.
+        url: String,
+        /// Host and port of it.
+        instead: String,
+    },
     /// 0, above 65535, or no number.
     #[error("bad port {0:?}: write a number from 1 to 65535, or *")]
     BadPort(String),
@@ -137,6 +145,10 @@ impl Rule {
         }
         if let Some(path) = text.strip_prefix("unix:") {
             return parse_unix(path);
+        }
+        if let Some((scheme, rest)) = text.split_once("://") {
+            let (url, instead) = (text.to_owned(), of_url(scheme, rest));
+            return Err(RuleError::Url { url, instead });
         }
         // As it stands in a target; "tcp:80" alone is a host named tcp.
         let address = text
@@ -333,6 +345,26 @@ fn is_plain(path: &str) -> bool {
             .split('/')
             .all(|component| !matches!(component, "" | "." | ".."))
     })
+}
+
+/// Host and port of a URL that follows its scheme, with the scheme's own port where it names none.
+fn of_url(scheme: &str, rest: &str) -> String {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let has_port = host
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| !port.contains(']'));
+    let host = if host.is_empty() { "HOST" } else { host };
+    if has_port {
+        return host.to_owned();
+    }
+    let port = match scheme.to_ascii_lowercase().as_str() {
+        "http" | "ws" => "80",
+        "https" | "wss" => "443",
+        "ssh" | "sftp" => "22",
+        _ => "PORT",
+    };
+    format!("{host}:{port}")
 }
 
 fn parse_host(host: &str) -> Result<HostPattern, RuleError> {

@@ -442,6 +442,10 @@ fn texts_that_are_no_rule_say_what_to_write() {
     };
     let port = |text: &str| BadPort(text.to_owned());
     let network = |text: &str| BadNetwork(text.to_owned());
+    let url = |url: &str, instead: &str| RuleError::Url {
+        url: url.to_owned(),
+        instead: instead.to_owned(),
+    };
     for (rule, expected) in [
         ("", MissingPort),
         ("db", MissingPort),
@@ -452,6 +456,13 @@ fn texts_that_are_no_rule_say_what_to_write() {
         ("db:65536", port("65536")),
         ("db:+22", port("+22")),
         ("db:ssh", port("ssh")),
+        ("http://10.0.0.1/", url("http://10.0.0.1/", "10.0.0.1:80")),
+        (
+            "https://me@db.example:8443/x",
+            url("https://me@db.example:8443/x", "db.example:8443"),
+        ),
+        ("ssh://[::1]", url("ssh://[::1]", "[::1]:22")),
+        ("git://", url("git://", "HOST:PORT")),
         ("*.example.com:22", PartialWildcard),
         ("unix:/run/*.sock", PartialWildcard),
         ("unix:/*/x/*", PartialWildcard),
