@@ -19,11 +19,30 @@ pub enum Wildcard {
     AsWritten,
 }
 
+/// The UDP port that `quictun server` listens on, and that `quictun client` dials, where no other is given.
+pub const PORT: u16 = 7500;
+
 /// Reads a server to dial: `HOST:PORT`, `ADDRESS:PORT`, `[IPV6]:PORT`.
 pub fn parse_server(text: &str) -> Result<HostPort, Why> {
-    let (host, port) = split_port(text, 1)?;
+    server(split_port(text, 1)?)
+}
+
+/// Reads the same where the port may be left out: `port` then.
+pub fn parse_server_at(text: &str, port: u16) -> Result<HostPort, Why> {
+    let is_bare = match text.strip_prefix('[') {
+        Some(literal) => literal.ends_with(']'),
+        None => !text.contains(':'),
+    };
+    if is_bare && !text.is_empty() {
+        server((text, port))
+    } else {
+        parse_server(text)
+    }
+}
+
+fn server((host, port): (&str, u16)) -> Result<HostPort, Why> {
     if host.is_empty() {
-        Err(format!("{text:?} has no host: write HOST{text}"))?;
+        Err(format!("a host is missing: write HOST:{port}"))?;
     }
     let host = if let Some(literal) = in_brackets(host) {
         let (address, zone) = literal
@@ -60,6 +79,17 @@ pub fn parse_listen(text: &str, wildcard: Wildcard) -> Result<SocketAddr, Why> {
         })?,
     };
     Ok(SocketAddr::new(address, port))
+}
+
+/// Reads the same, and a port alone, which is all addresses at that port.
+pub fn parse_listen_or_port(text: &str) -> Result<SocketAddr, Why> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(SocketAddr::new(
+            Ipv6Addr::UNSPECIFIED.into(),
+            parse_port(text, 0)?,
+        ));
+    }
+    parse_listen(text, Wildcard::AsWritten)
 }
 
 /// Reads quic-tun's `NETWORK:ADDRESS` of a local listener, `tcp:127.0.0.1:6500` or `unix:/run/app.sock`.
@@ -200,7 +230,7 @@ mod tests {
                 "[::1]",
                 "\"[::1]\" is not HOST:PORT: write both, as in 127.0.0.1:7500",
             ),
-            (":7500", "\":7500\" has no host: write HOST:7500"),
+            (":7500", "a host is missing: write HOST:7500"),
             ("h:0", "bad port \"0\": write a number from 1 to 65535"),
             (
                 "h:65536",
@@ -224,6 +254,30 @@ mod tests {
             ),
         ] {
             assert_eq!(server(text), Err(why.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_may_leave_its_port_to_the_default_and_a_listener_its_address() {
+        for (text, host, port) in [
+            ("example.net", "example.net", PORT),
+            ("192.0.2.7", "192.0.2.7", PORT),
+            ("[2001:db8::7]", "2001:db8::7", PORT),
+            ("example.net:443", "example.net", 443),
+            ("[::1]:443", "::1", 443),
+        ] {
+            let server = parse_server_at(text, PORT).expect(text);
+            assert_eq!((server.host.as_str(), server.port), (host, port), "{text}");
+        }
+        for text in ["", ":7500", "h:", "::1", "https://h", "a b", "[x]"] {
+            assert!(parse_server_at(text, PORT).is_err(), "{text}");
+        }
+        for (text, at) in [("7505", "[::]:7505"), ("127.0.0.1:7505", "127.0.0.1:7505")] {
+            let address = parse_listen_or_port(text).expect(text);
+            assert_eq!(address.to_string(), at);
+        }
+        for text in ["", "70000", "127.0.0.1", "+1"] {
+            assert!(parse_listen_or_port(text).is_err(), "{text}");
         }
     }
 

@@ -29,7 +29,15 @@ pub(crate) struct Names {
     pub(crate) http_name: &'static Many<String>,
     pub(crate) log_format: &'static One<LogFormat>,
     pub(crate) log_output: &'static Many<String>,
+    pub(crate) verbosity: Option<Verbosity>,
     pub(crate) phrases: Phrases,
+}
+
+/// Short flags for two levels of the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Verbosity {
+    pub(crate) more: &'static Switch,
+    pub(crate) less: &'static Switch,
 }
 
 pub(crate) fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSettings, Fault> {
@@ -44,13 +52,28 @@ pub(crate) fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSetti
         http_names: layers.get(names.http_name)?,
         compat_json: layers.get(&COMPAT_JSON)?,
         confine: !layers.get(&NO_CONFINE)?,
+        banner: None,
         log: LogSettings {
-            level: layers.get(&LOG_LEVEL)?,
+            level: level(layers, names.verbosity)?,
             format: layers.get(names.log_format)?,
             outputs: layers.get(names.log_output)?,
             phrases: names.phrases,
         },
     })
+}
+
+/// The level of the log: that of a short flag, or else of the option.
+fn level(layers: &Layers<'_>, verbosity: Option<Verbosity>) -> Result<LogFilter, Fault> {
+    let Some(Verbosity { more, less }) = verbosity else {
+        return layers.get(&LOG_LEVEL);
+    };
+    let word = match (layers.get(more)?, layers.get(less)?) {
+        (false, false) => return layers.get(&LOG_LEVEL),
+        (true, false) => "debug",
+        (false, true) => "warn",
+        (true, true) => return Err(layers.fault(less, "does not go with --verbose")),
+    };
+    Ok(word.parse().expect("invariant: a level"))
 }
 
 /// Reads where the HTTP interface listens; `off`: nowhere. A socket has mode 0 until its own option is read.

@@ -15,7 +15,7 @@ use serde::de::{
 use crate::fault::Fault;
 use crate::inputs::Inputs;
 use crate::layers::FileLayer;
-use crate::options::{Flag, Kind, Section, Spec, Table};
+use crate::options::{self, Flag, Kind, Section, Spec, Table};
 
 /// The keys that a configuration file may have.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +145,21 @@ fn read_by<T>(
         )
     };
     let text = inputs.files.read(path).map_err(unreadable)?;
-    parse(&text).map_err(|error| Fault::usage(&what, error.to_string().trim_end()))
+    parse(&text).map_err(|error| {
+        let fault = Fault::usage(&what, error.to_string().trim_end());
+        match meant(error.message()) {
+            Some(key) => fault.next(format!("did you mean {key}?")),
+            None => fault,
+        }
+    })
+}
+
+/// The known key that is close to an unknown one, by serde's message: "unknown field `a`, expected one of `b`, `c`".
+fn meant(message: &str) -> Option<&str> {
+    let quoted = message.strip_prefix("unknown field `")?;
+    let mut words = quoted.split('`').step_by(2);
+    let unknown = words.next()?;
+    options::nearest(unknown, words)
 }
 
 struct Found<E> {

@@ -11,6 +11,7 @@ pub mod compat;
 mod control;
 pub mod fault;
 pub mod file;
+mod forward;
 pub mod inputs;
 pub mod layers;
 pub mod manual;

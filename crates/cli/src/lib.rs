@@ -30,4 +30,5 @@ mod privilege;
 mod status;
 mod supervisor;
 mod tune;
+mod version;
 mod wrapped;

@@ -4,15 +4,15 @@
 //! macros: a constant message, values in fields (`tracing::info!("Stream-ID" = 4, "Tunnel closed")`). Fields of the
 //! spans around an event are written before its own, outermost first; of two with one name the inner one counts.
 //!
-//! Text lines have the columns of the original's console encoder, so that people's greps work on; JSON lines
-//! have `ts`, `level`, `caller`, `msg`, and the fields:
+//! Lines for people are described in `people`. Console lines have the columns of the original's encoder, so that
+//! people's greps work on; JSON lines have `ts`, `level`, `caller`, `msg`, and the fields:
 //!
 //! ```text
 //! 2026-08-01 12:00:00.000\tINFO\ttunnel/server.rs:30\tTunnel closed\t{"Stream-ID": 4}
 //! {"ts":"2026-08-01T10:00:00.000000Z","level":"info","caller":"tunnel/server.rs:30","msg":"Tunnel closed","Stream-ID":4}
 //! ```
 //!
-//! In both, characters that could forge a line or its look are escaped: control characters, line separators,
+//! In all, characters that could forge a line or its look are escaped: control characters, line separators,
 //! bidirectional controls and characters without a shape. URLs are written without user names and passwords. Text that
 //! a peer could shape is wrapped in [`Foreign`], which bounds it.
 //!
@@ -23,6 +23,7 @@ pub(crate) mod filter;
 mod layer;
 mod line;
 mod output;
+mod people;
 mod text;
 mod writer;
 
@@ -66,7 +67,7 @@ pub struct Guard {
 ///
 /// [`LogError`] names the setting and the remedy. Nothing is set up then.
 pub fn init(settings: &LogSettings) -> Result<Guard, LogError> {
-    let (subscriber, guard) = build(settings, local_zone())?;
+    let (subscriber, guard) = build(settings, &local_zone())?;
     tracing::subscriber::set_global_default(subscriber).map_err(|_| LogError::Again)?;
     let only_files = files(&settings.outputs).count() == settings.outputs.len();
     log_panics(guard.queue.clone(), only_files);
@@ -85,7 +86,7 @@ pub(crate) fn local_zone() -> TimeZone {
 
 fn build(
     settings: &LogSettings,
-    zone: TimeZone,
+    zone: &TimeZone,
 ) -> Result<(impl Subscriber + Send + Sync + use<>, Guard), LogError> {
     let outputs = settings
         .outputs
@@ -93,9 +94,12 @@ fn build(
         .map(|output| Output::open(output))
         .collect::<Result<Vec<_>, _>>()?;
     let files = LogFiles::of(&outputs);
-    let format = Format::new(settings.format, zone);
-    let (queue, writers) = Queue::new(outputs, &format);
-    let layer = LogLayer::new(format, jiff::Timestamp::now, queue.clone());
+    let outputs = outputs.into_iter().map(|output| {
+        let format = Format::new(settings.format, output.style(), zone.clone());
+        (output, format)
+    });
+    let (queue, writers) = Queue::new(outputs.collect());
+    let layer = LogLayer::new(jiff::Timestamp::now, queue.clone());
     Ok((
         tracing_subscriber::registry()
             .with(settings.level.0.clone())

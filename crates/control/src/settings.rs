@@ -18,6 +18,8 @@ pub struct ControlSettings {
     pub compat_json: bool,
     /// Give up rights, files and system calls once everything listens.
     pub confine: bool,
+    /// Tells a person at a terminal in a few lines what has started, in place of the log lines about it.
+    pub banner: Option<fn(&str)>,
     /// Logs.
     pub log: LogSettings,
 }
@@ -50,7 +52,7 @@ impl std::fmt::Display for HttpListen {
 pub struct LogSettings {
     /// Which lines are logged: `info`, `debug`, `quictun_engine=trace`.
     pub level: LogFilter,
-    /// Text or JSON.
+    /// For people, as quic-tun's or JSON.
     pub format: LogFormat,
     /// `stdout`, `stderr` or file paths.
     pub outputs: Vec<String>,
@@ -71,9 +73,11 @@ pub enum Phrases {
 /// Log line formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// For people, at a terminal, in the journal or in a file.
     #[default]
     Text,
+    /// quic-tun's, for whoever searches its lines: columns, and fields as JSON.
+    Console,
     /// One JSON object a line.
     Json,
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Arg, Command, ValueHint};
-use quictun_args::address::{Wildcard, parse_listen, parse_server};
+use quictun_args::address::{Wildcard, parse_listen, parse_server_at};
 use quictun_args::options;
 use quictun_args::options::{Many, Maybe, One, Section, Suggest, Switch, Table, Why};
 use quictun_args::values::{number, path, switch, text};
@@ -57,7 +57,7 @@ static MEASUREMENT: Section = Section {
 };
 
 options! {
-    pub(crate) REMOTE: Maybe<HostPort> = "remote" "HOST[:PORT]", by remote;
+    pub(crate) REMOTE: Maybe<HostPort> = "remote" "HOST[:PORT]", by |text| parse_server_at(text, AGENT_PORT);
         "Over the real path to an agent there; no link is emulated"
     pub(crate) REMOTE_TOKEN_FILE: Maybe<PathBuf> = "token-file" "FILE", by path;
         "Holds the token that the agent knows, 16 bytes or more"
@@ -77,11 +77,6 @@ options! {
         "What order and losses follow from"
     pub(crate) OUT: Maybe<PathBuf> = "out" "DIR", by path;
         "Where to write, with a directory for each of several scenarios; unset: lab-results/NAME-TIME"
-}
-
-fn remote(text: &str) -> Result<HostPort, Why> {
-    let with_port = format!("{text}:{AGENT_PORT}");
-    parse_server(text).or_else(|_| parse_server(&with_port))
 }
 
 fn repetitions(text: &str) -> Result<u32, Why> {

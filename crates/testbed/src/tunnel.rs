@@ -77,6 +77,8 @@ impl Home {
         command
             .current_dir(self.path())
             .env("HOME", self.path())
+            // Tests read fields, which stand as JSON in this format of both pairs of programs.
+            .env("QUICTUN_LOG_FORMAT", "console")
             .env("STATE_DIRECTORY", self.path().join("state"));
     }
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use quictun_sys::confine::{self, Attempt, Calls, ConfineError, Files, Kept, Paths};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 /// What the process still opens by itself, and whether it is confined at all.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ pub fn enter(plan: Plan) {
     tell("capabilities", kept(confine::give_up_rights()));
     tell("non-dumpable memory", kept(confine::hide_memory()));
     tell("seccomp", kept(confine::give_up_calls(Calls::Tunnel)));
-    info!(target: "quictun", "confined: this process can open no file and start no program any more");
+    debug!(target: "quictun", "confined: this process can open no file and start no program any more");
 }
 
 /// Tries what a confined process must not be able to do, in this process, which ends up confined where `confine`.

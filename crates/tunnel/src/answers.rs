@@ -1,6 +1,6 @@
 //! Answers to what workers ask: the addresses of names, and tokens.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;
 
 use quictun_wire::code::FlowCode;
@@ -8,10 +8,12 @@ use quictun_wire::target::Family;
 use tracing::warn;
 
 use crate::mailbox::Message;
+use crate::probe::Probe;
 use crate::requests::Request;
 use crate::resolve::Resolver;
 use crate::settings::HostPort;
 use crate::token_source::TokenPlugin;
+use crate::trouble;
 use quictun_control::line_budget::LineBudget;
 use quictun_control::log::Foreign;
 use quictun_trust::shares::Holder;
@@ -22,11 +24,14 @@ pub(crate) struct Sources {
     pub(crate) server: Option<HostPort>,
     /// The server's addresses, where its name is not to be looked up again.
     pub(crate) server_known: Vec<SocketAddr>,
+    /// A socket to ask the network with why the server does not answer.
+    pub(crate) probe: Option<UdpSocket>,
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
 }
 
 pub(crate) struct Answers {
     sources: Sources,
+    probe: Option<Probe>,
     /// Two classes, so that a slow name among the targets does not delay the way to the server.
     servers: Resolver,
     targets: Resolver,
@@ -34,8 +39,14 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    pub(crate) fn new(sources: Sources, lines: LineBudget) -> Self {
+    /// Call it within the runtime.
+    pub(crate) fn new(mut sources: Sources, lines: LineBudget) -> Self {
         Self {
+            // Without it a server that does not answer is told of all the same.
+            probe: sources
+                .probe
+                .take()
+                .and_then(|socket| Probe::new(socket).ok()),
             sources,
             servers: Resolver::new(),
             targets: Resolver::new(),
@@ -43,10 +54,15 @@ impl Answers {
         }
     }
 
-    pub(crate) async fn answer(&self, request: Request) -> (usize, Message) {
-        match request {
+    /// Answers; `None`: the worker needs no answer.
+    pub(crate) async fn answer(&self, request: Request) -> Option<(usize, Message)> {
+        let answer = match request {
             Request::ResolveServer { worker } => {
                 (worker, Message::ServerResolved(self.server().await))
+            }
+            Request::Unanswered => {
+                self.tell_of_silence().await;
+                return None;
             }
             Request::ResolveTarget {
                 worker,
@@ -90,7 +106,21 @@ impl Answers {
                 });
                 (worker, Message::Token { key, ticket, token })
             }
-        }
+        };
+        Some(answer)
+    }
+
+    async fn tell_of_silence(&self) {
+        let (Some(server), Some(probe)) = (&self.sources.server, &self.probe) else {
+            return;
+        };
+        let Ok(addresses) = self.server().await else {
+            // That is told by itself.
+            return;
+        };
+        let network_says = probe.ask(&addresses).await;
+        let after_s = trouble::PATIENCE.as_secs();
+        warn!(target: "quictun", %server, after_s, network_says, check = trouble::CHECK_PATH, "the server does not answer; dialling goes on");
     }
 
     async fn server(&self) -> Result<Vec<SocketAddr>, String> {

@@ -15,6 +15,7 @@ use slab::Slab;
 use tracing::{info, warn};
 
 use crate::answers::Sources;
+use crate::banner;
 use crate::client_duty::{ClientDuty, ForwardDuty};
 use crate::failure::Failure;
 use crate::launch::{self, Launch, Seat};
@@ -26,6 +27,7 @@ use crate::reload::source::Source;
 use crate::reload::{self, Read, Reload};
 use crate::settings::{ClientSettings, Forward, ForwardTo, HostPort, ListenOn, TokenSource};
 use crate::token_source::{self, TokenPlugin, TokenSourceError};
+use crate::trouble::Trouble;
 use crate::tun_port::{Place, TunPort};
 use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
@@ -74,7 +76,8 @@ fn serve(
     start_keeper(&settings, read_again.as_ref())?;
     let log = launch::prepare(&settings.control)?;
     let listeners = listeners(&settings)?;
-    let (ports, path_mtu) = udp_ports(&settings, workers)?;
+    let mark = mark(&settings)?;
+    let (ports, path_mtu) = udp_ports(&settings, mark, workers)?;
     let http = rest::bind(&settings.control)?;
     launch::tell_of_udp(&ports[0], &settings.transport);
     let shared = launch::tls(&settings.transport)?;
@@ -105,7 +108,13 @@ fn serve(
     });
     let listen: Vec<String> = listeners.iter().map(Listener::address).collect();
     let started = Arc::new(AtomicBool::new(false));
-    let (phrases, refused) = (settings.control.log.phrases, Arc::<Refused>::default());
+    let phrases = settings.control.log.phrases;
+    let trouble = Arc::new(Trouble::to(settings.server.to_string()));
+    let troubles = (Arc::<Refused>::default(), trouble);
+    let banner = settings.control.banner.map(|say| Banner {
+        say,
+        server: settings.server.clone(),
+    });
     let launch = Launch {
         side: Side::Client,
         log,
@@ -114,11 +123,12 @@ fn serve(
         one_process: tun.as_ref().is_some_and(TunPlan::is_one_process),
         sources: Sources {
             server_known: server_known(&settings, detour.as_ref()),
+            probe: Some(marked_socket(&settings.server, mark)?),
             server: Some(settings.server),
             plugins,
         },
         http,
-        announce: announce(listen.clone(), settings.forwards, started.clone()),
+        announce: announce(listen.clone(), settings.forwards, started.clone(), banner),
         facts: Facts { listen, aead },
         reload,
         lines: LineBudget::default(),
@@ -134,8 +144,8 @@ fn serve(
         let forwards = forwards.collect::<std::io::Result<Vec<_>>>();
         let forwards = forwards.context("listener")?;
         // One worker serves the device.
-        let (role, tun, refused) = (role.clone(), tun.take(), refused.clone());
-        Ok(move |seat| build(seat, role, forwards, tun, refused, phrases))
+        let (role, tun, troubles) = (role.clone(), tun.take(), troubles.clone());
+        Ok(move |seat| build(seat, role, forwards, tun, troubles, phrases))
     })?;
     let outcome = outcome.map_err(Failure::of_workers);
     if started.load(Ordering::Relaxed) {
@@ -171,15 +181,28 @@ fn announce(
     addresses: Vec<String>,
     forwards: Vec<Forward>,
     started: Arc<AtomicBool>,
+    banner: Option<Banner>,
 ) -> Box<dyn FnOnce()> {
     Box::new(move || {
         started.store(true, Ordering::Relaxed);
-        for (address, forward) in addresses.iter().zip(&forwards) {
-            let to = destination(forward);
-            info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
+        let destinations = forwards.iter().map(destination);
+        let pairs: Vec<_> = addresses.into_iter().zip(destinations).collect();
+        for (address, _) in &pairs {
             systemd::notify(&format!("{}={address}", systemd::LISTEN));
         }
+        if let Some(Banner { say, server }) = banner {
+            return say(banner::client(&server, &pairs).trim_end());
+        }
+        for (address, to) in pairs {
+            info!(target: "quictun", { "listen address" = address, to }, "Client endpoint start up successful");
+        }
     })
+}
+
+/// Tells a person at a terminal what has started.
+struct Banner {
+    say: fn(&str),
+    server: HostPort,
 }
 
 fn destination(forward: &Forward) -> String {
@@ -206,7 +229,7 @@ fn build(
     role: ClientRole,
     forwards: Vec<ForwardDuty>,
     tun: Option<TunPlan>,
-    refused: Arc<Refused>,
+    (refused, trouble): (Arc<Refused>, Arc<Trouble>),
     phrases: Phrases,
 ) -> Result<Parts<ClientDuty>> {
     let config = seat.config(role, launch::random()?)?;
@@ -220,6 +243,8 @@ fn build(
         paused: None,
         stopped: false,
         refused,
+        trouble,
+        silent_at: None,
         log: FlowLog::new(Side::Client, seat.index, phrases),
     };
     let mut parts = seat.parts(Engine::client(config)?, duty);
@@ -317,13 +342,13 @@ fn mark(settings: &ClientSettings) -> Result<Option<u32>> {
 }
 
 /// A UDP socket for each worker, and what tells the MTU of routes towards the server for them.
-fn udp_ports(settings: &ClientSettings, workers: usize) -> Result<(Vec<UdpPort>, PathMtu)> {
-    let mark = mark(settings)?;
+fn udp_ports(
+    settings: &ClientSettings,
+    mark: Option<u32>,
+    workers: usize,
+) -> Result<(Vec<UdpPort>, PathMtu)> {
     let open = |_| {
-        let socket = any_socket(&settings.server).context("UDP socket")?;
-        if let Some(mark) = mark {
-            set_mark(&socket, mark).context("marking a UDP socket")?;
-        }
+        let socket = marked_socket(&settings.server, mark)?;
         launch::open_udp(socket, &settings.transport)
     };
     let ports = (0..workers).map(open).collect::<Result<_>>()?;
@@ -333,6 +358,14 @@ fn udp_ports(settings: &ClientSettings, workers: usize) -> Result<(Vec<UdpPort>,
         None => udp_port::path_mtu(most),
     };
     Ok((ports, path_mtu))
+}
+
+fn marked_socket(server: &HostPort, mark: Option<u32>) -> Result<UdpSocket> {
+    let socket = any_socket(server).context("UDP socket")?;
+    if let Some(mark) = mark {
+        set_mark(&socket, mark).context("marking a UDP socket")?;
+    }
+    Ok(socket)
 }
 
 fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {

@@ -19,6 +19,7 @@ use crate::mailbox::Message;
 use crate::refusal::{self, Refused};
 use crate::reload::change::{Ended, Rules};
 use crate::requests::{Request, WAITING_MAX};
+use crate::trouble::{self, SoFar, Trouble};
 use crate::tun_port::TunPort;
 use quictun_control::flow_log::{FlowLog, Known};
 use quictun_control::log::Foreign;
@@ -44,6 +45,9 @@ pub(crate) struct ClientDuty {
     pub(crate) paused: Option<Instant>,
     pub(crate) stopped: bool,
     pub(crate) refused: Arc<Refused>,
+    pub(crate) trouble: Arc<Trouble>,
+    /// When it is told that the server does not answer, while this worker dials without a connection.
+    pub(crate) silent_at: Option<Instant>,
     pub(crate) log: FlowLog,
 }
 
@@ -75,6 +79,8 @@ impl Duty for ClientDuty {
     fn handle_event(&mut self, io: &mut Io<'_>, event: Event) {
         match event {
             Event::Resolve => {
+                self.silent_at
+                    .get_or_insert_with(|| io.now + trouble::PATIENCE);
                 let worker = self.index;
                 let asked = self.control.try_send(Request::ResolveServer { worker });
                 if asked.is_err() {
@@ -84,17 +90,10 @@ impl Duty for ClientDuty {
             }
             Event::Welcome {
                 remote, protocol, ..
-            } => self.log_connected(remote, protocol),
-            Event::ConnectFailed {
-                remote,
-                reason,
-                retry_in,
-            } => {
-                let reason = Foreign(reason);
-                let retry_in_ms = u64::try_from(retry_in.as_millis()).unwrap_or(u64::MAX);
-                let remote =
-                    remote.map_or_else(|| "unknown".to_owned(), |remote| remote.to_string());
-                warn!(target: "quictun", { "Server-Endpoint-Addr" = remote, %reason, retry_in_ms }, "cannot connect to server endpoint");
+            } => self.handle_welcome(io.now, remote, protocol),
+            Event::ConnectFailed { remote, reason, .. } => {
+                self.silent_at = None;
+                self.log_failed(io.now, remote, &reason);
             }
             Event::Disconnected {
                 remote,
@@ -187,12 +186,21 @@ impl Duty for ClientDuty {
 
     fn next_timeout(&self) -> Option<Instant> {
         let tun = self.tun.as_ref().and_then(TunPort::next_timeout);
-        [self.paused, tun].into_iter().flatten().min()
+        let times = [self.paused, self.silent_at, tun];
+        times.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, io: &mut Io<'_>) {
         if let Some(tun) = &mut self.tun {
             tun.handle_timeout(io);
+        }
+        if self.silent_at.is_some_and(|at| at <= io.now) {
+            // Later failures are told by themselves.
+            self.silent_at = None;
+            if self.trouble.unanswered(io.now) {
+                // A control plane that has too much to do tells of it when the attempt fails.
+                self.control.try_send(Request::Unanswered).ok();
+            }
         }
         if self.paused.is_some_and(|until| until <= io.now) {
             self.paused = None;
@@ -250,6 +258,28 @@ impl ClientDuty {
         if let Some(tun) = &mut self.tun {
             tun.handle_closed(summary.flow);
         }
+    }
+
+    fn handle_welcome(&mut self, now: Instant, remote: SocketAddr, protocol: Protocol) {
+        self.silent_at = None;
+        if let Some(SoFar { failures, lasts }) = self.trouble.connected(now) {
+            let after_s = lasts.as_secs();
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, failures, after_s }, "the server answers again");
+        }
+        self.log_connected(remote, protocol);
+    }
+
+    fn log_failed(&self, now: Instant, remote: Option<SocketAddr>, reason: &LossReason) {
+        let (cause, check) = trouble::explain(reason);
+        let Some(SoFar { failures, lasts }) = self.trouble.failed(now, &cause) else {
+            return;
+        };
+        let server =
+            remote.map_or_else(|| self.trouble.server.clone(), |remote| remote.to_string());
+        let reason = Foreign(cause);
+        let failures = (failures > 1).then_some(failures);
+        let since_s = failures.map(|_| lasts.as_secs());
+        warn!(target: "quictun", { "Server-Endpoint-Addr" = server, %reason, failures, since_s, check }, "cannot connect to server endpoint; dialling goes on");
     }
 
     fn log_connected(&self, remote: SocketAddr, protocol: Protocol) {

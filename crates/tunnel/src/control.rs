@@ -90,9 +90,10 @@ async fn serve_workers(
             Some(request) = requests.recv(), if tasks.len() < REQUESTS => {
                 let (answers, mailboxes) = (control.answers.clone(), control.mailboxes.clone());
                 tasks.spawn(async move {
-                    let (worker, message) = answers.answer(request).await;
-                    // The worker may have ended meanwhile.
-                    mailboxes[worker].send(message);
+                    if let Some((worker, message)) = answers.answer(request).await {
+                        // The worker may have ended meanwhile.
+                        mailboxes[worker].send(message);
+                    }
                 });
             }
             Some(_) = tasks.join_next() => {}

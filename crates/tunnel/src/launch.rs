@@ -12,7 +12,7 @@ use quictun_engine::report::Side;
 use quictun_engine::{Account, Algorithm, Engine, EngineConfig, PathMtu, Transport};
 use quictun_sys::{raise_nofile_limit, use_small_pages};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use crate::answers::{Answers, Sources};
 use crate::app_socket::AppSocket;
@@ -168,7 +168,7 @@ pub(crate) fn open_udp(socket: UdpSocket, settings: &TransportSettings) -> Resul
 /// Says how large the buffers of a socket are, and gives a hint where that is too small.
 pub(crate) fn tell_of_udp(port: &UdpPort, settings: &TransportSettings) {
     let report = port.report();
-    info!(
+    debug!(
         target: "quictun",
         receive_buffer_bytes = report.recv_buffer,
         send_buffer_bytes = report.send_buffer,
@@ -188,7 +188,7 @@ pub(crate) fn tell_of_udp(port: &UdpPort, settings: &TransportSettings) {
 /// Opens the common parts of all TLS configurations, and logs the suites.
 pub(crate) fn tls(settings: &TransportSettings) -> Result<tls::Shared> {
     let shared = tls::Shared::open(settings.key_log.as_deref(), settings.aead)?;
-    info!(target: "quictun", aead = %shared.suites, "TLS");
+    debug!(target: "quictun", aead = %shared.suites, "TLS");
     Ok(shared)
 }
 
@@ -230,6 +230,9 @@ impl Launch {
             .enable_all()
             .build()
             .context("starting the control plane")?;
+        let within_runtime = runtime.enter();
+        let answers = Arc::new(Answers::new(self.sources, self.lines.clone()));
+        drop(within_runtime);
         let seats = self.ports.into_iter().zip(inboxes).enumerate();
         let seats = seats.map(|(index, (udp, inbox))| Seat {
             index,
@@ -246,7 +249,7 @@ impl Launch {
         let rest = RestState::new(self.side, workers, &self.control, self.facts, reloadable);
         let control = Control {
             mailboxes,
-            answers: Arc::new(Answers::new(self.sources, self.lines.clone())),
+            answers,
             rest: Arc::new(rest),
             http: self.http,
             drain: self.transport.drain,

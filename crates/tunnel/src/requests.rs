@@ -22,6 +22,8 @@ pub(crate) enum Request {
     ResolveServer {
         worker: usize,
     },
+    /// Nothing has come back from the server: ask the network why, and tell. There is no answer to the worker.
+    Unanswered,
     ResolveTarget {
         worker: usize,
         flow: FlowId,

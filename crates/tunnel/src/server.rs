@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use crate::answers::Sources;
 use crate::asked::AskedFlows;
+use crate::banner::{self, ServerBanner};
 use crate::dial::Dials;
 use crate::failure::Failure;
 use crate::launch::{self, Launch, Seat};
@@ -101,13 +102,27 @@ fn serve(
     // From here on the key is where the TLS library keeps it.
     drop(identity);
     let access = settings.access;
+    let control = settings.control.clone();
+    let started = aead.clone();
+    let shown_http = http.is_some();
+    let own_address = control.banner.and_then(|_| banner::own_address());
     let announce = move || {
-        info!(target: "quictun", { "listen address" = %address, pin = %pin, workers }, "Server endpoint start up successful");
         systemd::notify(&format!(
             "{}={address}\n{}={pin}",
             systemd::LISTEN,
             systemd::PIN
         ));
+        if let Some(say) = control.banner {
+            let banner = ServerBanner {
+                listen: address,
+                own_address,
+                pin,
+                access: &access,
+                http: control.httpd.as_ref().filter(|_| shown_http),
+            };
+            return say(banner.text().trim_end());
+        }
+        info!(target: "quictun", { "listen address" = %address, pin = %pin, workers, aead = started }, "Server endpoint start up successful");
         print_client_line(&access, pin, address.port());
     };
     let launch = Launch {
@@ -206,7 +221,7 @@ fn server_identity(settings: &ServerSettings) -> Result<Identity> {
         ServerIdentity::Files(files) => identity::load_files(files)?,
         ServerIdentity::State(dir) => match identity::load_or_generate(dir, "server") {
             Ok((identity, made)) => {
-                if made {
+                if made && settings.control.banner.is_none() {
                     info!(target: "quictun", directory = %dir.display(), pin = %identity.pin, "first run: the server's key was made");
                 }
                 identity

@@ -64,6 +64,18 @@ pub struct HostPort {
     pub port: u16,
 }
 
+/// As people write it, with brackets around IPv6.
+impl std::fmt::Display for HostPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') {
+            write!(f, "[{host}]:{port}")
+        } else {
+            write!(f, "{host}:{port}")
+        }
+    }
+}
+
 /// One local listener and what its connections are carried to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {

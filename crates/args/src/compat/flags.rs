@@ -208,7 +208,7 @@ options! {
         "Permissions of its Unix socket: who may connect"
     HTTPD_NAME: Many<String> = "httpd-name" "NAME", by parse_name;
         "A name that it answers to, beside addresses and localhost; repeatable"
-    LOG_FORMAT: One<LogFormat> = "log-format" "NAME", choice &[("console", LogFormat::Text), ("json", LogFormat::Json)], default "console";
+    LOG_FORMAT: One<LogFormat> = "log-format" "NAME", choice &[("console", LogFormat::Console), ("json", LogFormat::Json)], default "console";
         "console or json"
     pub(super) LOG_OUTPUT_PATHS: Many<String> = "log-output-paths" "PATHS", by text, words &["stdout", "stderr"], default "stdout";
         "stdout, stderr or files, separated by commas"
@@ -238,6 +238,7 @@ pub(super) const NAMES: Names = Names {
     http_name: &HTTPD_NAME,
     log_format: &LOG_FORMAT,
     log_output: &LOG_OUTPUT_PATHS,
+    verbosity: None,
     phrases: Phrases::Original,
 };
 

@@ -15,6 +15,8 @@ pub fn program() -> Command {
         "Carries TCP and Unix-socket connections over QUIC, encrypted, through one UDP port.",
         include_str!("help.txt"),
     )
+    .before_help(include_str!("first_help.txt").trim_end())
+    .help_template("{about}\n\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}")
     .version(env!("CARGO_PKG_VERSION"))
     .max_term_width(100)
 }

@@ -5,17 +5,16 @@ use std::path::PathBuf;
 
 use quictun_control::settings::{HttpListen, LogFormat, Phrases};
 use quictun_trust::settings::{Offer, Pin};
-use quictun_tunnel::settings::{Forward, ForwardTo, HostPort};
-use quictun_wire::target::Target;
+use quictun_tunnel::settings::{Forward, HostPort};
 
-use crate::address::{Wildcard, parse_forward_listen, parse_listen, parse_server};
+use crate::address::{PORT, Wildcard, parse_listen_or_port, parse_server_at};
 use crate::control::{
-    COMPAT_JSON, LOG_LEVEL, NO_CONFINE, Names, parse_http, parse_mode, parse_name,
+    COMPAT_JSON, LOG_LEVEL, NO_CONFINE, Names, Verbosity, parse_http, parse_mode, parse_name,
 };
 use crate::options;
-use crate::options::{Many, Maybe, One, Section, Table, Why};
-use crate::values::{parsed, path, text};
-use crate::{transport, tun_flags};
+use crate::options::{Many, Maybe, One, Section, Switch, Table};
+use crate::values::{parsed, path, switch, text};
+use crate::{forward, transport, tun_flags};
 
 /// Prefix of the environment variables.
 const PREFIX: &str = "QUICTUN_";
@@ -104,12 +103,12 @@ static GENERAL: Section = Section {
 
 static LOGS: Section = Section {
     heading: "Logs",
-    options: &[&LOG_LEVEL, &LOG_FORMAT, &LOG_OUTPUT],
+    options: &[&VERBOSE, &QUIET, &LOG_LEVEL, &LOG_FORMAT, &LOG_OUTPUT],
 };
 
 options! {
-    pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by |text| parse_listen(text, Wildcard::AsWritten), default "[::]:7500", key "listen";
-        "UDP address"
+    pub(super) LISTEN: One<SocketAddr> = "listen" "ADDR", by parse_listen_or_port, default "[::]:7500", key "listen";
+        "UDP address, or a port alone"
     pub(super) ALLOW: Many<String> = "allow" "RULE", by text;
         "A target that the client 'default' may reach; repeatable"
     pub(super) STATE_DIR: Maybe<PathBuf> = "state-dir" "DIR", by path, key "identity.state_dir", reloads true;
@@ -121,9 +120,9 @@ options! {
     pub(super) SERVER_CA: Maybe<PathBuf> = "ca" "FILE", by path, key "ca", reloads true;
         "Authorities for clients known by the name in their certificate, PEM"
 
-    pub(super) SERVER_TO_DIAL: Maybe<HostPort> = "server" "HOST:PORT", by parse_server, key "server";
-        "The server to dial; resolved again on every attempt"
-    pub(super) FORWARD: Many<Forward> = "forward" "LISTEN=TARGET", by parse_forward, short 'L';
+    pub(super) SERVER_TO_DIAL: Maybe<HostPort> = "server" "HOST[:PORT]", by |text| parse_server_at(text, PORT), key "server";
+        "The server to dial, at port 7500 if none is given; resolved again on every attempt"
+    pub(super) FORWARD: Many<Forward> = "forward" "LISTEN=TARGET", by forward::parse, short 'L';
         "Carry what connects to LISTEN to TARGET; repeatable"
     pub(super) OFFER: One<Offer> = "offer" "WHICH", choice &[("native", Offer::Native), ("compat", Offer::Compat), ("both", Offer::Both)], default "native", key "offer";
         "Protocols offered: native (quictun/1), compat (quic-tun) or both"
@@ -146,9 +145,13 @@ options! {
         "Permissions of its Unix socket: who may connect"
     HTTP_NAME: Many<String> = "http-name" "NAME", by parse_name, key "control.http_names";
         "A name that it answers to, beside addresses and localhost; repeatable"
-    LOG_FORMAT: One<LogFormat> = "log-format" "NAME", choice &[("text", LogFormat::Text), ("json", LogFormat::Json)], default "text", key "log.format";
-        "text or json"
-    LOG_OUTPUT: Many<String> = "log-output" "PATHS", by text, words &["stdout", "stderr"], default "stdout", key "log.output";
+    VERBOSE: Switch = "verbose" "BOOL", by switch, short 'v';
+        "Log more: as --log-level debug"
+    QUIET: Switch = "quiet" "BOOL", by switch, short 'q';
+        "Log warnings and errors only: as --log-level warn"
+    LOG_FORMAT: One<LogFormat> = "log-format" "NAME", choice &[("text", LogFormat::Text), ("console", LogFormat::Console), ("json", LogFormat::Json)], default "text", key "log.format";
+        "text, console (the columns of quic-tun) or json"
+    LOG_OUTPUT: Many<String> = "log-output" "PATHS", by text, words &["stdout", "stderr"], default "stderr", key "log.output";
         "stdout, stderr or files, separated by commas"
 
     pub ASKED_CONFIG: Maybe<PathBuf> = "config" "FILE", by path, short 'c';
@@ -163,22 +166,9 @@ pub(super) const NAMES: Names = Names {
     http_name: &HTTP_NAME,
     log_format: &LOG_FORMAT,
     log_output: &LOG_OUTPUT,
+    verbosity: Some(Verbosity {
+        more: &VERBOSE,
+        less: &QUIET,
+    }),
     phrases: Phrases::Own,
 };
-
-fn parse_forward(text: &str) -> Result<Forward, Why> {
-    let in_forward = |why: String| Why(format!("{text:?}: {why}"));
-    let missing = || {
-        in_forward(
-            "no '=' between listener and target: write LISTEN=TARGET, as in 2222=127.0.0.1:22"
-                .to_owned(),
-        )
-    };
-    let (listen, target) = text.split_once('=').ok_or_else(missing)?;
-    let listen = parse_forward_listen(listen).map_err(|Why(why)| in_forward(why))?;
-    let target = Target::parse(target).map_err(|error| in_forward(error.to_string()))?;
-    Ok(Forward {
-        listen,
-        to: ForwardTo::Target(target),
-    })
-}

@@ -1,12 +1,13 @@
 //! The command line of `quictun`, and what it asks for.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
 use quictun_tunnel::settings::ClientSettings;
 
-use crate::{demo, forbidden, lab, link, perf, status, wrapped};
+use crate::{demo, forbidden, lab, link, perf, status, version, wrapped};
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::native::settings::Server;
@@ -68,6 +69,7 @@ pub enum Action {
 /// The whole command line.
 pub fn command() -> Command {
     commands::program()
+        .long_version(version::LONG)
         .subcommands(commands::ends())
         .subcommands(commands::around())
         .subcommands([
@@ -81,9 +83,20 @@ pub fn command() -> Command {
         .subcommands(commands::about())
 }
 
+/// The words of the command line, with `help COMMAND` as `COMMAND --help`.
+fn asked(args: &[OsString]) -> Vec<OsString> {
+    match args {
+        [program, help, rest @ ..] if help == "help" => {
+            let words = [program].into_iter().chain(rest);
+            words.cloned().chain(["--help".into()]).collect()
+        }
+        _ => args.to_vec(),
+    }
+}
+
 /// Reads everything that `quictun` is started with.
 pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
-    let matches = match command().try_get_matches_from(&inputs.args) {
+    let matches = match command().try_get_matches_from(asked(&inputs.args)) {
         Ok(matches) => matches,
         Err(error) if !error.use_stderr() => return Ok(Action::Print(error.render().to_string())),
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -114,7 +127,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
             },
             Action::Man,
         )),
-        "version" => Ok(Action::Print(self::command().render_version())),
+        "version" => Ok(Action::Print(self::command().render_long_version())),
         "link" => link::parse(matches, inputs).map(Action::Link),
         "bench" => quictun_bench::parse(matches)
             .map(Action::Bench)

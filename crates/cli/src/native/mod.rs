@@ -2,12 +2,15 @@
 //!
 //! [`parse`] is a pure function from inputs to what is to be done; [`main`] does it.
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use quictun_control::settings::{ControlSettings, LogFormat};
 use quictun_trust::identity;
+use quictun_tunnel::settings::ClientSettings;
 
 use crate::exit::{self, Failed};
 use crate::{
@@ -35,7 +38,7 @@ pub fn main() -> ExitCode {
         }
         Ok(Action::Client(settings)) => match host_tun::wanted(&settings) {
             Some(host) => return host.main(PROGRAM, std::env::args_os().skip(1).collect()),
-            None => client::run(settings, Some(Arc::new(reload::read_client))),
+            None => run_client(settings),
         },
         Ok(Action::Link(action)) => return link::main(action),
         Ok(Action::Perf(action)) => return perf::main(*action),
@@ -74,6 +77,13 @@ fn bench(action: &quictun_bench::Action) -> ExitCode {
     exit::report(action.program(), outcome).into()
 }
 
+fn run_client(mut settings: ClientSettings) -> Result<(), Failed> {
+    if settings.tun.is_none() {
+        settings.control.banner = banner(&settings.control);
+    }
+    client::run(settings, Some(Arc::new(reload::read_client)))
+}
+
 fn run_server(server: Server) -> Result<(), Failed> {
     warn(&server.warnings);
     if let Some(psk) = &server.make_psk {
@@ -82,12 +92,23 @@ fn run_server(server: Server) -> Result<(), Failed> {
         identity::ensure_psk(psk)
             .with_context(|| format!("making the secret {}", psk.display()))?;
     }
-    let Server { settings, kept, .. } = server;
+    let Server {
+        mut settings, kept, ..
+    } = server;
+    settings.control.banner = banner(&settings.control);
     let again = move || reload::read_server(&kept);
     Ok(quictun_tunnel::server::run(
         settings,
         Some(Arc::new(again)),
     )?)
+}
+
+/// A few lines for a person take the place of those about the start where the log is read at a terminal.
+fn banner(control: &ControlSettings) -> Option<fn(&str)> {
+    let ControlSettings { log, .. } = control;
+    let is_for_people = log.format == LogFormat::Text && log.outputs == ["stderr"];
+    let says: fn(&str) = exit::say;
+    (is_for_people && std::io::stderr().is_terminal()).then_some(says)
 }
 
 fn keygen(dir: &Path) -> anyhow::Result<()> {

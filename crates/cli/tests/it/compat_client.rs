@@ -55,11 +55,13 @@ fn the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
         http_names,
         compat_json,
         confine,
+        banner,
         log,
     } = settings.control;
     let address = "127.0.0.1:8086".parse().expect("an address");
     assert_eq!(httpd, Some(HttpListen::Tcp(address)));
     assert!(httpd_is_default && !compat_json && confine && http_names.is_empty());
+    assert!(banner.is_none());
     let LogSettings {
         level,
         format,
@@ -71,7 +73,7 @@ fn the_defaults_are_those_of_the_original_but_for_http_on_loopback() {
         (level, format, outputs),
         (
             LogFilter::default(),
-            LogFormat::Text,
+            LogFormat::Console,
             vec!["stdout".to_owned()]
         )
     );

@@ -204,8 +204,8 @@ const BAD: &[(&str, &str)] = &[
         sha256:... -L 2222=127.0.0.1:22",
     ),
     (
-        "client --server h {forward} --ca system",
-        "--server: \"h\" is not HOST:PORT: write both, as in 127.0.0.1:7500",
+        "client --server :7500 {forward} --ca system",
+        "--server: a host is missing: write HOST:7500",
     ),
     (
         "client --server h:1 {forward}",
@@ -249,8 +249,8 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "client --server h:1 --ca system -L 22",
-        "--forward: \"22\": no '=' between listener and target: \
-        write LISTEN=TARGET, as in 2222=127.0.0.1:22",
+        "--forward: \"22\": write LISTEN=TARGET, as in 2222=127.0.0.1:22, \
+        or as for ssh, 2222:127.0.0.1:22",
     ),
     (
         "client --server h:1 --ca system -L x=h:1",
@@ -353,12 +353,16 @@ fn a_file_with_unknown_or_misplaced_keys_is_refused() {
             vec![
                 "c.toml: TOML parse error at line 1",
                 "unknown field `sever`",
-                "`server`",
+                "| did you mean server?",
             ],
         ),
         (
             "[transport]\nworker = 1",
-            vec!["line 2", "unknown field `worker`"],
+            vec![
+                "line 2",
+                "unknown field `worker`",
+                "| did you mean workers?",
+            ],
         ),
         (
             "[transport]\nmax_connections = 1",

@@ -179,9 +179,10 @@ fn a_setting_that_needs_a_restart_is_told_by_its_value_and_not_by_its_text() {
 /// Command line, and the message.
 const BAD: &[(&str, &str)] = &[
     (
-        "server --listen 7500",
-        "--listen: \"7500\" is not HOST:PORT: write both, as in 127.0.0.1:7500",
+        "server --listen 127.0.0.1",
+        "--listen: \"127.0.0.1\" is not HOST:PORT: write both, as in 127.0.0.1:7500",
     ),
+    ("server -q -v", "--quiet: does not go with --verbose"),
     ("server --cert f", "--cert: needs its private key: add key"),
     ("server --key f", "--key: needs its certificate: add cert"),
     (

@@ -18,7 +18,7 @@ fn every_value_is_printed_with_its_origin() {
         "gso = \"off\"                                      # file c.toml",
         "drain = \"3s\"                                     # environment QUICTUN_DRAIN",
         "compat_json = false                                # default",
-        "output = [\"stdout\"]                              # default",
+        "output = [\"stderr\"]                              # default",
         "listen = \"127.0.0.1:1\"                           # file c.toml",
         "target = \"tcp:h:1\"                               # file c.toml",
     ] {

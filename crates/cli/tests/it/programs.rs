@@ -31,11 +31,15 @@ fn version_and_help_go_to_standard_output() {
         (CLIENT, "quictun-client"),
         (SERVER, "quictun-server"),
     ] {
-        for flag in ["--version", "version"] {
+        for flag in ["-V", "--version", "version"] {
             let output = program(path, &[flag]);
             assert_eq!(output.status.code(), Some(0));
-            let version = format!("{name} {}\n", env!("CARGO_PKG_VERSION"));
-            assert_eq!(String::from_utf8_lossy(&output.stdout), version);
+            let said = String::from_utf8_lossy(&output.stdout);
+            let version = format!("{name} {}", env!("CARGO_PKG_VERSION"));
+            assert!(said.starts_with(&version), "{said}");
+            let is_long = name == "quictun" && flag != "-V";
+            assert_eq!(said.lines().count(), if is_long { 4 } else { 1 }, "{said}");
+            assert_eq!(said.contains("for: "), is_long, "{said}");
             assert_eq!(stderr(&output), "");
         }
         let output = program(path, &["--help"]);

@@ -282,6 +282,7 @@ fn control_lines(lines: &mut Lines, control: &ControlSettings) {
         http_names,
         compat_json,
         confine,
+        banner: _,
         log,
     } = control;
     lines.extend([

@@ -7,24 +7,19 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
-use super::line::{Fields, Format, Line, caller};
+use super::line::{Fields, Line, caller};
 use super::writer::Queue;
 
 /// Writes events as lines into the queue. `clock` is the wall clock; tests have their own.
 #[derive(Debug)]
 pub(super) struct LogLayer {
-    format: Format,
     clock: fn() -> Timestamp,
     queue: Queue,
 }
 
 impl LogLayer {
-    pub(super) fn new(format: Format, clock: fn() -> Timestamp, queue: Queue) -> Self {
-        Self {
-            format,
-            clock,
-            queue,
-        }
+    pub(super) fn new(clock: fn() -> Timestamp, queue: Queue) -> Self {
+        Self { clock, queue }
     }
 }
 
@@ -59,12 +54,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {
         event.record(&mut fields);
         let message = fields.take_message().unwrap_or_default();
         let metadata = event.metadata();
-        self.queue.push(self.format.write(&Line {
+        let line = Line {
             at: (self.clock)(),
             level: *metadata.level(),
             caller: caller(metadata),
             message: &message,
             fields: &fields,
-        }));
+        };
+        self.queue.push(|format| format.write(&line));
     }
 }

@@ -1,4 +1,4 @@
-//! One event as one line of text or JSON.
+//! One event as one line: for people ([`super::people`]), in quic-tun's columns, or as JSON.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -9,6 +9,7 @@ use serde_json::Value;
 use tracing::field::{Field, Visit};
 use tracing::{Level, Metadata};
 
+use super::people::{self, Style};
 use super::text::{without_credentials, write_json_string, write_message};
 use crate::settings::LogFormat;
 
@@ -18,9 +19,12 @@ const MAX_VALUE: usize = 8 * 1024;
 /// Keys of the JSON lines that fields may not take.
 const RESERVED: [&str; 4] = ["ts", "level", "caller", "msg"];
 
-#[derive(Clone, Debug)]
+/// How the lines of one output are written.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Format {
     kind: LogFormat,
+    /// For lines of text that people read.
+    style: Style,
     /// For text lines; JSON lines are in UTC.
     zone: TimeZone,
 }
@@ -39,14 +43,15 @@ pub(super) struct Line<'a> {
 }
 
 impl Format {
-    pub(super) fn new(kind: LogFormat, zone: TimeZone) -> Self {
-        Self { kind, zone }
+    pub(super) fn new(kind: LogFormat, style: Style, zone: TimeZone) -> Self {
+        Self { kind, style, zone }
     }
 
     pub(super) fn write(&self, line: &Line<'_>) -> String {
         let mut out = String::with_capacity(256);
         match self.kind {
-            LogFormat::Text => self.write_text(line, &mut out),
+            LogFormat::Text => people::write(line, self.style, &self.zone, &mut out),
+            LogFormat::Console => self.write_columns(line, &mut out),
             LogFormat::Json => write_json(line, &mut out),
         }
         .expect("invariant: writing to a String does not fail");
@@ -54,7 +59,7 @@ impl Format {
         out
     }
 
-    fn write_text(&self, line: &Line<'_>, out: &mut String) -> fmt::Result {
+    fn write_columns(&self, line: &Line<'_>, out: &mut String) -> fmt::Result {
         let at = line.at.to_zoned(self.zone.clone());
         write!(
             out,
@@ -125,6 +130,10 @@ pub(super) fn caller(metadata: &Metadata<'_>) -> String {
 }
 
 impl Fields {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(&'static str, Value)> {
+        self.0.iter()
+    }
+
     pub(super) fn extend(&mut self, other: &Self) {
         for (name, value) in &other.0 {
             self.set(name, value.clone());

@@ -5,13 +5,16 @@
 //!
 //! A new file has mode 0640, less what the umask takes. One that exists keeps its mode.
 
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quictun_trust::keeper;
+
+use super::people::Style;
 
 /// Why logs could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +33,7 @@ pub enum LogError {
 #[derive(Debug)]
 pub(super) struct Output {
     current: File,
+    style: Style,
     successor: Option<Arc<LogFile>>,
 }
 
@@ -53,21 +57,39 @@ pub fn files(outputs: &[String]) -> impl Iterator<Item = &Path> {
 
 impl Output {
     pub(super) fn open(output: &str) -> Result<Self, LogError> {
-        let stream = |stream: io::Result<_>| stream.map(|stream| (File::from(stream), None));
+        let variable = |name: &str| std::env::var_os(name);
         let opened = match output {
-            "stdout" => stream(io::stdout().as_fd().try_clone_to_owned()),
-            "stderr" => stream(io::stderr().as_fd().try_clone_to_owned()),
+            "stdout" => of_stream(&io::stdout(), variable),
+            "stderr" => of_stream(&io::stderr(), variable),
             path => keeper::append_to(Path::new(path)).map(|file| {
                 let file_of_name = LogFile {
                     path: path.into(),
                     opened: Mutex::default(),
                 };
-                (file, Some(Arc::new(file_of_name)))
+                Self {
+                    current: file,
+                    style: Style::File,
+                    successor: Some(Arc::new(file_of_name)),
+                }
             }),
         };
-        let (current, successor) = opened.map_err(|cause| LogError::Open(output.into(), cause))?;
-        Ok(Self { current, successor })
+        opened.map_err(|cause| LogError::Open(output.into(), cause))
     }
+
+    pub(super) fn style(&self) -> Style {
+        self.style
+    }
+}
+
+fn of_stream(
+    stream: &(impl AsFd + IsTerminal),
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> io::Result<Output> {
+    Ok(Output {
+        current: File::from(stream.as_fd().try_clone_to_owned()?),
+        style: Style::of_stream(stream, variable),
+        successor: None,
+    })
 }
 
 impl Write for Output {

@@ -1,3 +1,4 @@
+use super::people::Style;
 use super::*;
 use crate::settings::{LogFormat, Phrases};
 use std::io::{self, BufRead, BufReader, Write};
@@ -32,10 +33,14 @@ fn fixed_clock() -> jiff::Timestamp {
 
 /// The lines that `emit` logs, at debug level, two hours east of UTC.
 fn logged(format: LogFormat, emit: impl FnOnce()) -> String {
+    logged_in(format, Style::File, emit)
+}
+
+fn logged_in(format: LogFormat, style: Style, emit: impl FnOnce()) -> String {
     let (output, written) = lines();
-    let format = Format::new(format, TimeZone::fixed(jiff::tz::offset(2)));
-    let queue = Queue::start(vec![output], &format).expect("a thread");
-    let layer = LogLayer::new(format, fixed_clock, queue.clone());
+    let format = Format::new(format, style, TimeZone::fixed(jiff::tz::offset(2)));
+    let queue = Queue::start(vec![(output, format)]).expect("a thread");
+    let layer = LogLayer::new(fixed_clock, queue.clone());
     let subscriber = tracing_subscriber::registry()
         .with("debug".parse::<LogFilter>().expect("a level").0)
         .with(layer);
@@ -87,7 +92,7 @@ fn emit_everything() {
 
 #[test]
 fn text_lines_have_the_columns_of_the_original() {
-    let got = without_line_numbers(&logged(LogFormat::Text, emit_everything));
+    let got = without_line_numbers(&logged(LogFormat::Console, emit_everything));
     let at = "2026-08-01 14:00:00.123";
     let from = "control/log/tests.rs:N";
     let connection = r#""Client-Endpoint-Addr": "10.0.0.7:40000""#;
@@ -119,11 +124,95 @@ fn text_lines_have_the_columns_of_the_original() {
 }
 
 #[test]
-fn a_text_line_without_fields_ends_with_its_message() {
-    let got = without_line_numbers(&logged(LogFormat::Text, || info!("Tunnel closed")));
+fn a_console_line_without_fields_ends_with_its_message() {
+    let got = without_line_numbers(&logged(LogFormat::Console, || info!("Tunnel closed")));
     assert_eq!(
         got,
         "2026-08-01 14:00:00.123\tINFO\tcontrol/log/tests.rs:N\tTunnel closed\n"
+    );
+}
+
+fn emit_for_people() {
+    info!({ "Server-App-Addr" = %"127.0.0.1:22", bytes = 7, "listen address" = "" }, "a tunnel has ended");
+    warn!(
+        cause = "no answer: \"timed out\"",
+        pin = "sha256:a_b-c",
+        "cannot connect"
+    );
+}
+
+fn terminal(colours: bool, columns: usize) -> Style {
+    Style::Terminal { colours, columns }
+}
+
+#[test]
+fn a_field_has_a_row_of_its_own_where_the_line_is_wider_than_the_terminal() {
+    let emit = || {
+        let reason = "the server's key is another one than the pin says";
+        warn!({ "Server-Endpoint-Addr" = "192.0.2.1:7500", reason }, "cannot connect");
+    };
+    let got = logged_in(LogFormat::Text, terminal(false, 60), emit);
+    let expected = "14:00:00 WARN  cannot connect\n\
+                    \x20              server 192.0.2.1:7500\n\
+                    \x20              reason \"the server's key is another one than\n\
+                    \x20                     the pin says\"\n";
+    assert_eq!(got, expected);
+    let one_line = logged_in(LogFormat::Text, terminal(false, 200), emit);
+    assert_eq!(one_line.lines().count(), 1, "{one_line}");
+}
+
+#[test]
+fn people_read_short_lines_at_a_terminal_whole_times_in_files_and_levels_in_the_journal() {
+    let text = |style| logged_in(LogFormat::Text, style, emit_for_people);
+    let fields = "dialled=127.0.0.1:22 bytes=7 listen=\"\"";
+    let cause = r#"cause="no answer: \"timed out\"" pin=sha256:a_b-c"#;
+    for (style, info, warn) in [
+        (terminal(false, 120), "14:00:00 INFO  ", "14:00:00 WARN  "),
+        (Style::Journal, "<6>", "<4>"),
+        (
+            Style::File,
+            "2026-08-01T14:00:00.123+02:00 INFO ",
+            "2026-08-01T14:00:00.123+02:00 WARN ",
+        ),
+    ] {
+        let expected = format!("{info}a tunnel has ended {fields}\n{warn}cannot connect {cause}\n");
+        assert_eq!(text(style), expected, "{style:?}");
+    }
+    let coloured = text(terminal(true, 120));
+    assert!(
+        coloured.contains("\u{1b}[33mWARN \u{1b}[0m cannot connect"),
+        "{coloured:?}"
+    );
+    let mut plain = String::new();
+    for part in coloured.split('\u{1b}') {
+        plain.push_str(
+            part.split_once('m')
+                .filter(|(code, _)| code.starts_with('['))
+                .map_or(part, |(_, rest)| rest),
+        );
+    }
+    assert_eq!(plain, text(terminal(false, 120)));
+}
+
+#[test]
+fn a_stream_that_is_no_terminal_is_a_file_unless_the_journal_has_it() {
+    let file = tempfile::tempfile().expect("a file");
+    let none = |_: &str| None;
+    assert_eq!(Style::of_stream(&file, none), Style::File);
+    let found = rustix::fs::fstat(&file).expect("its numbers");
+    let journal = |number: u64| {
+        move |name: &str| {
+            let value = format!("{}:{number}", found.st_dev);
+            (name == "JOURNAL_STREAM").then(|| value.into())
+        }
+    };
+    assert_eq!(
+        Style::of_stream(&file, journal(found.st_ino)),
+        Style::Journal
+    );
+    assert_eq!(
+        Style::of_stream(&file, journal(found.st_ino + 1)),
+        Style::File
     );
 }
 
@@ -172,11 +261,15 @@ fn emit_hostile() {
 
 #[test]
 fn hostile_text_is_escaped_in_both_formats_and_json_keeps_it() {
-    for format in [LogFormat::Text, LogFormat::Json] {
+    for format in [LogFormat::Text, LogFormat::Console, LogFormat::Json] {
         let got = logged(format, emit_hostile);
         let lines: Vec<_> = got.split('\n').collect();
         assert!(lines.len() == 3 && lines[2].is_empty(), "{got:?}");
-        let columns = if format == LogFormat::Text { "\t" } else { "" };
+        let columns = if format == LogFormat::Console {
+            "\t"
+        } else {
+            ""
+        };
         let bad = |c: char| !(c == ' ' || columns.contains(c) || c.is_ascii_graphic());
         for line in &lines[..2] {
             assert!(!line.contains(bad), "{line:?}");
@@ -196,7 +289,7 @@ fn hostile_text_is_escaped_in_both_formats_and_json_keeps_it() {
 
 #[test]
 fn urls_are_logged_without_credentials() {
-    for format in [LogFormat::Text, LogFormat::Json] {
+    for format in [LogFormat::Text, LogFormat::Console, LogFormat::Json] {
         let got = logged(format, || {
             let url = "https://user:secret@token.example/t";
             warn!(url, error = %format!("no answer from {url}: refused"), "asking {url}");
@@ -212,7 +305,7 @@ fn a_new_log_file_is_read_by_its_owner_and_group_only() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("log");
     let name = path.to_str().expect("text");
-    let (_subscriber, guard) = build(&settings(&[name]), TimeZone::UTC).expect("a writable file");
+    let (_subscriber, guard) = build(&settings(&[name]), &TimeZone::UTC).expect("a writable file");
     let mode = || {
         std::fs::metadata(&path)
             .expect("there")
@@ -243,7 +336,7 @@ fn an_error_is_written_with_its_causes_once() {
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]
     struct Outer(#[source] io::Error);
-    let got = logged(LogFormat::Text, || {
+    let got = logged(LogFormat::Console, || {
         error!(
             error = &Outer(io::Error::other("inner")) as &dyn std::error::Error,
             "m"
@@ -255,7 +348,7 @@ fn an_error_is_written_with_its_causes_once() {
 fn settings(outputs: &[&str]) -> LogSettings {
     LogSettings {
         level: LogFilter::default(),
-        format: LogFormat::Text,
+        format: LogFormat::Console,
         outputs: outputs.iter().map(|&output| output.to_owned()).collect(),
         phrases: Phrases::default(),
     }
@@ -268,7 +361,7 @@ fn files_are_appended_to_and_complete_when_the_guard_is_gone() {
     let name = path.to_str().expect("text");
     for message in ["first run", "second run"] {
         let (subscriber, guard) =
-            build(&settings(&[name]), TimeZone::UTC).expect("a writable file");
+            build(&settings(&[name]), &TimeZone::UTC).expect("a writable file");
         tracing::subscriber::with_default(subscriber, || info!("{message}"));
         drop(guard);
     }
@@ -282,7 +375,7 @@ fn files_are_appended_to_and_complete_when_the_guard_is_gone() {
 
 #[test]
 fn a_file_that_cannot_be_opened_is_named() {
-    let error = build(&settings(&["/nonexistent/directory/log"]), TimeZone::UTC)
+    let error = build(&settings(&["/nonexistent/directory/log"]), &TimeZone::UTC)
         .err()
         .expect("no such directory");
     assert!(
@@ -291,6 +384,10 @@ fn a_file_that_cannot_be_opened_is_named() {
             .starts_with("cannot open log output /nonexistent/directory/log: "),
         "{error}"
     );
+}
+
+fn console() -> Format {
+    Format::new(LogFormat::Console, Style::File, TimeZone::UTC)
 }
 
 /// An output that takes the first write when the test says so.
@@ -315,20 +412,16 @@ impl Write for Stalled {
 fn a_stalled_output_delays_nobody_and_the_lines_it_loses_are_counted() {
     let (lines, written) = lines();
     let (release, wait) = channel();
-    let format = Format::new(LogFormat::Text, TimeZone::UTC);
-    let queue = Queue::start(
-        vec![Stalled {
-            release: wait,
-            lines,
-        }],
-        &format,
-    )
-    .expect("a thread");
+    let stalled = Stalled {
+        release: wait,
+        lines,
+    };
+    let queue = Queue::start(vec![(stalled, console())]).expect("a thread");
     // More than the queue holds and the thread has in hand, which is 64 of these lines at most.
     let pushed = writer::QUEUE_LINES + 200;
     let line = format!("{}\n", "x".repeat(1023));
     for _ in 0..pushed {
-        queue.push(line.clone());
+        queue.push(|_| line.clone());
     }
     queue.flush(Duration::from_millis(20));
     drop(release);
@@ -359,16 +452,14 @@ fn a_stalled_output_does_not_stall_the_others() {
     let (slow_lines, _slow) = lines();
     let (_release, wait) = channel();
     let (fast, written) = lines();
-    let outputs: Vec<Box<dyn Write + Send>> = vec![
-        Box::new(Stalled {
-            release: wait,
-            lines: slow_lines,
-        }),
-        Box::new(fast),
-    ];
-    let queue =
-        Queue::start(outputs, &Format::new(LogFormat::Text, TimeZone::UTC)).expect("threads");
-    queue.push("line\n".to_owned());
+    let stalled = Stalled {
+        release: wait,
+        lines: slow_lines,
+    };
+    let outputs: Vec<(Box<dyn Write + Send>, _)> =
+        vec![(Box::new(stalled), console()), (Box::new(fast), console())];
+    let queue = Queue::start(outputs).expect("threads");
+    queue.push(|_| "line\n".to_owned());
     assert_eq!(written.recv().expect("the other output has it"), "line\n");
 }
 
@@ -377,14 +468,11 @@ fn an_output_that_is_closed_is_let_go_and_the_others_go_on() {
     let (closed, reader) = lines();
     drop(reader);
     let (open, written) = lines();
-    let queue = Queue::start(
-        vec![closed, open],
-        &Format::new(LogFormat::Text, TimeZone::UTC),
-    )
-    .expect("threads");
-    queue.push("one\n".to_owned());
+    let outputs = vec![(closed, console()), (open, console())];
+    let queue = Queue::start(outputs).expect("threads");
+    queue.push(|_| "one\n".to_owned());
     queue.flush(Duration::from_mins(1));
-    queue.push("two\n".to_owned());
+    queue.push(|_| "two\n".to_owned());
     queue.flush(Duration::from_mins(1));
     assert_eq!(written.try_iter().collect::<String>(), "one\ntwo\n");
 }
@@ -394,7 +482,7 @@ fn a_file_that_was_moved_away_is_followed_by_a_new_one_without_losing_a_line() {
     let directory = tempfile::tempdir().expect("a directory");
     let (path, moved) = (directory.path().join("log"), directory.path().join("log.1"));
     let outputs = ["stderr", path.to_str().expect("text")];
-    let (subscriber, mut guard) = build(&settings(&outputs), TimeZone::UTC).expect("set up");
+    let (subscriber, mut guard) = build(&settings(&outputs), &TimeZone::UTC).expect("set up");
     guard.start().expect("threads");
     let read = |path| std::fs::read_to_string(path).expect("there");
     tracing::subscriber::with_default(subscriber, || {
@@ -423,7 +511,7 @@ fn a_file_that_cannot_be_opened_again_is_written_to_as_before() {
     std::fs::create_dir(&place).expect("made");
     let path = place.join("log");
     let outputs = [path.to_str().expect("text")];
-    let (subscriber, mut guard) = build(&settings(&outputs), TimeZone::UTC).expect("set up");
+    let (subscriber, mut guard) = build(&settings(&outputs), &TimeZone::UTC).expect("set up");
     guard.start().expect("threads");
     std::fs::rename(&place, &moved).expect("moved");
     let errors = guard.files().reopen();

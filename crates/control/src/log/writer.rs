@@ -30,6 +30,7 @@ pub(super) struct Queue {
 
 #[derive(Debug)]
 struct Lane {
+    format: Format,
     sender: SyncSender<Message>,
     /// Lines that found the queue full since the writer last looked.
     dropped: Arc<AtomicU64>,
@@ -52,8 +53,8 @@ pub(super) struct Writer<W> {
 
 impl Queue {
     /// Lanes to writers, which write nothing before they are started.
-    pub(super) fn new<W: Write>(outputs: Vec<W>, format: &Format) -> (Self, Vec<Writer<W>>) {
-        let lanes = outputs.into_iter().map(|output| {
+    pub(super) fn new<W: Write>(outputs: Vec<(W, Format)>) -> (Self, Vec<Writer<W>>) {
+        let lanes = outputs.into_iter().map(|(output, format)| {
             let (sender, queue) = sync_channel(QUEUE_LINES);
             let dropped = Arc::<AtomicU64>::default();
             let writer = Writer {
@@ -62,7 +63,12 @@ impl Queue {
                 queue,
                 dropped: Arc::clone(&dropped),
             };
-            (Lane { sender, dropped }, writer)
+            let lane = Lane {
+                format,
+                sender,
+                dropped,
+            };
+            (lane, writer)
         });
         let (lanes, writers): (Vec<_>, _) = lanes.unzip();
         let lanes = lanes.into();
@@ -71,24 +77,27 @@ impl Queue {
 
     /// The same with started writers.
     #[cfg(test)]
-    pub(super) fn start<W>(outputs: Vec<W>, format: &Format) -> io::Result<Self>
+    pub(super) fn start<W>(outputs: Vec<(W, Format)>) -> io::Result<Self>
     where
         W: Write + Send + 'static,
     {
-        let (queue, writers) = Self::new(outputs, format);
+        let (queue, writers) = Self::new(outputs);
         for writer in writers {
             writer.start()?;
         }
         Ok(queue)
     }
 
-    /// Queues `line`, or counts it where there is no room.
-    pub(super) fn push(&self, line: String) {
-        let line: Arc<str> = line.into();
+    /// Queues a line, which `write` writes for each format that outputs have, or counts it where there is no room.
+    pub(super) fn push(&self, write: impl Fn(&Format) -> String) {
+        let mut written: Option<(&Format, Arc<str>)> = None;
         for lane in self.lanes.iter() {
-            if let Err(TrySendError::Full(_)) =
-                lane.sender.try_send(Message::Line(Arc::clone(&line)))
-            {
+            let line = match &written {
+                Some((format, line)) if **format == lane.format => Arc::clone(line),
+                _ => write(&lane.format).into(),
+            };
+            written = Some((&lane.format, Arc::clone(&line)));
+            if let Err(TrySendError::Full(_)) = lane.sender.try_send(Message::Line(line)) {
                 // The count alone matters: no other memory hangs on it.
                 lane.dropped.fetch_add(1, Ordering::Relaxed);
             }

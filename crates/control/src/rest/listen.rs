@@ -78,7 +78,9 @@ pub fn bind(control: &ControlSettings) -> Result<Option<Bound>> {
     };
     match bound {
         Ok(bound) => {
-            say(&bound, listen)?;
+            if control.banner.is_none() {
+                say(&bound, listen)?;
+            }
             Ok(Some(bound))
         }
         Err(error) if control.httpd_is_default => {

@@ -94,7 +94,8 @@ const CONFINED: [&str; 6] = [
 #[test]
 fn every_thread_of_both_programs_is_confined_and_a_flow_passes() -> Result<()> {
     let application = Application::echo()?;
-    let tunnel = Tunnel::to(&application.target())?;
+    let verbose = ["--log-level", "debug"];
+    let tunnel = Tunnel::with(&application.target(), &verbose, &verbose)?;
     through_echo(&tunnel.client.forward, SOME)?;
     for program in [&tunnel.client.program, &tunnel.server.program] {
         let threads = threads(program)?;

@@ -65,9 +65,10 @@ fn a_client_started_before_its_server_serves_whoever_connected_meanwhile() -> Re
             "tcp:127.0.0.1:6500",
         ];
         let mut client = Client::start("127.0.0.1:7500", &arguments)?;
-        client
+        let told = client
             .program
-            .wait_for("cannot connect to server endpoint", Duration::from_secs(20))?;
+            .wait_for("the server does not answer", Duration::from_secs(20))?;
+        ensure!(told.contains("nothing listens on that UDP port"), "{told}");
         let mut early = client.forward.connect()?;
         early.write_all(b"early")?;
         let _server = Server::start(&["--listen-on", "127.0.0.1:7500"])?;

@@ -54,8 +54,8 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     let (sender, ended) = channel();
     std::thread::spawn(move || {
         let run = || {
-            let (refused, phrases) = (Arc::default(), Phrases::default());
-            let parts = build(seat, role, Vec::new(), Some(tun), refused, phrases)?;
+            let (troubles, phrases) = ((Arc::default(), Arc::default()), Phrases::default());
+            let parts = build(seat, role, Vec::new(), Some(tun), troubles, phrases)?;
             Ok(worker::run(parts)?)
         };
         sender.send(run()).ok();

@@ -110,6 +110,7 @@ fn golden_exits() {
             .current_dir(dir.path())
             .env_clear()
             .env("HOME", "/nonexistent")
+            .env("QUICTUN_LOG_OUTPUT", "stdout")
             .env("STATE_DIRECTORY", dir.path().join("state"))
             .stdin(Stdio::null())
             .output()

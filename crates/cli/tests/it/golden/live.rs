@@ -23,6 +23,7 @@ impl Running {
             .current_dir(home)
             .env_clear()
             .env("HOME", home)
+            .env("QUICTUN_LOG_FORMAT", "console")
             .env("STATE_DIRECTORY", home.join("state"))
             .stdin(Stdio::null())
             .stdout(writer.try_clone().expect("a descriptor"))

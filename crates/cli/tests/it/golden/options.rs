@@ -8,7 +8,7 @@ use crate::help::commands;
 use crate::world::{PIN, World};
 
 /// Flags that take no part in configuration files, or only together with others.
-const WITHOUT_KEY: [&str; 9] = [
+const WITHOUT_KEY: [&str; 11] = [
     "help",
     "config",
     "confirm",
@@ -18,6 +18,8 @@ const WITHOUT_KEY: [&str; 9] = [
     "for-command",
     "server-address",
     "no-confine",
+    "verbose",
+    "quiet",
 ];
 
 /// What a client cannot do without.

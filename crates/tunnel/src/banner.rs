@@ -1,0 +1,231 @@
+//! The lines that a person reads at a terminal once a server or a client has started.
+//!
+//! They take the place of the start's log lines there: where it listens, its key, who may reach what, and the command
+//! for the client, ready to copy, in 80 columns.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+
+use quictun_control::settings::HttpListen;
+use quictun_trust::settings::{Access, ClientProof, NamedClient, Pin};
+
+use crate::settings::HostPort;
+
+/// The port that `quictun client` dials where none is given.
+const PORT: u16 = 7500;
+
+/// Clients that are listed.
+const CLIENTS: usize = 8;
+
+/// Forwards in the command for the client.
+const FORWARDS: usize = 3;
+
+const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
+
+/// What a server says of itself.
+#[derive(Debug)]
+pub(crate) struct ServerBanner<'a> {
+    pub(crate) listen: SocketAddr,
+    /// The address under which this machine reaches others, where it has one.
+    pub(crate) own_address: Option<IpAddr>,
+    pub(crate) pin: Pin,
+    pub(crate) access: &'a Access,
+    pub(crate) http: Option<&'a HttpListen>,
+}
+
+impl ServerBanner<'_> {
+    pub(crate) fn text(&self) -> String {
+        let mut out = format!("quictun server listens on UDP {}\n\n", self.listen);
+        let mut line = |name: &str, text: &str| {
+            writeln!(out, "  {name:8} {text}").expect(TO_A_STRING);
+        };
+        line("key", &self.pin.to_string());
+        let clients = match self.access {
+            Access::Named { clients, .. } => clients.as_slice(),
+            Access::Open { .. } => &[],
+        };
+        for client in clients.iter().take(CLIENTS) {
+            line("client", &format!("{}: {}", client.name, targets(client)));
+        }
+        if let Some(more @ 1..) = clients.len().checked_sub(CLIENTS) {
+            line("", &format!("and {more} more clients"));
+        }
+        if let Some(http) = self.http {
+            line("status", &format!("quictun status (HTTP at {http})"));
+        }
+        for (client, secret) in with_secrets(clients) {
+            self.write_command(client, secret, &mut out);
+        }
+        out.push_str("\nCtrl-C ends it.\n");
+        out
+    }
+
+    fn write_command(&self, client: &NamedClient, secret: &Path, out: &mut String) {
+        let name = secret.file_name().map_or(secret, Path::new);
+        let (secret, name) = (secret.display(), name.display());
+        let (server, pin) = (self.server(), self.pin);
+        write!(
+            out,
+            "\nOn the client, with a copy of {secret}:\n\n  quictun client --server {server} \\\n    --pin {pin} \\\n    --psk-file {name}"
+        )
+        .expect(TO_A_STRING);
+        let exact = client
+            .allow
+            .iter()
+            .filter_map(|rule| forward(&rule.to_string()));
+        let mut forwards: Vec<String> = exact.take(FORWARDS).collect();
+        if forwards.is_empty() {
+            forwards.push("PORT:TARGET".to_owned());
+        }
+        for forward in forwards {
+            write!(out, " \\\n    -L {forward}").expect(TO_A_STRING);
+        }
+        out.push('\n');
+    }
+
+    /// The words behind `--server`.
+    fn server(&self) -> String {
+        let ip = self.listen.ip();
+        let ip = if ip.is_unspecified() {
+            self.own_address
+        } else {
+            Some(ip)
+        };
+        let host = match ip {
+            Some(IpAddr::V4(ip)) => ip.to_string(),
+            Some(IpAddr::V6(ip)) => format!("[{ip}]"),
+            None => "THIS-HOST".to_owned(),
+        };
+        match self.listen.port() {
+            PORT => host,
+            port => format!("{host}:{port}"),
+        }
+    }
+}
+
+/// What a client says of itself: each listener, and what it leads to.
+pub(crate) fn client(server: &HostPort, forwards: &[(String, String)]) -> String {
+    let mut out = format!("quictun client, to {server}\n\n");
+    let width = forwards.iter().map(|(listen, _)| listen.len()).max();
+    let width = width.unwrap_or_default();
+    for (listen, to) in forwards {
+        writeln!(out, "  {listen:width$}  leads to  {to}").expect(TO_A_STRING);
+    }
+    out.push_str("\nCtrl-C ends it.\n");
+    out
+}
+
+/// The address that this machine sends from; nothing is sent to find it.
+pub(crate) fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // An address of documentation (RFC 5737): the default route leads to it.
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_loopback() && !own.is_unspecified()).then_some(own)
+}
+
+fn targets(client: &NamedClient) -> String {
+    if client.allow.is_empty() {
+        return "no target yet: allow some with --allow HOST:PORT".to_owned();
+    }
+    let rules: Vec<String> = client.allow.iter().map(ToString::to_string).collect();
+    rules.join(", ")
+}
+
+fn with_secrets(clients: &[NamedClient]) -> impl Iterator<Item = (&NamedClient, &Path)> {
+    let secrets = clients.iter().flat_map(|client| {
+        let proofs = client.proofs.iter();
+        proofs.map(move |proof| (client, proof))
+    });
+    let secrets = secrets.filter_map(|(client, proof)| match proof {
+        ClientProof::PskFile(path) => Some((client, path.as_path())),
+        ClientProof::Pin(_) | ClientProof::CertificateName => None,
+    });
+    secrets.take(1)
+}
+
+/// The forward that leads to what a rule names, where it names one target.
+fn forward(rule: &str) -> Option<String> {
+    let (host, port) = rule.rsplit_once(':')?;
+    let port: u16 = port.parse().ok()?;
+    if rule.contains(['*', '/']) || rule.starts_with("unix:") {
+        return None;
+    }
+    let local = match port {
+        22 => 2222,
+        1..=1023 => 8000 + port,
+        _ => port,
+    };
+    Some(format!("{local}:{host}:{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str, secret: Option<&str>, rules: &[&str]) -> NamedClient {
+        NamedClient {
+            name: name.to_owned(),
+            proofs: secret
+                .map(|path| ClientProof::PskFile(path.into()))
+                .into_iter()
+                .collect(),
+            allow: rules
+                .iter()
+                .map(|rule| rule.parse().expect("a rule"))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn a_server_says_where_it_is_who_may_reach_what_and_the_command_for_the_client() {
+        let rules = [
+            "127.0.0.1:22",
+            "db.example:5432",
+            "10.0.0.0/8:80",
+            "[::1]:443",
+        ];
+        let clients = vec![
+            named("default", Some("/var/lib/quictun/client.psk"), &rules),
+            named("backup", None, &[]),
+        ];
+        let access = Access::Named { clients, ca: None };
+        let http = HttpListen::Tcp(([127, 0, 0, 1], 8086).into());
+        let banner = ServerBanner {
+            listen: "[::]:7500".parse().expect("an address"),
+            own_address: Some(Ipv4Addr::new(198, 51, 100, 7).into()),
+            pin: Pin([0; 32]),
+            access: &access,
+            http: Some(&http),
+        };
+        let text = banner.text();
+        assert_eq!(text, include_str!("banner/server.txt"));
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        let elsewhere = ServerBanner {
+            listen: "[::]:443".parse().expect("an address"),
+            own_address: None,
+            ..banner
+        };
+        assert!(elsewhere.text().contains("--server THIS-HOST:443 "));
+    }
+
+    #[test]
+    fn a_client_says_what_each_listener_leads_to() {
+        let server = HostPort {
+            host: "example.net".to_owned(),
+            port: 7500,
+        };
+        let pair = |listen: &str, to: &str| (listen.to_owned(), to.to_owned());
+        let forwards = [
+            pair("127.0.0.1:2222", "tcp:127.0.0.1:22"),
+            pair("unix:/run/a", "tcp:db:5432"),
+        ];
+        assert_eq!(
+            client(&server, &forwards),
+            "quictun client, to example.net:7500\n\n  \
+             127.0.0.1:2222  leads to  tcp:127.0.0.1:22\n  \
+             unix:/run/a     leads to  tcp:db:5432\n\nCtrl-C ends it.\n"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! What the network says of a server that does not answer.
+//!
+//! QUIC's sockets are not connected, and the kernel tells only connected ones what ICMP says (`udp(7)`). So one more
+//! socket, made before the process is confined, connects to an address, sends one byte that no QUIC server answers
+//! (RFC 9000 section 17.2: a packet has the fixed bit, and is longer), and waits for an error.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+/// Time for an answer of ICMP: a router far away takes a few hundred milliseconds.
+const WAIT: Duration = Duration::from_millis(700);
+
+/// Addresses that are asked for, one after the other.
+const ADDRESSES: usize = 3;
+
+/// A socket for questions to the network.
+#[derive(Debug)]
+pub(crate) struct Probe(tokio::net::UdpSocket);
+
+impl Probe {
+    /// Takes over a socket, which carries the mark that the tunnel's own have. Call it within the runtime.
+    pub(crate) fn new(socket: UdpSocket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self(tokio::net::UdpSocket::from_std(socket)?))
+    }
+
+    /// Says for each address what came back: `192.0.2.1:7500: silence`.
+    pub(crate) async fn ask(&self, addresses: &[SocketAddr]) -> String {
+        let mut answers = Vec::new();
+        for address in addresses.iter().take(ADDRESSES) {
+            let answer = match timeout(WAIT, self.ask_one(*address)).await {
+                Ok(Err(error)) => in_words(&error),
+                Ok(Ok(())) => "something answers, but not in QUIC".to_owned(),
+                Err(_) => "silence".to_owned(),
+            };
+            answers.push(format!("{address}: {answer}"));
+        }
+        answers.join(", ")
+    }
+
+    async fn ask_one(&self, address: SocketAddr) -> io::Result<()> {
+        let is_v6 = self.0.local_addr()?.is_ipv6();
+        let address = match address.ip() {
+            IpAddr::V4(ip) if is_v6 => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
+            _ => address,
+        };
+        self.0.connect(address).await?;
+        self.0.send(&[0]).await?;
+        self.0.recv(&mut [0; 1]).await?;
+        Ok(())
+    }
+}
+
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => {
+            "the host refuses: nothing listens on that UDP port".to_owned()
+        }
+        ErrorKind::HostUnreachable => {
+            "the host is unreachable (ICMP, or no answer to ARP)".to_owned()
+        }
+        ErrorKind::NetworkUnreachable => "no route leads there".to_owned(),
+        ErrorKind::PermissionDenied => "a packet filter on this machine forbids it".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_closed_port_refuses_and_a_program_that_says_nothing_is_silent() {
+        let silent = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let silent_at = silent.local_addr().expect("an address");
+        let closed = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let closed_at = closed.local_addr().expect("an address");
+        drop(closed);
+        for local in ["127.0.0.1:0", "[::]:0"] {
+            let socket = UdpSocket::bind(local).expect("a port");
+            let probe = Probe::new(socket).expect("a probe");
+            let said = probe.ask(&[closed_at, silent_at, closed_at]).await;
+            let refused = "the host refuses: nothing listens on that UDP port";
+            let expected =
+                format!("{closed_at}: {refused}, {silent_at}: silence, {closed_at}: {refused}");
+            assert_eq!(said, expected, "from {local}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The server cannot be reached: each cause is told once, then counted.
+//!
+//! All workers of a client dial, again and again. [`Trouble::failed`] decides which of their failures becomes a line:
+//! the first of each cause, and then one that counts all since, after 10 s, 20 s, 40 s and so on. [`Trouble::unanswered`]
+//! lets one worker per outage ask what the network says where nothing has come back. [`Trouble::connected`] ends the
+//! outage. Nobody waits here, and the clock is an argument.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use quictun_engine::LossReason;
+
+/// Time without an answer after which a person is told: a handshake takes one round trip, and a lost packet of it is
+/// sent again within a second.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pause before a cause is told again; it doubles from line to line.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_mins(10);
+
+/// Causes that are told apart in one outage: those of a few addresses.
+const CAUSES: usize = 8;
+
+/// The cause of all attempts that nothing came back to.
+pub(crate) const NO_ANSWER: &str = "no answer";
+
+/// What keeps the workers of a client from their server.
+#[derive(Debug, Default)]
+pub(crate) struct Trouble {
+    /// The server, as it was given.
+    pub(crate) server: String,
+    outage: Mutex<Outage>,
+}
+
+#[derive(Debug, Default)]
+struct Outage {
+    since: Option<Instant>,
+    failures: u64,
+    causes: Vec<Cause>,
+    asked: bool,
+}
+
+#[derive(Debug)]
+struct Cause {
+    text: String,
+    pause: Duration,
+    quiet_until: Instant,
+}
+
+/// What a line says of the outage so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SoFar {
+    /// Attempts that have failed, of all workers, this one included.
+    pub(crate) failures: u64,
+    /// Time since the first of them.
+    pub(crate) lasts: Duration,
+}
+
+impl Trouble {
+    pub(crate) fn to(server: String) -> Self {
+        let outage = Mutex::default();
+        Self { server, outage }
+    }
+
+    /// An attempt has failed. `Some`: that is to be told.
+    pub(crate) fn failed(&self, now: Instant, cause: &str) -> Option<SoFar> {
+        let mut outage = self.lock();
+        outage.failures += 1;
+        let lasts = outage.lasts(now);
+        let failures = outage.failures;
+        outage
+            .is_news(now, cause)
+            .then_some(SoFar { failures, lasts })
+    }
+
+    /// Nothing has come back for [`PATIENCE`]. `true`: nobody has asked yet what the network says of it.
+    pub(crate) fn unanswered(&self, now: Instant) -> bool {
+        let mut outage = self.lock();
+        let asked = std::mem::replace(&mut outage.asked, true);
+        !asked && outage.is_news(now, NO_ANSWER)
+    }
+
+    /// The server has answered. `Some`: after an outage in which attempts have failed.
+    pub(crate) fn connected(&self, now: Instant) -> Option<SoFar> {
+        let mut outage = std::mem::take(&mut *self.lock());
+        let lasts = outage.lasts(now);
+        let failures = outage.failures;
+        (failures > 0).then_some(SoFar { failures, lasts })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outage> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outage {
+    fn lasts(&mut self, now: Instant) -> Duration {
+        now.saturating_duration_since(*self.since.get_or_insert(now))
+    }
+
+    fn is_news(&mut self, now: Instant, cause: &str) -> bool {
+        let Some(known) = self.causes.iter_mut().find(|known| known.text == cause) else {
+            if self.causes.len() < CAUSES {
+                self.causes.push(Cause {
+                    text: cause.to_owned(),
+                    pause: PAUSE,
+                    quiet_until: now + PAUSE,
+                });
+                return true;
+            }
+            return false;
+        };
+        if now < known.quiet_until {
+            return false;
+        }
+        known.pause = (2 * known.pause).min(PAUSE_MAX);
+        known.quiet_until = now + known.pause;
+        true
+    }
+}
+
+/// A cause in words, and what to look at.
+pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
+    match reason {
+        LossReason::TimedOut => (NO_ANSWER.to_owned(), CHECK_PATH),
+        LossReason::Resolve(why) => (
+            why.clone(),
+            "is the name spelt right, and does this machine resolve it (getent hosts NAME)?",
+        ),
+        LossReason::Protocol(error) => of_handshake(&error.to_string()),
+        other => (other.to_string(), "the server's log may say more"),
+    }
+}
+
+/// What to look at where nothing comes back.
+pub(crate) const CHECK_PATH: &str =
+    "does the server run there, and do firewalls on the way let its UDP port through?";
+
+/// TLS hands on what a verifier of ours says as the debug text of an error within two others.
+fn of_handshake(text: &str) -> (String, &'static str) {
+    let inner = text.split_once("Other(OtherError(");
+    let ours = inner.and_then(|(_, rest)| rest.strip_suffix("))"));
+    match ours {
+        Some(ours) => (ours.to_owned(), "is this the server that is meant?"),
+        None => (
+            text.to_owned(),
+            "do --pin or --ca name this server, and is it one of quictun's?",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use quinn_proto::{ConnectionError, TransportError, TransportErrorCode};
+    use rustls::{CertificateError, Error, OtherError};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn told(trouble: &Trouble, from: Instant, seconds: std::ops::Range<u32>) -> Vec<(u32, u64)> {
+        let lines = seconds.filter_map(|second| {
+            let so_far = trouble.failed(from + second * SECOND, "refused")?;
+            Some((second, so_far.failures))
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn a_cause_is_told_at_once_and_then_ever_more_rarely_with_a_count() {
+        let (trouble, start) = (Trouble::default(), Instant::now());
+        let lines = told(&trouble, start, 0..200);
+        assert_eq!(lines, [(0, 1), (10, 11), (30, 31), (70, 71), (150, 151)]);
+    }
+
+    #[test]
+    fn another_cause_is_told_at_once_and_only_a_few_are_told_apart() {
+        let (trouble, now) = (Trouble::default(), Instant::now());
+        let causes = (0..100).map(|number| format!("cause {number}"));
+        let told = causes.filter(|cause| trouble.failed(now, cause).is_some());
+        assert_eq!(told.count(), CAUSES);
+    }
+
+    #[test]
+    fn one_worker_asks_once_in_each_outage_and_silence_is_not_told_twice() {
+        let (trouble, start) = (Trouble::default(), Instant::now());
+        assert!(trouble.unanswered(start) && !trouble.unanswered(start));
+        assert_eq!(trouble.failed(start + 8 * SECOND, NO_ANSWER), None);
+        let later = trouble.failed(start + 12 * SECOND, NO_ANSWER);
+        assert_eq!(later.map(|so_far| so_far.failures), Some(2));
+        let end = trouble.connected(start + 20 * SECOND);
+        let lasts = 12 * SECOND;
+        assert_eq!(end, Some(SoFar { failures: 2, lasts }));
+        assert_eq!(trouble.connected(start + 21 * SECOND), None);
+        assert!(trouble.unanswered(start + 30 * SECOND));
+    }
+
+    #[test]
+    fn a_pin_that_does_not_match_is_told_in_our_words() {
+        let found = quictun_trust::settings::Pin([7; 32]);
+        let mismatch = quictun_trust::tls::PinMismatch { found };
+        let ours = mismatch.to_string();
+        let error = CertificateError::Other(OtherError(Arc::new(mismatch)));
+        let reason = LossReason::from(&ConnectionError::TransportError(TransportError {
+            code: TransportErrorCode::crypto(46),
+            frame: None,
+            reason: Error::InvalidCertificate(error).to_string(),
+        }));
+        assert_eq!(explain(&reason).0, ours);
+    }
+}
