@@ -8,6 +8,7 @@ mod control_stream;
 mod credit;
 mod debt;
 mod report;
+mod rtt_samples;
 mod sending;
 mod streams;
 
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quictun_congestion::{Gauge, Known, Liveness, NOTE_EVERY, PathMemory, Peer, Verdict};
-use quictun_flow::{Carried, ConnectionId, ConnectionKey, Control, Lease};
+use quictun_flow::{Carried, ClientKey, ConnectionId, ConnectionKey, Control, Lease};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::open::EXPORTER_LABEL;
 use quinn_proto::{Dir, Endpoint, Event as QuicEvent, StreamId, TransportConfig, VarInt};
@@ -35,6 +36,7 @@ use crate::trace::Trace;
 
 use admission::Admission;
 use credit::Credit;
+use rtt_samples::RttSamples;
 use sending::{Moment, Sending};
 use streams::Streams;
 
@@ -46,8 +48,8 @@ pub(crate) struct Connection {
     opened: Instant,
     remote: SocketAddr,
     migrations: u64,
-    /// Name of the peer in reports.
-    peer: Option<String>,
+    /// Name of the peer in reports, and where its traffic is counted.
+    peer: Option<(String, ClientKey)>,
     /// Protocol between the end of the handshake and that of the connection.
     protocol: Option<Protocol>,
     handshake_by: Option<Instant>,
@@ -67,6 +69,7 @@ pub(crate) struct Connection {
     /// Memory that the engine has charged for it, bytes.
     charged: u64,
     notice: CongestionNotice,
+    rtt_samples: RttSamples,
     trace: Option<Trace>,
     /// When to note what is known of the path.
     note_at: Instant,
@@ -123,6 +126,7 @@ impl Connection {
             datagrams_received: 0,
             charged: 0,
             notice: CongestionNotice::default(),
+            rtt_samples: RttSamples::default(),
             trace,
             note_at: now + NOTE_EVERY,
         }
@@ -140,8 +144,13 @@ impl Connection {
         self.opened
     }
 
-    pub(crate) fn name_peer(&mut self, name: String) {
-        self.peer = Some(name);
+    pub(crate) fn name_peer(&mut self, name: String, key: ClientKey) {
+        self.peer = Some((name, key));
+    }
+
+    /// Where the peer's traffic is counted, if it is a named client.
+    pub(crate) fn client(&self) -> Option<ClientKey> {
+        self.peer.as_ref().map(|(_, key)| *key)
     }
 
     pub(crate) fn packet_max(&self) -> usize {
@@ -385,6 +394,13 @@ impl Connection {
         self.quic.min_rtt()
     }
 
+    /// The smoothed round-trip time, if it is to be counted now.
+    pub(crate) fn sample_rtt(&mut self, now: Instant) -> Option<Duration> {
+        let established = self.is_established();
+        let due = established && self.rtt_samples.take(now, self.datagrams_received);
+        due.then(|| self.quic.rtt())
+    }
+
     /// Follows what datagrams have brought, and puts what is new into `events`.
     pub(crate) fn follow_up(
         &mut self,
@@ -464,6 +480,7 @@ impl Connection {
             connection: self.id,
             stream_id: stream_number(stream),
             remote: self.remote,
+            client: self.client(),
         }
     }
 

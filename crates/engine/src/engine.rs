@@ -397,13 +397,24 @@ impl<S: Socket> Engine<S> {
         flows
     }
 
-    /// Names the peer of a connection in reports.
+    /// Server: what this client moves is counted, see [`Engine::client_reports`]. Beyond 256 clients all further ones are
+    /// counted together.
+    pub fn know_client(&mut self, name: &str) {
+        self.traffic.clients.key(name);
+    }
+
+    /// Names the peer of a connection in reports, as [`Engine::know_client`] knows it.
     pub fn name_peer(&mut self, id: ConnectionId, name: String) {
-        let connections = &mut self.traffic.connections;
+        let Traffic {
+            connections,
+            clients,
+            ..
+        } = &mut self.traffic;
         if let Some(key) = connections.find(id)
             && let Some(connection) = connections.get_mut(key)
         {
-            connection.name_peer(name);
+            let key = clients.key(&name);
+            connection.name_peer(name, key);
         }
     }
 

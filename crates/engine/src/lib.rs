@@ -42,6 +42,7 @@
 
 mod cid;
 mod client;
+mod clients;
 mod config;
 mod congestion_notice;
 mod connection;
@@ -51,6 +52,7 @@ mod engine;
 mod entries;
 mod event;
 mod grants;
+mod histogram;
 mod keep_alives;
 mod loss;
 mod newcomers;
@@ -61,6 +63,7 @@ mod responses;
 mod revoke;
 mod server;
 mod strangers;
+mod times;
 mod trace;
 mod traffic;
 

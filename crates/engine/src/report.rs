@@ -1,10 +1,15 @@
 //! What an engine says about its connections and flows: plain values for REST, metrics and logs.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use quictun_flow::FlowReport;
 pub use quictun_wire::alpn::Protocol;
+
+pub use crate::clients::OTHERS;
+pub use crate::histogram::Histogram;
+pub use crate::times::Times;
 
 use quictun_congestion::View;
 use quictun_flow::ConnectionId;
@@ -120,6 +125,10 @@ pub struct Totals {
     pub flows_reset: u64,
     /// Flows the far side or the local dial refused.
     pub flows_refused: u64,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets declared lost.
+    pub packets_lost: u64,
     /// Bytes from local applications into the tunnel.
     pub bytes_to_tunnel: u64,
     /// Bytes from the tunnel to local applications.
@@ -130,4 +139,30 @@ pub struct Totals {
     pub datagrams_sent: u64,
     /// Send batches (one system call each, where GSO works).
     pub batches_sent: u64,
+    /// What took how long.
+    pub times: Times,
+}
+
+/// One named client, whether or not it is connected.
+#[derive(Clone, Debug)]
+pub struct ClientReport {
+    /// Its name in the configuration, or [`OTHERS`].
+    pub name: Arc<str>,
+    /// What it has done.
+    pub totals: ClientTotals,
+}
+
+/// Counters of one named client since the engine was made. All grow only.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientTotals {
+    /// Bytes from targets to the client.
+    pub bytes_to_tunnel: u64,
+    /// Bytes from the client to targets.
+    pub bytes_to_app: u64,
+    /// Flows that ended cleanly, both directions finished.
+    pub flows_finished: u64,
+    /// Flows that ended by a reset.
+    pub flows_reset: u64,
+    /// Flows that were refused.
+    pub flows_refused: u64,
 }

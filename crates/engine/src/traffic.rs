@@ -6,6 +6,7 @@ mod charges;
 mod control;
 mod delivery;
 mod ending;
+mod moved;
 mod salvaging;
 mod sending;
 mod talk;
@@ -26,6 +27,7 @@ use quinn_proto::{
 };
 
 use crate::cid::LONG_HEADER;
+use crate::clients::Clients;
 use crate::config::Transport;
 use crate::connection::{Begun, Connection};
 use crate::connections::Connections;
@@ -53,6 +55,7 @@ pub(crate) struct Traffic<S> {
     responses: Responses,
     pub(crate) events: VecDeque<Event>,
     pub(crate) totals: Totals,
+    pub(crate) clients: Clients,
     pub(crate) lease: Lease,
     pinned: Pinned<FlowKey>,
     /// Memory charged for data that is kept for sending, bytes.
@@ -96,6 +99,7 @@ impl<S: Socket> Traffic<S> {
             responses: Responses::default(),
             events: VecDeque::new(),
             totals: Totals::default(),
+            clients: Clients::default(),
             lease: Lease::new(transport.account.clone()),
             pinned: Pinned::new(transport.account.budget()),
             kept: 0,
@@ -322,6 +326,9 @@ impl<S: Socket> Traffic<S> {
         if let Some(connection) = self.connections.get_mut(key) {
             let memory = &self.transport.memory;
             connection.follow_up(now, &mut self.lease, memory, &mut self.events);
+            if let Some(rtt) = connection.sample_rtt(now) {
+                self.totals.times.rtt.note(rtt);
+            }
             self.connections.want_transmit(key);
         }
     }
@@ -427,6 +434,7 @@ impl<S: Socket> Traffic<S> {
         if let Some(mut connection) = self.connections.remove(key) {
             connection.release(&mut self.lease);
             self.totals.connections_closed += 1;
+            connection.count_packets(&mut self.totals);
             connection.leave(&mut self.endpoint, key);
         }
     }

@@ -145,6 +145,11 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         self.id
     }
 
+    /// How long ago it was opened.
+    pub fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.opened)
+    }
+
     /// Token or target.
     pub fn token(&self) -> &str {
         &self.token
@@ -321,7 +326,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             established: self.established,
             bytes_to_tunnel: self.flow().map_or(0, Flow::bytes_to_tunnel),
             bytes_to_app: self.flow().map_or(0, Flow::bytes_to_app),
-            elapsed: now.saturating_duration_since(self.opened),
+            elapsed: self.age(now),
             token: self.token,
             client_app: self.client_app,
             server_app: self.server_app,

@@ -19,6 +19,10 @@ pub struct FlowKey(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionKey(pub usize);
 
+/// The place of a named client in its engine's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientKey(pub u16);
+
 /// Makes ids: a number that was never used before, and the key in the low half.
 #[derive(Debug, Default)]
 pub struct Ids {

@@ -78,7 +78,7 @@ pub use flow_entry::{FlowEntry, Lane, Phase};
 pub use flows::Flows;
 pub use heads::{HEAD_LEN, Heads};
 pub use holding::Holding;
-pub use ids::{ConnectionId, ConnectionKey, FlowId, FlowKey, Ids};
+pub use ids::{ClientKey, ConnectionId, ConnectionKey, FlowId, FlowKey, Ids};
 pub use inlet::Inlet;
 pub use pinned::{Kept, Pinned};
 pub use read_buffer::ReadBuffer;

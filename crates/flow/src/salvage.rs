@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::account::Lease;
-use crate::ids::ConnectionId;
+use crate::ids::{ClientKey, ConnectionId};
 
 /// An application that takes nothing for so long is taken for dead, as a silent peer is.
 pub(crate) const IDLE_MAX: Duration = Duration::from_mins(1);
@@ -32,6 +32,8 @@ pub struct Carried {
     pub stream_id: u64,
     /// The peer.
     pub remote: SocketAddr,
+    /// Whose it is, where the peer is a named client.
+    pub client: Option<ClientKey>,
 }
 
 impl Salvage {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use quictun_engine::report::{ConnectionReport, FlowReport, Limit, Protocol, Totals};
+use quictun_engine::report::{ConnectionReport, FlowReport, Limit, Protocol, Times, Totals};
 use quictun_engine::{ConnectionId, FlowId, View};
 
 use crate::reload::{self, Changes, Outcome, Reloadable};
@@ -122,12 +122,29 @@ fn totals(worker: u64) -> Totals {
         flows_finished: 30 * unit,
         flows_reset: 4 * unit,
         flows_refused: 5 * unit,
+        packets_sent: 1_000 * unit,
+        packets_lost: 20 * unit,
         bytes_to_tunnel: 6_000 * unit,
         bytes_to_app: 7_000 * unit,
         datagrams_received: 800 * unit,
         datagrams_sent: 900 * unit,
         batches_sent: 90 * unit,
+        times: times(worker),
     }
+}
+
+/// One duration in the first bucket and one in the middle; of the second worker also one above all.
+fn times(worker: u64) -> Times {
+    let mut times = Times::default();
+    for histogram in [&mut times.rtt, &mut times.first_byte, &mut times.life] {
+        for ms in [0, 75, 100_000_000]
+            .into_iter()
+            .take(3 - usize::from(worker == 0))
+        {
+            histogram.note(Duration::from_millis(ms));
+        }
+    }
+    times
 }
 
 fn udp(worker: u64) -> UdpSocketReport {

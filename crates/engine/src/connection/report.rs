@@ -1,7 +1,7 @@
 //! A connection as it is now, for reports.
 
 use super::Connection;
-use crate::report::ConnectionReport;
+use crate::report::{ConnectionReport, Totals};
 
 impl Connection {
     pub(crate) fn report(&self) -> ConnectionReport {
@@ -12,7 +12,7 @@ impl Connection {
             id: self.id,
             remote: self.quic.remote_address(),
             protocol: self.protocol,
-            peer: self.peer.clone(),
+            peer: self.peer.as_ref().map(|(name, _)| name.clone()),
             admitted: self.is_admitted(),
             opened: self.opened,
             flows: self.streams.len(),
@@ -41,5 +41,12 @@ impl Connection {
             unresponsive: self.is_unresponsive(),
             migrations: self.migrations,
         }
+    }
+
+    /// Adds the packets of this connection.
+    pub(crate) fn count_packets(&self, totals: &mut Totals) {
+        let path = self.quic.stats().path;
+        totals.packets_sent += path.sent_packets;
+        totals.packets_lost += path.lost_packets;
     }
 }

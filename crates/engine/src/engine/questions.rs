@@ -7,7 +7,7 @@ use quictun_flow::{ConnectionId, FlowId, Phase, Socket};
 use super::Engine;
 use crate::connection::Connection;
 use crate::path::Path;
-use crate::report::{ConnectionReport, FlowReport, Side, Totals};
+use crate::report::{ClientReport, ConnectionReport, FlowReport, Side, Totals};
 use crate::revoke::{Asked, Credentials};
 
 impl<S: Socket> Engine<S> {
@@ -105,7 +105,17 @@ impl<S: Socket> Engine<S> {
 
     /// Counters since the engine was made.
     pub fn totals(&self) -> Totals {
-        self.traffic.totals
+        // The library counts packets of connections that are open.
+        let mut totals = self.traffic.totals;
+        for (_, connection) in self.traffic.connections.iter() {
+            connection.count_packets(&mut totals);
+        }
+        totals
+    }
+
+    /// Server: all named clients that were ever known, in the order in which they became so.
+    pub fn client_reports(&self) -> Vec<ClientReport> {
+        self.traffic.clients.reports().to_vec()
     }
 
     /// All connections, as they are now.

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, FlowKey, Phase, Socket};
+use quictun_flow::{ConnectionKey, Flow, FlowKey, Phase, Socket};
 use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
+use super::moved::Moved;
 use super::{Traffic, carried};
 use crate::quic_stream::stream_number;
 use crate::report::Protocol;
@@ -114,10 +115,12 @@ impl<S: Socket> Traffic<S> {
         else {
             return;
         };
-        let before = flow.bytes_to_app() + flow.arrived().buffered() as u64;
+        let stand = |flow: &Flow<S>| (flow.bytes_to_app(), flow.arrived().buffered() as u64);
+        let (written, buffered) = stand(flow);
         flow.pump_to_app(&mut connection.stream(stream));
-        let after = flow.bytes_to_app() + flow.arrived().buffered() as u64;
-        let delivered = after.saturating_sub(before);
+        let after = stand(flow);
+        let delivered = (after.0 + after.1).saturating_sub(written + buffered);
+        let counted = Moved::new((written, after.0), connection.client(), entry.age(now));
         connection.credit.delivered += delivered;
         let moved = usize::try_from(delivered).unwrap_or(usize::MAX);
         self.talk.note_moved(now, &mut entry.inbound, moved);
@@ -126,6 +129,7 @@ impl<S: Socket> Traffic<S> {
         {
             connection.control.note_seen(stream_number(stream), next);
         }
+        self.count_to_app(counted);
         self.charge_flow(now, key);
     }
 }

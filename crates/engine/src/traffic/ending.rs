@@ -113,16 +113,10 @@ impl<S: Socket> Traffic<S> {
             // It never said what it is for; until then it might have been the control stream.
             self.totals.flows_opened += 1;
         }
-        match ending {
-            Ending::Finished => self.totals.flows_finished += 1,
-            Ending::NoConnection => self.totals.flows_refused += 1,
-            Ending::Abandoned(_) if !entry.is_established() => self.totals.flows_refused += 1,
-            Ending::AppReset | Ending::PeerReset(_) | Ending::Abandoned(_) => {
-                self.totals.flows_reset += 1;
-            }
-        }
         let free = self.lease.free_for_newcomers();
         let carried = self.carried_by(&entry);
+        let client = carried.and_then(|carried| carried.client);
+        self.count_ended(now, &entry, client, ending);
         if let Some(lane) = entry.lane()
             && let Some(connection) = self.connections.get_mut(lane.connection)
         {
@@ -143,8 +137,6 @@ impl<S: Socket> Traffic<S> {
             salvage.release(&mut self.lease);
         }
         let summary = entry.into_summary(now, ending, carried);
-        self.totals.bytes_to_tunnel += summary.bytes_to_tunnel;
-        self.totals.bytes_to_app += summary.bytes_to_app;
         self.events.push_back(Event::FlowClosed(summary));
     }
 

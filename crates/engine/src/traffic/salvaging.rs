@@ -15,6 +15,7 @@ use quictun_flow::{Ending, Flow, FlowKey, LostStream, Phase, Socket};
 use quictun_wire::code::FlowCode;
 
 use super::Traffic;
+use super::moved::Moved;
 
 impl<S: Socket> Traffic<S> {
     /// The flow's connection is gone; whether it goes on without.
@@ -72,16 +73,22 @@ impl<S: Socket> Traffic<S> {
 
     /// Writes what the application takes, and enters when to look again.
     fn pump_salvaged(&mut self, now: Instant, key: FlowKey) {
-        let entry = self.flows.get_mut(key);
-        let Some((flow, salvage)) = entry.and_then(|entry| entry.salvaged()) else {
+        let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
+        let age = entry.age(now);
+        let Some((flow, salvage)) = entry.salvaged() else {
+            return;
+        };
+        let before = flow.bytes_to_app();
         flow.pump_to_app(&mut LostStream);
         let (delivered, held) = (flow.bytes_to_app(), flow.arrived().held());
         let until = salvage.update(now, delivered, held, &mut self.lease);
         if now >= until {
             flow.abandon(&mut LostStream, FlowCode::ConnectionLost);
         }
+        let client = salvage.carried().client;
+        self.count_to_app(Moved::new((before, delivered), client, age));
         self.flows.set_deadline(key, Some(until));
         self.settle_flow(now, key);
     }

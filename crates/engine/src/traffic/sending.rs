@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use quictun_flow::{ConnectionKey, FlowKey, Pumped, Socket};
 
+use super::moved::Moved;
 use super::{Traffic, carried};
 use crate::connection::BATCH_MAX;
 use crate::datagrams::Datagrams;
@@ -148,7 +149,10 @@ impl<S: Socket> Traffic<S> {
         };
         let mut budget = turn;
         let mut stream = connection.stream(lane.stream);
+        let before = flow.bytes_to_tunnel();
         let pumped = flow.pump_to_tunnel(&mut stream, &mut self.read_buffer, &mut budget);
+        let sent = (before, flow.bytes_to_tunnel());
+        let moved = Moved::new(sent, connection.client(), entry.age(now));
         let taken = turn - budget;
         connection.sending.note_written(taken);
         self.talk.note_moved(now, &mut entry.outbound, taken);
@@ -164,6 +168,7 @@ impl<S: Socket> Traffic<S> {
             Pumped::Starved => {}
             Pumped::Ended => self.settle_flow(now, key),
         }
+        self.count_to_tunnel(moved);
         if alone { Turn::Flush } else { Turn::Next }
     }
 

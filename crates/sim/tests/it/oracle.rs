@@ -166,6 +166,8 @@ fn check_books(world: &mut World, host: HostId) {
         totals.connections_opened, totals.connections_closed,
         "{name}: {totals:?}"
     );
+    let lost = totals.packets_lost;
+    assert!(lost < totals.packets_sent, "{name}: {totals:?}");
     let ended = totals.flows_finished + totals.flows_reset + totals.flows_refused;
     assert_eq!(totals.flows_opened, ended, "{name}: {totals:?}");
     assert_eq!(told.len() as u64, ended, "{name}: {totals:?}");

@@ -1,0 +1,42 @@
+//! When the round-trip time of a connection is counted.
+
+use std::time::{Duration, Instant};
+
+/// Least time between two counts of one connection: a busy one must not outweigh all others.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(super) struct RttSamples {
+    next: Option<Instant>,
+    /// Datagrams that had arrived when it was counted last.
+    heard: u64,
+}
+
+impl RttSamples {
+    /// Whether to count now: something has `arrived` since the last time, which is a second ago.
+    pub(super) fn take(&mut self, now: Instant, arrived: u64) -> bool {
+        let due = arrived > self.heard && self.next.is_none_or(|next| now >= next);
+        if due {
+            (self.next, self.heard) = (Some(now + PAUSE), arrived);
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_trip_counts_once_a_second_and_not_without_news() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut samples = RttSamples::default();
+        assert!(!samples.take(at(0), 0), "nothing has arrived");
+        assert!(samples.take(at(0), 1));
+        assert!(!samples.take(at(999), 2));
+        assert!(samples.take(at(1000), 3));
+        assert!(!samples.take(at(9000), 3), "silence");
+        assert!(samples.take(at(9001), 4));
+    }
+}

@@ -1,0 +1,115 @@
+//! Durations, counted by how long they are.
+
+use std::time::Duration;
+
+/// Bounds that a histogram may have: each is one more line of every scrape.
+const BOUNDS_MAX: usize = 18;
+
+/// How many durations were how long. The bounds are fixed, so that histograms of workers can be added.
+#[derive(Clone, Copy, Debug)]
+pub struct Histogram {
+    bounds: &'static [Duration],
+    /// Those of at most the bound of the same place and above the one before it; after the last bound, those above all.
+    counts: [u64; BOUNDS_MAX + 1],
+    sum: Duration,
+}
+
+impl Histogram {
+    /// An empty one; `bounds` ascend.
+    ///
+    /// # Panics
+    ///
+    /// Where there are more than 18 bounds.
+    pub const fn new(bounds: &'static [Duration]) -> Self {
+        assert!(bounds.len() <= BOUNDS_MAX, "too many bounds");
+        Self {
+            bounds,
+            counts: [0; BOUNDS_MAX + 1],
+            sum: Duration::ZERO,
+        }
+    }
+
+    /// Counts one duration.
+    pub fn note(&mut self, duration: Duration) {
+        let place = self.bounds.partition_point(|&bound| bound < duration);
+        self.counts[place] += 1;
+        self.sum = self.sum.saturating_add(duration);
+    }
+
+    /// Adds what another one with the same bounds has counted.
+    pub fn add(&mut self, other: &Self) {
+        debug_assert_eq!(self.bounds, other.bounds);
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    /// Each bound, and how many durations were at most that.
+    pub fn up_to(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let mut below = 0;
+        self.bounds
+            .iter()
+            .zip(self.counts)
+            .map(move |(&bound, count)| {
+                below += count;
+                (bound, below)
+            })
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// All of them together.
+    pub fn sum(&self) -> Duration {
+        self.sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    static BOUNDS: [Duration; 2] = [MS, Duration::from_millis(5)];
+
+    fn of(durations: &[Duration]) -> Histogram {
+        let mut histogram = Histogram::new(&BOUNDS);
+        for &duration in durations {
+            histogram.note(duration);
+        }
+        histogram
+    }
+
+    fn counts(histogram: &Histogram) -> (Vec<u64>, u64, Duration) {
+        let up_to = histogram.up_to().map(|(_, count)| count);
+        (up_to.collect(), histogram.count(), histogram.sum())
+    }
+
+    #[test]
+    fn a_bound_belongs_to_what_is_below_it() {
+        let nanosecond = Duration::from_nanos(1);
+        assert_eq!(counts(&of(&[])), (vec![0, 0], 0, Duration::ZERO));
+        assert_eq!(counts(&of(&[MS])), (vec![1, 1], 1, MS));
+        let above = MS + nanosecond;
+        assert_eq!(counts(&of(&[above])), (vec![0, 1], 1, above));
+        let longest = BOUNDS[1] + nanosecond;
+        assert_eq!(counts(&of(&[longest])), (vec![0, 0], 1, longest));
+    }
+
+    #[test]
+    fn workers_are_added() {
+        let mut all = of(&[MS, 10 * MS]);
+        all.add(&of(&[Duration::ZERO, 2 * MS, 10 * MS]));
+        assert_eq!(counts(&all), (vec![2, 3], 5, 23 * MS));
+    }
+
+    #[test]
+    fn a_sum_beyond_all_time_stays_at_its_end() {
+        let mut all = of(&[Duration::MAX, MS]);
+        all.add(&of(&[Duration::MAX]));
+        assert_eq!(counts(&all), (vec![1, 1], 3, Duration::MAX));
+    }
+}

@@ -1,0 +1,118 @@
+//! What takes how long: round trips, first bytes, flows.
+
+use std::time::Duration;
+
+use crate::histogram::Histogram;
+
+/// Round trips: from a machine's own network (below 1 ms) to geostationary satellites (600 ms) and queues that nobody
+/// bounds. Steps of 1, 2 and 5; finer from 20 ms to 1 s, where most long paths are and where people begin to notice.
+static RTT: [Duration; 17] = [
+    us(500),
+    ms(1),
+    ms(2),
+    ms(5),
+    ms(10),
+    ms(20),
+    ms(30),
+    ms(50),
+    ms(75),
+    ms(100),
+    ms(150),
+    ms(200),
+    ms(300),
+    ms(500),
+    ms(750),
+    ms(1000),
+    ms(2000),
+];
+
+/// First bytes: a round trip and what the target takes, up to twice the time after which a dial is given up.
+static FIRST_BYTE: [Duration; 14] = [
+    ms(1),
+    ms(2),
+    ms(5),
+    ms(10),
+    ms(20),
+    ms(50),
+    ms(100),
+    ms(200),
+    ms(500),
+    s(1),
+    s(2),
+    s(5),
+    s(10),
+    s(20),
+];
+
+/// Lives of flows: from one request to a connection that is kept for days. A third of a decade is near enough.
+static LIFE: [Duration; 14] = [
+    ms(10),
+    ms(50),
+    ms(100),
+    ms(500),
+    s(1),
+    s(5),
+    s(10),
+    s(30),
+    s(60),
+    s(300),
+    s(1800),
+    s(3600),
+    s(21_600),
+    s(86_400),
+];
+
+/// What took how long since the engine was made.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Smoothed round-trip times of connections: each is counted when something has arrived on it, at most once a second.
+    pub rtt: Histogram,
+    /// From the beginning of a flow to the first byte that its target sends back. Client: until the application has it.
+    /// Server: until it is on its way to the client.
+    pub first_byte: Histogram,
+    /// From the beginning to the end of flows that both sides had agreed on.
+    pub life: Histogram,
+}
+
+impl Times {
+    /// Adds those of another engine.
+    pub fn add(&mut self, other: &Self) {
+        self.rtt.add(&other.rtt);
+        self.first_byte.add(&other.first_byte);
+        self.life.add(&other.life);
+    }
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            rtt: Histogram::new(&RTT),
+            first_byte: Histogram::new(&FIRST_BYTE),
+            life: Histogram::new(&LIFE),
+        }
+    }
+}
+
+const fn us(microseconds: u64) -> Duration {
+    Duration::from_micros(microseconds)
+}
+
+const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_ascend() {
+        for bounds in [&RTT[..], &FIRST_BYTE, &LIFE] {
+            assert!(bounds.is_sorted_by(|a, b| a < b), "{bounds:?}");
+        }
+    }
+}
