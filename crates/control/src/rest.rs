@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use tokio::sync::mpsc;
@@ -41,7 +41,7 @@ pub use listen::{Bound, Listener, bind};
 pub use readiness::Readiness;
 pub use state::{Facts, RestState};
 
-use crate::metrics;
+use crate::metrics::{self, Format};
 use crate::snapshot::Detail;
 use guard::Guard;
 use sample::Sampler;
@@ -87,17 +87,23 @@ fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-async fn scrape(State(app): State<Arc<App>>) -> Response {
+async fn scrape(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let Some(sample) = app.sample(Detail::Counters).await else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
-    let text = metrics::render(&metrics::View {
+    let view = metrics::View {
         side: app.state.side_name(),
         started: app.state.clock.started(),
         collected: &sample.collected,
         counters: &sample.counters,
-    });
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+    };
+    let fields = headers.get_all(header::ACCEPT).iter();
+    let format = Format::accepted(fields.filter_map(|field| field.to_str().ok()));
+    let headers = [
+        (header::CONTENT_TYPE, format.content_type()),
+        (header::VARY, "Accept"),
+    ];
+    (headers, metrics::render(format, &view)).into_response()
 }
 
 async fn not_found(uri: Uri) -> Response {

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use quictun_engine::report::{ConnectionReport, FlowReport, Totals};
+use quictun_engine::report::{ClientReport, ConnectionReport, FlowReport, Totals};
 use quictun_io::udp_port::UdpSocketReport;
 use tokio::sync::oneshot;
 
@@ -24,6 +24,8 @@ pub struct WorkerSnapshot {
     pub connections: Vec<ConnectionReport>,
     /// The engine's counters.
     pub totals: Totals,
+    /// Server: every named client, for whose number the engine has a bound.
+    pub clients: Vec<ClientReport>,
     /// The worker's UDP socket.
     pub udp: UdpSocketReport,
 }
@@ -153,6 +155,7 @@ mod tests {
             flows: Vec::new(),
             connections: Vec::new(),
             totals: Totals::default(),
+            clients: Vec::new(),
             udp: UdpSocketReport::default(),
         }
     }

@@ -136,6 +136,16 @@ impl Policy {
         }
     }
 
+    /// The names of all clients, in order; none in open mode.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let register = match &self.mode {
+            Mode::Named(register) => Some(register),
+            Mode::Open { .. } => None,
+        };
+        let names = register.into_iter().flat_map(|it| it.described.keys());
+        names.map(String::as_str)
+    }
+
     /// Whether clients have to show who they are before they are served.
     pub fn asks_who(&self) -> bool {
         matches!(&self.mode, Mode::Named(_))

@@ -3,6 +3,7 @@
 mod again;
 
 use std::collections::HashMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,6 +52,11 @@ pub(crate) struct ServerDuty {
 }
 
 impl Duty for ServerDuty {
+    fn start(&mut self, io: &mut Io<'_>) -> io::Result<()> {
+        self.know_clients(io);
+        Ok(())
+    }
+
     fn handle_event(&mut self, io: &mut Io<'_>, event: Event) {
         match event {
             Event::Connected {
@@ -447,6 +453,13 @@ impl ServerDuty {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, %reason, lines_left_out = line.left_out() }, "client endpoint gone");
         } else {
             warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, %reason, flows, lines_left_out = line.left_out() }, "client endpoint lost: its tunnels were reset");
+        }
+    }
+
+    /// Has the engine count for every client of the configuration, whether or not it ever comes.
+    fn know_clients(&self, io: &mut Io<'_>) {
+        for name in self.policy.names() {
+            io.engine.know_client(name);
         }
     }
 

@@ -210,6 +210,7 @@ impl<D: Duty> Worker<D> {
             flows,
             connections: engine.connection_reports(),
             totals: engine.totals(),
+            clients: engine.client_reports(),
             udp: self.port.udp.report(),
         };
         // Who asked may have given up waiting.

@@ -1,9 +1,11 @@
 //! The list of metrics, and how each is read.
 
-use jiff::Timestamp;
-use prometheus_client::registry::Unit;
-use quictun_engine::report::{ConnectionReport, Protocol, Totals};
+use std::borrow::Cow;
 
+use jiff::Timestamp;
+use quictun_engine::report::{ClientTotals, ConnectionReport, Histogram, Protocol, Times, Totals};
+
+use super::clients::{self, Client};
 use crate::rest::sample::Counters;
 use crate::snapshot::Collected;
 use quictun_io::udp_port::UdpSocketReport;
@@ -20,7 +22,7 @@ pub(super) struct Metric {
     /// The name without the suffixes that unit and kind add.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    pub(super) unit: Option<Unit>,
+    pub(super) unit: Option<&'static str>,
     /// One sentence without its full stop.
     pub(super) help: &'static str,
     pub(super) read: fn(&View<'_>) -> Vec<Point>,
@@ -30,34 +32,58 @@ pub(super) struct Metric {
 pub(super) enum Kind {
     Counter,
     Gauge,
+    Histogram,
     Info,
 }
 
 /// One value, and the labels that tell it from the metric's others.
 #[derive(Debug)]
 pub(super) struct Point {
-    pub(super) labels: Vec<(&'static str, &'static str)>,
+    pub(super) labels: Vec<(&'static str, Cow<'static, str>)>,
     pub(super) value: Value,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Value {
     Whole(u64),
     Real(f64),
+    Times(Box<Histogram>),
 }
+
+impl Metric {
+    /// The name of the family: with the unit, without what tells the kind.
+    pub(super) fn family(&self) -> String {
+        match self.unit {
+            Some(unit) => format!("{}_{unit}", self.name),
+            None => self.name.to_owned(),
+        }
+    }
+
+    /// The name in a query.
+    pub(super) fn full_name(&self) -> String {
+        let suffix = match self.kind {
+            Kind::Counter => "_total",
+            Kind::Gauge | Kind::Histogram => "",
+            Kind::Info => "_info",
+        };
+        self.family() + suffix
+    }
+}
+
+type ReadClient = fn(&ClientTotals) -> u64;
 
 macro_rules! unit {
     () => {
         None
     };
-    ($unit:ident) => {
-        Some(Unit::$unit)
+    ($unit:literal) => {
+        Some($unit)
     };
 }
 
 /// Defines the list: for each metric its kind, name, unit if it has one, what it means, and how it is read.
 macro_rules! metrics {
-    ($($kind:ident $name:literal $(($unit:ident))?: $help:literal => $read:expr;)*) => {
+    ($($kind:ident $name:literal $(($unit:literal))?: $help:literal => $read:expr;)*) => {
         pub(super) static METRICS: &[Metric] = &[$(Metric {
             name: $name,
             kind: Kind::$kind,
@@ -72,9 +98,10 @@ metrics! {
     Info "quictun_build": "Version and side of this process"
         => |view| {
             let labels = [("version", env!("CARGO_PKG_VERSION")), ("side", view.side)];
-            vec![point(&labels, Value::Whole(1))]
+            let labels = labels.map(|(label, value)| (label, value.into()));
+            vec![point(labels, Value::Whole(1))]
         };
-    Gauge "quictun_start_time" (Seconds): "When this process started, in seconds since 1970"
+    Gauge "quictun_start_time" ("seconds"): "When this process started, in seconds since 1970"
         => |view| real(view.started.as_duration().as_secs_f64());
     Gauge "quictun_workers": "Worker threads, by whether they answered this scrape in time"
         => |view| {
@@ -120,12 +147,41 @@ metrics! {
             let refused = ("refused", sum(view, |totals| totals.flows_refused));
             by("outcome", [finished, reset, refused])
         };
-    Counter "quictun_flow" (Bytes): "Bytes from local applications into the tunnel, and from the tunnel to local applications"
+    Histogram "quictun_flow_first_byte" ("seconds"): "From a flow's beginning to the first byte that its target sends back: client: until the application has it; server: until it is on its way to the client"
+        => |view| times(view, |times| &times.first_byte);
+    Histogram "quictun_flow_duration" ("seconds"): "From the beginning to the end of flows that both sides had agreed on, counted when they end"
+        => |view| times(view, |times| &times.life);
+    Counter "quictun_flow" ("bytes"): "Bytes from local applications into the tunnel, and from the tunnel to local applications"
         => |view| {
             let into = ("to_tunnel", sum(view, |totals| totals.bytes_to_tunnel));
             let out = ("to_app", sum(view, |totals| totals.bytes_to_app));
             by("direction", [into, out])
         };
+    Gauge "quictun_client_connections": "Server: open connections of each named client"
+        => |view| of_clients(view, |client| client.connections);
+    Gauge "quictun_client_flows": "Server: open flows of each named client"
+        => |view| of_clients(view, |client| client.flows);
+    Counter "quictun_client_flows_ended": "Server: flows of each named client that ended, as in quictun_flows_ended_total"
+        => |view| {
+            of_clients_by(view, "outcome", [
+                ("finished", |totals| totals.flows_finished),
+                ("reset", |totals| totals.flows_reset),
+                ("refused", |totals| totals.flows_refused),
+            ])
+        };
+    Counter "quictun_client_flow" ("bytes"): "Server: bytes of each named client: to_app from it to its targets, to_tunnel from these to it"
+        => |view| {
+            of_clients_by(view, "direction", [
+                ("to_tunnel", |totals| totals.bytes_to_tunnel),
+                ("to_app", |totals| totals.bytes_to_app),
+            ])
+        };
+    Counter "quictun_packets_sent": "QUIC packets sent"
+        => |view| total(view, |totals| totals.packets_sent);
+    Counter "quictun_packets_lost": "QUIC packets declared lost"
+        => |view| total(view, |totals| totals.packets_lost);
+    Histogram "quictun_rtt" ("seconds"): "Smoothed round-trip times of connections: each counts at most once a second, when something has arrived on it"
+        => |view| times(view, |times| &times.rtt);
     Counter "quictun_udp_datagrams": "UDP datagrams"
         => |view| {
             let sent = ("sent", sum(view, |totals| totals.datagrams_sent));
@@ -153,7 +209,7 @@ metrics! {
         => |view| whole(sockets(view).map(|udp| udp.send_errors).sum());
     Counter "quictun_udp_receive_drops": "Datagrams that the kernel dropped because a receive buffer was full"
         => |view| whole(sockets(view).map(|udp| udp.receive_drops).sum());
-    Gauge "quictun_udp_buffer" (Bytes): "Smallest socket buffer granted to a worker"
+    Gauge "quictun_udp_buffer" ("bytes"): "Smallest socket buffer granted to a worker"
         => |view| {
             let smallest = |read: fn(&UdpSocketReport) -> usize| {
                 sockets(view).map(read).min().unwrap_or(0) as u64
@@ -162,11 +218,11 @@ metrics! {
             let receive = ("receive", smallest(|udp| udp.recv_buffer));
             by("direction", [send, receive])
         };
-    Gauge "quictun_connection_rtt" (Seconds): "Smoothed round-trip time over the open connections"
+    Gauge "quictun_connection_rtt" ("seconds"): "Smoothed round-trip time over the open connections whose handshake is done"
         => |view| spread(view, |report| report.rtt.as_secs_f64());
-    Gauge "quictun_connection_congestion_window" (Bytes): "Congestion window over the open connections"
+    Gauge "quictun_connection_congestion_window" ("bytes"): "Congestion window over the open connections whose handshake is done"
         => |view| spread(view, |report| exact(report.congestion_window));
-    Gauge "quictun_connection_mtu" (Bytes): "UDP payload size in use over the open connections"
+    Gauge "quictun_connection_mtu" ("bytes"): "UDP payload size in use over the open connections whose handshake is done"
         => |view| spread(view, |report| report.mtu.into());
     Gauge "quictun_connection_loss_ratio": "Packets declared lost of all packets sent on the connections that are open"
         => |view| {
@@ -191,37 +247,74 @@ fn total(view: &View<'_>, read: fn(&Totals) -> u64) -> Vec<Point> {
     whole(sum(view, read))
 }
 
-fn point(labels: &[(&'static str, &'static str)], value: Value) -> Point {
+/// Over all workers.
+fn times(view: &View<'_>, read: fn(&Times) -> &Histogram) -> Vec<Point> {
+    let mut sum = *read(&Times::default());
+    for counters in view.counters {
+        sum.add(read(&counters.totals.times));
+    }
+    vec![point([], Value::Times(Box::new(sum)))]
+}
+
+fn of_clients(view: &View<'_>, read: fn(&Client) -> u64) -> Vec<Point> {
+    let clients = clients::of(view);
+    let points = clients.iter().map(|(name, client)| {
+        let label = ("client", Cow::Owned((*name).to_owned()));
+        point([label], Value::Whole(read(client)))
+    });
+    points.collect()
+}
+
+fn of_clients_by<const N: usize>(
+    view: &View<'_>,
+    label: &'static str,
+    values: [(&'static str, ReadClient); N],
+) -> Vec<Point> {
+    let clients = clients::of(view);
+    let points = clients.iter().flat_map(|(name, client)| {
+        values.map(|(value, read)| {
+            let of = ("client", Cow::Owned((*name).to_owned()));
+            let labels = [of, (label, value.into())];
+            point(labels, Value::Whole(read(&client.totals)))
+        })
+    });
+    points.collect()
+}
+
+fn point<const N: usize>(labels: [(&'static str, Cow<'static, str>); N], value: Value) -> Point {
     Point {
-        labels: labels.to_vec(),
+        labels: labels.into(),
         value,
     }
 }
 
 fn whole(value: u64) -> Vec<Point> {
-    vec![point(&[], Value::Whole(value))]
+    vec![point([], Value::Whole(value))]
 }
 
 fn real(value: f64) -> Vec<Point> {
-    vec![point(&[], Value::Real(value))]
+    vec![point([], Value::Real(value))]
 }
 
 fn by<const N: usize>(label: &'static str, values: [(&'static str, u64); N]) -> Vec<Point> {
     values
-        .map(|(name, value)| point(&[(label, name)], Value::Whole(value)))
+        .map(|(name, value)| point([(label, name.into())], Value::Whole(value)))
         .into()
 }
 
-/// Smallest, median and largest over the open connections; nothing where there are none.
+/// Smallest, median and largest over the open connections; nothing where there are none. Those in their handshake have
+/// measured nothing yet: they would show what they begin with, 333 ms or 1200 bytes.
 fn spread(view: &View<'_>, read: fn(&ConnectionReport) -> f64) -> Vec<Point> {
-    let mut values: Vec<f64> = view.collected.connections().map(read).collect();
+    let connections = view.collected.connections();
+    let connected = connections.filter(|report| report.protocol.is_some());
+    let mut values: Vec<f64> = connected.map(read).collect();
     values.sort_by(f64::total_cmp);
     let (Some(&min), Some(&max)) = (values.first(), values.last()) else {
         return Vec::new();
     };
     let median = values[values.len() / 2];
     [("min", min), ("median", median), ("max", max)]
-        .map(|(stat, value)| point(&[("stat", stat)], Value::Real(value)))
+        .map(|(stat, value)| point([("stat", stat.into())], Value::Real(value)))
         .into()
 }
 

@@ -1,27 +1,16 @@
+mod exposition;
+
+use super::list::{Kind, METRICS, Metric};
 use super::*;
 use crate::rest::fake;
 use crate::rest::sample::Counters;
 use crate::snapshot::Collected;
+use exposition::Exposition;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-impl Metric {
-    /// As it stands in a scrape.
-    fn full_name(&self) -> String {
-        let unit = self
-            .unit
-            .as_ref()
-            .map(|unit| format!("_{}", unit.as_str()))
-            .unwrap_or_default();
-        let suffix = match self.kind {
-            Kind::Counter => "_total",
-            Kind::Gauge => "",
-            Kind::Info => "_info",
-        };
-        format!("{}{unit}{suffix}", self.name)
-    }
-}
+const FORMATS: [Format; 2] = [Format::Text, Format::OpenMetrics];
 
 fn collected() -> Collected {
     Collected {
@@ -45,9 +34,16 @@ fn counters(collected: &Collected) -> Vec<Counters> {
         .iter()
         .map(|snapshot| Counters {
             totals: snapshot.totals,
+            clients: snapshot.clients.clone(),
             udp: snapshot.udp,
         })
         .collect()
+}
+
+/// A scrape of the fake workers.
+fn scrape(format: Format) -> String {
+    let collected = collected();
+    render(format, &view(&collected, &counters(&collected)))
 }
 
 #[test]
@@ -60,6 +56,7 @@ fn the_reference_page_is_the_list() {
         let kind = match metric.kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
             Kind::Info => "info",
         };
         let mut labels = Vec::new();
@@ -67,12 +64,14 @@ fn the_reference_page_is_the_list() {
             .iter()
             .flat_map(|point| point.labels.clone())
         {
-            labels.push(if metric.kind == Kind::Info {
+            labels.push(if metric.kind == Kind::Info || name == "client" {
                 format!("`{name}`")
             } else {
                 format!("`{name}=\"{value}\"`")
             });
         }
+        let mut seen = BTreeSet::new();
+        labels.retain(|label| seen.insert(label.clone()));
         writeln!(
             table,
             "| `{}` | {kind} | {} | {}. |",
@@ -87,12 +86,49 @@ fn the_reference_page_is_the_list() {
 
 #[test]
 fn a_scrape_is_complete() {
-    let collected = collected();
+    for (format, file) in FORMATS.into_iter().zip(["metrics.txt", "openmetrics.txt"]) {
+        let text = scrape(format).replace(env!("CARGO_PKG_VERSION"), "VERSION");
+        fake::check_golden(file, &text);
+    }
+}
+
+#[test]
+fn both_formats_are_well_formed_and_say_the_same() {
+    let [text, open] = FORMATS.map(|format| Exposition::parse(format, &scrape(format)));
+    assert_eq!(text.families.len(), METRICS.len());
+    assert_eq!(open.families.len(), METRICS.len());
+    assert_eq!(text.samples(), open.samples());
+}
+
+#[test]
+fn a_client_may_have_any_name() {
+    let mut collected = collected();
+    let name = "a\\b \"c\"\n# TYPE d{}\u{202e}é";
+    for snapshot in &mut collected.snapshots {
+        snapshot.clients[0].name = name.into();
+    }
     let counters = counters(&collected);
-    fake::check_golden(
-        "metrics.txt",
-        &render(&view(&collected, &counters)).replace(env!("CARGO_PKG_VERSION"), "VERSION"),
-    );
+    for format in FORMATS {
+        let text = render(format, &view(&collected, &counters));
+        let exposition = Exposition::parse(format, &text);
+        let of = exposition.samples().into_iter().filter(|sample| {
+            let mut labels = sample.labels.iter();
+            labels.any(|(label, value)| label == "client" && value == name)
+        });
+        assert_eq!(of.count(), 7, "{text}");
+    }
+}
+
+#[test]
+fn clients_without_a_place_of_their_own_are_counted_together() {
+    let mut collected = collected();
+    for snapshot in &mut collected.snapshots {
+        snapshot.clients[0].name = quictun_engine::report::OTHERS.into();
+    }
+    let text = render(Format::Text, &view(&collected, &counters(&collected)));
+    // Alice is connected.
+    let line = "quictun_client_connections{client=\"_others\"} 1\n";
+    assert!(text.contains(line), "{text}");
 }
 
 #[test]
@@ -106,7 +142,7 @@ fn names_are_unique_and_end_as_they_should() {
             "{name}"
         );
         assert!(
-            !metric.help.ends_with('.') && !metric.help.contains('|'),
+            !metric.help.ends_with('.') && !metric.help.contains(['|', '\\', '"', '\n']),
             "{name}: {}",
             metric.help
         );
@@ -121,22 +157,38 @@ fn counters_do_not_go_back_when_a_worker_is_silent() {
         snapshots: all.snapshots[..1].to_vec(),
         silent: vec![1, 2],
     };
-    let line = |collected: &Collected| {
-        let text = render(&view(collected, &counters));
-        text.lines()
-            .find(|line| line.starts_with("quictun_flows_opened_total "))
-            .expect("there")
-            .to_owned()
+    let samples = |collected: &Collected| {
+        let text = render(Format::OpenMetrics, &view(collected, &counters));
+        let families = Exposition::parse(Format::OpenMetrics, &text).families;
+        let grow = families
+            .into_iter()
+            .filter(|family| matches!(&*family.kind, "counter" | "histogram"));
+        grow.flat_map(|family| family.samples).collect::<Vec<_>>()
     };
-    assert_eq!(line(&one), line(&all));
+    assert!(samples(&all).len() > 50);
+    assert_eq!(samples(&one), samples(&all));
 }
 
 #[test]
 fn a_process_without_connections_has_no_statistics_of_them() {
-    let text = render(&view(&Collected::default(), &[]));
+    let text = render(Format::Text, &view(&Collected::default(), &[]));
+    Exposition::parse(Format::Text, &text);
     assert!(!text.contains("quictun_connection_rtt_seconds{"), "{text}");
     assert!(
         text.contains("quictun_connection_loss_ratio 0.0\n"),
         "{text}"
     );
+}
+
+#[test]
+fn a_handshake_has_measured_nothing() {
+    let mut collected = collected();
+    collected.snapshots.truncate(1);
+    let connections = &mut collected.snapshots[0].connections;
+    connections.retain(|connection| connection.protocol.is_none());
+    assert_eq!(connections.len(), 1);
+    let text = render(Format::Text, &view(&collected, &[]));
+    assert!(!text.contains("quictun_connection_rtt_seconds{"), "{text}");
+    let line = "quictun_connections{protocol=\"handshake\"} 1\n";
+    assert!(text.contains(line), "{text}");
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use quictun_engine::report::{ConnectionReport, FlowReport, Limit, Protocol, Times, Totals};
+use quictun_engine::report::{
+    ClientReport, ClientTotals, ConnectionReport, FlowReport, Limit, Protocol, Times, Totals,
+};
 use quictun_engine::{ConnectionId, FlowId, View};
 
 use crate::reload::{self, Changes, Outcome, Reloadable};
@@ -147,6 +149,25 @@ fn times(worker: u64) -> Times {
     times
 }
 
+/// Alice, who is connected, and Bob, who has not come yet.
+fn clients(worker: u64) -> Vec<ClientReport> {
+    let alice = ClientTotals {
+        bytes_to_tunnel: 500 + worker,
+        bytes_to_app: 600 + worker,
+        flows_finished: 7,
+        flows_reset: 2,
+        flows_refused: 1,
+    };
+    let report = |name: &str, totals| ClientReport {
+        name: name.into(),
+        totals,
+    };
+    vec![
+        report("alice", alice),
+        report("bob", ClientTotals::default()),
+    ]
+}
+
 fn udp(worker: u64) -> UdpSocketReport {
     UdpSocketReport {
         recv_buffer: (4 << 20) >> worker,
@@ -189,6 +210,7 @@ pub(crate) fn snapshots(round: u64) -> Vec<WorkerSnapshot> {
         flows,
         connections,
         totals: totals(worker),
+        clients: clients(worker),
         udp: udp(worker),
     };
     vec![

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_engine::report::{FlowReport, Totals};
+use quictun_engine::report::{ClientReport, FlowReport, Totals};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -39,9 +39,10 @@ pub(crate) struct Sample {
 }
 
 /// What only grows in a worker, and its socket.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) totals: Totals,
+    pub(crate) clients: Vec<ClientReport>,
     pub(crate) udp: UdpSocketReport,
 }
 
@@ -235,11 +236,12 @@ impl<'a> Sampler<'a> {
             if let Some(counters) = self.counters.get_mut(snapshot.worker) {
                 *counters = Some(Counters {
                     totals: snapshot.totals,
+                    clients: snapshot.clients.clone(),
                     udp: snapshot.udp,
                 });
             }
         }
-        let counters = self.counters.iter().copied().flatten().collect();
+        let counters = self.counters.iter().flatten().cloned().collect();
         let sample = Arc::new(Sample {
             collected,
             counters,

@@ -175,19 +175,30 @@ fn check_fields(section: &str, value: &serde_json::Value) {
 }
 
 #[test]
-fn metrics_are_served_as_open_metrics() {
-    let response = Server::start(state(Side::Server, fake::snapshots)).get("/metrics");
-    assert_eq!(response.status(), "200");
-    let content_type = "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8";
-    assert!(response.has_header(content_type), "{}", response.head);
-    assert!(
-        response
-            .body
-            .contains("\nquictun_flows_opened_total 4040\n"),
-        "{}",
-        response.body
-    );
-    assert!(response.body.ends_with("# EOF\n"));
+fn metrics_are_served_in_the_format_that_is_asked_for() {
+    let server = Server::start(state(Side::Server, fake::snapshots));
+    let open_metrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let text = "text/plain; version=0.0.4; charset=utf-8";
+    for (accept, content_type) in [
+        ("", text),
+        ("Accept: */*\r\n", text),
+        ("Accept: application/openmetrics-text\r\n", open_metrics),
+        (
+            "Accept: text/plain;q=0.5\r\nAccept: application/openmetrics-text; version=1.0.0\r\n",
+            open_metrics,
+        ),
+    ] {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\n{accept}\r\n");
+        let response = server.exchange(&request);
+        assert_eq!(response.status(), "200");
+        let header = format!("Content-Type: {content_type}");
+        assert!(response.has_header(&header), "{accept}: {}", response.head);
+        assert!(response.has_header("Vary: Accept"), "{}", response.head);
+        let sample = "\nquictun_flows_opened_total 4040\n";
+        assert!(response.body.contains(sample), "{}", response.body);
+        let ends = response.body.ends_with("# EOF\n");
+        assert_eq!(ends, content_type == open_metrics, "{accept}");
+    }
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod leaks;
 mod limits;
 mod link;
 mod logs;
+mod metrics;
 mod native;
 mod outage;
 mod perf;

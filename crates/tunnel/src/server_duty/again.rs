@@ -37,6 +37,7 @@ impl ServerDuty {
             // It was tried before it was sent here.
             error!(target: "quictun", %cause, "new connections go on with the old certificate");
         }
+        self.know_clients(io);
         let mut ended = Ended::default();
         self.judge_connections(io, &mut ended);
         self.leaving.identify_again(&self.policy);

@@ -1,0 +1,215 @@
+//! A strict reader of both formats: it refuses what one of Prometheus' own might let pass.
+
+use super::Format;
+
+#[derive(Debug)]
+pub(super) struct Exposition {
+    pub(super) families: Vec<Family>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Family {
+    pub(super) name: String,
+    pub(super) kind: String,
+    unit: Option<String>,
+    pub(super) samples: Vec<Sample>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Sample {
+    pub(super) name: String,
+    pub(super) labels: Vec<(String, String)>,
+    value: f64,
+}
+
+impl Exposition {
+    /// Panics where the text is not exactly as it should be.
+    #[track_caller]
+    pub(super) fn parse(format: Format, text: &str) -> Self {
+        let open = format == Format::OpenMetrics;
+        let body = if open {
+            text.strip_suffix("# EOF\n").expect("a last line")
+        } else {
+            text
+        };
+        assert!(body.ends_with('\n') && !body.contains("# EOF"), "{body}");
+        let mut families = Vec::<Family>::new();
+        for line in body.lines() {
+            if let Some(comment) = line.strip_prefix("# ") {
+                read_comment(open, &mut families, comment);
+            } else {
+                let family = families.last_mut().expect("a family before its samples");
+                assert!(!family.kind.is_empty(), "no TYPE before {line}");
+                family.samples.push(Sample::parse(line));
+            }
+        }
+        for family in &families {
+            family.check(open);
+        }
+        Self { families }
+    }
+
+    pub(super) fn samples(&self) -> Vec<Sample> {
+        let families = self.families.iter();
+        families.flat_map(|family| family.samples.clone()).collect()
+    }
+}
+
+/// Each family begins with its HELP; then come TYPE and, in `OpenMetrics`, UNIT.
+fn read_comment(open: bool, families: &mut Vec<Family>, comment: &str) {
+    let mut words = comment.splitn(3, ' ');
+    let mut word = || words.next().expect("three words").to_owned();
+    let (what, name, content) = (word(), word(), word());
+    if what == "HELP" {
+        assert!(is_name(&name) && !content.is_empty(), "{comment}");
+        let known = families.iter().any(|family| family.name == name);
+        assert!(!known, "{name} comes twice");
+        families.push(Family {
+            name,
+            ..Family::default()
+        });
+        return;
+    }
+    let family = families.last_mut().expect("HELP comes first");
+    assert_eq!(name, family.name, "{comment}");
+    assert!(family.samples.is_empty(), "{comment} comes late");
+    match &*what {
+        "TYPE" => {
+            assert!(family.kind.is_empty(), "{comment} comes twice");
+            let kinds = ["counter", "gauge", "histogram"];
+            let info = open && content == "info";
+            assert!(kinds.contains(&&*content) || info, "{comment}");
+            family.kind = content;
+        }
+        "UNIT" => {
+            assert!(open && family.unit.is_none(), "{comment}");
+            assert!(name.ends_with(&format!("_{content}")), "{comment}");
+            family.unit = Some(content);
+        }
+        _ => panic!("{comment}"),
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_lowercase())
+        && bytes.all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+}
+
+impl Sample {
+    fn parse(line: &str) -> Self {
+        let end = line.find(['{', ' ']).expect("a value");
+        let (name, rest) = line.split_at(end);
+        assert!(is_name(name), "{line}");
+        let (labels, value) = match rest.strip_prefix('{') {
+            Some(rest) => read_labels(rest),
+            None => (Vec::new(), rest),
+        };
+        let value = value.strip_prefix(' ').expect("one space");
+        assert!(!value.contains(' '), "no time stamp: {line}");
+        Self {
+            name: name.to_owned(),
+            labels,
+            value: value.parse().expect("a number"),
+        }
+    }
+
+    fn bound(&self) -> Option<&str> {
+        let mut labels = self.labels.iter();
+        labels
+            .find(|(name, _)| name == "le")
+            .map(|(_, bound)| &**bound)
+    }
+}
+
+/// The labels up to the brace that closes them, and what follows it.
+fn read_labels(mut rest: &str) -> (Vec<(String, String)>, &str) {
+    let mut labels = Vec::<(String, String)>::new();
+    loop {
+        let (name, behind) = rest.split_once("=\"").expect("a label");
+        assert!(is_name(name) && labels.iter().all(|(known, _)| known != name));
+        let (value, behind) = read_value(behind);
+        labels.push((name.to_owned(), value));
+        match behind.split_at(1) {
+            (",", behind) => rest = behind,
+            ("}", behind) => return (labels, behind),
+            _ => panic!("{behind}"),
+        }
+    }
+}
+
+fn read_value(text: &str) -> (String, &str) {
+    let mut value = String::new();
+    let mut letters = text.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => return (value, &text[at + 1..]),
+            '\\' => value.push(match letters.next() {
+                Some((_, 'n')) => '\n',
+                Some((_, letter @ ('\\' | '"'))) => letter,
+                other => panic!("escaped: {other:?}"),
+            }),
+            letter => value.push(letter),
+        }
+    }
+    panic!("no quotation mark ends {text}");
+}
+
+impl Family {
+    fn check(&self, open: bool) {
+        let name = &self.name;
+        let full = match &*self.kind {
+            "counter" if open => format!("{name}_total"),
+            "info" => format!("{name}_info"),
+            "histogram" => return self.check_histogram(),
+            _ => name.clone(),
+        };
+        let total = self.kind == "counter";
+        assert_eq!(full.ends_with("_total"), total, "{full}");
+        for sample in &self.samples {
+            assert_eq!(sample.name, full);
+            assert!(sample.bound().is_none(), "{sample:?}");
+            assert!(
+                sample.value.is_finite() && sample.value >= 0.0,
+                "{sample:?}"
+            );
+        }
+        let mut labels: Vec<_> = self.samples.iter().map(|it| &it.labels).collect();
+        labels.sort();
+        labels.dedup();
+        assert_eq!(labels.len(), self.samples.len(), "{name}: one sample twice");
+    }
+
+    /// One histogram without labels of its own.
+    fn check_histogram(&self) {
+        let name = &self.name;
+        let (mut least, mut below) = (f64::NEG_INFINITY, 0.0);
+        let [buckets @ .., count, sum] = &self.samples[..] else {
+            panic!("{name} has no count and sum");
+        };
+        for bucket in buckets {
+            assert_eq!(
+                (&bucket.name, bucket.labels.len()),
+                (&format!("{name}_bucket"), 1)
+            );
+            let text = bucket.bound().expect("a bound");
+            assert!(
+                text == "+Inf" || text.contains('.'),
+                "not canonical: {text}"
+            );
+            let bound: f64 = text.parse().expect("a number");
+            assert!(bound > least && bucket.value >= below, "{bucket:?}");
+            (least, below) = (bound, bucket.value);
+        }
+        assert!(least.is_infinite(), "{name} has no bucket for all");
+        let ends = [("_count", count), ("_sum", sum)];
+        for (suffix, sample) in ends {
+            assert_eq!(
+                (&sample.name, sample.labels.len()),
+                (&format!("{name}{suffix}"), 0)
+            );
+        }
+        assert!((count.value - below).abs() < f64::EPSILON, "{count:?}");
+        assert!(sum.value >= 0.0);
+    }
+}

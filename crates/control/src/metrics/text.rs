@@ -1,0 +1,100 @@
+//! The two formats, which differ in a few words.
+//!
+//! | | text | `OpenMetrics` |
+//! |---|---|---|
+//! | a counter's help and type | by its full name | without `_total` |
+//! | information | a gauge | a kind of its own |
+//! | units, and a last line | none | there |
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use quictun_engine::report::Histogram;
+
+use super::format::Format;
+use super::list::{Kind, Metric, Point, Value};
+
+/// The last line: who reads it knows that nothing is missing.
+pub(super) const END: &str = "# EOF\n";
+
+type Labels<'a> = [(&'static str, Cow<'a, str>)];
+
+pub(super) fn write_metric(
+    text: &mut String,
+    format: Format,
+    metric: &Metric,
+    points: &[Point],
+) -> fmt::Result {
+    let name = metric.full_name();
+    let open = format == Format::OpenMetrics;
+    let family = if open { metric.family() } else { name.clone() };
+    writeln!(text, "# HELP {family} {}", metric.help)?;
+    let kind = match metric.kind {
+        Kind::Counter => "counter",
+        Kind::Histogram => "histogram",
+        Kind::Info if open => "info",
+        Kind::Gauge | Kind::Info => "gauge",
+    };
+    writeln!(text, "# TYPE {family} {kind}")?;
+    if open && let Some(unit) = metric.unit {
+        writeln!(text, "# UNIT {family} {unit}")?;
+    }
+    for Point { labels, value } in points {
+        match value {
+            Value::Whole(value) => write_sample(text, &name, labels, value)?,
+            // With a decimal point, which tells it from a whole number.
+            Value::Real(value) => write_sample(text, &name, labels, &format_args!("{value:?}"))?,
+            Value::Times(times) => write_histogram(text, &name, times)?,
+        }
+    }
+    Ok(())
+}
+
+fn write_sample(
+    text: &mut String,
+    name: &str,
+    labels: &Labels<'_>,
+    value: &dyn fmt::Display,
+) -> fmt::Result {
+    text.push_str(name);
+    for (place, (label, content)) in labels.iter().enumerate() {
+        let before = if place == 0 { '{' } else { ',' };
+        write!(text, "{before}{label}=\"{}\"", escaped(content))?;
+    }
+    if !labels.is_empty() {
+        text.push('}');
+    }
+    writeln!(text, " {value}")
+}
+
+fn write_histogram(text: &mut String, name: &str, times: &Histogram) -> fmt::Result {
+    let mut bucket = |bound: String, count: u64| {
+        write_sample(
+            text,
+            &format!("{name}_bucket"),
+            &[("le", bound.into())],
+            &count,
+        )
+    };
+    for (bound, count) in times.up_to() {
+        bucket(seconds(bound), count)?;
+    }
+    let count = times.count();
+    bucket("+Inf".to_owned(), count)?;
+    write_sample(text, &format!("{name}_count"), &[], &count)?;
+    write_sample(text, &format!("{name}_sum"), &[], &seconds(times.sum()))
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:?}", duration.as_secs_f64())
+}
+
+/// A client's name may hold anything.
+fn escaped(content: &str) -> Cow<'_, str> {
+    if !content.contains(['\\', '"', '\n']) {
+        return content.into();
+    }
+    let content = content.replace('\\', "\\\\").replace('"', "\\\"");
+    content.replace('\n', "\\n").into()
+}
