@@ -1,3 +1,4 @@
+mod documents;
 mod exposition;
 
 use super::list::{Kind, METRICS, Metric};

@@ -1,4 +1,4 @@
-//! Metrics of a live tunnel, and what Prometheus' own program says of them.
+//! Metrics of a live tunnel, and what Prometheus' own program says of them, of the alerts and of their tests.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -10,11 +10,13 @@ use quictun_testbed::application::Application;
 use quictun_testbed::deadline;
 use quictun_testbed::isolation::skip;
 use quictun_testbed::machine::Machine;
-use quictun_testbed::program::{Program, installed};
+use quictun_testbed::program::{Program, installed, run};
 use quictun_testbed::rest::get;
 use quictun_testbed::tunnel::{Client, Home, START, listen_address};
 
 const SOON: Duration = Duration::from_secs(10);
+
+const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/alerts");
 
 /// A server that knows two clients, and one of them.
 struct Pair {
@@ -134,6 +136,10 @@ fn promtool_has_nothing_to_say() -> Result<()> {
     if let Err(error) = installed("promtool", "prometheus") {
         skip("promtool_has_nothing_to_say", &error.to_string());
         return Ok(());
+    }
+    for (what, file) in [("check", "quictun.rules.yml"), ("test", "quictun.test.yml")] {
+        let mut command = Command::new(installed("promtool", "prometheus")?);
+        run(command.args([what, "rules", &format!("{ALERTS}/{file}")]))?;
     }
     let application = Application::echo()?;
     let pair = Pair::to(&application.target())?;
