@@ -14,6 +14,7 @@ mod go;
 mod guard;
 mod health;
 mod http;
+mod index;
 mod listen;
 mod object;
 mod preview;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use tokio::sync::mpsc;
@@ -73,6 +74,8 @@ pub async fn serve(listener: Listener, state: Arc<RestState>, shutdown: impl Fut
 fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/tunnels", any(compat::tunnels))
+        .route("/v1", get(index::index).fallback(error::method))
+        .route("/v1/", get(index::index).fallback(error::method))
         .route("/v1/status", get(status::status).fallback(error::method))
         .route("/v1/tunnels", get(v1::tunnels).fallback(error::method))
         .route(
@@ -83,7 +86,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/metrics", get(scrape))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
-        .fallback(not_found)
+        .fallback(index::not_found)
         .with_state(app)
 }
 
@@ -104,12 +107,4 @@ async fn scrape(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
         (header::VARY, "Accept"),
     ];
     (headers, metrics::render(format, &view)).into_response()
-}
-
-async fn not_found(uri: Uri) -> Response {
-    let text = "Not found. There are /tunnels, /v1/status, /v1/tunnels, /v1/connections, /v1/reload, /metrics, /healthz and /readyz.\n";
-    if uri.path().starts_with("/v1") {
-        return error::json(StatusCode::NOT_FOUND, text.trim_end());
-    }
-    (StatusCode::NOT_FOUND, text).into_response()
 }

@@ -53,9 +53,21 @@ impl ProcessClock {
     }
 }
 
+/// Seconds to the millisecond: answers are no more exact than that, and are read by people, too.
+pub(super) fn seconds(time: Duration) -> f64 {
+    Duration::from_millis(time.as_millis().try_into().unwrap_or(u64::MAX)).as_secs_f64()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn seconds_end_with_the_millisecond() {
+        let age = Duration::new(59, 71_402_419);
+        assert_eq!(seconds(age).to_string(), "59.071");
+        assert_eq!(seconds(Duration::ZERO).to_string(), "0");
+    }
 
     #[test]
     fn wall_clock_times_keep_their_distance() {

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::clock::seconds;
 use super::object::object;
 use super::sample::Sample;
 use super::state::{App, RestState};
@@ -24,7 +25,7 @@ object! {
         side: &'static str = state.side_name(),
         pid: u32 = std::process::id(),
         started_at: String = format!("{:.6}", state.clock.started()),
-        uptime_seconds: f64 = uptime(state, sample).as_secs_f64(),
+        uptime_seconds: f64 = seconds(uptime(state, sample)),
         ready: bool = reason.is_none(),
         reason: Option<String> = reason,
         listen: &'a [String] = &state.facts.listen,

@@ -216,6 +216,7 @@ fn pages_of_other_sites_learn_nothing_from_any_resource() {
     });
     let paths = [
         "/tunnels",
+        "/v1",
         "/v1/tunnels",
         "/v1/connections",
         "/v1/status",

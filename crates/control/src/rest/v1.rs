@@ -11,6 +11,7 @@ use quictun_engine::report::{ConnectionReport, FlowReport, Protocol};
 use quictun_wire::spice::Spice;
 use serde::Serialize;
 
+use super::clock::seconds;
 use super::error;
 use super::object::object;
 use super::sample::Rate;
@@ -87,7 +88,7 @@ object! {
         client_app: Option<&'a str> = known(&flow.client_app),
         server_app: Option<&'a str> = known(&flow.server_app),
         opened_at: String = format!("{:.6}", state.clock.wall(flow.opened)),
-        age_seconds: f64 = snapshot.age(flow.opened).as_secs_f64(),
+        age_seconds: f64 = seconds(snapshot.age(flow.opened)),
         established: bool = flow.established,
         to_tunnel_bytes: u64 = flow.bytes_to_tunnel,
         to_app_bytes: u64 = flow.bytes_to_app,
@@ -118,7 +119,7 @@ object! {
         protocol: Option<&'static str> = report.protocol.map(Protocol::alpn),
         peer: Option<&'a str> = report.peer.as_deref(),
         opened_at: String = format!("{:.6}", state.clock.wall(report.opened)),
-        age_seconds: f64 = snapshot.age(report.opened).as_secs_f64(),
+        age_seconds: f64 = seconds(snapshot.age(report.opened)),
         unresponsive: bool = report.unresponsive,
         flows: usize = report.flows,
         rtt_seconds: f64 = report.rtt.as_secs_f64(),

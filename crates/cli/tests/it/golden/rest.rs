@@ -10,8 +10,9 @@ use super::live::{Running, echo, field};
 use super::{golden, json, shape};
 use crate::programs::QUICTUN;
 
-const RESOURCES: [&str; 7] = [
+const RESOURCES: [&str; 8] = [
     "/tunnels",
+    "/v1",
     "/v1/status",
     "/v1/tunnels",
     "/v1/connections",
@@ -133,7 +134,7 @@ fn golden_rest() {
             let (status, kind, body) = get(http, path);
             writeln!(text, "GET {path}\n{status}\n{kind}\n{}", keys(&body)).expect("a line");
         }
-        for path in ["/v1", "/v1/nothing", "/nothing"] {
+        for path in ["/v1/nothing", "/v1nothing", "/nothing"] {
             let (status, kind, _) = get(http, path);
             writeln!(text, "GET {path}\n{status}\n{kind}\n").expect("a line");
         }

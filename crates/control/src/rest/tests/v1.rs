@@ -45,10 +45,31 @@ fn v1_connections_is_as_documented() {
 }
 
 #[test]
+fn v1_itself_lists_what_there_is_and_each_answers() {
+    let server = Server::start(RestState {
+        reload: Some(fake::reload(Ok(crate::reload::Changes::default()), None)),
+        ..state(Side::Server, fake::snapshots)
+    });
+    for path in ["/v1", "/v1/"] {
+        let response = server.get(path);
+        assert_eq!(response.status(), "200", "{path}");
+        let value: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
+        check_fields("GET /v1", &value);
+        let resources = value["resources"].as_array().expect("a list");
+        assert_eq!(resources.len(), 4, "{value}");
+        for resource in resources {
+            let path = resource["path"].as_str().expect("a path");
+            assert_eq!(server.get(path).status(), "200", "{path}");
+        }
+    }
+}
+
+#[test]
 fn errors_under_v1_are_json_with_one_sentence() {
     let server = Server::start(state(Side::Server, fake::snapshots));
     for (request, status) in [
         ("GET /v1/nothing HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
+        ("POST /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
         (
             "POST /v1/tunnels HTTP/1.1\r\nHost: localhost\r\n\r\n",
             "405",
