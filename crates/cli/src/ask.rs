@@ -31,11 +31,18 @@ impl From<AskError> for anyhow::Error {
     }
 }
 
-/// Asks for a resource that is JSON; also returns its text.
-pub(crate) fn get<T: DeserializeOwned>(
-    at: &HttpListen,
-    path: &'static str,
-) -> Result<(T, serde_json::Value), AskError> {
+impl AskError {
+    /// The same in a few words, for somebody who has had answers before.
+    pub(crate) fn brief(&self, at: &HttpListen) -> String {
+        match self {
+            Self::Nobody(error) => format!("nothing answers at {at}: {}", error.root_cause()),
+            Self::Other(error) => format!("{error:#}"),
+        }
+    }
+}
+
+/// Asks for a resource that is JSON.
+pub(crate) fn get<T: DeserializeOwned>(at: &HttpListen, path: &'static str) -> Result<T, AskError> {
     let answer = exchange(at, path)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.lines().next().and_then(|line| line.split_once(' '));
@@ -46,15 +53,14 @@ pub(crate) fn get<T: DeserializeOwned>(
             "{at} is no HTTP interface of quictun, or of an older version: {path} answers {status}"
         ))
     };
-    let value: serde_json::Value = serde_json::from_str(body).map_err(|_| other())?;
-    if !status.starts_with("200") {
-        let why = value.get("error").and_then(serde_json::Value::as_str);
-        return Err(why.map_or_else(other, |why| {
-            AskError::Other(anyhow!("{at} refuses {path}: {}", plain(why)))
-        }));
+    if status.starts_with("200") {
+        return serde_json::from_str(body).map_err(|_| other());
     }
-    let parsed = T::deserialize(&value).map_err(|_| other())?;
-    Ok((parsed, value))
+    let refusal: serde_json::Value = serde_json::from_str(body).map_err(|_| other())?;
+    let why = refusal.get("error").and_then(serde_json::Value::as_str);
+    Err(why.map_or_else(other, |why| {
+        AskError::Other(anyhow!("{at} refuses {path}: {}", plain(why)))
+    }))
 }
 
 fn exchange(at: &HttpListen, path: &'static str) -> Result<String, AskError> {
@@ -127,7 +133,7 @@ fn talk(mut stream: impl Read + Write, host: &str, path: &str) -> io::Result<Str
 pub(crate) fn plain(text: &str) -> String {
     let acts = |c: char| {
         c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     text.chars()
         .map(|c| if acts(c) { '?' } else { c })

@@ -7,15 +7,20 @@ use clap::ArgMatches;
 use jiff::Timestamp;
 use quictun_control::settings::HttpListen;
 
-use crate::ask;
 use crate::exit::{self, Failed};
-use quictun_args::fault::Fault;
+use quictun_args::fault::{Exit, Fault};
 use quictun_args::inputs::Inputs;
-use quictun_args::layers::{FileLayer, Layers};
+use quictun_args::layers::{FileLayer, Layers, Origin};
 use quictun_args::native::flags;
 use quictun_args::options::Flag as _;
 
+use watch::Watch;
+
+mod answers;
+mod cells;
+mod quantities;
 mod render;
+mod watch;
 
 const PROGRAM: &str = "quictun status";
 
@@ -24,6 +29,7 @@ const PROGRAM: &str = "quictun status";
 pub struct Options {
     at: HttpListen,
     json: bool,
+    watch: Option<Watch>,
 }
 
 /// Reads the flags, the environment, and `control.http` in the configuration file, of whichever side it is.
@@ -43,7 +49,24 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options
     Ok(Options {
         at,
         json: matches.get_flag("json"),
+        watch: watch(&layers, matches.get_flag("watch"))?,
     })
+}
+
+/// How to watch, where that is asked for.
+fn watch(layers: &Layers<'_>, asked: bool) -> Result<Option<Watch>, Fault> {
+    let interval = layers.get(&flags::WATCH_INTERVAL)?;
+    if !asked {
+        let given = layers.setting(&flags::WATCH_INTERVAL).origin == Origin::Flag;
+        let fault = || layers.fault(&flags::WATCH_INTERVAL, "is for --watch");
+        return if given { Err(fault()) } else { Ok(None) };
+    }
+    let variable = |name| layers.inputs().variable(name);
+    Ok(Some(Watch {
+        interval,
+        colour: variable("NO_COLOR").is_none(),
+        addressable: variable("TERM").is_some_and(|name| name != "dumb"),
+    }))
 }
 
 /// The one key of the file that says where to ask.
@@ -65,29 +88,21 @@ fn file(path: &Path, inputs: &Inputs<'_>) -> Result<FileLayer, Fault> {
 }
 
 pub(crate) fn main(options: &Options) -> ExitCode {
-    let outcome = text(options).map_err(Failed::from);
-    let outcome = outcome.and_then(|text| Ok(exit::print(&text)?));
-    exit::report(PROGRAM, outcome).into()
+    let outcome = match options.watch {
+        Some(watch) => watch::main(&options.at, options.json, watch),
+        None => once(options).map(|()| Exit::Ok).map_err(Failed::from),
+    };
+    match outcome {
+        Ok(exit) => exit.into(),
+        Err(failed) => exit::report(PROGRAM, Err(failed)).into(),
+    }
 }
 
-fn text(options: &Options) -> anyhow::Result<String> {
-    let at = &options.at;
-    let (status, status_json) = ask::get::<render::Status>(at, "/v1/status")?;
-    let (connections, connections_json) = ask::get::<render::Connections>(at, "/v1/connections")?;
-    let (tunnels, tunnels_json) = ask::get::<render::Tunnels>(at, "/v1/tunnels")?;
-    if options.json {
-        let all = serde_json::json!({
-            "status": status_json,
-            "connections": connections_json["connections"],
-            "udp_sockets": connections_json["udp_sockets"],
-            "tunnels": tunnels_json["tunnels"],
-        });
-        return Ok(format!("{all:#}\n"));
-    }
-    Ok(render::page(
-        &status,
-        &connections,
-        &tunnels,
-        Timestamp::now(),
-    ))
+fn once(options: &Options) -> anyhow::Result<()> {
+    let text = if options.json {
+        format!("{:#}\n", answers::ask_json(&options.at)?)
+    } else {
+        render::page(&answers::ask(&options.at)?, Timestamp::now())
+    };
+    Ok(exit::print(&text)?)
 }

@@ -57,7 +57,17 @@ pub fn around() -> [Command; 6] {
                 "Show how a running server or client is: connections, tunnels, the latest reload",
                 include_str!("status_help.txt"),
             )
-            .arg(json()),
+            .arg(
+                switch(
+                    "watch",
+                    "Show it again and again, with rates, until q or Ctrl-C",
+                )
+                .short('w'),
+            )
+            .arg(switch(
+                "json",
+                "Print one JSON object; with --watch one on each line",
+            )),
         ),
         config(),
         command(

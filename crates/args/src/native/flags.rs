@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use quictun_control::settings::{HttpListen, LogFormat, Phrases};
 use quictun_trust::settings::{Offer, Pin};
@@ -13,7 +14,7 @@ use crate::control::{
 };
 use crate::options;
 use crate::options::{Many, Maybe, One, Section, Switch, Table};
-use crate::values::{parsed, path, switch, text};
+use crate::values::{parsed, path, switch, text, time_between};
 use crate::{forward, transport, tun_flags};
 
 /// Prefix of the environment variables.
@@ -48,10 +49,16 @@ pub static CLIENT: Table = Table {
 /// Flags of `quictun status`.
 pub static STATUS: Table = Table {
     prefix: PREFIX,
-    sections: &[&Section {
-        heading: "Which process",
-        options: &[&ASKED_CONFIG, &ASKED_HTTP],
-    }],
+    sections: &[
+        &Section {
+            heading: "Which process",
+            options: &[&ASKED_CONFIG, &ASKED_HTTP],
+        },
+        &Section {
+            heading: "Watching",
+            options: &[&WATCH_INTERVAL],
+        },
+    ],
 };
 
 static SERVER_TUNNEL: Section = Section {
@@ -158,6 +165,8 @@ options! {
         "Its configuration file: control.http there is asked"
     pub ASKED_HTTP: One<Option<HttpListen>> = "http" "ADDR", by |text| parse_http(text, Wildcard::AsWritten), default "127.0.0.1:8086", key "control.http";
         "Its HTTP interface, an address or unix:/PATH"
+    pub WATCH_INTERVAL: One<Duration> = "interval" "TIME", by |text| time_between(text, "200ms", "1h"), default "1s";
+        "With --watch: how often to ask"
 }
 
 pub(super) const NAMES: Names = Names {

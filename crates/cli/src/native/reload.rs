@@ -35,7 +35,7 @@ pub(super) fn would_change(settings: &ServerSettings) -> String {
         return String::new();
     };
     let would = match ask::get::<WouldChange>(http, "/v1/reload") {
-        Ok((would, _)) => would,
+        Ok(would) => would,
         // No server runs: there is nothing to reload.
         Err(AskError::Nobody(_)) => return String::new(),
         Err(AskError::Other(error)) => {

@@ -1,11 +1,12 @@
 //! The answers of the HTTP interface as text of 80 columns.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Deserialize;
 
+use super::answers::{Answer, Connections, Status, Tunnel, Tunnels};
+use super::cells::{cut, left, right};
+use super::quantities::{age, bytes, count, milliseconds, percent};
 use crate::ask::plain;
 
 /// Columns of a terminal that nobody has made wider.
@@ -16,78 +17,12 @@ const ROWS_MAX: usize = 20;
 
 const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 
-/// `GET /v1/status`.
-#[derive(Debug, Deserialize)]
-pub(super) struct Status {
-    version: String,
-    side: String,
-    pid: u32,
-    uptime_seconds: f64,
-    ready: bool,
-    reason: Option<String>,
-    listen: Vec<String>,
-    workers: usize,
-    workers_silent: Vec<usize>,
-    connections: usize,
-    tunnels: usize,
-    reload: Option<Latest>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Latest {
-    reloaded_at: Option<String>,
-    reload_error: Option<String>,
-    changes: Vec<String>,
-    restart: Vec<String>,
-}
-
-/// `GET /v1/connections`.
-#[derive(Debug, Deserialize)]
-pub(super) struct Connections {
-    connections: Vec<Connection>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Connection {
-    remote: String,
-    protocol: Option<String>,
-    peer: Option<String>,
-    age_seconds: f64,
-    unresponsive: bool,
-    flows: usize,
-    rtt_seconds: f64,
-    loss_ratio: f64,
-    sent_bytes: u64,
-    received_bytes: u64,
-}
-
-/// `GET /v1/tunnels`.
-#[derive(Debug, Deserialize)]
-pub(super) struct Tunnels {
-    tunnels: Vec<Tunnel>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Tunnel {
-    target: String,
-    client_app: Option<String>,
-    server_app: Option<String>,
-    age_seconds: f64,
-    established: bool,
-    to_tunnel_bytes: u64,
-    to_app_bytes: u64,
-}
-
-pub(super) fn page(
-    status: &Status,
-    connections: &Connections,
-    tunnels: &Tunnels,
-    now: Timestamp,
-) -> String {
+pub(super) fn page(answer: &Answer, now: Timestamp) -> String {
+    let status = &answer.status;
     let mut out = String::new();
     head(&mut out, status, now);
-    connections_table(&mut out, status.connections, connections);
-    tunnels_table(&mut out, status.tunnels, tunnels);
+    connections_table(&mut out, status.connections, &answer.connections);
+    tunnels_table(&mut out, status.tunnels, &answer.tunnels);
     out
 }
 
@@ -182,7 +117,7 @@ fn connections_table(out: &mut String, all: usize, found: &Connections) {
             age(connection.age_seconds),
             connection.flows.to_string(),
             rtt,
-            format!("{:.1} %", connection.loss_ratio * 100.0),
+            percent(connection.loss_ratio),
             bytes(connection.sent_bytes),
             bytes(connection.received_bytes),
         ]
@@ -208,15 +143,9 @@ fn tunnels_table(out: &mut String, all: usize, found: &Tunnels) {
         std::cmp::Reverse(tunnel.to_tunnel_bytes.saturating_add(tunnel.to_app_bytes))
     });
     let rows = busy.into_iter().map(|tunnel| {
-        let app = tunnel.client_app.as_ref().or(tunnel.server_app.as_ref());
-        let app = if tunnel.established {
-            app.cloned().unwrap_or_default()
-        } else {
-            "connecting".to_owned()
-        };
         [
             tunnel.target.clone(),
-            app,
+            tunnel.application().to_owned(),
             age(tunnel.age_seconds),
             bytes(tunnel.to_tunnel_bytes),
             bytes(tunnel.to_app_bytes),
@@ -232,13 +161,8 @@ fn table<const N: usize>(
 ) {
     let mut line = |cells: [&str; N]| {
         let cells = cells.iter().zip(columns).map(|(cell, (_, width))| {
-            let (left, width) = (*width < 0, width.unsigned_abs());
-            let text = cut(&plain(cell), width);
-            if left {
-                format!("{text:<width$}")
-            } else {
-                format!("{text:>width$}")
-            }
+            let fill = if *width < 0 { left } else { right };
+            fill(&plain(cell), width.unsigned_abs())
         });
         let text = cells.collect::<Vec<_>>().join(" ");
         writeln!(out, "{}", text.trim_end()).expect(TO_A_STRING);
@@ -251,61 +175,6 @@ fn table<const N: usize>(
     if more > 0 {
         writeln!(out, "and {more} more: --json shows all").expect(TO_A_STRING);
     }
-}
-
-/// At most `width` characters; the last one says where something is missing.
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let mut text: String = text.chars().take(width - 1).collect();
-    text.push('…');
-    text
-}
-
-fn count(number: usize, what: &str) -> String {
-    match number {
-        1 => format!("1 {what}"),
-        _ => format!("{number} {what}s"),
-    }
-}
-
-/// The two largest units.
-fn age(seconds: f64) -> String {
-    let seconds = Duration::try_from_secs_f64(seconds).map_or(0, |age| age.as_secs());
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds}s"),
-        (0, 0, _) => format!("{minutes}m{:02}s", seconds % 60),
-        (0, ..) => format!("{hours}h{:02}m", minutes % 60),
-        _ => format!("{days}d{:02}h", hours % 24),
-    }
-}
-
-fn milliseconds(seconds: f64) -> String {
-    let ms = seconds * 1000.0;
-    if ms < 10.0 {
-        format!("{ms:.1} ms")
-    } else {
-        format!("{ms:.0} ms")
-    }
-}
-
-/// Three digits and a unit of thousands.
-#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-fn bytes(number: u64) -> String {
-    let mut value = number as f64;
-    for unit in ["B", "kB", "MB", "GB"] {
-        if value < 999.5 {
-            return if unit == "B" || value >= 99.95 {
-                format!("{value:.0} {unit}")
-            } else {
-                format!("{value:.1} {unit}")
-            };
-        }
-        value /= 1000.0;
-    }
-    format!("{value:.1} TB")
 }
 
 #[cfg(test)]

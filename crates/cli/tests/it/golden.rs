@@ -12,7 +12,7 @@ use serde_json::Value;
 
 mod exits;
 mod flags;
-mod live;
+pub(crate) mod live;
 mod logs;
 mod measured;
 mod options;

@@ -17,4 +17,5 @@ mod precedence;
 mod print;
 mod programs;
 mod unit_files;
+mod watch;
 mod world;

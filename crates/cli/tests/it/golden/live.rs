@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A program that runs, and is killed with the test.
-pub(super) struct Running {
+pub(crate) struct Running {
     child: Child,
     output: BufReader<PipeReader>,
     said: String,
@@ -16,7 +16,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts `program` in `home`, with what it needs to keep.
-    pub(super) fn start(program: &str, arguments: &[&str], home: &Path) -> Self {
+    pub(crate) fn start(program: &str, arguments: &[&str], home: &Path) -> Self {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         let child = Command::new(program)
             .args(arguments)
@@ -38,7 +38,7 @@ impl Running {
     }
 
     /// Reads until a line that holds `phrase`, and gives it.
-    pub(super) fn line(&mut self, phrase: &str) -> String {
+    pub(crate) fn line(&mut self, phrase: &str) -> String {
         loop {
             let mut line = String::new();
             let read = self.output.read_line(&mut line).expect("text");
@@ -51,7 +51,7 @@ impl Running {
     }
 
     /// Asks it to end; gives everything that it said.
-    pub(super) fn end(mut self) -> String {
+    pub(crate) fn end(mut self) -> String {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).expect("it runs");
         let mut rest = String::new();
@@ -74,7 +74,7 @@ impl Drop for Running {
 }
 
 /// The value of a field in a log line.
-pub(super) fn field<'a>(line: &'a str, name: &str) -> &'a str {
+pub(crate) fn field<'a>(line: &'a str, name: &str) -> &'a str {
     let (_, rest) = line.split_once(&format!("\"{name}\": \"")).expect(line);
     rest.split('"').next().expect("a value")
 }

@@ -1,0 +1,255 @@
+//! `quictun status --watch`: the answers of a process at each interval, with the rates between them.
+//!
+//! On a terminal a page is live: one thread asks, one reads keys, one waits for signals, and this one draws what they
+//! tell. Elsewhere [`printer`] prints pages or objects, one after another.
+
+use std::io::{self, IsTerminal as _, Read as _};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use quictun_args::fault::Exit;
+use quictun_control::settings::HttpListen;
+use quictun_sys::Signals;
+use rustix::process::{Signal, getpid, kill_process};
+
+use super::answers::{Answer, ask};
+use crate::exit::Failed;
+use controls::Controls;
+use keys::Key;
+use terminal::Terminal;
+use view::View;
+
+mod controls;
+#[cfg(test)]
+mod fake;
+mod keys;
+mod line;
+mod minute;
+mod page;
+mod printer;
+mod terminal;
+mod view;
+
+/// What is watched, and how it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Watch {
+    pub(super) interval: Duration,
+    /// The terminal may be sent colours.
+    pub(super) colour: bool,
+    /// The terminal can do more than print lines.
+    pub(super) addressable: bool,
+}
+
+/// Events that wait to be looked at: keys that are typed ahead, mostly.
+const EVENTS_MAX: usize = 64;
+
+/// How long the thread that waits for signals waits before it waits again.
+const LONG: Duration = Duration::from_hours(1);
+
+/// The longest time between two looks: while there is no answer, the page says for how long.
+const TICK: Duration = Duration::from_secs(1);
+
+enum Event {
+    /// An answer, or why there is none.
+    Answer(Result<Box<Answer>, String>),
+    Key(Key),
+    /// No keys will come: whoever had the terminal has gone.
+    NoKeys,
+    Signal(Signal),
+}
+
+/// Watches until the user or the reader of the output has seen enough.
+pub(super) fn main(at: &HttpListen, json: bool, watch: Watch) -> Result<Exit, Failed> {
+    if json {
+        printer::objects(at, watch.interval)?;
+    } else if !(watch.addressable && io::stdout().is_terminal()) {
+        printer::pages(at, watch.interval)?;
+    } else {
+        // Where nothing answers, the user learns it as from `quictun status`, not in a page that waits.
+        let first = ask(at).map_err(anyhow::Error::from)?;
+        return Ok(live(at, watch, first)?);
+    }
+    Ok(Exit::Ok)
+}
+
+/// Shows the page until a key or a signal ends it.
+fn live(at: &HttpListen, watch: Watch, first: Answer) -> anyhow::Result<Exit> {
+    let held = [
+        Signal::INT,
+        Signal::QUIT,
+        Signal::TERM,
+        Signal::HUP,
+        Signal::TSTP,
+        Signal::CONT,
+        Signal::WINCH,
+    ];
+    // Before the first thread, so that none of them takes one.
+    let signals = Signals::hold(&held)?;
+    let (events, happens) = sync_channel(EVENTS_MAX);
+    wait_for_signals(signals, events.clone())?;
+    if io::stdin().is_terminal() {
+        read_keys(events.clone())?;
+    }
+    let asker = Asker::start(at.clone(), events)?;
+    let mut live = Live {
+        terminal: Terminal::enter(watch.colour)?,
+        view: View::default(),
+        controls: Controls::default(),
+        begin: Instant::now(),
+        interval: watch.interval,
+        asker,
+    };
+    live.view.learn(Ok(first), Duration::ZERO);
+    live.run(&happens)
+}
+
+struct Live {
+    terminal: Terminal,
+    view: View,
+    controls: Controls,
+    begin: Instant,
+    interval: Duration,
+    asker: Asker,
+}
+
+impl Live {
+    fn run(&mut self, happens: &Receiver<Event>) -> anyhow::Result<Exit> {
+        let mut next = self.interval;
+        loop {
+            self.draw()?;
+            let now = self.begin.elapsed();
+            if now >= next && self.asker.ask()? {
+                next = now.max(next + self.interval);
+            }
+            let wait = if self.asker.waits {
+                TICK
+            } else {
+                next.saturating_sub(now)
+            };
+            let mut event = match happens.recv_timeout(wait.min(TICK)) {
+                Ok(event) => Some(event),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => anyhow::bail!("nothing is left to wait for"),
+            };
+            // All that has happened is drawn at once.
+            while let Some(happened) = event {
+                if let Some(exit) = self.handle(happened)? {
+                    return Ok(exit);
+                }
+                event = happens.try_recv().ok();
+            }
+        }
+    }
+
+    fn draw(&mut self) -> io::Result<()> {
+        let size = Terminal::size();
+        let now = self.begin.elapsed();
+        let lines = page::screen(&self.view, &mut self.controls, size, now);
+        self.terminal.draw(&lines)
+    }
+
+    /// What follows from an event; `Some`: it is the end.
+    fn handle(&mut self, event: Event) -> io::Result<Option<Exit>> {
+        match event {
+            Event::Answer(answer) => {
+                self.asker.waits = false;
+                self.view
+                    .learn(answer.map(|answer| *answer), self.begin.elapsed());
+            }
+            Event::Key(Key::Quit) | Event::NoKeys | Event::Signal(Signal::INT) => {
+                return Ok(Some(Exit::Ok));
+            }
+            Event::Key(key) => {
+                if key == Key::Redraw {
+                    self.terminal.forget();
+                }
+                self.controls.press(key);
+            }
+            Event::Signal(Signal::TSTP) => {
+                self.terminal.suspend()?;
+                // The signal that continues it comes as an event.
+                kill_process(getpid(), Signal::STOP)?;
+            }
+            Event::Signal(Signal::CONT) => self.terminal.resume()?,
+            Event::Signal(Signal::WINCH) => self.terminal.forget(),
+            Event::Signal(_) => return Ok(Some(Exit::Interrupted)),
+        }
+        Ok(None)
+    }
+}
+
+/// The thread that asks, one round after another when it is told to.
+struct Asker {
+    go: SyncSender<()>,
+    thread: JoinHandle<()>,
+    /// A round is under way.
+    waits: bool,
+}
+
+impl Asker {
+    fn start(at: HttpListen, events: SyncSender<Event>) -> io::Result<Self> {
+        let (go, told) = sync_channel::<()>(1);
+        let thread = Builder::new().name("ask".to_owned()).spawn(move || {
+            while told.recv().is_ok() {
+                let answer = ask(&at).map(Box::new).map_err(|error| error.brief(&at));
+                if events.send(Event::Answer(answer)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self {
+            go,
+            thread,
+            waits: false,
+        })
+    }
+
+    /// Has it ask, unless it is asking; tells whether it does so now.
+    fn ask(&mut self) -> anyhow::Result<bool> {
+        anyhow::ensure!(!self.thread.is_finished(), "the thread that asks has ended");
+        if self.waits {
+            return Ok(false);
+        }
+        self.go.send(())?;
+        self.waits = true;
+        Ok(true)
+    }
+}
+
+fn wait_for_signals(signals: Signals, events: SyncSender<Event>) -> io::Result<()> {
+    Builder::new().name("signals".to_owned()).spawn(move || {
+        loop {
+            match signals.wait(LONG) {
+                Ok(None) => {}
+                Ok(Some(came)) if events.send(Event::Signal(came.signal)).is_ok() => {}
+                Ok(Some(_)) | Err(_) => return,
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn read_keys(events: SyncSender<Event>) -> io::Result<()> {
+    Builder::new().name("keys".to_owned()).spawn(move || {
+        let mut bytes = Vec::new();
+        let mut read = [0; 256];
+        loop {
+            match io::stdin().lock().read(&mut read) {
+                Ok(0) => break,
+                Ok(length) => bytes.extend(&read[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+            for key in keys::take(&mut bytes) {
+                if events.send(Event::Key(key)).is_err() {
+                    return;
+                }
+            }
+        }
+        if events.send(Event::NoKeys).is_err() {
+            // The page has ended by itself.
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! What the keys have chosen: the table that they act on, its order, and its first row.
+
+use std::cmp::Ordering;
+
+use super::keys::Key;
+use super::view::{Client, Connection, Flow};
+
+/// The tables, from the top.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Table {
+    Clients,
+    Connections,
+    Flows,
+}
+
+/// What rows are sorted by: the largest first, but names in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    Rate,
+    Rtt,
+    Loss,
+    Flows,
+    Bytes,
+    Age,
+    Name,
+}
+
+impl Table {
+    pub(super) const ALL: [Self; 3] = [Self::Clients, Self::Connections, Self::Flows];
+
+    fn sorts(self) -> &'static [Sort] {
+        match self {
+            Self::Clients => &[Sort::Rate, Sort::Rtt, Sort::Loss, Sort::Flows, Sort::Name],
+            Self::Connections => &[
+                Sort::Rate,
+                Sort::Rtt,
+                Sort::Loss,
+                Sort::Flows,
+                Sort::Age,
+                Sort::Name,
+            ],
+            Self::Flows => &[Sort::Rate, Sort::Bytes, Sort::Age, Sort::Name],
+        }
+    }
+}
+
+impl Sort {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Rtt => "RTT",
+            Self::Loss => "loss",
+            Self::Flows => "flows",
+            Self::Bytes => "bytes",
+            Self::Age => "age",
+            Self::Name => "name",
+        }
+    }
+}
+
+/// One table's order and part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Which of [`Table::sorts`].
+    sort: usize,
+    /// The first row shown.
+    pub(super) top: usize,
+    /// Rows shown, as of the latest page.
+    pub(super) rows: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Controls {
+    chosen: usize,
+    places: [Place; 3],
+}
+
+impl Controls {
+    pub(super) fn chosen(&self) -> Table {
+        Table::ALL[self.chosen]
+    }
+
+    pub(super) fn place(&mut self, table: Table) -> &mut Place {
+        &mut self.places[table as usize]
+    }
+
+    pub(super) fn sort(&self, table: Table) -> Sort {
+        table.sorts()[self.places[table as usize].sort]
+    }
+
+    /// What a key changes; how far down there is anything is the page's to know.
+    pub(super) fn press(&mut self, key: Key) {
+        let tables = Table::ALL.len();
+        let sorts = self.chosen().sorts().len();
+        let place = &mut self.places[self.chosen];
+        let page = place.rows.saturating_sub(1).max(1);
+        match key {
+            Key::Up => place.top = place.top.saturating_sub(1),
+            Key::Down => place.top = place.top.saturating_add(1),
+            Key::PageUp => place.top = place.top.saturating_sub(page),
+            Key::PageDown => place.top = place.top.saturating_add(page),
+            Key::First => place.top = 0,
+            Key::Last => place.top = usize::MAX,
+            Key::Next => self.chosen = (self.chosen + 1) % tables,
+            Key::Previous => self.chosen = (self.chosen + tables - 1) % tables,
+            Key::Sort => {
+                place.sort = (place.sort + 1) % sorts;
+                place.top = 0;
+            }
+            Key::Quit | Key::Redraw => {}
+        }
+    }
+}
+
+/// Rows that can be put in order. Names decide where the rest is equal, so that rows do not jump about.
+pub(super) trait Row {
+    fn key(&self, sort: Sort) -> f64;
+    fn name(&self) -> [&str; 2];
+}
+
+impl Row for Client {
+    fn key(&self, sort: Sort) -> f64 {
+        match sort {
+            Sort::Rate => self.rate.sum(),
+            Sort::Rtt => self.rtt.unwrap_or(f64::INFINITY),
+            Sort::Loss => self.loss().unwrap_or(0.0),
+            Sort::Flows => float(self.flows),
+            Sort::Bytes | Sort::Age | Sort::Name => 0.0,
+        }
+    }
+
+    fn name(&self) -> [&str; 2] {
+        [&self.name, ""]
+    }
+}
+
+impl Row for Connection {
+    fn key(&self, sort: Sort) -> f64 {
+        match sort {
+            Sort::Rate => self.rate.sum(),
+            Sort::Rtt => self.rtt.unwrap_or(f64::INFINITY),
+            Sort::Loss => self.loss().unwrap_or(0.0),
+            Sort::Flows => float(self.flows),
+            Sort::Age => self.age,
+            Sort::Bytes | Sort::Name => 0.0,
+        }
+    }
+
+    fn name(&self) -> [&str; 2] {
+        [&self.client, &self.address]
+    }
+}
+
+impl Row for Flow {
+    fn key(&self, sort: Sort) -> f64 {
+        match sort {
+            Sort::Rate => self.rate.sum(),
+            Sort::Bytes => self.bytes,
+            Sort::Age => self.age,
+            Sort::Rtt | Sort::Loss | Sort::Flows | Sort::Name => 0.0,
+        }
+    }
+
+    fn name(&self) -> [&str; 2] {
+        [&self.target, &self.application]
+    }
+}
+
+/// The rows in their order.
+pub(super) fn sorted<'a, R: Row>(rows: impl Iterator<Item = &'a R>, sort: Sort) -> Vec<&'a R> {
+    let mut rows: Vec<(f64, &R)> = rows.map(|row| (row.key(sort), row)).collect();
+    rows.sort_by(|(one, row), (other, next)| match other.total_cmp(one) {
+        Ordering::Equal => row.name().cmp(&next.name()),
+        order => order,
+    });
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for comparisons")]
+fn float(number: usize) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_choose_a_table_its_order_and_its_part() {
+        let mut controls = Controls::default();
+        controls.place(Table::Clients).rows = 10;
+        for (key, top) in [
+            (Key::Up, 0),
+            (Key::Down, 1),
+            (Key::PageDown, 10),
+            (Key::PageUp, 1),
+            (Key::Last, usize::MAX),
+            (Key::Down, usize::MAX),
+            (Key::First, 0),
+        ] {
+            controls.press(key);
+            assert_eq!(controls.place(Table::Clients).top, top, "{key:?}");
+        }
+        controls.press(Key::Next);
+        controls.press(Key::Next);
+        assert_eq!(controls.chosen(), Table::Flows);
+        controls.press(Key::Sort);
+        assert_eq!(controls.sort(Table::Flows), Sort::Bytes);
+        assert_eq!(controls.sort(Table::Clients), Sort::Rate);
+        controls.press(Key::Next);
+        controls.press(Key::Previous);
+        controls.press(Key::Previous);
+        assert_eq!(controls.chosen(), Table::Connections);
+    }
+}

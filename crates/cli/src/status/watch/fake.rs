@@ -1,0 +1,66 @@
+//! Answers for tests.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::status::answers::Answer;
+
+/// An answer of a server, `uptime` seconds after its start.
+pub(super) fn answer(uptime: f64, connections: &[Value], tunnels: &[Value]) -> Answer {
+    changed(uptime, connections, tunnels, |_| ())
+}
+
+/// The same, with another status, or with workers that are silent.
+pub(super) fn changed(
+    uptime: f64,
+    connections: &[Value],
+    tunnels: &[Value],
+    change: impl FnOnce(&mut Value),
+) -> Answer {
+    let mut status = json!({
+        "version": "0.1.0", "side": "server", "pid": 4711, "started_at": "2026-07-29T07:10:00Z",
+        "uptime_seconds": uptime, "ready": true, "reason": null, "listen": ["udp [::]:7500"],
+        "workers": 2, "workers_silent": [], "connections": connections.len(),
+        "tunnels": tunnels.len(), "reload": null,
+    });
+    change(&mut status);
+    let silent = status["workers_silent"].clone();
+    Answer {
+        connections: serde_json::from_value(
+            json!({"connections": connections, "workers_silent": silent}),
+        )
+        .expect("connections"),
+        tunnels: serde_json::from_value(json!({"tunnels": tunnels})).expect("tunnels"),
+        status: serde_json::from_value(status).expect("a status"),
+    }
+}
+
+/// A connection that has sent and received so many bytes, a packet for each thousand sent.
+pub(super) fn connection(id: u64, peer: &str, age: f64, sent: u64, received: u64) -> Value {
+    let peer = (!peer.is_empty()).then_some(peer);
+    let rtt = Duration::from_millis(20 + id % 7).as_secs_f64();
+    json!({
+        "id": id, "worker": id % 2, "remote": format!("192.0.2.{}:{}", id % 250, 50_000 + id % 10_000),
+        "protocol": "quictun/1", "peer": peer, "opened_at": format!("opened {id}"), "age_seconds": age,
+        "unresponsive": false, "flows": 1 + id % 3, "rtt_seconds": rtt,
+        "limited_by": "application", "loss_ratio": 0.0, "sent_bytes": sent,
+        "received_bytes": received, "packets_sent": sent / 1000, "packets_lost": 0,
+    })
+}
+
+/// A flow on the connection with this id.
+pub(super) fn tunnel(id: u64, connection: u64, age: f64, to_tunnel: u64, to_app: u64) -> Value {
+    json!({
+        "id": format!("flow-{id}"), "worker": connection % 2, "connection": connection,
+        "target": format!("tcp:db{id}.internal:5432"), "client_app": null,
+        "server_app": format!("10.0.0.1:{}", 40_000 + id % 20_000), "age_seconds": age,
+        "established": true, "to_tunnel_bytes": to_tunnel, "to_app_bytes": to_app,
+    })
+}
+
+/// `value` with another `field`.
+pub(super) fn with(mut value: Value, field: &str, other: impl Into<Value>) -> Value {
+    value[field] = other.into();
+    value
+}

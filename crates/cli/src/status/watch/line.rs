@@ -1,0 +1,82 @@
+//! Lines of the screen: text, and how it looks.
+
+use crate::status::cells::{cut, width};
+
+/// How a piece of text looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Plain,
+    Strong,
+    Faint,
+    /// The heading of the table that keys act on.
+    Chosen,
+    Graph,
+    Alarm,
+}
+
+impl Look {
+    /// The parameters of ANSI's sequence (SGR); empty: none is needed.
+    fn parameters(self, colour: bool) -> &'static str {
+        match (self, colour) {
+            (Self::Plain, _) | (Self::Graph, false) => "",
+            (Self::Strong, _) => "1",
+            (Self::Faint, _) => "2",
+            (Self::Chosen, _) => "7",
+            (Self::Graph, true) => "36",
+            (Self::Alarm, true) => "1;31",
+            (Self::Alarm, false) => "1;7",
+        }
+    }
+}
+
+/// One line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Line(Vec<(Look, String)>);
+
+impl Line {
+    pub(super) fn new(look: Look, text: impl Into<String>) -> Self {
+        Self(vec![(look, text.into())])
+    }
+
+    pub(super) fn push(&mut self, look: Look, text: impl Into<String>) {
+        self.0.push((look, text.into()));
+    }
+
+    /// The same, all of it in one look.
+    #[must_use]
+    pub(super) fn all(self, look: Look) -> Self {
+        let pieces = self.0.into_iter();
+        Self(pieces.map(|(_, text)| (look, text)).collect())
+    }
+
+    /// At most so many columns of it.
+    #[must_use]
+    pub(super) fn cut(self, columns: usize) -> Self {
+        let mut left = columns;
+        let pieces = self.0.into_iter().map(|(look, text)| {
+            let text = cut(&text, left);
+            left -= width(&text).min(left);
+            (look, text)
+        });
+        Self(pieces.collect())
+    }
+
+    /// The text alone.
+    pub(super) fn text(&self) -> String {
+        let text: String = self.0.iter().map(|(_, text)| text.as_str()).collect();
+        text.trim_end().to_owned()
+    }
+
+    /// For a terminal.
+    pub(super) fn ansi(&self, colour: bool) -> String {
+        let pieces = self.0.iter().map(|(look, text)| {
+            let parameters = look.parameters(colour);
+            if parameters.is_empty() {
+                text.clone()
+            } else {
+                format!("\u{1b}[{parameters}m{text}\u{1b}[0m")
+            }
+        });
+        pieces.collect()
+    }
+}

@@ -1,0 +1,106 @@
+//! A page, or an object of JSON, at each interval, for what is no terminal.
+
+use std::io::{self, ErrorKind, Write as _};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use quictun_control::settings::HttpListen;
+use rustix::event::{Timespec, poll};
+use serde_json::json;
+
+use super::page;
+use super::view::View;
+use crate::status::answers::{ask, ask_json};
+
+/// Prints pages until nobody reads them.
+///
+/// # Errors
+///
+/// Where nothing answers at first, or the output takes nothing more.
+pub(super) fn pages(at: &HttpListen, interval: Duration) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let mut view = View::default();
+    view.learn(Ok(ask(at)?), begin.elapsed());
+    let mut turns = Turns::new(begin, interval);
+    loop {
+        let now = Timestamp::now();
+        let page = page::printed(&view, begin.elapsed());
+        if !print(&format!("{now:.0}\n{page}\n"))? {
+            return Ok(());
+        }
+        turns.wait()?;
+        let answer = ask(at).map_err(|error| error.brief(at));
+        view.learn(answer, begin.elapsed());
+    }
+}
+
+/// Prints objects until nobody reads them.
+///
+/// # Errors
+///
+/// Where nothing answers at first, or the output takes nothing more.
+pub(super) fn objects(at: &HttpListen, interval: Duration) -> anyhow::Result<()> {
+    let mut turns = Turns::new(Instant::now(), interval);
+    let mut answer = Ok(ask_json(at)?);
+    loop {
+        let now = format!("{:.3}", Timestamp::now());
+        let mut object = json!({ "at": now });
+        let fields = match answer {
+            Ok(answer) => answer,
+            Err(error) => json!({ "error": format!("{:#}", anyhow::Error::from(error)) }),
+        };
+        if let (Some(object), serde_json::Value::Object(fields)) = (object.as_object_mut(), fields)
+        {
+            object.extend(fields);
+        }
+        if !print(&format!("{object}\n"))? {
+            return Ok(());
+        }
+        turns.wait()?;
+        answer = ask_json(at);
+    }
+}
+
+/// The beginning of each turn. One that takes longer than the interval has the next one follow at once.
+struct Turns {
+    due: Instant,
+    interval: Duration,
+}
+
+impl Turns {
+    fn new(due: Instant, interval: Duration) -> Self {
+        Self { due, interval }
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        self.due = (self.due + self.interval).max(Instant::now());
+        loop {
+            let left = self.due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            let left = Timespec {
+                tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            // Nothing is polled for: a pause.
+            match poll(&mut [], Some(&left)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Prints, and tells whether there is a reader still.
+fn print(text: &str) -> io::Result<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(io::Error::new(
+            error.kind(),
+            format!("writing to standard output: {error}"),
+        )),
+        Ok(()) => Ok(true),
+    }
+}

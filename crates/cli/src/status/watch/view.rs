@@ -1,0 +1,381 @@
+//! What is known of a process from the answers that it has given: rates are differences between two of them.
+//!
+//! [`View::learn`] takes an answer, or that there was none. Moments are times since one that never changes.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::minute::{Amount, Minute};
+use crate::ask::plain;
+use crate::status::answers::{self, Answer, Status};
+
+/// How long the minute of a client without connections is kept: it may come back.
+const KEPT: Duration = Duration::from_mins(1);
+
+/// Bytes per second in both directions; `None` where there are no two answers to compare.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Rate {
+    /// Out of the process into the tunnel.
+    pub(super) to_tunnel: Option<f64>,
+    pub(super) from_tunnel: Option<f64>,
+}
+
+impl Rate {
+    pub(super) fn sum(self) -> f64 {
+        self.to_tunnel.unwrap_or(0.0) + self.from_tunnel.unwrap_or(0.0)
+    }
+
+    fn add(&mut self, other: Self) {
+        let add = |to: &mut Option<f64>, other: Option<f64>| {
+            if let Some(other) = other {
+                *to = Some(to.unwrap_or(0.0) + other);
+            }
+        };
+        add(&mut self.to_tunnel, other.to_tunnel);
+        add(&mut self.from_tunnel, other.from_tunnel);
+    }
+}
+
+/// Connections of one peer: a named client, or an address.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Client {
+    pub(super) name: String,
+    pub(super) connections: usize,
+    pub(super) flows: usize,
+    /// The median of the connections whose peer answers.
+    pub(super) rtt: Option<f64>,
+    pub(super) rate: Rate,
+    pub(super) minute: Minute,
+    rtts: Vec<f64>,
+    latest: Amount,
+    seen: Duration,
+}
+
+impl Client {
+    pub(super) fn loss(&self) -> Option<f64> {
+        self.minute.loss()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
+    pub(super) client: String,
+    /// Its peer has a name.
+    pub(super) named: bool,
+    pub(super) address: String,
+    pub(super) age: f64,
+    pub(super) flows: usize,
+    /// `None` where the peer does not answer.
+    pub(super) rtt: Option<f64>,
+    pub(super) limited_by: String,
+    pub(super) rate: Rate,
+    pub(super) minute: Minute,
+    counted: Counted,
+    at: Duration,
+    /// Its worker has answered: otherwise it is kept for when that does.
+    shown: bool,
+}
+
+impl Connection {
+    pub(super) fn loss(&self) -> Option<f64> {
+        self.minute.loss()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Flow {
+    pub(super) target: String,
+    pub(super) application: String,
+    pub(super) client: String,
+    pub(super) age: f64,
+    pub(super) bytes: f64,
+    pub(super) rate: Rate,
+    counted: Counted,
+}
+
+/// Counters when something had an age.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counted {
+    age: f64,
+    to_tunnel: u64,
+    from_tunnel: u64,
+    packets: u64,
+    lost: u64,
+}
+
+impl Counted {
+    /// The rate since `before`, and what was counted. `None` where no time has passed, or the counters began anew.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "rates are shown with three digits"
+    )]
+    fn since(&self, before: &Self) -> Option<(Rate, Amount)> {
+        let seconds = self.age - before.age;
+        let to_tunnel = self.to_tunnel.checked_sub(before.to_tunnel)? as f64;
+        let from_tunnel = self.from_tunnel.checked_sub(before.from_tunnel)? as f64;
+        if seconds <= 0.0 {
+            return None;
+        }
+        let rate = Rate {
+            to_tunnel: Some(to_tunnel / seconds),
+            from_tunnel: Some(from_tunnel / seconds),
+        };
+        let amount = Amount {
+            sent: to_tunnel,
+            received: from_tunnel,
+            packets: self.packets.saturating_sub(before.packets) as f64,
+            lost: self.lost.saturating_sub(before.lost) as f64,
+        };
+        Some((rate, amount))
+    }
+}
+
+/// A connection in all answers of one process.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    worker: usize,
+    id: u64,
+    opened_at: String,
+}
+
+/// Why there is no answer, and since when.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Trouble {
+    pub(super) since: Duration,
+    pub(super) why: String,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) status: Option<Status>,
+    pub(super) trouble: Option<Trouble>,
+    pub(super) rate: Rate,
+    pub(super) minute: Minute,
+    /// When the latest answer came.
+    at: Duration,
+    silent: Vec<usize>,
+    clients: BTreeMap<String, Client>,
+    connections: BTreeMap<Key, Connection>,
+    flows: BTreeMap<String, Flow>,
+}
+
+impl View {
+    pub(super) fn clients(&self) -> impl Iterator<Item = &Client> {
+        let clients = self.clients.values();
+        clients.filter(|client| client.connections > 0)
+    }
+
+    pub(super) fn connections(&self) -> impl Iterator<Item = &Connection> {
+        let connections = self.connections.values();
+        connections.filter(|connection| connection.shown)
+    }
+
+    pub(super) fn flows(&self) -> impl Iterator<Item = &Flow> {
+        self.flows.values()
+    }
+
+    /// The end of the minute that there is to show at `now`.
+    pub(super) fn end(&self, now: Duration) -> Duration {
+        if self.trouble.is_some() { now } else { self.at }
+    }
+
+    /// Takes an answer that came at `now`, or why there was none.
+    pub(super) fn learn(&mut self, answer: Result<Answer, String>, now: Duration) {
+        match answer {
+            Ok(answer) => self.take(answer, now),
+            Err(why) => self.fail(why, now),
+        }
+    }
+
+    fn fail(&mut self, why: String, now: Duration) {
+        let since = self.trouble.take().map_or(now, |trouble| trouble.since);
+        self.trouble = Some(Trouble { since, why });
+    }
+
+    /// Where another process answers than before, all its counters are new.
+    fn take(&mut self, answer: Answer, now: Duration) {
+        let process = |status: &Status| (status.pid, status.started_at.clone());
+        let same = self.status.as_ref().map(process) == Some(process(&answer.status));
+        if !same {
+            self.connections.clear();
+            self.flows.clear();
+            self.silent.clear();
+        }
+        let before = same.then_some(self.at);
+        self.trouble = None;
+        self.take_connections(answer.connections, before, now);
+        self.take_flows(answer.tunnels);
+        self.status = Some(answer.status);
+        self.at = now;
+    }
+
+    fn take_connections(
+        &mut self,
+        answer: answers::Connections,
+        before: Option<Duration>,
+        now: Duration,
+    ) {
+        for client in self.clients.values_mut() {
+            *client = Client {
+                name: std::mem::take(&mut client.name),
+                minute: std::mem::take(&mut client.minute),
+                seen: client.seen,
+                ..Client::default()
+            };
+        }
+        let mut old = std::mem::take(&mut self.connections);
+        let mut all = Amount::default();
+        self.rate = Rate::default();
+        for connection in answer.connections {
+            let key = Key {
+                worker: connection.worker,
+                id: connection.id,
+                opened_at: connection.opened_at.clone(),
+            };
+            // Where its worker answered before, one that is new has counted all since then.
+            let whole = before.filter(|_| !self.silent.contains(&connection.worker));
+            let (connection, amount) = follow(&connection, old.remove(&key), whole, now);
+            all += amount;
+            self.rate.add(connection.rate);
+            let client = self.clients.entry(connection.client.clone()).or_default();
+            client.name.clone_from(&connection.client);
+            client.connections += 1;
+            client.flows += connection.flows;
+            client.rtts.extend(connection.rtt);
+            client.rate.add(connection.rate);
+            client.latest += amount;
+            client.seen = now;
+            self.connections.insert(key, connection);
+        }
+        for (key, connection) in old {
+            if answer.workers_silent.contains(&key.worker) {
+                let shown = false;
+                self.connections.insert(
+                    key,
+                    Connection {
+                        shown,
+                        ..connection
+                    },
+                );
+            }
+        }
+        self.silent = answer.workers_silent;
+        self.clients
+            .retain(|_, client| now.saturating_sub(client.seen) <= KEPT);
+        for client in self.clients.values_mut() {
+            client.rtts.sort_by(f64::total_cmp);
+            client.rtt = client.rtts.get(client.rtts.len() / 2).copied();
+            if let Some(before) = before {
+                client.minute.add(client.latest, before, now);
+            }
+        }
+        if let Some(before) = before {
+            self.minute.add(all, before, now);
+        }
+    }
+
+    fn take_flows(&mut self, answer: answers::Tunnels) {
+        let old = std::mem::take(&mut self.flows);
+        let clients = self.connections.iter();
+        let clients: BTreeMap<(usize, u64), &str> = clients
+            .map(|(key, connection)| ((key.worker, key.id), connection.client.as_str()))
+            .collect();
+        for flow in answer.tunnels {
+            let counted = Counted {
+                age: flow.age_seconds,
+                to_tunnel: flow.to_tunnel_bytes,
+                from_tunnel: flow.to_app_bytes,
+                ..Counted::default()
+            };
+            let before = old.get(&flow.id);
+            let rate =
+                before.and_then(|before| same_or_since(&counted, &before.counted, before.rate));
+            let client = clients.get(&(flow.worker, flow.connection));
+            let new = Flow {
+                target: plain(&flow.target),
+                application: plain(flow.application()),
+                client: client.copied().unwrap_or_default().to_owned(),
+                age: flow.age_seconds,
+                bytes: bytes(&counted),
+                rate: rate.unwrap_or_default(),
+                counted,
+            };
+            self.flows.insert(flow.id, new);
+        }
+    }
+}
+
+/// The rate between two answers; as it was where both are of one moment.
+fn same_or_since(counted: &Counted, before: &Counted, rate: Rate) -> Option<Rate> {
+    if counted == before {
+        return Some(rate);
+    }
+    counted.since(before).map(|(rate, _)| rate)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for an order")]
+fn bytes(counted: &Counted) -> f64 {
+    counted.to_tunnel as f64 + counted.from_tunnel as f64
+}
+
+/// A connection with what it was at the latest answer, if it was there, and what it has counted since.
+fn follow(
+    connection: &answers::Connection,
+    old: Option<Connection>,
+    before: Option<Duration>,
+    now: Duration,
+) -> (Connection, Amount) {
+    let counted = Counted {
+        age: connection.age_seconds,
+        to_tunnel: connection.sent_bytes,
+        from_tunnel: connection.received_bytes,
+        packets: connection.packets_sent,
+        lost: connection.packets_lost,
+    };
+    let (mut minute, from, since) = match old {
+        // Both answers are of one moment.
+        Some(old) if old.counted == counted => {
+            return (Connection { shown: true, ..old }, Amount::default());
+        }
+        Some(old) => (old.minute, Some(old.at), counted.since(&old.counted)),
+        None => {
+            let since = before.and_then(|_| counted.since(&Counted::default()));
+            (Minute::default(), before, since)
+        }
+    };
+    let (rate, amount) = since.unwrap_or_default();
+    if let (Some(from), Some(_)) = (from, since) {
+        minute.add(amount, from, now);
+    }
+    let new = Connection {
+        client: client(connection),
+        named: connection.peer.is_some(),
+        address: plain(&connection.remote),
+        age: connection.age_seconds,
+        flows: connection.flows,
+        rtt: (!connection.unresponsive).then_some(connection.rtt_seconds),
+        limited_by: plain(&connection.limited_by),
+        rate,
+        minute,
+        counted,
+        at: now,
+        shown: true,
+    };
+    (new, amount)
+}
+
+/// The name that a peer is known by, or its address.
+fn client(connection: &answers::Connection) -> String {
+    if let Some(peer) = &connection.peer {
+        return plain(peer);
+    }
+    let address = connection.remote.parse::<SocketAddr>();
+    address.map_or_else(
+        |_| plain(&connection.remote),
+        |address| address.ip().to_canonical().to_string(),
+    )
+}
+
+#[cfg(test)]
+mod tests;
