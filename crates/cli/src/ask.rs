@@ -99,10 +99,18 @@ fn exchange(at: &HttpListen, path: &'static str) -> Result<String, AskError> {
         }
     };
     answer.map_err(|error| {
-        AskError::Other(
-            anyhow::Error::from(error).context(format!("asking {at} for {path} failed")),
-        )
+        AskError::Other(told(error).context(format!("asking {at} for {path} failed")))
     })
+}
+
+/// A limit of time that has passed, in words: the system calls it a resource that is unavailable.
+fn told(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            anyhow!("no answer within {} s", PATIENCE.as_secs())
+        }
+        _ => error.into(),
+    }
 }
 
 /// An interface that listens on all addresses answers on loopback, too.
@@ -138,4 +146,20 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars()
         .map(|c| if acts(c) { '?' } else { c })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_in_words_and_briefly_to_who_has_had_answers() {
+        let at = HttpListen::Tcp("127.0.0.1:8086".parse().expect("an address"));
+        let late = AskError::Other(told(io::ErrorKind::WouldBlock.into()).context("asking failed"));
+        assert_eq!(late.brief(&at), "asking failed: no answer within 5 s");
+        let refused = anyhow::Error::from(io::Error::from(io::ErrorKind::ConnectionRefused));
+        let nobody = AskError::Nobody(refused.context("a long sentence with advice"));
+        let brief = "nothing answers at 127.0.0.1:8086: connection refused";
+        assert_eq!(nobody.brief(&at), brief);
+    }
 }

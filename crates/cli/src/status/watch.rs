@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use quictun_args::fault::Exit;
 use quictun_control::settings::HttpListen;
 use quictun_sys::Signals;
@@ -68,13 +69,13 @@ pub(super) fn main(at: &HttpListen, json: bool, watch: Watch) -> Result<Exit, Fa
     } else {
         // Where nothing answers, the user learns it as from `quictun status`, not in a page that waits.
         let first = ask(at).map_err(anyhow::Error::from)?;
-        return Ok(live(at, watch, first)?);
+        return live(at, watch, first);
     }
     Ok(Exit::Ok)
 }
 
 /// Shows the page until a key or a signal ends it.
-fn live(at: &HttpListen, watch: Watch, first: Answer) -> anyhow::Result<Exit> {
+fn live(at: &HttpListen, watch: Watch, first: Answer) -> Result<Exit, Failed> {
     let held = [
         Signal::INT,
         Signal::QUIT,
@@ -114,12 +115,14 @@ struct Live {
 }
 
 impl Live {
-    fn run(&mut self, happens: &Receiver<Event>) -> anyhow::Result<Exit> {
+    fn run(&mut self, happens: &Receiver<Event>) -> Result<Exit, Failed> {
         let mut next = self.interval;
         loop {
+            // A panic there has given the terminal back: nothing is drawn on it any more.
+            self.asker.check()?;
             self.draw()?;
             let now = self.begin.elapsed();
-            if now >= next && self.asker.ask()? {
+            if now >= next && self.asker.ask() {
                 next = now.max(next + self.interval);
             }
             let wait = if self.asker.waits {
@@ -130,7 +133,9 @@ impl Live {
             let mut event = match happens.recv_timeout(wait.min(TICK)) {
                 Ok(event) => Some(event),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => anyhow::bail!("nothing is left to wait for"),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(anyhow!("nothing is left to wait for").into());
+                }
             };
             // All that has happened is drawn at once.
             while let Some(happened) = event {
@@ -205,15 +210,20 @@ impl Asker {
         })
     }
 
-    /// Has it ask, unless it is asking; tells whether it does so now.
-    fn ask(&mut self) -> anyhow::Result<bool> {
-        anyhow::ensure!(!self.thread.is_finished(), "the thread that asks has ended");
-        if self.waits {
-            return Ok(false);
+    /// An error where the thread has ended, which it does not do while all is well.
+    fn check(&self) -> Result<(), Failed> {
+        if self.thread.is_finished() {
+            let ended = anyhow!("the thread that asks has ended");
+            return Err(Failed::Because(ended, Exit::Crashed));
         }
-        self.go.send(())?;
-        self.waits = true;
-        Ok(true)
+        Ok(())
+    }
+
+    /// Has it ask, unless it is asking; tells whether it does so now.
+    fn ask(&mut self) -> bool {
+        let told = !self.waits && self.go.try_send(()).is_ok();
+        self.waits |= told;
+        told
     }
 }
 
