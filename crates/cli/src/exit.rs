@@ -100,8 +100,8 @@ pub(crate) fn report(program: &str, outcome: Result<(), Failed>) -> Exit {
         Err(Failed::Interrupted) => return Exit::Interrupted,
         Err(Failed::Fault(fault)) => (fault.to_string(), fault.next, fault.exit),
         Err(Failed::Because(error, exit)) => {
-            let next = remedy(&error).map(str::to_owned);
-            (format!("{error:#}"), next, exit)
+            let next = remedy(&error);
+            (told(&error), next, exit)
         }
     };
     say(&format!("{program}: {text}"));
@@ -125,26 +125,43 @@ pub(crate) fn show<R: Serialize + Display>(report: &R, json: bool) -> anyhow::Re
     })?)
 }
 
-/// Returns the remedy for the first system error among the causes, if we know one.
-fn remedy(error: &anyhow::Error) -> Option<&'static str> {
+/// An error and its causes, each once: some errors name their cause in their own words already.
+fn told(error: &anyhow::Error) -> String {
+    let mut said: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let words = cause.to_string();
+        if !said.last().is_some_and(|last| last.contains(&words)) {
+            said.push(words);
+        }
+    }
+    said.join(": ")
+}
+
+/// Returns the remedy for the first error among the causes that has one.
+fn remedy(error: &anyhow::Error) -> Option<String> {
     let mut causes = error.chain();
     let answer = causes.find_map(|cause| cause.downcast_ref::<io::Error>())?;
-    match answer.kind() {
+    let listening = error.to_string().starts_with("cannot listen on");
+    let text = match answer.kind() {
         ErrorKind::AddrInUse => {
-            Some("`ss -lntup` shows which program has the port; stop it, or listen on another port")
+            "`ss -lntup` shows which program has the port; stop it, or listen on another port"
         }
         ErrorKind::AddrNotAvailable => {
-            Some("`ip address` lists this machine's addresses; listen on one of them")
+            "`ip address` lists this machine's addresses; listen on one of them"
         }
-        ErrorKind::PermissionDenied => {
-            Some("run as a user who may do this; ports below 1024 need CAP_NET_BIND_SERVICE")
+        ErrorKind::PermissionDenied if listening => {
+            "run as a user who may do this; ports below 1024 need CAP_NET_BIND_SERVICE"
         }
-        _ => None,
-    }
+        ErrorKind::PermissionDenied => "run as a user who may do this",
+        _ => return None,
+    };
+    Some(text.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use quictun_stackd::detour::DetourError;
+
     use super::*;
 
     #[test]
@@ -159,5 +176,29 @@ mod tests {
         assert_eq!(exit(Failure::Interrupted.into()), Exit::Interrupted);
         let crashed = Failure::Crashed(anyhow::anyhow!("a worker failed"));
         assert_eq!(exit(crashed.into()), Exit::Crashed);
+    }
+
+    #[test]
+    fn a_cause_that_is_named_already_is_not_told_again() {
+        let source = io::Error::from_raw_os_error(2);
+        let device = anyhow::Error::from(DetourError::Device(source));
+        let once = "making the TUN device quictun0: No such file or directory (os error 2); is there \
+                    /dev/net/tun (modprobe tun)?";
+        assert_eq!(told(&device), once);
+        assert_eq!(told(&device.context("--tun")), format!("--tun: {once}"));
+        let port = anyhow::Error::from(io::Error::from_raw_os_error(98));
+        let port = port.context("cannot listen on UDP [::]:7500");
+        assert_eq!(
+            told(&port),
+            "cannot listen on UDP [::]:7500: Address already in use (os error 98)"
+        );
+    }
+
+    #[test]
+    fn ports_are_spoken_of_where_a_port_is_at_fault() {
+        let refused = || anyhow::Error::from(io::Error::from(ErrorKind::PermissionDenied));
+        let next = |what: &'static str| remedy(&refused().context(what)).unwrap_or_default();
+        assert!(next("cannot listen on TCP 127.0.0.1:22").contains("1024"));
+        assert!(!next("the log file /var/log/quictun.log").contains("1024"));
     }
 }

@@ -5,7 +5,7 @@
 
 mod ways_around;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
@@ -102,19 +102,17 @@ pub(crate) fn main(plan: &Wrapped) -> ExitCode {
 
 fn contained(plan: &Wrapped) -> Result<u8, Failed> {
     match contain(Identity::Caller)? {
-        Side::Inside(inside) => Ok(run(plan, inside)?),
+        Side::Inside(inside) => run(plan, inside),
         Side::Outside(contained) => Ok(contained.wait(Came::to_pass_on)?),
     }
 }
 
-fn run(plan: &Wrapped, inside: Inside) -> anyhow::Result<u8> {
+fn run(plan: &Wrapped, inside: Inside) -> Result<u8, Failed> {
     // Before there are threads.
     let mut first = FirstProcess::new(inside)?;
     let host = NetNamespace::current().context("the network we are in")?;
     let network = NetNamespace::new().context("a network for the command")?;
-    let tun = network
-        .within(device)
-        .context("a TUN device: is there /dev/net/tun, and may it be opened?")?;
+    let tun = network.within(device).map_err(|error| no_device(&error))?;
     let mut served = Served {
         plan,
         // Names are looked up as the host looks them up: here, and before that changes.
@@ -145,7 +143,11 @@ fn run(plan: &Wrapped, inside: Inside) -> anyhow::Result<u8> {
                 say(&format!("{PROGRAM}: {why}"));
                 return Ok(code);
             }
-            None => return Err(error).with_context(|| format!("starting {program}")),
+            None => {
+                return Err(anyhow::Error::from(error)
+                    .context(format!("starting {program}"))
+                    .into());
+            }
         },
     };
     let code = served.until_end(&mut supervisor, &mut first, pid)?;
@@ -302,6 +304,20 @@ impl Served<'_> {
     }
 }
 
+/// The error where there is no TUN device to be had, with the remedy.
+fn no_device(error: &io::Error) -> Fault {
+    let fault = Fault::failure("a TUN device for the command", error);
+    match error.kind() {
+        ErrorKind::NotFound => fault.next(
+            "`sudo modprobe tun` makes /dev/net/tun; a container is given it by --device /dev/net/tun",
+        ),
+        ErrorKind::PermissionDenied => fault.next(
+            "let this user open /dev/net/tun (`sudo chmod 666 /dev/net/tun`, until the next boot), or run this as root; a container is given it by --device /dev/net/tun",
+        ),
+        _ => fault,
+    }
+}
+
 /// The device, and nothing else to go through.
 fn device() -> io::Result<Tun> {
     let mut network = Network::open()?;
@@ -313,4 +329,23 @@ fn device() -> io::Result<Tun> {
         }
     }
     Ok(tun)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_device_and_a_closed_one_have_a_remedy_each() {
+        for (errno, remedy) in [
+            (2, "modprobe tun"),
+            (13, "chmod 666 /dev/net/tun"),
+            (1, "--device /dev/net/tun"),
+        ] {
+            let fault = no_device(&io::Error::from_raw_os_error(errno));
+            let next = fault.next.unwrap_or_default();
+            assert!(next.contains(remedy), "{errno}: {next}");
+            assert!(!next.contains("1024"), "{errno}: {next}");
+        }
+    }
 }
