@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
 use quictun_args::fault::{Exit, Fault};
+use quictun_io::socket_path::InTheWay;
 use quictun_sys::ContainError;
 use quictun_trust::access::AccessError;
 use quictun_tunnel::failure::Failure;
@@ -141,6 +142,9 @@ fn told(error: &anyhow::Error) -> String {
 fn remedy(error: &anyhow::Error) -> Option<String> {
     let mut causes = error.chain();
     let answer = causes.find_map(|cause| cause.downcast_ref::<io::Error>())?;
+    if let Some(what) = InTheWay::of(answer) {
+        return Some(what.remedy());
+    }
     let listening = error.to_string().starts_with("cannot listen on");
     let text = match answer.kind() {
         ErrorKind::AddrInUse => {

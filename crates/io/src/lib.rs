@@ -10,8 +10,8 @@ pub mod crash;
 mod engine_port;
 mod gather;
 pub mod poller;
+pub mod socket_path;
 pub mod spin;
-pub mod stale_socket;
 pub mod udp_port;
 
 pub use engine_port::EnginePort;

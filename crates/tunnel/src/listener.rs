@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::app_addr::AppAddr;
 use crate::app_socket::{AppSocket, reset_on_close};
 use crate::settings::ListenOn;
-use quictun_io::stale_socket::remove_stale;
+use quictun_io::socket_path::make_room;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -45,7 +45,7 @@ pub(crate) fn bind(address: &ListenOn) -> io::Result<Listener> {
             Ok(Listener::Tcp(socket.into()))
         }
         ListenOn::Unix(path) => {
-            remove_stale(path)?;
+            make_room(path)?;
             let listener = UnixListener::bind(path)?;
             listener.set_nonblocking(true)?;
             Ok(Listener::Unix(listener))

@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tracing::{info, warn};
 
 use crate::settings::{ControlSettings, HttpListen};
-use quictun_io::stale_socket::remove_stale;
+use quictun_io::socket_path::make_room;
 use quictun_trust::access::OwnHttp;
 
 /// Connections that may wait to be accepted.
@@ -101,7 +101,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Bound> {
 
 /// Makes the socket with this mode, so that at no time more users may connect.
 fn bind_unix(path: &Path, mode: u32) -> io::Result<StdUnixListener> {
-    remove_stale(path)?;
+    make_room(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
     // Linux makes the file with the mode of the socket, less the umask.
     let socket = File::from(OwnedFd::from(socket));

@@ -1,0 +1,141 @@
+//! What is in the way where a Unix socket is to be made.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// Why a socket has no place at a path, and stays unmade: what is there is left alone.
+///
+/// [`make_room`] hands it out inside an [`io::Error`] of the kind `AddrInUse`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InTheWay {
+    /// Something that is no socket.
+    #[error("a {kind} is in the way")]
+    File {
+        /// Where.
+        path: PathBuf,
+        /// `file`, `directory` or the like.
+        kind: &'static str,
+    },
+    /// A socket on which a program listens.
+    #[error("another program listens there")]
+    Program {
+        /// Where.
+        path: PathBuf,
+    },
+}
+
+impl InTheWay {
+    /// What an error of [`make_room`] is about, if it is one.
+    pub fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+
+    /// The commands that show it and take it away.
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::File { path, kind } => {
+                let path = quoted(path);
+                let remove = if *kind == DIRECTORY { "rmdir" } else { "rm" };
+                format!(
+                    "`ls -ld {path}` shows it; `{remove} {path}` removes it if nobody needs it, or choose another path"
+                )
+            }
+            Self::Program { path } => format!(
+                "`ss -lxp src {}` shows which program; stop it, or choose another path",
+                quoted(path)
+            ),
+        }
+    }
+}
+
+const DIRECTORY: &str = "directory";
+
+/// Makes room for a socket: removes a socket file whose owner is gone, and nothing else.
+///
+/// # Errors
+///
+/// [`InTheWay`], with the kind `AddrInUse`; the system's.
+pub fn make_room(path: &Path) -> io::Result<()> {
+    let kind = match std::fs::symlink_metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let path = path.to_owned();
+    let in_the_way = |what| Err(io::Error::new(ErrorKind::AddrInUse, what));
+    if kind.is_socket() {
+        return match UnixStream::connect(&path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)
+            }
+            // Whatever keeps us from it: somebody has it.
+            _ => in_the_way(InTheWay::Program { path }),
+        };
+    }
+    let kind = if kind.is_dir() {
+        DIRECTORY
+    } else if kind.is_symlink() {
+        "symbolic link"
+    } else if kind.is_file() {
+        "file"
+    } else {
+        "device or pipe"
+    };
+    in_the_way(InTheWay::File { path, kind })
+}
+
+/// A path as a shell takes it for one word.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,".contains(c);
+    if text.chars().all(plain) {
+        return text.into_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn remedy(path: &Path) -> String {
+        let error = make_room(path).expect_err("something is there");
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        let what = InTheWay::of(&error).expect("it says what");
+        format!("{error}: {}", what.remedy())
+    }
+
+    #[test]
+    fn what_is_in_the_way_stays_and_is_named_with_the_commands_that_show_and_remove_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let place = |name: &str| dir.path().join(name);
+        let shown = |text: String| text.replace(&*dir.path().to_string_lossy(), "DIR");
+        make_room(&place("nothing")).expect("there is room");
+        std::fs::write(place("notes"), "precious").expect("a file");
+        assert_eq!(
+            shown(remedy(&place("notes"))),
+            "a file is in the way: `ls -ld DIR/notes` shows it; `rm DIR/notes` removes it if nobody needs it, or \
+             choose another path"
+        );
+        std::fs::create_dir(place("my dir")).expect("a directory");
+        assert_eq!(
+            shown(remedy(&place("my dir"))),
+            "a directory is in the way: `ls -ld 'DIR/my dir'` shows it; `rmdir 'DIR/my dir'` removes it if nobody \
+             needs it, or choose another path"
+        );
+        std::os::unix::fs::symlink("nowhere", place("link")).expect("a link");
+        assert!(remedy(&place("link")).starts_with("a symbolic link is in the way"));
+        let listener = UnixListener::bind(place("socket")).expect("a free path");
+        assert_eq!(
+            shown(remedy(&place("socket"))),
+            "another program listens there: `ss -lxp src DIR/socket` shows which program; stop it, or choose another path"
+        );
+        drop(listener);
+        make_room(&place("socket")).expect("its owner is gone");
+        assert!(!place("socket").exists() && place("notes").exists() && place("my dir").exists());
+    }
+}
