@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
 use quictun_args::fault::{Exit, Fault};
+use quictun_control::rest::ListenError;
 use quictun_io::socket_path::InTheWay;
 use quictun_sys::ContainError;
 use quictun_trust::access::AccessError;
@@ -140,6 +141,10 @@ fn told(error: &anyhow::Error) -> String {
 
 /// Returns the remedy for the first error among the causes that has one.
 fn remedy(error: &anyhow::Error) -> Option<String> {
+    let mut causes = error.chain();
+    if let Some(error) = causes.find_map(|cause| cause.downcast_ref::<ListenError>()) {
+        return Some(error.remedy());
+    }
     let mut causes = error.chain();
     let answer = causes.find_map(|cause| cause.downcast_ref::<io::Error>())?;
     if let Some(what) = InTheWay::of(answer) {

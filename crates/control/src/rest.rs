@@ -38,7 +38,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use tokio::sync::mpsc;
 
-pub use listen::{Bound, Listener, bind};
+pub use listen::{Bound, ListenError, Listener, bind};
 pub use readiness::Readiness;
 pub use state::{Facts, RestState};
 

@@ -13,8 +13,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tracing::{info, warn};
 
-use crate::settings::{ControlSettings, HttpListen};
-use quictun_io::socket_path::make_room;
+use crate::settings::{ControlSettings, HttpListen, Phrases};
+use quictun_io::socket_path::{InTheWay, make_room};
 use quictun_trust::access::OwnHttp;
 
 /// Connections that may wait to be accepted.
@@ -63,11 +63,58 @@ impl Listener {
     }
 }
 
+/// Why the interface does not listen.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {listen} for HTTP")]
+pub struct ListenError {
+    listen: HttpListen,
+    /// The flag that says where, of the program that this is.
+    flag: &'static str,
+    source: io::Error,
+}
+
+impl ListenError {
+    /// The commands that show the cause, and the flag that avoids it.
+    pub fn remedy(&self) -> String {
+        let flag = self.flag;
+        if let Some(what) = InTheWay::of(&self.source) {
+            return format!("{} with `{flag}`", what.remedy());
+        }
+        let first = match (self.source.kind(), &self.listen) {
+            (io::ErrorKind::AddrInUse, HttpListen::Tcp(address)) => format!(
+                "`ss -lntp sport = :{}` shows which program has the port; ",
+                address.port()
+            ),
+            (io::ErrorKind::AddrNotAvailable, _) => {
+                "`ip address` lists this machine's addresses; ".to_owned()
+            }
+            (io::ErrorKind::PermissionDenied, HttpListen::Tcp(_)) => {
+                "ports below 1024 need CAP_NET_BIND_SERVICE; ".to_owned()
+            }
+            (io::ErrorKind::PermissionDenied, HttpListen::Unix { .. }) => {
+                "this user may not make files in that directory; ".to_owned()
+            }
+            _ => String::new(),
+        };
+        format!(
+            "{first}choose another address with `{flag} ADDRESS:PORT`, or none with `{flag} off`"
+        )
+    }
+}
+
+/// The flag that says where the interface listens, of the program that this is.
+fn flag(control: &ControlSettings) -> &'static str {
+    match control.log.phrases {
+        Phrases::Own => "--http",
+        Phrases::Original => "--httpd-listen-on",
+    }
+}
+
 /// Binds the interface, where it is on, and says where it is and who can reach it.
 ///
 /// # Errors
 ///
-/// The address is taken, or the socket cannot be made; with what to do about it.
+/// [`ListenError`]: the address is taken, or the socket cannot be made.
 pub fn bind(control: &ControlSettings) -> Result<Option<Bound>> {
     let Some(listen) = &control.httpd else {
         return Ok(None);
@@ -84,12 +131,16 @@ pub fn bind(control: &ControlSettings) -> Result<Option<Bound>> {
             Ok(Some(bound))
         }
         Err(error) if control.httpd_is_default => {
-            warn!(target: "quictun", address = %listen, %error, "no HTTP interface: its default address is taken; choose one with --httpd-listen-on (quictun: --http)");
+            let flag = flag(control);
+            warn!(target: "quictun", address = %listen, %error, flag, "no HTTP interface: its default address is taken; choose another with this flag");
             Ok(None)
         }
-        Err(error) => Err(error).with_context(|| {
-            format!("cannot listen on {listen} for HTTP: choose another with --httpd-listen-on (quictun: --http), or `off`")
-        }),
+        Err(source) => Err(ListenError {
+            listen: listen.clone(),
+            flag: flag(control),
+            source,
+        }
+        .into()),
     }
 }
 
@@ -162,8 +213,45 @@ mod tests {
         }
         std::fs::remove_file(&path).expect("it is there");
         std::fs::write(&path, "no socket").expect("written");
-        let listen = HttpListen::Unix { path, mode: 0o600 };
-        bind(&control(listen)).expect_err("a file in the way stays");
+        let listen = HttpListen::Unix {
+            path: path.clone(),
+            mode: 0o600,
+        };
+        let told = refused(&control(listen));
+        assert_eq!(
+            told.replace(&*path.to_string_lossy(), "PATH"),
+            "cannot listen on unix:PATH for HTTP: `ls -ld PATH` shows it; `rm PATH` removes it if nobody needs it, or \
+             choose another path with `--http`"
+        );
+        assert!(path.exists(), "a file in the way stays");
+    }
+
+    /// Why it cannot listen there, and what to do about it.
+    fn refused(control: &ControlSettings) -> String {
+        let error = bind(control).expect_err("something is in the way");
+        let error = error.downcast::<ListenError>().expect("it is known");
+        format!("{error}: {}", error.remedy())
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_refused_with_the_flag_of_the_program() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let taken = taken.local_addr().expect("it is bound");
+        let mut control = control(HttpListen::Tcp(taken));
+        for (phrases, flag) in [
+            (Phrases::Own, "--http"),
+            (Phrases::Original, "--httpd-listen-on"),
+        ] {
+            control.log.phrases = phrases;
+            let port = taken.port();
+            assert_eq!(
+                refused(&control),
+                format!(
+                    "cannot listen on {taken} for HTTP: `ss -lntp sport = :{port}` shows which program has the port; \
+                     choose another address with `{flag} ADDRESS:PORT`, or none with `{flag} off`"
+                )
+            );
+        }
     }
 
     #[test]
