@@ -1,13 +1,13 @@
 //! Lines of flows in the log.
 //!
 //! Each flow leaves one line when it ends: the audit trail. It is the line with the field `verdict`. A server names the
-//! client in it and what was dialled; both sides name the flow as `/v1/tunnels` does, the other side of the tunnel, the
-//! target, bytes each way, the duration, and how it ended.
+//! client in it and what was dialled; both sides name the flow, its connection and its worker as `/v1/tunnels` does, the
+//! other side of the tunnel, the target, bytes each way, the duration, and how it ended.
 //!
 //! What comes before that is worded as [`Phrases`] says: see [`log_beginning`](crate::log_beginning).
 
 use quictun_engine::report::Side;
-use quictun_engine::{Ending, FlowId, FlowSummary};
+use quictun_engine::{ConnectionId, Ending, FlowId, FlowSummary};
 use quictun_wire::code::FlowCode;
 use tracing::{info, warn};
 
@@ -15,13 +15,20 @@ use crate::flow_uuids::FlowUuids;
 use crate::log::Foreign;
 use crate::settings::Phrases;
 
-/// Logs a line of a flow's beginning: at info level among the original's phrases, at debug level among ours.
+/// Logs a line of a flow's beginning: the original's words at info level, or ours at debug level.
 #[macro_export]
 macro_rules! log_beginning {
-    ($phrases:expr, $($line:tt)+) => {
+    ($phrases:expr, $fields:tt, $original:literal, $own:literal) => {
+        $crate::log_beginning!($phrases, $fields, $original, $fields, $own)
+    };
+    ($phrases:expr, $fields:tt, $original:literal, $own_fields:tt, $own:literal) => {
         match $phrases {
-            $crate::settings::Phrases::Original => tracing::info!(target: "quictun", $($line)+),
-            $crate::settings::Phrases::Own => tracing::debug!(target: "quictun", $($line)+),
+            $crate::settings::Phrases::Original => {
+                tracing::info!(target: "quictun", $fields, $original);
+            }
+            $crate::settings::Phrases::Own => {
+                tracing::debug!(target: "quictun", $own_fields, $own);
+            }
         }
     };
 }
@@ -65,6 +72,15 @@ impl FlowLog {
         self.uuids.of(self.worker, flow)
     }
 
+    /// The worker and the number that name a connection in this process, as `/v1/connections` does; nothing among the
+    /// original's phrases.
+    pub fn connection(&self, id: ConnectionId) -> (Option<usize>, Option<u64>) {
+        match self.phrases {
+            Phrases::Own => (Some(self.worker), Some(id.0)),
+            Phrases::Original => (None, None),
+        }
+    }
+
     /// A flow is over: who, what, how much, how long, and how it ended.
     pub fn closed(&self, summary: &FlowSummary, known: Known<'_>) {
         let flow = self.id(summary.flow);
@@ -76,6 +92,9 @@ impl FlowLog {
             None => Foreign(&summary.token).to_string(),
         };
         let at = |side| (self.side != side).then_some(summary.remote).flatten();
+        let (worker, connection) = summary
+            .connection
+            .map_or((None, None), |id| self.connection(id));
         let client_at = at(Side::Client).map(tracing::field::display);
         let server_at = at(Side::Server).map(tracing::field::display);
         macro_rules! line {
@@ -89,6 +108,8 @@ impl FlowLog {
                         "Server-Endpoint-Addr" = server_at,
                         "Client-App-Addr" = given(&summary.client_app),
                         "Server-App-Addr" = given(&summary.server_app),
+                        worker,
+                        connection,
                         "Stream-ID" = summary.stream_id,
                         target,
                         verdict,
@@ -103,12 +124,12 @@ impl FlowLog {
                 )
             };
         }
-        match verdict {
-            "allowed" => line!(info, "Tunnel closed"),
-            "refused" if self.phrases == Phrases::Own && known.client.is_some() => {
-                line!(warn, "a tunnel was refused");
-            }
-            _ => line!(warn, "handshake error!"),
+        match (self.phrases, verdict) {
+            (Phrases::Original, "allowed") => line!(info, "Tunnel closed"),
+            (Phrases::Original, _) => line!(warn, "handshake error!"),
+            (Phrases::Own, "allowed") => line!(info, "flow closed"),
+            (Phrases::Own, "refused") => line!(warn, "flow refused"),
+            (Phrases::Own, _) => line!(warn, "flow failed"),
         }
     }
 }

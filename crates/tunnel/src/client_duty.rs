@@ -242,7 +242,7 @@ impl ClientDuty {
             info!(target: "quictun", "the server no longer refuses this client");
         }
         let id = self.log.id(flow);
-        log_beginning!(self.log.phrases, { "Stream-ID" = stream_id, flow = id }, "Handshake successful");
+        log_beginning!(self.log.phrases, { "Stream-ID" = stream_id, flow = id }, "Handshake successful", "flow established");
         if let Some(tun) = &mut self.tun {
             tun.handle_established(io, flow);
         }
@@ -318,7 +318,7 @@ impl ClientDuty {
                 info!(target: "quictun", { "Client-App-Addr" = %app }, "Client connection accepted, prepare to entablish tunnel with server endpint for this connection.");
             }
             Phrases::Own => {
-                debug!(target: "quictun", { "Client-App-Addr" = %app }, "Client connection accepted, prepare to establish tunnel with server endpoint for this connection.");
+                debug!(target: "quictun", { "Client-App-Addr" = %app }, "an application has connected");
             }
         }
     }
@@ -328,7 +328,8 @@ impl ClientDuty {
         log_beginning!(
             self.log.phrases,
             { "Client-App-Addr" = client_app },
-            "Starting handshake with server endpoint"
+            "Starting handshake with server endpoint",
+            "asking the server for a flow"
         );
         let Some(flow) = io.engine.open_flow(io.now, socket, token, client_app) else {
             warn!(target: "quictun", "too many connections wait for the server: one was reset");

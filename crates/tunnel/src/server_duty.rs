@@ -97,7 +97,8 @@ impl Duty for ServerDuty {
             } => {
                 let peer = self.peers.remove(&connection);
                 let known = peer.as_ref().unwrap_or(&Peer::Unknown);
-                self.log_disconnected(io.now, known, remote, &reason, [flows, salvaged]);
+                let on = (connection, remote);
+                self.log_disconnected(io.now, known, on, &reason, [flows, salvaged]);
                 if let Some(peer) = peer {
                     self.leaving.add(connection, peer, salvaged);
                 }
@@ -165,8 +166,10 @@ impl Duty for ServerDuty {
 impl ServerDuty {
     fn log_established(&self, flow: FlowId, stream_id: u64) {
         let flow = self.asked.log.id(flow);
-        log_beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Handshake successful");
-        log_beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Tunnel established successful");
+        if self.phrases() == Phrases::Original {
+            info!(target: "quictun", { "Stream-ID" = stream_id, flow }, "Handshake successful");
+        }
+        log_beginning!(self.phrases(), { "Stream-ID" = stream_id, flow }, "Tunnel established successful", "flow established");
     }
 
     /// Logs the end of a flow, and gives back all places that it had.
@@ -213,7 +216,15 @@ impl ServerDuty {
         peer: Peer,
     ) {
         if let Some(line) = self.lines.take(&holder_of(&peer, remote), io.now) {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name_of(&peer), lines_left_out = line.left_out() }, "A new client endpoint connect request accepted.");
+            let (client, (worker, id)) = (name_of(&peer), self.asked.log.connection(connection));
+            match self.phrases() {
+                Phrases::Original => {
+                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, lines_left_out = line.left_out() }, "A new client endpoint connect request accepted.");
+                }
+                Phrases::Own => {
+                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection = id, lines_left_out = line.left_out() }, "client connected");
+                }
+            }
         }
         if let Peer::Named(client) = &peer {
             io.engine.name_peer(connection, client.name().to_owned());
@@ -267,7 +278,7 @@ impl ServerDuty {
             (code, self.asked.refuse(io.now, flow, refusal))
         });
         if !matches!(verdict, Err((_, false))) {
-            log_beginning!(self.phrases(), { "Client-Endpoint-Addr" = %opened.remote, "Stream-ID" = opened.stream_id }, "Starting handshake with client endpoint");
+            log_beginning!(self.phrases(), { "Client-Endpoint-Addr" = %opened.remote, "Stream-ID" = opened.stream_id }, "Starting handshake with client endpoint", { "Client-Endpoint-Addr" = %opened.remote, "Stream-ID" = opened.stream_id, flow = self.asked.log.id(flow) }, "the client asks for a flow");
         }
         let target = match verdict {
             Ok(target) => target,
@@ -276,7 +287,7 @@ impl ServerDuty {
                 return io.engine.handle_dialed(io.now, flow, Err(code));
             }
         };
-        log_beginning!(self.phrases(), { "Server-App-Addr" = %target }, "starting connect to server app");
+        log_beginning!(self.phrases(), { "Server-App-Addr" = %target }, "starting connect to server app", { %target, flow = self.asked.log.id(flow) }, "dialling the target");
         if let Err(refusal) = self.dial(io, opened, peer, &holder, target) {
             // The dial, where it has begun, ends with the flow.
             let code = self.refuse(io.now, flow, refusal);
@@ -422,13 +433,13 @@ impl ServerDuty {
         let id = self.asked.log.id(flow);
         match (&result, self.phrases()) {
             (Ok((_, address)), phrases) => {
-                log_beginning!(phrases, { "Server-App-Addr" = address, flow = id }, "Server app connect successful");
+                log_beginning!(phrases, { "Server-App-Addr" = address, flow = id }, "Server app connect successful", "the target has been reached");
             }
             (Err(code), Phrases::Original) => {
                 warn!(target: "quictun", flow = id, reason = %code, "Failed to dial server app");
             }
             (Err(code), Phrases::Own) => {
-                debug!(target: "quictun", flow = id, reason = %code, "Failed to dial server app");
+                debug!(target: "quictun", flow = id, reason = %code, "the target cannot be reached");
             }
         }
         io.engine.handle_dialed(io.now, flow, result);
@@ -438,7 +449,7 @@ impl ServerDuty {
         &self,
         now: Instant,
         peer: &Peer,
-        remote: SocketAddr,
+        (connection, remote): (ConnectionId, SocketAddr),
         reason: &LossReason,
         [flows, salvaged]: [usize; 2],
     ) {
@@ -446,13 +457,14 @@ impl ServerDuty {
             return;
         };
         let (client, reason) = (name_of(peer), Foreign(reason));
+        let (worker, connection) = self.asked.log.connection(connection);
         if salvaged > 0 {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, flows = salvaged }, "client endpoint gone: what its flows had received whole is still delivered");
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows = salvaged }, "client endpoint gone: what its flows had received whole is still delivered");
         }
         if flows == 0 {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, %reason, lines_left_out = line.left_out() }, "client endpoint gone");
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, lines_left_out = line.left_out() }, "client endpoint gone");
         } else {
-            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, %reason, flows, lines_left_out = line.left_out() }, "client endpoint lost: its tunnels were reset");
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows, lines_left_out = line.left_out() }, "client endpoint lost: its tunnels were reset");
         }
     }
 

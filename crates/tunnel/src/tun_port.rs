@@ -321,7 +321,8 @@ impl TunPort {
         log_beginning!(
             self.phrases,
             { "Client-App-Addr" = client_app },
-            "Starting handshake with server endpoint"
+            "Starting handshake with server endpoint",
+            "asking the server for a flow"
         );
         let Some(flow) = io.engine.open_flow(io.now, socket, token, client_app) else {
             warn!(target: "quictun", "too many connections wait for the server: one was refused");

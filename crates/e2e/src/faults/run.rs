@@ -111,8 +111,10 @@ fn far(door: Door, script: &[Step], hold: &Hold, patience: Duration) -> Result<O
 /// Lets it happen, and the applications go on.
 fn strike(cell: Cell, plan: &Plan, site: &Site, ends: [Sender<()>; 2]) -> Result<()> {
     if cell.phase == Phase::Opening {
-        let dials = "starting connect to server app";
-        deadline::until(dials, SOON, || site.server.has_said(dials))?;
+        // The original's words and ours.
+        let dials = ["starting connect to server app", "dialling the target"];
+        let dialled = || dials.iter().any(|words| site.server.has_said(words));
+        deadline::until("the server dials", SOON, dialled)?;
     }
     let victim = site.victim(cell.process, cell.sockets)?;
     match cell.fault {

@@ -213,7 +213,7 @@ fn names_that_hang_leave_places_for_the_names_of_other_clients() -> Result<()> {
         let modest = server.client("modest", &near)?;
         let _crowd = crowd(&greedy, 200)?;
         deadline::until("200 look-ups", LATER, || {
-            server.program.count("starting connect to server app") >= 200
+            server.program.count("dialling the target") >= 200
         })?;
         name_server
             .recv(&mut [0; 512])
@@ -242,7 +242,7 @@ fn no_name_is_looked_up_for_a_client_whose_rules_name_no_hosts() -> Result<()> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             asked => anyhow::bail!("the name server was asked: {asked:?}"),
         }
-        let line = server.program.wait_for("a tunnel was refused", LATER)?;
+        let line = server.program.wait_for("flow refused", LATER)?;
         ensure!(line.contains("db.example:5432"), "no rule to add: {line}");
         Ok(())
     })

@@ -124,7 +124,7 @@ fn a_target_that_is_not_allowed_is_refused() -> Result<()> {
     )?;
     let ending = client.forward.ending()?;
     ensure!(ending.is_reset(), "a denied target ended as {ending:?}");
-    server.program.wait_for("a tunnel was refused", SOON)?;
+    server.program.wait_for("flow refused", SOON)?;
     ensure!(
         other.outcome(Duration::ZERO).is_err(),
         "the target was reached"

@@ -104,7 +104,7 @@ impl ServerDuty {
         if let Err(denied) = verdict {
             ended.flows += 1;
             let flow = self.asked.log.id(asked.flow);
-            warn!(target: "quictun", client = name_of(&peer), flow, %denied, "a tunnel was revoked");
+            warn!(target: "quictun", client = name_of(&peer), flow, %denied, "flow revoked");
             return io.engine.revoke_flow(io.now, asked.flow);
         }
         let permits = |address: IpAddr| self.policy.may_reach_addr(&peer, &target, address).is_ok();
