@@ -52,6 +52,10 @@ pub struct Known<'a> {
     pub target: Option<&'a str>,
     /// Server: why it was refused, where it was.
     pub denied: Option<&'a str>,
+    /// Client: the server, for a flow that never had a connection to it.
+    pub server: Option<&'a str>,
+    /// Client: what kept connections to it from coming about, where that is more than its silence.
+    pub unreachable: Option<&'a str>,
     /// How many lines about the same source were left out before this one.
     pub left_out: Option<u64>,
 }
@@ -85,7 +89,7 @@ impl FlowLog {
     pub fn closed(&self, summary: &FlowSummary, known: Known<'_>) {
         let flow = self.id(summary.flow);
         let elapsed_ms = u64::try_from(summary.elapsed.as_millis()).unwrap_or(u64::MAX);
-        let reason = reason(summary.ending);
+        let reason = reason(summary.ending, known.unreachable);
         let verdict = verdict(summary, known.denied);
         let target = match known.target {
             Some(target) => target.to_owned(),
@@ -96,7 +100,8 @@ impl FlowLog {
             .connection
             .map_or((None, None), |id| self.connection(id));
         let client_at = at(Side::Client).map(tracing::field::display);
-        let server_at = at(Side::Server).map(tracing::field::display);
+        let server_at = at(Side::Server).map(|address| address.to_string());
+        let server_at = server_at.or_else(|| known.server.map(str::to_owned));
         macro_rules! line {
             ($level:ident, $message:literal) => {
                 $level!(
@@ -154,20 +159,43 @@ fn verdict(summary: &FlowSummary, denied: Option<&str>) -> &'static str {
     }
 }
 
-fn reason(ending: Ending) -> String {
+fn reason(ending: Ending, unreachable: Option<&str>) -> String {
     match ending {
         Ending::Finished => "finished".to_owned(),
         Ending::AppReset => "the local application reset it".to_owned(),
         Ending::PeerReset(Some(code)) => format!("reset by the peer: {code}"),
         Ending::PeerReset(None) => "reset by the peer".to_owned(),
         Ending::Abandoned(code) => code.to_string(),
-        Ending::NoConnection => {
-            "the server could not be reached: no connection to it came about in time".to_owned()
-        }
+        Ending::NoConnection => match unreachable {
+            Some(why) => format!("no connection to the server came about in time: {why}"),
+            None => "the server did not answer".to_owned(),
+        },
     }
 }
 
 /// An address that this side does not know is left out, as the original does.
 fn given(address: &str) -> Option<&str> {
     (!address.is_empty()).then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_without_a_connection_names_what_kept_it_from_one() {
+        assert_eq!(
+            reason(Ending::NoConnection, None),
+            "the server did not answer"
+        );
+        assert_eq!(
+            reason(Ending::NoConnection, Some("its key is another one")),
+            "no connection to the server came about in time: its key is another one"
+        );
+        // A connection that was there is another matter.
+        assert_eq!(
+            reason(Ending::Abandoned(FlowCode::ConnectionLost), None),
+            FlowCode::ConnectionLost.to_string()
+        );
+    }
 }

@@ -155,6 +155,7 @@ impl AskedFlows {
             target: target.as_deref(),
             denied: refused.as_ref().map(|(refusal, _)| refusal.denied.as_str()),
             left_out: line.left_out(),
+            ..Known::default()
         };
         self.log.closed(summary, known);
     }

@@ -109,7 +109,7 @@ fn serve(
     let listen: Vec<String> = listeners.iter().map(Listener::address).collect();
     let started = Arc::new(AtomicBool::new(false));
     let phrases = settings.control.log.phrases;
-    let trouble = Arc::new(Trouble::to(settings.server.to_string()));
+    let trouble = Arc::new(Trouble::to(server_shown(&settings)));
     let troubles = (Arc::<Refused>::default(), trouble);
     let banner = settings.control.banner.map(|say| Banner {
         say,
@@ -165,6 +165,16 @@ fn start_keeper(settings: &ClientSettings, read: Option<&Read<ClientSettings>>) 
         reload::source::reads(reload::source::of_client(read.clone(), shared))
     });
     launch::start_keeper(&settings.control, token_files(settings), load)
+}
+
+/// The server as people are told of it: as it was given, and the addresses of a name where they are known.
+fn server_shown(settings: &ClientSettings) -> String {
+    let (server, addresses) = (&settings.server, &settings.server_addresses);
+    if addresses.is_empty() || server.host.parse::<IpAddr>().is_ok() {
+        return server.to_string();
+    }
+    let addresses: Vec<_> = addresses.iter().map(IpAddr::to_string).collect();
+    format!("{server} ({})", addresses.join(", "))
 }
 
 /// The addresses of the server, where its name is not to be looked up again.
@@ -245,6 +255,7 @@ fn build(
         refused,
         trouble,
         silent_at: None,
+        unreachable: None,
         log: FlowLog::new(Side::Client, seat.index, phrases),
     };
     let mut parts = seat.parts(Engine::client(config)?, duty);

@@ -48,6 +48,8 @@ pub(crate) struct ClientDuty {
     pub(crate) trouble: Arc<Trouble>,
     /// When it is told that the server does not answer, while this worker dials without a connection.
     pub(crate) silent_at: Option<Instant>,
+    /// What has kept the latest attempt from becoming a connection, where that is more than silence.
+    pub(crate) unreachable: Option<String>,
     pub(crate) log: FlowLog,
 }
 
@@ -93,6 +95,9 @@ impl Duty for ClientDuty {
             } => self.handle_welcome(io.now, remote, protocol),
             Event::ConnectFailed { remote, reason, .. } => {
                 self.silent_at = None;
+                let silent = reason == LossReason::TimedOut;
+                self.unreachable =
+                    (!silent).then(|| Foreign(trouble::explain(&reason).0).to_string());
                 self.log_failed(io.now, remote, &reason);
             }
             Event::Disconnected {
@@ -195,9 +200,10 @@ impl Duty for ClientDuty {
             tun.handle_timeout(io);
         }
         if self.silent_at.is_some_and(|at| at <= io.now) {
-            // Later failures are told by themselves.
-            self.silent_at = None;
-            if self.trouble.unanswered(io.now) {
+            // Later failures are told by themselves. The user of a command is told once one of its connections waits.
+            let nobody_waits = self.tun.as_ref().is_some_and(TunPort::keeps_nobody_waiting);
+            self.silent_at = nobody_waits.then(|| io.now + trouble::PATIENCE);
+            if !nobody_waits && self.trouble.unanswered(io.now) {
                 // A control plane that has too much to do tells of it when the attempt fails.
                 self.control.try_send(Request::Unanswered).ok();
             }
@@ -253,7 +259,12 @@ impl ClientDuty {
         if given_up.is_some_and(|tun| tun.has_given_up(summary.flow)) {
             debug!(target: "quictun", flow = self.log.id(summary.flow), "given up: it had no answer when the drain began");
         } else {
-            self.log.closed(summary, Known::default());
+            let known = Known {
+                server: Some(&self.trouble.server),
+                unreachable: self.unreachable.as_deref(),
+                ..Known::default()
+            };
+            self.log.closed(summary, known);
         }
         if let Some(tun) = &mut self.tun {
             tun.handle_closed(summary.flow);
@@ -262,6 +273,7 @@ impl ClientDuty {
 
     fn handle_welcome(&mut self, now: Instant, remote: SocketAddr, protocol: Protocol) {
         self.silent_at = None;
+        self.unreachable = None;
         if let Some(SoFar { failures, lasts }) = self.trouble.connected(now) {
             let after_s = lasts.as_secs();
             info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, failures, after_s }, "the server answers again");

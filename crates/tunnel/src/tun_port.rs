@@ -153,6 +153,11 @@ impl TunPort {
         self.handle_events(io);
     }
 
+    /// Whether this serves a command of which no connection waits for an answer.
+    pub(crate) fn keeps_nobody_waiting(&self) -> bool {
+        self.for_command && self.unanswered.is_empty()
+    }
+
     /// Without the other process this one is of no use, and another pair has to take over the device.
     pub(crate) fn failure(&self) -> Option<io::Error> {
         (self.gone && matches!(self.place, Place::Apart(_))).then(|| Crash::Netstack.into())

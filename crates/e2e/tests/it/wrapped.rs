@@ -493,6 +493,23 @@ fn a_command_that_ends_early_is_followed_by_nothing_and_waited_for_no_longer() -
 }
 
 #[test]
+fn a_server_that_is_silent_is_named_while_the_command_waits() -> Result<()> {
+    isolated_with(Far::start, |mut far| {
+        let silent = std::net::UdpSocket::bind("127.0.0.1:0")?;
+        let silent = silent.local_addr()?.to_string();
+        let server = far.flags.split(' ').nth(1).context("an address")?;
+        far.flags = far.flags.replace(server, &silent);
+        let mut command = far.home.command(&Machine::here(), "quictun")?;
+        command.arg("run").args(far.flags.split(' '));
+        command.args(["--", "curl", "-s", "http://203.0.113.9:9/"]);
+        let mut run = Program::start("quictun run", &mut command)?;
+        let line = run.wait_for("the server does not answer", SOON)?;
+        ensure!(line.contains(&silent), "{line}");
+        run.kill()
+    })
+}
+
+#[test]
 fn sockets_of_daemons_that_would_go_around_the_tunnel_are_out_of_reach() -> Result<()> {
     isolated_with(Far::start, |far| {
         let path = |name: &str| far.home.path().join(name);
