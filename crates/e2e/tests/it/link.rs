@@ -54,7 +54,7 @@ fn a_command_behind_the_link_reaches_this_machine_and_its_exit_code_is_passed_on
             }
             Ok(())
         });
-        let fetch = "for far in $QUICTUN_FAR $QUICTUN_FAR6; do bash -c \"cat < /dev/tcp/$far/7777\"; done; exit 42";
+        let fetch = "echo $QUICTUN_LINK; for far in $QUICTUN_FAR $QUICTUN_FAR6; do bash -c \"cat < /dev/tcp/$far/7777\"; done; exit 42";
         let output = shell(&["--delay", "5ms", "--", "sh", "-c", fetch])?.output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(
@@ -63,7 +63,7 @@ fn a_command_behind_the_link_reaches_this_machine_and_its_exit_code_is_passed_on
             output.status
         );
         ensure!(
-            output.stdout == b"from this machine\n".repeat(2),
+            output.stdout == *b"each way delay 5ms\nfrom this machine\nfrom this machine\n",
             "{:?}: {said}",
             output.stdout
         );

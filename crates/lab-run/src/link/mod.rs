@@ -7,6 +7,7 @@ mod calibrate;
 mod cell;
 mod check;
 mod plan;
+mod prompt;
 mod real;
 mod report;
 mod session;

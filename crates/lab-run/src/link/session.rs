@@ -1,6 +1,7 @@
 //! A command behind a link: `quictun link shell` and `quictun link run`, inside.
 
 use std::io;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use quictun_emu::{FarSide, World, WorldPlan};
 use quictun_sys::{FirstProcess, Inside, NetNamespace, Outcome, Rights, refusal};
 
 use super::plan::{Near, Session};
+use super::prompt;
 use super::report::{self, Report};
 use crate::arm::{TCP, UDP, has_open};
 use crate::client::sh;
@@ -76,12 +78,18 @@ fn introduce(plan: &Session, world: &World, far: FarSide) {
     for remark in up.remark().into_iter().chain(down.remark()) {
         say(&format!("{PROGRAM}: warning: {remark}"));
     }
+    if matches!(plan.near, Near::Shell(_)) {
+        say(&format!(
+            "{PROGRAM}: this shell is behind the link until it ends; ${} says what the link is",
+            prompt::LINK
+        ));
+    }
 }
 
 fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::Result<u8> {
     let until = plan.time_limit.map(|limit| Instant::now() + limit);
     if let Some(line) = &plan.far {
-        let pid = start(first, world, world.far(), &mut sh(line))?;
+        let pid = start(plan, first, world, world.far(), &mut sh(line))?;
         let patience = Instant::now() + FAR_PATIENCE;
         let (far, tables) = (world.far(), [TCP, UDP].concat());
         let listens = || has_open(far, &tables, |_| true);
@@ -94,7 +102,12 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
         }
     }
     let mut command = match &plan.near {
-        Near::Shell(shell) => Command::new(shell),
+        Near::Shell(shell) => {
+            let mut command = Command::new(shell);
+            let given = |name: &str| std::env::var(name).ok();
+            command.envs(prompt::variables(Path::new(shell), given));
+            command
+        }
         Near::Command(words) => {
             let (program, arguments) = words
                 .split_first()
@@ -106,7 +119,7 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
         Near::Line(line) => sh(line),
     };
     let program = command.get_program().to_string_lossy().into_owned();
-    let pid = match start(first, world, world.near(), &mut command) {
+    let pid = match start(plan, first, world, world.near(), &mut command) {
         Ok(pid) => pid,
         Err(error) => match refusal(&program, &error) {
             Some((code, why)) => {
@@ -124,11 +137,13 @@ fn commands(plan: &Session, world: &World, first: &mut FirstProcess) -> anyhow::
 }
 
 fn start(
+    plan: &Session,
     first: &mut FirstProcess,
     world: &World,
     network: &NetNamespace,
     command: &mut Command,
 ) -> io::Result<u32> {
+    command.env(prompt::LINK, prompt::shown(&plan.ways));
     for (name, [v4, v6]) in [
         ("QUICTUN_NEAR", world.near_addresses()),
         ("QUICTUN_FAR", world.far_addresses()),

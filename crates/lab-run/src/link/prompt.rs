@@ -1,0 +1,101 @@
+//! What shows a user, and the programs behind a link, that they are behind it.
+
+use std::path::Path;
+
+use quictun_link::LinkConfig;
+
+/// The variable that says what the link is.
+pub(super) const LINK: &str = "QUICTUN_LINK";
+
+/// What stands before a prompt.
+const MARK: &str = "(link) ";
+
+/// The link in one line.
+pub(super) fn shown([up, down]: &[LinkConfig; 2]) -> String {
+    if up == down {
+        format!("each way {up}")
+    } else {
+        format!("up {up}; down {down}")
+    }
+}
+
+/// The variables that put a mark before the prompt of a shell; `given` tells those that it has.
+///
+/// The start-up files of bash set its prompt, so that the mark is put there afterwards, and again whenever it is gone.
+/// Other shells take their prompt from the environment unless a file of theirs sets one.
+pub(super) fn variables(
+    shell: &Path,
+    given: impl Fn(&str) -> Option<String>,
+) -> Vec<(&'static str, String)> {
+    if shell.file_name().is_some_and(|name| name == "bash") {
+        let mark = format!("case $PS1 in '{MARK}'*) ;; *) PS1='{MARK}'$PS1 ;; esac");
+        let all = given("PROMPT_COMMAND").map_or(mark.clone(), |other| format!("{other}\n{mark}"));
+        return vec![("PROMPT_COMMAND", all)];
+    }
+    vec![("PS1", format!("{MARK}$ "))]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What an interactive shell says that is given two empty lines; its prompts are among it.
+    fn said(shell: &str, options: &[&str], given: Option<&str>) -> String {
+        let mut command = Command::new(shell);
+        command
+            .args(options)
+            .env_remove("ENV")
+            .env("PS1", "usual> ");
+        command.envs(variables(Path::new(shell), |_| given.map(str::to_owned)));
+        let streams = [Stdio::piped(), Stdio::null(), Stdio::piped()];
+        let [input, output, errors] = streams;
+        command.stdin(input).stdout(output).stderr(errors);
+        let mut child = command.spawn().expect("a shell");
+        let mut input = child.stdin.take().expect("a pipe");
+        input.write_all(b"\n\n").expect("it reads");
+        drop(input);
+        let ended = child.wait_with_output().expect("it ends");
+        String::from_utf8_lossy(&ended.stderr).into_owned()
+    }
+
+    #[test]
+    fn a_shell_behind_a_link_shows_it_in_each_prompt_once() {
+        for given in [None, Some("true"), Some("PS1='other> '")] {
+            let bash = said("bash", &["--norc", "-i"], given);
+            let own = if given == Some("PS1='other> '") {
+                "other> "
+            } else {
+                "usual> "
+            };
+            assert!(
+                bash.matches(&format!("{MARK}{own}")).count() >= 2,
+                "{given:?}: {bash}"
+            );
+            assert!(
+                !bash.contains(&format!("{MARK}{MARK}")),
+                "{given:?}: {bash}"
+            );
+        }
+        let sh = said("sh", &["-i"], None);
+        assert!(sh.matches(MARK).count() >= 2, "{sh}");
+    }
+
+    #[test]
+    fn a_link_that_is_the_same_both_ways_is_told_once() {
+        let slow = LinkConfig {
+            delay: Duration::from_millis(20),
+            ..LinkConfig::default()
+        };
+        let both = [slow.clone(), slow.clone()];
+        assert_eq!(shown(&both), format!("each way {slow}"));
+        let up = LinkConfig::default();
+        assert_eq!(
+            shown(&[up.clone(), slow.clone()]),
+            format!("up {up}; down {slow}")
+        );
+    }
+}
