@@ -74,6 +74,9 @@ pub const LATE: Duration = Duration::from_micros(500);
 /// Share of a processor beyond which a thread is the bottleneck.
 pub const BUSY: f64 = 0.95;
 
+/// A run that is shorter says nothing of how busy a thread is: it has begun, and little else.
+const BUSY_AFTER: Duration = Duration::from_millis(100);
+
 /// Frames without which a percentile says nothing: of fewer, a single late one would be one in a hundred.
 const FRAMES_MIN: u64 = 200;
 
@@ -142,7 +145,7 @@ impl DirectionAudit {
         {
             limits.push(Limit::Loss(up, asked, self.loss));
         }
-        if self.busy_share() > BUSY {
+        if self.busy_share() > BUSY && self.elapsed >= BUSY_AFTER {
             limits.push(Limit::Busy(up, self.busy_share()));
         }
         limits
@@ -197,18 +200,7 @@ impl fmt::Display for DirectionAudit {
         if let Some(asked) = self.loss_asked {
             write!(f, ", asked {:.3} %", asked * 100.0)?;
         }
-        let link = &self.link;
-        for (what, count) in [
-            ("queue", link.queue_full),
-            ("CoDel", link.codel),
-            ("policer", link.policer),
-            ("outage", link.outage),
-            ("too long", link.too_long),
-        ] {
-            if count > 0 {
-                write!(f, ", {what} {count}")?;
-            }
-        }
+        write_drops(f, &self.link)?;
         writeln!(f)?;
         let late = |q| micros(self.lateness.quantile(q));
         let max = micros(self.lateness.max());
@@ -231,6 +223,22 @@ impl fmt::Display for DirectionAudit {
             }
         )
     }
+}
+
+/// Packets that the link dropped for a reason other than loss, where there are any.
+pub(crate) fn write_drops(f: &mut fmt::Formatter<'_>, link: &Counters) -> fmt::Result {
+    for (what, count) in [
+        ("queue", link.queue_full),
+        ("CoDel", link.codel),
+        ("policer", link.policer),
+        ("outage", link.outage),
+        ("too long", link.too_long),
+    ] {
+        if count > 0 {
+            write!(f, ", {what} {count}")?;
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for Verdict {
@@ -331,6 +339,16 @@ mod tests {
         };
         let audit = audit(&config, counters(0, 300, 0));
         assert_eq!((audit.loss, audit.loss_asked), (0.3, None));
+    }
+
+    #[test]
+    fn a_thread_that_has_only_begun_is_no_bottleneck() {
+        let mut audit = audit(&LinkConfig::default(), counters(0, 0, 0));
+        audit.busy = 2 * BUSY_AFTER;
+        for (elapsed, limits) in [(BUSY_AFTER, 1), (BUSY_AFTER / 2, 0)] {
+            audit.elapsed = elapsed;
+            assert_eq!(audit.limits(true).len(), limits, "{elapsed:?}");
+        }
     }
 
     #[test]

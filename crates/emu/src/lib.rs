@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod brief;
 mod clocks;
 mod counts;
 mod emulator;
@@ -41,6 +42,7 @@ mod world;
 pub mod check;
 
 pub use audit::{Audit, BUSY, DirectionAudit, LATE, Limit, Verdict};
+pub use brief::Brief;
 pub use counts::{Counts, Unintended};
 pub use emulator::{LossUnit, Plan, emulate};
 pub use kernel::{KernelAudit, KernelError, KernelLink};

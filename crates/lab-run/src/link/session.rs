@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use quictun_args::fault::Fault;
 use quictun_args::terminal::say;
-use quictun_emu::{FarSide, World, WorldPlan};
+use quictun_emu::{Brief, FarSide, Verdict, World, WorldPlan};
 use quictun_sys::{FirstProcess, Inside, NetNamespace, Outcome, Rights, refusal};
 
+use super::backend::Account;
 use super::plan::{Near, Session};
 use super::prompt;
 use super::report::{self, Report};
@@ -50,12 +51,21 @@ pub fn run(plan: &Session, inside: Inside) -> anyhow::Result<u8> {
     let code = code?;
     ended?;
     say(&format!(
-        "{PROGRAM}: ended with {code}; what the link did:\n{account}"
+        "{PROGRAM}: ended with {code}; {}",
+        outcome(&account)
     ));
     if let Some(path) = &plan.json {
         report::write(path, &Report::new(plan, &account, code))?;
     }
     Ok(code)
+}
+
+/// A few lines where all was as it should be, else all figures.
+fn outcome(account: &Account) -> String {
+    match account {
+        Account::Emulator(audit) if audit.verdict() == Verdict::Ok => Brief(audit).to_string(),
+        account => format!("what the link did:\n{account}"),
+    }
 }
 
 fn introduce(plan: &Session, world: &World, far: FarSide) {
