@@ -63,7 +63,7 @@ pub use routing::{Next, Packets, Rule, Way};
 pub use signals::{Came, Signals, with_default_signals};
 pub use small_pages::use_small_pages;
 pub use socket_buffer::{BufferSide, socket_buffer_force};
-pub use socket_option::{set_mark, set_udp_gro};
+pub use socket_option::{set_mark, set_udp_gro, set_unicast_device};
 pub use stack_sampler::{SAMPLES_PER_S, Stack, StackSampler};
 pub use standard_streams::{NullStreams, with_standard_streams_only};
 pub use tcp_info::{TcpInfo, tcp_info};

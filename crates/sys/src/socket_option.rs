@@ -12,6 +12,18 @@ pub fn set_mark(socket: impl AsFd, mark: u32) -> io::Result<()> {
     set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MARK, &mark)
 }
 
+/// Has what an IPv4 datagram socket sends leave by the device with this index where routes allow it, without receiving from
+/// that device only (`IP_UNICAST_IF`), as systemd-resolved does.
+pub fn set_unicast_device(socket: impl AsFd, index: u32) -> io::Result<()> {
+    let index = index.to_be().cast_signed();
+    set(
+        socket.as_fd(),
+        libc::IPPROTO_IP,
+        libc::IP_UNICAST_IF,
+        &index,
+    )
+}
+
 /// Has the kernel hand datagrams of one sender over in one piece (`UDP_GRO`), or no longer.
 pub fn set_udp_gro(socket: impl AsFd, on: bool) -> io::Result<()> {
     let on = libc::c_int::from(on);

@@ -1,7 +1,7 @@
 //! `--tun`: what a host connects to goes through the tunnel, and nothing of that is left when the client ends.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,6 +9,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use quictun_sys::set_unicast_device;
 use quictun_testbed::application::Application;
 use quictun_testbed::isolation::{isolated_with, skip};
 use quictun_testbed::machine::{self, Machine};
@@ -17,7 +18,7 @@ use quictun_testbed::tunnel::{Home, START};
 use rustix::process::Signal;
 
 use crate::applications::Database;
-use crate::wrapped::{FILE, HOSTS, is_root, serve, url};
+use crate::wrapped::{FILE, HOSTS, QUESTION, is_root, name_server, serve, url};
 use crate::wrapped_programs::{psql_copies_all, ssh_carries_all};
 use crate::{endings, iperf3};
 
@@ -228,6 +229,48 @@ fn everything_goes_through_the_tunnel_but_neighbours_the_server_and_what_is_excl
         let after = routing()?;
         ensure!(before == after, "before:\n{before}\nafter:\n{after}");
         Ok(())
+    })
+}
+
+/// A forwarder of questions on the loopback device, as systemd-resolved is one: it answers one question, for which it
+/// asks the name server of a device by that device.
+fn forward_one(loopback: &UdpSocket) -> Result<()> {
+    let mut packet = [0; 512];
+    let (length, asker) = loopback.recv_from(&mut packet)?;
+    let upstream = UdpSocket::bind("0.0.0.0:0")?;
+    let device = machine::run("ip -o link show lan0")?;
+    let index = device.split(':').next().unwrap_or_default();
+    set_unicast_device(&upstream, index.parse()?)?;
+    upstream.connect("10.1.0.3:53")?;
+    upstream.set_read_timeout(Some(SOON))?;
+    upstream.send(&packet[..length])?;
+    let length = upstream.recv(&mut packet).context("an answer")?;
+    loopback.send_to(&packet[..length], asker)?;
+    Ok(())
+}
+
+#[test]
+fn a_forwarder_on_the_loopback_device_asks_through_the_tunnel() -> Result<()> {
+    isolated_with(Lan::start, |lan| {
+        let server = || Application::tcp_on("203.0.113.9:53".parse()?, name_server);
+        let _server = lan.far.within(server)?;
+        let client = lan.client(&["--dns", "203.0.113.9"])?;
+        let loopback = UdpSocket::bind("127.0.0.53:53")?;
+        let asker = UdpSocket::bind("127.0.0.1:0")?;
+        for socket in [&loopback, &asker] {
+            socket.set_read_timeout(Some(SOON))?;
+        }
+        asker.send_to(QUESTION, loopback.local_addr()?)?;
+        forward_one(&loopback)?;
+        let mut answer = [0; 512];
+        let length = asker.recv(&mut answer)?;
+        let address: Ipv4Addr = HOSTS[0].parse()?;
+        ensure!(
+            answer[..length].ends_with(&address.octets()),
+            "{:?}",
+            &answer[..length]
+        );
+        end(client)
     })
 }
 

@@ -192,7 +192,7 @@ fn refusals_ends_and_exit_codes_pass() -> Result<()> {
 
 /// Answers questions for addresses over TCP: `HOSTS` have the name `far.test`, `many.test` has 60 addresses, others
 /// have none.
-fn name_server(mut connection: Connection) -> Result<()> {
+pub(crate) fn name_server(mut connection: Connection) -> Result<()> {
     let mut length = [0; 2];
     while connection.read_exact(&mut length).is_ok() {
         let mut question = vec![0; usize::from(u16::from_be_bytes(length))];
@@ -286,6 +286,9 @@ fn names_are_asked_of_the_chosen_server_through_the_tunnel() -> Result<()> {
         Ok(())
     })
 }
+
+/// The question for the IPv4 address of `far.test`, which [`name_server`] knows.
+pub(crate) const QUESTION: &[u8] = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x03far\x04test\0\0\x01\0\x01";
 
 /// Whether we are root of the whole machine, and may be anybody else.
 pub(crate) fn is_root() -> Result<bool> {

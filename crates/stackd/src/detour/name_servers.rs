@@ -42,3 +42,30 @@ fn note(server: IpAddr, plan: &Plan) -> Option<String> {
         format!("questions to the name server {server} are not carried: add --dns ADDRESS")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Host;
+    use super::*;
+    use crate::settings::Routes;
+
+    #[test]
+    fn a_forwarder_on_the_loopback_device_is_told_of_with_what_becomes_of_its_questions() {
+        let server = IpAddr::from([127, 0, 0, 53]);
+        for (names, told) in [
+            (true, "goes through the tunnel, to --dns"),
+            (false, "are not carried: add --dns ADDRESS"),
+        ] {
+            let host = Host {
+                has_ipv6: true,
+                networks: Vec::new(),
+                gateways: Vec::new(),
+                administrator: None,
+                names,
+            };
+            let plan = Plan::new(&Routes::default(), &[], &host).expect("a plan");
+            let note = note(server, &plan).unwrap_or_default();
+            assert!(note.contains("127.0.0.53") && note.contains(told), "{note}");
+        }
+    }
+}
