@@ -22,6 +22,7 @@ mod past;
 mod processors;
 mod profile;
 mod program;
+mod progress;
 mod remote;
 mod results;
 mod run;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use quictun_args::fault::Fault;
-use quictun_lab::{Findings, Run, Scenario, html, markdown};
+use quictun_lab::{Findings, Run, Scenario, charts, html, markdown};
 
 const RAW: &str = "run.json";
 const SUMMARY: &str = "summary.json";
@@ -44,6 +44,9 @@ pub(crate) fn write(dir: &Path, run: &Run, scenario: &Scenario) -> Result<()> {
 pub(crate) fn write_reports(dir: &Path, findings: &Findings<'_>) -> Result<()> {
     put(dir, SUMMARY, &findings.to_json()?)?;
     put(dir, MARKDOWN, &markdown(findings))?;
+    for (name, picture) in charts(findings) {
+        put(dir, &name, &picture)?;
+    }
     put(dir, HTML, &html(findings))
 }
 

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use jiff::Timestamp;
 use quictun_args::fault::{Exit, Fault};
 use quictun_args::terminal::{print, say};
 use quictun_lab::{
-    Arm, ArmKind, Asked, Background, Cell, Findings, Metric, Mode, Planned, Run, SCHEMA, Scenario,
+    Arm, ArmKind, Asked, Background, Cell, Findings, Mode, Planned, Run, SCHEMA, Scenario,
     Schedule, Selection, text,
 };
 use quictun_tunnel::settings::HostPort;
@@ -17,11 +17,9 @@ use quictun_tunnel::settings::HostPort;
 use crate::cell::Measurer;
 use crate::client::{Interrupted, Patience};
 use crate::processors::{HostThreads, Observer};
+use crate::progress::{self, Progress, minutes};
 use crate::remote::Remote;
 use crate::{PROGRAM, arm, environment, remote, results};
-
-/// What a cell takes beyond what crosses the link: networks, programs, and their ends.
-const EXTRA: Duration = Duration::from_millis(700);
 
 /// So many attempts at the beginning that do not count, without one that does: the rest would not either.
 const HOPELESS: usize = 8;
@@ -101,8 +99,11 @@ pub(crate) fn run(measuring: &Measuring, host: Arc<HostThreads>) -> Result<Exit>
             say(&format!("{PROGRAM}: warning: {warning}"));
         }
         run.warnings.extend(warnings);
-        measure(&measurer, measuring, &cells, &mut run, &out, begin)?;
-        look_into(&measurer, measuring, &cells, &mut run)
+        let quick = measuring.selection.quick;
+        let mut progress = Progress::new(&shown, &cells, quick, Instant::now());
+        let planned = (&*cells, &mut progress);
+        measure(&measurer, measuring, planned, &mut run, &out, begin)?;
+        look_into(&measurer, measuring, &cells, &mut run, &progress)
     });
     run.seconds = begin.elapsed().as_secs_f64();
     let interrupted = match outcome {
@@ -115,7 +116,7 @@ pub(crate) fn run(measuring: &Measuring, host: Arc<HostThreads>) -> Result<Exit>
     };
     results::write(&out, &run, &shown)?;
     let findings = Findings::new(&run, &shown);
-    print(&text(&findings))?;
+    print(&text(&findings, progress::report_width()))?;
     print(&format!("\n{}\n", results::report_path(&out).display()))?;
     Ok(if interrupted {
         Exit::Interrupted
@@ -226,30 +227,21 @@ fn not_emulated(asked: &remote::Asked) -> String {
 }
 
 fn introduce(measuring: &Measuring, cells: &[Planned], out: &Path) {
-    let scenario = &measuring.scenario;
-    let least = cells.iter().map(|cell| {
-        let setup = scenario.setup(cell.case, cell.arm, measuring.selection.quick);
-        setup.load.least_time() + EXTRA
-    });
+    let (scenario, quick) = (&measuring.scenario, measuring.selection.quick);
     say(&format!(
         "{PROGRAM}: {}: {} cells ({} repetitions), about {}; writes to {}",
         scenario.name,
         cells.len(),
         measuring.schedule.reps,
-        minutes(least.sum()),
+        minutes(scenario.estimate_all(cells, quick)),
         out.display()
     ));
-}
-
-fn minutes(time: Duration) -> String {
-    let seconds = time.as_secs();
-    format!("{}:{:02} min", seconds / 60, seconds % 60)
 }
 
 fn measure(
     measurer: &Measurer,
     measuring: &Measuring,
-    cells: &[Planned],
+    (cells, progress): (&[Planned], &mut Progress<'_>),
     run: &mut Run,
     out: &Path,
     begin: Instant,
@@ -264,8 +256,9 @@ fn measure(
                 at_s: begin.elapsed().as_secs_f64(),
                 ..blank(scenario, planned)
             };
+            progress.begins(number, &blank);
             let cell = measurer.measure(arm, setup, blank)?;
-            say(&progress(number + 1, cells.len(), begin, &cell));
+            progress.ended(number, &cell);
             let again = cell.noise && attempt < ATTEMPTS && spare > 0;
             run.cells.push(cell);
             run.seconds = begin.elapsed().as_secs_f64();
@@ -284,7 +277,7 @@ fn measure(
             let why = format!(
                 "the first {tried} attempts do not count: this machine cannot measure that now"
             );
-            say(&format!("{PROGRAM}: {why}"));
+            progress.say(&format!("{PROGRAM}: {why}"));
             run.ended_early = Some(why);
             break;
         }
@@ -307,6 +300,7 @@ fn look_into(
     measuring: &Measuring,
     cells: &[Planned],
     run: &mut Run,
+    progress: &Progress<'_>,
 ) -> Result<()> {
     let (scenario, quick) = (&measuring.scenario, measuring.selection.quick);
     let Some(asked) = scenario
@@ -330,46 +324,17 @@ fn look_into(
         match measurer.profile(arm, setup, blank(scenario, planned)) {
             Ok(profiles) => {
                 let samples: u64 = profiles.iter().map(|profile| profile.samples).sum();
-                say(&format!("[profile] {}: {samples} samples", arm.id));
+                progress.say(&format!("[profile] {}: {samples} samples", arm.id));
                 run.profiles.extend(profiles);
             }
             Err(error) if error.is::<Interrupted>() => return Err(error),
             Err(error) => {
-                say(&format!("{PROGRAM}: no profile of {}: {error:#}", arm.id));
+                progress.say(&format!("{PROGRAM}: no profile of {}: {error:#}", arm.id));
                 break;
             }
         }
     }
     Ok(())
-}
-
-const HEADLINES: [(Metric, &str); 5] = [
-    (Metric::ReceiverMbitPerS, "Mbit/s"),
-    (Metric::TotalMs, "ms in all"),
-    (Metric::LatencyP50Us, "us p50"),
-    (Metric::TransactionsPerS, "transactions/s"),
-    (Metric::TransferS, "s"),
-];
-
-fn progress(number: usize, of: usize, begin: Instant, cell: &Cell) -> String {
-    let found = HEADLINES
-        .iter()
-        .find_map(|(metric, unit)| Some((cell.metrics.get(metric)?, unit)));
-    let found = found.map_or(String::new(), |(value, unit)| format!("{value:.1} {unit}"));
-    let per_cell = begin.elapsed() / u32::try_from(number).unwrap_or(u32::MAX);
-    let left = per_cell * u32::try_from(of - number).unwrap_or(u32::MAX);
-    let flags = match (cell.valid, cell.flags.is_empty()) {
-        (true, true) => String::new(),
-        (true, false) => format!("  ({})", cell.flags.join("; ")),
-        (false, _) => format!("  DOES NOT COUNT: {}", cell.flags.join("; ")),
-    };
-    format!(
-        "[{number:>3}/{of}] block {} {:<14} {:<12} {found:<18} {} left{flags}",
-        cell.block,
-        cell.case,
-        cell.arm,
-        minutes(left)
-    )
 }
 
 /// The command line that does the same again.

@@ -4,6 +4,7 @@
 //! page that has [`STYLE`]; [`sheet`] stands alone. A [`Timeline`] is wide, and stands alone, too.
 
 mod axis;
+mod lanes;
 mod timeline;
 
 use maud::{Markup, PreEscaped, html};
@@ -12,24 +13,30 @@ use crate::put;
 use crate::writing::{shown, tenth};
 pub use axis::Across;
 use axis::{HEIGHT, LEFT, RIGHT, Up, WIDTH, X, count, trimmed};
+pub(crate) use lanes::{COLOURS, Group, LANES, Lane, Lanes};
 pub use timeline::{Band, Row, Timeline, Track};
 
 /// Colours and strokes of charts, as CSS.
 pub(crate) const STYLE: &str = include_str!("chart.css");
 
-/// Number of colours and marks in [`STYLE`].
-const STYLES: usize = 6;
+/// Number of marks.
+const MARKS: usize = 6;
 
 /// Of a sheet: the height of its heading, of a title, and of a line of a legend, which has two columns.
 const HEAD: f64 = 30.0;
 const TITLE: f64 = 24.0;
 const LEGEND: f64 = 20.0;
 
+/// Room for the title of a plot's y axis.
+const UP: f64 = 8.0;
+
 /// Lines over the same axes.
 #[derive(Debug)]
 pub struct Panel {
-    /// What the y axis shows.
+    /// What the chart shows.
     pub title: String,
+    /// What the y axis shows, with its unit; empty: the title says that.
+    pub up: String,
     /// What the x axis shows.
     pub along: String,
     /// The x axis.
@@ -49,6 +56,8 @@ pub struct Line {
     pub style: usize,
     /// How it is drawn.
     pub stroke: Stroke,
+    /// What is told of it, to whoever points at it; empty: nothing.
+    pub told: String,
     /// From left to right.
     pub(crate) points: Vec<Point>,
 }
@@ -86,6 +95,7 @@ impl Line {
             name,
             style,
             stroke,
+            told: String::new(),
             points: points.into_iter().map(exact).collect(),
         }
     }
@@ -96,7 +106,7 @@ impl Line {
             Stroke::Dashed => "l d",
             Stroke::Trace => "t",
         };
-        format!("{kind} s{}", self.style % STYLES)
+        format!("{kind} s{}", self.style % COLOURS)
     }
 
     fn swatch(&self, x: f64, y: f64) -> Markup {
@@ -109,7 +119,10 @@ impl Line {
 
 pub(crate) fn plot(panel: &Panel) -> Markup {
     html! {
-        svg.plot viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(panel.title) { (body(panel)) }
+        svg.plot viewBox={ "0 0 " (WIDTH) " " (HEIGHT + UP) } role="img" aria-label=(panel.title) {
+            text x="4" y="12" { (panel.up) }
+            g transform={ "translate(0 " (UP) ")" } { (body(panel)) }
+        }
     }
 }
 
@@ -164,6 +177,7 @@ fn body(panel: &Panel) -> Markup {
     let x = X::new(&panel.across, points().map(|point| point.x));
     html! {
         text.x x=(tenth((LEFT + WIDTH - RIGHT) / 2.0)) y=(HEIGHT - 7.0) { (panel.along) }
+        @if up.is_logarithmic() { text.y x=(WIDTH - RIGHT) y="9" { "logarithmic scale" } }
         @for tick in &up.ticks {
             @let y = up.y(*tick);
             path.g d={ "M" (LEFT) " " (tenth(y)) "H" (WIDTH - RIGHT) } {}
@@ -179,7 +193,9 @@ fn body(panel: &Panel) -> Markup {
             // Side by side, so that whiskers do not hide each other.
             @let shift = x.apart() * (count(number) - (count(panel.lines.len()) - 1.0) / 2.0);
             @let at = |point: &Point| x.at(point.x) + shift;
-            path class=(line.class()) d=(path(line.points.iter().map(|point| (at(point), up.y(point.y))))) {}
+            path class=(line.class()) d=(path(line.points.iter().map(|point| (at(point), up.y(point.y))))) {
+                @if !line.told.is_empty() { title { (line.told) } }
+            }
             @for point in line.points.iter().filter(|_| line.stroke == Stroke::Marked) {
                 (marked(line.style, at(point), &up, point))
             }
@@ -195,7 +211,7 @@ fn marked(style: usize, x: f64, up: &Up, point: &Point) -> Markup {
         .concat();
     html! {
         @if has_whiskers {
-            path class={ "w s" (style % STYLES) } d={ "M" (tenth(x)) " " (tenth(up.y(low))) "V" (tenth(up.y(high))) (whiskers) } {}
+            path class={ "w s" (style % COLOURS) } d={ "M" (tenth(x)) " " (tenth(up.y(low))) "V" (tenth(up.y(high))) (whiskers) } {}
         }
         g {
             title {
@@ -209,8 +225,7 @@ fn marked(style: usize, x: f64, up: &Up, point: &Point) -> Markup {
 
 /// Styles differ in shape as well as in colour.
 fn mark(style: usize, x: f64, y: f64) -> Markup {
-    let style = style % STYLES;
-    let outline = match style {
+    let outline = match style % MARKS {
         0 => format!("M{:.1} {y:.1}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z", x - 4.0),
         1 => format!("M{:.1} {:.1}h7v7h-7z", x - 3.5, y - 3.5),
         2 => format!("M{x:.1} {:.1}l5 5l-5 5l-5 -5z", y - 5.0),
@@ -218,7 +233,7 @@ fn mark(style: usize, x: f64, y: f64) -> Markup {
         4 => format!("M{x:.1} {:.1}l5 -8.5h-10z", y + 5.0),
         _ => format!("M{:.1} {:.1}h10v3h-10z", x - 5.0, y - 1.5),
     };
-    html! { path class={ "m s" (style) } d=(outline) {} }
+    html! { path class={ "m s" (style % COLOURS) } d=(outline) {} }
 }
 
 fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
@@ -251,6 +266,7 @@ mod tests {
             name: "a <b>".to_owned(),
             style,
             stroke,
+            told: String::new(),
             points: points.collect(),
         }
     }
@@ -258,6 +274,7 @@ mod tests {
     fn panel(across: Across, room: &[f64], lines: Vec<Line>) -> Panel {
         Panel {
             title: "x \"quoted\"".to_owned(),
+            up: "rate (Mbit/s)".to_owned(),
             along: "packet loss rate".to_owned(),
             across,
             room: room.to_vec(),
@@ -278,9 +295,11 @@ mod tests {
             svg.contains(r#"aria-label="x &quot;quoted&quot;""#),
             "{svg}"
         );
-        assert!(svg.contains(">packet loss rate</text>"), "{svg}");
+        for title in [">packet loss rate</text>", ">rate (Mbit/s)</text>"] {
+            assert!(svg.contains(title), "{svg}");
+        }
         assert_eq!(svg.matches("<title>").count(), 3);
-        assert!(svg.contains("&lt;b&gt;") && svg.contains("m s1"), "{svg}");
+        assert!(svg.contains("&lt;b&gt;") && svg.contains("m s7"), "{svg}");
         let trace = |room: &[f64]| {
             let lines = vec![line(2, Stroke::Trace, &[(0.5, 1e6), (12.03, 2e6)])];
             plot(&panel(Across::Seconds, room, lines)).into_string()

@@ -1,66 +1,172 @@
 //! One run of a scenario against another, such as yesterday's.
 //!
 //! The runs were made at different times, so that nothing pairs them: what is compared are medians with their
-//! intervals, and only intervals that do not touch make a difference.
+//! intervals, and only intervals that do not touch make a difference. Where the two measured different things under the
+//! same name, such as a quick run and a full one, nothing is compared.
 
-use crate::findings::word;
-use crate::stats::{Interval, LEVEL, Verdict, interval, median};
-use crate::{Metric, Run};
+use crate::findings::{Figure, word};
+use crate::put;
+use crate::stats::Verdict;
+use crate::writing::{aligned, ratio, shown};
+use crate::{Metric, Run, Scenario};
+
+/// Two runs, each with its scenario, and what they have in common.
+#[derive(Debug)]
+pub struct Comparison<'a> {
+    sides: [(&'a Run, &'a Scenario); 2],
+    rivals: Vec<Rivals>,
+}
 
 /// A metric in two runs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rivals {
-    /// Case.
-    pub case: String,
-    /// Arm.
-    pub arm: String,
-    /// Of what.
-    pub metric: Metric,
-    /// Median and interval of each.
-    pub sides: [(f64, Interval); 2],
-    /// Second over first.
-    pub ratio: f64,
-    pub(crate) verdict: Verdict,
+struct Rivals {
+    case: String,
+    arm: String,
+    metric: Metric,
+    /// Of each run.
+    figures: [Figure; 2],
+    /// Why they cannot be compared; nothing: they can.
+    differences: Vec<String>,
+    verdict: Verdict,
 }
 
-impl Rivals {
-    /// The verdict in a word.
-    pub fn word(&self) -> &'static str {
-        word(self.metric.better(), self.verdict)
-    }
-}
-
-/// Everything that two runs have in common.
-pub fn compare_runs(before: &Run, after: &Run, metrics: &[Metric]) -> Vec<Rivals> {
-    let mut keys: Vec<(&str, &str)> = Vec::new();
-    for cell in &before.cells {
-        let key = (&*cell.case, &*cell.arm);
-        if !keys.contains(&key) {
-            keys.push(key);
+impl<'a> Comparison<'a> {
+    /// Finds everything that two runs have in common.
+    pub fn new(
+        before: (&'a Run, &'a Scenario),
+        after: (&'a Run, &'a Scenario),
+        metrics: &[Metric],
+    ) -> Self {
+        let mut keys: Vec<(&str, &str)> = Vec::new();
+        for cell in &before.0.cells {
+            let key = (&*cell.case, &*cell.arm);
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        let sides = [before, after];
+        let order = |&(case, arm): &(&str, &str)| {
+            let scenario = before.1;
+            let case = scenario.cases.iter().position(|one| one.id == case);
+            let arm = scenario.arms.iter().position(|one| one.id == arm);
+            (case, arm)
+        };
+        keys.sort_by_key(order);
+        let each = metrics.iter().flat_map(|metric| {
+            let keys = keys.iter();
+            keys.filter_map(|(case, arm)| rivals(sides, case, arm, *metric))
+        });
+        Self {
+            sides,
+            rivals: each.collect(),
         }
     }
-    let mut all = Vec::new();
-    for (case, arm) in keys {
-        all.extend(
-            metrics
-                .iter()
-                .filter_map(|&metric| rivals([before, after], case, arm, metric)),
-        );
+
+    /// Whether the runs have an arm under the same case in common.
+    pub fn is_empty(&self) -> bool {
+        self.rivals.is_empty()
     }
-    all
+
+    /// Why nothing can be compared, where that is so for everything.
+    pub fn refused(&self) -> Option<String> {
+        let first = self.rivals.first()?;
+        let all = self.rivals.iter().all(|one| !one.differences.is_empty());
+        all.then(|| {
+            let [before, after] = self.sides.map(|(run, _)| kind(run));
+            let differences = first.differences.join("; ");
+            format!("the first is {before}, the second {after}: {differences}")
+        })
+    }
+
+    /// What the machines differ in, and is worth to be known; nothing: they do not.
+    pub fn notes(&self) -> Vec<String> {
+        let [before, after] = self.sides.map(|(run, _)| &run.environment);
+        let told = ["processors", "kernel", "build"].into_iter();
+        let differ = told.filter_map(|key| {
+            let (before, after) = (before.get(key)?, after.get(key)?);
+            (before != after).then(|| format!("{key}: {before}, then {after}"))
+        });
+        differ.collect()
+    }
+
+    /// The comparison for a terminal that is so wide: a table for each metric.
+    pub fn text(&self, width: usize) -> String {
+        let mut text = String::new();
+        let mut metrics: Vec<Metric> = self.rivals.iter().map(|one| one.metric).collect();
+        metrics.dedup();
+        for metric in metrics {
+            let mut rows = vec![
+                ["case", "arm", "ratio", "verdict", "before", "after"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            ];
+            let here = self.rivals.iter().filter(|one| one.metric == metric);
+            rows.extend(here.map(|one| self.row(one)));
+            put!(text, "\n{}\n\n{}", metric.title(), aligned(&rows, 2, width));
+        }
+        text
+    }
+
+    fn row(&self, one: &Rivals) -> Vec<String> {
+        let [before, after] = &one.figures;
+        let (ratio, word) = if one.differences.is_empty() {
+            let is_ratio = before.median != 0.0;
+            let ratio = is_ratio.then(|| format!("x{}", ratio(after.median / before.median)));
+            (ratio, word(one.metric.better(), one.verdict).to_owned())
+        } else {
+            let why = one.differences.join("; ");
+            (None, format!("not comparable: {why}"))
+        };
+        let label = self.sides[0].1.case_label(&one.case);
+        vec![
+            label.to_owned(),
+            one.arm.clone(),
+            ratio.unwrap_or_else(|| "-".to_owned()),
+            word,
+            told(before),
+            told(after),
+        ]
+    }
 }
 
-fn rivals(runs: [&Run; 2], case: &str, arm: &str, metric: Metric) -> Option<Rivals> {
-    let side = |run: &Run| {
-        let values = run.values(case, arm, metric);
-        Some((median(&values)?, interval(&values)?))
+fn told(figure: &Figure) -> String {
+    let [middle, low, high] = [figure.median, figure.interval.low, figure.interval.high].map(shown);
+    if figure.is_sure() {
+        format!("{middle} [{low}, {high}]")
+    } else {
+        format!("{middle} of {}", figure.runs)
+    }
+}
+
+fn kind(run: &Run) -> &'static str {
+    match (&run.remote, run.asked.quick) {
+        (Some(_), _) => "over a real path",
+        (None, true) => "a quick run",
+        (None, false) => "a full run",
+    }
+}
+
+fn rivals(sides: [(&Run, &Scenario); 2], case: &str, arm: &str, metric: Metric) -> Option<Rivals> {
+    let figure = |(run, _): (&Run, &Scenario)| Figure::of(&run.values(case, arm, metric));
+    let figures = [figure(sides[0])?, figure(sides[1])?];
+    let [(before, scenario), (after, other)] = sides;
+    let mut differences = if before.remote == after.remote {
+        let other = (other, after.asked.quick);
+        scenario.differences(before.asked.quick, other, case, arm)
+    } else {
+        vec!["another path".to_owned()]
     };
-    let sides @ [(a, before), (b, after)] = [side(runs[0])?, side(runs[1])?];
-    let verdict = if before.level < LEVEL || after.level < LEVEL {
+    if before.environment.get("build") != after.environment.get("build")
+        && [before, after].iter().any(|run| is_debug(run))
+    {
+        differences.push("one is of a debug build".to_owned());
+    }
+    let [first, second] = &figures;
+    let verdict = if !(first.is_sure() && second.is_sure()) {
         Verdict::TooFew
-    } else if after.low > before.high {
+    } else if second.interval.low > first.interval.high {
         Verdict::Higher
-    } else if after.high < before.low {
+    } else if second.interval.high < first.interval.low {
         Verdict::Lower
     } else {
         Verdict::NoDifference
@@ -69,37 +175,88 @@ fn rivals(runs: [&Run; 2], case: &str, arm: &str, metric: Metric) -> Option<Riva
         case: case.to_owned(),
         arm: arm.to_owned(),
         metric,
-        sides,
-        ratio: if a == 0.0 { f64::NAN } else { b / a },
+        figures,
+        differences,
         verdict,
     })
+}
+
+fn is_debug(run: &Run) -> bool {
+    let build = run.environment.get("build");
+    build.is_some_and(|build| build == "debug")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::tests::run;
+    use crate::record::tests::{TEXT, run};
+
+    fn metric() -> [Metric; 1] {
+        [Metric::ReceiverMbitPerS]
+    }
 
     #[test]
     fn only_intervals_that_do_not_touch_make_a_difference() {
-        let metric = Metric::find("receiver_mbit_per_s").expect("it is there");
-        let rivals = compare_runs(&run(1.0), &run(1.5), &[metric]);
-        let words: Vec<_> = rivals
-            .iter()
-            .map(|one| (&*one.case, &*one.arm, one.word()))
-            .collect();
-        assert_eq!(
-            words,
-            [
-                ("loss=0%", "first", "no detectable difference"),
-                ("loss=0%", "second", "faster"),
-                ("loss=1%", "first", "no detectable difference"),
-                ("loss=1%", "second", "faster"),
-            ]
-        );
+        let scenario = Scenario::parse(TEXT).expect("a scenario");
+        let (before, after) = (run(1.0), run(1.5));
+        let comparison = Comparison::new((&before, &scenario), (&after, &scenario), &metric());
+        let text = comparison.text(120);
+        for part in [
+            "0%    first   x1.000  no detectable difference  502 [500, 503]",
+            "0%    second  x1.500  faster ",
+            "1%    second  x1.500  faster ",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        assert_eq!(comparison.refused(), None);
         let mut few = run(1.0);
         few.cells.retain(|cell| cell.block < 4);
-        let words: Vec<_> = compare_runs(&few, &run(1.5), &[metric]);
-        assert!(words.iter().all(|one| one.verdict == Verdict::TooFew));
+        let comparison = Comparison::new((&few, &scenario), (&after, &scenario), &metric());
+        let text = comparison.text(120);
+        assert_eq!(
+            text.matches("too few runs for a verdict").count(),
+            4,
+            "{text}"
+        );
+        assert!(text.contains("501 of 3"), "{text}");
+    }
+
+    #[test]
+    fn what_was_measured_otherwise_is_not_compared() {
+        let scenario = Scenario::parse(&format!("{TEXT}[quick]\nduration = \"500ms\"\n"));
+        let scenario = scenario.expect("a scenario");
+        let (before, mut after) = (run(1.0), run(1.5));
+        after.asked.quick = true;
+        let comparison = Comparison::new((&before, &scenario), (&after, &scenario), &metric());
+        let why = comparison.refused().expect("it is refused");
+        assert_eq!(
+            why,
+            "the first is a full run, the second a quick run: 1 s against 0.5 s"
+        );
+        let text = comparison.text(120);
+        assert!(!text.contains("x1.5") && !text.contains("faster"), "{text}");
+        after.asked.quick = false;
+        after.remote = Some("far".to_owned());
+        let comparison = Comparison::new((&before, &scenario), (&after, &scenario), &metric());
+        assert!(
+            comparison
+                .refused()
+                .is_some_and(|why| why.contains("another path"))
+        );
+        after.remote = None;
+        // One case of two is another; the other may be compared.
+        let other = TEXT.replace("sweep.loss = [\"0%\", \"1%\"]", "")
+            + "[[case]]\nid = \"loss=0%\"\nlabel = \"0%\"\nlink.loss = \"0%\"\n\
+               [[case]]\nid = \"loss=1%\"\nlabel = \"1%\"\nlink.loss = \"2%\"\n";
+        let other = Scenario::parse(&other).expect("a scenario");
+        let comparison = Comparison::new((&before, &scenario), (&after, &other), &metric());
+        assert_eq!(comparison.refused(), None);
+        let text = comparison.text(120);
+        assert_eq!(
+            text.matches("not comparable: another link").count(),
+            2,
+            "{text}"
+        );
+        assert_eq!(text.matches("faster").count(), 1, "{text}");
     }
 }

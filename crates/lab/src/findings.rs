@@ -1,14 +1,18 @@
 //! What a run comes to: tables, comparisons, assertions. All of it from `run.json` alone.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use crate::metric::{Better, Metric};
 use crate::record::Run;
 use crate::scenario::Scenario;
 use crate::stats::{Paired, Verdict, compare};
-use crate::writing::shown;
 
 mod assertion;
+mod headline;
 mod json;
 mod table;
+mod verdict;
 
 pub(crate) use assertion::Asserted;
 pub(crate) use table::{Figure, Table, TableCell};
@@ -21,6 +25,8 @@ pub struct Findings<'a> {
     pub(crate) tables: Vec<Table>,
     pub(crate) compared: Vec<Compared>,
     pub(crate) asserted: Vec<Asserted>,
+    /// Figures that were asked for: their intervals take thousands of draws.
+    figures: RefCell<BTreeMap<(String, String, Metric), Option<Figure>>>,
 }
 
 #[derive(Debug)]
@@ -64,6 +70,7 @@ impl<'a> Findings<'a> {
                 .iter()
                 .flat_map(|assertion| assertion::asserted(run, scenario, assertion))
                 .collect(),
+            figures: RefCell::default(),
         }
     }
 
@@ -74,13 +81,39 @@ impl<'a> Findings<'a> {
         (valid, outcomes.len() - valid)
     }
 
-    /// Whether everything that was asserted holds.
+    /// Whether everything that was asserted holds. What nobody can tell, because too few runs count, does not.
     pub fn all_hold(&self) -> bool {
-        self.asserted.iter().all(|assertion| assertion.holds)
+        self.asserted
+            .iter()
+            .all(|assertion| assertion.holds == Some(true))
+    }
+
+    /// The least and the most runs that count of a cell, those included that were not reached.
+    pub(crate) fn runs_of_cells(&self) -> [usize; 2] {
+        let arms: Vec<&str> = self.scenario.arms.iter().map(|arm| &*arm.id).collect();
+        let arms = arms.iter().filter(|arm| self.run.has(None, arm));
+        let mut ends = [usize::MAX, 0];
+        for arm in arms {
+            for case in self.run.measured_cases(self.scenario) {
+                let runs = self.run.valid(case, arm).count();
+                ends = [ends[0].min(runs), ends[1].max(runs)];
+            }
+        }
+        [ends[0].min(ends[1]), ends[1]]
     }
 
     pub(crate) fn figure(&self, case: &str, arm: &str, metric: Metric) -> Option<Figure> {
-        Figure::of(&self.run.values(case, arm, metric))
+        let key = (case.to_owned(), arm.to_owned(), metric);
+        let mut figures = self.figures.borrow_mut();
+        let figure = figures.entry(key);
+        let figure = figure.or_insert_with(|| Figure::of(&self.run.values(case, arm, metric)));
+        figure.clone()
+    }
+
+    /// What was published of an arm under a case: the figure, or the median of its runs.
+    pub(crate) fn published(&self, case: &str, arm: &str, metric: Metric) -> Option<f64> {
+        let key = (case.to_owned(), arm.to_owned());
+        self.scenario.published.get(&key)?.get(&metric)?.middle()
     }
 
     pub(crate) fn metrics(&self) -> impl Iterator<Item = Metric> {
@@ -88,51 +121,6 @@ impl<'a> Findings<'a> {
             let mut cells = self.run.cells.iter();
             cells.any(|cell| cell.metrics.contains_key(metric))
         })
-    }
-
-    pub(crate) fn verdicts(&self) -> Vec<String> {
-        self.scenario
-            .compares
-            .iter()
-            .filter_map(|(a, b, metric)| self.verdict(a, b, *metric))
-            .collect()
-    }
-
-    fn verdict(&self, a: &str, b: &str, metric: Metric) -> Option<String> {
-        let here = |one: &&Compared| one.a == a && one.b == b && one.metric == metric;
-        let pairs: Vec<_> = self.compared.iter().filter(here).collect();
-        let found: Vec<_> = pairs.iter().filter_map(|one| one.paired).collect();
-        if found.is_empty() {
-            return None;
-        }
-        let mut words: Vec<(&str, Vec<&str>)> = Vec::new();
-        for one in pairs.iter().filter(|one| one.paired.is_some()) {
-            let (word, case) = (one.word(), self.scenario.case_label(&one.case));
-            match words.iter_mut().find(|(known, _)| *known == word) {
-                Some((_, cases)) => cases.push(case),
-                None => words.push((word, vec![case])),
-            }
-        }
-        let all = pairs.len();
-        let words = words.iter().map(|(word, cases)| match &cases[..] {
-            _ if all == 1 => (*word).to_owned(),
-            [case] => format!("{word} at {case}"),
-            cases => format!("{word} in {} of {all} cases", cases.len()),
-        });
-        let ratios = found.iter().map(|paired| paired.ratio);
-        let least = ratios.clone().fold(f64::INFINITY, f64::min);
-        let most = ratios.fold(0.0, f64::max);
-        let [least, most] = [least, most].map(shown);
-        let range = if least == most {
-            format!("x{least}")
-        } else {
-            format!("x{least} to x{most}")
-        };
-        Some(format!(
-            "{a} against {b}, {}: {} ({range})",
-            metric.label(),
-            words.collect::<Vec<_>>().join("; ")
-        ))
     }
 }
 
@@ -194,17 +182,20 @@ mod tests {
         for (factor, word, holds) in [
             (
                 2.0,
-                "second against first, receiver: faster in 2 of 2 cases (x2.00)",
+                "second against first, receiver: faster in 2 of 2 cases (x2.00). \
+                 Its cost, CPU of all programs: cheaper in 2 of 2 cases (x0.500)",
                 true,
             ),
             (
                 0.9,
-                "second against first, receiver: slower in 2 of 2 cases (x0.900)",
+                "second against first, receiver: slower in 2 of 2 cases (x0.900). \
+                 Its cost, CPU of all programs: dearer in 2 of 2 cases (x1.11)",
                 false,
             ),
             (
                 1.0,
-                "second against first, receiver: no detectable difference in 2 of 2 cases (x1.00)",
+                "second against first, receiver: no detectable difference in 2 of 2 cases (x1.00). \
+                 Its cost, CPU of all programs: no detectable difference in 2 of 2 cases (x1.00)",
                 true,
             ),
         ] {
@@ -230,7 +221,10 @@ mod tests {
         let said = Findings::new(&run, &scenario).verdicts();
         assert_eq!(
             said,
-            ["second against first, receiver: faster at 0%; slower at 1% (x0.500 to x2.00)"]
+            [
+                "second against first, receiver: faster at 0%; slower at 1% (x0.500 to x2.00). \
+                 Its cost, CPU of all programs: cheaper in 2 of 2 cases (x0.500)"
+            ]
         );
     }
 

@@ -19,6 +19,7 @@
 
 pub mod chart;
 mod comparison;
+mod estimate;
 mod findings;
 mod judgement;
 mod metric;
@@ -30,12 +31,12 @@ mod schedule;
 pub mod stats;
 mod writing;
 
-pub use comparison::{Rivals, compare_runs};
+pub use comparison::Comparison;
 pub use findings::Findings;
 pub use judgement::{Judgement, judge, late_limit};
 pub use metric::Metric;
 pub use record::{Asked, Cell, LinkAccount, Process, Profile, Run, RunError, SCHEMA, WayAccount};
-pub use report::{html, markdown, text};
+pub use report::{charts, html, markdown, text};
 pub use scenario::{
     Amount, Arm, ArmKind, Background, Cable, Case, Emulated, Link, Load, LossUnit, Mode, Offload,
     Profiled, Refused, Scenario, Setup,

@@ -93,6 +93,11 @@ impl Metric {
         self.row().1
     }
 
+    /// Its unit in reports; empty: a count.
+    pub(crate) const fn unit(self) -> &'static str {
+        self.row().2
+    }
+
     pub(crate) const fn better(self) -> Better {
         self.row().3
     }

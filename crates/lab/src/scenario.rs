@@ -3,6 +3,7 @@
 //! [`Scenario::parse`] reads TOML, checks every combination of case and arm, and refuses what makes no sense with its
 //! line. `docs/scenarios.md` shows those that come with the program.
 
+mod difference;
 mod headers;
 mod link;
 mod load;
@@ -15,6 +16,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use headers::Room;
 pub use link::{Cable, Emulated, Link};
+pub(crate) use load::BACKGROUND_TAIL;
 pub use load::{Amount, Load};
 pub(crate) use raw::{Allowance, Published, Shape};
 pub use raw::{ArmKind, Background, LossUnit, Mode, Offload};

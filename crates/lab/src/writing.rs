@@ -38,9 +38,128 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{} %", shown(100.0 * share))
 }
 
+/// Rows, the first of them the heading, in columns. Where they are wider than `width`, the columns are shown in several
+/// parts, each with the first `fixed` ones again. Headings have as many lines as they need, and no row ends in blanks.
+pub(crate) fn aligned(rows: &[Vec<String>], fixed: usize, width: usize) -> String {
+    let columns: Vec<Column<'_>> = (0..rows.first().map_or(0, Vec::len))
+        .map(|at| Column::new(rows, at))
+        .collect();
+    let (fixed, rest) = columns.split_at(fixed.min(columns.len()));
+    let taken: usize = fixed.iter().map(|column| column.width + GAP).sum();
+    let mut parts: Vec<Vec<&Column<'_>>> = Vec::new();
+    let mut room = 0;
+    for column in rest {
+        if parts.is_empty() || column.width + GAP > room {
+            parts.push(fixed.iter().collect());
+            room = (width + GAP).saturating_sub(taken);
+        }
+        room = room.saturating_sub(column.width + GAP);
+        parts
+            .last_mut()
+            .expect("invariant: one was pushed")
+            .push(column);
+    }
+    let parts: Vec<String> = parts
+        .iter()
+        .map(|part| Column::side_by_side(part))
+        .collect();
+    parts.join("\n")
+}
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+
+/// A heading that is no longer stays on one line.
+const SHORT: usize = 12;
+
+struct Column<'a> {
+    heading: Vec<String>,
+    cells: Vec<&'a str>,
+    width: usize,
+}
+
+impl<'a> Column<'a> {
+    fn new(rows: &'a [Vec<String>], at: usize) -> Self {
+        let cell = |row: &'a Vec<String>| row.get(at).map_or("", String::as_str);
+        let letters = |text: &str| text.chars().count();
+        let cells: Vec<&str> = rows.iter().skip(1).map(cell).collect();
+        let heading = rows.first().map_or("", cell);
+        let widest = cells.iter().map(|cell| letters(cell)).max().unwrap_or(0);
+        let word = heading.split(' ').map(letters).max().unwrap_or(0);
+        let width = widest.max(word).max(letters(heading).min(SHORT));
+        Self {
+            heading: wrapped(heading, width),
+            width,
+            cells,
+        }
+    }
+
+    fn side_by_side(columns: &[&Self]) -> String {
+        let head = columns.iter().map(|column| column.heading.len()).max();
+        let rows = columns.first().map_or(0, |column| column.cells.len());
+        let head = head.unwrap_or(0);
+        // Headings stand on the line of their table.
+        let headings = (0..head).map(|line| {
+            let of = |column: &&Self| {
+                let above = head - column.heading.len();
+                let line = line.checked_sub(above);
+                line.map_or(String::new(), |line| column.heading[line].clone())
+            };
+            columns.iter().map(of).collect::<Vec<String>>()
+        });
+        let rows = (0..rows).map(|row| {
+            let of = |column: &&Self| column.cells[row].to_owned();
+            columns.iter().map(of).collect::<Vec<String>>()
+        });
+        let mut text = String::new();
+        for line in headings.chain(rows) {
+            let mut all = String::new();
+            for (cell, column) in line.iter().zip(columns) {
+                put!(all, "{cell:<width$}", width = column.width + GAP);
+            }
+            text += all.trim_end();
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A text in lines of at most `width` letters, of which no word is longer.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let last = lines.last_mut().expect("invariant: there is one");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= width {
+            last.extend([" ", word]);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_stand_in_parts_where_there_is_no_room() {
+        let rows = [
+            ["packet loss rate", "a", "longer"],
+            ["0%", "1.00 [0.9, 1.1]", "2"],
+        ];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(
+            aligned(&rows, 1, 80),
+            "packet loss\nrate          a                longer\n0%            1.00 [0.9, 1.1]  2\n"
+        );
+        assert_eq!(
+            aligned(&rows, 1, 30),
+            "packet loss\nrate          a\n0%            1.00 [0.9, 1.1]\n\npacket loss\nrate          longer\n0%            2\n"
+        );
+    }
 
     #[test]
     fn figures_have_three_digits_that_mean_something() {

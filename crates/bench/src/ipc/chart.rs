@@ -78,6 +78,7 @@ fn notifications(results: &Results) -> Panel {
 fn against_calls(title: &str, room: Vec<f64>, lines: Vec<Line>) -> Panel {
     Panel {
         title: title.to_owned(),
+        up: String::new(),
         along: "calls under way".to_owned(),
         across: Across::Doublings,
         room,
@@ -118,6 +119,7 @@ fn loads(results: &Results) -> Panel {
     }
     Panel {
         title: "Notifications per call at 32 calls".to_owned(),
+        up: String::new(),
         along: "the server's load".to_owned(),
         across: Across::Places(places.iter().map(u32::to_string).collect()),
         room: SHARES.into(),

@@ -102,13 +102,18 @@ impl Up {
     /// An axis with room for these values. It begins at zero, else a difference of two percent would look like one of a
     /// half, or is logarithmic.
     pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
+        Self::up_to(values, LOGARITHMIC)
+    }
+
+    /// The same; largest over smallest decide from `limit` on that it is logarithmic.
+    fn up_to(values: impl Iterator<Item = f64>, limit: f64) -> Self {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         if !high.is_finite() || high <= 0.0 {
             return Self::even(1.0, 1.0);
         }
-        if low > 0.0 && high / low > LOGARITHMIC {
+        if low > 0.0 && high / low > limit {
             return Self::logarithmic(low, high);
         }
         Self::from_zero(high, 4.0)
@@ -164,6 +169,10 @@ impl Up {
         }
     }
 
+    pub(super) const fn is_logarithmic(&self) -> bool {
+        self.logarithmic
+    }
+
     pub(super) fn y(&self, value: f64) -> f64 {
         HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * self.part(value)
     }
@@ -179,6 +188,42 @@ impl Up {
         };
         let (low, high) = (scale(self.low), scale(self.high));
         ((scale(value) - low) / (high - low).max(1e-12)).clamp(0.0, 1.0)
+    }
+}
+
+/// An axis of values from left to right.
+pub(super) struct Scale {
+    up: Up,
+    /// Where it begins and ends.
+    ends: [f64; 2],
+}
+
+impl Scale {
+    /// An axis with room for these values; see [`Up::up_to`].
+    pub(super) fn new(values: impl Iterator<Item = f64>, limit: f64, ends: [f64; 2]) -> Self {
+        let up = Up::up_to(values, limit);
+        Self { up, ends }
+    }
+
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let [begin, end] = self.ends;
+        begin + (end - begin) * self.up.part(value)
+    }
+
+    pub(super) const fn at_least(&self) -> f64 {
+        self.ends[0]
+    }
+
+    pub(super) fn middle(&self) -> f64 {
+        f64::midpoint(self.ends[0], self.ends[1])
+    }
+
+    pub(super) const fn is_logarithmic(&self) -> bool {
+        self.up.is_logarithmic()
+    }
+
+    pub(super) fn ticks(&self) -> &[f64] {
+        &self.up.ticks
     }
 }
 

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+use super::Figure;
 use crate::record::Run;
 use crate::scenario::{Assertion, Room, Scenario};
-use crate::stats::{compare, median};
+use crate::stats::{LEVEL, compare};
 use crate::writing::shown;
 
 #[derive(Debug, Serialize)]
@@ -12,7 +13,10 @@ pub(crate) struct Asserted {
     pub(crate) what: String,
     /// `None`: nothing was measured.
     pub(crate) found: Option<f64>,
-    pub(crate) holds: bool,
+    /// Runs, or pairs of them, that count.
+    pub(crate) runs: usize,
+    /// `None`: of so few nobody can tell.
+    pub(crate) holds: Option<bool>,
     /// The limit was less than the scenario says: see [`Room`].
     pub(crate) allowed: bool,
 }
@@ -27,11 +31,16 @@ pub(super) fn asserted(run: &Run, scenario: &Scenario, assertion: &Assertion) ->
             return None;
         }
         let (found, subject) = match over {
-            None => (median(&run.values(case, arm, metric)), arm.clone()),
+            None => {
+                let figure = Figure::of(&run.values(case, arm, metric));
+                let found = figure.map(|one| (one.median, one.runs, one.interval));
+                (found, arm.clone())
+            }
             Some(over) if !run.has(Some(case), over) => return None,
             Some(over) => {
                 let paired = compare(&run.pairs(case, [arm, over], metric));
-                (paired.map(|paired| paired.ratio), format!("{arm} / {over}"))
+                let found = paired.map(|paired| (paired.ratio, paired.pairs, paired.interval));
+                (found, format!("{arm} / {over}"))
             }
         };
         let room = scenario.room(assertion, case);
@@ -60,8 +69,11 @@ pub(super) fn asserted(run: &Run, scenario: &Scenario, assertion: &Assertion) ->
         };
         Some(Asserted {
             what,
-            found,
-            holds: found.is_some_and(within),
+            found: found.map(|(middle, ..)| middle),
+            runs: found.map_or(0, |(_, runs, _)| runs),
+            holds: found
+                .filter(|(.., interval)| interval.level >= LEVEL)
+                .map(|(middle, ..)| within(middle)),
             allowed: room.is_some(),
         })
     };

@@ -7,7 +7,7 @@ use crate::Metric;
 use crate::stats::Paired;
 
 /// Of the format; its number rises when a key changes its meaning.
-const SCHEMA: &str = "lab-summary/1";
+const SCHEMA: &str = "lab-summary/2";
 
 #[derive(Serialize)]
 struct Summary<'a> {

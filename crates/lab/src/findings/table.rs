@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::metric::Metric;
 use crate::record::{Cell, Run};
 use crate::scenario::{Published, Scenario, Shape, Shown};
-use crate::stats::{Interval, interval, median, outliers};
+use crate::stats::{Interval, LEVEL, interval, median, outliers};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Figure {
@@ -26,6 +26,11 @@ impl Figure {
             outliers: outliers(values),
         })
     }
+
+    /// Whether it is of enough runs for an interval that is sure enough.
+    pub(crate) fn is_sure(&self) -> bool {
+        self.interval.level >= LEVEL
+    }
 }
 
 #[derive(Debug)]
@@ -40,9 +45,13 @@ pub(crate) struct Table {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TableCell {
-    /// `None`: not measured, or no run of it counts.
+    /// `None`: no run counts, or none has the figure.
     pub(crate) ours: Option<Figure>,
     pub(crate) published: Option<f64>,
+    /// Runs that count, whether or not they have the figure.
+    pub(crate) counted: usize,
+    /// It is one run, and there is a row for each.
+    pub(crate) is_run: bool,
 }
 
 pub(super) fn tables(run: &Run, scenario: &Scenario, shown: &Shown) -> Vec<Table> {
@@ -124,6 +133,8 @@ impl View<'_> {
                     Some(Published::Runs(runs)) => runs.get(at).copied(),
                     _ => None,
                 },
+                counted: 1,
+                is_run: true,
             });
             (measured.block.to_string(), cells.collect())
         };
@@ -153,8 +164,10 @@ impl View<'_> {
 
     fn rows(&self, cells: impl Fn(&str) -> Vec<TableCell>) -> Vec<(String, Vec<TableCell>)> {
         let cases = self.cases.iter();
-        cases
-            .map(|case| (self.scenario.case_label(case).to_owned(), cells(case)))
+        let rows = cases.map(|case| (self.scenario.case_label(case).to_owned(), cells(case)));
+        // Where runs count and none has the figure, there is no such thing under that case.
+        let is_there = |cell: &TableCell| cell.ours.is_some() || cell.counted == 0;
+        rows.filter(|(_, cells)| cells.iter().any(is_there))
             .collect()
     }
 
@@ -171,6 +184,8 @@ impl View<'_> {
             published: self
                 .published(case, arm, metric)
                 .and_then(Published::middle),
+            counted: self.run.valid(case, arm).count(),
+            is_run: false,
         }
     }
 

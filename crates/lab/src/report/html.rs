@@ -2,24 +2,16 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
 
+use super::charts::{Charts, ladder};
+use super::colours::Colours;
 use super::words::{
-    Tone, beside, comparisons, functions, in_pairs, legend, ours, profile_note, profiles, verdict,
+    Tone, beside, comparisons, functions, in_pairs, legend, ours, profile_note, profiles, reading,
+    verdict,
 };
 use super::{flame, validity};
-use crate::Metric;
-use crate::chart::{self, Across, Line, Panel, Point, Stroke};
+use crate::chart::{self, Across, Lanes, Line, Panel, Stroke};
 use crate::findings::{Findings, Table};
-use crate::scenario::Shape;
-use crate::writing::percent;
-
-const LADDER: [(&str, Metric); 6] = [
-    ("min", Metric::LatencyMinUs),
-    ("p50", Metric::LatencyP50Us),
-    ("p90", Metric::LatencyP90Us),
-    ("p99", Metric::LatencyP99Us),
-    ("p99.9", Metric::LatencyP999Us),
-    ("max", Metric::LatencyMaxUs),
-];
+use crate::writing::{percent, shown};
 
 /// Runs of an arm whose course is drawn; more would be a smear.
 const TRACES: usize = 7;
@@ -31,6 +23,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 /// `report.html`.
 pub fn html(findings: &Findings<'_>) -> String {
     let (run, scenario) = (findings.run, findings.scenario);
+    let charts = Charts::of(findings);
     let page = markup! {
         (DOCTYPE)
         html lang="en" {
@@ -38,15 +31,16 @@ pub fn html(findings: &Findings<'_>) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta http-equiv="Content-Security-Policy" content=(POLICY);
-                title { (scenario.name) }
-                style { (PreEscaped(chart::STYLE)) (PreEscaped(STYLE)) }
+                title { (scenario.title) }
+                style { (PreEscaped(chart::STYLE)) (PreEscaped(chart::LANES)) (PreEscaped(STYLE)) }
             }
             body {
                 main {
-                    h1 { (scenario.name) }
-                    p.lead { (scenario.title) }
-                    @if let Some(source) = &scenario.source {
-                        p.source { "Reproduces: " (source) }
+                    h1 { (scenario.title) }
+                    p.lead { (joined(&findings.headline())) }
+                    @if !charts.lead.is_empty() {
+                        div.lanes.first { @for chart in &charts.lead { (lanes(&chart.lanes)) } }
+                        p.note { (reading(findings)) }
                     }
                     section.verdict {
                         h2 { "Verdict" }
@@ -55,7 +49,7 @@ pub fn html(findings: &Findings<'_>) -> String {
                         }
                     }
                     h2 { "Tables" }
-                    @for table in &findings.tables { (figures(table)) }
+                    @for table in &findings.tables { (figures(table, run.asked.reps)) }
                     p.note { (legend(findings, "Below them")) }
                     @if !findings.compared.is_empty() {
                         h2 { "Comparisons" }
@@ -65,7 +59,12 @@ pub fn html(findings: &Findings<'_>) -> String {
                              exact. A verdict says no more than that the interval leaves 1 out."
                         }
                     }
-                    (plots(findings))
+                    @if !charts.further.is_empty() {
+                        h2 { "Charts" }
+                        div.lanes { @for chart in &charts.further { (lanes(&chart.lanes)) } }
+                    }
+                    (distributions(findings))
+                    (courses(findings))
                     (flames(findings))
                     h2 { "How far to trust it" }
                     (grid(&validity::table(findings)))
@@ -73,6 +72,10 @@ pub fn html(findings: &Findings<'_>) -> String {
                         @for note in validity::notes(findings) { li { (joined(&note)) } }
                     }
                     h2 { "What it is" }
+                    p {
+                        "Scenario " code { (scenario.name) } "."
+                        @if let Some(source) = &scenario.source { " Reproduces: " (source) "." }
+                    }
                     @for paragraph in scenario.about.split("\n\n") { p { (coded(paragraph)) } }
                     h2 { "Machine" }
                     dl {
@@ -128,7 +131,7 @@ fn coded(paragraph: &str) -> Markup {
     }
 }
 
-fn figures(table: &Table) -> Markup {
+fn figures(table: &Table, asked: u32) -> Markup {
     markup! {
         h3 { (table.title) }
         div.wide {
@@ -141,13 +144,10 @@ fn figures(table: &Table) -> Markup {
                         tr {
                             th { (label) }
                             @for cell in cells {
-                                @let ours = ours(cell);
+                                @let ours = ours(cell, asked);
                                 td {
-                                    @if let Some((middle, ends)) = ours.split_once(" [") {
-                                        b { (middle) } " " span.ci { "[" (ends) }
-                                    } @else {
-                                        b { (ours) }
-                                    }
+                                    b { (ours.middle) }
+                                    span.ci { (ours.behind()) }
                                     @if let Some(published) = beside(cell) {
                                         br; span.published { "published " (published) }
                                     }
@@ -161,56 +161,57 @@ fn figures(table: &Table) -> Markup {
     }
 }
 
-fn plots(findings: &Findings<'_>) -> Markup {
-    let mut panels = Vec::new();
-    let mut seen = Vec::new();
-    for table in &findings.scenario.tables {
-        for &metric in &table.columns {
-            if seen.contains(&metric) || metric == Metric::SenderMbitPerS {
-                continue;
-            }
-            seen.push(metric);
-            // A row for each run says nothing of what cases are.
-            let is_runs = matches!(table.shape, Shape::Runs);
-            let along = if is_runs { "" } else { &*table.row };
-            panels.push(against_cases(findings, metric, along));
+fn lanes(lanes: &Lanes) -> Markup {
+    markup! {
+        figure { figcaption { (lanes.title) } (lanes.plot()) }
+    }
+}
+
+/// Latencies by percentile, a chart for each case that has some.
+fn distributions(findings: &Findings<'_>) -> Markup {
+    let cases = findings.scenario.cases.iter();
+    let ladders = cases.map(|case| ladder(findings, &case.id));
+    let ladders: Vec<Lanes> = ladders.filter(|lanes| lanes.groups.len() > 1).collect();
+    markup! {
+        @if !ladders.is_empty() {
+            h2 { "Latencies by percentile" }
+            div.lanes { @for one in &ladders { (lanes(one)) } }
         }
     }
-    // One scale for all: cases are there to be compared.
+}
+
+/// Rates over time: a line for each run.
+fn courses(findings: &Findings<'_>) -> Markup {
     let cases = &findings.scenario.cases;
     let courses: Vec<_> = cases
         .iter()
         .map(|case| traces(findings, &case.id))
         .collect();
+    // One scale for all: cases are there to be compared.
     let points = courses.iter().flatten().flat_map(|trace| &trace.points);
     let most = points.map(|point| point.y).fold(0.0, f64::max);
-    for (case, lines) in cases.iter().zip(courses) {
-        panels.push(ladder(findings, &case.id, &case.label));
-        panels.push(Panel {
-            title: format!("receiver over time (Mbit/s): {}", case.label),
-            along: "time".to_owned(),
-            across: Across::Seconds,
-            room: vec![0.0, most],
-            lines,
-        });
-    }
-    panels.retain(|panel| !panel.lines.is_empty());
-    if panels.is_empty() {
-        return Markup::default();
-    }
-    let arms = findings.scenario.arms.iter().enumerate();
+    let panels = cases.iter().zip(courses).map(|(case, lines)| Panel {
+        title: format!("receiver over time, {}", case.label),
+        up: "Mbit/s".to_owned(),
+        along: "time".to_owned(),
+        across: Across::Seconds,
+        room: vec![0.0, most],
+        lines,
+    });
+    let panels: Vec<Panel> = panels.filter(|panel| !panel.lines.is_empty()).collect();
+    let colours = Colours::of(&findings.scenario.arms);
+    let arms = findings.scenario.arms.iter().map(|arm| &*arm.id);
     markup! {
-        h2 { "Plots" }
-        ul.legend {
-            @for (style, arm) in arms { li { (chart::swatch(style)) " " (arm.id) } }
-        }
-        div.plots {
-            @for panel in &panels {
-                figure { figcaption { (panel.title) } (chart::plot(panel)) }
+        @if !panels.is_empty() {
+            h2 { "Rates over time" }
+            ul.legend {
+                @for arm in arms { li { (chart::swatch(colours.style(arm))) " " (arm) } }
             }
-        }
-        p.note {
-            "Whiskers are the intervals of the tables. An axis that does not begin at zero is logarithmic."
+            div.plots {
+                @for panel in &panels {
+                    figure { figcaption { (panel.title) } (chart::plot(panel)) }
+                }
+            }
         }
     }
 }
@@ -240,58 +241,24 @@ fn flames(findings: &Findings<'_>) -> Markup {
     }
 }
 
-/// A metric of all arms against the cases; without lines where there is but one case.
-fn against_cases(findings: &Findings<'_>, metric: Metric, along: &str) -> Panel {
-    let cases = &findings.scenario.cases;
-    let places: Vec<_> = cases.iter().map(|case| (&*case.id, metric)).collect();
-    Panel {
-        title: metric.title(),
-        along: along.to_owned(),
-        across: Across::Places(cases.iter().map(|case| case.label.clone()).collect()),
-        room: Vec::new(),
-        lines: lines(findings, &places),
-    }
-}
-
-fn ladder(findings: &Findings<'_>, case: &str, label: &str) -> Panel {
-    Panel {
-        title: format!("latency by percentile (us): {label}"),
-        along: "percentile".to_owned(),
-        across: Across::Places(LADDER.map(|(name, _)| name.to_owned()).into()),
-        room: Vec::new(),
-        lines: lines(findings, &LADDER.map(|(_, metric)| (case, metric))),
-    }
-}
-
-fn lines(findings: &Findings<'_>, places: &[(&str, Metric)]) -> Vec<Line> {
-    let arms = findings.scenario.arms.iter().enumerate();
-    let lines = arms.map(|(style, arm)| {
-        let points = (0_u32..).zip(places).filter_map(|(at, &(case, metric))| {
-            let figure = findings.figure(case, &arm.id, metric)?;
-            Some(Point {
-                x: f64::from(at),
-                y: figure.median,
-                ends: [figure.interval.low, figure.interval.high],
-            })
-        });
-        Line {
-            name: arm.id.clone(),
-            style,
-            stroke: Stroke::Marked,
-            points: points.collect(),
-        }
-    });
-    lines.filter(|line| !line.points.is_empty()).collect()
-}
-
 fn traces(findings: &Findings<'_>, case: &str) -> Vec<Line> {
-    let arms = findings.scenario.arms.iter().enumerate();
-    arms.flat_map(|(style, arm)| {
+    let colours = Colours::of(&findings.scenario.arms);
+    let arms = findings.scenario.arms.iter();
+    arms.flat_map(|arm| {
+        let style = colours.style(&arm.id);
         let runs = findings.run.valid(case, &arm.id);
         let runs = runs.filter(|cell| cell.series.len() > 1).take(TRACES);
         runs.map(move |cell| {
             let points = cell.series.iter().map(|(at, rate)| (*at, rate / 1e6));
-            Line::new(arm.id.clone(), style, Stroke::Trace, points)
+            let rates = cell.series.iter().map(|(_, rate)| rate / 1e6);
+            let (least, most) = rates.fold((f64::INFINITY, 0.0_f64), |(least, most), rate| {
+                (least.min(rate), most.max(rate))
+            });
+            let (least, most) = (shown(least), shown(most));
+            Line {
+                told: format!("{}, block {}: {least} to {most} Mbit/s", arm.id, cell.block),
+                ..Line::new(arm.id.clone(), style, Stroke::Trace, points)
+            }
         })
     })
     .collect()
@@ -322,8 +289,8 @@ fn grid(rows: &[Vec<String>]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scenario;
     use crate::record::tests::{TEXT, run};
+    use crate::{Metric, Scenario};
 
     fn page() -> String {
         let mut run = run(2.0);
@@ -391,10 +358,12 @@ mod tests {
             "published 60.3, x0.833",
             "second against first, receiver: faster in 2 of 2 cases",
             "odd &amp; &lt;strange&gt;",
-            "latency by percentile (us): 1%",
+            "<h1>Two arms</h1><p class=\"lead\">Loss 1%: second carries",
+            "class=\"lane\" tabindex=\"0\"",
             "<th>pairs</th><th>verdict</th><th>smallest visible difference</th>",
             "aria-label=\"receiver (Mbit/s)\"",
-            "receiver over time (Mbit/s): 0%",
+            "receiver over time, 0%",
+            "<title>second, block 7: 1.00 to 2.00 Mbit/s</title>",
             "<dt>kernel</dt><dd>6.1 &lt;x&gt;</dd>",
             "<pre>quictun lab run small --seed 1</pre>",
         ] {

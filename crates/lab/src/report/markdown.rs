@@ -1,16 +1,23 @@
-//! Markdown, which is also what the terminal shows.
+//! Markdown, for those who read results in a repository.
 
+use super::charts::{Chart, Charts};
 use super::validity;
-use super::words::{Tone, beside, comparisons, legend, ours, profile_note, profiles, verdict};
+use super::words::{beside, comparisons, legend, ours, profile_note, profiles, reading, verdict};
 use crate::findings::{Findings, Table};
 use crate::put;
 
 /// `report.md`.
 pub fn markdown(findings: &Findings<'_>) -> String {
     let (run, scenario) = (findings.run, findings.scenario);
-    let mut text = format!("# {}\n\n{}\n", scenario.name, scenario.title);
-    if let Some(source) = &scenario.source {
-        put!(text, "\nReproduces: {source}\n");
+    let mut text = format!("# {}\n\n{}\n", scenario.title, findings.headline());
+    let charts = Charts::of(findings);
+    if !charts.lead.is_empty() {
+        put!(
+            text,
+            "\n{}\n\n{}\n",
+            pictures(&charts.lead),
+            reading(findings)
+        );
     }
     text += "\n## Verdict\n\n";
     for (_, line) in verdict(findings) {
@@ -22,12 +29,15 @@ pub fn markdown(findings: &Findings<'_>) -> String {
             text,
             "\n### {}\n\n{}",
             table.title,
-            grid(&published_grid(table))
+            grid(&published_grid(table, run.asked.reps))
         );
     }
     put!(text, "\n{}\n", legend(findings, "In parentheses"));
     if !findings.compared.is_empty() {
         put!(text, "\n## Comparisons\n\n{}", grid(&comparisons(findings)));
+    }
+    if !charts.further.is_empty() {
+        put!(text, "\n## Charts\n\n{}\n", pictures(&charts.further));
     }
     if !run.profiles.is_empty() {
         text += "\n## Where processor time goes\n\n";
@@ -39,7 +49,11 @@ pub fn markdown(findings: &Findings<'_>) -> String {
     for note in validity::notes(findings) {
         put!(text, "\n* {note}");
     }
-    put!(text, "\n\n## What it is\n\n{}\n", scenario.about);
+    put!(text, "\n\n## What it is\n\nScenario `{}`.", scenario.name);
+    if let Some(source) = &scenario.source {
+        put!(text, " Reproduces: {source}.");
+    }
+    put!(text, "\n\n{}\n", scenario.about);
     text += "\n## Machine\n\n| | |\n|---|---|\n";
     for (key, value) in &run.environment {
         put!(text, "| {key} | {} |\n", escaped(value));
@@ -54,37 +68,26 @@ pub fn markdown(findings: &Findings<'_>) -> String {
     text
 }
 
-/// What the terminal shows at the end: verdict and tables.
-pub fn text(findings: &Findings<'_>) -> String {
-    let mut text = String::new();
-    for table in &findings.tables {
-        put!(
-            text,
-            "\n{}\n\n{}",
-            table.title,
-            grid(&published_grid(table))
-        );
-    }
-    put!(text, "\n{}\n\n", legend(findings, "In parentheses"));
-    for (tone, line) in verdict(findings) {
-        let mark = match tone {
-            Tone::Plain => " ",
-            Tone::Good => "+",
-            Tone::Bad => "!",
-        };
-        put!(text, "{mark} {line}\n");
-    }
-    text
+/// Pictures beside each other, where there is room.
+fn pictures(charts: &[Chart]) -> String {
+    let each = charts
+        .iter()
+        .map(|chart| format!("![{}]({})", escaped(&chart.lanes.title), chart.file()));
+    each.collect::<Vec<_>>().join("\n")
 }
 
-fn published_grid(table: &Table) -> Vec<Vec<String>> {
+fn published_grid(table: &Table, asked: u32) -> Vec<Vec<String>> {
     let head = std::iter::once(table.row.clone()).chain(table.columns.clone());
     let mut rows = vec![head.collect::<Vec<_>>()];
     for (label, cells) in &table.rows {
         let mut row = vec![label.clone()];
-        row.extend(cells.iter().map(|cell| match beside(cell) {
-            Some(published) => format!("{} ({published})", ours(cell)),
-            None => ours(cell),
+        row.extend(cells.iter().map(|cell| {
+            let ours = ours(cell, asked);
+            let ours = ours.middle.clone() + &ours.behind();
+            match beside(cell) {
+                Some(published) => format!("{ours} ({published})"),
+                None => ours,
+            }
         }));
         rows.push(row);
     }
@@ -136,6 +139,9 @@ mod tests {
         let (run, scenario) = (run(2.0), Scenario::parse(TEXT).expect("a scenario"));
         let text = markdown(&Findings::new(&run, &scenario));
         for part in [
+            "# Two arms\n\nLoss 1%: second carries 2.00 times as much",
+            "![receiver (Mbit/s)](chart-receiver_mbit_per_s.svg)\n![CPU of all programs (s/GB)](chart-cpu_s_per_gb.svg)\n",
+            "Scenario `small`. Reproduces: a document.",
             "* second against first, receiver: faster in 2 of 2 cases (x2.00)",
             "* 2 of 2 assertions hold",
             "* 28 of 28 measurements count",
@@ -144,25 +150,6 @@ mod tests {
             "$ quictun lab run small --seed 1",
             "| kernel | 6.1 &lt;x> |",
             "Why & how.",
-        ] {
-            assert!(text.contains(part), "{part}\n{text}");
-        }
-    }
-
-    #[test]
-    fn a_partial_run_and_what_does_not_hold_come_first() {
-        let mut run = run(0.5);
-        run.cells.truncate(4);
-        run.ended_early = Some("interrupted".to_owned());
-        run.warnings = vec!["the machine was busy".to_owned()];
-        let scenario = Scenario::parse(TEXT).expect("a scenario");
-        let text = text(&Findings::new(&run, &scenario));
-        for part in [
-            "! 0 of 2 assertions hold",
-            "! does not hold: second / first, receiver at 0%: >= 0.970; found 0.500",
-            "! partial: 4 of 28 measurements, interrupted",
-            "! the machine was busy",
-            "  second against first, receiver: too few runs for a verdict in 2 of 2 cases",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

@@ -10,11 +10,21 @@ pub(super) fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
     let mut lines: Vec<_> = verdicts.map(|line| (Tone::Plain, line)).collect();
     let mut say = |tone, line: String| lines.push((tone, line));
     let asserted = findings.asserted.len();
-    let broken: Vec<_> = findings.asserted.iter().filter(|one| !one.holds).collect();
-    if asserted > 0 {
-        let held = asserted - broken.len();
+    let all = || findings.asserted.iter();
+    let broken: Vec<_> = all().filter(|one| one.holds == Some(false)).collect();
+    let untold: Vec<_> = all().filter(|one| one.holds.is_none()).collect();
+    if asserted > untold.len() {
+        let held = all().filter(|one| one.holds == Some(true)).count();
         let line = format!("{held} of {asserted} assertions hold");
-        say(Tone::of(broken.is_empty()), line);
+        say(Tone::of(held == asserted), line);
+    }
+    if !untold.is_empty() {
+        let (untold, runs) = (untold.len(), ends(untold.iter().map(|one| one.runs)));
+        let line = format!(
+            "{untold} of {asserted} assertions cannot be told: {} runs of each count, and {FEWEST} are needed",
+            from_to(runs)
+        );
+        say(Tone::Bad, line);
     }
     for one in broken {
         let found = one.found.map_or("nothing".to_owned(), shown);
@@ -24,7 +34,7 @@ pub(super) fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
         );
     }
     let asserted = findings.asserted.iter();
-    for one in asserted.filter(|one| one.allowed && one.holds) {
+    for one in asserted.filter(|one| one.allowed && one.holds == Some(true)) {
         let found = one.found.map(|found| format!("; found {found:.3}"));
         let found = found.unwrap_or_default();
         say(
@@ -41,10 +51,13 @@ pub(super) fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
     let line = format!("{valid} of {cells} measurements count{spoilt}");
     say(Tone::of(invalid == 0 && cells > 0), line);
     if let Some(why) = &findings.run.ended_early {
-        let planned = findings.run.planned;
+        let (planned, reps) = (findings.run.planned, findings.run.asked.reps);
+        let runs = from_to(findings.runs_of_cells());
         say(
             Tone::Bad,
-            format!("partial: {cells} of {planned} measurements, {why}"),
+            format!(
+                "partial: {cells} of {planned} measurements, {why}; of each case and arm {runs} of {reps} runs count"
+            ),
         );
     }
     for warning in &findings.run.warnings {
@@ -66,20 +79,73 @@ impl Tone {
     }
 }
 
-/// `561 [540, 575]`.
-pub(super) fn ours(cell: &TableCell) -> String {
-    cell.ours
-        .as_ref()
-        .map_or("no run counts".to_owned(), with_interval)
+/// The fewest runs that an interval of 95 % can be made of.
+const FEWEST: usize = 6;
+
+/// A figure of ours: `561`, and around it `[540, 575]`, or how few runs it is of: `2 runs: 540 to 575`.
+pub(super) struct Ours {
+    pub(super) middle: String,
+    pub(super) around: String,
 }
 
-fn with_interval(figure: &Figure) -> String {
-    let middle = shown(figure.median);
-    if figure.runs == 1 {
-        return middle;
+impl Ours {
+    /// What stands behind the figure, with what parts it from that.
+    pub(super) fn behind(&self) -> String {
+        match &*self.around {
+            "" => String::new(),
+            interval if interval.starts_with('[') => format!(" {interval}"),
+            runs => format!(", {runs}"),
+        }
     }
-    let (low, high) = (shown(figure.interval.low), shown(figure.interval.high));
-    format!("{middle} [{low}, {high}]")
+}
+
+/// A figure, and how sure it is, where `asked` runs were asked for.
+pub(super) fn ours(cell: &TableCell, asked: u32) -> Ours {
+    let alone = |middle: &str| Ours {
+        middle: middle.to_owned(),
+        around: String::new(),
+    };
+    let Some(figure) = &cell.ours else {
+        return alone(if cell.counted == 0 {
+            "no run counts"
+        } else {
+            "-"
+        });
+    };
+    let middle = shown(figure.median);
+    if cell.is_run {
+        return alone(&middle);
+    }
+    let runs = figure.runs;
+    let around = match [figure.interval.low, figure.interval.high].map(shown) {
+        [low, high] if figure.is_sure() => {
+            let all = u32::try_from(runs) == Ok(asked);
+            let runs = if all {
+                String::new()
+            } else {
+                format!(", {runs} runs")
+            };
+            format!("[{low}, {high}]{runs}")
+        }
+        _ if runs == 1 => "1 run".to_owned(),
+        [low, high] => format!("{runs} runs: {low} to {high}"),
+    };
+    Ours { middle, around }
+}
+
+fn ends(all: impl Iterator<Item = usize>) -> [usize; 2] {
+    all.fold([usize::MAX, 0], |[least, most], one| {
+        [least.min(one), most.max(one)]
+    })
+}
+
+/// `1 to 3`, or `2`.
+fn from_to([least, most]: [usize; 2]) -> String {
+    if least >= most {
+        most.to_string()
+    } else {
+        format!("{least} to {most}")
+    }
 }
 
 /// `562, x1.07`: what was published, and ours as a multiple of it.
@@ -93,26 +159,52 @@ pub(super) fn beside(cell: &TableCell) -> Option<String> {
     Some(shown(published) + &ratio.unwrap_or_default())
 }
 
+/// How figures are to be read.
 pub(super) fn legend(findings: &Findings<'_>, place: &str) -> String {
-    let runs = findings.run.asked.reps;
-    let level = match runs {
-        0..6 => {
-            let level = 100.0 * (1.0 - 0.5_f64.powi(i32::try_from(runs).unwrap_or(1) - 1));
-            format!(
-                "the range of {runs} runs, which holds the true median with {level:.0} %: too few for verdicts"
-            )
-        }
-        6..10 => "the exact 95 % interval of the median, or surer".to_owned(),
-        _ => "the 95 % interval of the median (BCa bootstrap)".to_owned(),
+    let asked = findings.run.asked.reps;
+    let rows = findings.tables.iter().flat_map(|table| &table.rows);
+    let cells: Vec<&TableCell> = rows.flat_map(|(_, cells)| cells).collect();
+    let figures = cells.iter().filter(|cell| !cell.is_run);
+    let figures: Vec<&Figure> = figures.filter_map(|cell| cell.ours.as_ref()).collect();
+    let runs = ends(figures.iter().map(|figure| figure.runs));
+    let mut text = if runs.map(u32::try_from) == [Ok(asked), Ok(asked)] {
+        format!("Median of {asked} interleaved runs")
+    } else {
+        format!(
+            "Median of the interleaved runs that count, {} of {asked}",
+            from_to(runs)
+        )
     };
-    let mut cells = findings.tables.iter().flat_map(|table| &table.rows);
-    let published = cells.any(|(_, cells)| cells.iter().any(|cell| cell.published.is_some()));
-    let published =
-        published.then(|| format!(" {place}: what was published, and ours as a multiple of it."));
-    format!(
-        "Median of those of {runs} interleaved runs that count [{level}].{}",
-        published.unwrap_or_default()
-    )
+    if figures.iter().any(|figure| figure.is_sure()) {
+        text += match runs[1] {
+            0..10 => " [the exact 95 % interval of the median, or surer]",
+            _ => " [the 95 % interval of the median (BCa bootstrap)]",
+        };
+    }
+    if figures.iter().any(|figure| !figure.is_sure()) {
+        put!(
+            text,
+            "; of fewer than {FEWEST} there is no interval and no verdict, and the least and the most of them are shown"
+        );
+    }
+    text.push('.');
+    if cells.iter().any(|cell| cell.published.is_some()) {
+        put!(
+            text,
+            " {place}: what was published, and ours as a multiple of it."
+        );
+    }
+    text
+}
+
+/// How charts are to be read.
+pub(super) fn reading(findings: &Findings<'_>) -> String {
+    let mut text =
+        "Bars and marks are medians, whiskers their intervals, dots single runs".to_owned();
+    if !findings.scenario.published.is_empty() {
+        text += ", hollow marks what was published";
+    }
+    text + "."
 }
 
 /// What pairs say: a row for each, after the heading.
@@ -130,11 +222,14 @@ pub(super) fn comparisons(findings: &Findings<'_>) -> Vec<Vec<String>> {
             None => ["-", "0", "-"].map(str::to_owned),
             Some(paired) => {
                 let [low, high] = [paired.interval.low, paired.interval.high].map(ratio);
-                [
-                    format!("{} [{low}, {high}]", ratio(paired.ratio)),
-                    paired.pairs.to_string(),
-                    percent(paired.detectable),
-                ]
+                let middle = ratio(paired.ratio);
+                let told = match paired.detectable {
+                    Some(_) => format!("{middle} [{low}, {high}]"),
+                    None if paired.pairs == 1 => middle,
+                    None => format!("{middle}, from {low} to {high}"),
+                };
+                let detectable = paired.detectable.map_or("-".to_owned(), percent);
+                [told, paired.pairs.to_string(), detectable]
             }
         };
         vec![

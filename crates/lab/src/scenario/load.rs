@@ -53,7 +53,7 @@ pub enum Amount {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How much longer streams in the background run than what they are the background of: it has a connection to make.
-const BACKGROUND_TAIL: Duration = Duration::from_millis(500);
+pub(crate) const BACKGROUND_TAIL: Duration = Duration::from_millis(500);
 
 const MAX_TIME_S: u64 = 3600;
 
@@ -90,7 +90,7 @@ impl Load {
     }
 
     /// How long it takes at least, where time is what it takes.
-    pub fn least_time(&self) -> Duration {
+    pub(super) fn least_time(&self) -> Duration {
         match self.amount {
             Amount::Time(time) => self.warm_up + time,
             Amount::Bytes(_) | Amount::Count(_) => self.warm_up,

@@ -15,8 +15,9 @@ pub struct Paired {
     pub interval: Interval,
     #[serde(skip)]
     pub(crate) verdict: Verdict,
-    /// The smallest difference, as a share, that so many pairs with such noise would have shown.
-    pub(crate) detectable: f64,
+    /// The smallest difference, as a share, that so many pairs with such noise would have shown; `None`: too few to show
+    /// any.
+    pub(crate) detectable: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,8 @@ pub fn compare(pairs: &[(f64, f64)]) -> Option<Paired> {
         ratio,
         interval,
         verdict,
-        detectable: (interval.high / ratio - 1.0).max(1.0 - interval.low / ratio),
+        detectable: (verdict != Verdict::TooFew)
+            .then(|| (interval.high / ratio - 1.0).max(1.0 - interval.low / ratio)),
     })
 }
 
@@ -106,13 +108,18 @@ mod tests {
         ]);
         let paired = paired.expect("pairs");
         assert_eq!(paired.verdict, Verdict::NoDifference);
-        assert!((paired.detectable - 0.2).abs() < 1e-9, "{paired:?}");
+        let detectable = paired.detectable.expect("six pairs show something");
+        assert!((detectable - 0.2).abs() < 1e-9, "{paired:?}");
     }
 
     #[test]
     fn few_pairs_make_no_verdict_however_clear_they_are() {
-        let of = |pairs: usize| compare(&vec![(2.0, 1.0); pairs]).expect("pairs").verdict;
-        assert_eq!((of(5), of(6)), (Verdict::TooFew, Verdict::Higher));
+        let of = |pairs: usize| {
+            let paired = compare(&vec![(2.0, 1.0); pairs]).expect("pairs");
+            (paired.verdict, paired.detectable)
+        };
+        assert_eq!(of(5), (Verdict::TooFew, None));
+        assert_eq!(of(6), (Verdict::Higher, Some(0.0)));
         assert_eq!(compare(&[]), None);
         assert_eq!(compare(&[(1.0, 0.0)]), None, "no ratio");
     }

@@ -5,12 +5,14 @@ mod schema;
 use std::fs;
 use std::path::Path;
 
-use quictun_lab::{Findings, Run, markdown, scenarios};
+use quictun_lab::{
+    Findings, Planned, Run, Scenario, Schedule, Selection, charts, markdown, scenarios,
+};
 
-#[test]
-fn committed_reports_follow_from_their_raw_data() {
+/// Name, run and scenario of each.
+fn runs() -> Vec<(String, Run, Scenario)> {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
-    let mut seen = 0;
+    let mut all = Vec::new();
     for entry in fs::read_dir(&results).expect("docs/results") {
         let dir = entry.expect("an entry").path();
         if !dir.is_dir() {
@@ -21,17 +23,62 @@ fn committed_reports_follow_from_their_raw_data() {
         let name = dir.file_name().and_then(|name| name.to_str());
         assert_eq!(name, Some(&*scenario.name));
         assert!(scenarios::find(&scenario.name).is_some(), "{name:?}");
-        let report = markdown(&Findings::new(&run, &scenario));
-        let path = dir.join("report.md");
-        if std::env::var_os("UPDATE").is_some() {
-            fs::write(&path, &report).expect("report.md");
-        }
-        let committed = fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            committed == report,
-            "{name:?}: run with UPDATE=1, and look at what changes"
-        );
-        seen += 1;
+        all.push((scenario.name.clone(), run, scenario));
     }
-    assert!(seen > 0, "there are none");
+    assert!(!all.is_empty(), "there are none");
+    all
+}
+
+#[test]
+fn committed_reports_follow_from_their_raw_data() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    for (name, run, scenario) in runs() {
+        let findings = Findings::new(&run, &scenario);
+        let dir = results.join(&name);
+        let mut files = charts(&findings);
+        files.push(("report.md".to_owned(), markdown(&findings)));
+        for (file, text) in &files {
+            let path = dir.join(file);
+            if std::env::var_os("UPDATE").is_some() {
+                fs::write(&path, text).expect("a report");
+            }
+            let committed = fs::read_to_string(&path).unwrap_or_default();
+            assert!(
+                committed == *text,
+                "{name:?}, {file}: run with UPDATE=1, and look at what changes"
+            );
+        }
+        for entry in fs::read_dir(&dir).expect("a result") {
+            let file = entry.expect("an entry").file_name();
+            let file = file.to_string_lossy();
+            let is_known = file == "run.json" || files.iter().any(|(name, _)| *name == *file);
+            assert!(is_known, "{name:?}: {file} is of no report");
+        }
+    }
+}
+
+#[test]
+fn the_first_estimate_of_a_run_is_near_what_it_took() {
+    for (name, run, scenario) in runs() {
+        let selection = Selection {
+            only: run.asked.only.clone(),
+            reps: Some(run.asked.reps),
+            quick: run.asked.quick,
+        };
+        let schedule = Schedule::new(&scenario, &selection, run.asked.seed).expect("a schedule");
+        // Arms whose programs were missing have no cells.
+        let is_there = |planned: &&Planned| {
+            let (case, arm) = (&scenario.cases[planned.case], &scenario.arms[planned.arm]);
+            let mut cells = run.cells.iter();
+            cells.any(|cell| cell.case == case.id && cell.arm == arm.id)
+        };
+        let cells: Vec<Planned> = schedule.cells.iter().filter(is_there).copied().collect();
+        let estimate = scenario.estimate_all(&cells, selection.quick).as_secs_f64();
+        let factor = run.seconds / estimate;
+        assert!(
+            (1.0 / 1.5..1.5).contains(&factor),
+            "{name}: {estimate:.0} s were estimated, {:.0} s it took",
+            run.seconds
+        );
+    }
 }

@@ -260,6 +260,7 @@ impl Table<'_> {
         }
         Panel {
             title: format!("{}s per second, {}", self.mode.word(), self.words()),
+            up: String::new(),
             along: "connections".to_owned(),
             across: Across::Doublings,
             room: Vec::new(),

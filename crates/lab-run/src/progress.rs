@@ -1,0 +1,257 @@
+//! How far a run is: on a terminal one line that changes, elsewhere a line for each cell.
+
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use quictun_args::terminal::say;
+use quictun_lab::{Cell, Metric, Planned, Scenario};
+
+/// Columns of a terminal that does not tell, and the fewest and the most that tables are laid out for.
+const USUAL_WIDTH: usize = 80;
+const LEAST_WIDTH: usize = 40;
+const MOST_WIDTH: usize = 160;
+
+/// Takes the cursor to the begin of its line, and clears what is there.
+const ANEW: &str = "\r\x1b[K";
+
+/// Figures by which a cell is told, the first that it has.
+const HEADLINES: [(Metric, &str); 8] = [
+    (Metric::ReceiverMbitPerS, "Mbit/s"),
+    (Metric::BackgroundDownMbitPerS, "Mbit/s"),
+    (Metric::BackgroundUpMbitPerS, "Mbit/s"),
+    (Metric::TotalMs, "ms in all"),
+    (Metric::LatencyP50Us, "us p50"),
+    (Metric::TransactionsPerS, "transactions/s"),
+    (Metric::TransferS, "s"),
+    (Metric::ReceiverMbPerS, "MB/s"),
+];
+
+/// Columns that a report may have on standard output.
+pub(crate) fn report_width() -> usize {
+    width(&io::stdout()).map_or(USUAL_WIDTH, |width| width.clamp(LEAST_WIDTH, MOST_WIDTH))
+}
+
+fn width(stream: &(impl std::os::fd::AsFd + io::IsTerminal)) -> Option<usize> {
+    stream.is_terminal().then(|| {
+        let size = rustix::termios::tcgetwinsize(stream).ok();
+        let columns = size.map(|size| usize::from(size.ws_col));
+        columns
+            .filter(|columns| *columns > 0)
+            .unwrap_or(USUAL_WIDTH)
+    })
+}
+
+/// Minutes and seconds.
+pub(crate) fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02} min", seconds / 60, seconds % 60)
+}
+
+/// Tells how far a run is. The line on a terminal is gone when this is.
+pub(crate) struct Progress<'a> {
+    scenario: &'a Scenario,
+    begin: Instant,
+    /// What each cell takes by the estimate.
+    estimates: Vec<Duration>,
+    /// Columns of the terminal on standard error, if it is one.
+    terminal: Option<usize>,
+    /// The figure of the last cell.
+    last: String,
+    /// Widths of the names of cases and arms.
+    names: [usize; 2],
+}
+
+impl<'a> Progress<'a> {
+    pub(crate) fn new(
+        scenario: &'a Scenario,
+        cells: &[Planned],
+        quick: bool,
+        begin: Instant,
+    ) -> Self {
+        let longest = |ids: Vec<&str>| ids.iter().map(|id| id.chars().count()).max();
+        let cases = scenario.cases.iter().map(|case| &*case.label).collect();
+        let arms = scenario.arms.iter().map(|arm| &*arm.id).collect();
+        Self {
+            scenario,
+            begin,
+            estimates: cells
+                .iter()
+                .map(|planned| scenario.estimate(planned, quick))
+                .collect(),
+            terminal: width(&io::stderr()),
+            last: String::new(),
+            names: [longest(cases).unwrap_or(0), longest(arms).unwrap_or(0)],
+        }
+    }
+
+    /// A line that stays.
+    pub(crate) fn say(&self, line: &str) {
+        self.clear();
+        say(line);
+    }
+
+    /// The cell with this number, from 0, begins.
+    pub(crate) fn begins(&self, number: usize, cell: &Cell) {
+        if let Some(width) = self.terminal {
+            let line = self.line(number, cell, self.begin.elapsed());
+            let line: String = line.chars().take(width.saturating_sub(1)).collect();
+            put(&format!("{ANEW}{line}"));
+        }
+    }
+
+    /// It has ended.
+    pub(crate) fn ended(&mut self, number: usize, cell: &Cell) {
+        self.last = figure(cell);
+        if self.terminal.is_none() {
+            say(&self.row(number, cell, self.begin.elapsed()));
+        } else if !cell.flags.is_empty() {
+            self.say(&format!("{}: {}", self.named(cell), remarks(cell)));
+        }
+    }
+
+    fn clear(&self) {
+        if self.terminal.is_some() {
+            put(ANEW);
+        }
+    }
+
+    /// `[ 20/60] 1:05 min left; 1%, tunnel, run 2 of its kind; last 552 Mbit/s`.
+    fn line(&self, number: usize, cell: &Cell, elapsed: Duration) -> String {
+        let of = self.estimates.len();
+        let last = match &*self.last {
+            "" => String::new(),
+            last => format!("; last {last}"),
+        };
+        format!(
+            "[{:>digits$}/{of}] {} left; {}{last}",
+            number + 1,
+            minutes(self.left(number, elapsed)),
+            self.named(cell),
+            digits = of.to_string().len(),
+        )
+    }
+
+    fn row(&self, number: usize, cell: &Cell, elapsed: Duration) -> String {
+        let of = self.estimates.len();
+        let [case, arm] = self.names;
+        let row = format!(
+            "[{:>digits$}/{of}] block {} {:<case$} {:<arm$} {:>14}  {} left  {}",
+            number + 1,
+            cell.block,
+            self.label(cell),
+            cell.arm,
+            self.last,
+            minutes(self.left(number + 1, elapsed)),
+            remarks(cell),
+            digits = of.to_string().len(),
+        );
+        row.trim_end().to_owned()
+    }
+
+    fn named(&self, cell: &Cell) -> String {
+        format!("{}, {}, block {}", self.label(cell), cell.arm, cell.block)
+    }
+
+    fn label(&self, cell: &Cell) -> &str {
+        let mut cases = self.scenario.cases.iter();
+        let case = cases.find(|case| case.id == cell.case);
+        case.map_or("", |case| &case.label)
+    }
+
+    /// What is left after so many cells: their estimates, as far off as those before them were.
+    fn left(&self, done: usize, elapsed: Duration) -> Duration {
+        let (before, after) = self.estimates.split_at(done.min(self.estimates.len()));
+        let before: Duration = before.iter().sum();
+        let after: Duration = after.iter().sum();
+        if before.is_zero() {
+            return after;
+        }
+        after.mul_f64(elapsed.as_secs_f64() / before.as_secs_f64())
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+fn figure(cell: &Cell) -> String {
+    let mut all = HEADLINES.iter();
+    let found = all.find_map(|(metric, unit)| Some((cell.metrics.get(metric)?, unit)));
+    found.map_or(String::new(), |(value, unit)| format!("{value:.1} {unit}"))
+}
+
+fn remarks(cell: &Cell) -> String {
+    match (cell.valid, &*cell.flags.join("; ")) {
+        (true, "") => String::new(),
+        (true, flags) => format!("({flags})"),
+        (false, flags) => format!("DOES NOT COUNT: {flags}"),
+    }
+}
+
+fn put(text: &str) {
+    let mut out = io::stderr().lock();
+    if out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .is_err()
+    {
+        // No reader is left; the run goes on.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quictun_lab::{Schedule, Selection};
+
+    const TEXT: &str = r#"
+        name = "small"
+        title = "t"
+        workload.duration = "600ms"
+        sweep.loss = ["0%", "1%"]
+        [[arm]]
+        id = "a"
+        kind = "tcp"
+        [[arm]]
+        id = "longer"
+        kind = "tunnel"
+    "#;
+
+    fn cell(arm: &str, flags: &[&str]) -> Cell {
+        Cell {
+            case: "loss=1%".to_owned(),
+            arm: arm.to_owned(),
+            block: 2,
+            valid: flags.is_empty(),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            metrics: [(Metric::ReceiverMbitPerS, 552.26)].into(),
+            ..Cell::default()
+        }
+    }
+
+    #[test]
+    fn a_line_tells_the_cell_and_the_time_that_is_left() {
+        let scenario = Scenario::parse(TEXT).expect("a scenario");
+        let schedule = Schedule::new(&scenario, &Selection::default(), 1).expect("a schedule");
+        let cells = &schedule.cells;
+        let mut progress = Progress::new(&scenario, cells, false, Instant::now());
+        let seconds = Duration::from_secs;
+        // 28 cells of a second each, by the estimate.
+        let line = progress.line(0, &cell("a", &[]), seconds(0));
+        assert_eq!(line, "[ 1/28] 0:28 min left; 1%, a, block 2");
+        progress.last = figure(&cell("a", &[]));
+        // Fourteen took twice as long.
+        let line = progress.line(14, &cell("longer", &[]), seconds(28));
+        assert_eq!(
+            line,
+            "[15/28] 0:28 min left; 1%, longer, block 2; last 552.3 Mbit/s"
+        );
+        let row = progress.row(13, &cell("a", &["late"]), seconds(28));
+        assert_eq!(
+            row,
+            "[14/28] block 2 1% a        552.3 Mbit/s  0:28 min left  DOES NOT COUNT: late"
+        );
+    }
+}

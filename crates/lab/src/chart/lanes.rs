@@ -1,0 +1,279 @@
+//! Values of several systems under several conditions: a lane for each, in groups one below the other.
+//!
+//! A lane has the name of its system, a bar up to the median or, over a logarithmic axis, a mark alone, whiskers, a dot
+//! for each run, and the value. What it says in words is its title, for whoever points at it, and a line above the
+//! chart while it has the focus; nothing of that needs a script.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::axis::{Scale, WIDTH, count, trimmed};
+use super::{STYLE, mark};
+use crate::put;
+use crate::writing::{shown, tenth};
+
+/// Rules on top of [`STYLE`].
+pub(crate) const LANES: &str = include_str!("lanes.css");
+
+/// Colours that [`LANES`] and [`STYLE`] have.
+pub(crate) const COLOURS: usize = 10;
+
+/// Height of a lane, of the name of a group, of the line for what has the focus, and of the axis with its title.
+const LANE: f64 = 15.0;
+const GROUP: f64 = 19.0;
+const TOP: f64 = 20.0;
+const AXIS: f64 = 38.0;
+
+/// Of a picture that stands alone: its title.
+const TITLE: f64 = 22.0;
+
+/// A letter's width, more or less.
+const LETTER: f64 = 6.6;
+
+/// The most that names of lanes take, and the room for values at the right.
+const NAMES_MOST: f64 = 120.0;
+const VALUES: f64 = 46.0;
+
+/// Dots of a lane; more are a smear, and are thinned out.
+const DOTS: usize = 40;
+
+/// Largest over smallest from which the axis is logarithmic: bars are shorter than a letter then.
+const LOGARITHMIC: f64 = 200.0;
+
+/// A chart.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    /// What is measured, with its unit.
+    pub(crate) title: String,
+    /// What the groups are.
+    pub(crate) by: String,
+    /// From top to bottom.
+    pub(crate) groups: Vec<Group>,
+}
+
+/// Lanes under one condition.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// The condition; empty: there is but one.
+    pub(crate) name: String,
+    pub(crate) lanes: Vec<Lane>,
+}
+
+/// One system under one condition.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) name: String,
+    /// Which colour and mark.
+    pub(crate) style: usize,
+    pub(crate) middle: f64,
+    /// The interval, where there is one.
+    pub(crate) ends: Option<[f64; 2]>,
+    pub(crate) runs: Vec<f64>,
+    pub(crate) published: Option<f64>,
+    /// All of it in words.
+    pub(crate) told: String,
+}
+
+impl Lanes {
+    /// For a page that has [`STYLE`] and [`LANES`].
+    pub(crate) fn plot(&self) -> Markup {
+        let height = self.height();
+        html! {
+            svg.plot viewBox={ "0 0 " (WIDTH) " " (height) } role="group" aria-label=(self.title) {
+                (self.body(height))
+            }
+        }
+    }
+
+    /// A picture of its own.
+    pub(crate) fn sheet(&self) -> String {
+        let (body, height) = (self.height(), self.height() + TITLE);
+        let picture = html! {
+            svg.plot xmlns="http://www.w3.org/2000/svg" viewBox={ "0 0 " (WIDTH) " " (height) } width=(WIDTH) height=(height) role="img" aria-label=(self.title) {
+                style { (PreEscaped(STYLE)) (PreEscaped(LANES)) }
+                rect.p width="100%" height="100%" {}
+                text.h x="8" y="17" { (self.title) }
+                g transform={ "translate(0 " (TITLE) ")" } { (self.body(body)) }
+            }
+        };
+        picture.into_string() + "\n"
+    }
+
+    fn height(&self) -> f64 {
+        let named = self.groups.iter().filter(|group| !group.name.is_empty());
+        let lanes = self.groups.iter().map(|group| group.lanes.len()).sum();
+        TOP + GROUP * count(named.count()) + LANE * count(lanes) + AXIS
+    }
+
+    fn scale(&self) -> Scale {
+        let lanes = self.groups.iter().flat_map(|group| &group.lanes);
+        let values = lanes.flat_map(|lane| {
+            let ends = lane.ends.into_iter().flatten();
+            let more = lane.published.into_iter().chain(ends);
+            more.chain([lane.middle]).chain(lane.runs.iter().copied())
+        });
+        let lanes = self.groups.iter().flat_map(|group| &group.lanes);
+        let names = lanes.map(|lane| lane.name.chars().count()).max();
+        let left = (LETTER * count(names.unwrap_or(0)) + 16.0).min(NAMES_MOST);
+        Scale::new(values, LOGARITHMIC, [left, WIDTH - VALUES])
+    }
+
+    fn body(&self, height: f64) -> Markup {
+        let scale = self.scale();
+        let bottom = height - AXIS;
+        let mut top = TOP;
+        let mut placed = Vec::new();
+        for group in &self.groups {
+            let named = f64::from(u8::from(!group.name.is_empty()));
+            placed.push((top, top + GROUP * named, group));
+            top += GROUP * named + LANE * count(group.lanes.len());
+        }
+        html! {
+            text.by x="8" y="12" { (self.by) }
+            @for tick in scale.ticks() {
+                @let x = tenth(scale.at(*tick));
+                path.g d={ "M" (x) " " (TOP) "V" (bottom + 4.0) } {}
+                text.x x=(x) y=(bottom + 16.0) { (trimmed(*tick)) }
+            }
+            text.x x=(tenth(scale.middle())) y=(height - 5.0) {
+                (self.title)
+                @if scale.is_logarithmic() { ", logarithmic scale" }
+            }
+            @for (name, first, group) in &placed {
+                text.n x="8" y=(name + 14.0) { (group.name) }
+                @for (at, lane) in group.lanes.iter().enumerate() {
+                    (self::lane(&scale, first + LANE * (count(at) + 0.5), lane))
+                }
+            }
+        }
+    }
+}
+
+fn lane(scale: &Scale, y: f64, lane: &Lane) -> Markup {
+    let style = lane.style % COLOURS;
+    let (begin, middle) = (scale.at_least(), scale.at(lane.middle));
+    let [low, high] = lane
+        .ends
+        .unwrap_or([lane.middle; 2])
+        .map(|end| scale.at(end));
+    let furthest = lane
+        .runs
+        .iter()
+        .map(|run| scale.at(*run))
+        .fold(high, f64::max);
+    let published = lane.published.map(|published| scale.at(published));
+    let furthest = published.map_or(furthest, |at| furthest.max(at + 3.0));
+    html! {
+        g.lane tabindex="0" role="img" aria-label=(lane.told) {
+            title { (lane.told) }
+            rect.hit x="0" y=(tenth(y - LANE / 2.0)) width=(WIDTH) height=(LANE) {}
+            text.tip x=(WIDTH - 4.0) y="12" { (lane.told) }
+            text.a x={ (tenth(begin - 6.0)) } y=(tenth(y + 4.0)) { (lane.name) }
+            @if !scale.is_logarithmic() {
+                path class={ "bar s" (style) } d={ "M" (tenth(begin)) " " (tenth(y - 5.0)) "H" (tenth(middle)) "v10H" (tenth(begin)) "z" } {}
+            }
+            @if let Some(at) = published {
+                path.pub d={ "M" (tenth(at)) " " (tenth(y - 6.0)) "l3.5 6l-3.5 6l-3.5 -6z" } {}
+            }
+            @if low < high {
+                path class={ "w s" (style) } d={ "M" (tenth(low)) " " (tenth(y - 3.0)) "v6m0 -3H" (tenth(high)) "m0 -3v6" } {}
+            }
+            path class={ "dots s" (style) } d=(dots(scale, y, &lane.runs)) {}
+            (mark(style, middle, y))
+            text.v x=(tenth(furthest + 6.0)) y=(tenth(y + 4.0)) { (shown(lane.middle)) }
+        }
+    }
+}
+
+/// A dot for each run, thinned out where there are many.
+fn dots(scale: &Scale, y: f64, runs: &[f64]) -> String {
+    let mut sorted = runs.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let step = sorted.len().div_ceil(DOTS).max(1);
+    let mut all = String::new();
+    for run in sorted.iter().step_by(step) {
+        put!(all, "M{:.1} {y:.1}h0", scale.at(*run));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(middles: [f64; 2]) -> Lanes {
+        let lane = |name: &str, middle: f64| Lane {
+            name: name.to_owned(),
+            style: 7,
+            middle,
+            ends: Some([middle * 0.9, middle * 1.1]),
+            runs: vec![middle * 0.9, middle],
+            published: None,
+            told: format!("{name}: {middle} \"<b>\""),
+        };
+        Lanes {
+            title: "rate (Mbit/s)".to_owned(),
+            by: "loss".to_owned(),
+            groups: vec![Group {
+                name: "5% & more".to_owned(),
+                lanes: vec![lane("tunnel", middles[0]), lane("tcp <x>", middles[1])],
+            }],
+        }
+    }
+
+    #[test]
+    fn every_lane_has_its_value_in_words_for_those_who_point_at_it_or_come_to_it_with_the_keyboard()
+    {
+        let svg = chart([100.0, 50.0]).plot().into_string();
+        for told in ["tunnel: 100 ", "tcp &lt;x&gt;: 50 "] {
+            assert!(
+                svg.contains(&format!("<title>{told}")) || svg.contains(told),
+                "{told}\n{svg}"
+            );
+        }
+        assert_eq!(svg.matches("tabindex=\"0\"").count(), 2);
+        assert_eq!(svg.matches("class=\"tip\"").count(), 2);
+        for part in [
+            ">rate (Mbit/s)<",
+            ">loss<",
+            ">5% &amp; more<",
+            ">100<",
+            ">50.0<",
+        ] {
+            assert!(svg.contains(part), "{part}\n{svg}");
+        }
+        assert!(
+            svg.contains("class=\"bar s7\"") && !svg.contains("NaN"),
+            "{svg}"
+        );
+        assert!(
+            !svg.contains("<script") && !svg.contains("onclick"),
+            "{svg}"
+        );
+    }
+
+    #[test]
+    fn a_logarithmic_axis_says_so_and_has_no_bars() {
+        let svg = chart([10_000.0, 1.0]).sheet();
+        assert!(svg.contains(">rate (Mbit/s), logarithmic scale<"), "{svg}");
+        assert!(!svg.contains("class=\"bar"), "{svg}");
+        let svg = chart([100.0, 1.0]).sheet();
+        assert!(
+            !svg.contains("logarithmic") && svg.contains("class=\"bar"),
+            "{svg}"
+        );
+    }
+
+    #[test]
+    fn many_runs_are_thinned_out_and_nothing_leaves_the_picture() {
+        let mut lanes = chart([100.0, 50.0]);
+        lanes.groups[0].lanes[0].runs = (0..1000_u32).map(|run| f64::from(run) / 8.0).collect();
+        let svg = lanes.plot().into_string();
+        let dots = svg.split("class=\"dots s7\" d=\"").nth(1).expect("dots");
+        let dots = dots.split('"').next().expect("its end");
+        assert!((20..=DOTS).contains(&dots.matches('M').count()), "{dots}");
+        for dot in dots.split('M').skip(1) {
+            let x: f64 = dot.split(' ').next().expect("x").parse().expect("a number");
+            assert!((0.0..=WIDTH - VALUES).contains(&x), "{dot}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The result in a sentence: where two arms differ most, and where it is the other way round.
+
+use super::Findings;
+use crate::Metric;
+use crate::metric::Better;
+use crate::scenario::Shape;
+use crate::stats::{Paired, Verdict, compare};
+use crate::writing::{percent, shown};
+
+/// From this ratio on it is told as a multiple, below it in percent.
+const MULTIPLE: f64 = 1.995;
+
+/// Differences that are told.
+const SENTENCES: usize = 3;
+
+/// Two arms that differ under a case.
+struct Difference<'a> {
+    case: &'a str,
+    a: &'a str,
+    b: &'a str,
+    metric: Metric,
+    paired: Paired,
+}
+
+impl Findings<'_> {
+    /// The metric that the scenario is about: what it compares first, or else what its first table has.
+    pub(crate) fn main_metric(&self) -> Option<Metric> {
+        let compared = self.compared.iter().filter(|one| one.paired.is_some());
+        let shown = self.scenario.tables.iter().flat_map(|table| &table.columns);
+        let mut all = compared.map(|one| one.metric).chain(shown.copied());
+        let found: Vec<Metric> = self.metrics().collect();
+        all.find(|metric| found.contains(metric))
+    }
+
+    /// Whether any arm has a figure of a metric under a case.
+    pub(crate) fn has_figures(&self, case: &str, metric: Metric) -> bool {
+        let mut cells = self.run.cells.iter();
+        cells.any(|cell| cell.valid && cell.case == case && cell.metrics.contains_key(&metric))
+    }
+
+    /// What the run comes to, in a sentence or two.
+    pub(crate) fn headline(&self) -> String {
+        let told: Vec<_> = self
+            .compared
+            .iter()
+            .filter(|one| one.paired.is_some())
+            .collect();
+        let all: Vec<Difference<'_>> = told
+            .iter()
+            .filter_map(|one| {
+                let paired = one.paired?;
+                let is_told = matches!(paired.verdict, Verdict::Higher | Verdict::Lower);
+                is_told.then_some(Difference {
+                    case: &one.case,
+                    a: &one.a,
+                    b: &one.b,
+                    metric: one.metric,
+                    paired,
+                })
+            })
+            .collect();
+        let Some(first) = all.first() else {
+            return self.no_difference();
+        };
+        // Of the first two arms that differ, metric by metric: what else they differ in may be the price.
+        let mut metrics: Vec<Metric> = Vec::new();
+        for one in &all {
+            if (one.a, one.b) == (first.a, first.b) && !metrics.contains(&one.metric) {
+                metrics.push(one.metric);
+            }
+        }
+        let here = |metric: Metric| {
+            let same = move |one: &&Difference<'_>| {
+                (one.a, one.b, one.metric) == (first.a, first.b, metric)
+            };
+            all.iter().filter(same)
+        };
+        let strongest = |metric: Metric, verdict: Verdict| {
+            let strength = |one: &&Difference<'_>| one.paired.ratio.ln().abs();
+            let here = here(metric).filter(|one| one.paired.verdict == verdict);
+            here.max_by(|a, b| strength(a).total_cmp(&strength(b)))
+        };
+        let told = metrics.into_iter().flat_map(|metric| {
+            let ends = match metric.better() {
+                Better::LowerIsFaster | Better::LowerIsCheaper => [Verdict::Lower, Verdict::Higher],
+                Better::HigherIsFaster | Better::Neither => [Verdict::Higher, Verdict::Lower],
+            };
+            ends.map(|verdict| strongest(metric, verdict))
+        });
+        let sentences = told.flatten().take(SENTENCES);
+        let sentences: Vec<String> = sentences.map(|one| self.sentence(one)).collect();
+        sentences.join(" ")
+    }
+
+    fn no_difference(&self) -> String {
+        let untold = |one: &super::Compared| {
+            one.paired
+                .is_some_and(|paired| paired.verdict == Verdict::TooFew)
+        };
+        let mut compared = self.compared.iter().filter(|one| one.paired.is_some());
+        if compared.clone().next().is_some() && compared.all(untold) {
+            let (counts, planned) = (self.validity().0, self.run.planned);
+            return format!("Too few runs for a verdict: {counts} of {planned} count.");
+        }
+        let compared = self.compared.iter().find(|one| one.paired.is_some());
+        match compared {
+            Some(one) => format!(
+                "Between {} and {} no difference was found in {}.",
+                one.a,
+                one.b,
+                one.metric.label()
+            ),
+            None => self.most(),
+        }
+    }
+
+    /// Where nothing is compared: the most, or the least, that was found.
+    fn most(&self) -> String {
+        let Some(metric) = self.main_metric() else {
+            return "Nothing was measured that counts.".to_owned();
+        };
+        let is_less = matches!(
+            metric.better(),
+            Better::LowerIsFaster | Better::LowerIsCheaper
+        );
+        let mut found: Option<(f64, &str, &str)> = None;
+        for case in &self.scenario.cases {
+            for arm in &self.scenario.arms {
+                let Some(figure) = self.figure(&case.id, &arm.id, metric) else {
+                    continue;
+                };
+                let is_better = |(most, ..): (f64, &str, &str)| (figure.median < most) == is_less;
+                if found.is_none_or(is_better) {
+                    found = Some((figure.median, &case.id, &arm.id));
+                }
+            }
+        }
+        let Some((value, case, arm)) = found else {
+            return "Nothing was measured that counts.".to_owned();
+        };
+        let end = if is_less { "least" } else { "most" };
+        format!(
+            "The {end} is {} of {arm}{}.",
+            quantity(metric, value),
+            self.under(case, metric, " at ")
+        )
+    }
+
+    fn sentence(&self, one: &Difference<'_>) -> String {
+        let Difference {
+            case,
+            a,
+            b,
+            metric,
+            paired,
+        } = one;
+        let place = self.under(case, *metric, "");
+        let said = said(*metric, paired.ratio, b);
+        let values = [a, b].map(|arm| self.figure(case, arm, *metric).map(|one| one.median));
+        let values = match values {
+            [Some(ours), Some(theirs)] => {
+                let both = both(*metric, ours, theirs);
+                format!(" ({both})")
+            }
+            _ => String::new(),
+        };
+        let cost = self.cost(one).unwrap_or_default();
+        let place = if place.is_empty() {
+            place
+        } else {
+            capital(&place) + ": "
+        };
+        format!("{place}{a} {said}{values}{cost}.")
+    }
+
+    /// `, for 4.2 times the CPU per byte`: where it is another.
+    fn cost(&self, one: &Difference<'_>) -> Option<String> {
+        let cost = self.cost_of(one.case, one.metric)?;
+        // What the scenario compares by itself has its own sentence.
+        if self
+            .scenario
+            .compares
+            .iter()
+            .any(|(.., metric)| *metric == cost)
+        {
+            return None;
+        }
+        let paired = compare(&self.run.pairs(one.case, [one.a, one.b], cost))?;
+        let per = match cost {
+            Metric::CpuSPerGb => "byte",
+            _ => "request",
+        };
+        match paired.verdict {
+            Verdict::Higher | Verdict::Lower => {
+                let ratio = match paired.ratio {
+                    ratio if ratio >= MULTIPLE => format!("{} times the", shown(ratio)),
+                    ratio if ratio > 1.0 => format!("{} more", percent(ratio - 1.0)),
+                    ratio => format!("{} less", percent(1.0 - ratio)),
+                };
+                Some(format!(", for {ratio} CPU per {per}"))
+            }
+            Verdict::NoDifference | Verdict::TooFew => None,
+        }
+    }
+
+    /// `packet loss rate 5%`, or the case alone where its table does not say in one word what cases are; nothing where
+    /// there is but one.
+    fn under(&self, case: &str, metric: Metric, before: &str) -> String {
+        if self.scenario.cases.len() < 2 {
+            return String::new();
+        }
+        let mut tables = self.scenario.tables.iter();
+        let table = tables
+            .find(|table| !matches!(table.shape, Shape::Runs) && table.columns.contains(&metric));
+        let row = table
+            .map(|table| &*table.row)
+            .filter(|row| !row.contains(',') && *row != "what");
+        let label = self.scenario.case_label(case);
+        match row {
+            Some(row) if !row.is_empty() => format!("{before}{row} {label}"),
+            _ => format!("{before}{label}"),
+        }
+    }
+}
+
+/// `carries 73.6 times as much as tcp`.
+fn said(metric: Metric, ratio: f64, than: &str) -> String {
+    let (verb, much, more, less) = match metric.better() {
+        Better::LowerIsFaster => ("takes", "as long as", "longer than", "less time than"),
+        Better::LowerIsCheaper => ("costs", "as much as", "more than", "less than"),
+        Better::HigherIsFaster if metric == Metric::TransactionsPerS => {
+            ("answers", "as many as", "more than", "fewer than")
+        }
+        Better::HigherIsFaster => ("carries", "as much as", "more than", "less than"),
+        Better::Neither => ("has", "as much as", "more than", "less than"),
+    };
+    if ratio >= MULTIPLE {
+        format!("{verb} {} times {much} {than}", shown(ratio))
+    } else if ratio >= 1.0 {
+        format!("{verb} {} {more} {than}", percent(ratio - 1.0))
+    } else {
+        format!("{verb} {} {less} {than}", percent(1.0 - ratio))
+    }
+}
+
+/// Microseconds from which on people think in milliseconds.
+const MANY_US: f64 = 1000.0;
+
+fn quantity(metric: Metric, value: f64) -> String {
+    match metric.unit() {
+        "us" if value >= MANY_US => format!("{} ms", shown(value / 1000.0)),
+        "" => shown(value),
+        unit => format!("{} {unit}", shown(value)),
+    }
+}
+
+/// `528 against 7.19 Mbit/s`.
+fn both(metric: Metric, ours: f64, theirs: f64) -> String {
+    match metric.unit() {
+        "us" if ours.min(theirs) >= MANY_US => {
+            format!(
+                "{} against {} ms",
+                shown(ours / 1000.0),
+                shown(theirs / 1000.0)
+            )
+        }
+        "" => format!("{} against {}", shown(ours), shown(theirs)),
+        unit => format!("{} against {} {unit}", shown(ours), shown(theirs)),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scenario;
+    use crate::record::tests::{TEXT, run};
+
+    #[test]
+    fn the_headline_tells_the_largest_difference_with_its_cost_and_one_the_other_way() {
+        let scenario = Scenario::parse(TEXT).expect("a scenario");
+        let mut run = run(4.0);
+        let headline = |run: &crate::Run| Findings::new(run, &scenario).headline();
+        assert_eq!(
+            headline(&run),
+            "Loss 1%: second carries 4.00 times as much as first (201 against 50.2 Mbit/s), for 75.0 % less CPU per byte."
+        );
+        for cell in run.cells.iter_mut().filter(|cell| cell.arm == "second") {
+            let factor = if cell.case == "loss=1%" { 0.2 } else { 1.0 };
+            let rate = cell
+                .metrics
+                .get_mut(&Metric::ReceiverMbitPerS)
+                .expect("a rate");
+            *rate *= factor;
+            cell.metrics.insert(Metric::CpuSPerGb, 2.0);
+        }
+        assert_eq!(
+            headline(&run),
+            "Loss 0%: second carries 4.00 times as much as first (2008 against 502 Mbit/s). \
+             Loss 1%: second carries 20.0 % less than first (40.2 against 50.2 Mbit/s)."
+        );
+        run.cells.truncate(8);
+        assert_eq!(headline(&run), "Too few runs for a verdict: 8 of 28 count.");
+    }
+
+    #[test]
+    fn where_nothing_differs_or_nothing_is_compared_the_headline_says_so() {
+        let scenario = Scenario::parse(TEXT).expect("a scenario");
+        let same = run(1.0);
+        assert_eq!(
+            Findings::new(&same, &scenario).headline(),
+            "Between second and first no difference was found in receiver."
+        );
+        let (before, after) = TEXT.split_once("[[compare]]").expect("it compares");
+        let (_, rest) = after.split_once("[[assert]]").expect("it asserts");
+        let scenario = Scenario::parse(&format!("{before}[[assert]]{rest}")).expect("a scenario");
+        assert_eq!(
+            Findings::new(&same, &scenario).headline(),
+            "The most is 502 Mbit/s of second at loss 0%."
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! The charts of a report: each metric of the tables over all cases, and latencies by percentile.
+
+use crate::Metric;
+use crate::chart::{Group, Lane, Lanes};
+use crate::findings::{Figure, Findings};
+use crate::scenario::Shape;
+use crate::writing::shown;
+
+use super::colours::Colours;
+
+/// Percentiles of a latency, by which its distribution is drawn.
+const LADDER: [(&str, Metric); 6] = [
+    ("min", Metric::LatencyMinUs),
+    ("p50", Metric::LatencyP50Us),
+    ("p90", Metric::LatencyP90Us),
+    ("p99", Metric::LatencyP99Us),
+    ("p99.9", Metric::LatencyP999Us),
+    ("max", Metric::LatencyMaxUs),
+];
+
+/// Microseconds from which on a chart is in milliseconds.
+const MANY_US: f64 = 10_000.0;
+
+/// A chart, and the stem of its file's name.
+pub(super) struct Chart {
+    pub(super) stem: String,
+    pub(super) lanes: Lanes,
+}
+
+impl Chart {
+    /// The name of its file beside a report in Markdown.
+    pub(super) fn file(&self) -> String {
+        format!("chart-{}.svg", self.stem)
+    }
+}
+
+/// Charts of a report: what it is about, with its cost, and all others.
+pub(super) struct Charts {
+    /// The first has what the scenario compares; beside it stands what that costs, where it is known.
+    pub(super) lead: Vec<Chart>,
+    pub(super) further: Vec<Chart>,
+}
+
+/// The files of the charts that [`crate::markdown`] shows, by name.
+pub fn charts(findings: &Findings<'_>) -> Vec<(String, String)> {
+    let charts = Charts::of(findings);
+    let all = charts.lead.iter().chain(&charts.further);
+    all.map(|chart| (chart.file(), chart.lanes.sheet()))
+        .collect()
+}
+
+impl Charts {
+    pub(super) fn of(findings: &Findings<'_>) -> Self {
+        let mut groups: Vec<Vec<Metric>> = Vec::new();
+        let main = findings.main_metric();
+        let cases = &findings.scenario.cases;
+        let costs = cases
+            .iter()
+            .filter_map(|case| findings.cost_of(&case.id, main?));
+        let columns = findings
+            .scenario
+            .tables
+            .iter()
+            .flat_map(|table| &table.columns);
+        for metric in main.into_iter().chain(costs).chain(columns.copied()) {
+            let is_shown = groups.iter().any(|group| group.contains(&metric));
+            // Beside what was received there is nothing to see in what was sent.
+            if is_shown || metric == Metric::SenderMbitPerS {
+                continue;
+            }
+            groups.push(if BESIDE.contains(&metric) {
+                BESIDE.to_vec()
+            } else {
+                vec![metric]
+            });
+        }
+        let charts = groups
+            .iter()
+            .filter_map(|metrics| of_cases(findings, metrics));
+        let mut lead: Vec<Chart> = charts.collect();
+        let further = lead.split_off(lead.len().min(2));
+        Self { lead, further }
+    }
+}
+
+/// Streams beside requests, which are one thing, whichever way they go.
+const BESIDE: [Metric; 2] = [Metric::BackgroundUpMbitPerS, Metric::BackgroundDownMbitPerS];
+
+/// A metric, or those of both ways, of all arms under all cases.
+fn of_cases(findings: &Findings<'_>, metrics: &[Metric]) -> Option<Chart> {
+    let scenario = findings.scenario;
+    let mut groups = Vec::new();
+    for case in findings.run.measured_cases(scenario) {
+        let found = metrics
+            .iter()
+            .filter(|metric| findings.has_figures(case, **metric))
+            .filter(|metric| findings.is_accounted(case, **metric));
+        let found: Vec<Metric> = found.copied().collect();
+        for &metric in &found {
+            let label = match (scenario.case_label(case), metric) {
+                (label, _) if found.len() < 2 => label.to_owned(),
+                (label, Metric::BackgroundUpMbitPerS) => format!("{label}, up"),
+                (label, _) => format!("{label}, down"),
+            };
+            groups.push((label, case, metric));
+        }
+    }
+    let metric = *metrics.first()?;
+    let title = match metrics {
+        [one] => one.label(),
+        _ => "stream beside the requests",
+    };
+    let lanes = lanes(findings, title, metric.unit(), &groups);
+    (!lanes.groups.is_empty()).then(|| Chart {
+        stem: metric.id().to_owned(),
+        lanes: Lanes {
+            by: by(findings, metrics),
+            ..lanes
+        },
+    })
+}
+
+/// Latency of all arms by percentile, for a case.
+pub(super) fn ladder(findings: &Findings<'_>, case: &str) -> Lanes {
+    let has = |(_, metric): &&(&str, Metric)| findings.has_figures(case, *metric);
+    let percentiles = LADDER.iter().filter(has);
+    let groups: Vec<_> = percentiles
+        .map(|(name, metric)| ((*name).to_owned(), case, *metric))
+        .collect();
+    let title = format!("latency, {}", findings.scenario.case_label(case));
+    Lanes {
+        by: "percentile".to_owned(),
+        ..lanes(findings, &title, "us", &groups)
+    }
+}
+
+/// The heading of the rows of the table that has one of these, or else of the first, unless it has a row for each run.
+fn by(findings: &Findings<'_>, metrics: &[Metric]) -> String {
+    let tables = findings.scenario.tables.iter();
+    let mut of_cases = tables.filter(|table| !matches!(table.shape, Shape::Runs));
+    let first = of_cases.clone().next();
+    let own = of_cases.find(|table| table.columns.iter().any(|one| metrics.contains(one)));
+    own.or(first)
+        .map_or(String::new(), |table| table.row.clone())
+}
+
+fn lanes(
+    findings: &Findings<'_>,
+    title: &str,
+    unit: &str,
+    groups: &[(String, &str, Metric)],
+) -> Lanes {
+    let colours = Colours::of(&findings.scenario.arms);
+    let arms = || findings.scenario.arms.iter().map(|arm| &*arm.id);
+    let figures = groups
+        .iter()
+        .flat_map(|(_, case, metric)| arms().filter_map(|arm| findings.figure(case, arm, *metric)));
+    let most = figures.map(|figure| figure.median).fold(0.0, f64::max);
+    let (unit, factor) = match unit {
+        "us" if most >= MANY_US => ("ms", 1e-3),
+        _ => (unit, 1.0),
+    };
+    let alone = groups.len() == 1 && findings.scenario.cases.len() == 1;
+    let group = |(name, case, metric): &(String, &str, Metric)| {
+        let lane = |arm: &str| {
+            let figure = findings.figure(case, arm, *metric)?;
+            let scaled = |value: f64| value * factor;
+            let ends = [figure.interval.low, figure.interval.high].map(scaled);
+            let runs = findings.run.values(case, arm, *metric);
+            Some(Lane {
+                name: arm.to_owned(),
+                style: colours.style(arm),
+                middle: scaled(figure.median),
+                ends: figure.is_sure().then_some(ends),
+                runs: runs.into_iter().map(scaled).collect(),
+                published: findings.published(case, arm, *metric).map(scaled),
+                told: told(arm, name, &figure, unit, factor),
+            })
+        };
+        Group {
+            name: if alone { String::new() } else { name.clone() },
+            lanes: arms().filter_map(lane).collect(),
+        }
+    };
+    Lanes {
+        title: match unit {
+            "" => title.to_owned(),
+            unit => format!("{title} ({unit})"),
+        },
+        by: String::new(),
+        groups: groups.iter().map(group).collect(),
+    }
+}
+
+/// `tunnel, 5%: 528 Mbit/s [526, 530], 7 runs`.
+fn told(arm: &str, group: &str, figure: &Figure, unit: &str, factor: f64) -> String {
+    let scaled = |value: f64| shown(value * factor);
+    let unit = if unit.is_empty() {
+        String::new()
+    } else {
+        format!(" {unit}")
+    };
+    let interval = if figure.is_sure() {
+        let (low, high) = (figure.interval.low, figure.interval.high);
+        format!(" [{}, {}]", scaled(low), scaled(high))
+    } else {
+        String::new()
+    };
+    let runs = match figure.runs {
+        1 => "1 run".to_owned(),
+        runs => format!("{runs} runs"),
+    };
+    format!(
+        "{arm}, {group}: {}{unit}{interval}, {runs}",
+        scaled(figure.median)
+    )
+}
