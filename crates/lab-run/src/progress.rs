@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use quictun_args::terminal::say;
-use quictun_lab::{Cell, Metric, Planned, Scenario};
+use quictun_lab::{Cell, Metric, Planned, Scenario, wrapped};
 
 /// Columns of a terminal that does not tell, and the fewest and the most that tables are laid out for.
 const USUAL_WIDTH: usize = 80;
@@ -84,10 +84,13 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// A line that stays.
+    /// A line that stays, in several where the terminal is narrower.
     pub(crate) fn say(&self, line: &str) {
         self.clear();
-        say(line);
+        match self.terminal {
+            Some(width) => say(&wrapped(line, width.saturating_sub(2)).join("\n  ")),
+            None => say(line),
+        }
     }
 
     /// The cell with this number, from 0, begins.
@@ -104,7 +107,7 @@ impl<'a> Progress<'a> {
         self.last = figure(cell);
         if self.terminal.is_none() {
             say(&self.row(number, cell, self.begin.elapsed()));
-        } else if !cell.flags.is_empty() {
+        } else if !cell.valid {
             self.say(&format!("{}: {}", self.named(cell), remarks(cell)));
         }
     }
@@ -158,15 +161,17 @@ impl<'a> Progress<'a> {
         case.map_or("", |case| &case.label)
     }
 
-    /// What is left after so many cells: their estimates, as far off as those before them were.
+    /// What is left after so many cells: their estimates, as far off as those before them were. A tenth of the whole counts
+    /// as if it had gone as estimated, so that a bad begin decides little.
     fn left(&self, done: usize, elapsed: Duration) -> Duration {
         let (before, after) = self.estimates.split_at(done.min(self.estimates.len()));
         let before: Duration = before.iter().sum();
         let after: Duration = after.iter().sum();
-        if before.is_zero() {
+        let prior = (before + after) / 10;
+        if prior.is_zero() || before.is_zero() {
             return after;
         }
-        after.mul_f64(elapsed.as_secs_f64() / before.as_secs_f64())
+        after.mul_f64((elapsed + prior).as_secs_f64() / (before + prior).as_secs_f64())
     }
 }
 
@@ -246,12 +251,12 @@ mod tests {
         let line = progress.line(14, &cell("longer", &[]), seconds(28));
         assert_eq!(
             line,
-            "[15/28] 0:28 min left; 1%, longer, block 2; last 552.3 Mbit/s"
+            "[15/28] 0:25 min left; 1%, longer, block 2; last 552.3 Mbit/s"
         );
         let row = progress.row(13, &cell("a", &["late"]), seconds(28));
         assert_eq!(
             row,
-            "[14/28] block 2 1% a        552.3 Mbit/s  0:28 min left  DOES NOT COUNT: late"
+            "[14/28] block 2 1% a        552.3 Mbit/s  0:25 min left  DOES NOT COUNT: late"
         );
     }
 }

@@ -150,17 +150,12 @@ fn rivals(sides: [(&Run, &Scenario); 2], case: &str, arm: &str, metric: Metric) 
     let figure = |(run, _): (&Run, &Scenario)| Figure::of(&run.values(case, arm, metric));
     let figures = [figure(sides[0])?, figure(sides[1])?];
     let [(before, scenario), (after, other)] = sides;
-    let mut differences = if before.remote == after.remote {
+    let differences = if before.remote == after.remote {
         let other = (other, after.asked.quick);
         scenario.differences(before.asked.quick, other, case, arm)
     } else {
         vec!["another path".to_owned()]
     };
-    if before.environment.get("build") != after.environment.get("build")
-        && [before, after].iter().any(|run| is_debug(run))
-    {
-        differences.push("one is of a debug build".to_owned());
-    }
     let [first, second] = &figures;
     let verdict = if !(first.is_sure() && second.is_sure()) {
         Verdict::TooFew
@@ -179,11 +174,6 @@ fn rivals(sides: [(&Run, &Scenario); 2], case: &str, arm: &str, metric: Metric) 
         differences,
         verdict,
     })
-}
-
-fn is_debug(run: &Run) -> bool {
-    let build = run.environment.get("build");
-    build.is_some_and(|build| build == "debug")
 }
 
 #[cfg(test)]

@@ -43,5 +43,7 @@ pub use scenario::{
 };
 pub use schedule::{Planned, Schedule, Selection, SelectionError};
 
+pub use writing::wrapped;
+
 /// The Cargo profile that this program was built with: `release`, `dist`, `debug` or a user's own.
 pub const BUILD_PROFILE: &str = env!("QUICTUN_PROFILE");

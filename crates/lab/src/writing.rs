@@ -124,8 +124,8 @@ impl<'a> Column<'a> {
     }
 }
 
-/// A text in lines of at most `width` letters, of which no word is longer.
-pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+/// A text in lines of at most `width` letters; a word that is longer has one of its own.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let last = lines.last_mut().expect("invariant: there is one");

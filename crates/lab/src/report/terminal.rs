@@ -17,9 +17,11 @@ pub fn text(findings: &Findings<'_>, width: usize) -> String {
     for line in wrapped(&legend(findings, "In parentheses"), width) {
         put!(text, "{line}\n");
     }
-    put!(text, "\n{}\n\n", findings.scenario.title);
-    for line in wrapped(&findings.headline(), width) {
-        put!(text, "{line}\n");
+    for paragraph in [&findings.scenario.title, &findings.headline()] {
+        text.push('\n');
+        for line in wrapped(paragraph, width) {
+            put!(text, "{line}\n");
+        }
     }
     text.push('\n');
     for (tone, line) in verdict(findings) {
@@ -86,7 +88,7 @@ mod tests {
         for part in [
             "0%     501, 3 runs: 500 to 501 ",
             "Median of the interleaved runs that count, 2 to 3 of 7; of fewer than 6 there is no interval",
-            "! 2 of 2 assertions cannot be told: 2 to 3 runs of each count, and 6 are needed",
+            "! 2 of 2 assertions cannot be told: of each count 2 to 3 runs of the 6 that are needed",
             "! partial: 10 of 28 measurements, interrupted; of each case and arm 2 to 3 of 7 runs count",
             "! the machine was busy",
             "  second against first, receiver: too few runs for a verdict in 2 of 2 cases. Its cost",

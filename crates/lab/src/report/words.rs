@@ -21,7 +21,7 @@ pub(super) fn verdict(findings: &Findings<'_>) -> Vec<(Tone, String)> {
     if !untold.is_empty() {
         let (untold, runs) = (untold.len(), ends(untold.iter().map(|one| one.runs)));
         let line = format!(
-            "{untold} of {asserted} assertions cannot be told: {} runs of each count, and {FEWEST} are needed",
+            "{untold} of {asserted} assertions cannot be told: of each count {} runs of the {FEWEST} that are needed",
             from_to(runs)
         );
         say(Tone::Bad, line);
