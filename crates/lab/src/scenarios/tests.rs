@@ -3,63 +3,161 @@
 use std::path::Path;
 
 use super::*;
-use crate::Scenario;
 use crate::put;
-use crate::scenario::ArmKind;
+use crate::{Scenario, Schedule, Selection};
 
 /// `docs/scenarios.md`.
 fn document() -> String {
     let mut text = String::from(HEAD);
-    let parsed = |text| Scenario::parse(text).expect("a scenario");
     for (_, source) in ALL {
         let scenario = parsed(source);
         put!(
             text,
-            "| [`{0}`](#{0}) | {1} |\n",
+            "| [`{0}`](#{0}) | {1} | {2} |\n",
             scenario.name,
-            scenario.title
+            scenario.title,
+            minutes(&scenario).map(|(_, time)| time).join(", ")
         );
     }
-    text += FORMAT;
     for (_, source) in ALL {
-        let scenario = parsed(source);
-        put!(text, "\n## {}\n\n{}.\n", scenario.name, scenario.title);
-        if let Some(source) = &scenario.source {
-            put!(text, "\nReproduces: {source}.\n");
-        }
-        put!(text, "\n{}\n\n{}\n", scenario.about, size(&scenario));
-        put!(text, "\n```toml\n{}\n```\n", body(source));
+        text += &section(source);
     }
+    text + FORMAT
+}
+
+fn parsed(text: &str) -> Scenario {
+    Scenario::parse(text).expect("a scenario")
+}
+
+/// A scenario: what it is about, and why, by itself; how, in a table.
+fn section(source: &str) -> String {
+    let scenario = parsed(source);
+    let raw: toml::Table = source.parse().expect("TOML");
+    let name = &scenario.name;
+    let mut text = format!("\n## {name}\n\n**{}.**", scenario.title);
+    if let Some(source) = &scenario.source {
+        put!(text, " Reproduces: {source}.");
+    }
+    put!(text, "\n\n{}\n\n| | |\n|---|---|\n", scenario.about);
+    let mut row = |key: &str, value: &str| {
+        if !value.is_empty() {
+            put!(text, "| {key} | {} |\n", value.replace('|', "\\|"));
+        }
+    };
+    row("link", &of_table(&raw, "link"));
+    row("traffic", &of_table(&raw, "workload"));
+    row("conditions", &conditions(&scenario, &raw));
+    let arms = raw["arm"].as_array().expect("arms").iter();
+    row("measured", &arms.map(arm).collect::<Vec<_>>().join("; "));
+    row("compared", &compared(&scenario));
+    let times = minutes(&scenario).map(|(reps, time)| format!("{reps} repetitions, about {time}"));
+    row("size", &times.join("; with `--quick` "));
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    if results.join(name).is_dir() {
+        row("result", &format!("[report](results/{name}/report.md)"));
+    }
+    row(
+        "file",
+        &format!("[{name}.toml](../crates/lab/scenarios/{name}.toml)"),
+    );
     text
 }
 
-/// How much there is to measure.
-fn size(scenario: &Scenario) -> String {
-    let optional = scenario.arms.iter().filter(|arm| arm.optional).count();
-    let commands = scenario
-        .arms
-        .iter()
-        .filter(|arm| arm.kind == ArmKind::Command)
-        .count();
-    let [reps, quick] = scenario.reps;
-    let mut text = format!(
-        "{} cases, {} arms, {reps} repetitions ({quick} with `--quick`)",
-        scenario.cases.len(),
-        scenario.arms.len(),
-    );
-    if optional + commands > 0 {
-        put!(
-            text,
-            "; {optional} arms are left out where their program is missing"
-        );
-    }
-    text + "."
+/// `rate 600mbit, delay 0.5ms`.
+fn of_table(raw: &toml::Table, key: &str) -> String {
+    let table = raw.get(key).and_then(toml::Value::as_table);
+    let mut pairs: Vec<(&String, &toml::Value)> = table.into_iter().flatten().collect();
+    // What it is comes before how much of it.
+    pairs.sort_by_key(|(key, _)| !["mode", "like", "rate"].contains(&key.as_str()));
+    let pairs = pairs.into_iter().map(|(key, value)| match value {
+        toml::Value::String(mode) if key == "mode" => match mode.as_str() {
+            "rr" => "requests one after the other".to_owned(),
+            "crr" => "a connection for each request".to_owned(),
+            _ => "a stream".to_owned(),
+        },
+        toml::Value::Boolean(true) => key.clone(),
+        value => format!("{} {}", key.replace('_', " "), plain(value)),
+    });
+    pairs.collect::<Vec<_>>().join(", ")
 }
 
-/// The text without what is shown above it.
-fn body(source: &str) -> &str {
-    let after = source.split_once("\n\"\"\"\n\n").map(|(_, rest)| rest);
-    after.unwrap_or(source).trim_end()
+fn plain(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Array(all) => all.iter().map(plain).collect::<Vec<_>>().join(", "),
+        toml::Value::Table(table) => {
+            let pairs = table.iter();
+            let pairs = pairs.map(|(key, value)| format!("{key} {}", plain(value)));
+            pairs.collect::<Vec<_>>().join(" ")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The cases, or the factors whose combinations they are.
+fn conditions(scenario: &Scenario, raw: &toml::Table) -> String {
+    let sweep = raw.get("sweep").and_then(toml::Value::as_table);
+    let factors = sweep.into_iter().flatten();
+    let mut all: Vec<String> = factors
+        .map(|(key, values)| format!("{key} {}", plain(values)))
+        .collect();
+    let cases = raw.get("case").and_then(toml::Value::as_array);
+    if let Some(cases) = cases {
+        let label = |case: &toml::Value| plain(case.get("label").unwrap_or(&case["id"]));
+        all.push(cases.iter().map(label).collect::<Vec<_>>().join("; "));
+    }
+    match scenario.cases.len() {
+        1 => String::new(),
+        many => format!("{many}: {}", all.join(" x ")),
+    }
+}
+
+/// An arm by its name, and in parentheses what it is, as far as the name does not say that.
+fn arm(raw: &toml::Value) -> String {
+    let word = |key: &str| raw.get(key).map(plain);
+    let (id, kind) = (plain(&raw["id"]), plain(&raw["kind"]));
+    let mut more: Vec<String> = (kind != id).then_some(kind).into_iter().collect();
+    more.extend(word("congestion"));
+    more.extend(word("client_flags").map(|flags| format!("`{}`", flags.replace(", ", " "))));
+    more.extend(word("link"));
+    more.extend(
+        raw.get("optional")
+            .map(|_| "where it is installed".to_owned()),
+    );
+    if more.is_empty() {
+        format!("`{id}`")
+    } else {
+        format!("`{id}` ({})", more.join(", "))
+    }
+}
+
+/// Metrics, each with the arms that are set against each other by it.
+fn compared(scenario: &Scenario) -> String {
+    let mut pairs: Vec<(String, Vec<String>)> = Vec::new();
+    for (a, b, metric) in &scenario.compares {
+        let pair = format!("`{a}` with `{b}`");
+        match pairs.iter_mut().find(|(known, _)| *known == pair) {
+            Some((_, metrics)) => metrics.push(metric.title()),
+            None => pairs.push((pair, vec![metric.title()])),
+        }
+    }
+    let pairs = pairs.iter();
+    let pairs = pairs.map(|(pair, metrics)| format!("{pair}: {}", metrics.join(", ")));
+    pairs.collect::<Vec<_>>().join("; ")
+}
+
+/// Repetitions and the time that they take, of a full run and of a quick one.
+fn minutes(scenario: &Scenario) -> [(u32, String); 2] {
+    [false, true].map(|quick| {
+        let selection = Selection {
+            quick,
+            ..Selection::default()
+        };
+        let schedule = Schedule::new(scenario, &selection, 1).expect("a schedule");
+        let time = scenario.estimate_all(&schedule.cells, quick);
+        let minutes = time.as_secs().div_ceil(60);
+        (schedule.reps, format!("{minutes} min"))
+    })
 }
 
 /// What stands around the table of scenarios.
