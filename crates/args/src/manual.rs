@@ -86,6 +86,9 @@ fn page(name: &str, command: &Command, mut related: Vec<&str>) -> String {
     man.render(&mut text)
         .expect("invariant: a Vec takes whatever is written to it");
     let mut text = String::from_utf8_lossy(&text).replace(".br\n\n.br\n", ".br\n");
+    // One word: man-db's list of all pages, which `whatis` and `apropos` read, has names without spaces.
+    let heading = |name: &str| format!(".SH NAME\n{} \\- ", name.replace('-', "\\-"));
+    text = text.replace(&heading(name), &heading(&page_name(name)));
     for child in command.get_subcommands().map(Command::get_name) {
         let page = page_name(&format!("{name} {child}"));
         text = text.replace(&format!("{name}\\-{child}(1)"), &format!("{page}(1)"));
@@ -95,5 +98,37 @@ fn page(name: &str, command: &Command, mut related: Vec<&str>) -> String {
         .iter()
         .map(|name| page_name(name).replace('-', "\\-"));
     let related: Vec<String> = related.map(|name| format!(".BR {name} (1)")).collect();
-    text + ".SH SEE ALSO\n" + &related.join(" ,\n") + "\n"
+    folded(&text) + ".SH SEE ALSO\n" + &related.join(" ,\n") + "\n"
 }
+
+/// The page with its lines of text broken at spaces: a formatter fills paragraphs anyway, and people read pages' sources.
+fn folded(page: &str) -> String {
+    let mut folded = String::new();
+    for line in page.lines().map(str::trim_end) {
+        let mut rest = line;
+        while rest.len() > LONGEST_LINE && !is_request(line) {
+            let spaces = rest.match_indices(' ').map(|(at, _)| at);
+            let fits = |at: &usize| {
+                let after = rest[*at..].trim_start();
+                *at <= LONGEST_LINE && !rest[..*at].trim_start().is_empty() && !is_request(after)
+            };
+            let Some(at) = spaces.rev().find(fits) else {
+                break;
+            };
+            folded += rest[..at].trim_end();
+            folded.push('\n');
+            rest = rest[at..].trim_start();
+        }
+        folded += rest;
+        folded.push('\n');
+    }
+    folded
+}
+
+/// Whether a line is for the formatter itself.
+fn is_request(line: &str) -> bool {
+    line.starts_with(['.', '\''])
+}
+
+/// What mandoc takes a line to be at most.
+const LONGEST_LINE: usize = 80;

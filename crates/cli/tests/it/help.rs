@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -110,9 +111,11 @@ fn there_is_a_manual_page_for_everything_under_its_own_name() {
             text.lines().any(|line| line.starts_with(&title)),
             "{name}:\n{text}"
         );
-        let called = page.replace('_', " ").replace('-', "\\-");
+        // man-db takes one word for a name.
+        let one_word = page.replace('-', "\\-");
+        let called = one_word.replace('_', " ");
         for (section, start) in [
-            ("NAME", format!("{called} \\- ")),
+            ("NAME", format!("{one_word} \\- ")),
             ("SYNOPSIS", format!("\\fB{called}\\fR")),
         ] {
             let heading = format!(".SH {section}\n");
@@ -166,18 +169,21 @@ fn manual_pages_name_each_other_and_nothing_else() {
 }
 
 #[test]
-fn mandoc_has_nothing_to_warn_of() {
+fn mandoc_has_nothing_to_say_of_the_pages() {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, text) in manual::pages(native::command()) {
         let path = dir.path().join(&name);
         fs::write(&path, text).expect("a file");
         let mut mandoc = Command::new("mandoc");
         let output = match mandoc
-            .args(["-T", "lint", "-W", "warning"])
+            .args(["-T", "lint", "-W", "style"])
             .arg(&path)
             .output()
         {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let line = b"SKIPPED: no mandoc here (Debian: apt-get install -y mandoc)\n";
+                return std::io::stderr().write_all(line).expect("standard error");
+            }
             output => output.expect("mandoc starts"),
         };
         let said = String::from_utf8_lossy(&output.stdout);
