@@ -96,8 +96,8 @@ fn settle(name: &CStr, parent: Pid, socket: &UnixStream) -> io::Result<()> {
     let kept = socket.as_fd().as_raw_fd().cast_unsigned();
     for (first, last) in [(3, kept - 1), (kept + 1, libc::c_uint::MAX)] {
         // SAFETY: closes numbers. Their owners, in the doubled memory, are neither used nor dropped in this process,
-        // which ends by `_exit`.
-        if first <= last && unsafe { libc::close_range(first, last, 0) } != 0 {
+        // which ends by `_exit`. musl has no function for the call.
+        if first <= last && unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
             return Err(io::Error::last_os_error());
         }
     }

@@ -13,6 +13,9 @@ const MAX_FEATURES: usize = 1024;
 /// Bytes of a feature's name: `ETH_GSTRING_LEN`.
 const NAME: usize = 32;
 
+/// The request; libc's constant has the type that glibc takes.
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+
 /// `ETH_SS_FEATURES`.
 const FEATURES: u32 = 4;
 
@@ -163,7 +166,7 @@ impl Ethtool {
         let done = unsafe {
             libc::ioctl(
                 self.socket.as_fd().as_raw_fd(),
-                libc::SIOCETHTOOL,
+                SIOCETHTOOL,
                 &raw mut request,
             )
         };

@@ -254,6 +254,12 @@ fn length_of<T>(value: &T) -> libc::socklen_t {
     libc::socklen_t::try_from(size_of_val(value)).expect("invariant: structures are small")
 }
 
+/// A length as another type: those of such fields differ between C libraries.
+fn length_as<A, B: TryFrom<A>>(length: A) -> B {
+    let converted = B::try_from(length).ok();
+    converted.expect("invariant: structures are small")
+}
+
 pub(crate) fn bind(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     // SAFETY: a `sockaddr_ll` is made of integers, for which zeroes are valid.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -275,9 +281,9 @@ fn receive(fd: BorrowedFd<'_>, header: &mut [u8], frame: &mut [u8]) -> io::Resul
     // SAFETY: a `msghdr` is made of integers and pointers, for which zeroes are valid.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = parts.as_mut_ptr();
-    message.msg_iovlen = parts.len();
+    message.msg_iovlen = length_as(parts.len());
     message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of::<Control>();
+    message.msg_controllen = length_as(size_of::<Control>());
     // SAFETY: `message` points at two buffers and a control buffer that outlive the call, each with the length it
     // says, and all of which the kernel may write; any bytes are valid for them.
     let length = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0) };
@@ -307,7 +313,8 @@ impl Message {
             // SAFETY: `next` is valid, see above; the data follow it.
             let data = unsafe { libc::CMSG_DATA(next) };
             // SAFETY: computes a length only.
-            let length = head.cmsg_len - unsafe { libc::CMSG_LEN(0) } as usize;
+            let before = unsafe { libc::CMSG_LEN(0) } as usize;
+            let length = length_as::<_, usize>(head.cmsg_len) - before;
             match (head.cmsg_level, head.cmsg_type) {
                 (libc::SOL_PACKET, libc::PACKET_AUXDATA)
                     if length >= size_of::<libc::tpacket_auxdata>() =>

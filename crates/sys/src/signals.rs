@@ -55,7 +55,7 @@ impl Signals {
     /// The next of the signals; `None` where there was none for this long.
     pub fn wait(&self, within: Duration) -> io::Result<Option<Came>> {
         let within = libc::timespec {
-            tv_sec: within.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_sec: within.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: within.subsec_nanos().into(),
         };
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
