@@ -1,10 +1,11 @@
 //! Checks of this repository that no linter makes: `cargo xtask tidy`, or `cargo test -p xtask`. Two reports: `cargo xtask
 //! house`, the size and shape of the code, and `cargo xtask dependencies`, what `docs/DEPENDENCIES.md` states. And `cargo
-//! xtask mutate`: whether tests notice faults.
+//! xtask mutate`: whether tests notice faults; `cargo xtask dist`: the packages of a release.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a program that reports")]
 
 mod dependencies;
+mod dist;
 mod house;
 mod kinds;
 mod manifests;
@@ -41,12 +42,18 @@ fn main() -> Result<ExitCode> {
             );
             Ok(ExitCode::SUCCESS)
         }
+        ["dist", ref given @ ..] => {
+            print!("{}", dist::run(root(), &dist::Options::read(given)?)?);
+            Ok(ExitCode::SUCCESS)
+        }
         ["mutate", ref given @ ..] => {
             let (only, dry) = mutate::arguments(given)?;
             let all = mutate::run(root(), only, dry)?;
             Ok(ExitCode::from(u8::from(!all)))
         }
-        _ => bail!("usage: cargo xtask tidy | house | dependencies | mutate [PART | --list]"),
+        _ => bail!(
+            "usage: cargo xtask tidy | house | dependencies | mutate [PART | --list] | dist [--out DIR] [--target TRIPLE]..."
+        ),
     }
 }
 

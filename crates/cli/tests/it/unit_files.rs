@@ -14,6 +14,8 @@ const UNITS: [(&str, u32); 3] = [
 ];
 
 const PROGRAM: &str = "/usr/local/bin/quictun ";
+/// The user of the services, whom `sysusers.conf` makes and `tmpfiles.conf` gives a directory.
+const USER: &str = "quictun";
 
 fn path(unit: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -32,18 +34,16 @@ fn values(unit: &str, key: &str) -> Vec<String> {
 fn their_commands_and_variables_are_understood() {
     let server = "[[client]]\nname = \"a\"\npsk_file = \"/secret\"\nallow = [\"db:5432\"]\n";
     let client = format!(
-        "server = \"192.0.2.1:7500\"\npin = [\"{PIN}\"]\n[[forward]]\nlisten = \"127.0.0.1:2222\"\ntarget = \"127.0.0.1:22\"\n"
+        "server = \"192.0.2.1:7500\"\npin = [\"{PIN}\"]\npsk_file = \"/etc/quictun/client.psk\"\n[[forward]]\nlisten = \"127.0.0.1:2222\"\ntarget = \"127.0.0.1:22\"\n"
     );
     for (unit, _) in UNITS {
-        let mut world = World::default()
+        let world = World::default()
             .file("/etc/quictun/server.toml", server)
             .file("/etc/quictun/client.toml", &client)
             .file("/secret", "0123456789abcdef")
-            .file("/credentials/client.psk", "0123456789abcdef");
-        for variable in values(unit, "Environment") {
-            let (name, value) = variable.split_once('=').expect("NAME=VALUE");
-            world = world.env(name, &value.replace("%d", "/credentials"));
-        }
+            .file("/etc/quictun/client.psk", "0123456789abcdef");
+        assert_eq!(values(unit, "User"), [USER], "{unit}");
+        assert_eq!(values(unit, "Group"), [USER], "{unit}");
         let [command] = &values(unit, "ExecStart")[..] else {
             panic!("{unit}: one command")
         };
@@ -56,9 +56,27 @@ fn their_commands_and_variables_are_understood() {
         }
         let client = world.native_client(arguments).expect(unit);
         let psk = client.identity.psk_file.expect("a secret");
-        assert_eq!(psk, Path::new("/credentials/client.psk"));
+        assert_eq!(psk, Path::new("/etc/quictun/client.psk"));
         assert_eq!(client.tun.is_some(), unit.contains("-tun"));
     }
+}
+
+#[test]
+fn their_user_is_made_and_has_the_state_directory() {
+    let read = |name: &str| std::fs::read_to_string(path("..").join(name)).expect("a file");
+    let users = read("sysusers.conf");
+    let user = format!("u {USER} ");
+    assert!(users.lines().any(|line| line.starts_with(&user)), "{users}");
+    let directories = read("tmpfiles.conf");
+    let state = format!("d /var/lib/quictun 0700 {USER} {USER} -");
+    assert!(
+        directories.lines().any(|line| line == state),
+        "{directories}"
+    );
+    assert_eq!(
+        values("quictun-server.service", "StateDirectory"),
+        ["quictun"]
+    );
 }
 
 #[test]

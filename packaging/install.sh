@@ -1,0 +1,121 @@
+#!/bin/sh
+# Installs quictun from the directory that this script is in, or takes it away again.
+#
+#   sudo ./install.sh                  into /usr/local
+#   PREFIX="$HOME/.local" ./install.sh without root: no service
+#   DESTDIR=/srv/root ./install.sh     below another root, for packages
+#   sudo ./install.sh --uninstall      leaves /etc/quictun and /var/lib/quictun
+#   sudo ./install.sh --purge          leaves nothing but the user quictun
+#
+# An installation over another one replaces it, and keeps configuration, keys and state.
+set -eu
+
+PREFIX=${PREFIX:-/usr/local}
+DESTDIR=${DESTDIR:-}
+root=$DESTDIR$PREFIX
+# What was installed below the prefix, a path a line; directories that were made end with a slash.
+list=$root/share/quictun/installed
+units="quictun-server.service quictun-client.service quictun-client-tun.service"
+
+fail() {
+  echo "install.sh: $*" >&2
+  exit 1
+}
+
+# Only an installation by root, below a prefix that systemd knows, touches the running system.
+is_live() {
+  [ -z "$DESTDIR" ] && [ "$(id -u)" = 0 ] && { [ "$PREFIX" = /usr ] || [ "$PREFIX" = /usr/local ]; }
+}
+
+has_systemd() {
+  is_live && [ -d /run/systemd/system ]
+}
+
+# Makes a directory below the prefix, and those above it; notes what it makes.
+make_directory() {
+  [ ! -d "$root/$1" ] || return 0
+  case $1 in */*) make_directory "${1%/*}" ;; esac
+  mkdir "$root/$1"
+  echo "$1/" >>"$new_list"
+}
+
+uninstall() {
+  [ -f "$list" ] || fail "$list is missing: quictun was not installed by this script below $PREFIX"
+  if has_systemd; then
+    # shellcheck disable=SC2086
+    systemctl disable --now $units 2>/dev/null || :
+  fi
+  grep -v '/$' "$list" | while IFS= read -r path; do
+    rm -f "$root/$path"
+  done
+  directories=$(grep '/$' "$list" | sort -r)
+  rm -f "$list"
+  for path in $directories; do
+    rmdir "$root/$path" 2>/dev/null || :
+  done
+  if has_systemd; then
+    systemctl daemon-reload
+  fi
+}
+
+case ${1-} in
+  "") ;;
+  --uninstall)
+    uninstall
+    exit
+    ;;
+  --purge)
+    uninstall
+    rm -rf "$DESTDIR/etc/quictun" "$DESTDIR/var/lib/quictun"
+    exit
+    ;;
+  *) fail "there is no $1: there are --uninstall and --purge" ;;
+esac
+
+case $PREFIX in /*) ;; *) fail "PREFIX must begin with /: it is $PREFIX" ;; esac
+cd "$(dirname "$0")"
+[ -x bin/quictun ] || fail "bin/quictun is missing: run install.sh where the archive was unpacked"
+# A program for another architecture or system is better not installed at all.
+[ -n "$DESTDIR" ] || bin/quictun version >/dev/null || fail "bin/quictun does not run here"
+
+mkdir -p "$root"
+new_list=$root/.quictun-installed.$$
+trap 'rm -f "$new_list"' EXIT
+grep '/$' "$list" 2>/dev/null >"$new_list" || :
+# Links come last: what they lead to is there by then.
+for path in $(find bin lib share -type f | sort) $(find bin lib share -type l | sort); do
+  make_directory "${path%/*}"
+  # Beside the old file, then in its place: a program that runs keeps the file that it was started from.
+  new=$root/${path%/*}/.quictun-new.$$
+  if [ -L "$path" ]; then
+    ln -s "$(readlink "$path")" "$new"
+  else
+    case $path in
+      lib/systemd/*) sed "s,/usr/local/bin/,$PREFIX/bin/," "$path" >"$new" ;;
+      *) cp "$path" "$new" ;;
+    esac
+    case $path in
+      bin/*) chmod 755 "$new" ;;
+      *) chmod 644 "$new" ;;
+    esac
+  fi
+  mv -f "$new" "$root/$path"
+  echo "$path" >>"$new_list"
+done
+# What only the version before had.
+if [ -f "$list" ]; then
+  grep -v '/$' "$list" | while IFS= read -r path; do
+    grep -Fqx -e "$path" "$new_list" || rm -f "$root/$path"
+  done
+fi
+make_directory share/quictun
+mv -f "$new_list" "$list"
+chmod 644 "$list"
+
+if is_live && command -v systemd-sysusers >/dev/null; then
+  systemd-sysusers "$PREFIX/lib/sysusers.d/quictun.conf"
+  systemd-tmpfiles --create "$PREFIX/lib/tmpfiles.d/quictun.conf"
+fi
+if has_systemd; then
+  systemctl daemon-reload
+fi

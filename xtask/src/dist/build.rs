@@ -1,0 +1,114 @@
+//! Programs for packages, built so that the same source gives the same bytes wherever it lies.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::release::Release;
+use super::target::Target;
+
+/// The profile of `Cargo.toml` for packages.
+const PROFILE: &str = "dist";
+/// What C compiler and linker are for statically linked programs: zig has the headers of musl for every architecture.
+const ZIG: &str = "python3 -m pip install ziglang cargo-zigbuild";
+
+/// Builds the program for a target; returns where it is. It needs no network.
+pub(crate) fn program(root: &Path, release: &Release, target: Target) -> Result<PathBuf> {
+    check(root, target)?;
+    let output = target_directory(root)?;
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.arg(if target.is_static() {
+        "zigbuild"
+    } else {
+        "build"
+    });
+    cargo.args(["--locked", "--offline", "--profile", PROFILE]);
+    cargo.args(["--package", "quictun-cli", "--bin", "quictun"]);
+    cargo.args(["--target", target.triple()]);
+    let places = places(root, &output)?;
+    let for_rust = places
+        .iter()
+        .map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
+    let for_rust: Vec<String> = for_rust.collect();
+    let for_c = places
+        .iter()
+        .map(|(from, to)| format!("-ffile-prefix-map={from}={to}"));
+    let for_c: Vec<String> = for_c.collect();
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", for_rust.join("\u{1f}"));
+    cargo.env_remove("RUSTFLAGS");
+    let triple = target.triple().replace('-', "_");
+    cargo.env(format!("CFLAGS_{triple}"), for_c.join(" "));
+    cargo.env("SOURCE_DATE_EPOCH", release.date.to_string());
+    let status = cargo.current_dir(root).status();
+    let status = status.with_context(|| format!("building for {}", target.triple()))?;
+    ensure!(
+        status.success(),
+        "building for {} failed; where packages are missing: `cargo fetch --locked`",
+        target.triple()
+    );
+    Ok(output.join(target.triple()).join(PROFILE).join("quictun"))
+}
+
+/// Fails with the command that installs what is missing.
+fn check(root: &Path, target: Target) -> Result<()> {
+    let triple = target.triple();
+    let library = said(
+        root,
+        "rustc",
+        &["--print", "target-libdir", "--target", triple],
+    )?;
+    ensure!(
+        Path::new(library.trim()).exists(),
+        "Rust has no library for {triple} here: `rustup target add {triple}`"
+    );
+    if target.is_static() && said(root, "cargo-zigbuild", &["--version"]).is_err() {
+        bail!("a program for {triple} needs zig as its C compiler and linker: `{ZIG}`");
+    }
+    Ok(())
+}
+
+/// Directories of this machine whose names must not be in programs, and what stands for them.
+fn places(root: &Path, output: &Path) -> Result<Vec<(String, &'static str)>> {
+    let home = match std::env::var_os("CARGO_HOME") {
+        Some(home) => PathBuf::from(home),
+        None => std::env::home_dir()
+            .context("there is no home directory: set CARGO_HOME")?
+            .join(".cargo"),
+    };
+    let sysroot = said(root, "rustc", &["--print", "sysroot"])?;
+    let root = root.canonicalize().context("the repository's directory")?;
+    let text = |path: &Path| path.display().to_string();
+    // Of several that fit the last one holds.
+    Ok(vec![
+        (sysroot.trim().to_owned(), "/rust"),
+        (text(&home), "/cargo"),
+        (text(&root), "/quictun"),
+        (text(output), "/quictun/target"),
+    ])
+}
+
+fn target_directory(root: &Path) -> Result<PathBuf> {
+    let arguments = [
+        "metadata",
+        "--format-version",
+        "1",
+        "--no-deps",
+        "--offline",
+    ];
+    let metadata = said(root, env!("CARGO"), &arguments)?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
+    let directory = metadata["target_directory"].as_str();
+    Ok(PathBuf::from(
+        directory.context("cargo names no target directory")?,
+    ))
+}
+
+fn said(root: &Path, program: &str, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(program);
+    let output = command.args(arguments).current_dir(root).output();
+    let output = output.with_context(|| format!("starting {program}"))?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program}: {error}");
+    String::from_utf8(output.stdout).with_context(|| format!("{program} prints text"))
+}

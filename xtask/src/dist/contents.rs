@@ -1,0 +1,147 @@
+//! What a user installs: the program under its names, and all that belongs to it.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::files::{Entry, Files};
+use super::tarball::gzip;
+
+/// The other names of the program.
+pub(crate) const NAMES: [&str; 2] = ["quictun-server", "quictun-client"];
+/// The units that are run as services, and restarted after an upgrade.
+pub(crate) const UNITS: [&str; 3] = [
+    "quictun-server.service",
+    "quictun-client.service",
+    "quictun-client-tun.service",
+];
+/// The directory of the program in unit files, as they are in the repository.
+const UNIT_BIN: &str = "/usr/local/bin/";
+
+/// Documents of the repository that are installed, where they are, and under which names.
+const DOCUMENTS: [(&str, &str); 7] = [
+    ("CHANGELOG.md", "CHANGELOG.md"),
+    ("docs/OPERATIONS.md", "OPERATIONS.md"),
+    ("docs/METRICS.md", "METRICS.md"),
+    ("docs/REST.md", "REST.md"),
+    ("SECURITY.md", "SECURITY.md"),
+    ("docs/examples/server.toml", "examples/server.toml"),
+    ("docs/examples/client.toml", "examples/client.toml"),
+];
+
+/// Manual pages and completion scripts, which the program writes itself.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// Name and text of each manual page.
+    pub(crate) pages: Vec<(String, Vec<u8>)>,
+    /// Program, shell and text of each completion script.
+    pub(crate) completions: Vec<(&'static str, &'static str, Vec<u8>)>,
+}
+
+impl Written {
+    /// Runs a program that this machine can run.
+    pub(crate) fn by(program: &Path) -> Result<Self> {
+        let dir = tempfile::tempdir().context("making a directory for manual pages")?;
+        let path = dir.path().display().to_string();
+        said(program, &["man", "--out", &path])?;
+        let mut written = Self::default();
+        for entry in std::fs::read_dir(dir.path()).context("reading manual pages")? {
+            let entry = entry.context("reading manual pages")?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let text = std::fs::read(entry.path()).with_context(|| format!("reading {name}"))?;
+            written.pages.push((name, text));
+        }
+        written.pages.sort();
+        for shell in ["bash", "zsh", "fish"] {
+            for of in ["quictun", NAMES[0], NAMES[1]] {
+                let script = said(program, &["completion", shell, "--for", of])?;
+                written.completions.push((of, shell, script));
+            }
+        }
+        Ok(written)
+    }
+}
+
+/// Who installs the files, which decides where some of them are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Installer {
+    /// `install.sh`, and systems that follow the projects' own habits.
+    Upstream,
+    /// dpkg.
+    Debian,
+}
+
+/// The files below a prefix (`/usr`, `/usr/local`).
+pub(crate) fn files(
+    root: &Path,
+    program: &[u8],
+    written: &Written,
+    installer: Installer,
+) -> Result<Files> {
+    let mut files = Files::default();
+    files.program("bin/quictun", program);
+    for name in NAMES {
+        files.link(&format!("bin/{name}"), "quictun");
+    }
+    for (name, text) in &written.pages {
+        match installer {
+            Installer::Upstream => files.text(&format!("share/man/man1/{name}"), text),
+            Installer::Debian => files.text(&format!("share/man/man1/{name}.gz"), gzip(text)?),
+        }
+    }
+    for (program, shell, script) in &written.completions {
+        let path = match (*shell, installer) {
+            ("bash", _) => format!("share/bash-completion/completions/{program}"),
+            ("fish", _) => format!("share/fish/vendor_completions.d/{program}.fish"),
+            (_, Installer::Debian) => format!("share/zsh/vendor-completions/_{program}"),
+            (_, Installer::Upstream) => format!("share/zsh/site-functions/_{program}"),
+        };
+        files.text(&path, script);
+    }
+    for (from, to) in DOCUMENTS {
+        files.text(&format!("share/doc/quictun/{to}"), read(root, from)?);
+    }
+    for unit in UNITS {
+        let text = read(root, &format!("packaging/systemd/{unit}"))?;
+        files.text(&format!("lib/systemd/system/{unit}"), text);
+    }
+    for kind in ["sysusers", "tmpfiles"] {
+        let text = read(root, &format!("packaging/{kind}.conf"))?;
+        files.text(&format!("lib/{kind}.d/quictun.conf"), text);
+    }
+    Ok(files)
+}
+
+/// The files as a package of a system has them: below `/usr`, units included.
+pub(crate) fn below_usr(files: &Files) -> Result<Files> {
+    let mut below = Files::default();
+    for (path, entry) in files.iter() {
+        let mut entry = entry.clone();
+        if let Entry::File(_, text) = &mut entry
+            && path.starts_with("lib/systemd/")
+        {
+            let unit = std::str::from_utf8(text).with_context(|| path.to_owned())?;
+            ensure!(unit.contains(UNIT_BIN), "{path}: no command in {UNIT_BIN}");
+            *text = unit.replace(UNIT_BIN, "/usr/bin/").as_bytes().into();
+        }
+        below.insert(&format!("usr/{path}"), entry);
+    }
+    Ok(below)
+}
+
+/// A file of the repository.
+pub(crate) fn read(root: &Path, path: &str) -> Result<Vec<u8>> {
+    std::fs::read(root.join(path)).with_context(|| format!("reading {path}"))
+}
+
+/// What a program prints, without anything of this machine's configuration.
+fn said(program: &Path, arguments: &[&str]) -> Result<Vec<u8>> {
+    let mut command = Command::new(program);
+    let output = command.args(arguments).env_clear().output();
+    let output = output.with_context(|| format!("starting {}", program.display()))?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    let command = format!("{} {}", program.display(), arguments.join(" "));
+    ensure!(output.status.success(), "{command}: {error}");
+    Ok(output.stdout)
+}

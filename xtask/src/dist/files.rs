@@ -1,0 +1,106 @@
+//! Files as they are packed: names, modes and contents, without owner and time.
+//!
+//! Every writer of a format takes [`Files`] and a time, so that the same files give the same bytes on every machine.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::rc::Rc;
+
+use anyhow::{Context as _, Result};
+
+/// One name in a package. All but private directories belong to root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// Permissions and content.
+    File(u32, Rc<[u8]>),
+    /// What a symbolic link leads to.
+    Link(String),
+    /// A directory with mode 0755.
+    Directory,
+    /// A directory with mode 0700 of the user and group with this number.
+    Private(u32),
+}
+
+/// Paths below the root of a package, without a slash at either end, in the order of their bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Files(BTreeMap<String, Entry>);
+
+impl Files {
+    /// Adds a file that is read.
+    pub(crate) fn text(&mut self, path: &str, content: impl AsRef<[u8]>) {
+        self.insert(path, Entry::File(0o644, content.as_ref().into()));
+    }
+
+    /// Adds a file that is executed.
+    pub(crate) fn program(&mut self, path: &str, content: impl AsRef<[u8]>) {
+        self.insert(path, Entry::File(0o755, content.as_ref().into()));
+    }
+
+    /// Adds a symbolic link.
+    pub(crate) fn link(&mut self, path: &str, target: &str) {
+        self.insert(path, Entry::Link(target.to_owned()));
+    }
+
+    /// Adds an entry and the directories above it.
+    pub(crate) fn insert(&mut self, path: &str, entry: Entry) {
+        for (at, _) in path.match_indices('/') {
+            let above = self.0.entry(path[..at].to_owned());
+            above.or_insert(Entry::Directory);
+        }
+        self.0.insert(path.to_owned(), entry);
+    }
+
+    /// Takes a file away.
+    pub(crate) fn remove(&mut self, path: &str) {
+        self.0.remove(path);
+    }
+
+    /// Adds all files of another tree below a directory.
+    pub(crate) fn extend(&mut self, directory: &str, others: &Files) {
+        for (path, entry) in others.iter() {
+            self.insert(&format!("{directory}/{path}"), entry.clone());
+        }
+    }
+
+    /// Every entry, directories before what they hold.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.0.iter().map(|(path, entry)| (path.as_str(), entry))
+    }
+
+    /// The files among the entries, with their contents.
+    pub(crate) fn contents(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.iter().filter_map(|(path, entry)| match entry {
+            Entry::File(_, content) => Some((path, &content[..])),
+            Entry::Link(_) | Entry::Directory | Entry::Private(_) => None,
+        })
+    }
+
+    /// Bytes of all files.
+    pub(crate) fn size(&self) -> u64 {
+        self.contents()
+            .map(|(_, content)| content.len() as u64)
+            .sum()
+    }
+
+    /// Makes the files below a directory, in place of those that were there.
+    pub(crate) fn write(&self, directory: &Path) -> Result<()> {
+        if directory.exists() {
+            fs::remove_dir_all(directory)
+                .with_context(|| format!("removing {}", directory.display()))?;
+        }
+        fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+        for (path, entry) in self.iter() {
+            let place = directory.join(path);
+            let made = match entry {
+                Entry::File(mode, content) => fs::write(&place, content)
+                    .and_then(|()| fs::set_permissions(&place, Permissions::from_mode(*mode))),
+                Entry::Link(target) => symlink(target, &place),
+                Entry::Directory | Entry::Private(_) => fs::create_dir(&place),
+            };
+            made.with_context(|| format!("making {}", place.display()))?;
+        }
+        Ok(())
+    }
+}

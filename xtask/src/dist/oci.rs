@@ -1,0 +1,132 @@
+//! The container image: an OCI image layout in one archive, with an image for each architecture.
+//!
+//! An image has the program and nothing else that runs. Runtimes bring `/etc/resolv.conf` and `/etc/hosts`.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::contents::NAMES;
+use super::digest::sha256;
+use super::files::{Entry, Files};
+use super::release::{LICENCE, Release, SUMMARY};
+use super::tarball::{gzip, tar};
+use super::target::Target;
+use super::{Package, Sources};
+
+/// User and group that nothing else on a host has: the one that other images without root use.
+const USER: u32 = 65532;
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
+
+/// Builds the archive: its file name, and its bytes.
+pub(crate) fn build(sources: &Sources<'_>, programs: &[(Target, &[u8])]) -> Result<Package> {
+    let Sources {
+        release, licences, ..
+    } = sources;
+    let mut layout = Files::default();
+    let mut images = Vec::new();
+    for (target, program) in programs {
+        images.push(image(&mut layout, release, *target, program, licences)?);
+    }
+    let images = add(
+        &mut layout,
+        INDEX,
+        &json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": images}),
+    );
+    let mut named = images;
+    named["annotations"] = json!({"org.opencontainers.image.ref.name": release.version});
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [named]});
+    layout.text("index.json", index.to_string());
+    let version = json!({"imageLayoutVersion": "1.0.0"});
+    layout.text("oci-layout", version.to_string());
+    let name = format!("quictun-{}-oci.tar", release.version);
+    Ok((name, tar(&layout, release.date)?))
+}
+
+/// Adds one image; returns its descriptor.
+fn image(
+    layout: &mut Files,
+    release: &Release,
+    target: Target,
+    program: &[u8],
+    licences: &Files,
+) -> Result<Value> {
+    let files = root(program, licences);
+    let plain = tar(&files, release.date)?;
+    let layer = blob(layout, LAYER, &gzip(&plain)?);
+    let platform = json!({"architecture": target.debian, "os": "linux"});
+    let created = release.date_as("%Y-%m-%dT%H:%M:%SZ")?;
+    let config = json!({
+        "created": created,
+        "architecture": target.debian,
+        "os": "linux",
+        "config": config(release),
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", sha256(&plain))]},
+        "history": [{"created": created, "comment": "cargo xtask dist"}],
+    });
+    let config = add(layout, CONFIG, &config);
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": MANIFEST,
+        "config": config,
+        "layers": [layer],
+    });
+    let mut descriptor = add(layout, MANIFEST, &manifest);
+    descriptor["platform"] = platform;
+    Ok(descriptor)
+}
+
+fn root(program: &[u8], licences: &Files) -> Files {
+    let mut files = Files::default();
+    files.program("usr/bin/quictun", program);
+    for name in NAMES {
+        files.link(&format!("usr/bin/{name}"), "quictun");
+    }
+    files.extend("usr/share/licenses/quictun", licences);
+    files.insert("etc/quictun", Entry::Directory);
+    files.insert("var/lib/quictun", Entry::Private(USER));
+    let user = format!("quictun:x:{USER}:{USER}::/var/lib/quictun:/nonexistent\n");
+    files.text("etc/passwd", user);
+    files.text("etc/group", format!("quictun:x:{USER}:\n"));
+    files
+}
+
+/// How a container of the image runs unless it is told otherwise.
+fn config(release: &Release) -> Value {
+    const SECOND_NS: u64 = 1_000_000_000;
+    json!({
+        "User": format!("{USER}:{USER}"),
+        "Env": ["PATH=/usr/bin", "STATE_DIRECTORY=/var/lib/quictun"],
+        "Entrypoint": ["/usr/bin/quictun"],
+        "Cmd": ["server", "--config", "/etc/quictun/server.toml"],
+        "ExposedPorts": {"7500/udp": {}},
+        "Volumes": {"/var/lib/quictun": {}},
+        "WorkingDir": "/",
+        // Not in OCI's specification: Docker reads it.
+        "Healthcheck": {
+            "Test": ["CMD", "/usr/bin/quictun", "status"],
+            "Interval": 30 * SECOND_NS,
+            "Timeout": 5 * SECOND_NS,
+            "StartPeriod": 5 * SECOND_NS,
+        },
+        "Labels": {
+            "org.opencontainers.image.title": "quictun",
+            "org.opencontainers.image.description": SUMMARY,
+            "org.opencontainers.image.version": release.version,
+            "org.opencontainers.image.licenses": LICENCE,
+        },
+    })
+}
+
+fn add(layout: &mut Files, kind: &str, value: &Value) -> Value {
+    blob(layout, kind, value.to_string().as_bytes())
+}
+
+/// Adds a blob under its digest; returns its descriptor.
+fn blob(layout: &mut Files, kind: &str, bytes: &[u8]) -> Value {
+    let hash = sha256(bytes);
+    layout.text(&format!("blobs/sha256/{hash}"), bytes);
+    json!({"mediaType": kind, "digest": format!("sha256:{hash}"), "size": bytes.len()})
+}

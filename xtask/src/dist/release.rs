@@ -1,0 +1,67 @@
+//! What is released: facts that every package states.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
+
+/// Who answers for packages; no person, and no address that anything is sent to.
+pub(crate) const MAINTAINER: &str = "quictun maintainers <maintainers@quictun.invalid>";
+pub(crate) const LICENCE: &str = "MIT OR Apache-2.0";
+pub(crate) const SUMMARY: &str = "TCP connections carried over QUIC";
+pub(crate) const DESCRIPTION: &str = "\
+quictun carries TCP and Unix connections to another host, each on a stream of
+its own over QUIC: a lost packet holds up one connection and not the others,
+and a connection survives a change of address. A server lets each client
+reach what its rules name. quictun-server and quictun-client speak the
+protocol of quic-tun.";
+
+/// A version and when its commit was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Release {
+    pub(crate) version: String,
+    /// Seconds since 1970: the time of everything in packages.
+    pub(crate) date: u64,
+}
+
+impl Release {
+    /// Reads the manifest and, unless `SOURCE_DATE_EPOCH` says it, the time of the commit.
+    pub(crate) fn read(root: &Path) -> Result<Self> {
+        let manifest = std::fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
+        let manifest: toml::Table = manifest.parse().context("Cargo.toml")?;
+        let package = manifest.get("workspace").and_then(|all| all.get("package"));
+        let version = package.and_then(|package| package.get("version")?.as_str());
+        let version = version.context("Cargo.toml: workspace.package.version is missing")?;
+        let date = match std::env::var("SOURCE_DATE_EPOCH") {
+            Ok(given) => given,
+            Err(_) => commit_date(root)?,
+        };
+        let date = date.trim().parse();
+        Ok(Self {
+            version: version.to_owned(),
+            date: date.context("SOURCE_DATE_EPOCH is no number of seconds")?,
+        })
+    }
+
+    /// The date as `format` says it, in UTC.
+    pub(crate) fn date_as(&self, format: &str) -> Result<String> {
+        let seconds = i64::try_from(self.date).context("a date far from now")?;
+        let time = Timestamp::from_second(seconds).context("a date far from now")?;
+        Ok(time.strftime(format).to_string())
+    }
+}
+
+fn commit_date(root: &Path) -> Result<String> {
+    let mut git = Command::new("git");
+    let output = git
+        .args(["log", "-1", "--format=%ct"])
+        .current_dir(root)
+        .output();
+    let output = output.context("starting git for the commit's date; or set SOURCE_DATE_EPOCH")?;
+    ensure!(
+        output.status.success(),
+        "this is no clone: set SOURCE_DATE_EPOCH to the release's date, in seconds since 1970"
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

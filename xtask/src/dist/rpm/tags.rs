@@ -1,0 +1,180 @@
+//! What the headers of an rpm say. Numbers are those of rpm's `rpmtag.h`.
+
+use anyhow::{Context as _, Result};
+
+use super::super::digest;
+use super::super::release::{DESCRIPTION, LICENCE, Release, SUMMARY};
+use super::Node;
+use super::header::Value;
+
+/// The region of all digests and signatures.
+pub(crate) const SIGNATURES: u32 = 62;
+/// The region of everything that they are of.
+pub(crate) const IMMUTABLE: u32 = 63;
+
+/// The number of SHA-256 (RFC 4880 section 9.4).
+const SHA256: u32 = 8;
+/// At least this version, at most this version, exactly this version.
+const AT_LEAST: u32 = 0x8 | 0x4;
+const AT_MOST: u32 = 0x8 | 0x2;
+const EXACTLY: u32 = 0x8;
+/// What scripts need, in order of their stages, and what rpm itself must know.
+const FOR_SCRIPTS: u32 = 1 << 8 | 1 << 10 | 1 << 11 | 1 << 12;
+const OF_RPM: u32 = 1 << 24;
+/// All that `rpm --verify` can compare.
+const VERIFY_ALL: u32 = u32::MAX;
+
+type Facts = Vec<(u32, Value)>;
+
+fn text(text: impl Into<String>) -> Value {
+    Value::Text(text.into())
+}
+
+fn texts<T: Into<String>>(all: impl IntoIterator<Item = T>) -> Value {
+    Value::Texts(all.into_iter().map(Into::into).collect())
+}
+
+/// Name, version and what people read.
+pub(crate) fn package(release: &Release, revision: u32, machine: &str, date: u32) -> Facts {
+    let version = format!("{}-{revision}", release.version);
+    let own = [
+        "quictun".to_owned(),
+        format!("quictun({})", machine.replace('_', "-")),
+    ];
+    vec![
+        (100, texts(["C"])),
+        (1000, text("quictun")),
+        (1001, text(&release.version)),
+        (1002, text(revision.to_string())),
+        (1004, Value::Translated(SUMMARY.to_owned())),
+        (1005, Value::Translated(DESCRIPTION.to_owned())),
+        (1006, Value::Int32(vec![date])),
+        (1007, text("reproducible")),
+        (1014, text(LICENCE)),
+        (1016, Value::Translated("Unspecified".to_owned())),
+        (1021, text("linux")),
+        (1022, text(machine)),
+        (1044, text(format!("quictun-{version}.src.rpm"))),
+        (1047, texts(own)),
+        (1112, Value::Int32(vec![EXACTLY; 2])),
+        (1113, texts([&version, &version].map(String::as_str))),
+        (5062, text("utf-8")),
+    ]
+}
+
+/// A table of files, a column for each property.
+pub(crate) fn files(nodes: &[Node<'_>], date: u32) -> Result<Facts> {
+    let numbers = |of: &dyn Fn(&Node<'_>) -> u32| Value::Int32(nodes.iter().map(of).collect());
+    let same = |value: &str| texts(nodes.iter().map(|_| value));
+    let split = |node: &Node<'_>| {
+        let (directory, name) = node
+            .path
+            .rsplit_once('/')
+            .expect("invariant: an absolute path");
+        (format!("{directory}/"), name.to_owned())
+    };
+    let mut directories: Vec<String> = nodes.iter().map(|node| split(node).0).collect();
+    directories.sort();
+    directories.dedup();
+    let directory = |node: &Node<'_>| {
+        let at = directories.binary_search(&split(node).0);
+        u32::try_from(at.unwrap_or_default()).unwrap_or_default()
+    };
+    let hash = |node: &Node<'_>| match node.mode & 0o170_000 {
+        0o100_000 => digest::sha256(node.content),
+        _ => String::new(),
+    };
+    let document = |node: &Node<'_>| {
+        u32::from(node.path.contains("/share/doc/")) << 1
+            | u32::from(node.path.contains("/share/man/")) << 1
+            | u32::from(node.path.contains("/share/licenses/")) << 7
+    };
+    let mut sizes = Vec::new();
+    for node in nodes {
+        sizes.push(u32::try_from(node.content.len()).context("a file of 4 GiB or more")?);
+    }
+    let inodes = (1..).zip(nodes).map(|(at, _)| at).collect();
+    let modes = nodes.iter().map(|node| node.mode).collect();
+    Ok(vec![
+        (1028, Value::Int32(sizes)),
+        (1030, Value::Int16(modes)),
+        (1033, Value::Int16(vec![0; nodes.len()])),
+        (1034, numbers(&|_| date)),
+        (1035, texts(nodes.iter().map(hash))),
+        (1036, texts(nodes.iter().map(|node| node.target))),
+        (1037, numbers(&document)),
+        (1039, same("root")),
+        (1040, same("root")),
+        (1045, numbers(&|_| VERIFY_ALL)),
+        (1095, numbers(&|_| 1)),
+        (1096, Value::Int32(inodes)),
+        (1097, same("")),
+        (1116, numbers(&directory)),
+        (1117, texts(nodes.iter().map(|node| split(node).1))),
+        (1118, texts(directories.iter().map(String::as_str))),
+        (5011, Value::Int32(vec![SHA256])),
+    ])
+}
+
+/// What must be there: the C library, and for scripts a shell and systemd's programs.
+pub(crate) fn needs(libc: &str) -> Facts {
+    let libc = format!("libc.so.6(GLIBC_{libc})(64bit)");
+    let all = [
+        ("/bin/sh", "", FOR_SCRIPTS),
+        ("libc.so.6()(64bit)", "", 0),
+        (libc.as_str(), "", 0),
+        ("libgcc_s.so.1()(64bit)", "", 0),
+        ("libm.so.6()(64bit)", "", 0),
+        ("rpmlib(CompressedFileNames)", "3.0.4-1", OF_RPM | AT_MOST),
+        ("rpmlib(FileDigests)", "4.6.0-1", OF_RPM | AT_MOST),
+        ("rpmlib(PayloadFilesHavePrefix)", "4.0-1", OF_RPM | AT_MOST),
+        // The first with all that the units say.
+        ("systemd", "247", AT_LEAST),
+    ];
+    vec![
+        (1048, Value::Int32(all.map(|(_, _, flags)| flags).to_vec())),
+        (1049, texts(all.map(|(name, _, _)| name))),
+        (1050, texts(all.map(|(_, version, _)| version))),
+    ]
+}
+
+/// Scripts that run after installation, before removal, and after it.
+pub(crate) fn scripts(read: impl Fn(&str) -> Result<String>) -> Result<Facts> {
+    let mut facts = Vec::new();
+    for (name, tag, shell) in [
+        ("post", 1024, 1086),
+        ("preun", 1025, 1087),
+        ("postun", 1026, 1088),
+    ] {
+        facts.push((tag, Value::Text(read(name)?)));
+        facts.push((shell, text("/bin/sh")));
+    }
+    Ok(facts)
+}
+
+/// How the payload is written, and its digests, compressed and not.
+pub(crate) fn payload(payload: &[u8], plain: &[u8], size: u64) -> Result<Facts> {
+    let size = u32::try_from(size).context("files of 4 GiB or more")?;
+    Ok(vec![
+        (1009, Value::Int32(vec![size])),
+        (1124, text("cpio")),
+        (1125, text("gzip")),
+        (1126, text("9")),
+        (5092, texts([digest::sha256(payload)])),
+        (5093, Value::Int32(vec![SHA256])),
+        (5097, texts([digest::sha256(plain)])),
+    ])
+}
+
+/// The header before the others: digest and sizes.
+pub(crate) fn digests(main: &[u8], payload: &[u8], plain: &[u8]) -> Result<Facts> {
+    let size = |length: usize| {
+        let size = u32::try_from(length).context("a package of 4 GiB or more");
+        size.map(|size| Value::Int32(vec![size]))
+    };
+    Ok(vec![
+        (273, text(digest::sha256(main))),
+        (1000, size(main.len() + payload.len())?),
+        (1007, size(plain.len())?),
+    ])
+}

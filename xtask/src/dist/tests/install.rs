@@ -1,0 +1,89 @@
+//! `install.sh`, below a directory of the test.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{archive, root, sources, unpacked};
+
+/// Unpacks an archive with this program; returns its directory.
+fn unpack(dir: &Path, program: &str) -> PathBuf {
+    let root = root();
+    let (name, bytes) = archive(&sources(&root), program.as_bytes());
+    let mut archive = tar::Archive::new(std::io::Cursor::new(unpacked(&bytes)));
+    archive.unpack(dir).expect("an archive");
+    dir.join(name.strip_suffix(".tar.gz").expect("a name"))
+}
+
+fn install(from: &Path, to: &Path, arguments: &[&str]) {
+    let mut command = Command::new(from.join("install.sh"));
+    command
+        .args(arguments)
+        .env("PREFIX", "/opt/q")
+        .env("DESTDIR", to);
+    let output = command.output().expect("the script starts");
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// Everything below a directory but directories.
+fn below(dir: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut next = vec![dir.to_path_buf()];
+    while let Some(dir) = next.pop() {
+        for entry in fs::read_dir(&dir).expect("a directory") {
+            let entry = entry.expect("an entry");
+            if entry.file_type().expect("its kind").is_dir() {
+                next.push(entry.path());
+            } else {
+                found.insert(entry.path());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn an_upgrade_keeps_what_is_the_users_and_removal_leaves_nothing_else() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let to = dir.path().join("root");
+    let prefix = to.join("opt/q");
+    let settings = to.join("etc/quictun/server.toml");
+    fs::create_dir_all(settings.parent().expect("a parent")).expect("a directory");
+    fs::write(&settings, "mine").expect("a file");
+    fs::create_dir_all(prefix.join("bin")).expect("a directory");
+    fs::write(prefix.join("bin/other"), "").expect("a file");
+
+    let first = unpack(dir.path(), "first");
+    // A file that the next version lacks.
+    fs::write(first.join("share/doc/quictun/OLD.md"), "").expect("a file");
+    install(&first, &to, &[]);
+    assert_eq!(
+        fs::read(prefix.join("bin/quictun-server")).expect("a link"),
+        b"first"
+    );
+    let unit = fs::read_to_string(prefix.join("lib/systemd/system/quictun-client.service"));
+    assert!(
+        unit.expect("a unit")
+            .contains("\nExecStart=/opt/q/bin/quictun client ")
+    );
+    assert!(prefix.join("share/doc/quictun/OLD.md").exists());
+
+    fs::remove_dir_all(&first).expect("the first version");
+    let second = unpack(dir.path(), "second");
+    install(&second, &to, &[]);
+    assert_eq!(
+        fs::read(prefix.join("bin/quictun")).expect("a program"),
+        b"second"
+    );
+    assert!(!prefix.join("share/doc/quictun/OLD.md").exists());
+    assert_eq!(fs::read(&settings).expect("a file"), b"mine");
+
+    install(&second, &to, &["--uninstall"]);
+    let left = [settings.clone(), prefix.join("bin/other")];
+    assert_eq!(below(&to), left.into());
+    assert!(!prefix.join("share").exists() && !prefix.join("lib").exists());
+    install(&second, &to, &[]);
+    install(&second, &to, &["--purge"]);
+    assert_eq!(below(&to), [prefix.join("bin/other")].into());
+}
