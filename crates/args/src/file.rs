@@ -50,6 +50,18 @@ pub fn parse<T: DeserializeOwned>(path: &Path, inputs: &Inputs<'_>) -> Result<T,
     read_by(path, inputs, |text| toml::from_str(text))
 }
 
+/// Reads a file of any type, unless its text is to be left alone.
+pub(crate) fn parse_unless<T: DeserializeOwned>(
+    path: &Path,
+    inputs: &Inputs<'_>,
+    left_alone: impl FnOnce(&str) -> bool,
+) -> Result<Option<T>, Fault> {
+    read_by(path, inputs, |text| {
+        let read = !left_alone(text);
+        read.then(|| toml::from_str(text)).transpose()
+    })
+}
+
 impl Schema {
     /// Reads a file.
     pub fn read<E: DeserializeOwned>(

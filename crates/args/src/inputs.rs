@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use quictun_trust::enrolment::Directory;
 use quictun_trust::keeper::{self, ReadError};
 
 /// Largest configuration file read, bytes: some 10 000 clients, far below what would hurt.
@@ -67,6 +68,9 @@ pub trait Files {
 
     /// Whether the file could be opened for reading, and if not, why.
     fn check_readable(&self, path: &Path) -> io::Result<()>;
+
+    /// The names of the clients that are invited or have joined; none where there is no such directory.
+    fn clients(&self, directory: &Directory) -> io::Result<Vec<String>>;
 }
 
 /// The real files.
@@ -84,6 +88,10 @@ impl Files for Disk {
 
     fn check_readable(&self, path: &Path) -> io::Result<()> {
         keeper::check_readable(path)
+    }
+
+    fn clients(&self, directory: &Directory) -> io::Result<Vec<String>> {
+        directory.names()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::layers::Layers;
 use settings::Server;
 
 pub mod commands;
+pub mod enrolled;
 mod file;
 pub mod flags;
 mod print;
@@ -47,6 +48,11 @@ pub fn client_of(words: &[String], inputs: &Inputs<'_>) -> Result<ClientSettings
     read_client(&matches_of("client", words)?, inputs)
 }
 
+/// What a server would run with whose command line goes on like this.
+pub fn server_of(words: &[String], inputs: &Inputs<'_>) -> Result<Server, Fault> {
+    read_server(&matches_of("server", words)?, inputs)
+}
+
 /// Reads what follows `quictun config`.
 pub fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Configured, Fault> {
     let (command, matches) = matches
@@ -69,7 +75,7 @@ pub fn config(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Configured, F
         let (layers, server) = server_layers(&matches, Some(&file), inputs)?;
         return Ok(match command {
             "check" => Configured::Server(file, server),
-            _ => Configured::Print(print::server(&layers, &server.settings)),
+            _ => Configured::Print(print::server(&layers, &server)),
         });
     }
     let (layers, client) = client_layers(&matches, Some(&file), inputs)?;

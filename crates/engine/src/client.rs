@@ -210,7 +210,7 @@ impl Client {
         for other in self.slots[index].handle_connected(key) {
             traffic.abandon_attempt(now, other);
         }
-        traffic.begin_control(now, key, self.role.prover.as_ref());
+        traffic.begin_control(now, key, &self.role);
         self.place_waiting(now, traffic);
     }
 

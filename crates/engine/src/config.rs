@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use quictun_congestion::{Algorithm, PathMemory};
 use quictun_flow::Account;
+use quictun_wire::join::Join;
 
 use crate::trace::Tracer;
 
@@ -60,6 +61,8 @@ pub struct ClientRole {
     pub connections: usize,
     /// Makes the proof of a pre-shared secret from a TLS exporter value.
     pub prover: Option<Prover>,
+    /// Makes the JOIN of a client that has been invited from a TLS exporter value.
+    pub joiner: Option<Joiner>,
     /// How long a flow may wait for a connection.
     pub wait_timeout: Duration,
     /// Compatibility: open streams on one connection from which on another is made. The original
@@ -69,6 +72,9 @@ pub struct ClientRole {
 
 /// Makes the proof of a pre-shared secret from a TLS exporter value.
 pub type Prover = Arc<dyn Fn(&[u8; 32]) -> [u8; 32] + Send + Sync>;
+
+/// Makes the JOIN of a client that has been invited from a TLS exporter value.
+pub type Joiner = Arc<dyn Fn(&[u8; 32]) -> Join + Send + Sync>;
 
 /// Tells the largest UDP payload the first hop towards an address carries.
 pub type PathMtu = Arc<dyn Fn(SocketAddr) -> u16 + Send + Sync>;
@@ -149,6 +155,7 @@ impl fmt::Debug for ClientRole {
             .field("server_name", &self.server_name)
             .field("connections", &self.connections)
             .field("prover", &self.prover.is_some())
+            .field("joiner", &self.joiner.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use quictun_flow::{ConnectionId, ConnectionKey, FlowId, Socket};
 use quictun_wire::code::{CloseCode, FlowCode};
+use quictun_wire::join::Grant;
 use quinn_proto::{Endpoint, EndpointConfig, Event as QuicEvent, StreamEvent};
 use rand_chacha::ChaCha20Rng;
 use rand_core::{RngCore, SeedableRng};
@@ -369,6 +370,14 @@ impl<S: Socket> Engine<S> {
         if let Role::Server(server) = &mut self.role {
             server.admit(now, &mut self.traffic, id);
             self.note_ended(now);
+        }
+    }
+
+    /// Server: what the answer to a client's JOIN says, once for each [`Event::Hello`] that has one. A client that is not
+    /// known yet is to be admitted next.
+    pub fn answer_join(&mut self, id: ConnectionId, grant: Option<Grant>) {
+        if let Some(key) = self.traffic.connections.find(id) {
+            self.traffic.answer_join(key, grant);
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use quictun_congestion::View;
 use quictun_flow::{ConnectionId, FlowId, FlowSummary};
+use quictun_wire::join::{Grant, Join};
 use rustls::pki_types::CertificateDer;
 
 use crate::loss::LossReason;
@@ -27,7 +28,7 @@ pub enum Event {
         /// The peer's certificate chain, where it showed one.
         certificates: Option<Vec<CertificateDer<'static>>>,
     },
-    /// Server: a client that is not known yet says who it is; answer with [`crate::Engine::admit`], or close the
+    /// Server: a client that is not known yet says who it is, or one that is known joins; answer with [`crate::Engine::admit`], or close the
     /// connection.
     Hello {
         /// The connection.
@@ -36,6 +37,9 @@ pub enum Event {
         remote: SocketAddr,
         /// Proof of a pre-shared secret, as sent.
         proof: Option<[u8; 32]>,
+        /// What it shows of an invitation, as sent. Then it is answered by [`crate::Engine::answer_join`] first, also where
+        /// the client is known already.
+        join: Option<Join>,
     },
     /// Server: a client did not say who it is in time; its connection was closed.
     Unproven {
@@ -52,6 +56,8 @@ pub enum Event {
         remote: SocketAddr,
         /// What both sides speak.
         protocol: Protocol,
+        /// The answer to our JOIN.
+        grant: Option<Grant>,
     },
     /// Client: no connection came about; the next attempt follows after `retry_in`.
     ConnectFailed {

@@ -71,7 +71,7 @@ pub mod report;
 
 pub use cid::worker_of;
 pub use client::Resolved;
-pub use config::{ClientRole, EngineConfig, PathMtu, Prover, ServerRole, Transport};
+pub use config::{ClientRole, EngineConfig, Joiner, PathMtu, Prover, ServerRole, Transport};
 pub use datagrams::Datagrams;
 pub use engine::Engine;
 #[cfg(feature = "check")]

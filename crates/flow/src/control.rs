@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::{Frame, Gone, MAX_FLOWS, MAX_FRAME, Seen};
+use quictun_wire::join::{Grant, Join};
 
 use crate::inlet::Inlet;
 use crate::stream::{ReadEnd, Stream, WriteEnd};
@@ -39,6 +40,7 @@ pub struct Control {
     stream: Option<u64>,
     /// HELLO or `HELLO_ACK` of the peer has come.
     open: bool,
+    answer: Answer,
     readable: bool,
     /// What `inlet` holds, as counted in the connection.
     counted: usize,
@@ -57,11 +59,21 @@ pub struct Control {
     over: bool,
 }
 
+/// Server: how HELLO is answered.
+#[derive(Debug, Default)]
+enum Answer {
+    #[default]
+    Plain,
+    /// The client has asked by JOIN, which is not judged yet.
+    AfterJoin,
+    With(Grant),
+}
+
 impl Control {
     /// Client: begins the stream, and says who we are.
-    pub fn begin(&mut self, stream: u64, proof: Option<[u8; 32]>) {
+    pub fn begin(&mut self, stream: u64, proof: Option<[u8; 32]>, join: Option<Join>) {
         self.stream = Some(stream);
-        Frame::Hello { proof }.encode(&mut self.outbox);
+        Frame::Hello { proof, join }.encode(&mut self.outbox);
     }
 
     /// Server: the peer has begun the stream, whose bytes arrive in `inlet`. `false`: there is one, or was.
@@ -84,9 +96,31 @@ impl Control {
         self.open
     }
 
-    /// Server: answers HELLO.
+    /// Server: the peer's HELLO has a JOIN; it is answered once that is judged.
+    pub fn begin_join(&mut self) {
+        self.answer = Answer::AfterJoin;
+    }
+
+    /// Server: what the answer says to a client that has asked by JOIN. `false`: it has not, or has been answered.
+    pub fn end_join(&mut self, grant: Option<Grant>) -> bool {
+        let waited = matches!(self.answer, Answer::AfterJoin);
+        if waited {
+            self.answer = grant.map_or(Answer::Plain, Answer::With);
+        }
+        waited
+    }
+
+    /// Server: answers HELLO, unless its JOIN has not been judged yet.
     pub fn answer_hello(&mut self) {
-        Frame::HelloAck.encode(&mut self.outbox);
+        let grant = match std::mem::take(&mut self.answer) {
+            Answer::Plain => None,
+            Answer::With(grant) => Some(grant),
+            Answer::AfterJoin => {
+                self.answer = Answer::AfterJoin;
+                return;
+            }
+        };
+        Frame::HelloAck { grant }.encode(&mut self.outbox);
     }
 
     /// Number of the control stream, if there is one.
@@ -329,6 +363,26 @@ mod tests {
             other => panic!("{other:?}"),
         });
         assert_eq!(named.collect::<Vec<_>>(), [MAX_FLOWS, 1]);
+    }
+
+    // PROTOCOL JOIN-5, CONTROL-2: the client must see one HELLO_ACK, whichever comes first.
+    #[test]
+    fn a_join_is_answered_once_and_not_before_it_is_judged() {
+        let grant = || Some(Grant::new("laptop", ["a:1".to_owned()]));
+        let mut control = Control::default();
+        control.begin_join();
+        // Its certificate has told who it is in the same turn.
+        control.answer_hello();
+        assert_eq!(frames(&mut control), []);
+        assert!(control.end_join(grant()));
+        control.answer_hello();
+        let answer = Frame::HelloAck { grant: grant() };
+        assert_eq!(frames(&mut control), [answer]);
+        assert!(!control.end_join(grant()), "it is answered");
+        let mut plain = Control::default();
+        assert!(!plain.end_join(grant()), "it has not asked");
+        plain.answer_hello();
+        assert_eq!(frames(&mut plain), [Frame::HelloAck { grant: None }]);
     }
 
     // PROTOCOL CLOSE-13, MEMORY-1.

@@ -53,6 +53,7 @@ pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRol
         server_name: SERVER_NAME.to_owned(),
         connections: 1,
         prover: None,
+        joiner: None,
         wait_timeout: Duration::from_secs(30),
         compat_streams: 80,
     };

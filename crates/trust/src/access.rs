@@ -39,7 +39,7 @@ pub use register::AccessError;
 pub use rule::RuleError;
 
 use crate::psk;
-use crate::settings::{Access, Guard};
+use crate::settings::{Access, Guard, NamedClient, Pin};
 use crate::tls;
 use register::Register;
 
@@ -89,6 +89,23 @@ impl Policy {
         Ok(Self {
             mode,
             own_http: None,
+        })
+    }
+
+    /// The same policy, and one client more.
+    ///
+    /// # Errors
+    ///
+    /// Its name, key or secret is that of another client; an open policy names no clients.
+    pub fn with_client(&self, client: &NamedClient) -> Result<Self, AccessError> {
+        let Mode::Named(register) = &self.mode else {
+            return Err(AccessError::Open);
+        };
+        let mut register = register.clone();
+        register.add(client)?;
+        Ok(Self {
+            mode: Mode::Named(register),
+            own_http: self.own_http.clone(),
         })
     }
 
@@ -144,6 +161,24 @@ impl Policy {
         };
         let names = register.into_iter().flat_map(|it| it.described.keys());
         names.map(String::as_str)
+    }
+
+    /// The client with this key.
+    pub fn by_pin(&self, pin: &Pin) -> Option<Arc<Client>> {
+        match &self.mode {
+            Mode::Named(register) => register.by_pin.get(pin).cloned(),
+            Mode::Open { .. } => None,
+        }
+    }
+
+    /// The rules of the client of this name, as they are configured, in order.
+    pub fn rules_of(&self, name: &str) -> Vec<String> {
+        let described = match &self.mode {
+            Mode::Named(register) => register.described.get(name),
+            Mode::Open { .. } => None,
+        };
+        let allow = described.map(|described| described.allow.iter().cloned().collect());
+        allow.unwrap_or_default()
     }
 
     /// Whether clients have to show who they are before they are served.

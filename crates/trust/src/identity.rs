@@ -9,7 +9,7 @@
 //! (a crash between the two, a deleted file) is made again from that key, with the same pin.
 
 mod error;
-mod files;
+pub(crate) mod files;
 #[cfg(test)]
 mod tests;
 
@@ -149,6 +149,11 @@ pub fn ensure_psk(path: &Path) -> Result<(), IdentityError> {
     let mut line = Zeroizing::new(BASE64_URL_SAFE_NO_PAD.encode(*secret));
     line.push('\n');
     create(path, line.as_bytes()).map(drop)
+}
+
+/// Writes a file for this user alone (mode 0600). `false`: there is one already, and it stays as it is.
+pub fn write_new(path: &Path, content: &[u8]) -> Result<bool, IdentityError> {
+    create(path, content)
 }
 
 fn exists(file: &Path) -> Result<bool, IdentityError> {

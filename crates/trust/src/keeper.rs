@@ -9,8 +9,9 @@
 //! | read the file of that number | what it holds |
 //! | open the log file of that number | a descriptor |
 //! | load | every file that a reload reads, with its path |
+//! | enrol the client that makes this attempt | its rules, or why not |
 //!
-//! For the last one the keeper runs the same function as we do, and sends what that has read. So a configuration may
+//! For the load the keeper runs the same function as we do, and sends what that has read. So a configuration may
 //! name new files, while we never name one.
 //!
 //! Everything that is read or reopened later goes through this module: [`read`], [`check_readable`], [`append_to`], and
@@ -18,6 +19,7 @@
 
 mod disk;
 mod link;
+mod outcome;
 mod record;
 mod source;
 #[cfg(test)]
@@ -27,9 +29,12 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 use thiserror::Error;
 use zeroize::Zeroizing;
+
+use crate::enrolment::{Attempt, Directory, Refused};
 
 use link::{Kept, Link};
 use source::{SOURCE, Source, with_source};
@@ -48,22 +53,31 @@ pub enum ReadError {
     },
 }
 
+impl ReadError {
+    /// Whether there is no such file.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 /// The keeper of this process, if there is one. Like the confinement that makes it necessary, it is the process's own.
 static KEEPER: OnceLock<Link> = OnceLock::new();
 
 /// Starts the keeper of this process, which must have one thread and no keeper yet.
 ///
 /// It opens `reads` one by one, each with the most bytes that are read of it, and `appends` for appending. `load` reads
-/// all that a reload reads, through this module.
+/// all that a reload reads, through this module. Clients that join are enrolled in `clients`.
 pub fn start(
     reads: Vec<(PathBuf, u64)>,
     appends: Vec<PathBuf>,
     load: Option<Box<dyn Fn()>>,
+    clients: Option<Directory>,
 ) -> io::Result<()> {
     let link = Link::start(Kept {
         reads,
         appends,
         load,
+        clients,
     })?;
     KEEPER
         .set(link)
@@ -97,6 +111,44 @@ pub fn read(path: &Path, limit: u64) -> Result<Zeroizing<Vec<u8>>, ReadError> {
         return Err(ReadError::TooLarge { limit });
     }
     Ok(content)
+}
+
+/// The names of the plain files with this ending in a directory, without it, in order. Names that no client could have are
+/// left out, and with them what editors and programs leave behind.
+///
+/// # Errors
+///
+/// The system's.
+pub fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
+    let lines = SOURCE.with_borrow_mut(|source| match source {
+        Source::Disk => disk::names(directory, ending),
+        Source::Noted(record) => {
+            let answer = disk::names(directory, ending);
+            record.note_content(directory, &answer);
+            answer
+        }
+        Source::Kept(record) => record.content(directory),
+    })?;
+    let lines = String::from_utf8_lossy(&lines);
+    Ok(lines.lines().map(str::to_owned).collect())
+}
+
+/// Enrols a client that has been invited, see [`Directory::enrol`].
+///
+/// # Errors
+///
+/// Why it is refused.
+pub fn enrol(clients: &Directory, attempt: &Attempt) -> Result<Vec<String>, Refused> {
+    match KEEPER.get() {
+        Some(link) => link.enrol(attempt),
+        None => clients.enrol(attempt, now_s()),
+    }
+}
+
+fn now_s() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    // Before 1970 nothing has expired, and nothing was made.
+    now.map_or(0, |now| now.as_secs())
 }
 
 /// Checks that a file can be opened for reading. A pipe is not opened: that would take it from its one reader.

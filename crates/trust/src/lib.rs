@@ -4,6 +4,7 @@
 //!
 //! [`identity`] and [`psk`] read keys and secrets. [`tls`] makes configurations that decide which peers may connect;
 //! [`access::Policy`] decides what a client may reach, before and after name look-up; [`shares`] keeps clients fair.
+//! [`enrolment`] lets clients join that have been invited.
 //! Once everything listens, [`confinement`] gives up the rights of the process; files that are opened later come
 //! from the [`keeper`], which was forked before.
 #![forbid(unsafe_code)]
@@ -11,6 +12,7 @@
 pub mod access;
 pub mod confinement;
 pub mod descriptors;
+pub mod enrolment;
 pub mod identity;
 pub mod keeper;
 pub mod pin;

@@ -99,6 +99,7 @@ fn serve(
         server_name: settings.server.host.clone(),
         connections: connections.div_ceil(workers),
         prover: rules.prover.clone(),
+        joiner: None,
         wait_timeout: WAIT_TIMEOUT,
         compat_streams: COMPAT_STREAMS,
     };
@@ -164,7 +165,7 @@ fn start_keeper(settings: &ClientSettings, read: Option<&Read<ClientSettings>>) 
         let shared = tls::Shared::default();
         reload::source::reads(reload::source::of_client(read.clone(), shared))
     });
-    launch::start_keeper(&settings.control, token_files(settings), load)
+    launch::start_keeper(&settings.control, token_files(settings), load, None)
 }
 
 /// The server as people are told of it: as it was given, and the addresses of a name where they are known.
@@ -389,7 +390,7 @@ fn token_files(settings: &ClientSettings) -> Vec<(PathBuf, u64)> {
 }
 
 /// A UDP socket that reaches IPv4 and IPv6 servers, or IPv4 ones where the host has no IPv6.
-fn any_socket(server: &HostPort) -> std::io::Result<UdpSocket> {
+pub(crate) fn any_socket(server: &HostPort) -> std::io::Result<UdpSocket> {
     let v4: SocketAddr = ([0, 0, 0, 0], 0).into();
     let v6: SocketAddr = (std::net::Ipv6Addr::UNSPECIFIED, 0).into();
     match server.host.parse::<IpAddr>() {

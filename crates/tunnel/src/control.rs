@@ -17,6 +17,7 @@ use tracing::{error, info, warn};
 
 use crate::answers::Answers;
 use crate::mailbox::{Mailbox, Message};
+use crate::reload::joining::{self, Joining};
 use crate::reload::{self, Reload};
 use crate::requests::{REQUESTS, Request};
 use quictun_control::line_budget::{self, LineBudget};
@@ -49,6 +50,7 @@ pub(crate) type WorkerEnd = (usize, io::Result<()>);
 pub(crate) async fn serve(
     mut control: Control,
     requests: Receiver<Request>,
+    joins: Receiver<Joining>,
     ends: Receiver<WorkerEnd>,
 ) -> io::Result<()> {
     let (stop_http, http_stopped) = oneshot::channel::<()>();
@@ -58,7 +60,7 @@ pub(crate) async fn serve(
         http.spawn(rest::serve(listener, control.rest.clone(), http_stopped));
     }
     let announce = control.announce.take();
-    let result = serve_workers(&control, announce, requests, ends).await;
+    let result = serve_workers(&control, announce, requests, joins, ends).await;
     // The HTTP server may have ended by itself.
     let _gone = stop_http.send(());
     http.shutdown().await;
@@ -69,6 +71,7 @@ async fn serve_workers(
     control: &Control,
     announce: Option<Box<dyn FnOnce()>>,
     mut requests: Receiver<Request>,
+    mut joins: Receiver<Joining>,
     mut ends: Receiver<WorkerEnd>,
 ) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
@@ -101,6 +104,9 @@ async fn serve_workers(
             _ = interrupt.recv() => run.handle_signal(),
             _ = hangup.recv() => run.handle_hangup(),
             Some(_) = run.reloads.running.join_next() => run.reloads.ended(control),
+            Some(joining) = joins.recv(), if run.reloads.running.is_empty() => {
+                run.reloads.join(control, joining);
+            }
             _ = child.recv(), if !run.keeper_is_gone => run.handle_child_end(),
             _ = reports.tick() => control.lines.report(),
             () = &mut run.deadline => run.handle_deadline(),
@@ -206,7 +212,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Reloads: one at a time, and one more after it where a signal has come meanwhile.
+/// Reloads and clients that join: one at a time, and one reload more after it where a signal has come meanwhile.
 #[derive(Default)]
 struct Reloads {
     running: JoinSet<()>,
@@ -223,6 +229,16 @@ impl Reloads {
             self.running.spawn(reload::run(reload.clone(), mailboxes));
         } else {
             self.again = true;
+        }
+    }
+
+    /// To be called while nothing runs.
+    fn join(&mut self, control: &Control, joining: Joining) {
+        // Without one the server has no clients that could join, and no worker asks.
+        if let Some(reload) = &control.reload {
+            let mailboxes = control.mailboxes.clone();
+            self.running
+                .spawn(joining::run(reload.clone(), mailboxes, joining));
         }
     }
 

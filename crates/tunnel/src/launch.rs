@@ -21,6 +21,7 @@ use crate::duty::Duty;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
 use crate::qlog;
 use crate::reload::Reload;
+use crate::reload::joining::{self, Joining};
 use crate::requests::{self, Request};
 use crate::settings::{Congestion, TransportSettings};
 use crate::worker::{self, Parts};
@@ -31,6 +32,7 @@ use quictun_control::snapshot::{Ask, SnapshotRequest, Workers};
 use quictun_io::crash::Crash;
 use quictun_io::udp_port::{self, UdpPort};
 use quictun_trust::confinement::{self, Off};
+use quictun_trust::enrolment::Directory;
 use quictun_trust::keeper;
 use quictun_trust::tls;
 
@@ -65,6 +67,7 @@ pub(crate) struct Seat {
     pub(crate) siblings: Vec<Mailbox>,
     pub(crate) transport: Transport,
     pub(crate) requests: Sender<Request>,
+    pub(crate) joins: Sender<Joining>,
 }
 
 impl Seat {
@@ -93,17 +96,19 @@ impl Seat {
 /// Starts the process that opens files again, where there is to be one. It comes first: what we hold by then, it holds.
 ///
 /// `reads` are files that are read one by one for as long as the process runs, each with the most that is read of it;
-/// `load` reads all that a reload reads.
+/// `load` reads all that a reload reads; clients that join are enrolled in `clients`.
 pub(crate) fn start_keeper(
     control: &ControlSettings,
     reads: Vec<(PathBuf, u64)>,
     load: Option<Box<dyn Fn()>>,
+    clients: Option<Directory>,
 ) -> Result<()> {
     if !control.confine {
         return Ok(());
     }
     let appends = quictun_control::log::files(&control.log.outputs);
-    keeper::start(reads, appends.map(Path::to_owned).collect(), load)
+    let appends = appends.map(Path::to_owned).collect();
+    keeper::start(reads, appends, load, clients)
         .context("starting the process that opens files again")
 }
 
@@ -212,6 +217,7 @@ impl Launch {
     {
         let transport = transport(&self.transport, self.path_mtu)?;
         let (sender, requests) = requests::requests();
+        let (join_sender, joins) = joining::joins();
         let budget = self.transport.memory_budget;
         let post = self.ports.iter().map(|_| mailbox(budget));
         let post = post.collect::<io::Result<Vec<_>>>()?;
@@ -241,9 +247,10 @@ impl Launch {
             siblings: mailboxes.clone(),
             transport: transport.clone(),
             requests: sender.clone(),
+            joins: join_sender.clone(),
         });
         let crew = start(seats.zip(makers).collect())?;
-        drop(sender);
+        drop((sender, join_sender));
         let workers = Workers::new(mailboxes.iter().map(ask).collect());
         let reloadable = self.reload.clone().map(|reload| Arc::new(reload) as _);
         let rest = RestState::new(self.side, workers, &self.control, self.facts, reloadable);
@@ -258,7 +265,7 @@ impl Launch {
             lines: self.lines,
             announce: crew.all_built.then_some(self.announce),
         };
-        let result = runtime.block_on(control::serve(control, requests, crew.ends));
+        let result = runtime.block_on(control::serve(control, requests, joins, crew.ends));
         // A look-up that hangs in the system's resolver must not hold up the end.
         runtime.shutdown_background();
         for thread in crew.threads {

@@ -12,6 +12,7 @@
 
 pub mod client;
 pub mod failure;
+pub mod join;
 pub mod reload;
 pub mod server;
 pub mod settings;

@@ -12,6 +12,7 @@
 pub(crate) mod change;
 pub(crate) mod client;
 mod error;
+pub(crate) mod joining;
 pub(crate) mod server;
 pub(crate) mod source;
 
@@ -27,7 +28,7 @@ use quictun_control::reload::{Changes, Later, Outcome, Reloadable, State};
 use quictun_control::systemd;
 use quictun_trust::keeper;
 
-use change::{Change, Ended};
+use change::{Change, Ended, Rules};
 use error::ReloadError;
 use source::{Prepared, Source};
 
@@ -111,11 +112,12 @@ pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>) {
     systemd::notify_ready();
 }
 
-async fn put_into_force(reload: &Reload, prepared: Prepared, mailboxes: &[Mailbox]) -> Changes {
+/// Has every worker judge by new rules, and waits until all do.
+async fn hand_out(rules: &Rules, mailboxes: &[Mailbox]) -> Ended {
     let (done, mut answers) = channel(mailboxes.len().max(1));
     for mailbox in mailboxes {
         let change = Change {
-            rules: prepared.rules.clone(),
+            rules: rules.clone(),
             done: done.clone(),
         };
         mailbox.send(Message::Rules(change));
@@ -135,6 +137,11 @@ async fn put_into_force(reload: &Reload, prepared: Prepared, mailboxes: &[Mailbo
             }
         }
     }
+    ended
+}
+
+async fn put_into_force(reload: &Reload, prepared: Prepared, mailboxes: &[Mailbox]) -> Changes {
+    let ended = hand_out(&prepared.rules, mailboxes).await;
     reload.source.commit(&prepared.rules);
     let Changes { lines, restart } = prepared.changes;
     for change in lines.iter().take(LINES_MAX) {

@@ -34,6 +34,7 @@ use quictun_control::systemd::{self, Activated};
 use quictun_io::udp_port;
 use quictun_trust::access::Policy;
 use quictun_trust::descriptors::{self, Descriptors};
+use quictun_trust::enrolment::Directory;
 use quictun_trust::identity::{self, Identity};
 use quictun_trust::settings::{Access, ClientProof, Pin, ServerIdentity};
 use quictun_trust::shares::CommonShares;
@@ -56,7 +57,8 @@ pub fn run(settings: ServerSettings, read_again: Option<Read<ServerAgain>>) -> R
         let shared = tls::Shared::default();
         reload::source::reads(reload::source::of_server(read, None, shared))
     });
-    launch::start_keeper(&settings.control, Vec::new(), load)?;
+    let clients = clients(&settings, read_again.as_ref());
+    launch::start_keeper(&settings.control, Vec::new(), load, clients)?;
     // Rules, secrets and authorities are judged before anything is made on disk.
     let policy = Policy::new(&settings.access)?;
     serve(settings, policy, read_again)?
@@ -98,6 +100,7 @@ fn serve(
         descriptors: descriptors::places(launch::descriptor_limit()),
         lines: lines.clone(),
     };
+    let clients = clients(&settings, read_again.as_ref());
     let pin = identity.pin;
     // From here on the key is where the TLS library keeps it.
     drop(identity);
@@ -147,10 +150,16 @@ fn serve(
         control: settings.control,
     };
     let ended = launch.run(|_| {
-        let (role, common) = (role.clone(), common.clone());
-        Ok(move |seat| common.build(seat, role))
+        let (role, common, clients) = (role.clone(), common.clone(), clients.clone());
+        Ok(move |seat| common.build(seat, role, clients))
     })?;
     Ok(ended.map_err(Failure::of_workers))
+}
+
+/// Where clients are that have been invited; `None`: none can join. Who joins is taken into rules that can change.
+fn clients(settings: &ServerSettings, read_again: Option<&Read<ServerAgain>>) -> Option<Directory> {
+    let state = settings.clients_in.as_deref();
+    state.filter(|_| read_again.is_some()).map(Directory::of)
 }
 
 /// Each worker's part of what the whole server may hold.
@@ -180,7 +189,12 @@ struct Common {
 }
 
 impl Common {
-    fn build(self, seat: Seat, role: ServerRole) -> Result<Parts<ServerDuty>> {
+    fn build(
+        self,
+        seat: Seat,
+        role: ServerRole,
+        clients: Option<Directory>,
+    ) -> Result<Parts<ServerDuty>> {
         let config = seat.config(role, self.reset_key)?;
         let log = FlowLog::new(Side::Server, seat.index, self.phrases);
         let duty = ServerDuty {
@@ -189,6 +203,8 @@ impl Common {
             token_parser: self.token_parser,
             dial_timeout: self.dial_timeout,
             control: seat.requests.clone(),
+            joins: seat.joins.clone(),
+            clients,
             dials: Dials::new(),
             peers: HashMap::new(),
             leaving: Leaving::default(),

@@ -1,6 +1,7 @@
 //! What a server's worker does: it judges requests and dials targets.
 
 mod again;
+mod join;
 
 use std::collections::HashMap;
 use std::io;
@@ -24,6 +25,7 @@ use crate::leaving::Leaving;
 use crate::lookups::Lookups;
 use crate::mailbox::Message;
 use crate::reload::change::Rules;
+use crate::reload::joining::Joining;
 use crate::requests::Request;
 use crate::settings::TokenParser;
 use crate::token_source::parse_token;
@@ -33,6 +35,7 @@ use quictun_control::settings::Phrases;
 use quictun_io::poller::{Key, Ready};
 use quictun_trust::access::{Peer, Policy, dialled_as};
 use quictun_trust::descriptors::Descriptors;
+use quictun_trust::enrolment::Directory;
 use quictun_trust::shares::Holder;
 
 #[derive(Debug)]
@@ -42,6 +45,9 @@ pub(crate) struct ServerDuty {
     pub(crate) token_parser: TokenParser,
     pub(crate) dial_timeout: Duration,
     pub(crate) control: Sender<Request>,
+    pub(crate) joins: Sender<Joining>,
+    /// Where clients are that have been invited; `None`: none can join.
+    pub(crate) clients: Option<Directory>,
     pub(crate) dials: Dials,
     pub(crate) peers: HashMap<ConnectionId, Peer>,
     pub(crate) leaving: Leaving,
@@ -72,7 +78,14 @@ impl Duty for ServerDuty {
                 connection,
                 remote,
                 proof,
+                join: None,
             } => self.handle_hello(io, connection, remote, proof),
+            Event::Hello {
+                connection,
+                remote,
+                join: Some(join),
+                ..
+            } => self.handle_join(io, connection, remote, &join),
             Event::Unproven { remote, .. } => {
                 if let Some(line) = self.debug_line(io.now, remote) {
                     debug!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it did not say who it is in time");
@@ -134,6 +147,9 @@ impl Duty for ServerDuty {
     }
 
     fn handle_message(&mut self, io: &mut Io<'_>, message: Message) {
+        if let Message::Joined(joined) = message {
+            return self.handle_joined(io, *joined);
+        }
         if let Message::Rules(change) = message {
             let Rules::Server(rules) = &change.rules else {
                 return;
@@ -193,18 +209,24 @@ impl ServerDuty {
     ) {
         let peer = self.policy.identify(certificates);
         if peer == Peer::Unknown {
-            // It may prove to know a secret, in the protocol that has a place for that.
-            let may_prove = self.policy.accepts_proofs() && protocol == Protocol::Native;
+            // It may prove to know a secret, or join, in the protocol that has a place for that.
+            let may_join = self.clients.is_some() && certificates.is_some();
+            let may_prove = self.policy.accepts_proofs() || may_join;
+            let may_prove = may_prove && protocol == Protocol::Native;
             if !may_prove {
-                if let Some(line) = self.lines.take(&Holder::at(remote.ip()), io.now) {
-                    warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it has none of the keys in the configuration");
-                }
-                io.engine
-                    .close_connection(io.now, connection, CloseCode::NotAuthorized);
+                self.refuse_key(io, connection, remote);
             }
             return;
         }
         self.welcome(io, connection, remote, peer);
+    }
+
+    fn refuse_key(&self, io: &mut Io<'_>, connection: ConnectionId, remote: SocketAddr) {
+        if let Some(line) = self.lines.take(&Holder::at(remote.ip()), io.now) {
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint refused: it has none of the keys in the configuration");
+        }
+        io.engine
+            .close_connection(io.now, connection, CloseCode::NotAuthorized);
     }
 
     /// The client on a connection is known, or need not be.
@@ -248,6 +270,9 @@ impl ServerDuty {
         let known = proof.and_then(|proof| self.by_proof(io, connection, proof));
         if let Some(peer) = known {
             return self.welcome(io, connection, remote, peer);
+        }
+        if !self.policy.accepts_proofs() {
+            return self.refuse_key(io, connection, remote);
         }
         let cause = if proof.is_some() {
             "its secret is none of those in the configuration"

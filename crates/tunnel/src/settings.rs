@@ -45,6 +45,8 @@ pub struct ServerSettings {
     pub identity: ServerIdentity,
     /// Who may reach what.
     pub access: Access,
+    /// The state directory, whose `clients` have joined or are invited; `None`: nobody is invited to this server.
+    pub clients_in: Option<PathBuf>,
     /// How a token becomes a target.
     pub token_parser: TokenParser,
     /// How long a dial to a target may take.

@@ -16,9 +16,10 @@
 use thiserror::Error;
 
 use crate::code::FlowCode;
+use crate::join::{Grant, Join, OPTION_GRANT, OPTION_JOIN};
 use crate::open::{
-    Decoded, MAX_OPEN, OPTION_PROOF, PROOF_LEN, proof_of, put_bytes, put_option, skip_all,
-    split_frame,
+    Decoded, MAX_OPEN, OPTION_PROOF, PROOF_LEN, put_bytes, put_option, skip, split_frame,
+    split_option,
 };
 use crate::varint;
 
@@ -68,9 +69,14 @@ pub enum Frame {
     Hello {
         /// Proof that the client knows the pre-shared secret (PROTOCOL section 5.5).
         proof: Option<[u8; PROOF_LEN]>,
+        /// It has been invited (PROTOCOL section 5.7).
+        join: Option<Join>,
     },
     /// The server knows the client, or lets anyone in.
-    HelloAck,
+    HelloAck {
+        /// What the client is told that has asked by JOIN.
+        grant: Option<Grant>,
+    },
     /// So much of these flows has arrived.
     Seen(Vec<Seen>),
     /// These flows have ended before everything arrived.
@@ -107,13 +113,21 @@ impl Frame {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut body = Vec::new();
         let kind = match self {
-            Self::Hello { proof } => {
+            Self::Hello { proof, join } => {
                 if let Some(proof) = proof {
                     put_option(OPTION_PROOF, proof, &mut body);
                 }
+                if let Some(join) = join {
+                    put_option(OPTION_JOIN, &join.encode(), &mut body);
+                }
                 TYPE_HELLO
             }
-            Self::HelloAck => TYPE_HELLO_ACK,
+            Self::HelloAck { grant } => {
+                if let Some(grant) = grant {
+                    put_option(OPTION_GRANT, &grant.encode(), &mut body);
+                }
+                TYPE_HELLO_ACK
+            }
             Self::Seen(flows) => {
                 for seen in flows {
                     varint::encode(seen.flow, &mut body);
@@ -155,13 +169,8 @@ impl Frame {
 
     fn of(kind: u64, body: &[u8]) -> Result<Self, Malformed> {
         Ok(match kind {
-            TYPE_HELLO => Self::Hello {
-                proof: proof_of(body)?,
-            },
-            TYPE_HELLO_ACK => {
-                skip_all(body)?;
-                Self::HelloAck
-            }
+            TYPE_HELLO => hello(body)?,
+            TYPE_HELLO_ACK => hello_ack(body)?,
             TYPE_SEEN => {
                 let seen = |[flow, next]: [u64; 2]| Seen { flow, next };
                 Self::Seen(rows(body)?.into_iter().map(seen).collect())
@@ -174,6 +183,44 @@ impl Frame {
             TYPE_GO => Self::Go(rows::<1>(body)?.into_iter().flatten().collect()),
             kind => Self::Unknown { kind },
         })
+    }
+}
+
+fn hello(mut options: &[u8]) -> Result<Frame, FlowCode> {
+    let (mut proof, mut join) = (None, None);
+    while let Some((option, value, rest)) = split_option(options)? {
+        options = rest;
+        match option {
+            OPTION_PROOF => {
+                let value = value.try_into().map_err(|_| FlowCode::BadOpen)?;
+                once(&mut proof, value)?;
+            }
+            OPTION_JOIN => once(&mut join, Join::decode(value)?)?,
+            other => skip(other)?,
+        }
+    }
+    Ok(Frame::Hello { proof, join })
+}
+
+fn hello_ack(mut options: &[u8]) -> Result<Frame, FlowCode> {
+    let mut grant = None;
+    while let Some((option, value, rest)) = split_option(options)? {
+        options = rest;
+        match option {
+            OPTION_GRANT => once(&mut grant, Grant::decode(value)?)?,
+            other => skip(other)?,
+        }
+    }
+    Ok(Frame::HelloAck { grant })
+}
+
+/// PROTOCOL OPTION-2.
+fn once<T>(known: &mut Option<T>, value: T) -> Result<(), FlowCode> {
+    let repeated = known.replace(value).is_some();
+    if repeated {
+        Err(FlowCode::BadOpen)
+    } else {
+        Ok(())
     }
 }
 

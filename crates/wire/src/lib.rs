@@ -11,6 +11,7 @@
 //! | [`token`], [`ack`] | the `quic-tun` handshake: 512 bytes there, one byte back | 4 |
 //! | [`varint`], [`open`] | the `quictun/1` frames OPEN and `OPEN_ACK` | 5 |
 //! | [`control`] | the `quictun/1` frames of the control stream | 5.6 |
+//! | [`invitation`], [`join`] | codes that invite a client, and how it joins by one | 5.7 |
 //! | [`code`] | error codes of streams and connections | 6 |
 //! | [`dns`] | questions to name servers, which a client carries over streams (not a protocol of ours) | - |
 //! | [`spice`] | recognising SPICE in the first bytes of a flow (a report, not a protocol of ours) | 9 |
@@ -31,6 +32,8 @@ pub mod check;
 pub mod code;
 pub mod control;
 pub mod dns;
+pub mod invitation;
+pub mod join;
 pub mod open;
 pub mod opening;
 pub mod spice;

@@ -149,7 +149,7 @@ pub(crate) fn skip_all(mut options: &[u8]) -> Result<(), FlowCode> {
 }
 
 /// Options with the lowest bit set must be understood; others may be ignored.
-fn skip(option: u64) -> Result<(), FlowCode> {
+pub(crate) fn skip(option: u64) -> Result<(), FlowCode> {
     if option & 1 == 1 {
         Err(FlowCode::Unsupported)
     } else {
@@ -158,10 +158,10 @@ fn skip(option: u64) -> Result<(), FlowCode> {
 }
 
 /// A type, the bytes that belong to it, and what else is known of them; `None` where there is nothing.
-type Split<'a, T> = Result<Option<(u64, &'a [u8], T)>, FlowCode>;
+pub(crate) type Split<'a, T> = Result<Option<(u64, &'a [u8], T)>, FlowCode>;
 
 /// An option, its value, and what follows; `None` at the end of the body.
-fn split_option(bytes: &[u8]) -> Split<'_, &[u8]> {
+pub(crate) fn split_option(bytes: &[u8]) -> Split<'_, &[u8]> {
     if bytes.is_empty() {
         return Ok(None);
     }
@@ -171,7 +171,7 @@ fn split_option(bytes: &[u8]) -> Split<'_, &[u8]> {
 }
 
 /// A length and so many bytes, and what follows.
-fn take_bytes(bytes: &[u8]) -> Result<(&[u8], &[u8]), FlowCode> {
+pub(crate) fn take_bytes(bytes: &[u8]) -> Result<(&[u8], &[u8]), FlowCode> {
     let (len, rest) = varint::decode(bytes).ok_or(FlowCode::BadOpen)?;
     let split = usize::try_from(len)
         .ok()

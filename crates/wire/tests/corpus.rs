@@ -63,6 +63,11 @@ fn dns() {
 }
 
 #[test]
+fn invitation() {
+    replay("invitation", check::invitation);
+}
+
+#[test]
 fn spice_classify() {
     replay("spice_classify", check::spice_classify);
 }
@@ -89,6 +94,7 @@ fn every_corpus_is_replayed() {
     let replayed = [
         "control",
         "dns",
+        "invitation",
         "open_ack_decode",
         "open_decode",
         "spice_classify",

@@ -145,6 +145,7 @@ fn server_settings(
         None => ServerIdentity::State(state_dir::default(layers.inputs())),
     };
     Ok(ServerSettings {
+        clients_in: None,
         listen: layers.get(&flags::SERVER_LISTEN_ON)?,
         identity,
         access: access(layers, warnings)?,

@@ -5,18 +5,18 @@
 use std::fmt::Write as _;
 
 use quictun_trust::settings::{Access, ClientProof, NamedClient, ServerIdentity};
-use quictun_tunnel::settings::{
-    ClientSettings, ForwardTo, ListenOn, ServerSettings, TransportSettings,
-};
+use quictun_tunnel::settings::{ClientSettings, ForwardTo, ListenOn, TransportSettings};
 use toml::Value;
 
+use super::enrolled::Enrolled;
 use super::flags::{ALLOW, FORWARD, STATE_DIR};
-use super::settings::DEFAULT_CLIENT;
+use super::settings::{DEFAULT_CLIENT, Server};
 use crate::layers::{Layers, Origin};
 use crate::options::{Flag, Kind};
 use crate::transport::{CONNECTIONS, WORKERS};
 
-pub(super) fn server(layers: &Layers<'_>, settings: &ServerSettings) -> String {
+pub(super) fn server(layers: &Layers<'_>, server: &Server) -> String {
+    let settings = &server.settings;
     let state_dir = match &settings.identity {
         ServerIdentity::State(dir) => Some(dir.display().to_string()),
         ServerIdentity::Files(_) => None,
@@ -24,9 +24,22 @@ pub(super) fn server(layers: &Layers<'_>, settings: &ServerSettings) -> String {
     let mut out = "# quictun server: what holds, and where it comes from\n".to_owned();
     tables(&mut out, layers, &settings.transport, state_dir.as_deref());
     if let Access::Named { clients, .. } = &settings.access {
-        for client in clients {
+        let is_enrolled = |client: &&NamedClient| {
+            let mut enrolled = server.enrolled.iter();
+            enrolled.any(|enrolled| enrolled.name == client.name)
+        };
+        for client in clients.iter().filter(|client| !is_enrolled(client)) {
             named_client(&mut out, layers, client);
         }
+    }
+    // Whoever uses this as a file has their own files still.
+    for Enrolled { name, path } in &server.enrolled {
+        let path = path.display();
+        writeln!(
+            out,
+            "\n# client {name:?} has joined by an invitation: {path}"
+        )
+        .expect(TO_A_STRING);
     }
     out
 }

@@ -9,6 +9,7 @@ use quictun_trust::settings::{
 };
 use quictun_tunnel::settings::{ClientSettings, Forward, ServerSettings, TokenParser};
 
+use super::enrolled::{self, Enrolled};
 use super::file::ClientTable;
 use super::flags;
 use crate::control;
@@ -31,6 +32,10 @@ pub struct Server {
     pub make_psk: Option<PathBuf>,
     /// For the user to know, one line each.
     pub warnings: Vec<String>,
+    /// Where the server keeps its key, and clients that are invited or have joined.
+    pub state_dir: PathBuf,
+    /// Those of its clients that have joined by an invitation.
+    pub enrolled: Vec<Enrolled>,
 }
 
 /// Reads a server's settings. `file` is the path of the configuration file and its `[[client]]` tables; `checked` is the
@@ -56,11 +61,17 @@ pub(super) fn server(
     }
     let allow = rules(DEFAULT_CLIENT, &layers.get(&flags::ALLOW)?, checked)?;
     let make_psk = allow_default(allow, &state_dir, &mut clients);
+    let mut enrolled = Vec::new();
+    for (file, client) in enrolled::read(layers, &state_dir, ca.is_some(), checked)? {
+        enrolled.push(file);
+        clients.push(client);
+    }
     let warnings = idle_clients(&clients);
     let settings = ServerSettings {
         listen: layers.get(&flags::LISTEN)?,
         identity,
         access: Access::Named { clients, ca },
+        clients_in: Some(state_dir.clone()),
         token_parser: TokenParser::Cleartext,
         dial_timeout: layers.get(&transport::DIAL_TIMEOUT)?,
         transport: transport::settings(layers)?,
@@ -71,6 +82,8 @@ pub(super) fn server(
         kept: layers.kept(),
         make_psk,
         warnings,
+        state_dir,
+        enrolled,
     })
 }
 
@@ -107,7 +120,7 @@ pub(super) fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     })
 }
 
-fn named_client(
+pub(super) fn named_client(
     layers: &Layers<'_>,
     path: &Path,
     table: &ClientTable,

@@ -14,6 +14,7 @@ use quictun_args::inputs::{Files, Inputs};
 use quictun_args::native::{Configured, settings as native_settings};
 use quictun_cli::native::{self, Action};
 use quictun_control::settings::ControlSettings;
+use quictun_trust::enrolment::Directory;
 use quictun_tunnel::settings::{ClientSettings, Congestion, ServerSettings, TransportSettings};
 
 /// A pin that is one.
@@ -39,6 +40,15 @@ impl Files for VirtualFiles {
 
     fn check_readable(&self, path: &Path) -> io::Result<()> {
         self.read(path).map(|_| ())
+    }
+
+    fn clients(&self, directory: &Directory) -> io::Result<Vec<String>> {
+        let inside = self
+            .0
+            .keys()
+            .filter(|path| path.parent() == Some(directory.path()));
+        let names = inside.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()));
+        Ok(names.collect())
     }
 }
 
@@ -221,6 +231,8 @@ pub(crate) fn server_lines(settings: &ServerSettings) -> Lines {
         listen,
         identity,
         access,
+        // Follows from the state directory, which is in `identity`.
+        clients_in: _,
         token_parser,
         dial_timeout,
         transport,

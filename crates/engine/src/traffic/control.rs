@@ -6,11 +6,12 @@ use quictun_congestion::Peer;
 use quictun_flow::{ConnectionKey, FlowKey, Inlet, Socket};
 use quictun_wire::code::CloseCode;
 use quictun_wire::control::{Frame, Gone, Seen};
+use quictun_wire::join::Grant;
 use quictun_wire::open::Decoded;
 use quinn_proto::StreamId;
 
 use super::Traffic;
-use crate::config::Prover;
+use crate::config::ClientRole;
 use crate::event::Event;
 use crate::grants::First;
 use crate::loss::LossReason;
@@ -19,18 +20,13 @@ use crate::report::{Protocol, Side};
 
 impl<S: Socket> Traffic<S> {
     /// Client: the connection is up; says who we are.
-    pub(crate) fn begin_control(
-        &mut self,
-        now: Instant,
-        key: ConnectionKey,
-        prover: Option<&Prover>,
-    ) {
+    pub(crate) fn begin_control(&mut self, now: Instant, key: ConnectionKey, role: &ClientRole) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         let answer_by = now + self.transport.handshake_timeout;
         // A server without a stream to spare is none of ours.
-        if connection.speaks(Protocol::Native) && connection.begin_control(prover, answer_by) {
+        if connection.speaks(Protocol::Native) && connection.begin_control(role, answer_by) {
             self.connections.want_transmit(key);
         } else {
             self.welcome(key);
@@ -39,6 +35,10 @@ impl<S: Socket> Traffic<S> {
 
     /// Client: the server has answered our HELLO, or is one that does not know it.
     pub(crate) fn welcome(&mut self, key: ConnectionKey) {
+        self.welcome_with(key, None);
+    }
+
+    fn welcome_with(&mut self, key: ConnectionKey, grant: Option<Grant>) {
         if let Some(connection) = self.connections.get_mut(key)
             && connection.admission.admit()
         {
@@ -46,6 +46,7 @@ impl<S: Socket> Traffic<S> {
                 connection: connection.id(),
                 remote: connection.remote(),
                 protocol: connection.stream_protocol(),
+                grant,
             });
         }
     }
@@ -84,6 +85,17 @@ impl<S: Socket> Traffic<S> {
         });
         self.connections.mark(key);
         self.connections.want_transmit(key);
+    }
+
+    /// Server: what the answer to a client's JOIN says. Where the client is known already, this is the answer.
+    pub(crate) fn answer_join(&mut self, key: ConnectionKey, grant: Option<Grant>) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        if connection.control.end_join(grant) && connection.is_admitted() {
+            connection.control.answer_hello();
+            self.connections.want_transmit(key);
+        }
     }
 
     pub(super) fn adopt_control(
@@ -184,22 +196,24 @@ impl<S: Socket> Traffic<S> {
         };
         let open = connection.control.is_open();
         match frame {
-            Frame::Hello { proof } if !client && !open => {
+            Frame::Hello { proof, join } if !client && !open => {
                 connection.open_control();
                 connection.admission.proof = proof;
-                if connection.is_admitted() {
-                    connection.control.answer_hello();
-                } else {
-                    self.events.push_back(Event::Hello {
-                        connection: connection.id(),
-                        remote: connection.remote(),
-                        proof,
-                    });
+                if join.is_some() {
+                    connection.control.begin_join();
+                } else if connection.is_admitted() {
+                    return connection.control.answer_hello();
                 }
+                self.events.push_back(Event::Hello {
+                    connection: connection.id(),
+                    remote: connection.remote(),
+                    proof,
+                    join,
+                });
             }
-            Frame::HelloAck if client && !open => {
+            Frame::HelloAck { grant } if client && !open => {
                 connection.open_control();
-                self.welcome(key);
+                self.welcome_with(key, grant);
             }
             Frame::Seen(flows) if open => {
                 for Seen { flow, next } in flows {

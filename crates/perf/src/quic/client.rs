@@ -93,6 +93,7 @@ fn engine<'e>(
                 Mode::Stream | Mode::Rr => plan.connections as usize,
             },
             prover: None,
+            joiner: None,
             wait_timeout: PATIENCE,
             compat_streams: usize::MAX,
         },

@@ -54,7 +54,11 @@ fn a_hundred_thousand_flows_leave_nothing_charged() {
     let bare = peer(&mut world);
     let control = world.network.bare(bare).open();
     let mut hello = Vec::new();
-    Frame::Hello { proof: None }.encode(&mut hello);
+    Frame::Hello {
+        proof: None,
+        join: None,
+    }
+    .encode(&mut hello);
     world.network.bare(bare).write(control, &hello);
     let mut before = 0;
     let (mut opened, mut round) = (0, 0_u32);
@@ -174,7 +178,11 @@ fn a_client_that_uses_all_its_streams_gets_more_of_them() {
     let bare = peer(&mut world);
     let control = world.network.bare(bare).open();
     let mut hello = Vec::new();
-    Frame::Hello { proof: None }.encode(&mut hello);
+    Frame::Hello {
+        proof: None,
+        join: None,
+    }
+    .encode(&mut hello);
     world.network.bare(bare).write(control, &hello);
     let mut opened = 0;
     for _ in 0..20 {

@@ -35,7 +35,7 @@ fn stranger(world: &mut World) -> HostId {
 
 fn hello(proof: Option<[u8; 32]>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Frame::Hello { proof }.encode(&mut bytes);
+    Frame::Hello { proof, join: None }.encode(&mut bytes);
     bytes
 }
 
@@ -177,7 +177,7 @@ fn frames_out_of_turn_end_the_connection_and_nothing_else() {
     let twice: fn() -> Vec<Vec<u8>> = || vec![[hello(None), hello(None)].concat()];
     let answer: fn() -> Vec<Vec<u8>> = || {
         let mut bytes = hello(None);
-        Frame::HelloAck.encode(&mut bytes);
+        Frame::HelloAck { grant: None }.encode(&mut bytes);
         vec![bytes]
     };
     let malformed: fn() -> Vec<Vec<u8>> = || vec![[hello(None), vec![0x10, 0]].concat()];

@@ -17,6 +17,9 @@ use crate::tls::TlsError;
 /// Why the access settings cannot be enforced.
 #[derive(Debug, Error)]
 pub enum AccessError {
+    /// Everyone may come, so that nobody has a name.
+    #[error("this server lets every client in, and knows none by name")]
+    Open,
     /// Two clients of one name.
     #[error("two clients are named {0:?}: give each its own name")]
     DuplicateName(String),
@@ -45,7 +48,7 @@ pub enum AccessError {
     Authorities(#[from] TlsError),
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Register {
     pub(super) described: BTreeMap<String, Described>,
     pub(super) by_pin: BTreeMap<Pin, Arc<Client>>,
@@ -56,6 +59,7 @@ pub(super) struct Register {
 }
 
 /// One client as configured, to tell what a reload changes.
+#[derive(Clone)]
 pub(super) struct Described {
     pub(super) client: Arc<Client>,
     pub(super) pins: BTreeSet<Pin>,

@@ -2,8 +2,8 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
 
 /// Makes `dir` and what is missing above it, for this user only. One that is there stays as it is.
 pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
@@ -14,6 +14,46 @@ pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
 ///
 /// Fails with `AlreadyExists` where something is there: of several callers one succeeds.
 pub(crate) fn create_exclusive(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let (dir, temporary) = beside(path)?;
+    let file = &mut new_file(&temporary, mode)?;
+    // link(2), unlike rename(2), refuses to replace what is there.
+    let linked = write_whole(file, content).and_then(|()| std::fs::hard_link(&temporary, path));
+    std::fs::remove_file(&temporary)?;
+    linked?;
+    File::open(dir)?.sync_all()
+}
+
+/// Writes `path`, mode 0600, in place of what is there, so that everyone sees all of the one or all of the other, also
+/// after a crash. It belongs to `owner`, a user and a group, where that is given.
+pub(crate) fn replace(path: &Path, content: &[u8], owner: Option<(u32, u32)>) -> io::Result<()> {
+    let (dir, temporary) = beside(path)?;
+    let file = &mut new_file(&temporary, 0o600)?;
+    let owned = match owner {
+        Some((user, group)) => fchown(&*file, Some(user), Some(group)),
+        None => Ok(()),
+    };
+    let renamed = owned
+        .and_then(|()| write_whole(file, content))
+        .and_then(|()| std::fs::rename(&temporary, path));
+    if renamed.is_err() {
+        std::fs::remove_file(&temporary)?;
+    }
+    renamed?;
+    File::open(dir)?.sync_all()
+}
+
+fn write_whole(file: &mut File, content: &[u8]) -> io::Result<()> {
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+fn new_file(path: &Path, mode: u32) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode).open(path)
+}
+
+/// The directory of a file, and a name in it that nobody has.
+fn beside(path: &Path) -> io::Result<(&Path, PathBuf)> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -29,18 +69,5 @@ pub(crate) fn create_exclusive(path: &Path, content: &[u8], mode: u32) -> io::Re
         name.display(),
         u64::from_ne_bytes(unique)
     ));
-
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&temporary)?;
-    // link(2), unlike rename(2), refuses to replace what is there.
-    let linked = file
-        .write_all(content)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| std::fs::hard_link(&temporary, path));
-    std::fs::remove_file(&temporary)?;
-    linked?;
-    File::open(dir)?.sync_all()
+    Ok((dir, temporary))
 }

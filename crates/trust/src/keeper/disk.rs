@@ -5,6 +5,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use quictun_wire::invitation::is_client_name;
 use zeroize::Zeroizing;
 
 /// One byte more than `limit` shows that the file is longer.
@@ -16,6 +17,19 @@ pub(super) fn read(path: &Path, limit: u64) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut content = Zeroizing::new(Vec::with_capacity(room));
     file.take(limit + 1).read_to_end(&mut content)?;
     Ok(content)
+}
+
+/// The names of files, one a line: what a record can hold.
+pub(super) fn names(directory: &Path, ending: &str) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let name = entry?.file_name().into_string().ok();
+        let name =
+            name.and_then(|name| Some(name.strip_suffix(ending)?.strip_suffix('.')?.to_owned()));
+        names.extend(name.filter(|name| is_client_name(name)));
+    }
+    names.sort_unstable();
+    Ok(Zeroizing::new(names.join("\n").into_bytes()))
 }
 
 pub(super) fn check(path: &Path) -> io::Result<()> {

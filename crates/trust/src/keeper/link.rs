@@ -18,8 +18,11 @@ use rustix::net::{
 use zeroize::Zeroizing;
 
 use super::disk;
+use super::now_s;
+use super::outcome;
 use super::record::{Record, number};
 use super::source::noted;
+use crate::enrolment::{Attempt, Directory, Refused};
 
 /// How long an answer may take: some 10 000 small files on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,6 +34,8 @@ const ANSWER_MAX: usize = 64 << 20;
 const READ: u8 = 1;
 const APPEND: u8 = 2;
 const LOAD: u8 = 3;
+/// With the length of an attempt in place of a number, and the attempt after it.
+const ENROL: u8 = 4;
 
 /// Answers: one of these, then the error's number or the length of what follows, in four bytes.
 const DONE: u8 = 0;
@@ -41,6 +46,7 @@ pub(super) struct Kept {
     pub(super) reads: Vec<(PathBuf, u64)>,
     pub(super) appends: Vec<PathBuf>,
     pub(super) load: Option<Box<dyn Fn()>>,
+    pub(super) clients: Option<Directory>,
 }
 
 #[derive(Debug)]
@@ -93,12 +99,28 @@ impl Link {
         Record::decode(&bytes)
     }
 
+    pub(super) fn enrol(&self, attempt: &Attempt) -> Result<Vec<String>, Refused> {
+        let attempt = attempt.encode();
+        let answer = self.ask_with(ENROL, attempt.len(), &attempt);
+        let (answer, _) = answer.map_err(Refused::Store)?;
+        outcome::decode(&answer)
+    }
+
     fn ask(&self, request: u8, index: usize) -> io::Result<(Zeroizing<Vec<u8>>, Option<OwnedFd>)> {
-        let index = u16::try_from(index).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let [low, high] = index.to_le_bytes();
+        self.ask_with(request, index, &[])
+    }
+
+    fn ask_with(
+        &self,
+        request: u8,
+        number: usize,
+        more: &[u8],
+    ) -> io::Result<(Zeroizing<Vec<u8>>, Option<OwnedFd>)> {
+        let number = u16::try_from(number).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let [low, high] = number.to_le_bytes();
         let mut socket = self.socket();
         let answer = socket
-            .write_all(&[request, low, high])
+            .write_all(&[&[request, low, high], more].concat())
             .and_then(|()| receive(&mut socket));
         match answer {
             Ok(Answer::Done(content, file)) => Ok((content, file)),
@@ -183,6 +205,14 @@ fn serve(mut socket: UnixStream, kept: &Kept) -> io::Result<()> {
             LOAD => {
                 let load = kept.load.as_deref().ok_or(io::ErrorKind::InvalidInput)?;
                 answer(&mut socket, Ok(noted(load).encode()))?;
+            }
+            ENROL => {
+                let mut attempt = vec![0; index];
+                socket.read_exact(&mut attempt)?;
+                let clients = kept.clients.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+                let attempt = Attempt::decode(&attempt).ok_or(io::ErrorKind::InvalidInput)?;
+                let outcome = clients.enrol(&attempt, now_s());
+                answer(&mut socket, outcome::encode(outcome))?;
             }
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         }

@@ -7,6 +7,7 @@ use quictun_ipc::{Message, Server, WaitPolicy};
 
 use super::*;
 use crate::mailbox::mailbox;
+use crate::reload::joining::joins;
 use crate::requests::requests;
 use crate::settings::TransportSettings;
 use crate::worker;
@@ -36,6 +37,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         siblings: vec![mailbox],
         transport: Transport::new(udp_port::path_mtu(None)),
         requests: requests().0,
+        joins: joins().0,
     };
     let role = ClientRole {
         crypto: crypto.expect("defaults"),
@@ -43,6 +45,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         server_name: "server.invalid".to_owned(),
         connections: 1,
         prover: None,
+        joiner: None,
         wait_timeout: WAIT_TIMEOUT,
         compat_streams: COMPAT_STREAMS,
     };

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 
-use quictun_trust::access::Policy;
+use quictun_trust::access::{AccessError, Policy};
 use quictun_trust::identity::Identity;
-use quictun_trust::settings::{Access, Pin};
+use quictun_trust::settings::{Access, NamedClient, Pin};
 use quictun_trust::tls;
 
 /// What a server's workers judge by, and what the server shows of itself.
@@ -31,6 +31,17 @@ impl ServerRules {
             crypto: tls::server_config_for(access, identity, shared)?,
             chain: identity.chain.clone(),
             pin: identity.pin,
+        })
+    }
+
+    /// The same with one client more. What is asked for in the handshake stays as it is until the next reload: it already
+    /// takes clients with any key.
+    pub(super) fn with_client(&self, client: &NamedClient) -> Result<Self, AccessError> {
+        Ok(Self {
+            policy: Arc::new(self.policy.with_client(client)?),
+            crypto: self.crypto.clone(),
+            chain: self.chain.clone(),
+            pin: self.pin,
         })
     }
 

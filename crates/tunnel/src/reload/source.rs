@@ -8,9 +8,10 @@ use super::error::{Read, ReloadError, ServerAgain};
 use super::server::ServerRules;
 use crate::settings::ClientSettings;
 use quictun_control::reload::Changes;
-use quictun_trust::access::{OwnHttp, Policy};
+use quictun_trust::access::{AccessError, OwnHttp, Policy};
+use quictun_trust::enrolment::Attempt;
 use quictun_trust::identity;
-use quictun_trust::settings::{Access, ServerIdentity};
+use quictun_trust::settings::{Access, NamedClient, ServerIdentity};
 use quictun_trust::tls;
 
 /// Reads the rules, and tells the keys whose changes need a restart. It opens files and may wait: not for a thread that
@@ -46,6 +47,25 @@ impl Source {
 
     pub(crate) fn commit(&self, rules: &Rules) {
         *self.in_force() = rules.clone();
+    }
+
+    /// The rules in force, and one client more.
+    pub(super) fn with_client(&self, client: &NamedClient) -> Result<Rules, AccessError> {
+        match &*self.in_force() {
+            Rules::Server(rules) => Ok(Rules::Server(Arc::new(rules.with_client(client)?))),
+            // Nobody joins a client.
+            Rules::Client(_) => Err(AccessError::Open),
+        }
+    }
+
+    /// Whether the key of an attempt is known; `None`: neither it nor the name is.
+    pub(super) fn is_known(&self, attempt: &Attempt) -> Option<bool> {
+        let Rules::Server(rules) = self.in_force().clone() else {
+            return Some(false);
+        };
+        let by_pin = rules.policy.by_pin(&attempt.pin).is_some();
+        let by_name = rules.policy.by_name(&attempt.join.name).is_some();
+        (by_pin || by_name).then_some(by_pin)
     }
 
     fn in_force(&self) -> MutexGuard<'_, Rules> {

@@ -45,6 +45,7 @@ fn settings(dir: &Path, clients: Vec<NamedClient>) -> ServerSettings {
         listen: ([127, 0, 0, 1], 7500).into(),
         identity: ServerIdentity::State(dir.to_owned()),
         access: Access::Named { clients, ca: None },
+        clients_in: None,
         token_parser: TokenParser::Cleartext,
         dial_timeout: Duration::from_secs(10),
         transport: TransportSettings::default(),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::join::{MAX_RULES, SIGNATURE_LEN};
 use proptest::prelude::*;
 
 fn encoded(frame: &Frame) -> Vec<u8> {
@@ -18,8 +19,8 @@ fn whole(bytes: &[u8]) -> Frame {
 fn frames_are_written_as_the_protocol_says() {
     let seen = Frame::Seen(vec![Seen { flow: 4, next: 101 }]);
     for (frame, bytes) in [
-        (Frame::Hello { proof: None }, &[0x07, 0x00][..]),
-        (Frame::HelloAck, &[0x08, 0x00]),
+        (hello(None), &[0x07, 0x00][..]),
+        (Frame::HelloAck { grant: None }, &[0x08, 0x00]),
         (seen, &[0x10, 0x03, 0x04, 0x40, 0x65]),
         (
             Frame::Gone(vec![Gone { flow: 8, code: 1 }]),
@@ -31,10 +32,53 @@ fn frames_are_written_as_the_protocol_says() {
         assert_eq!(encoded(&frame), bytes);
         assert_eq!(whole(bytes), frame);
     }
-    let proof = encoded(&Frame::Hello {
-        proof: Some([7; PROOF_LEN]),
-    });
+    let proof = encoded(&hello(Some([7; PROOF_LEN])));
     assert_eq!(proof[..4], [0x07, 0x22, 0x02, 0x20]);
+    // PROTOCOL JOIN-2, JOIN-6.
+    let join = encoded(&Frame::Hello {
+        proof: None,
+        join: Some(join("a")),
+    });
+    assert_eq!(join[..6], [0x07, 0x40, 0x44, 0x04, 0x40, 0x41]);
+    assert_eq!(join[70..], [b'a']);
+    let grant = Frame::HelloAck {
+        grant: Some(Grant::new("a", ["b:1".to_owned()])),
+    };
+    assert_eq!(encoded(&grant), *b"\x08\x08\x06\x06\x01a\x03b:1");
+}
+
+fn hello(proof: Option<[u8; PROOF_LEN]>) -> Frame {
+    Frame::Hello { proof, join: None }
+}
+
+fn join(name: &str) -> Join {
+    Join {
+        name: name.to_owned(),
+        signature: [6; SIGNATURE_LEN],
+    }
+}
+
+// PROTOCOL OPTION-2.
+#[test]
+fn known_options_do_not_occur_twice() {
+    for frame in [
+        hello(Some([7; PROOF_LEN])),
+        Frame::Hello {
+            proof: None,
+            join: Some(join("a")),
+        },
+        Frame::HelloAck {
+            grant: Some(Grant::new("a", [])),
+        },
+    ] {
+        let once = encoded(&frame);
+        let (kind, rest) = varint::decode(&once).expect("a type");
+        let (_, option) = varint::decode(rest).expect("a length");
+        let mut twice = Vec::new();
+        varint::encode(kind, &mut twice);
+        put_bytes(&[option, option].concat(), &mut twice);
+        assert_eq!(Frame::decode(&twice), Err(Malformed), "{frame:?}");
+    }
 }
 
 #[test]
@@ -85,16 +129,27 @@ fn bodies_that_end_inside_a_number_are_refused() {
     assert!(Frame::decode(&[0x10, 0x03, 0x04, 0x40, 0x40]).is_ok());
     // A critical option that is not known.
     assert_eq!(Frame::decode(&[0x07, 0x02, 0x03, 0x00]), Err(Malformed));
-    assert_eq!(whole(&[0x08, 0x02, 0x04, 0x00]), Frame::HelloAck);
+    assert_eq!(
+        whole(&[0x08, 0x02, 0x04, 0x00]),
+        Frame::HelloAck { grant: None }
+    );
 }
 
 fn any_frame() -> impl Strategy<Value = Frame> {
     let number = 0..=varint::MAX;
     let seen = (number.clone(), number.clone()).prop_map(|(flow, next)| Seen { flow, next });
     let gone = (number.clone(), number.clone()).prop_map(|(flow, code)| Gone { flow, code });
+    let name = "[a-z0-9][a-zA-Z0-9._-]{0,62}";
+    let join = (name, any::<[u8; 32]>()).prop_map(|(name, half)| Join {
+        name,
+        signature: [half, half].concat().try_into().expect("64 bytes"),
+    });
+    let proof = proptest::option::of(any::<[u8; PROOF_LEN]>());
+    let rules = proptest::collection::vec("[a-z*]{1,20}:[0-9*]{1,5}", 0..=MAX_RULES);
+    let grant = (name, rules).prop_map(|(name, allow)| Grant::new(&name, allow));
     prop_oneof![
-        proptest::option::of(any::<[u8; PROOF_LEN]>()).prop_map(|proof| Frame::Hello { proof }),
-        Just(Frame::HelloAck),
+        (proof, proptest::option::of(join)).prop_map(|(proof, join)| Frame::Hello { proof, join }),
+        proptest::option::of(grant).prop_map(|grant| Frame::HelloAck { grant }),
         proptest::collection::vec(seen, 1..=MAX_FLOWS).prop_map(Frame::Seen),
         proptest::collection::vec(gone, 1..=MAX_FLOWS).prop_map(Frame::Gone),
         proptest::collection::vec(number.clone(), 1..=MAX_FLOWS).prop_map(Frame::Hold),

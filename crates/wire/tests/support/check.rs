@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use crate::code::FlowCode;
 use crate::control::{Frame, MAX_FRAME};
 use crate::dns::{Answer, Query};
+use crate::invitation::{Code, MAX_TEXT, is_client_name};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
 use crate::spice::{self, Spice};
 use crate::target::Target;
@@ -57,6 +58,23 @@ pub fn control(bytes: &[u8]) {
             }
         }
         Err(_) => {}
+    }
+}
+
+/// A code that is read has a name that is safe as one of a file, and survives its own text; a refusal is safe to print.
+pub fn invitation(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match text.parse::<Code>() {
+        Ok(code) => {
+            assert!(is_client_name(code.name()) && !code.name().contains('/'));
+            let again = code.to_string();
+            assert!(again.len() <= MAX_TEXT);
+            assert_eq!(again.parse(), Ok(code.clone()));
+            assert_eq!(again.to_ascii_uppercase().parse(), Ok(code));
+        }
+        Err(error) => assert!(!error.to_string().contains(char::is_control)),
     }
 }
 

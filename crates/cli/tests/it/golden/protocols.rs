@@ -11,6 +11,7 @@ use std::time::Duration;
 use quictun_wire::ack::Ack;
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::control::{Frame, Gone, Seen};
+use quictun_wire::join::{Grant, Join};
 use quictun_wire::open::{Open, OpenAck};
 use quictun_wire::{alpn, token};
 
@@ -73,14 +74,37 @@ fn golden_wire() {
     OpenAck::default().encode(&mut bytes);
     line(format!("OPEN_ACK {}", hex(&bytes)));
     for (name, frame) in [
-        ("HELLO", Frame::Hello { proof: None }),
+        (
+            "HELLO",
+            Frame::Hello {
+                proof: None,
+                join: None,
+            },
+        ),
         (
             "HELLO",
             Frame::Hello {
                 proof: Some([0xaa; 32]),
+                join: None,
             },
         ),
-        ("HELLO_ACK", Frame::HelloAck),
+        (
+            "HELLO",
+            Frame::Hello {
+                proof: None,
+                join: Some(Join {
+                    name: "laptop".to_owned(),
+                    signature: [0xbb; 64],
+                }),
+            },
+        ),
+        ("HELLO_ACK", Frame::HelloAck { grant: None }),
+        (
+            "HELLO_ACK",
+            Frame::HelloAck {
+                grant: Some(Grant::new("laptop", ["127.0.0.1:22".to_owned()])),
+            },
+        ),
         ("SEEN", Frame::Seen(vec![Seen { flow: 4, next: 300 }])),
         (
             "GONE",

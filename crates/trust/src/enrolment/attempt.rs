@@ -1,0 +1,133 @@
+//! What a client shows of an invitation, and how that is checked.
+
+use std::fmt;
+use std::io;
+
+use aws_lc_rs::digest;
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use quictun_wire::invitation::{SECRET_LEN, is_client_name};
+use quictun_wire::join::{Join, SIGNATURE_LEN};
+use zeroize::Zeroizing;
+
+use crate::settings::Pin;
+
+/// Nothing else is signed by this key, nor hashed to it, in this program or any other.
+const KEY_CONTEXT: &[u8] = b"quictun invitation key 1\0";
+const JOIN_CONTEXT: &[u8] = b"quictun join 1\0";
+
+/// The one-time secret of an invitation's code; erased from memory when it is dropped.
+pub struct Secret(Zeroizing<[u8; SECRET_LEN]>);
+
+/// The public half of the key that follows from a secret.
+pub(super) type PublicKey = [u8; 32];
+
+/// One attempt to join, as the server sees it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// The TLS exporter value of the connection.
+    pub exporter: [u8; 32],
+    /// The key of the client at its other end.
+    pub pin: Pin,
+    /// What it has sent.
+    pub join: Join,
+}
+
+impl Secret {
+    /// A new one.
+    ///
+    /// # Errors
+    ///
+    /// The system gives no random numbers.
+    pub fn random() -> io::Result<Self> {
+        let mut secret = Zeroizing::new([0; SECRET_LEN]);
+        aws_lc_rs::rand::fill(secret.as_mut())
+            .map_err(|_| io::Error::other("the system gives no random numbers"))?;
+        Ok(Self(secret))
+    }
+
+    /// That of a code.
+    pub fn of(bytes: &[u8; SECRET_LEN]) -> Self {
+        Self(Zeroizing::new(*bytes))
+    }
+
+    /// For the code.
+    pub fn as_bytes(&self) -> &[u8; SECRET_LEN] {
+        &self.0
+    }
+
+    /// What the client `name` with the key of that pin sends on the connection with this exporter value.
+    pub fn join(&self, name: &str, exporter: &[u8; 32], pin: Pin) -> Join {
+        let mut join = Join {
+            name: name.to_owned(),
+            signature: [0; SIGNATURE_LEN],
+        };
+        let signature = self.key().sign(&message(name, exporter, pin));
+        join.signature.copy_from_slice(signature.as_ref());
+        join
+    }
+
+    pub(super) fn public_key(&self) -> PublicKey {
+        let mut public = [0; 32];
+        public.copy_from_slice(self.key().public_key().as_ref());
+        public
+    }
+
+    fn key(&self) -> Ed25519KeyPair {
+        let mut seed = digest::Context::new(&digest::SHA256);
+        seed.update(KEY_CONTEXT);
+        seed.update(&*self.0);
+        let seed = Zeroizing::new(seed.finish().as_ref().to_vec());
+        Ed25519KeyPair::from_seed_unchecked(&seed)
+            .expect("invariant: every 32 bytes are a seed of Ed25519")
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Attempt {
+    /// PROTOCOL JOIN-3. Everything that is compared here is public, so that the time it takes tells nothing.
+    pub(super) fn is_signed_by(&self, key: &PublicKey) -> bool {
+        let message = message(&self.join.name, &self.exporter, self.pin);
+        let key = UnparsedPublicKey::new(&ED25519, key);
+        key.verify(&message, &self.join.signature).is_ok()
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let name = self.join.name.as_bytes();
+        [&self.exporter[..], &self.pin.0, &self.join.signature, name].concat()
+    }
+
+    /// `None`: no attempt of a client that could have been invited.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (exporter, bytes) = bytes.split_first_chunk()?;
+        let (pin, bytes) = bytes.split_first_chunk()?;
+        let (signature, name) = bytes.split_first_chunk()?;
+        let name = std::str::from_utf8(name).ok()?;
+        is_client_name(name).then(|| Self {
+            exporter: *exporter,
+            pin: Pin(*pin),
+            join: Join {
+                name: name.to_owned(),
+                signature: *signature,
+            },
+        })
+    }
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attempt")
+            .field("pin", &self.pin)
+            .field("join", &self.join)
+            .finish_non_exhaustive()
+    }
+}
+
+/// PROTOCOL JOIN-2. All but the name have one length each.
+fn message(name: &str, exporter: &[u8; 32], pin: Pin) -> Vec<u8> {
+    [JOIN_CONTEXT, exporter, &pin.0, name.as_bytes()].concat()
+}

@@ -1,0 +1,99 @@
+//! The file of a client that is invited, or has joined.
+//!
+//! ```text
+//! # quictun invitation 1: key KEY, until SECONDS           # enrolled TIME by an invitation
+//! [[client]]                                               [[client]]
+//! name = "laptop"                                          name = "laptop"
+//!                                                  ─►      key = "sha256:..."
+//! allow = [                                                allow = [
+//!     "127.0.0.1:22",                                          "127.0.0.1:22",
+//! ]                                                        ]
+//! ```
+//!
+//! Both are configuration files, and only the first line tells a pending invitation. So what handles a stranger's
+//! attempt to join needs no parser of TOML: it knows the lines that were written here.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+
+use super::MAX_RULES;
+use super::attempt::PublicKey;
+use crate::settings::Pin;
+
+const PENDING: &str = "# quictun invitation ";
+const VERSION: &str = "1: key ";
+const UNTIL: &str = ", until ";
+
+/// Whether this file of a client is an invitation that nobody has used yet.
+pub fn is_pending(text: &str) -> bool {
+    text.starts_with(PENDING)
+}
+
+/// A pending invitation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The client's name.
+    pub name: String,
+    pub(super) key: PublicKey,
+    /// When it expires, seconds since 1970 by the server's clock.
+    pub until_s: u64,
+    /// What the client may reach.
+    pub allow: Vec<String>,
+}
+
+impl Entry {
+    /// Whether the text of a rule is the same in a file, with nothing that TOML would write in another way.
+    pub(super) fn is_plain(rule: &str) -> bool {
+        !rule.is_empty() && !rule.contains(|c: char| c.is_control() || matches!(c, '"' | '\\'))
+    }
+
+    pub(super) fn pending(&self) -> String {
+        let key = BASE64_URL_SAFE_NO_PAD.encode(self.key);
+        let head = format!("{PENDING}{VERSION}{key}{UNTIL}{}", self.until_s);
+        self.table(&head, None)
+    }
+
+    /// The file of the client that has joined with this key, `now`.
+    pub(super) fn enrolled(&self, pin: Pin, now: jiff::Timestamp) -> String {
+        let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
+        self.table(&format!("# enrolled {now} by an invitation"), Some(pin))
+    }
+
+    fn table(&self, head: &str, pin: Option<Pin>) -> String {
+        let mut lines = vec![
+            head.to_owned(),
+            "[[client]]".to_owned(),
+            format!("name = \"{}\"", self.name),
+        ];
+        lines.extend(pin.map(|pin| format!("key = \"{pin}\"")));
+        lines.push("allow = [".to_owned());
+        lines.extend(self.allow.iter().map(|rule| format!("    \"{rule}\",")));
+        lines.push("]\n".to_owned());
+        lines.join("\n")
+    }
+
+    /// Reads a pending invitation; `None`: the file has lines that are none of ours.
+    pub fn parse(name: &str, text: &str) -> Option<Self> {
+        let (head, table) = text.split_once('\n')?;
+        let (key, until) = head
+            .strip_prefix(PENDING)?
+            .strip_prefix(VERSION)?
+            .split_once(UNTIL)?;
+        let key = BASE64_URL_SAFE_NO_PAD.decode(key).ok()?;
+        let rules = table
+            .strip_prefix(&format!("[[client]]\nname = \"{name}\"\nallow = [\n"))?
+            .strip_suffix("]\n")?
+            .lines();
+        let rules = rules.map(|line| line.strip_prefix("    \"")?.strip_suffix("\","));
+        let allow: Vec<String> = rules
+            .map(|rule| rule.filter(|rule| Self::is_plain(rule)).map(str::to_owned))
+            .collect::<Option<_>>()?;
+        (allow.len() <= MAX_RULES).then_some(())?;
+        Some(Self {
+            name: name.to_owned(),
+            key: key.try_into().ok()?,
+            until_s: until.parse().ok()?,
+            allow,
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! `quictun join`: one connection to a server, by which this machine becomes a client of it (PROTOCOL section 5.7).
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quictun_engine::{ClientRole, Engine, EngineConfig, Event, LossReason, Transport};
+use quictun_wire::join::Grant;
+use thiserror::Error;
+
+use crate::app_socket::AppSocket;
+use crate::client::any_socket;
+use crate::launch;
+use crate::settings::HostPort;
+use quictun_io::EnginePort;
+use quictun_io::poller::{Key, Poller};
+use quictun_io::udp_port::{UdpPort, path_mtu};
+use quictun_trust::enrolment::Secret;
+use quictun_trust::identity::{self, IdentityError};
+use quictun_trust::settings::{CertificateFiles, ClientIdentity, Offer, Pin, ServerTrust};
+use quictun_trust::tls::{self, TlsError};
+
+/// Long enough for an attempt whose first packets are lost, and for the second kind of `ClientHello`.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A handshake and a frame: the system's own buffers would do.
+const BUFFER: usize = 256 << 10;
+
+/// What a code says, and the key that this machine has made for itself.
+#[derive(Debug)]
+pub struct Joining {
+    /// The server.
+    pub server: HostPort,
+    /// The same as the code writes it, for errors.
+    pub written: String,
+    /// Its key.
+    pub pin: Pin,
+    /// The name of the client that was invited.
+    pub name: String,
+    /// The one-time secret.
+    pub secret: Secret,
+    /// The client's own certificate and key.
+    pub own: CertificateFiles,
+}
+
+/// Why this machine has not become a client.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The key that was made cannot be read.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The TLS library wants something else.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The system has no socket, or no random numbers.
+    #[error("cannot open a UDP socket")]
+    Socket(#[source] io::Error),
+    /// The engine could not be started.
+    #[error(transparent)]
+    Engine(anyhow::Error),
+    /// The server cannot be found, or is another one.
+    #[error("cannot connect to {server}: {reason}")]
+    Connect {
+        /// The server, as the code names it.
+        server: String,
+        /// Why.
+        reason: LossReason,
+    },
+    /// Silence.
+    #[error("no answer from {server} in {} s: {reason}", PATIENCE.as_secs())]
+    NoAnswer {
+        /// The server, as the code names it.
+        server: String,
+        /// What the latest attempt came to.
+        reason: LossReason,
+    },
+    /// The code was used, has expired, was revoked, or is not of this server.
+    #[error("the server {0} refuses this code: it was used, has expired or was revoked")]
+    Refused(String),
+    /// The server is too old, or lets everyone in.
+    #[error(
+        "the server {0} does not take invitations: it is older than this program, or no `quictun server`"
+    )]
+    NotTaken(String),
+    /// The key is known to the server as another client's.
+    #[error(
+        "the server knows this key as that of the client {known:?}, and the code is for {invited:?}"
+    )]
+    OtherName {
+        /// Who the server says this is.
+        known: String,
+        /// Who the code is for.
+        invited: String,
+    },
+}
+
+/// Joins, and returns what the server lets this client reach.
+///
+/// # Errors
+///
+/// Why it did not come about. Where it was no refusal it may be tried again with the same code and the same key.
+pub fn run(joining: Joining) -> Result<Grant, JoinError> {
+    let invited = joining.name.clone();
+    let mut client = Client::new(joining)?;
+    let outcome = client.until_answered();
+    // The server hears that this was all.
+    client.port.engine.close(Instant::now());
+    client.port.transmit();
+    let grant = outcome?;
+    if grant.name != invited {
+        let known = grant.name;
+        return Err(JoinError::OtherName { known, invited });
+    }
+    Ok(grant)
+}
+
+struct Client {
+    server: HostPort,
+    written: String,
+    port: EnginePort<AppSocket>,
+    poller: Poller,
+}
+
+impl Client {
+    fn new(joining: Joining) -> Result<Self, JoinError> {
+        let socket = any_socket(&joining.server).map_err(JoinError::Socket)?;
+        let udp = UdpPort::new(socket, BUFFER, false);
+        let udp = udp.map_err(JoinError::Socket)?;
+        let poller = Poller::new().map_err(JoinError::Socket)?;
+        poller
+            .add_input(&udp, Key::Udp)
+            .map_err(JoinError::Socket)?;
+        let (server, written) = (joining.server.clone(), joining.written.clone());
+        Ok(Self {
+            server,
+            written,
+            port: EnginePort::new(engine(joining)?, udp),
+            poller,
+        })
+    }
+
+    fn until_answered(&mut self) -> Result<Grant, JoinError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut latest = LossReason::TimedOut;
+        let mut ready = Vec::new();
+        loop {
+            self.port.engine.handle_timeout(Instant::now());
+            let mut more = self.port.transmit();
+            while let Some(event) = self.port.engine.poll_event() {
+                more = true;
+                if let Some(grant) = self.handle_event(event, &mut latest)? {
+                    return Ok(grant);
+                }
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                let (server, reason) = (self.written.clone(), latest);
+                return Err(JoinError::NoAnswer { server, reason });
+            }
+            let until = self.port.engine.next_timeout().map(|at| at.min(deadline));
+            let until = if more { now } else { until.unwrap_or(deadline) };
+            let patience = self.port.patience(now);
+            let waited = self.poller.wait(Some(until), patience, &mut ready);
+            waited.map_err(JoinError::Socket)?;
+            self.port.receive(Some);
+        }
+    }
+
+    fn handle_event(
+        &mut self,
+        event: Event,
+        latest: &mut LossReason,
+    ) -> Result<Option<Grant>, JoinError> {
+        let name = self.written.clone();
+        match event {
+            Event::Resolve => {
+                let resolved = resolve(&self.server);
+                self.port.engine.handle_resolved(Instant::now(), &resolved);
+            }
+            Event::Welcome { grant, .. } => {
+                return grant.map(Some).ok_or(JoinError::NotTaken(name));
+            }
+            Event::Disconnected {
+                reason: LossReason::NotAuthorized,
+                ..
+            } => return Err(JoinError::Refused(name)),
+            Event::ConnectFailed { reason, .. } | Event::Disconnected { reason, .. } => {
+                if is_final(&reason) {
+                    let server = name;
+                    return Err(JoinError::Connect { server, reason });
+                }
+                *latest = reason;
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+}
+
+/// What another attempt a moment later would not change.
+fn is_final(reason: &LossReason) -> bool {
+    matches!(
+        reason,
+        LossReason::Protocol(_)
+            | LossReason::Resolve(_)
+            | LossReason::Local(_)
+            | LossReason::Violation(_)
+    )
+}
+
+fn resolve(server: &HostPort) -> Result<Vec<SocketAddr>, String> {
+    let found = (server.host.as_str(), server.port).to_socket_addrs();
+    match found {
+        Ok(addresses) => Ok(addresses.collect()),
+        Err(error) => Err(format!("{} does not resolve: {error}", server.host)),
+    }
+}
+
+fn engine(joining: Joining) -> Result<Engine<AppSocket>, JoinError> {
+    let own = identity::load_files(&joining.own)?.pin;
+    let identity = ClientIdentity {
+        certificate: Some(joining.own),
+        psk_file: None,
+    };
+    let trust = ServerTrust::Pins(vec![joining.pin]);
+    let shared = tls::Shared::default();
+    let (crypto, fallback) = tls::client_configs(&trust, &identity, Offer::Native, &shared)?;
+    let (name, secret) = (joining.name, joining.secret);
+    let random = || launch::random().map_err(JoinError::Engine);
+    let config = EngineConfig {
+        role: ClientRole {
+            crypto,
+            fallback,
+            server_name: joining.server.host,
+            connections: 1,
+            prover: None,
+            joiner: Some(Arc::new(move |exporter| secret.join(&name, exporter, own))),
+            // Nothing is carried.
+            wait_timeout: PATIENCE,
+            compat_streams: 1,
+        },
+        transport: Transport::new(path_mtu(None)),
+        worker: 0,
+        seed: random()?,
+        reset_key: random()?,
+    };
+    Engine::client(config).map_err(|reason| JoinError::Engine(reason.into()))
+}

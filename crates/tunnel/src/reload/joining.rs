@@ -1,0 +1,103 @@
+//! A client that joins by an invitation, while the server runs.
+//!
+//! ```text
+//! worker: JOIN ─► Joining ─► keeper: the client's key is stored ─► rules in force, and this client ─► every worker
+//!           ▲                                                                                            │
+//!           └────────────────────────────── Message::Joined ◄────────────────────────────────────────────┘
+//! ```
+//!
+//! Only this client is added: what else has changed in the configuration waits for a reload. Attempts and reloads run one
+//! at a time, so that none puts rules into force that lack a client which the other has added.
+
+use std::io;
+use std::net::SocketAddr;
+
+use quictun_engine::ConnectionId;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinSet;
+use tracing::error;
+
+use super::{Reload, hand_out};
+use crate::mailbox::{Mailbox, Message};
+use quictun_trust::enrolment::{Attempt, Directory, Refused};
+use quictun_trust::keeper;
+use quictun_trust::settings::{ClientProof, NamedClient, TargetRule};
+
+/// Attempts that may wait, of all workers together: each takes milliseconds, and who comes when there are more comes again.
+const WAITING_MAX: usize = 16;
+
+/// An attempt to join.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    /// The worker that is to be answered.
+    pub(crate) worker: usize,
+    pub(crate) connection: ConnectionId,
+    pub(crate) remote: SocketAddr,
+    pub(crate) clients: Directory,
+    pub(crate) attempt: Attempt,
+}
+
+/// The answer to it.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) connection: ConnectionId,
+    pub(crate) remote: SocketAddr,
+    pub(crate) attempt: Attempt,
+    pub(crate) outcome: Result<(), Refused>,
+}
+
+pub(crate) fn joins() -> (Sender<Joining>, Receiver<Joining>) {
+    channel(WAITING_MAX)
+}
+
+/// Decides on an attempt, and puts the client into force.
+///
+/// # Cancel safety
+///
+/// Dropping it may leave the client with some workers: only at the end of the process.
+pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>, joining: Joining) {
+    let outcome = enrol(&reload, &mailboxes, &joining).await;
+    let joined = Joined {
+        connection: joining.connection,
+        remote: joining.remote,
+        attempt: joining.attempt,
+        outcome,
+    };
+    mailboxes[joining.worker].send(Message::Joined(Box::new(joined)));
+}
+
+async fn enrol(reload: &Reload, mailboxes: &[Mailbox], joining: &Joining) -> Result<(), Refused> {
+    let attempt = &joining.attempt;
+    // Another connection of the same client may have been quicker: then its key is known, as whoever it is.
+    if let Some(known) = reload.source.is_known(attempt) {
+        return if known { Ok(()) } else { Err(Refused::Used) };
+    }
+    let allow = store(joining.clients.clone(), attempt.clone()).await?;
+    let allow: Result<Vec<TargetRule>, _> = allow.iter().map(|rule| rule.parse()).collect();
+    let client = NamedClient {
+        name: attempt.join.name.clone(),
+        proofs: vec![ClientProof::Pin(attempt.pin)],
+        allow: allow.map_err(|_| Refused::NotInForce)?,
+    };
+    let rules = reload.source.with_client(&client).map_err(|error| {
+        let cause = quictun_trust::error_chain(&error);
+        error!(target: "quictun", client = client.name, cause, "a client that has joined cannot be added to the others");
+        Refused::NotInForce
+    })?;
+    // A client more revokes nothing.
+    hand_out(&rules, mailboxes).await;
+    reload.source.commit(&rules);
+    Ok(())
+}
+
+/// Has the keeper store the client's key, on a thread that may wait for it.
+async fn store(clients: Directory, attempt: Attempt) -> Result<Vec<String>, Refused> {
+    let mut writer = JoinSet::new();
+    writer.spawn_blocking(move || keeper::enrol(&clients, &attempt));
+    match writer.join_next().await {
+        Some(Ok(outcome)) => outcome,
+        Some(Err(_)) | None => Err(Refused::Store(io::Error::other(
+            "storing it has failed: this is a bug",
+        ))),
+    }
+}

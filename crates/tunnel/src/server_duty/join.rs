@@ -1,0 +1,116 @@
+//! Clients that join by an invitation (PROTOCOL section 5.7).
+
+use std::net::SocketAddr;
+
+use quictun_engine::ConnectionId;
+use quictun_wire::code::CloseCode;
+use quictun_wire::join::{Grant, Join};
+use tracing::{info, warn};
+
+use super::ServerDuty;
+use crate::duty::Io;
+use crate::reload::joining::{Joined, Joining};
+use quictun_control::log::Foreign;
+use quictun_trust::access::{Client, Peer};
+use quictun_trust::enrolment::{Attempt, Refused};
+use quictun_trust::identity::pin_of;
+use quictun_trust::shares::Holder;
+
+impl ServerDuty {
+    /// A client shows an invitation's code. One that is known by its key has shown it before: it is only told again who
+    /// it is (PROTOCOL JOIN-5).
+    pub(super) fn handle_join(
+        &mut self,
+        io: &mut Io<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        join: &Join,
+    ) {
+        if !io.engine.awaits_identity(connection) {
+            let grant = match self.known(connection) {
+                Peer::Named(client) => Some(self.grant(&client)),
+                Peer::Anyone | Peer::Unknown => None,
+            };
+            return io.engine.answer_join(connection, grant);
+        }
+        let Some(clients) = self.clients.clone() else {
+            return self.refuse_join(io, connection, remote, &join.name, &Refused::Unknown);
+        };
+        let Some(attempt) = attempt(io, connection, join) else {
+            return self.refuse_join(io, connection, remote, &join.name, &Refused::NoKey);
+        };
+        let joining = Joining {
+            worker: self.index,
+            connection,
+            remote,
+            clients,
+            attempt,
+        };
+        if self.joins.try_send(joining).is_err() {
+            // Many try at once. The code is still good, and the client comes again.
+            io.engine
+                .close_connection(io.now, connection, CloseCode::TooManyConnections);
+        }
+    }
+
+    /// The attempt was decided on, and where it succeeded this worker has the client among its rules already.
+    pub(super) fn handle_joined(&mut self, io: &mut Io<'_>, joined: Joined) {
+        let Joined {
+            connection,
+            remote,
+            attempt,
+            outcome,
+        } = joined;
+        if let Err(refused) = outcome {
+            return self.refuse_join(io, connection, remote, &attempt.join.name, &refused);
+        }
+        let Some(client) = self.policy.by_pin(&attempt.pin) else {
+            // Revoked in the same moment.
+            return self.refuse_join(
+                io,
+                connection,
+                remote,
+                &attempt.join.name,
+                &Refused::Unknown,
+            );
+        };
+        let (name, pin) = (client.name(), attempt.pin);
+        info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name, %pin }, "a client has joined by its invitation");
+        // It may have gone meanwhile: it comes again, and is known.
+        if io.engine.awaits_identity(connection) {
+            io.engine.answer_join(connection, Some(self.grant(&client)));
+            self.welcome(io, connection, remote, Peer::Named(client));
+        }
+    }
+
+    fn grant(&self, client: &Client) -> Grant {
+        let name = client.name();
+        Grant::new(name, self.policy.rules_of(name))
+    }
+
+    fn refuse_join(
+        &self,
+        io: &mut Io<'_>,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        name: &str,
+        refused: &Refused,
+    ) {
+        if let Some(line) = self.lines.take(&Holder::at(remote.ip()), io.now) {
+            let (client, cause) = (Foreign(name), quictun_trust::error_chain(refused));
+            warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %client, cause, lines_left_out = line.left_out() }, "an attempt to join was refused");
+        }
+        io.engine
+            .close_connection(io.now, connection, CloseCode::NotAuthorized);
+    }
+}
+
+/// `None`: the client shows no key.
+fn attempt(io: &Io<'_>, connection: ConnectionId, join: &Join) -> Option<Attempt> {
+    let shown = io.engine.credentials(connection)?;
+    Some(Attempt {
+        exporter: shown.exporter?,
+        pin: pin_of(shown.certificates?.first()?).ok()?,
+        join: join.clone(),
+    })
+}

@@ -1,0 +1,233 @@
+//! Invitation codes (PROTOCOL section 5.7): a client's name, its server and the one-time secret, as text to paste, type or
+//! scan.
+//!
+//! ```text
+//! code  = "quictun-invite:" base32(bytes)
+//! bytes = version (1) secret (16) pin (32) name_length (1) name server_length (1) server crc32 (4)
+//! ```
+//!
+//! Whoever has the code can become the client, once and until it expires: it is a secret, and its debug output is none.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::target::{Family, Target};
+
+mod base32;
+mod crc32;
+
+/// What a code begins with.
+pub const PREFIX: &str = "quictun-invite:";
+
+/// Bytes of the one-time secret: beyond any guess, and short enough to type.
+pub const SECRET_LEN: usize = 16;
+
+/// Longest name of a client that is invited, bytes: a DNS label's.
+pub const MAX_NAME: usize = 63;
+
+/// Longest `host:port`, bytes.
+const MAX_SERVER: usize = 255;
+
+const VERSION: u8 = 1;
+
+const PIN_LEN: usize = 32;
+
+const CHECKSUM_LEN: usize = 4;
+
+/// Most bytes behind the text.
+const MAX_BYTES: usize = 1 + SECRET_LEN + PIN_LEN + 1 + MAX_NAME + 1 + MAX_SERVER + CHECKSUM_LEN;
+
+/// Longest text that is looked at, with the spaces and line ends that a mail program may have put into it, bytes.
+pub const MAX_TEXT: usize = 2048;
+
+/// What a code says. It is written in lower case; a QR code of it is smaller in upper case, which means the same.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Code {
+    name: String,
+    server: String,
+    pin: [u8; PIN_LEN],
+    secret: [u8; SECRET_LEN],
+}
+
+/// Why a text is no code. Each message says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CodeError {
+    /// Something else was pasted.
+    #[error("it does not begin with {PREFIX}: copy the code whole, as `quictun invite` prints it")]
+    Prefix,
+    /// A character that is in no code.
+    #[error(
+        "{0:?} is in no code: after {PREFIX} come the letters a to z and the digits 2 to 7 only"
+    )]
+    Character(char),
+    /// A part is missing, or there is more than one code.
+    #[error("it is cut short, or longer than a code: copy it whole")]
+    Length,
+    /// A slip of the hand.
+    #[error("its checksum does not fit: a character is missing or wrong")]
+    Checksum,
+    /// Another format.
+    #[error("it is of version {0}, which this quictun does not know: install a newer one")]
+    Version(u8),
+    /// The checksum fits, and yet nothing that `quictun invite` makes.
+    #[error("it names no client and server: ask for a new one")]
+    Content,
+}
+
+/// Why a code cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ContentError {
+    /// The name of the client.
+    #[error(
+        "a client's name has 1 to {MAX_NAME} letters, digits, '.', '-' and '_', and begins with a letter or digit"
+    )]
+    Name,
+    /// The address of the server.
+    #[error("the server's address is HOST:PORT, with at most {MAX_SERVER} characters")]
+    Server,
+}
+
+/// Whether an invited client may have this name: it is also the name of a file.
+pub fn is_client_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let begins = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    begins && name.len() <= MAX_NAME && name.bytes().all(plain)
+}
+
+impl Code {
+    /// A code for the client `name` of the server at `server`, `HOST:PORT`, that has this key.
+    pub fn new(
+        name: &str,
+        server: &str,
+        pin: [u8; PIN_LEN],
+        secret: [u8; SECRET_LEN],
+    ) -> Result<Self, ContentError> {
+        if !is_client_name(name) {
+            return Err(ContentError::Name);
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            server: host_and_port(server).ok_or(ContentError::Server)?,
+            pin,
+            secret,
+        })
+    }
+
+    /// The client's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the server listens, `HOST:PORT`, with an IPv6 address in brackets.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// SHA-256 of the server's public key.
+    pub fn pin(&self) -> [u8; PIN_LEN] {
+        self.pin
+    }
+
+    /// The one-time secret.
+    pub fn secret(&self) -> &[u8; SECRET_LEN] {
+        &self.secret
+    }
+
+    fn of_bytes(bytes: &[u8]) -> Result<Self, CodeError> {
+        let (bytes, checksum) = bytes
+            .split_last_chunk::<CHECKSUM_LEN>()
+            .ok_or(CodeError::Length)?;
+        if crc32::checksum(bytes) != u32::from_be_bytes(*checksum) {
+            return Err(CodeError::Checksum);
+        }
+        let (version, bytes) = bytes.split_first().ok_or(CodeError::Length)?;
+        if *version != VERSION {
+            return Err(CodeError::Version(*version));
+        }
+        Self::of_fields(bytes).ok_or(CodeError::Content)
+    }
+
+    fn of_fields(bytes: &[u8]) -> Option<Self> {
+        let (secret, bytes) = bytes.split_first_chunk()?;
+        let (pin, mut bytes) = bytes.split_first_chunk()?;
+        let name = take_text(&mut bytes)?;
+        let server = take_text(&mut bytes)?;
+        let code = Self::new(name, server, *pin, *secret).ok()?;
+        // One text for each code: what is not canonical is not ours.
+        (bytes.is_empty() && code.server == server).then_some(code)
+    }
+}
+
+/// The canonical form of `HOST:PORT`.
+fn host_and_port(text: &str) -> Option<String> {
+    let target = Target::parse(&format!("tcp:{text}")).ok()?;
+    let Target::Tcp {
+        family: Family::Any,
+        ..
+    } = &target
+    else {
+        return None;
+    };
+    let text = target.to_string();
+    let text = text.strip_prefix("tcp:")?;
+    (text.len() <= MAX_SERVER).then(|| text.to_owned())
+}
+
+/// A byte with a length, and text of that length.
+fn take_text<'a>(bytes: &mut &'a [u8]) -> Option<&'a str> {
+    let (length, rest) = bytes.split_first()?;
+    let (text, rest) = rest.split_at_checked(usize::from(*length))?;
+    *bytes = rest;
+    std::str::from_utf8(text).ok()
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = Vec::with_capacity(MAX_BYTES);
+        bytes.push(VERSION);
+        bytes.extend(self.secret);
+        bytes.extend(self.pin);
+        for text in [&self.name, &self.server] {
+            // Both were measured when they came in.
+            bytes.push(u8::try_from(text.len()).unwrap_or(u8::MAX));
+            bytes.extend(text.as_bytes());
+        }
+        bytes.extend(crc32::checksum(&bytes).to_be_bytes());
+        f.write_str(PREFIX)?;
+        f.write_str(&base32::encode(&bytes))
+    }
+}
+
+impl FromStr for Code {
+    type Err = CodeError;
+
+    /// Reads what [`Code`]'s `Display` writes, in either case, with white space anywhere.
+    fn from_str(text: &str) -> Result<Self, CodeError> {
+        if text.len() > MAX_TEXT {
+            return Err(CodeError::Length);
+        }
+        let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        let text = text.to_ascii_lowercase();
+        let digits = text.strip_prefix(PREFIX).ok_or(CodeError::Prefix)?;
+        let bytes = base32::decode(digits)?;
+        if bytes.len() > MAX_BYTES {
+            return Err(CodeError::Length);
+        }
+        Self::of_bytes(&bytes)
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Code")
+            .field("name", &self.name)
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

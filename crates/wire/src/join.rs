@@ -1,0 +1,181 @@
+//! What HELLO and `HELLO_ACK` carry where a client joins by an invitation (PROTOCOL section 5.7).
+
+use std::fmt;
+
+use crate::code::FlowCode;
+use crate::invitation::is_client_name;
+use crate::open::{put_bytes, take_bytes};
+
+/// Option of HELLO.
+pub(crate) const OPTION_JOIN: u64 = 0x04;
+
+/// Option of `HELLO_ACK`.
+pub(crate) const OPTION_GRANT: u64 = 0x06;
+
+/// Bytes of an Ed25519 signature (RFC 8032).
+pub const SIGNATURE_LEN: usize = 64;
+
+/// Most rules that a GRANT names.
+pub const MAX_RULES: usize = 64;
+
+/// Most bytes of a GRANT: with it `HELLO_ACK` keeps its limit.
+pub const MAX_GRANT: usize = 3072;
+
+/// JOIN: a client that nobody knows yet shows that it has an invitation's code.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Join {
+    /// The client that was invited.
+    pub name: String,
+    /// By the key that follows from the code's secret.
+    pub signature: [u8; SIGNATURE_LEN],
+}
+
+impl fmt::Debug for Join {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Join")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// GRANT: who the client is to the server from now on, and what it may reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The client's name.
+    pub name: String,
+    /// Its rules, as the server's configuration writes them; not all of them where they are too many.
+    pub allow: Vec<String>,
+}
+
+impl Join {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut value = self.signature.to_vec();
+        value.extend(self.name.as_bytes());
+        value
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, FlowCode> {
+        let (signature, name) = value.split_first_chunk().ok_or(FlowCode::BadOpen)?;
+        Ok(Self {
+            name: client_name(name)?,
+            signature: *signature,
+        })
+    }
+}
+
+impl Grant {
+    /// A grant with as many of the rules as it has room for.
+    pub fn new(name: &str, allow: impl IntoIterator<Item = String>) -> Self {
+        let mut room = MAX_GRANT.saturating_sub(COST + name.len());
+        let fits = |rule: &String| {
+            let left = room.checked_sub(COST + rule.len());
+            room = left.unwrap_or(room);
+            left.is_some() && is_rule(rule)
+        };
+        Self {
+            name: name.to_owned(),
+            allow: allow.into_iter().filter(fits).take(MAX_RULES).collect(),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut value = Vec::new();
+        put_bytes(self.name.as_bytes(), &mut value);
+        for rule in &self.allow {
+            put_bytes(rule.as_bytes(), &mut value);
+        }
+        value
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Self, FlowCode> {
+        let (name, mut rest) = take_bytes(value)?;
+        let mut allow = Vec::new();
+        while !rest.is_empty() {
+            let (rule, after) = take_bytes(rest)?;
+            let rule = std::str::from_utf8(rule).map_err(|_| FlowCode::BadOpen)?;
+            if allow.len() == MAX_RULES || !is_rule(rule) {
+                return Err(FlowCode::BadOpen);
+            }
+            allow.push(rule.to_owned());
+            rest = after;
+        }
+        Ok(Self {
+            name: text(name)
+                .filter(|name| !name.is_empty())
+                .ok_or(FlowCode::BadOpen)?
+                .to_owned(),
+            allow,
+        })
+    }
+}
+
+/// The length in front of a text takes no more.
+const COST: usize = 2;
+
+/// Text that may be shown and written to a file.
+fn is_rule(rule: &str) -> bool {
+    !rule.is_empty() && !rule.contains(char::is_control)
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    (!text.contains(char::is_control)).then_some(text)
+}
+
+fn client_name(bytes: &[u8]) -> Result<String, FlowCode> {
+    let name = std::str::from_utf8(bytes).ok();
+    let name = name.filter(|name| is_client_name(name));
+    name.map(str::to_owned).ok_or(FlowCode::BadOpen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // PROTOCOL JOIN-2.
+    #[test]
+    fn a_join_has_a_signature_and_a_name() {
+        let join = Join {
+            name: "laptop".to_owned(),
+            signature: [5; SIGNATURE_LEN],
+        };
+        let value = join.encode();
+        assert_eq!(value.len(), SIGNATURE_LEN + 6);
+        assert_eq!(Join::decode(&value), Ok(join));
+        for bad in [&value[..SIGNATURE_LEN], &value[..10], &[]] {
+            assert_eq!(Join::decode(bad), Err(FlowCode::BadOpen));
+        }
+        let mut path = value;
+        path.extend(b"/../x");
+        assert_eq!(Join::decode(&path), Err(FlowCode::BadOpen));
+    }
+
+    // PROTOCOL JOIN-6: at the limits, and one above.
+    #[test]
+    fn a_grant_has_as_many_rules_as_fit() {
+        let rules = |count: usize, length: usize| (0..count).map(move |_| "x".repeat(length));
+        let grant = Grant::new("laptop", rules(MAX_RULES + 1, 4));
+        assert_eq!(grant.allow.len(), MAX_RULES);
+        assert_eq!(Grant::decode(&grant.encode()), Ok(grant.clone()));
+        let more = Grant {
+            allow: rules(MAX_RULES + 1, 4).collect(),
+            ..grant
+        };
+        assert_eq!(Grant::decode(&more.encode()), Err(FlowCode::BadOpen));
+        let long = Grant::new("laptop", rules(10, 1000));
+        assert_eq!(long.allow.len(), 3);
+        assert!(long.encode().len() <= MAX_GRANT);
+        assert_eq!(Grant::decode(&long.encode()), Ok(long));
+    }
+
+    #[test]
+    fn what_a_grant_says_may_be_shown() {
+        let hostile = Grant {
+            name: "laptop".to_owned(),
+            allow: vec!["a:1\n[[client]]".to_owned()],
+        };
+        assert_eq!(Grant::decode(&hostile.encode()), Err(FlowCode::BadOpen));
+        assert_eq!(Grant::new("laptop", hostile.allow).allow, [""; 0]);
+        assert_eq!(Grant::decode(&[0]), Err(FlowCode::BadOpen));
+    }
+}
