@@ -19,6 +19,8 @@ mod doctor;
 mod exit;
 mod forbidden;
 mod host_tun;
+mod invite;
+mod join;
 pub mod lab;
 pub mod link;
 pub mod names;

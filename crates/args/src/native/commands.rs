@@ -38,7 +38,7 @@ pub fn ends() -> [Command; 2] {
 }
 
 /// The commands around a tunnel.
-pub fn around() -> [Command; 6] {
+pub fn around() -> [Command; 8] {
     let dir = out("Directory for client.key and client.crt; made where it is missing");
     [
         command(
@@ -70,6 +70,15 @@ pub fn around() -> [Command; 6] {
             )),
         ),
         config(),
+        invite(),
+        command(
+            "join",
+            "Become a client by the code of an invitation, and write the configuration for it",
+            include_str!("join_help.txt"),
+        )
+        .arg(out(
+            "Directory for client.toml, client.key and client.crt [default: /etc/quictun for root, else ~/.config/quictun]",
+        )),
         command(
             "keygen",
             "Make a client's key and certificate, and print the pin that the server knows it by",
@@ -141,6 +150,55 @@ pub fn about() -> [Command; 3] {
             .arg(out("Write all pages into this directory")),
         Command::new("version").about("Print name and version"),
     ]
+}
+
+fn invite() -> Command {
+    let file = |name: &'static str, value: &'static str, hint, help: &'static str| {
+        let arg = Arg::new(name).long(name).value_name(value);
+        arg.value_hint(hint).help(help)
+    };
+    let value = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    command(
+        "invite",
+        "Invite a client: print a code by which one machine can join this server, once",
+        include_str!("invite_help.txt"),
+    )
+    .args([
+        Arg::new("name")
+            .value_name("NAME")
+            .help("The client's name in logs, metrics and REST"),
+        value(
+            "allow",
+            "RULE",
+            "A target that the client may reach; repeatable",
+        )
+        .action(ArgAction::Append),
+        value(
+            "address",
+            "HOST[:PORT]",
+            "Where clients reach this server [default: an address of this machine]",
+        ),
+        value("valid", "DURATION", "Time until the code expires").default_value("1h"),
+        switch("list", "Show who is invited and who has joined"),
+        switch("revoke", "Take NAME back, whether it has joined or not"),
+        file(
+            "config",
+            "FILE",
+            ValueHint::FilePath,
+            "The server's configuration file",
+        )
+        .short('c'),
+        file(
+            "state-dir",
+            "DIR",
+            ValueHint::DirPath,
+            "The server's state directory",
+        ),
+        json(),
+    ])
+    .group(ArgGroup::new("what").args(["name", "list"]).required(true))
 }
 
 fn config() -> Command {

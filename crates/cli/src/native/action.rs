@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
 use quictun_tunnel::settings::ClientSettings;
 
-use crate::{demo, forbidden, lab, link, perf, status, version, wrapped};
+use crate::{demo, forbidden, invite, join, lab, link, perf, status, version, wrapped};
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::native::settings::Server;
@@ -30,6 +30,10 @@ pub enum Action {
     Down,
     /// Print a configuration, or go on checking its file where only the disk can tell.
     Config(Configured),
+    /// Invite a client, or look after those who are invited.
+    Invite(Box<invite::Options>),
+    /// Become a client, with the configuration in this directory.
+    Join(PathBuf),
     /// Make a client's identity in this directory.
     Keygen(PathBuf),
     /// Write the manual pages into this directory.
@@ -113,6 +117,8 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
         "confirm" => Ok(Action::Confirm),
         "down" => Ok(Action::Down),
         "config" => native::config(matches, inputs).map(Action::Config),
+        "invite" => invite::parse(matches, inputs).map(|options| Action::Invite(Box::new(options))),
+        "join" => join::directory(native::path(matches, "out"), inputs).map(Action::Join),
         "keygen" => Ok(Action::Keygen(
             native::path(matches, "out").expect("invariant: clap requires --out"),
         )),

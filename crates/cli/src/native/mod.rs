@@ -14,7 +14,8 @@ use quictun_tunnel::settings::ClientSettings;
 
 use crate::exit::{self, Failed};
 use crate::{
-    client, confirm, demo, doctor, forbidden, host_tun, lab, link, perf, status, tune, wrapped,
+    client, confirm, demo, doctor, forbidden, host_tun, invite, join, lab, link, perf, status,
+    tune, wrapped,
 };
 use quictun_args::fault::Exit;
 use quictun_args::inputs::Inputs;
@@ -62,6 +63,8 @@ pub fn main() -> ExitCode {
             exit::print(&text).map_err(Failed::from)
         }
         Ok(Action::Down) => host_tun::down().map_err(Failed::from),
+        Ok(Action::Invite(options)) => invite::main(&options),
+        Ok(Action::Join(dir)) => join::main(&dir),
         Ok(Action::Keygen(dir)) => keygen(&dir).map_err(Failed::from),
         Ok(Action::Man(dir)) => write_pages(&dir).map_err(Failed::from),
         Ok(Action::Forbidden { outside, confine }) => {

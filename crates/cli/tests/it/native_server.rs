@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use quictun_args::fault::Exit;
 use quictun_args::native::{Configured, flags};
 use quictun_args::options::Flag;
 use quictun_cli::native::Action;
@@ -112,6 +113,65 @@ fn allow_stands_beside_the_files_clients_and_replaces_its_default_clients_rules(
         .native_server("server --config default.toml --allow c:3")
         .expect("a server");
     assert_eq!(server.make_psk, None, "its secret is the file's matter");
+}
+
+// PROTOCOL JOIN-5: who has joined is a client after a restart, and an invitation that nobody has used is none.
+#[test]
+fn clients_that_have_joined_stand_beside_those_of_the_file() {
+    let joined =
+        format!("# enrolled\n[[client]]\nname = 'laptop'\nkey = '{PIN}'\nallow = ['a:1']\n");
+    let pending =
+        "# quictun invitation 1: key x, until 1\n[[client]]\nname = 'phone'\nallow = []\n";
+    let world = World::default()
+        .env("STATE_DIRECTORY", "/s")
+        .file("/s/clients/laptop.toml", &joined)
+        .file("/s/clients/phone.toml", pending);
+    let line = "server --allow b:2";
+    assert_eq!(
+        clients(&world, line),
+        [
+            "default: /s/client.psk -> b:2",
+            "laptop: sha256:47DE... -> a:1"
+        ]
+    );
+    let world = world.file("server.toml", "");
+    let printed = world.printed("config print --server server.toml");
+    let told = "# client \"laptop\" has joined by an invitation: /s/clients/laptop.toml";
+    assert!(printed.contains(told), "{printed}");
+    assert!(
+        !printed.contains("[[client]]"),
+        "it is in its own file: {printed}"
+    );
+    let broken = world.file("/s/clients/tablet.toml", "[[client]]\nname = 'tablet'\n");
+    let fault = broken.native_server(line).expect_err("no proof");
+    assert!(fault.what.contains("/s/clients/tablet.toml"), "{fault:?}");
+}
+
+#[test]
+fn what_is_wrong_with_an_invitation_is_told_before_anything_is_written() {
+    let world = World::default().env("HOME", "/nonexistent").file(
+        "server.toml",
+        &format!("[[client]]\nname = 'x'\nkey = '{PIN}'\n"),
+    );
+    for (line, what, why) in [
+        ("invite laptop", "--allow", "could reach nothing"),
+        ("invite laptop --allow nonsense", "--allow nonsense", ""),
+        ("invite laptop --allow a:1 --valid 2000h", "--valid", ""),
+        (
+            "invite laptop --allow a:1 --address a/b",
+            "--address",
+            "is no HOST or HOST:PORT",
+        ),
+        ("invite", "command line", ""),
+        ("invite laptop --list", "", ""),
+    ] {
+        let fault = world.native(line).expect_err(line);
+        assert_eq!(fault.exit, Exit::Usage, "{line}: {fault:?}");
+        let told = fault.what.contains(what) && fault.why.contains(why);
+        assert!(told, "{line}: {fault:?}");
+    }
+    let good = "invite laptop --allow a:1 --address vpn.example.net --config server.toml";
+    world.native(good).expect("the port is that of the file");
 }
 
 #[test]

@@ -1,0 +1,324 @@
+//! `quictun invite`: makes the code by which one machine joins this server, shows who has one, and takes it back.
+
+use std::io::{self, IsTerminal as _};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::ArgMatches;
+use jiff::Timestamp;
+use quictun_trust::enrolment::{Directory, InviteError};
+use quictun_trust::identity;
+use quictun_trust::settings::{Access, NamedClient, Pin, ServerIdentity, TargetRule};
+use quictun_wire::invitation::Code;
+use serde::{Serialize, Serializer};
+
+use crate::exit::{self, Failed, say};
+use quictun_args::fault::Fault;
+use quictun_args::inputs::Inputs;
+use quictun_args::native;
+use quictun_args::native::settings::Server;
+use quictun_args::options::Why;
+use quictun_args::values::time_between;
+
+mod list;
+mod qr;
+
+/// Where the service of the system has its configuration and its state.
+const SERVICE_FILE: &str = "/etc/quictun/server.toml";
+const SERVICE_STATE: &str = "/var/lib/quictun";
+
+/// What is to be done with which server's clients.
+#[derive(Debug)]
+pub struct Options {
+    server: Server,
+    what: What,
+    json: bool,
+}
+
+#[derive(Debug)]
+enum What {
+    List,
+    Revoke(String),
+    Invite(Invite),
+}
+
+#[derive(Debug)]
+struct Invite {
+    name: String,
+    allow: Vec<String>,
+    /// `HOST:PORT`; `None`: an address of this machine.
+    address: Option<String>,
+    valid: Duration,
+}
+
+pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Options, Fault> {
+    let server = server(matches, inputs)?;
+    let what = match text(matches, "name") {
+        None => What::List,
+        Some(name) if matches.get_flag("revoke") => What::Revoke(name),
+        Some(name) => What::Invite(invite(matches, name, &server)?),
+    };
+    Ok(Options {
+        server,
+        what,
+        json: matches.get_flag("json"),
+    })
+}
+
+fn text(matches: &ArgMatches, name: &str) -> Option<String> {
+    matches.get_one::<String>(name).cloned()
+}
+
+fn invite(matches: &ArgMatches, name: String, server: &Server) -> Result<Invite, Fault> {
+    let allow: Vec<String> = matches
+        .get_many("allow")
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect();
+    if allow.is_empty() {
+        let fault = Fault::usage("--allow", format!("{name:?} could reach nothing"));
+        return Err(fault.next(format!("quictun invite {name} --allow 127.0.0.1:22")));
+    }
+    for rule in &allow {
+        let read: Result<TargetRule, _> = rule.parse();
+        read.map_err(|error| Fault::usage(format!("--allow {rule}"), error))?;
+    }
+    let valid = text(matches, "valid").unwrap_or_default();
+    let valid =
+        time_between(&valid, "1m", "168h").map_err(|Why(why)| Fault::usage("--valid", why))?;
+    let address = text(matches, "address");
+    let address = address.map(|text| with_port(&text, server.settings.listen.port()));
+    Ok(Invite {
+        address: address.transpose()?,
+        name,
+        allow,
+        valid,
+    })
+}
+
+/// Adds the port that the server listens on where the address has none.
+fn with_port(text: &str, port: u16) -> Result<String, Fault> {
+    let of = |text: &str| Code::new("a", text, [0; 32], [0; 16]).ok();
+    let code = of(text).or_else(|| of(&format!("{text}:{port}")));
+    let code = code.ok_or_else(|| {
+        let why = format!("{text:?} is no HOST or HOST:PORT; an IPv6 address has brackets");
+        Fault::usage("--address", why)
+    })?;
+    Ok(code.server().to_owned())
+}
+
+/// The server that is meant: as the flags say, else the first that has a key of this user's and the system's.
+fn server(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Server, Fault> {
+    let flag = |name: &str| {
+        let given = native::path(matches, name);
+        given.map(|path| [format!("--{name}"), path.display().to_string()])
+    };
+    let given = [flag("config"), flag("state-dir")];
+    let given: Vec<String> = given.into_iter().flatten().flatten().collect();
+    let own = native::server_of(&given, inputs)?;
+    if !given.is_empty() || has_key(&own) {
+        return Ok(own);
+    }
+    let [file, state] = [["--config", SERVICE_FILE], ["--state-dir", SERVICE_STATE]];
+    let ways = [file.to_vec(), [file, state].concat(), state.to_vec()];
+    let words = ways.map(|way| way.into_iter().map(str::to_owned).collect::<Vec<_>>());
+    let mut servers = words
+        .iter()
+        .filter_map(|words| native::server_of(words, inputs).ok());
+    Ok(servers.find(has_key).unwrap_or(own))
+}
+
+fn has_key(server: &Server) -> bool {
+    match &server.settings.identity {
+        ServerIdentity::Files(_) => true,
+        ServerIdentity::State(dir) => dir.join("server.key").exists(),
+    }
+}
+
+pub(crate) fn main(options: &Options) -> Result<(), Failed> {
+    let clients = Directory::of(&options.server.state_dir);
+    let now_s = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
+    match &options.what {
+        What::List => {
+            let clients = list::clients(&clients, &options.server, now_s)?;
+            Ok(exit::show(&clients, options.json)?)
+        }
+        What::Revoke(name) => revoke(&clients, name, options.json),
+        What::Invite(invite) => {
+            let (made, replaced) = make(&options.server, &clients, invite, now_s)?;
+            print(&made, replaced, options.json)
+        }
+    }
+}
+
+/// What was made, for programs.
+#[derive(Debug, Serialize)]
+struct Made {
+    name: String,
+    code: String,
+    server: String,
+    #[serde(serialize_with = "as_text")]
+    expires: Timestamp,
+    allow: Vec<String>,
+    #[serde(skip)]
+    address_is_guessed: bool,
+}
+
+/// RFC 3339, in UTC.
+fn as_text<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(time)
+}
+
+fn make(
+    server: &Server,
+    clients: &Directory,
+    invite: &Invite,
+    now_s: u64,
+) -> Result<(Made, bool), Failed> {
+    let name = &invite.name;
+    if configured(server, name) {
+        let why = "the configuration has a client of this name already";
+        return Err(Fault::usage(name, why).into());
+    }
+    let pin = pin(server)?;
+    let address = match &invite.address {
+        Some(address) => address.clone(),
+        None => own_address(server.settings.listen)?,
+    };
+    // The rest is checked before anything is written.
+    let code = |secret| Code::new(name, &address, pin.0, secret);
+    code([0; 16]).map_err(|error| Fault::usage(name, error))?;
+    let until_s = now_s + invite.valid.as_secs();
+    let invited = clients.invite(name, &invite.allow, until_s, now_s);
+    let invited = invited.map_err(failed)?;
+    let code = code(*invited.secret.as_bytes()).map_err(|error| Fault::usage(name, error))?;
+    let until = Timestamp::from_second(i64::try_from(until_s).unwrap_or(i64::MAX));
+    let made = Made {
+        name: name.clone(),
+        code: code.to_string(),
+        server: code.server().to_owned(),
+        expires: until.context("the time of expiry")?,
+        allow: invite.allow.clone(),
+        address_is_guessed: invite.address.is_none(),
+    };
+    Ok((made, invited.replaced))
+}
+
+/// Whether a client has this name that has not joined by an invitation.
+fn configured(server: &Server, name: &str) -> bool {
+    let Access::Named { clients, .. } = &server.settings.access else {
+        return false;
+    };
+    let is_named = |client: &NamedClient| client.name == name;
+    let mut enrolled = server.enrolled.iter();
+    // --allow makes one of this name.
+    name == "default" || clients.iter().any(is_named) && !enrolled.any(|other| other.name == name)
+}
+
+fn pin(server: &Server) -> Result<Pin, Failed> {
+    let identity = match &server.settings.identity {
+        ServerIdentity::Files(files) => identity::load_files(files),
+        ServerIdentity::State(dir) if !has_key(server) => {
+            let what = dir.join("server.key").display().to_string();
+            let fault = Fault::failure(what, "the server has no key there yet");
+            let next = "start the server once; or name its configuration (-c FILE) or its state directory (--state-dir DIR)";
+            return Err(fault.next(next).into());
+        }
+        ServerIdentity::State(dir) => identity::load(dir, "server"),
+    };
+    Ok(identity.map_err(anyhow::Error::from)?.pin)
+}
+
+/// The address of this machine that packets to the world would carry, or the one that the server listens on.
+fn own_address(listen: SocketAddr) -> Result<String, Fault> {
+    let missing = |why: &str| {
+        let fault = Fault::usage("--address", why);
+        fault.next("quictun invite NAME --allow RULE --address HOST:PORT")
+    };
+    if listen.port() == 0 {
+        return Err(missing("the server listens on a port that changes"));
+    }
+    let ip = if listen.ip().is_unspecified() {
+        route_to("192.0.2.1:9").or_else(|| route_to("[2001:db8::1]:9"))
+    } else {
+        Some(listen.ip())
+    };
+    let ip = ip.ok_or_else(|| missing("this machine has no address that others reach"))?;
+    Ok(SocketAddr::new(ip.to_canonical(), listen.port()).to_string())
+}
+
+/// The source address of datagrams to there. None is sent.
+fn route_to(target: &str) -> Option<IpAddr> {
+    let target: SocketAddr = target.parse().ok()?;
+    let any: IpAddr = if target.is_ipv4() {
+        [0, 0, 0, 0].into()
+    } else {
+        [0u16; 8].into()
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(target).ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+}
+
+fn print(made: &Made, replaced: bool, json: bool) -> Result<(), Failed> {
+    if json {
+        let text = serde_json::to_string_pretty(made).context("JSON")?;
+        return Ok(exit::print(&(text + "\n"))?);
+    }
+    exit::print(&format!("{}\n", made.code))?;
+    if io::stdout().is_terminal() {
+        exit::print(&format!("\n{}\n", qr::draw(&made.code)?))?;
+    }
+    let until = made.expires.to_zoned(jiff::tz::TimeZone::system());
+    let until = until.strftime("%H:%M on %Y-%m-%d");
+    let name = &made.name;
+    if replaced {
+        say(&format!(
+            "The earlier code for {name} is worth nothing now."
+        ));
+    }
+    say(&format!(
+        "Until {until}, once: type `quictun join` on {name} and paste the code."
+    ));
+    say(&format!(
+        "Whoever has it becomes {name}, and may reach {}.",
+        made.allow.join(", ")
+    ));
+    if made.address_is_guessed {
+        say(&format!(
+            "It names this server as {}; where clients need another address, give --address.",
+            made.server
+        ));
+    }
+    Ok(())
+}
+
+fn revoke(clients: &Directory, name: &str, json: bool) -> Result<(), Failed> {
+    let had_joined = clients.revoke(name).map_err(failed)?;
+    if json {
+        let text = serde_json::json!({ "name": name, "had_joined": had_joined });
+        return Ok(exit::print(&format!("{text:#}\n"))?);
+    }
+    Ok(exit::print(&if had_joined {
+        format!(
+            "{name} was revoked. A running server knows it until it reloads: systemctl reload quictun-server\n"
+        )
+    } else {
+        format!("the invitation of {name} was revoked: its code is worth nothing now\n")
+    })?)
+}
+
+/// What the user has asked for in vain, and what the disk has to answer for.
+fn failed(error: InviteError) -> Failed {
+    let what = match &error {
+        InviteError::Directory(..) | InviteError::Write(..) => {
+            return anyhow::Error::from(error).into();
+        }
+        InviteError::Rule(_) | InviteError::Rules(_) => "--allow",
+        _ => "invite",
+    };
+    Fault::usage(what, error).into()
+}

@@ -1,0 +1,118 @@
+//! `quictun invite --list`: who is invited, and who has joined.
+
+use std::fmt;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use quictun_args::native::enrolled::keys_of;
+use quictun_args::native::settings::Server;
+use quictun_trust::enrolment::{Directory, Entry};
+use quictun_trust::settings::Access;
+use serde::Serialize;
+
+/// The clients of the state directory, by name.
+#[derive(Debug, Serialize)]
+pub(super) struct Clients {
+    clients: Vec<Shown>,
+}
+
+#[derive(Debug, Serialize)]
+struct Shown {
+    name: String,
+    #[serde(flatten)]
+    state: State,
+    allow: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+enum State {
+    Invited {
+        #[serde(serialize_with = "super::as_text")]
+        expires: Timestamp,
+    },
+    Expired {
+        #[serde(serialize_with = "super::as_text")]
+        expires: Timestamp,
+    },
+    Joined {
+        keys: Vec<String>,
+    },
+}
+
+pub(super) fn clients(
+    directory: &Directory,
+    server: &Server,
+    now_s: u64,
+) -> anyhow::Result<Clients> {
+    let texts = directory.read();
+    let texts = texts.with_context(|| format!("reading {}", directory.path().display()))?;
+    let mut clients = joined(server);
+    for (name, text) in texts {
+        let Some(entry) = Entry::parse(&name, &text) else {
+            continue;
+        };
+        let expires = i64::try_from(entry.until_s).ok();
+        let expires = expires.and_then(|until| Timestamp::from_second(until).ok());
+        let expires = expires.unwrap_or(Timestamp::MAX);
+        let state = if entry.until_s <= now_s {
+            State::Expired { expires }
+        } else {
+            State::Invited { expires }
+        };
+        clients.push(Shown {
+            name,
+            state,
+            allow: entry.allow,
+        });
+    }
+    clients.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(Clients { clients })
+}
+
+fn joined(server: &Server) -> Vec<Shown> {
+    let Access::Named { clients, .. } = &server.settings.access else {
+        return Vec::new();
+    };
+    let enrolled = |name: &str| server.enrolled.iter().any(|client| client.name == name);
+    let joined = clients.iter().filter(|client| enrolled(&client.name));
+    let shown = joined.map(|client| Shown {
+        name: client.name.clone(),
+        state: State::Joined {
+            keys: keys_of(client),
+        },
+        allow: client.allow.iter().map(ToString::to_string).collect(),
+    });
+    shown.collect()
+}
+
+impl fmt::Display for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.clients.is_empty() {
+            return writeln!(
+                f,
+                "nobody is invited, and nobody has joined by an invitation"
+            );
+        }
+        let widest = self.clients.iter().map(|client| client.name.len()).max();
+        let widest = widest.unwrap_or(0);
+        for Shown { name, state, allow } in &self.clients {
+            writeln!(f, "{name:widest$}  {state}: {}", allow.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let local = |time: &Timestamp| {
+            let local = time.to_zoned(jiff::tz::TimeZone::system());
+            local.strftime("%Y-%m-%d %H:%M").to_string()
+        };
+        match self {
+            Self::Invited { expires } => write!(f, "invited until {}", local(expires)),
+            Self::Expired { expires } => write!(f, "expired {}", local(expires)),
+            Self::Joined { keys } => write!(f, "joined, {}", keys.join(" ")),
+        }
+    }
+}

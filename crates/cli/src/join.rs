@@ -1,0 +1,269 @@
+//! `quictun join`: makes this machine a client by the code of an invitation.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use quictun_trust::enrolment::Secret;
+use quictun_trust::identity;
+use quictun_trust::settings::{CertificateFiles, Pin};
+use quictun_tunnel::join::{self, JoinError, Joining};
+use quictun_wire::invitation::{Code, MAX_TEXT};
+use quictun_wire::join::Grant;
+use quictun_wire::target::Target;
+use toml::Value;
+
+use crate::exit::{self, Failed, say};
+use quictun_args::address::parse_server;
+use quictun_args::fault::Fault;
+use quictun_args::inputs::Inputs;
+use quictun_args::options::Why;
+
+/// Ports below it need a right that a client has not; they are moved up by as much as most people do: 80 is at 8080.
+const FIRST_FREE_PORT: u16 = 1024;
+const MOVED_BY: u16 = 8000;
+
+/// The directory that is meant where none is given.
+pub(crate) fn directory(given: Option<PathBuf>, inputs: &Inputs<'_>) -> Result<PathBuf, Fault> {
+    if let Some(given) = given {
+        return Ok(given);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok("/etc/quictun".into());
+    }
+    let absolute = |name: &str| {
+        let path = inputs.variable(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    let config = config.map(|config| config.join("quictun"));
+    config.ok_or_else(|| Fault::usage("--out", "there is no home: name a directory"))
+}
+
+pub(crate) fn main(directory: &Path) -> Result<(), Failed> {
+    let directory = std::path::absolute(directory)?;
+    let file = directory.join("client.toml");
+    if file.try_exists()? {
+        let fault = Fault::failure(
+            file.display().to_string(),
+            "there is a configuration already",
+        );
+        let next = "name another directory with --out, or move the file away";
+        return Err(fault.next(next).into());
+    }
+    let code = read_code()?;
+    let server = parse_server(code.server())
+        .map_err(|Why(why)| Fault::usage("the code", format!("names no server: {why}")))?;
+    // The same key again, where an earlier attempt did not hear the answer.
+    let made = identity::load_or_generate(&directory, "client");
+    made.map_err(anyhow::Error::from)?;
+    let own = CertificateFiles {
+        cert: directory.join("client.crt"),
+        key: directory.join("client.key"),
+    };
+    let joining = Joining {
+        server,
+        written: code.server().to_owned(),
+        pin: Pin(code.pin()),
+        name: code.name().to_owned(),
+        secret: Secret::of(code.secret()),
+        own: own.clone(),
+    };
+    let grant = join::run(joining).map_err(failed)?;
+    let forwards = forwards(&grant.allow);
+    let text = configuration(&code, &own, &grant, &forwards);
+    let written = identity::write_new(&file, text.as_bytes());
+    if !written.map_err(anyhow::Error::from)? {
+        return Err(Fault::failure(file.display().to_string(), "somebody else has made it").into());
+    }
+    Ok(exit::print(&summary(&code, &grant, &forwards, &file))?)
+}
+
+/// Reads the code, from a person or a program. It is not taken from arguments, which others can see (PROTOCOL PROOF-4).
+fn read_code() -> Result<Code, Failed> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        say("Paste the code that `quictun invite` has printed, and press Enter:");
+    }
+    let mut line = String::new();
+    let mut input = stdin.lock().take(MAX_TEXT as u64);
+    while line.trim().is_empty() {
+        let read = input.read_line(&mut line).context("reading the code")?;
+        if read == 0 {
+            let fault = Fault::usage("the code", "there is none");
+            return Err(fault
+                .next("quictun join < FILE, or type it when asked")
+                .into());
+        }
+    }
+    let code = line
+        .parse()
+        .map_err(|error| Fault::usage("the code", error));
+    Ok(code?)
+}
+
+/// A listener here, and the target that it leads to.
+type Forward = (String, String);
+
+/// A forward for each rule that names one target.
+fn forwards(rules: &[String]) -> Vec<Forward> {
+    let mut taken = Vec::new();
+    let targets = rules.iter().filter(|rule| !rule.ends_with('*'));
+    let targets = targets.filter_map(|rule| Target::parse(rule).ok());
+    let forwards = targets.map(|target| {
+        let wanted = match &target {
+            Target::Tcp { port, .. } if *port < FIRST_FREE_PORT => port + MOVED_BY,
+            Target::Tcp { port, .. } => *port,
+            Target::Unix { .. } => MOVED_BY,
+        };
+        let free = (wanted..=u16::MAX).find(|port| !taken.contains(port));
+        let port = free.unwrap_or(wanted);
+        taken.push(port);
+        let text = target.to_string();
+        let text = text.strip_prefix("tcp:").unwrap_or(&text);
+        (format!("127.0.0.1:{port}"), text.to_owned())
+    });
+    forwards.collect()
+}
+
+/// The text of `client.toml`. Names and rules of the server have no control characters, so that none leaves its comment.
+fn configuration(
+    code: &Code,
+    own: &CertificateFiles,
+    grant: &Grant,
+    forwards: &[Forward],
+) -> String {
+    let text = |text: &str| Value::from(text).to_string();
+    let path = |path: &Path| text(&path.display().to_string());
+    let mut out = format!(
+        "# quictun client --config client.toml\n#\n# Written by `quictun join`: the server knows this machine as {:?}.\n",
+        grant.name
+    );
+    for (key, value) in [
+        ("server", text(code.server())),
+        ("pin", text(&Pin(code.pin()).to_string())),
+        ("cert", path(&own.cert)),
+        ("key", path(&own.key)),
+    ] {
+        writeln!(out, "{key} = {value}").expect(TO_A_STRING);
+    }
+    writeln!(
+        out,
+        "\n# The server lets it reach: {}",
+        grant.allow.join(", ")
+    )
+    .expect(TO_A_STRING);
+    for (listen, target) in forwards {
+        let (listen, target) = (text(listen), text(target));
+        writeln!(out, "\n[[forward]]\nlisten = {listen}\ntarget = {target}").expect(TO_A_STRING);
+    }
+    if forwards.is_empty() {
+        out.push_str(
+            "# None of these is one target: write a table for each that you want.\n# [[forward]]\n# listen = \"127.0.0.1:8080\"\n# target = \"HOST:PORT\"\n",
+        );
+    }
+    out
+}
+
+fn summary(code: &Code, grant: &Grant, forwards: &[Forward], file: &Path) -> String {
+    let file = file.display();
+    let mut out = format!("joined {} as {}: {file}\n", code.server(), grant.name);
+    for (listen, target) in forwards {
+        writeln!(out, "  {listen} leads to {target}").expect(TO_A_STRING);
+    }
+    if forwards.is_empty() {
+        let allow = grant.allow.join(", ");
+        writeln!(out, "  it may reach {allow}: add a forward for each target").expect(TO_A_STRING);
+    }
+    writeln!(out, "start it: quictun client -c {file}").expect(TO_A_STRING);
+    out
+}
+
+fn failed(error: JoinError) -> Failed {
+    let next = match &error {
+        JoinError::Refused(_) => {
+            "ask for a new code; the server's log says which it was, and who has used it"
+        }
+        JoinError::NoAnswer { .. } => {
+            "is the server running, and does a firewall let UDP to it through? The code is still good"
+        }
+        JoinError::OtherName { .. } => {
+            "this machine is a client already; use --out for another one"
+        }
+        _ => return anyhow::Error::from(error).into(),
+    };
+    Fault::failure("join", error).next(next).into()
+}
+
+const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(rules: &[&str]) -> Vec<String> {
+        rules.iter().map(|rule| (*rule).to_owned()).collect()
+    }
+
+    #[test]
+    fn rules_that_name_one_target_become_forwards_on_ports_that_anyone_may_have() {
+        let rules = texts(&[
+            "127.0.0.1:22",
+            "db.internal:5432",
+            "other:5432",
+            "10.0.0.0/8:443",
+            "*:80",
+            "web:*",
+            "*",
+            "[2001:db8::1]:80",
+            "unix:/run/docker.sock",
+            "unix:/run/*",
+        ]);
+        let forwards = forwards(&rules);
+        let forwards: Vec<(&str, &str)> = forwards
+            .iter()
+            .map(|(listen, target)| (listen.as_str(), target.as_str()))
+            .collect();
+        assert_eq!(
+            forwards,
+            [
+                ("127.0.0.1:8022", "127.0.0.1:22"),
+                ("127.0.0.1:5432", "db.internal:5432"),
+                ("127.0.0.1:5433", "other:5432"),
+                ("127.0.0.1:8080", "[2001:db8::1]:80"),
+                ("127.0.0.1:8000", "unix:/run/docker.sock"),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_configuration_is_one_that_the_client_reads() {
+        let code = Code::new("laptop", "vpn.example.net:7500", [7; 32], [9; 16]).expect("a code");
+        let own = CertificateFiles {
+            cert: "/etc/qu\"ictun/client.crt".into(),
+            key: "/etc/quictun/client.key".into(),
+        };
+        let grant = |rules: &[&str]| Grant::new("laptop", texts(rules));
+        let with = grant(&["127.0.0.1:22", "*:443"]);
+        let text = configuration(&code, &own, &with, &forwards(&with.allow));
+        let table: toml::Table = text.parse().expect("TOML");
+        assert_eq!(table["server"].as_str(), Some("vpn.example.net:7500"));
+        let pin = Pin([7; 32]).to_string();
+        assert_eq!(table["pin"].as_str(), Some(pin.as_str()));
+        assert_eq!(table["cert"].as_str(), Some("/etc/qu\"ictun/client.crt"));
+        let forward = &table["forward"][0];
+        assert_eq!(forward["listen"].as_str(), Some("127.0.0.1:8022"));
+        assert_eq!(forward["target"].as_str(), Some("127.0.0.1:22"));
+        assert!(text.contains("127.0.0.1:22, *:443"));
+        let without = grant(&["*"]);
+        let text = configuration(&code, &own, &without, &[]);
+        assert!(text.contains("# [[forward]]"));
+        let table: toml::Table = text.parse().expect("TOML");
+        assert!(!table.contains_key("forward"));
+        assert!(
+            !text.contains(&code.to_string()[60..]),
+            "the code is in no file"
+        );
+    }
+}
