@@ -14,6 +14,7 @@ mod deaths;
 mod detour;
 mod doctor;
 mod endings;
+mod enrol;
 mod faults;
 mod foreign;
 mod foreign_limits;

@@ -1,0 +1,209 @@
+//! `quictun invite` and `quictun join`: a machine becomes a client by a code, once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use quictun_testbed::application::{Application, through_echo};
+use quictun_testbed::machine::Machine;
+use quictun_testbed::payload::Payload;
+use quictun_testbed::program::{Program, run};
+use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+use quictun_wire::invitation::Code;
+use rustix::process::Signal;
+
+const SOON: Duration = Duration::from_secs(20);
+const SOME: Payload = Payload {
+    seed: 512,
+    bytes: 1 << 18,
+};
+
+/// `quictun server` on a free port, where nobody may do anything yet.
+struct Server {
+    program: Program,
+    address: String,
+    home: Home,
+}
+
+impl Server {
+    fn start() -> Result<Self> {
+        let home = Home::new()?;
+        let mut command = home.command(&Machine::here(), "quictun")?;
+        command.args(["server", "--listen", "127.0.0.1:0", "--http", "off"]);
+        let mut program = Program::start("server", &mut command)?;
+        let line = program.wait_for("Server endpoint start up successful", START)?;
+        let address = listen_address(&line)?;
+        Ok(Self {
+            program,
+            address,
+            home,
+        })
+    }
+
+    /// `quictun invite` on the server's machine.
+    fn invite(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = self.home.command(&Machine::here(), "quictun")?;
+        run(command.arg("invite").args(arguments))
+    }
+
+    fn code(&self, name: &str, target: &str) -> Result<Code> {
+        let text = self.invite(&[name, "--allow", target, "--address", &self.address])?;
+        let code = text.parse();
+        code.with_context(|| format!("standard output is {text:?}"))
+    }
+
+    fn file_of(&self, name: &str) -> PathBuf {
+        let clients = self.home.path().join("state/clients");
+        clients.join(format!("{name}.toml"))
+    }
+
+    fn refuses(&mut self, code: &Code, why: &str) -> Result<()> {
+        let home = Home::new()?;
+        let output = join(&home, &code.to_string())?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1), "{why}: {output:?}");
+        ensure!(said.contains("refuses this code"), "{why}: {said}");
+        ensure!(
+            said.lines().count() == 2,
+            "one error and its remedy: {said}"
+        );
+        let written = home.path().join("here/client.toml");
+        ensure!(!written.exists(), "{why}: a configuration was written");
+        self.program.wait_for(why, SOON).map(drop)
+    }
+}
+
+/// `quictun join` in this home, which reads `text`.
+fn join(home: &Home, text: &str) -> Result<Output> {
+    let file = home.path().join("code");
+    fs::write(&file, text)?;
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["join", "--out", "here"]);
+    command.stdin(Stdio::from(fs::File::open(file)?));
+    Ok(command.output()?)
+}
+
+fn joined(home: &Home, code: &Code) -> Result<()> {
+    let output = join(home, &code.to_string())?;
+    ensure!(output.status.success(), "{output:?}");
+    Ok(())
+}
+
+/// The client that the written configuration makes, but for the port, which somebody may have.
+fn client(home: Home, target: &str) -> Result<Client> {
+    let mut command = home.command(&Machine::here(), "quictun")?;
+    command.args(["client", "-c", "here/client.toml", "--http", "off"]);
+    command.args(["-L", &format!("127.0.0.1:0={target}")]);
+    Client::from_command(home, &mut command)
+}
+
+fn bare(application: &Application) -> String {
+    let target = application.target();
+    target.trim_start_matches("tcp:").to_owned()
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| path.display().to_string())
+}
+
+// PROTOCOL INVITE-2, JOIN-4, PROOF-4.
+#[test]
+fn an_invited_machine_reaches_what_it_may_without_a_reload_and_after_one() -> Result<()> {
+    let application = Application::echo()?;
+    let target = bare(&application);
+    let mut server = Server::start()?;
+    let code = server.code("laptop", &target)?;
+    ensure!(
+        server
+            .invite(&["--list"])?
+            .starts_with("laptop  invited until ")
+    );
+    let home = Home::new()?;
+    joined(&home, &code)?;
+    let file = read(&home.path().join("here/client.toml"))?;
+    ensure!(file.contains(&format!("target = \"{target}\"")), "{file}");
+    let client = client(home, &target)?;
+    through_echo(&client.forward, SOME)?;
+    server.program.signal(Signal::HUP)?;
+    server.program.wait_for("configuration reloaded", SOON)?;
+    through_echo(&client.forward, SOME).context("after a reload")?;
+    let line = server
+        .program
+        .wait_for("a client has joined by its invitation", SOON)?;
+    ensure!(line.contains("\"client\": \"laptop\""), "{line}");
+    let list = server.invite(&["--list", "--json"])?;
+    ensure!(list.contains("\"state\": \"joined\""), "{list}");
+    // Neither the code nor its secret is in a log.
+    let text = code.to_string();
+    let lines = [server.program.lines(), client.program.lines()].concat();
+    let secret = &text[text.len() - 100..][..20];
+    ensure!(!lines.iter().any(|line| line.contains(secret)));
+    // The revoked client is gone with the next reload.
+    server.invite(&["laptop", "--revoke"])?;
+    server.program.signal(Signal::HUP)?;
+    server.program.wait_for("client endpoint revoked", SOON)?;
+    Ok(())
+}
+
+// PROTOCOL JOIN-3.
+#[test]
+fn a_code_that_is_used_late_wrong_or_revoked_is_refused_and_the_server_says_why() -> Result<()> {
+    let mut server = Server::start()?;
+    let used = server.code("used", "127.0.0.1:22")?;
+    joined(&Home::new()?, &used)?;
+    server.refuses(&used, "the invitation has been used already")?;
+    let late = server.code("late", "127.0.0.1:22")?;
+    let file = server.file_of("late");
+    let text = read(&file)?;
+    // The hour has passed.
+    let (before, until) = text.split_once(", until ").context("an expiry")?;
+    let (_, rest) = until.split_once('\n').context("more lines")?;
+    fs::write(&file, format!("{before}, until 1000000000\n{rest}"))?;
+    server.refuses(&late, "the invitation has expired")?;
+    let wrong = server.code("wrong", "127.0.0.1:22")?;
+    let latest = server.code("wrong", "127.0.0.1:22")?;
+    server.refuses(&wrong, "the code is not that of the invitation")?;
+    joined(&Home::new()?, &latest).context("a wrong code harms no other")?;
+    let revoked = server.code("revoked", "127.0.0.1:22")?;
+    server.invite(&["revoked", "--revoke"])?;
+    server.refuses(&revoked, "no invitation has this name")?;
+    let malformed = join(&Home::new()?, &revoked.to_string()[..90])?;
+    ensure!(malformed.status.code() == Some(2), "{malformed:?}");
+    Ok(())
+}
+
+// PROTOCOL JOIN-5.
+#[test]
+fn a_client_that_did_not_hear_the_answer_joins_again_with_its_key() -> Result<()> {
+    let server = Server::start()?;
+    let code = server.code("laptop", "127.0.0.1:22")?;
+    let home = Home::new()?;
+    joined(&home, &code)?;
+    let stored = read(&server.file_of("laptop"))?;
+    let configuration = home.path().join("here/client.toml");
+    let first = read(&configuration)?;
+    let again = join(&home, &code.to_string())?;
+    let said = String::from_utf8_lossy(&again.stderr);
+    ensure!(said.contains("there is a configuration already"), "{said}");
+    fs::remove_file(&configuration)?;
+    joined(&home, &code)?;
+    ensure!(read(&configuration)? == first && read(&server.file_of("laptop"))? == stored);
+    Ok(())
+}
+
+// PROTOCOL JOIN-1.
+#[test]
+fn a_server_with_another_key_learns_nothing_of_the_code() -> Result<()> {
+    let (server, other) = (Server::start()?, Server::start()?);
+    let code = server.code("laptop", "127.0.0.1:22")?;
+    let astray = Code::new("laptop", &other.address, code.pin(), *code.secret())?;
+    let output = join(&Home::new()?, &astray.to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1), "{output:?}");
+    ensure!(said.contains("which is not pinned"), "{said}");
+    let attempts = other.program.count("an attempt to join was refused");
+    ensure!(attempts == 0, "it has seen {attempts}");
+    joined(&Home::new()?, &code)
+}
