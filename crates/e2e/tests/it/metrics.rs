@@ -13,6 +13,7 @@ use quictun_testbed::machine::Machine;
 use quictun_testbed::program::{Program, installed, run};
 use quictun_testbed::rest::get;
 use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+use rustix::process::Signal;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -109,6 +110,30 @@ fn bytes_of_an_open_flow_are_seen_and_whose_they_are() -> Result<()> {
         scrape(server).is_ok_and(|text| {
             text.contains(ended) && text.contains("quictun_flow_duration_seconds_count 1\n")
         })
+    })?;
+    for program in [&mut pair.server, &mut pair.client.program] {
+        program.hush();
+    }
+    Ok(())
+}
+
+#[test]
+fn a_reload_brings_the_series_of_new_clients_and_takes_none() -> Result<()> {
+    let application = Application::echo()?;
+    let mut pair = Pair::to(&application.target())?;
+    let home = pair.client.home.path();
+    std::fs::write(home.join("visitor.psk"), "a secret of the visitor\n")?;
+    let file = home.join("server.toml");
+    let clients = std::fs::read_to_string(&file)?;
+    std::fs::write(&file, clients.replace("branch", "visitor"))?;
+    pair.server.signal(Signal::HUP)?;
+    pair.server.wait_for("configuration reloaded", SOON)?;
+    deadline::until("all three clients to be there", SOON, || {
+        let there = |text: &str, name| {
+            text.contains(&format!("quictun_client_flows{{client=\"{name}\"}} 0\n"))
+        };
+        let names = ["laptop", "branch", "visitor"];
+        scrape(pair.http[0]).is_ok_and(|text| names.iter().all(|name| there(&text, name)))
     })?;
     for program in [&mut pair.server, &mut pair.client.program] {
         program.hush();
