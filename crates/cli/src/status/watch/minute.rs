@@ -124,11 +124,11 @@ impl Minute {
         (packets > 0.0).then(|| sum(|second| second.lost) / packets)
     }
 
-    /// Bytes per second at the height of it.
-    pub(super) fn peak(&self, way: Way) -> f64 {
+    /// Bytes per second at the height of it; `None` where nothing is known of it.
+    pub(super) fn peak(&self, way: Way) -> Option<f64> {
         let seconds = self.seconds.iter();
         let rates = seconds.filter_map(|second| rate([second], way));
-        rates.fold(0.0, f64::max)
+        rates.max_by(f64::total_cmp)
     }
 
     /// The minute before `end` in at most `columns` bars, scaled to the highest of them; a blank is a time of which
@@ -208,6 +208,7 @@ mod tests {
     fn bars_show_the_rate_and_blanks_what_is_not_known() {
         let mut minute = Minute::default();
         assert_eq!(bars(&minute, 100.0, 6), " ".repeat(6));
+        assert_eq!(minute.peak(Way::Both), None);
         for second in 0..8_u32 {
             let from = f64::from(second);
             minute.add(bytes(from * 1e6), secs(from), secs(from + 1.0));
@@ -224,7 +225,10 @@ mod tests {
             (Way::Received, 5.25e6),
             (Way::Both, 7e6),
         ] {
-            assert!((minute.peak(way) - peak).abs() < 1.0, "{way:?}");
+            assert!(
+                (minute.peak(way).expect("known") - peak).abs() < 1.0,
+                "{way:?}"
+            );
         }
         assert_eq!(bars(&minute, 200.0, 30), " ".repeat(30));
         assert_eq!(bars(&minute, 8.0, 0), "");
@@ -236,7 +240,7 @@ mod tests {
         minute.add(bytes(3e6), secs(0.5), secs(3.5));
         assert_eq!(bars(&minute, 3.5, 60), " ".repeat(56) + "████");
         // A part of a second is as high as the whole would be.
-        assert!((minute.peak(Way::Both) - 1e6).abs() < 1.0);
+        assert!((minute.peak(Way::Both).expect("known") - 1e6).abs() < 1.0);
         minute.add(bytes(0.0), secs(3.5), secs(62.0));
         let fades = format!("█▅{}", "▁".repeat(58));
         assert_eq!(bars(&minute, 62.0, 60), fades);

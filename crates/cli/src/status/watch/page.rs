@@ -122,9 +122,10 @@ fn head(view: &View, columns: usize, now: Duration) -> Vec<Line> {
         let rate = rate.map_or_else(|| UNKNOWN.to_owned(), |rate| amount(rate) + "/s");
         line.push(Look::Strong, right(&rate, 10));
         let graph = view.minute.bars(way, view.end(now), bars);
-        let peak = amount(view.minute.peak(way));
         line.push(Look::Graph, format!(" {graph}"));
-        line.push(Look::Faint, format!(" peak {peak}/s"));
+        if let Some(peak) = view.minute.peak(way) {
+            line.push(Look::Faint, format!(" peak {}/s", amount(peak)));
+        }
         lines.push(line);
     }
     lines
