@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use quictun_engine::{FlowId, FlowSummary};
+use quictun_engine::{Ending, FlowId, FlowSummary};
 use quictun_wire::code::FlowCode;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::settings::TokenParser;
 use crate::token_source::{ParseTokenError, parse_token};
@@ -132,6 +132,10 @@ impl AskedFlows {
     /// The flow is over: logs its last line. `known` is the client of its connection, for a flow that asked nothing.
     pub(crate) fn close(&mut self, now: Instant, summary: &FlowSummary, known: Peer) {
         let asked = self.flows.remove(&summary.flow);
+        if self.log.phrases == Phrases::Own && asked.is_none() && asked_nothing(summary) {
+            debug!(target: "quictun", flow = self.log.id(summary.flow), "a stream has ended with its connection, and nothing was asked on it");
+            return;
+        }
         let (peer, remote, refused) = match asked {
             Some(asked) => (asked.peer, Some(asked.remote), asked.refused),
             None => (known, summary.remote, None),
@@ -159,6 +163,11 @@ impl AskedFlows {
         };
         self.log.closed(summary, known);
     }
+}
+
+/// Whether a stream ended with its connection before a request came: as where a client ends while it connects.
+fn asked_nothing(summary: &FlowSummary) -> bool {
+    summary.token.is_empty() && summary.ending == Ending::Abandoned(FlowCode::ConnectionLost)
 }
 
 /// Asks for the line about a flow that cost its client nothing. Those of known clients are their audit trail: none is
@@ -215,6 +224,32 @@ mod tests {
                 flows.refuse(now, flow, Refusal::limit("enough"))
             })
             .count()
+    }
+
+    #[test]
+    fn a_stream_that_ends_with_its_connection_is_no_flow_unless_something_was_asked_on_it() {
+        let ended = |token: &str, ending| {
+            asked_nothing(&FlowSummary {
+                flow: FlowId(1),
+                connection: None,
+                stream_id: Some(0),
+                remote: None,
+                token: token.to_owned(),
+                client_app: String::new(),
+                server_app: String::new(),
+                ending,
+                established: false,
+                bytes_to_tunnel: 0,
+                bytes_to_app: 0,
+                elapsed: std::time::Duration::ZERO,
+            })
+        };
+        let lost = Ending::Abandoned(FlowCode::ConnectionLost);
+        assert!(ended("", lost));
+        assert!(!ended("tcp:192.0.2.1:1", lost));
+        // What breaks the protocol, or is too slow, is told.
+        assert!(!ended("", Ending::Abandoned(FlowCode::BadOpen)));
+        assert!(!ended("", Ending::PeerReset(None)));
     }
 
     // PROTOCOL LOG-1.

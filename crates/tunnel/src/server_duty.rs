@@ -486,7 +486,8 @@ impl ServerDuty {
         if salvaged > 0 {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows = salvaged }, "client endpoint gone: what its flows had received whole is still delivered");
         }
-        if flows == 0 {
+        // On a connection whose client did not say who it is, no stream became a flow.
+        if flows == 0 || *peer == Peer::Unknown {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, lines_left_out = line.left_out() }, "client endpoint gone");
         } else {
             warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows, lines_left_out = line.left_out() }, "client endpoint lost: its tunnels were reset");
