@@ -125,6 +125,12 @@ impl<'a> Findings<'a> {
 }
 
 impl Compared {
+    /// Whether there are pairs enough for a verdict.
+    pub(crate) fn is_told(&self) -> bool {
+        self.paired
+            .is_some_and(|paired| paired.verdict != Verdict::TooFew)
+    }
+
     pub(crate) fn word(&self) -> &'static str {
         self.paired.map_or("not measured", |paired| {
             word(self.metric.better(), paired.verdict)

@@ -10,7 +10,7 @@ use super::words::{
 };
 use super::{flame, validity};
 use crate::chart::{self, Across, Lanes, Line, Panel, Stroke};
-use crate::findings::{Findings, Table};
+use crate::findings::{Compared, Findings, Table};
 use crate::writing::{percent, shown};
 
 /// Runs of an arm whose course is drawn; more would be a smear.
@@ -36,7 +36,7 @@ pub fn html(findings: &Findings<'_>) -> String {
             }
             body {
                 main {
-                    h1 { (scenario.title) }
+                    h1 { (joined(&scenario.title)) }
                     p.lead { (joined(&findings.headline())) }
                     @if !charts.lead.is_empty() {
                         div.lanes.first { @for chart in &charts.lead { (lanes(&chart.lanes)) } }
@@ -55,8 +55,13 @@ pub fn html(findings: &Findings<'_>) -> String {
                         h2 { "Comparisons" }
                         (grid(&comparisons(findings)))
                         p.note {
-                            "Pairs of one block, measured next to each other; the interval around the median ratio is \
-                             exact. A verdict says no more than that the interval leaves 1 out."
+                            "Pairs of one block, measured next to each other. "
+                            @if findings.compared.iter().any(Compared::is_told) {
+                                "The interval around the median ratio is exact; a verdict says no more than that it leaves 1 \
+                                 out."
+                            } @else {
+                                "They are too few for intervals."
+                            }
                         }
                     }
                     @if !charts.further.is_empty() {
