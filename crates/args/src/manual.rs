@@ -52,7 +52,33 @@ pub fn completion(shell: &str, program: &str, quictun: Command) -> String {
     };
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, program, &mut script);
-    String::from_utf8_lossy(&script).into_owned()
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    if shell == Shell::Fish {
+        script += &words_for_fish(&command, program);
+    }
+    script
+}
+
+/// The words that commands of commands take without a flag: `clap_complete` leaves them out of scripts for fish.
+fn words_for_fish(command: &Command, program: &str) -> String {
+    let function = format!("__fish_{}_using_subcommand", program.replace('-', "_"));
+    let pairs = command.get_subcommands().flat_map(|outer| {
+        let inner = outer.get_subcommands();
+        inner.map(move |inner| (outer.get_name(), inner))
+    });
+    let line = |(outer, inner): (&str, &Command)| {
+        let values = inner
+            .get_positionals()
+            .flat_map(clap::Arg::get_possible_values);
+        let words: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
+        let (inner, words) = (inner.get_name(), words.join(" "));
+        (!words.is_empty()).then(|| {
+            format!(
+                "complete -c {program} -n \"{function} {outer}; and __fish_seen_subcommand_from {inner}\" -a \"{words}\"\n"
+            )
+        })
+    };
+    pairs.filter_map(line).collect()
 }
 
 fn add(commands: &mut Vec<(String, Command)>, name: &str, command: &Command) {
