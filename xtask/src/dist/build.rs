@@ -10,7 +10,7 @@ use super::target::Target;
 
 /// The profile of `Cargo.toml` for packages.
 const PROFILE: &str = "dist";
-/// What C compiler and linker are for statically linked programs: zig has the headers of musl for every architecture.
+/// The C compiler for statically linked programs: zig has the headers of musl for every architecture.
 const ZIG: &str = "python3 -m pip install ziglang cargo-zigbuild";
 
 /// Builds the program for a target; returns where it is. It needs no network.
@@ -39,6 +39,11 @@ pub(crate) fn program(root: &Path, release: &Release, target: Target) -> Result<
     cargo.env_remove("RUSTFLAGS");
     let triple = target.triple().replace('-', "_");
     cargo.env(format!("CFLAGS_{triple}"), for_c.join(" "));
+    if target.is_static() {
+        // Rust brings musl and this linker; zig's would make the program one that lies at a fixed address.
+        let linker = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase());
+        cargo.env(linker, "rust-lld");
+    }
     cargo.env("SOURCE_DATE_EPOCH", release.date.to_string());
     let status = cargo.current_dir(root).status();
     let status = status.with_context(|| format!("building for {}", target.triple()))?;
@@ -63,7 +68,7 @@ fn check(root: &Path, target: Target) -> Result<()> {
         "Rust has no library for {triple} here: `rustup target add {triple}`"
     );
     if target.is_static() && said(root, "cargo-zigbuild", &["--version"]).is_err() {
-        bail!("a program for {triple} needs zig as its C compiler and linker: `{ZIG}`");
+        bail!("a program for {triple} needs zig as its C compiler: `{ZIG}`");
     }
     Ok(())
 }
