@@ -281,7 +281,7 @@ fn print(made: &Made, replaced: bool, json: bool) -> Result<(), Failed> {
         ));
     }
     say(&format!(
-        "Until {until}, once: type `quictun join` on {name} and paste the code."
+        "Until {until}, once: `quictun join` on {name}, and paste the code."
     ));
     say(&format!(
         "Whoever has it becomes {name}, and may reach {}.",

@@ -116,8 +116,8 @@ enum ClientCertPolicy {
     Any,
     /// Required, from one of the authorities in this PEM file.
     Required(PathBuf),
-    /// Optional; from one of the authorities in this PEM file, with one of these keys, or from an issuer that is none of the
-    /// authorities: it shows only its key then.
+    /// Optional; from one of the authorities in this PEM file, with one of these keys, or one that the client has issued
+    /// for itself: it shows only its key then.
     Known {
         ca: PathBuf,
         pins: Vec<Pin>,

@@ -56,7 +56,9 @@ pub struct Code {
 #[non_exhaustive]
 pub enum CodeError {
     /// Something else was pasted.
-    #[error("it does not begin with {PREFIX}: copy the code whole, as `quictun invite` prints it")]
+    #[error(
+        "it does not begin with \"{PREFIX}\": copy the code whole, as `quictun invite` prints it"
+    )]
     Prefix,
     /// A character that is in no code.
     #[error(

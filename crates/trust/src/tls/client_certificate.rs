@@ -7,6 +7,8 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DistinguishedName, Error};
 
+use webpki::EndEntityCert;
+
 use super::signatures::signature_checks;
 use crate::identity::pin_of;
 use crate::settings::Pin;
@@ -22,8 +24,8 @@ pub(super) struct OptionalCertificate {
 pub(super) enum Accepted {
     /// Every certificate: access control looks at the key.
     Any,
-    /// Certificates that `authorities` accepts, any with one of these keys, and those of issuers that `authorities` does not
-    /// know: they show no more than their key, by which a client can join that has been invited.
+    /// Certificates that `authorities` accepts, any with one of these keys, and those that clients have issued for
+    /// themselves: they show no more than their key, by which a client can join that has been invited.
     Known {
         authorities: Arc<dyn ClientCertVerifier>,
         pins: Vec<Pin>,
@@ -63,7 +65,10 @@ impl ClientCertVerifier for OptionalCertificate {
             }
             Accepted::Known { authorities, .. } => {
                 match authorities.verify_client_cert(end_entity, intermediates, now) {
-                    Err(error) if error == CertificateError::UnknownIssuer.into() => {
+                    Err(error)
+                        if error == CertificateError::UnknownIssuer.into()
+                            && is_of_its_own(end_entity) =>
+                    {
                         Ok(ClientCertVerified::assertion())
                     }
                     other => other,
@@ -73,4 +78,9 @@ impl ClientCertVerifier for OptionalCertificate {
     }
 
     signature_checks!();
+}
+
+/// Whether no other party has issued it, as far as it says.
+fn is_of_its_own(certificate: &CertificateDer<'_>) -> bool {
+    EndEntityCert::try_from(certificate).is_ok_and(|parsed| parsed.issuer() == parsed.subject())
 }
