@@ -31,7 +31,10 @@ const LETTER: f64 = 6.6;
 
 /// The most that names of lanes take, and the room for values at the right.
 const NAMES_MOST: f64 = 120.0;
-const VALUES: f64 = 46.0;
+const VALUES: f64 = 52.0;
+
+/// Half of a mark's width.
+const MARK: f64 = 4.0;
 
 /// Dots of a lane; more are a smear, and are thinned out.
 const DOTS: usize = 40;
@@ -166,7 +169,11 @@ fn lane(scale: &Scale, y: f64, lane: &Lane) -> Markup {
         .map(|run| scale.at(*run))
         .fold(high, f64::max);
     let published = lane.published.map(|published| scale.at(published));
-    let furthest = published.map_or(furthest, |at| furthest.max(at + 3.0));
+    // A mark of what was published may stand where the value would.
+    let value = match published {
+        Some(at) if (-MARK..VALUES).contains(&(at - furthest)) => at + MARK,
+        _ => furthest,
+    };
     html! {
         g.lane tabindex="0" role="img" aria-label=(lane.told) {
             title { (lane.told) }
@@ -184,7 +191,7 @@ fn lane(scale: &Scale, y: f64, lane: &Lane) -> Markup {
             }
             path class={ "dots s" (style) } d=(dots(scale, y, &lane.runs)) {}
             (mark(style, middle, y))
-            text.v x=(tenth(furthest + 6.0)) y=(tenth(y + 4.0)) { (shown(lane.middle)) }
+            text.v x=(tenth(value + 6.0)) y=(tenth(y + 4.0)) { (shown(lane.middle)) }
         }
     }
 }
@@ -265,6 +272,22 @@ mod tests {
             !svg.contains("logarithmic") && svg.contains("class=\"bar"),
             "{svg}"
         );
+    }
+
+    #[test]
+    fn a_value_stands_beside_its_bar_unless_what_was_published_stands_there() {
+        let x = |published: f64| {
+            let mut lanes = chart([100.0, 50.0]);
+            lanes.groups[0].lanes[1].published = Some(published);
+            let svg = lanes.plot().into_string();
+            let (before, _) = svg.split_once(">50.0</text>").expect("the value");
+            let (_, at) = before.rsplit_once("x=\"").expect("its place");
+            let at = at.split('"').next().expect("its end");
+            at.parse::<f64>().expect("a number")
+        };
+        let alone = x(1.0);
+        assert!((x(100.0) - alone).abs() < f64::EPSILON, "far from it");
+        assert!(x(60.0) > alone + MARK, "{} and {alone}", x(60.0));
     }
 
     #[test]
