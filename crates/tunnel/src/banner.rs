@@ -51,6 +51,7 @@ impl ServerBanner<'_> {
         if let Some(more @ 1..) = clients.len().checked_sub(CLIENTS) {
             line("", &format!("and {more} more clients"));
         }
+        line("invite", "quictun invite NAME --allow HOST:PORT");
         if let Some(http) = self.http {
             line("status", &format!("quictun status (HTTP at {http})"));
         }

@@ -277,7 +277,7 @@ fn warn_of_unsafe(settings: &ServerSettings) {
     if let Access::Named { clients, .. } = &settings.access
         && clients.iter().all(|client| client.allow.is_empty())
     {
-        warn!(target: "quictun", "no client may reach any target: allow some with --allow HOST:PORT, or [[client]] entries in the configuration file");
+        warn!(target: "quictun", "no client may reach any target: invite one with `quictun invite NAME --allow HOST:PORT`, or allow some with --allow HOST:PORT, or [[client]] entries in the configuration file");
     }
 }
 
