@@ -4,7 +4,13 @@ use crate::source::words;
 use crate::tidy::{Finding, Tree, finding};
 
 /// Documents whose commands are checked, and the commands that the first must contain.
-const TEACHING: &[&str] = &["README.md", "docs/OPERATIONS.md", "CONTRIBUTING.md"];
+const TEACHING: &[&str] = &[
+    "README.md",
+    "docs/OPERATIONS.md",
+    "docs/MEASURING.md",
+    "docs/TUTORIAL.md",
+    "CONTRIBUTING.md",
+];
 const PROMISED: &[&str] = &["cargo run --release -- demo", "cargo test --workspace"];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
@@ -79,7 +85,9 @@ fn commands(tree: &Tree, path: &str) -> Vec<Finding> {
         if !program.starts_with("quictun") {
             continue;
         }
-        let parts: Vec<&str> = parts.collect();
+        // Behind these stands another program.
+        let ends = |part: &&str| matches!(*part, "--" | "|" | "||" | "&&");
+        let parts: Vec<&str> = parts.take_while(|part| !ends(part)).collect();
         let subcommands = parts
             .iter()
             .take_while(|part| part.chars().all(|c| c.is_ascii_lowercase()));
@@ -110,10 +118,9 @@ fn commands(tree: &Tree, path: &str) -> Vec<Finding> {
             .filter(|part| part.starts_with('-') && part.len() > 1)
         {
             let flag = part.split('=').next().unwrap_or_default();
-            if *part != "--"
-                && words(help, flag)
-                    .next()
-                    .is_none_or(|at| help[at + flag.len()..].starts_with('-'))
+            if words(help, flag)
+                .next()
+                .is_none_or(|at| help[at + flag.len()..].starts_with('-'))
             {
                 all.push(finding(
                     "command",

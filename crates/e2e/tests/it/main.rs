@@ -40,6 +40,7 @@ mod rest;
 mod scale;
 mod service;
 mod status;
+mod tutorial;
 mod units;
 mod wrapped;
 mod wrapped_programs;

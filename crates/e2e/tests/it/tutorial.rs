@@ -1,0 +1,89 @@
+//! The tutorial's commands, as they stand, one after the other.
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::program::{Program, command, output};
+use quictun_testbed::tunnel::{Home, START};
+use quictun_testbed::{binaries, deadline};
+
+/// A command, and the lines that its output holds.
+#[derive(Debug)]
+struct Step {
+    command: String,
+    answers: Vec<String>,
+}
+
+/// The commands of the `console` blocks, in their order.
+fn steps(document: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut inside = false;
+    for line in document.lines() {
+        if line.starts_with("```") {
+            inside = line == "```console";
+        } else if let Some(command) = line.strip_prefix("$ ").filter(|_| inside) {
+            let (command, answers) = (command.to_owned(), Vec::new());
+            steps.push(Step { command, answers });
+        } else if let Some(step) = steps.last_mut().filter(|_| inside) {
+            step.answers.push(line.to_owned());
+        }
+    }
+    steps
+}
+
+/// The address that a command in the background listens on: the last one in it with a port, or a port and an address.
+fn listens(command: &str) -> Result<String> {
+    if let Some((_, rest)) = command.split_once("http.server ") {
+        let mut words = rest.split_whitespace();
+        let port = words.next().context("a port")?;
+        let address = words.nth(1).context("an address")?;
+        return Ok(format!("{address}:{port}"));
+    }
+    let words = command.split_whitespace();
+    let mut addresses = words.filter(|word| word.parse::<std::net::SocketAddr>().is_ok());
+    Ok(addresses.next_back().unwrap_or("127.0.0.1:8000").to_owned())
+}
+
+#[test]
+fn every_command_of_the_tutorial_does_what_it_says() -> Result<()> {
+    isolated(|| {
+        let home = Home::new()?;
+        let programs = binaries::path("quictun")?;
+        let programs = programs.parent().context("a directory")?.to_owned();
+        let path = format!(
+            "{}:{}",
+            programs.display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
+        let shell = |line: &str| {
+            let mut shell = command("bash");
+            shell.args(["-c", line]);
+            home.settle(&mut shell);
+            shell.env("PATH", &path);
+            shell
+        };
+        let mut background = Vec::new();
+        let steps = steps(include_str!("../../../../docs/TUTORIAL.md"));
+        ensure!(steps.len() > 8, "{steps:?}");
+        for Step { command, answers } in steps {
+            if let Some(line) = command.strip_suffix(" &") {
+                let mut program = Program::start(line, &mut shell(&format!("exec {line}")))?;
+                if line.starts_with("quictun") {
+                    program.wait_for("start up successful", START)?;
+                }
+                let address = listens(line)?;
+                deadline::until(&format!("{line} to listen"), START, || {
+                    std::net::TcpStream::connect(&address).is_ok()
+                })?;
+                background.push(program);
+                continue;
+            }
+            let said = output(&mut shell(&command))?;
+            let text = String::from_utf8_lossy(&said.stdout);
+            ensure!(said.status.success(), "{command}: {said:?}");
+            for answer in answers {
+                ensure!(text.contains(&answer), "{command}: {answer:?} in {text}");
+            }
+        }
+        Ok(())
+    })
+}
