@@ -16,7 +16,7 @@ const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l\u{1b}[2J";
 /// Back to what was there before.
 const LEAVE: &str = "\u{1b}[0m\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
 
-/// What a terminal has that does not say.
+/// The size of a terminal that does not tell its own.
 const USUAL: Size = Size {
     columns: 80,
     rows: 24,
@@ -128,10 +128,10 @@ fn restore() -> io::Result<()> {
     let Some(before) = before else {
         return Ok(());
     };
-    let written = write(LEAVE);
-    // Keys that nobody has read are not for the shell.
-    tcsetattr(io::stdout(), OptionalActions::Flush, &before)?;
-    written
+    // The shell must not get keys that the page has not read. Modes come first: what sees the screen left finds them back.
+    let restored = tcsetattr(io::stdout(), OptionalActions::Flush, &before);
+    write(LEAVE)?;
+    Ok(restored?)
 }
 
 fn write(text: &str) -> io::Result<()> {
