@@ -1,7 +1,7 @@
 //! `quictun join`: makes this machine a client by the code of an invitation.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
+use std::io::{self, BufRead, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -9,7 +9,7 @@ use quictun_trust::enrolment::Secret;
 use quictun_trust::identity;
 use quictun_trust::settings::{CertificateFiles, Pin};
 use quictun_tunnel::join::{self, JoinError, Joining};
-use quictun_wire::invitation::{Code, MAX_TEXT};
+use quictun_wire::invitation::{Code, CodeError, MAX_TEXT};
 use quictun_wire::join::Grant;
 use quictun_wire::target::Target;
 use toml::Value;
@@ -75,7 +75,11 @@ pub(crate) fn main(directory: &Path) -> Result<(), Failed> {
     let text = configuration(&code, &own, &grant, &forwards);
     let written = identity::write_new(&file, text.as_bytes());
     if !written.map_err(anyhow::Error::from)? {
-        return Err(Fault::failure(file.display().to_string(), "somebody else has made it").into());
+        return Err(Fault::failure(
+            file.display().to_string(),
+            "another program has made this file meanwhile",
+        )
+        .into());
     }
     Ok(exit::print(&summary(&code, &grant, &forwards, &file))?)
 }
@@ -86,21 +90,35 @@ fn read_code() -> Result<Code, Failed> {
     if stdin.is_terminal() {
         say("Paste the code that `quictun invite` has printed, and press Enter:");
     }
-    let mut line = String::new();
-    let mut input = stdin.lock().take(MAX_TEXT as u64);
-    while line.trim().is_empty() {
-        let read = input.read_line(&mut line).context("reading the code")?;
-        if read == 0 {
-            let fault = Fault::usage("the code", "there is none");
-            return Err(fault
-                .next("quictun join < FILE, or type it when asked")
-                .into());
+    code_of(stdin.lock().take(MAX_TEXT as u64), || {
+        if stdin.is_terminal() {
+            say(
+                "That is not all of the code, or a character is wrong: paste the rest, or press Enter to end.",
+            );
+        }
+    })
+}
+
+/// Reads lines until they are a code, whose lines may have been broken on the way (PROTOCOL INVITE-1), or until an empty one.
+fn code_of(mut input: impl BufRead, ask_for_more: impl Fn()) -> Result<Code, Failed> {
+    let mut text = String::new();
+    loop {
+        let begin = text.len();
+        let read = input.read_line(&mut text).context("reading the code")?;
+        let has_code = !text.trim().is_empty();
+        let is_last = read == 0 || (has_code && text[begin..].trim().is_empty());
+        match text.parse() {
+            Ok(code) => return Ok(code),
+            Err(_) if !has_code && read > 0 => {}
+            Err(_) if !has_code => {
+                let fault = Fault::usage("the code", "there is none");
+                let next = "quictun join < FILE, or type it when asked";
+                return Err(fault.next(next).into());
+            }
+            Err(CodeError::Length | CodeError::Checksum) if !is_last => ask_for_more(),
+            Err(error) => return Err(Fault::usage("the code", error).into()),
         }
     }
-    let code = line
-        .parse()
-        .map_err(|error| Fault::usage("the code", error));
-    Ok(code?)
 }
 
 /// A listener here, and the target that it leads to.
@@ -166,8 +184,8 @@ fn configuration(
     out
 }
 
-fn summary(code: &Code, grant: &Grant, forwards: &[Forward], file: &Path) -> String {
-    let file = file.display();
+fn summary(code: &Code, grant: &Grant, forwards: &[Forward], path: &Path) -> String {
+    let file = path.display();
     let mut out = format!("joined {} as {}: {file}\n", code.server(), grant.name);
     for (listen, target) in forwards {
         writeln!(out, "  {listen} leads to {target}").expect(TO_A_STRING);
@@ -175,6 +193,12 @@ fn summary(code: &Code, grant: &Grant, forwards: &[Forward], file: &Path) -> Str
     if forwards.is_empty() {
         let allow = grant.allow.join(", ");
         writeln!(out, "  it may reach {allow}: add a forward for each target").expect(TO_A_STRING);
+    }
+    if rustix::process::geteuid().is_root() {
+        // The packages' units run as a user of their own.
+        let directory = path.parent().unwrap_or(path).display();
+        let own = format!("{directory}/client.toml {directory}/client.key");
+        writeln!(out, "as a service: chgrp quictun {own}; chmod 640 {own}").expect(TO_A_STRING);
     }
     writeln!(out, "start it: quictun client -c {file}").expect(TO_A_STRING);
     out
@@ -204,6 +228,36 @@ mod tests {
 
     fn texts(rules: &[&str]) -> Vec<String> {
         rules.iter().map(|rule| (*rule).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_code_may_have_been_broken_into_lines_and_a_wrong_one_ends_at_an_empty_line() {
+        let code = Code::new("laptop", "vpn.example.net:7500", [7; 32], [9; 16]).expect("a code");
+        let whole = code.to_string();
+        let (one, two) = whole.split_at(whole.len() / 2);
+        let (two, three) = two.split_at(10);
+        let asked = std::cell::Cell::new(0);
+        let read = |text: &str| {
+            asked.set(0);
+            code_of(text.as_bytes(), || asked.set(asked.get() + 1))
+        };
+        for (text, lines) in [
+            (format!("{whole}\n"), 0),
+            (format!("\n\n  {whole}  "), 0),
+            (format!("{one}\n{two}\r\n  {three}\n"), 2),
+        ] {
+            assert_eq!(read(&text).expect("a code").to_string(), whole);
+            assert_eq!(asked.get(), lines, "{text}");
+        }
+        for text in [
+            "",
+            "\n \n",
+            one,
+            &format!("{one}\n\n{two}{three}\n"),
+            "nonsense\n",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
     }
 
     #[test]

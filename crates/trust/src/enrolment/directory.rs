@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 use quictun_wire::invitation::{ContentError, is_client_name};
 
 use super::attempt::{Attempt, Secret};
@@ -116,7 +118,7 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Refused::Unknown),
             other => other.map_err(Refused::Store)?,
         };
-        // Who holds it writes one file. A stopped process that holds it must not stop the server.
+        // The holder of the lock writes one file. A stopped process that holds it must not stop the server.
         lock.try_lock()
             .map_err(|error| Refused::Store(error.into()))?;
         let text = match keeper::read(&path, MAX_ENTRY) {
@@ -192,7 +194,11 @@ impl Directory {
         let mut clients = Vec::new();
         for name in self.names()? {
             let path = self.0.join(format!("{name}.{ENDING}"));
-            let text = keeper::read(&path, MAX_ENTRY).map_err(io::Error::other)?;
+            let text = match keeper::read(&path, MAX_ENTRY) {
+                // Revoked, or expired and removed, since the names were read.
+                Err(error) if error.is_missing() => continue,
+                other => other.map_err(io::Error::other)?,
+            };
             clients.push((name, String::from_utf8_lossy(&text).into_owned()));
         }
         Ok(clients)
@@ -204,9 +210,16 @@ impl Directory {
 
     /// Held while a file is looked at and changed: of an invitation that is revoked and used at once, one holds.
     fn lock(&self) -> io::Result<File> {
-        let directory = File::open(&self.0)?;
+        let directory = self.open()?;
         directory.lock()?;
         Ok(directory)
+    }
+
+    /// Opens the directory itself: a link that the server's user has put there must not lead root elsewhere.
+    fn open(&self) -> io::Result<File> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(&self.0, flags, Mode::empty())?;
+        Ok(File::from(directory))
     }
 
     /// Makes the directory where it is missing. Returns to whom its files belong: to the server's user, where root invites.
@@ -218,7 +231,7 @@ impl Directory {
         if !self.0.try_exists()? {
             files::create_private_dir(&self.0)?;
             if let Some((user, group)) = owner {
-                std::os::unix::fs::chown(&self.0, Some(user), Some(group))?;
+                std::os::unix::fs::fchown(self.open()?, Some(user), Some(group))?;
             }
         }
         Ok(owner)

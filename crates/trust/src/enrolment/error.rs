@@ -1,4 +1,4 @@
-//! Why nobody is invited, and why nobody joins.
+//! Errors of inviting and of joining.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub enum InviteError {
     /// The name is none that a file could have.
     #[error(transparent)]
     Name(#[from] quictun_wire::invitation::ContentError),
-    /// It has joined.
+    /// The client has joined already.
     #[error("the client {0:?} has joined already: revoke it first, or choose another name")]
     Enrolled(String),
     /// A rule with characters that TOML writes in another way.
@@ -25,14 +25,14 @@ pub enum InviteError {
     /// More rules than the client could be told.
     #[error("{0} rules are too many for an invitation: it has {MAX_RULES} at most")]
     Rules(usize),
-    /// Too many invitations wait for somebody.
-    #[error("{MAX_PENDING} invitations are pending: revoke those that nobody needs any more")]
+    /// Too many invitations are pending.
+    #[error("{MAX_PENDING} invitations are pending: revoke those that are not needed any more")]
     Pending,
     /// Too many clients.
     #[error("there are {MAX_CLIENTS} clients already")]
     Clients,
     /// No client and no invitation has this name.
-    #[error("nobody of the name {0:?} has been invited")]
+    #[error("no client of the name {0:?} has been invited")]
     Nobody(String),
     /// The disk.
     #[error("cannot use the directory {}", .0.display())]
@@ -49,16 +49,18 @@ pub enum Refused {
     /// There is no invitation of this name.
     #[error("no invitation has this name: it was revoked, or never made")]
     Unknown,
-    /// Somebody has joined by it.
-    #[error("the invitation has been used already")]
+    /// A client has used the invitation.
+    #[error(
+        "the invitation has been used already, or an earlier client of this name was revoked and the server has not been reloaded since"
+    )]
     Used,
-    /// It was made with another secret.
+    /// The signature was made with another secret.
     #[error("the code is not that of the invitation")]
     Wrong,
-    /// The server's clock says so.
+    /// The invitation has expired by the server's clock.
     #[error("the invitation has expired")]
     Late,
-    /// Somebody has edited it.
+    /// The invitation's file was edited.
     #[error("the invitation's file was changed by hand: invite the client again")]
     Changed,
     /// The client shows no certificate whose key could be stored.

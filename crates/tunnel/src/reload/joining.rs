@@ -43,7 +43,16 @@ pub(crate) struct Joined {
     pub(crate) connection: ConnectionId,
     pub(crate) remote: SocketAddr,
     pub(crate) attempt: Attempt,
-    pub(crate) outcome: Result<(), Refused>,
+    pub(crate) outcome: Result<Outcome, Refused>,
+}
+
+/// How an attempt that was not refused ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The client's key was stored, and the invitation is used up by that.
+    Enrolled,
+    /// The key was known before.
+    Known,
 }
 
 pub(crate) fn joins() -> (Sender<Joining>, Receiver<Joining>) {
@@ -66,11 +75,19 @@ pub(crate) async fn run(reload: Reload, mailboxes: Vec<Mailbox>, joining: Joinin
     mailboxes[joining.worker].send(Message::Joined(Box::new(joined)));
 }
 
-async fn enrol(reload: &Reload, mailboxes: &[Mailbox], joining: &Joining) -> Result<(), Refused> {
+async fn enrol(
+    reload: &Reload,
+    mailboxes: &[Mailbox],
+    joining: &Joining,
+) -> Result<Outcome, Refused> {
     let attempt = &joining.attempt;
     // Another connection of the same client may have been quicker: then its key is known, as whoever it is.
     if let Some(known) = reload.source.is_known(attempt) {
-        return if known { Ok(()) } else { Err(Refused::Used) };
+        return if known {
+            Ok(Outcome::Known)
+        } else {
+            Err(Refused::Used)
+        };
     }
     let allow = store(joining.clients.clone(), attempt.clone()).await?;
     let allow: Result<Vec<TargetRule>, _> = allow.iter().map(|rule| rule.parse()).collect();
@@ -87,7 +104,7 @@ async fn enrol(reload: &Reload, mailboxes: &[Mailbox], joining: &Joining) -> Res
     // A client more revokes nothing.
     hand_out(&rules, mailboxes).await;
     reload.source.commit(&rules);
-    Ok(())
+    Ok(Outcome::Enrolled)
 }
 
 /// Has the keeper store the client's key, on a thread that may wait for it.

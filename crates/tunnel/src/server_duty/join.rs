@@ -9,7 +9,7 @@ use tracing::{info, warn};
 
 use super::ServerDuty;
 use crate::duty::Io;
-use crate::reload::joining::{Joined, Joining};
+use crate::reload::joining::{Joined, Joining, Outcome};
 use quictun_control::log::Foreign;
 use quictun_trust::access::{Client, Peer};
 use quictun_trust::enrolment::{Attempt, Refused};
@@ -61,9 +61,12 @@ impl ServerDuty {
             attempt,
             outcome,
         } = joined;
-        if let Err(refused) = outcome {
-            return self.refuse_join(io, connection, remote, &attempt.join.name, &refused);
-        }
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(refused) => {
+                return self.refuse_join(io, connection, remote, &attempt.join.name, &refused);
+            }
+        };
         let Some(client) = self.policy.by_pin(&attempt.pin) else {
             // Revoked in the same moment.
             return self.refuse_join(
@@ -75,7 +78,9 @@ impl ServerDuty {
             );
         };
         let (name, pin) = (client.name(), attempt.pin);
-        info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name, %pin }, "a client has joined by its invitation");
+        if outcome == Outcome::Enrolled {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name, %pin }, "a client has joined by its invitation");
+        }
         // It may have gone meanwhile: it comes again, and is known.
         if io.engine.awaits_identity(connection) {
             io.engine.answer_join(connection, Some(self.grant(&client)));
@@ -100,8 +105,12 @@ impl ServerDuty {
             let (client, cause) = (Foreign(name), quictun_trust::error_chain(refused));
             warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, %client, cause, lines_left_out = line.left_out() }, "an attempt to join was refused");
         }
-        io.engine
-            .close_connection(io.now, connection, CloseCode::NotAuthorized);
+        // Where its key could not be stored the code is still good: the client comes again.
+        let code = match refused {
+            Refused::Store(_) => CloseCode::TooManyConnections,
+            _ => CloseCode::NotAuthorized,
+        };
+        io.engine.close_connection(io.now, connection, code);
     }
 }
 
