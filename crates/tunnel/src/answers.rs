@@ -1,6 +1,7 @@
 //! Answers to what workers ask: the addresses of names, and tokens.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::time::Instant;
 
 use quictun_wire::code::FlowCode;
@@ -13,7 +14,7 @@ use crate::requests::Request;
 use crate::resolve::Resolver;
 use crate::settings::HostPort;
 use crate::token_source::TokenPlugin;
-use crate::trouble;
+use crate::trouble::{self, Trouble};
 use quictun_control::line_budget::LineBudget;
 use quictun_control::log::Foreign;
 use quictun_trust::shares::Holder;
@@ -24,14 +25,14 @@ pub(crate) struct Sources {
     pub(crate) server: Option<HostPort>,
     /// The server's addresses, where its name is not to be looked up again.
     pub(crate) server_known: Vec<SocketAddr>,
-    /// A socket to ask the network with why the server does not answer.
-    pub(crate) probe: Option<UdpSocket>,
+    /// A socket to ask the network with why the server does not answer, and what is known of that.
+    pub(crate) probe: Option<(UdpSocket, Arc<Trouble>)>,
     pub(crate) plugins: Vec<Option<TokenPlugin>>,
 }
 
 pub(crate) struct Answers {
     sources: Sources,
-    probe: Option<Probe>,
+    probe: Option<(Probe, Arc<Trouble>)>,
     /// Two classes, so that a slow name among the targets does not delay the way to the server.
     servers: Resolver,
     targets: Resolver,
@@ -46,7 +47,7 @@ impl Answers {
             probe: sources
                 .probe
                 .take()
-                .and_then(|socket| Probe::new(socket).ok()),
+                .and_then(|(socket, trouble)| Some((Probe::new(socket).ok()?, trouble))),
             sources,
             servers: Resolver::new(),
             targets: Resolver::new(),
@@ -111,7 +112,7 @@ impl Answers {
     }
 
     async fn tell_of_silence(&self) {
-        let (Some(server), Some(probe)) = (&self.sources.server, &self.probe) else {
+        let (Some(server), Some((probe, trouble))) = (&self.sources.server, &self.probe) else {
             return;
         };
         let Ok(addresses) = self.server().await else {
@@ -119,6 +120,10 @@ impl Answers {
             return;
         };
         let network_says = probe.ask(&addresses).await;
+        if !trouble.goes_on() {
+            // It has answered while the network was asked.
+            return;
+        }
         let after_s = trouble::PATIENCE.as_secs();
         warn!(target: "quictun", %server, after_s, network_says, check = trouble::CHECK_PATH, "the server does not answer; dialling goes on");
     }

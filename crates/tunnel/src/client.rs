@@ -111,7 +111,7 @@ fn serve(
     let started = Arc::new(AtomicBool::new(false));
     let phrases = settings.control.log.phrases;
     let trouble = Arc::new(Trouble::to(server_shown(&settings)));
-    let troubles = (Arc::<Refused>::default(), trouble);
+    let troubles = (Arc::<Refused>::default(), trouble.clone());
     let banner = settings.control.banner.map(|say| Banner {
         say,
         server: settings.server.clone(),
@@ -124,7 +124,7 @@ fn serve(
         one_process: tun.as_ref().is_some_and(TunPlan::is_one_process),
         sources: Sources {
             server_known: server_known(&settings, detour.as_ref()),
-            probe: Some(marked_socket(&settings.server, mark)?),
+            probe: Some((marked_socket(&settings.server, mark)?, trouble.clone())),
             server: Some(settings.server),
             plugins,
         },

@@ -3,7 +3,7 @@
 //! All workers of a client dial, again and again. [`Trouble::failed`] decides which of their failures becomes a line:
 //! the first of each cause, and then one that counts all since, after 10 s, 20 s, 40 s and so on. [`Trouble::unanswered`]
 //! lets one worker per outage ask what the network says where nothing has come back. [`Trouble::connected`] ends the
-//! outage. Nobody waits here, and the clock is an argument.
+//! outage. Nothing here waits, and the clock is an argument.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -80,6 +80,11 @@ impl Trouble {
         let mut outage = self.lock();
         let asked = std::mem::replace(&mut outage.asked, true);
         !asked && outage.is_news(now, NO_ANSWER)
+    }
+
+    /// Whether the network was asked in this outage, which goes on.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.lock().asked
     }
 
     /// The server has answered. `Some`: after an outage in which attempts have failed.
@@ -188,7 +193,9 @@ mod tests {
     #[test]
     fn one_worker_asks_once_in_each_outage_and_silence_is_not_told_twice() {
         let (trouble, start) = (Trouble::default(), Instant::now());
+        assert!(!trouble.goes_on());
         assert!(trouble.unanswered(start) && !trouble.unanswered(start));
+        assert!(trouble.goes_on());
         assert_eq!(trouble.failed(start + 8 * SECOND, NO_ANSWER), None);
         let later = trouble.failed(start + 12 * SECOND, NO_ANSWER);
         assert_eq!(later.map(|so_far| so_far.failures), Some(2));
@@ -196,6 +203,7 @@ mod tests {
         let lasts = 12 * SECOND;
         assert_eq!(end, Some(SoFar { failures: 2, lasts }));
         assert_eq!(trouble.connected(start + 21 * SECOND), None);
+        assert!(!trouble.goes_on());
         assert!(trouble.unanswered(start + 30 * SECOND));
     }
 
