@@ -58,6 +58,10 @@ uninstall() {
   fi
 }
 
+case $PREFIX in
+  /*[,\&]* | [!/]*) fail "PREFIX must begin with / and have no ',' '&' or backslash: it is $PREFIX" ;;
+esac
+
 case ${1-} in
   "") ;;
   --uninstall)
@@ -66,13 +70,15 @@ case ${1-} in
     ;;
   --purge)
     uninstall
-    rm -rf "$DESTDIR/etc/quictun" "$DESTDIR/var/lib/quictun"
+    # Below a home there never was a service: its keys belong to another installation.
+    if is_live || [ -n "$DESTDIR" ]; then
+      rm -rf "$DESTDIR/etc/quictun" "$DESTDIR/var/lib/quictun"
+    fi
     exit
     ;;
   *) fail "there is no $1: there are --uninstall and --purge" ;;
 esac
 
-case $PREFIX in /*) ;; *) fail "PREFIX must begin with /: it is $PREFIX" ;; esac
 cd "$(dirname "$0")"
 [ -x bin/quictun ] || fail "bin/quictun is missing: run install.sh where the archive was unpacked"
 # A program for another architecture or system is better not installed at all.
