@@ -32,7 +32,7 @@ impl From<AskError> for anyhow::Error {
 }
 
 impl AskError {
-    /// The same in a few words, for somebody who has had answers before.
+    /// Says the same in a few words, for a page that has had answers before.
     pub(crate) fn brief(&self, at: &HttpListen) -> String {
         match self {
             Self::Nobody(error) => format!("nothing answers at {at}: {}", error.root_cause()),

@@ -162,7 +162,7 @@ pub(crate) fn main(options: &Options) -> Result<(), Failed> {
     }
 }
 
-/// What was made, for programs.
+/// The new invitation, for programs.
 #[derive(Debug, Serialize)]
 struct Made {
     name: String,

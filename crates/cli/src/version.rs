@@ -1,4 +1,4 @@
-//! What this program is: version, commit, and what it was made for and with.
+//! The version of this program, its commit, and the machine that it was made for.
 
 /// The answer to `quictun --version`, behind the name.
 pub(crate) const LONG: &str = concat!(

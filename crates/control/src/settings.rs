@@ -76,7 +76,7 @@ pub enum LogFormat {
     /// For people, at a terminal, in the journal or in a file.
     #[default]
     Text,
-    /// quic-tun's, for whoever searches its lines: columns, and fields as JSON.
+    /// quic-tun's, for scripts that search its lines: columns, and fields as JSON.
     Console,
     /// One JSON object a line.
     Json,

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Bounds that a histogram may have: each is one more line of every scrape.
 const BOUNDS_MAX: usize = 18;
 
-/// How many durations were how long. The bounds are fixed, so that histograms of workers can be added.
+/// Counts durations by their length. The bounds are fixed, so that histograms of workers can be added.
 #[derive(Clone, Copy, Debug)]
 pub struct Histogram {
     bounds: &'static [Duration],

@@ -148,7 +148,7 @@ pub struct Totals {
 pub struct ClientReport {
     /// Its name in the configuration, or [`OTHERS`].
     pub name: Arc<str>,
-    /// What it has done.
+    /// Its counters.
     pub totals: ClientTotals,
 }
 

@@ -1,4 +1,4 @@
-//! What takes how long: round trips, first bytes, flows.
+//! Histograms of times: round trips, first bytes, flows.
 
 use std::time::Duration;
 

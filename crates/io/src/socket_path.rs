@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// Why a socket has no place at a path, and stays unmade: what is there is left alone.
+/// The obstacle at the path of a Unix socket, which stays untouched.
 ///
 /// [`make_room`] hands it out inside an [`io::Error`] of the kind `AddrInUse`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,7 +70,7 @@ pub fn make_room(path: &Path) -> io::Result<()> {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 std::fs::remove_file(path)
             }
-            // Whatever keeps us from it: somebody has it.
+            // Any other outcome: a program may still use the socket, so it stays.
             _ => in_the_way(InTheWay::Program { path }),
         };
     }

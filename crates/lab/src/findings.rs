@@ -81,7 +81,7 @@ impl<'a> Findings<'a> {
         (valid, outcomes.len() - valid)
     }
 
-    /// Whether everything that was asserted holds. What nobody can tell, because too few runs count, does not.
+    /// Whether everything that was asserted holds. An assertion that too few runs count for does not hold.
     pub fn all_hold(&self) -> bool {
         self.asserted
             .iter()

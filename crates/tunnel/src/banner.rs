@@ -23,7 +23,7 @@ const FORWARDS: usize = 3;
 
 const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 
-/// What a server says of itself.
+/// The facts that a server's lines show.
 #[derive(Debug)]
 pub(crate) struct ServerBanner<'a> {
     pub(crate) listen: SocketAddr,
@@ -105,7 +105,7 @@ impl ServerBanner<'_> {
     }
 }
 
-/// What a client says of itself: each listener, and what it leads to.
+/// Writes a client's lines: each listener and its target.
 pub(crate) fn client(server: &HostPort, forwards: &[(String, String)]) -> String {
     let mut out = format!("quictun client, to {server}\n\n");
     let width = forwards.iter().map(|(listen, _)| listen.len()).max();

@@ -46,9 +46,9 @@ pub(crate) struct ClientDuty {
     pub(crate) stopped: bool,
     pub(crate) refused: Arc<Refused>,
     pub(crate) trouble: Arc<Trouble>,
-    /// When it is told that the server does not answer, while this worker dials without a connection.
+    /// Time of the warning that the server does not answer, while this worker dials without a connection.
     pub(crate) silent_at: Option<Instant>,
-    /// What has kept the latest attempt from becoming a connection, where that is more than silence.
+    /// The cause that the latest attempt failed by, where it is more than silence.
     pub(crate) unreachable: Option<String>,
     pub(crate) log: FlowLog,
 }

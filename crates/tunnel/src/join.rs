@@ -68,12 +68,12 @@ pub enum JoinError {
         /// Why.
         reason: LossReason,
     },
-    /// Silence.
+    /// The server does not answer.
     #[error("no answer from {server} in {} s: {reason}", PATIENCE.as_secs())]
     NoAnswer {
         /// The server, as the code names it.
         server: String,
-        /// What the latest attempt came to.
+        /// The end of the latest attempt.
         reason: LossReason,
     },
     /// The code was used, has expired, was revoked, or is not of this server.
@@ -89,9 +89,9 @@ pub enum JoinError {
         "the server knows this key as that of the client {known:?}, and the code is for {invited:?}"
     )]
     OtherName {
-        /// Who the server says this is.
+        /// The name under which the server knows this key.
         known: String,
-        /// Who the code is for.
+        /// The name in the code.
         invited: String,
     },
 }
@@ -199,7 +199,7 @@ impl Client {
     }
 }
 
-/// What another attempt a moment later would not change.
+/// Tells whether a second attempt a moment later would end the same way.
 fn is_final(reason: &LossReason) -> bool {
     matches!(
         reason,

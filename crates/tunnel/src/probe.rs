@@ -1,4 +1,4 @@
-//! What the network says of a server that does not answer.
+//! Asks the network why a server does not answer.
 //!
 //! QUIC's sockets are not connected, and the kernel tells only connected ones what ICMP says (`udp(7)`). So one more
 //! socket, made before the process is confined, connects to an address, sends one byte that no QUIC server answers

@@ -66,7 +66,7 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// As people write it, with brackets around IPv6.
+/// Writes `HOST:PORT`, with brackets around IPv6.
 impl std::fmt::Display for HostPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { host, port } = self;

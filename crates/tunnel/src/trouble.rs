@@ -26,7 +26,7 @@ const CAUSES: usize = 8;
 /// The cause of all attempts that nothing came back to.
 pub(crate) const NO_ANSWER: &str = "no answer";
 
-/// What keeps the workers of a client from their server.
+/// The causes that keep the workers of a client from their server.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble {
     /// The server, as it was given.
@@ -49,7 +49,7 @@ struct Cause {
     quiet_until: Instant,
 }
 
-/// What a line says of the outage so far.
+/// The outage so far, for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SoFar {
     /// Attempts that have failed, of all workers, this one included.
@@ -64,7 +64,7 @@ impl Trouble {
         Self { server, outage }
     }
 
-    /// An attempt has failed. `Some`: that is to be told.
+    /// Notes a failed attempt. Returns the outage so far where a line is due.
     pub(crate) fn failed(&self, now: Instant, cause: &str) -> Option<SoFar> {
         let mut outage = self.lock();
         outage.failures += 1;
@@ -75,7 +75,7 @@ impl Trouble {
             .then_some(SoFar { failures, lasts })
     }
 
-    /// Nothing has come back for [`PATIENCE`]. `true`: nobody has asked yet what the network says of it.
+    /// Notes that nothing has come back for [`PATIENCE`]. Returns `true` where this worker is to ask what the network says.
     pub(crate) fn unanswered(&self, now: Instant) -> bool {
         let mut outage = self.lock();
         let asked = std::mem::replace(&mut outage.asked, true);
@@ -87,7 +87,7 @@ impl Trouble {
         self.lock().asked
     }
 
-    /// The server has answered. `Some`: after an outage in which attempts have failed.
+    /// Ends the outage, since the server has answered. Returns its account where attempts have failed in it.
     pub(crate) fn connected(&self, now: Instant) -> Option<SoFar> {
         let mut outage = std::mem::take(&mut *self.lock());
         let lasts = outage.lasts(now);
@@ -139,7 +139,7 @@ pub(crate) fn explain(reason: &LossReason) -> (String, &'static str) {
     }
 }
 
-/// What to look at where nothing comes back.
+/// Advice where nothing comes back.
 pub(crate) const CHECK_PATH: &str =
     "does the server run there, and do firewalls on the way let its UDP port through?";
 

@@ -18,7 +18,7 @@ use crate::target::{Family, Target};
 mod base32;
 mod crc32;
 
-/// What a code begins with.
+/// The beginning of every code.
 pub const PREFIX: &str = "quictun-invite:";
 
 /// Bytes of the one-time secret: beyond any guess, and short enough to type.
@@ -79,7 +79,7 @@ pub enum CodeError {
     Content,
 }
 
-/// Why a code cannot be made.
+/// The part that keeps a code from being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ContentError {
     /// The name of the client.

@@ -32,7 +32,7 @@ mod printer;
 mod terminal;
 mod view;
 
-/// What is watched, and how it is shown.
+/// The settings of `--watch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Watch {
     pub(super) interval: Duration,

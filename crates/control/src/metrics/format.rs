@@ -1,4 +1,4 @@
-//! Which of two formats who asks would rather have (RFC 9110 section 12.5.1).
+//! The format of an answer, by the `Accept` fields of the request (RFC 9110 section 12.5.1).
 
 const OPEN_METRICS_VERSION: &str = "1.0.0";
 

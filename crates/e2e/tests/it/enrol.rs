@@ -20,7 +20,7 @@ const SOME: Payload = Payload {
     bytes: 1 << 18,
 };
 
-/// `quictun server` on a free port, where nobody may do anything yet.
+/// `quictun server` on a free port, which knows no client yet.
 struct Server {
     program: Program,
     address: String,
@@ -91,7 +91,7 @@ fn joined(home: &Home, code: &Code) -> Result<()> {
     Ok(())
 }
 
-/// The client that the written configuration makes, but for the port, which somebody may have.
+/// The client that the written configuration makes, but for the port, which may be taken.
 fn client(home: Home, target: &str) -> Result<Client> {
     let mut command = home.command(&Machine::here(), "quictun")?;
     command.args(["client", "-c", "here/client.toml", "--http", "off"]);

@@ -28,12 +28,12 @@ pub struct Attempt {
     pub exporter: [u8; 32],
     /// The key of the client at its other end.
     pub pin: Pin,
-    /// What it has sent.
+    /// The JOIN that the client has sent.
     pub join: Join,
 }
 
 impl Secret {
-    /// A new one.
+    /// Makes a random secret.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Secret {
         Ok(Self(secret))
     }
 
-    /// That of a code.
+    /// Takes the secret out of a code.
     pub fn of(bytes: &[u8; SECRET_LEN]) -> Self {
         Self(Zeroizing::new(*bytes))
     }

@@ -25,19 +25,19 @@ pub struct Directory(PathBuf);
 /// A client that was invited.
 #[derive(Debug)]
 pub struct Invited {
-    /// For the code.
+    /// The secret for the code.
     pub secret: Secret,
     /// An invitation of the same name was pending, and its code is worth nothing any more.
     pub replaced: bool,
 }
 
 impl Directory {
-    /// That of this state directory. It need not exist.
+    /// Names the directory of clients below a state directory, which need not exist.
     pub fn of(state: &Path) -> Self {
         Self(state.join("clients"))
     }
 
-    /// Its path.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -142,7 +142,7 @@ fn title(status: &Status) -> String {
     ))
 }
 
-/// What somebody should look at.
+/// The warnings.
 fn alarms(status: &Status) -> impl Iterator<Item = String> {
     let reason = status.reason.clone().filter(|_| !status.ready);
     let silent = (!status.workers_silent.is_empty()).then(|| {

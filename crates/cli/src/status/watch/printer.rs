@@ -12,11 +12,11 @@ use super::page;
 use super::view::View;
 use crate::status::answers::{ask, ask_json};
 
-/// Prints pages until nobody reads them.
+/// Prints pages until their reader has gone.
 ///
 /// # Errors
 ///
-/// Where nothing answers at first, or the output takes nothing more.
+/// Fails where nothing answers at first, or the output cannot be written.
 pub(super) fn pages(at: &HttpListen, interval: Duration) -> anyhow::Result<()> {
     let begin = Instant::now();
     let mut view = View::default();
@@ -38,7 +38,7 @@ pub(super) fn pages(at: &HttpListen, interval: Duration) -> anyhow::Result<()> {
 ///
 /// # Errors
 ///
-/// Where nothing answers at first, or the output takes nothing more.
+/// Fails where nothing answers at first, or the output cannot be written.
 pub(super) fn objects(at: &HttpListen, interval: Duration) -> anyhow::Result<()> {
     let mut turns = Turns::new(Instant::now(), interval);
     let mut answer = Ok(ask_json(at)?);

@@ -24,7 +24,7 @@ const USUAL: Size = Size {
 
 const TO_A_STRING: &str = "invariant: a String takes whatever is written to it";
 
-/// What the terminal was like before; `None` while it is so.
+/// The terminal as it was before; `None` while it is so.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// The terminal on standard output, live until it is dropped. A panic of any thread gives it back first, so that what
@@ -49,7 +49,7 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Takes the terminal, also where it was given back or somebody has changed it.
+    /// Takes the terminal, also where it was given back or another program has changed it.
     pub(super) fn resume(&mut self) -> io::Result<()> {
         let out = io::stdout();
         let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +105,7 @@ impl Drop for Terminal {
     }
 }
 
-/// What makes the screen show `lines` where it shows `old`; empty: nothing at all.
+/// The bytes that make the screen show `lines` where it shows `old`; empty: nothing at all.
 fn changes(old: &[String], lines: &[String]) -> String {
     let mut text = String::new();
     if old.len() != lines.len() {
