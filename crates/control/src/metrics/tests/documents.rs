@@ -40,6 +40,11 @@ fn named(text: &str) -> Vec<(&str, &str)> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let places = text.match_indices("quictun_");
     let places = places.filter(|(at, _)| !text[..*at].ends_with(is_part));
+    // A package's file is quictun_VERSION.
+    let is_metric = |(at, begin): &(usize, &str)| {
+        text[at + begin.len()..].starts_with(|letter: char| letter.is_ascii_lowercase())
+    };
+    let places = places.filter(is_metric);
     let names = places.map(|(at, _)| {
         let rest = &text[at..];
         rest.split_at(rest.find(|letter| !is_part(letter)).unwrap_or(rest.len()))
