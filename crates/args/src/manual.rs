@@ -156,5 +156,5 @@ fn is_request(line: &str) -> bool {
     line.starts_with(['.', '\''])
 }
 
-/// What mandoc takes a line to be at most.
+/// The longest line that mandoc accepts without a message.
 const LONGEST_LINE: usize = 80;

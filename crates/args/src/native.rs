@@ -48,7 +48,7 @@ pub fn client_of(words: &[String], inputs: &Inputs<'_>) -> Result<ClientSettings
     read_client(&matches_of("client", words)?, inputs)
 }
 
-/// What a server would run with whose command line goes on like this.
+/// Reads the settings of `quictun server` with these words behind it.
 pub fn server_of(words: &[String], inputs: &Inputs<'_>) -> Result<Server, Fault> {
     read_server(&matches_of("server", words)?, inputs)
 }

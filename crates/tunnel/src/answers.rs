@@ -112,17 +112,20 @@ impl Answers {
     }
 
     async fn tell_of_silence(&self) {
-        let (Some(server), Some((probe, trouble))) = (&self.sources.server, &self.probe) else {
+        let Some(server) = &self.sources.server else {
             return;
         };
         let Ok(addresses) = self.server().await else {
             // That is told by itself.
             return;
         };
-        let network_says = probe.ask(&addresses).await;
-        if !trouble.goes_on() {
-            // It has answered while the network was asked.
-            return;
+        let mut network_says = None;
+        if let Some((probe, trouble)) = &self.probe {
+            network_says = Some(probe.ask(&addresses).await);
+            if !trouble.goes_on() {
+                // The server has answered while the network was asked.
+                return;
+            }
         }
         let after_s = trouble::PATIENCE.as_secs();
         warn!(target: "quictun", %server, after_s, network_says, check = trouble::CHECK_PATH, "the server does not answer; dialling goes on");

@@ -16,7 +16,7 @@ use crate::layers::Layers;
 /// A client that has joined, and the file that says so.
 #[derive(Clone, Debug)]
 pub struct Enrolled {
-    /// Its name.
+    /// The client's name.
     pub name: String,
     /// The file.
     pub path: PathBuf,
@@ -28,7 +28,7 @@ struct ClientFile {
     client: Vec<ClientTable>,
 }
 
-/// Reads all that have joined, and leaves out invitations that nobody has used yet.
+/// Reads the clients that have joined, and leaves out pending invitations.
 pub(super) fn read(
     layers: &Layers<'_>,
     state: &Path,

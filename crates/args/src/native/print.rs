@@ -32,7 +32,7 @@ pub(super) fn server(layers: &Layers<'_>, server: &Server) -> String {
             named_client(&mut out, layers, client);
         }
     }
-    // Whoever uses this as a file has their own files still.
+    // Clients that have joined stay in their own files.
     for Enrolled { name, path } in &server.enrolled {
         let path = path.display();
         writeln!(

@@ -34,7 +34,7 @@ pub struct Server {
     pub warnings: Vec<String>,
     /// Where the server keeps its key, and clients that are invited or have joined.
     pub state_dir: PathBuf,
-    /// Those of its clients that have joined by an invitation.
+    /// Clients that have joined by an invitation.
     pub enrolled: Vec<Enrolled>,
 }
 
