@@ -16,6 +16,10 @@ fn flow_codes_have_their_published_numbers() {
         (FlowCode::Internal, 0x0b),
         (FlowCode::Unsupported, 0x0c),
         (FlowCode::ConnectionLost, 0x0d),
+        (FlowCode::NoBond, 0x0e),
+        (FlowCode::NoFlow, 0x0f),
+        (FlowCode::Moved, 0x10),
+        (FlowCode::TooOld, 0x11),
         (FlowCode::Revoked, 0x12),
     ];
     assert_eq!(numbers.map(|(code, _)| code), FlowCode::ALL);
@@ -45,7 +49,7 @@ fn close_codes_have_their_published_numbers() {
 // PROTOCOL CODE-1.
 #[test]
 fn unassigned_numbers_have_no_code() {
-    for number in [0x00, 0x0e, 0x11, 0x13, 0xff, crate::varint::MAX, u64::MAX] {
+    for number in [0x00, 0x13, 0xff, crate::varint::MAX, u64::MAX] {
         assert_eq!(FlowCode::from_u64(number), None);
     }
     for number in [0x06, 0xff, u64::MAX] {
