@@ -73,7 +73,12 @@ impl Control {
     /// Client: begins the stream, and says who we are.
     pub fn begin(&mut self, stream: u64, proof: Option<[u8; 32]>, join: Option<Join>) {
         self.stream = Some(stream);
-        Frame::Hello { proof, join }.encode(&mut self.outbox);
+        Frame::Hello {
+            proof,
+            join,
+            bond: None,
+        }
+        .encode(&mut self.outbox);
     }
 
     /// Server: the peer has begun the stream, whose bytes arrive in `inlet`. `false`: there is one, or was.
@@ -120,7 +125,7 @@ impl Control {
                 return;
             }
         };
-        Frame::HelloAck { grant }.encode(&mut self.outbox);
+        Frame::HelloAck { grant, bond: None }.encode(&mut self.outbox);
     }
 
     /// Number of the control stream, if there is one.
@@ -376,13 +381,13 @@ mod tests {
         assert_eq!(frames(&mut control), []);
         assert!(control.end_join(grant()));
         control.answer_hello();
-        let answer = Frame::HelloAck { grant: grant() };
-        assert_eq!(frames(&mut control), [answer]);
+        let answer = |grant| Frame::HelloAck { grant, bond: None };
+        assert_eq!(frames(&mut control), [answer(grant())]);
         assert!(!control.end_join(grant()), "it is answered");
         let mut plain = Control::default();
         assert!(!plain.end_join(grant()), "it has not asked");
         plain.answer_hello();
-        assert_eq!(frames(&mut plain), [Frame::HelloAck { grant: None }]);
+        assert_eq!(frames(&mut plain), [answer(None)]);
     }
 
     // PROTOCOL CLOSE-13, MEMORY-1.

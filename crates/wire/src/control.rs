@@ -7,6 +7,7 @@
 //! GONE       both            type 0x11, length, (flow, code)...
 //! HOLD       both            type 0x13, length, flow...
 //! GO         both            type 0x14, length, flow...
+//! ENDED      both            type 0x15, length, (flow, code)...
 //! ```
 //!
 //! To receive: collect bytes and call [`Frame::decode`] after each read until it gives [`Decoded::Need`]; an error
@@ -15,10 +16,11 @@
 
 use thiserror::Error;
 
+use crate::bond::{self, BondGrant, OPTION_ASK, OPTION_BOND};
 use crate::code::FlowCode;
 use crate::join::{Grant, Join, OPTION_GRANT, OPTION_JOIN};
 use crate::open::{
-    Decoded, MAX_OPEN, OPTION_PROOF, PROOF_LEN, put_bytes, put_option, skip, split_frame,
+    Decoded, MAX_OPEN, OPTION_PROOF, PROOF_LEN, once, put_bytes, put_option, skip, split_frame,
     split_option,
 };
 use crate::varint;
@@ -29,7 +31,7 @@ pub const MAX_BODY: usize = MAX_OPEN;
 /// Longest control frame, bytes: two integers of the longest form, and the body.
 pub const MAX_FRAME: usize = 2 * varint::MAX_LEN + MAX_BODY;
 
-/// Most flows that one SEEN, HOLD or GO names.
+/// Most flows that one SEEN, GONE, HOLD, GO or ENDED names.
 pub const MAX_FLOWS: usize = 64;
 
 const TYPE_HELLO: u64 = 0x07;
@@ -38,8 +40,9 @@ const TYPE_SEEN: u64 = 0x10;
 const TYPE_GONE: u64 = 0x11;
 const TYPE_HOLD: u64 = 0x13;
 const TYPE_GO: u64 = 0x14;
+const TYPE_ENDED: u64 = 0x15;
 
-/// Names a flow to the peer: the id of the QUIC stream that it was opened on.
+/// Names a flow to the peer: the id of its QUIC stream on this connection. In ENDED, its number in the bond.
 pub type FlowNumber = u64;
 
 /// How much of a flow has arrived.
@@ -71,11 +74,15 @@ pub enum Frame {
         proof: Option<[u8; PROOF_LEN]>,
         /// It has been invited (PROTOCOL section 5.7).
         join: Option<Join>,
+        /// Its flows are to outlive the connection (PROTOCOL section 5.8).
+        bond: Option<bond::Ask>,
     },
     /// The server knows the client, or lets anyone in.
     HelloAck {
         /// What the client is told that has asked by JOIN.
         grant: Option<Grant>,
+        /// The bond of the connection; `None`: its flows end with it.
+        bond: Option<BondGrant>,
     },
     /// So much of these flows has arrived.
     Seen(Vec<Seen>),
@@ -85,6 +92,8 @@ pub enum Frame {
     Hold(Vec<FlowNumber>),
     /// Send on these flows again.
     Go(Vec<FlowNumber>),
+    /// These flows of the bond have ended while they had no connection.
+    Ended(Vec<Gone>),
     /// A frame of a type that this version does not know: to be skipped.
     Unknown {
         /// The frame's type.
@@ -113,18 +122,24 @@ impl Frame {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut body = Vec::new();
         let kind = match self {
-            Self::Hello { proof, join } => {
+            Self::Hello { proof, join, bond } => {
                 if let Some(proof) = proof {
                     put_option(OPTION_PROOF, proof, &mut body);
                 }
                 if let Some(join) = join {
                     put_option(OPTION_JOIN, &join.encode(), &mut body);
                 }
+                if let Some(ask) = bond {
+                    put_option(OPTION_ASK, &ask.encode(), &mut body);
+                }
                 TYPE_HELLO
             }
-            Self::HelloAck { grant } => {
+            Self::HelloAck { grant, bond } => {
                 if let Some(grant) = grant {
                     put_option(OPTION_GRANT, &grant.encode(), &mut body);
+                }
+                if let Some(bond) = bond {
+                    put_option(OPTION_BOND, &bond.encode(), &mut body);
                 }
                 TYPE_HELLO_ACK
             }
@@ -135,12 +150,16 @@ impl Frame {
                 }
                 TYPE_SEEN
             }
-            Self::Gone(flows) => {
+            Self::Gone(flows) | Self::Ended(flows) => {
                 for gone in flows {
                     varint::encode(gone.flow, &mut body);
                     varint::encode(gone.code, &mut body);
                 }
-                TYPE_GONE
+                if matches!(self, Self::Gone(_)) {
+                    TYPE_GONE
+                } else {
+                    TYPE_ENDED
+                }
             }
             Self::Hold(flows) | Self::Go(flows) => {
                 for &flow in flows {
@@ -175,10 +194,8 @@ impl Frame {
                 let seen = |[flow, next]: [u64; 2]| Seen { flow, next };
                 Self::Seen(rows(body)?.into_iter().map(seen).collect())
             }
-            TYPE_GONE => {
-                let gone = |[flow, code]: [u64; 2]| Gone { flow, code };
-                Self::Gone(rows(body)?.into_iter().map(gone).collect())
-            }
+            TYPE_GONE => Self::Gone(ends(body)?),
+            TYPE_ENDED => Self::Ended(ends(body)?),
             TYPE_HOLD => Self::Hold(rows::<1>(body)?.into_iter().flatten().collect()),
             TYPE_GO => Self::Go(rows::<1>(body)?.into_iter().flatten().collect()),
             kind => Self::Unknown { kind },
@@ -187,7 +204,7 @@ impl Frame {
 }
 
 fn hello(mut options: &[u8]) -> Result<Frame, FlowCode> {
-    let (mut proof, mut join) = (None, None);
+    let (mut proof, mut join, mut bond) = (None, None, None);
     while let Some((option, value, rest)) = split_option(options)? {
         options = rest;
         match option {
@@ -196,32 +213,30 @@ fn hello(mut options: &[u8]) -> Result<Frame, FlowCode> {
                 once(&mut proof, value)?;
             }
             OPTION_JOIN => once(&mut join, Join::decode(value)?)?,
+            OPTION_ASK => once(&mut bond, bond::Ask::decode(value)?)?,
             other => skip(other)?,
         }
     }
-    Ok(Frame::Hello { proof, join })
+    Ok(Frame::Hello { proof, join, bond })
 }
 
 fn hello_ack(mut options: &[u8]) -> Result<Frame, FlowCode> {
-    let mut grant = None;
+    let (mut grant, mut bond) = (None, None);
     while let Some((option, value, rest)) = split_option(options)? {
         options = rest;
         match option {
             OPTION_GRANT => once(&mut grant, Grant::decode(value)?)?,
+            OPTION_BOND => once(&mut bond, BondGrant::decode(value)?)?,
             other => skip(other)?,
         }
     }
-    Ok(Frame::HelloAck { grant })
+    Ok(Frame::HelloAck { grant, bond })
 }
 
-/// PROTOCOL OPTION-2.
-fn once<T>(known: &mut Option<T>, value: T) -> Result<(), FlowCode> {
-    let repeated = known.replace(value).is_some();
-    if repeated {
-        Err(FlowCode::BadOpen)
-    } else {
-        Ok(())
-    }
+/// The rows of GONE and ENDED.
+fn ends(body: &[u8]) -> Result<Vec<Gone>, Malformed> {
+    let gone = |[flow, code]: [u64; 2]| Gone { flow, code };
+    Ok(rows(body)?.into_iter().map(gone).collect())
 }
 
 /// The numbers of a body in rows of `N`, one for each flow: 1 to [`MAX_FLOWS`].

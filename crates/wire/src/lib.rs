@@ -12,6 +12,7 @@
 //! | [`varint`], [`open`] | the `quictun/1` frames OPEN and `OPEN_ACK` | 5 |
 //! | [`control`] | the `quictun/1` frames of the control stream | 5.6 |
 //! | [`invitation`], [`join`] | codes that invite a client, and how it joins by one | 5.7 |
+//! | [`bond`], [`moving`] | flows that outlive their connection | 5.8 |
 //! | [`code`] | error codes of streams and connections | 6 |
 //! | [`dns`] | questions to name servers, which a client carries over streams (not a protocol of ours) | - |
 //! | [`spice`] | recognising SPICE in the first bytes of a flow (a report, not a protocol of ours) | 9 |
@@ -25,6 +26,7 @@
 
 pub mod ack;
 pub mod alpn;
+pub mod bond;
 #[doc(hidden)]
 #[cfg(any(test, feature = "check"))]
 #[path = "../tests/support/check.rs"]
@@ -34,6 +36,7 @@ pub mod control;
 pub mod dns;
 pub mod invitation;
 pub mod join;
+pub mod moving;
 pub mod open;
 pub mod opening;
 pub mod spice;

@@ -36,6 +36,7 @@ pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-quictun-psk";
 const TYPE_OPEN: u64 = 0x01;
 const TYPE_OPEN_ACK: u64 = 0x02;
 pub(crate) const OPTION_PROOF: u64 = 0x02;
+const OPTION_FLOW: u64 = 0x04;
 
 /// The client's request: connect this stream to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct Open {
     pub target: String,
     /// Proof that the client knows the pre-shared secret (PROTOCOL section 5.5).
     pub proof: Option<[u8; PROOF_LEN]>,
+    /// The flow's number in the bond (PROTOCOL section 5.8); `None`: it ends with its connection.
+    pub number: Option<u64>,
 }
 
 /// The server's answer: the target is connected.
@@ -69,10 +72,15 @@ impl Open {
     /// Appends the frame to `out`, which is unchanged where the target is empty or too long.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), FlowCode> {
         check_target(self.target.len())?;
-        let mut body = Vec::with_capacity(self.target.len() + PROOF_LEN + 4);
+        let mut body = Vec::with_capacity(self.target.len() + PROOF_LEN + 4 + 10);
         put_bytes(self.target.as_bytes(), &mut body);
         if let Some(proof) = &self.proof {
             put_option(OPTION_PROOF, proof, &mut body);
+        }
+        if let Some(number) = self.number {
+            let mut value = Vec::with_capacity(varint::MAX_LEN);
+            varint::encode(number, &mut value);
+            put_option(OPTION_FLOW, &value, &mut body);
         }
         varint::encode(TYPE_OPEN, out);
         put_bytes(&body, out);
@@ -88,9 +96,11 @@ impl Open {
         let (target, options) = take_bytes(body)?;
         check_target(target.len())?;
         let target = std::str::from_utf8(target).map_err(|_| FlowCode::BadOpen)?;
+        let (proof, number) = options_of(options)?;
         let frame = Self {
             target: target.to_owned(),
-            proof: proof_of(options)?,
+            proof,
+            number,
         };
         Ok(Decoded::Done { frame, consumed })
     }
@@ -122,21 +132,35 @@ impl OpenAck {
     }
 }
 
-/// The PROOF among the options in the rest of a body of OPEN or HELLO.
-pub(crate) fn proof_of(mut options: &[u8]) -> Result<Option<[u8; PROOF_LEN]>, FlowCode> {
-    let mut proof = None;
+/// PROOF and FLOW among the options of OPEN.
+fn options_of(mut options: &[u8]) -> Result<(Option<[u8; PROOF_LEN]>, Option<u64>), FlowCode> {
+    let (mut proof, mut number) = (None, None);
     while let Some((option, value, rest)) = split_option(options)? {
         options = rest;
-        if option == OPTION_PROOF {
-            let value = value.try_into().map_err(|_| FlowCode::BadOpen)?;
-            if proof.replace(value).is_some() {
-                return Err(FlowCode::BadOpen);
+        match option {
+            OPTION_PROOF => {
+                let value = value.try_into().map_err(|_| FlowCode::BadOpen)?;
+                once(&mut proof, value)?;
             }
-        } else {
-            skip(option)?;
+            OPTION_FLOW => {
+                let (value, left) = varint::decode(value).ok_or(FlowCode::BadOpen)?;
+                left.is_empty().then_some(()).ok_or(FlowCode::BadOpen)?;
+                once(&mut number, value)?;
+            }
+            other => skip(other)?,
         }
     }
-    Ok(proof)
+    Ok((proof, number))
+}
+
+/// PROTOCOL OPTION-2.
+pub(crate) fn once<T>(known: &mut Option<T>, value: T) -> Result<(), FlowCode> {
+    let repeated = known.replace(value).is_some();
+    if repeated {
+        Err(FlowCode::BadOpen)
+    } else {
+        Ok(())
+    }
 }
 
 /// Reads the rest of a body in which no option is known.

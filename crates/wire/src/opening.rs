@@ -24,17 +24,19 @@ pub fn answer_max(protocol: Protocol) -> usize {
     }
 }
 
-/// The bytes with which a client asks.
+/// The bytes with which a client asks. A flow of a bond has a `number` there, which the native protocol alone can say.
 pub fn request(
     protocol: Protocol,
     target: &str,
     proof: Option<[u8; 32]>,
+    number: Option<u64>,
 ) -> Result<Vec<u8>, FlowCode> {
     match protocol {
         Protocol::Native => {
             let open = Open {
                 target: target.to_owned(),
                 proof,
+                number,
             };
             let mut frame = Vec::new();
             open.encode(&mut frame)?;
@@ -61,6 +63,7 @@ pub fn read_request(protocol: Protocol, bytes: &[u8]) -> Result<Decoded<Open>, F
     let frame = Open {
         target,
         proof: None,
+        number: None,
     };
     Ok(Decoded::Done { frame, consumed })
 }

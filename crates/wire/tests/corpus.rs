@@ -53,6 +53,21 @@ fn open_ack_decode() {
 }
 
 #[test]
+fn move_decode() {
+    replay("move_decode", check::move_decode);
+}
+
+#[test]
+fn move_ack_decode() {
+    replay("move_ack_decode", check::move_ack_decode);
+}
+
+#[test]
+fn bond() {
+    replay("bond", check::bond);
+}
+
+#[test]
 fn control() {
     replay("control", check::control);
 }
@@ -92,9 +107,12 @@ fn every_corpus_is_replayed() {
         .collect();
     names.sort();
     let replayed = [
+        "bond",
         "control",
         "dns",
         "invitation",
+        "move_ack_decode",
+        "move_decode",
         "open_ack_decode",
         "open_decode",
         "spice_classify",

@@ -59,7 +59,7 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let protocol = connection.stream_protocol();
-        let request = opening::request(protocol, entry.token(), connection.prove(prover));
+        let request = opening::request(protocol, entry.token(), connection.prove(prover), None);
         let refused = request.is_err();
         if !entry.open_on(
             lane,

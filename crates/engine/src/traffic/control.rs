@@ -196,7 +196,7 @@ impl<S: Socket> Traffic<S> {
         };
         let open = connection.control.is_open();
         match frame {
-            Frame::Hello { proof, join } if !client && !open => {
+            Frame::Hello { proof, join, .. } if !client && !open => {
                 connection.open_control();
                 connection.admission.proof = proof;
                 if join.is_some() {
@@ -211,7 +211,7 @@ impl<S: Socket> Traffic<S> {
                     join,
                 });
             }
-            Frame::HelloAck { grant } if client && !open => {
+            Frame::HelloAck { grant, .. } if client && !open => {
                 connection.open_control();
                 self.welcome_with(key, grant);
             }
@@ -227,6 +227,8 @@ impl<S: Socket> Traffic<S> {
             }
             Frame::Hold(flows) if open => self.handle_hold(key, &flows, true),
             Frame::Go(flows) if open => self.handle_hold(key, &flows, false),
+            // No bond here: the peer names flows that this side does not know.
+            Frame::Ended(_) if open => {}
             Frame::Unknown { .. } => {}
             _ => self.violate(now, key, "a control frame out of turn"),
         }

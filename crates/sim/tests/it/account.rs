@@ -57,6 +57,7 @@ fn a_hundred_thousand_flows_leave_nothing_charged() {
     Frame::Hello {
         proof: None,
         join: None,
+        bond: None,
     }
     .encode(&mut hello);
     world.network.bare(bare).write(control, &hello);
@@ -181,6 +182,7 @@ fn a_client_that_uses_all_its_streams_gets_more_of_them() {
     Frame::Hello {
         proof: None,
         join: None,
+        bond: None,
     }
     .encode(&mut hello);
     world.network.bare(bare).write(control, &hello);

@@ -35,7 +35,12 @@ fn stranger(world: &mut World) -> HostId {
 
 fn hello(proof: Option<[u8; 32]>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Frame::Hello { proof, join: None }.encode(&mut bytes);
+    Frame::Hello {
+        proof,
+        join: None,
+        bond: None,
+    }
+    .encode(&mut bytes);
     bytes
 }
 
@@ -126,6 +131,7 @@ fn a_client_without_a_control_stream_may_prove_itself_with_a_flow() {
     let open = quictun_wire::open::Open {
         target: "echo".to_owned(),
         proof: Some(config::PROOF),
+        number: None,
     };
     let mut bytes = Vec::new();
     open.encode(&mut bytes).expect("a short target");
@@ -177,7 +183,11 @@ fn frames_out_of_turn_end_the_connection_and_nothing_else() {
     let twice: fn() -> Vec<Vec<u8>> = || vec![[hello(None), hello(None)].concat()];
     let answer: fn() -> Vec<Vec<u8>> = || {
         let mut bytes = hello(None);
-        Frame::HelloAck { grant: None }.encode(&mut bytes);
+        Frame::HelloAck {
+            grant: None,
+            bond: None,
+        }
+        .encode(&mut bytes);
         vec![bytes]
     };
     let malformed: fn() -> Vec<Vec<u8>> = || vec![[hello(None), vec![0x10, 0]].concat()];

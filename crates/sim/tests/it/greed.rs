@@ -440,7 +440,12 @@ impl Greed {
     fn hello(&mut self, index: usize) {
         let proof = self.peers[index].named.then_some(config::PROOF);
         let mut bytes = Vec::new();
-        Frame::Hello { proof, join: None }.encode(&mut bytes);
+        Frame::Hello {
+            proof,
+            join: None,
+            bond: None,
+        }
+        .encode(&mut bytes);
         let peer = &mut self.peers[index];
         let connection = self.world.network.bare(peer.host).connection();
         if let Some(stream) = connection.streams().open(Dir::Bi) {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::bond::{Ask, BOND_ID_LEN, SECRET_LEN, TICKET_LEN};
 use crate::join::{MAX_RULES, SIGNATURE_LEN};
 use proptest::prelude::*;
 
@@ -20,7 +21,7 @@ fn frames_are_written_as_the_protocol_says() {
     let seen = Frame::Seen(vec![Seen { flow: 4, next: 101 }]);
     for (frame, bytes) in [
         (hello(None), &[0x07, 0x00][..]),
-        (Frame::HelloAck { grant: None }, &[0x08, 0x00]),
+        (hello_ack(None, None), &[0x08, 0x00]),
         (seen, &[0x10, 0x03, 0x04, 0x40, 0x65]),
         (
             Frame::Gone(vec![Gone { flow: 8, code: 1 }]),
@@ -28,6 +29,11 @@ fn frames_are_written_as_the_protocol_says() {
         ),
         (Frame::Hold(vec![4, 8]), &[0x13, 0x02, 0x04, 0x08]),
         (Frame::Go(vec![4]), &[0x14, 0x01, 0x04]),
+        (
+            Frame::Ended(vec![Gone { flow: 1, code: 14 }]),
+            &[0x15, 0x02, 0x01, 0x0e],
+        ),
+        (asks(Ask::New), &[0x07, 0x02, 0x06, 0x00]),
     ] {
         assert_eq!(encoded(&frame), bytes);
         assert_eq!(whole(bytes), frame);
@@ -38,17 +44,53 @@ fn frames_are_written_as_the_protocol_says() {
     let join = encoded(&Frame::Hello {
         proof: None,
         join: Some(join("a")),
+        bond: None,
     });
     assert_eq!(join[..6], [0x07, 0x40, 0x44, 0x04, 0x40, 0x41]);
     assert_eq!(join[70..], [b'a']);
-    let grant = Frame::HelloAck {
-        grant: Some(Grant::new("a", ["b:1".to_owned()])),
-    };
+    let grant = hello_ack(Some(Grant::new("a", ["b:1".to_owned()])), None);
     assert_eq!(encoded(&grant), *b"\x08\x08\x06\x06\x01a\x03b:1");
+    // PROTOCOL BOND-1, BOND-3.
+    let again = encoded(&asks(again()));
+    assert_eq!(again[..4], [0x07, 0x32, 0x06, 0x30]);
+    let bond = encoded(&hello_ack(None, Some(bond())));
+    assert_eq!(bond[..4], [0x08, 0x35, 0x08, 0x33]);
 }
 
 fn hello(proof: Option<[u8; PROOF_LEN]>) -> Frame {
-    Frame::Hello { proof, join: None }
+    Frame::Hello {
+        proof,
+        join: None,
+        bond: None,
+    }
+}
+
+fn hello_ack(grant: Option<Grant>, bond: Option<BondGrant>) -> Frame {
+    Frame::HelloAck { grant, bond }
+}
+
+fn asks(ask: Ask) -> Frame {
+    Frame::Hello {
+        proof: None,
+        join: None,
+        bond: Some(ask),
+    }
+}
+
+fn again() -> Ask {
+    Ask::Again {
+        id: [8; BOND_ID_LEN],
+        ticket: [9; TICKET_LEN],
+    }
+}
+
+fn bond() -> BondGrant {
+    BondGrant {
+        id: [8; BOND_ID_LEN],
+        secret: [9; SECRET_LEN],
+        route: 0,
+        ttl_s: 1800,
+    }
 }
 
 fn join(name: &str) -> Join {
@@ -66,10 +108,12 @@ fn known_options_do_not_occur_twice() {
         Frame::Hello {
             proof: None,
             join: Some(join("a")),
+            bond: None,
         },
-        Frame::HelloAck {
-            grant: Some(Grant::new("a", [])),
-        },
+        asks(Ask::New),
+        asks(again()),
+        hello_ack(Some(Grant::new("a", [])), None),
+        hello_ack(None, Some(bond())),
     ] {
         let once = encoded(&frame);
         let (kind, rest) = varint::decode(&once).expect("a type");
@@ -94,7 +138,7 @@ fn a_control_stream_is_known_by_its_first_frame() {
 // PROTOCOL CONTROL-3.
 #[test]
 fn frames_of_unknown_types_are_skipped_whole() {
-    assert_eq!(whole(&[0x15, 0x02, 9, 9]), Frame::Unknown { kind: 0x15 });
+    assert_eq!(whole(&[0x16, 0x02, 9, 9]), Frame::Unknown { kind: 0x16 });
     assert_eq!(whole(&[0x12, 0x00]), Frame::Unknown { kind: 0x12 });
 }
 
@@ -110,29 +154,55 @@ fn limits_are_kept() {
     more.push(0);
     assert_eq!(Frame::decode(&encoded(&Frame::Hold(more))), Err(Malformed));
     assert_eq!(Frame::decode(&[0x10, 0x00]), Err(Malformed));
-    let mut longest = vec![0x15];
+    let ended = |count| {
+        let gone = |flow| Gone { flow, code: 14 };
+        Frame::Ended((0..count).map(gone).collect())
+    };
+    let most = ended(MAX_FLOWS as u64);
+    assert_eq!(whole(&encoded(&most)), most);
+    let more = encoded(&ended(MAX_FLOWS as u64 + 1));
+    assert_eq!(Frame::decode(&more), Err(Malformed));
+    assert_eq!(Frame::decode(&[0x15, 0x00]), Err(Malformed));
+    let mut longest = vec![0x16];
     put_bytes(&[0; MAX_BODY], &mut longest);
-    assert_eq!(whole(&longest), Frame::Unknown { kind: 0x15 });
+    assert_eq!(whole(&longest), Frame::Unknown { kind: 0x16 });
     assert!(longest.len() <= MAX_FRAME);
     // Refused before the body is there.
-    let mut too_long = vec![0x15];
+    let mut too_long = vec![0x16];
     varint::encode(MAX_BODY as u64 + 1, &mut too_long);
     assert_eq!(Frame::decode(&too_long), Err(Malformed));
 }
 
 #[test]
 fn bodies_that_end_inside_a_number_are_refused() {
-    for bytes in [&[0x10, 0x01, 0x04][..], &[0x13, 0x01, 0x40]] {
+    for bytes in [
+        &[0x10, 0x01, 0x04][..],
+        &[0x13, 0x01, 0x40],
+        &[0x15, 0x01, 0x04],
+    ] {
         assert_eq!(Frame::decode(bytes), Err(Malformed));
     }
     // Four bytes of body make two numbers; three, one and a half.
     assert!(Frame::decode(&[0x10, 0x03, 0x04, 0x40, 0x40]).is_ok());
     // A critical option that is not known.
     assert_eq!(Frame::decode(&[0x07, 0x02, 0x03, 0x00]), Err(Malformed));
-    assert_eq!(
-        whole(&[0x08, 0x02, 0x04, 0x00]),
-        Frame::HelloAck { grant: None }
-    );
+    assert_eq!(whole(&[0x08, 0x02, 0x04, 0x00]), hello_ack(None, None));
+}
+
+// PROTOCOL BOND-1, BOND-3.
+#[test]
+fn a_bond_of_another_form_makes_its_frame_malformed() {
+    for (kind, option, len) in [(0x07, 0x06, 1), (0x07, 0x06, 49), (0x08, 0x08, 0)] {
+        let mut body = Vec::new();
+        put_option(option, &vec![0; len], &mut body);
+        let mut bytes = Vec::new();
+        varint::encode(kind, &mut bytes);
+        put_bytes(&body, &mut bytes);
+        assert_eq!(Frame::decode(&bytes), Err(Malformed), "{bytes:02x?}");
+    }
+    // Each option belongs to its frame; in the other one it is not known, and not critical.
+    assert_eq!(whole(&[0x07, 0x02, 0x08, 0x00]), hello(None));
+    assert_eq!(whole(&[0x08, 0x02, 0x02, 0x00]), hello_ack(None, None));
 }
 
 fn any_frame() -> impl Strategy<Value = Frame> {
@@ -147,11 +217,24 @@ fn any_frame() -> impl Strategy<Value = Frame> {
     let proof = proptest::option::of(any::<[u8; PROOF_LEN]>());
     let rules = proptest::collection::vec("[a-z*]{1,20}:[0-9*]{1,5}", 0..=MAX_RULES);
     let grant = (name, rules).prop_map(|(name, allow)| Grant::new(&name, allow));
+    let ids = any::<([u8; 16], [u8; 32])>();
+    let again = ids.prop_map(|(id, ticket)| Ask::Again { id, ticket });
+    let ask = prop_oneof![Just(Ask::New), again];
+    let hello = (proof, proptest::option::of(join), proptest::option::of(ask));
+    let bond = (any::<([u8; 16], [u8; 32], u8)>(), 0..=bond::MAX_TTL_S);
+    let bond = bond.prop_map(|((id, secret, route), ttl_s)| BondGrant {
+        id,
+        secret,
+        route,
+        ttl_s,
+    });
+    let answer = (proptest::option::of(grant), proptest::option::of(bond));
     prop_oneof![
-        (proof, proptest::option::of(join)).prop_map(|(proof, join)| Frame::Hello { proof, join }),
-        proptest::option::of(grant).prop_map(|grant| Frame::HelloAck { grant }),
+        hello.prop_map(|(proof, join, bond)| Frame::Hello { proof, join, bond }),
+        answer.prop_map(|(grant, bond)| Frame::HelloAck { grant, bond }),
         proptest::collection::vec(seen, 1..=MAX_FLOWS).prop_map(Frame::Seen),
-        proptest::collection::vec(gone, 1..=MAX_FLOWS).prop_map(Frame::Gone),
+        proptest::collection::vec(gone.clone(), 1..=MAX_FLOWS).prop_map(Frame::Gone),
+        proptest::collection::vec(gone, 1..=MAX_FLOWS).prop_map(Frame::Ended),
         proptest::collection::vec(number.clone(), 1..=MAX_FLOWS).prop_map(Frame::Hold),
         proptest::collection::vec(number, 1..=MAX_FLOWS).prop_map(Frame::Go),
     ]

@@ -12,6 +12,7 @@ fn open(target: &str, proof: Option<[u8; PROOF_LEN]>) -> Open {
     Open {
         target: target.to_owned(),
         proof,
+        number: None,
     }
 }
 
@@ -241,10 +242,38 @@ fn a_proof_has_32_bytes_and_comes_once() {
     assert_eq!(twice, Err(FlowCode::BadOpen));
 }
 
+// PROTOCOL OPTION-2, BOND-5.
+#[test]
+fn a_flow_number_is_one_number_and_comes_once() {
+    let numbered = Open {
+        number: Some(300),
+        ..open("a", None)
+    };
+    assert_eq!(encoded(&numbered), b"\x01\x06\x01a\x04\x02\x41\x2c");
+    for value in [&[0x41, 0x2c][..], &[0x80, 0, 0x01, 0x2c]] {
+        let decoded = decode_options(&[(0x10, b"x"), (4, value)]);
+        assert!(
+            matches!(decoded, Ok(Decoded::Done { frame, .. }) if frame == numbered),
+            "{value:02x?}"
+        );
+    }
+    for value in [&[][..], &[0x40], &[0x01, 0x02]] {
+        let decoded = decode_options(&[(4, value)]);
+        assert_eq!(decoded, Err(FlowCode::BadOpen), "{value:02x?}");
+    }
+    let twice = decode_options(&[(4, &[1]), (4, &[1])]);
+    assert_eq!(twice, Err(FlowCode::BadOpen));
+}
+
 proptest! {
     #[test]
-    fn round_trip(target in ".{1,200}", proof: Option<[u8; PROOF_LEN]>, rest: Vec<u8>) {
-        let sent = Open { target, proof };
+    fn round_trip(
+        target in ".{1,200}",
+        proof: Option<[u8; PROOF_LEN]>,
+        number in proptest::option::of(0..=varint::MAX),
+        rest: Vec<u8>,
+    ) {
+        let sent = Open { target, proof, number };
         let mut bytes = encoded(&sent);
         let consumed = bytes.len();
         bytes.extend(rest);

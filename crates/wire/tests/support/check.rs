@@ -5,10 +5,12 @@
 
 use std::fmt::Debug;
 
+use crate::bond::{Ask, BondGrant, MAX_TTL_S};
 use crate::code::FlowCode;
 use crate::control::{Frame, MAX_FRAME};
 use crate::dns::{Answer, Query};
 use crate::invitation::{Code, MAX_TEXT, is_client_name};
+use crate::moving::{self, MAX_MOVE_ACK_FRAME, MAX_MOVE_FRAME, Move, MoveAck};
 use crate::open::{Decoded, MAX_OPEN_ACK_FRAME, MAX_OPEN_FRAME, Open, OpenAck};
 use crate::spice::{self, Spice};
 use crate::target::Target;
@@ -156,6 +158,45 @@ pub fn open_decode(bytes: &[u8]) {
 /// Fragmentation changes nothing.
 pub fn open_ack_decode(bytes: &[u8]) {
     check_frame(bytes, MAX_OPEN_ACK_FRAME, OpenAck::decode);
+}
+
+/// Fragmentation changes nothing; a decoded frame encodes to one that decodes to itself; and the first bytes tell the frame.
+pub fn move_decode(bytes: &[u8]) {
+    if let Some(frame) = check_frame(bytes, MAX_MOVE_FRAME, Move::decode) {
+        assert_eq!(moving::begins(bytes), Some(true));
+        let mut again = Vec::new();
+        frame.encode(&mut again);
+        let consumed = again.len();
+        again.extend_from_slice(b"application data");
+        assert_eq!(Move::decode(&again), Ok(Decoded::Done { frame, consumed }));
+    }
+}
+
+/// Fragmentation changes nothing; a decoded frame encodes to one that decodes to itself.
+pub fn move_ack_decode(bytes: &[u8]) {
+    if let Some(frame) = check_frame(bytes, MAX_MOVE_ACK_FRAME, MoveAck::decode) {
+        let mut again = Vec::new();
+        frame.encode(&mut again);
+        let consumed = again.len();
+        again.extend_from_slice(b"application data");
+        assert_eq!(
+            MoveAck::decode(&again),
+            Ok(Decoded::Done { frame, consumed })
+        );
+    }
+}
+
+/// A BOND that is read, of either side, survives its own encoding, and a server's keeps its limit.
+pub fn bond(bytes: &[u8]) {
+    if let Ok(ask) = Ask::decode(bytes) {
+        assert_eq!(ask.encode(), bytes);
+    }
+    if let Ok(grant) = BondGrant::decode(bytes) {
+        assert!(grant.ttl_s <= MAX_TTL_S);
+        let again = grant.encode();
+        assert!(again.len() <= bytes.len());
+        assert_eq!(BondGrant::decode(&again), Ok(grant));
+    }
 }
 
 /// However the bytes arrive, the outcome is the same: a prefix gives `Need` or the final error, never more than

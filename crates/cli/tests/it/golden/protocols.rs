@@ -9,9 +9,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use quictun_wire::ack::Ack;
+use quictun_wire::bond::{Ask, BondGrant};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::control::{Frame, Gone, Seen};
 use quictun_wire::join::{Grant, Join};
+use quictun_wire::moving::{Move, MoveAck};
 use quictun_wire::open::{Open, OpenAck};
 use quictun_wire::{alpn, token};
 
@@ -61,10 +63,11 @@ fn golden_wire() {
         "token block of {} bytes, {used} and zeros",
         block.len()
     ));
-    for proof in [None, Some([0xaa; 32])] {
+    for (proof, number) in [(None, None), (Some([0xaa; 32]), None), (None, Some(300))] {
         let open = Open {
             target: "tcp:h:1".to_owned(),
             proof,
+            number,
         };
         let mut bytes = Vec::new();
         open.encode(&mut bytes).expect("a short target");
@@ -73,54 +76,66 @@ fn golden_wire() {
     let mut bytes = Vec::new();
     OpenAck::default().encode(&mut bytes);
     line(format!("OPEN_ACK {}", hex(&bytes)));
-    for (name, frame) in [
-        (
-            "HELLO",
-            Frame::Hello {
-                proof: None,
-                join: None,
-            },
-        ),
-        (
-            "HELLO",
-            Frame::Hello {
-                proof: Some([0xaa; 32]),
-                join: None,
-            },
-        ),
-        (
-            "HELLO",
-            Frame::Hello {
-                proof: None,
-                join: Some(Join {
-                    name: "laptop".to_owned(),
-                    signature: [0xbb; 64],
-                }),
-            },
-        ),
-        ("HELLO_ACK", Frame::HelloAck { grant: None }),
-        (
-            "HELLO_ACK",
-            Frame::HelloAck {
-                grant: Some(Grant::new("laptop", ["127.0.0.1:22".to_owned()])),
-            },
-        ),
-        ("SEEN", Frame::Seen(vec![Seen { flow: 4, next: 300 }])),
-        (
-            "GONE",
-            Frame::Gone(vec![Gone {
-                flow: 4,
-                code: 0x0d,
-            }]),
-        ),
-        ("HOLD", Frame::Hold(vec![4, 8])),
-        ("GO", Frame::Go(vec![4, 8])),
-    ] {
+    let mut bytes = Vec::new();
+    let moved = Move {
+        flow: 300,
+        leg: 1,
+        next: 70_000,
+    };
+    moved.encode(&mut bytes);
+    line(format!("MOVE {}", hex(&bytes)));
+    let mut bytes = Vec::new();
+    MoveAck { next: 70_000 }.encode(&mut bytes);
+    line(format!("MOVE_ACK {}", hex(&bytes)));
+    for (name, frame) in control_frames() {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
         line(format!("{name} {}", hex(&bytes)));
     }
     golden("wire", &text);
+}
+
+fn control_frames() -> Vec<(&'static str, Frame)> {
+    let hello = |proof, join, bond| ("HELLO", Frame::Hello { proof, join, bond });
+    let hello_ack = |grant, bond| ("HELLO_ACK", Frame::HelloAck { grant, bond });
+    let join = Join {
+        name: "laptop".to_owned(),
+        signature: [0xbb; 64],
+    };
+    let again = Ask::Again {
+        id: [0xcc; 16],
+        ticket: [0xdd; 32],
+    };
+    let bond = BondGrant {
+        id: [0xcc; 16],
+        secret: [0xee; 32],
+        route: 1,
+        ttl_s: 1800,
+    };
+    let gone = || {
+        vec![Gone {
+            flow: 4,
+            code: 0x0d,
+        }]
+    };
+    vec![
+        hello(None, None, None),
+        hello(Some([0xaa; 32]), None, None),
+        hello(None, Some(join), None),
+        hello(None, None, Some(Ask::New)),
+        hello(None, None, Some(again)),
+        hello_ack(None, None),
+        hello_ack(
+            Some(Grant::new("laptop", ["127.0.0.1:22".to_owned()])),
+            None,
+        ),
+        hello_ack(None, Some(bond)),
+        ("SEEN", Frame::Seen(vec![Seen { flow: 4, next: 300 }])),
+        ("GONE", Frame::Gone(gone())),
+        ("HOLD", Frame::Hold(vec![4, 8])),
+        ("GO", Frame::Go(vec![4, 8])),
+        ("ENDED", Frame::Ended(gone())),
+    ]
 }
 
 #[test]

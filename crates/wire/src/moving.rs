@@ -1,0 +1,110 @@
+//! The frames that begin a stream on which a flow of another connection goes on (PROTOCOL section 5.8).
+//!
+//! ```text
+//! MOVE      client -> server   type 0x05, length, flow, leg, next, options...
+//! MOVE_ACK  server -> client   type 0x06, length, next, options...
+//! ```
+//!
+//! Raw application bytes follow each frame: in front of the client's stands the number that `MOVE_ACK` names, in front of
+//! the server's the one that MOVE names. They are received as OPEN and `OPEN_ACK` are ([`crate::open`]). To tell such a
+//! stream from one that begins with OPEN, ask [`begins`] for its first bytes.
+
+use crate::code::FlowCode;
+use crate::open::{Decoded, put_bytes, skip_all, split_frame};
+use crate::varint;
+
+/// Longest body of MOVE and of `MOVE_ACK`, bytes: that of `OPEN_ACK`, which has options alone as well.
+const MAX_BODY: usize = 256;
+
+/// Longest MOVE frame, bytes: two integers of the longest form, and the body.
+pub const MAX_MOVE_FRAME: usize = 2 * varint::MAX_LEN + MAX_BODY;
+
+/// Longest `MOVE_ACK` frame, bytes.
+pub const MAX_MOVE_ACK_FRAME: usize = 2 * varint::MAX_LEN + MAX_BODY;
+
+const TYPE_MOVE: u64 = 0x05;
+const TYPE_MOVE_ACK: u64 = 0x06;
+
+/// The client's request: a flow of the bond goes on here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The number that the flow's OPEN gave it.
+    pub flow: u64,
+    /// Counts the moves of this flow from 1, and rises with each attempt.
+    pub leg: u64,
+    /// The first number of the server's bytes that the client does not have in order.
+    pub next: u64,
+}
+
+/// The server's answer: the flow goes on here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoveAck {
+    /// The first number of the client's bytes that the server does not have in order.
+    pub next: u64,
+}
+
+/// Whether a stream that begins so carries on a flow; `None`: too early to tell.
+pub fn begins(bytes: &[u8]) -> Option<bool> {
+    varint::decode(bytes).map(|(kind, _)| kind == TYPE_MOVE)
+}
+
+impl Move {
+    /// Appends the frame to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        encode(TYPE_MOVE, &[self.flow, self.leg, self.next], out);
+    }
+
+    /// Reads the frame at the front of `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FlowCode> {
+        decode(TYPE_MOVE, bytes, |[flow, leg, next]| Self {
+            flow,
+            leg,
+            next,
+        })
+    }
+}
+
+impl MoveAck {
+    /// Appends the frame to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        encode(TYPE_MOVE_ACK, &[self.next], out);
+    }
+
+    /// Reads the frame at the front of `bytes`.
+    pub fn decode(bytes: &[u8]) -> Result<Decoded<Self>, FlowCode> {
+        decode(TYPE_MOVE_ACK, bytes, |[next]| Self { next })
+    }
+}
+
+fn encode(kind: u64, numbers: &[u64], out: &mut Vec<u8>) {
+    let mut body = Vec::new();
+    for &number in numbers {
+        varint::encode(number, &mut body);
+    }
+    varint::encode(kind, out);
+    put_bytes(&body, out);
+}
+
+/// A frame of `N` numbers and options, none of which is known.
+fn decode<const N: usize, T>(
+    kind: u64,
+    bytes: &[u8],
+    frame: impl FnOnce([u64; N]) -> T,
+) -> Result<Decoded<T>, FlowCode> {
+    let known = |found| found == kind;
+    let Some((_, mut body, consumed)) = split_frame(bytes, known, MAX_BODY)? else {
+        return Ok(Decoded::Need);
+    };
+    let mut numbers = [0; N];
+    for number in &mut numbers {
+        (*number, body) = varint::decode(body).ok_or(FlowCode::BadOpen)?;
+    }
+    skip_all(body)?;
+    Ok(Decoded::Done {
+        frame: frame(numbers),
+        consumed,
+    })
+}
+
+#[cfg(test)]
+mod tests;
