@@ -47,7 +47,7 @@ pub use ensemble::{Ensemble, Member};
 pub use fixed::Fixed;
 pub use gauge::Gauge;
 pub use handshake_copies::HandshakeCopies;
-pub use liveness::{Liveness, Verdict};
+pub use liveness::{Back, Liveness, Verdict};
 pub use loss_based::LossBased;
 pub use model::{Limits, Loss, Model, View};
 pub use pacer::Pacer;

@@ -23,6 +23,12 @@ const ASK_OWED_ROUNDS: u32 = 4;
 const ASK_OWED_PART: u32 = 32;
 const ASK_OWED_LEAST: Duration = Duration::from_millis(50);
 
+/// A path is suspected to be dead once data was in flight for so long without a word of the peer: two probe time-outs (RFC
+/// 9002 section 6.2.1) of a path whose round trips vary by a quarter, and at least this.
+const SUSPECT: Duration = Duration::from_millis(600);
+const SUSPECT_ROUNDS: u32 = 4;
+const SUSPECT_DELAY: Duration = Duration::from_millis(50);
+
 /// Liveness of one connection.
 #[derive(Debug)]
 pub struct Liveness {
@@ -31,7 +37,19 @@ pub struct Liveness {
     asked: Option<Instant>,
     /// When data left first that nothing has been heard since, and the round-trip time then.
     owed: Option<(Instant, Duration)>,
+    suspect: bool,
     unresponsive: bool,
+}
+
+/// How long the peer had been silent when something of it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Back {
+    /// Not for too long.
+    Not,
+    /// Long enough to be suspect.
+    FromSuspicion,
+    /// So long that it counted as unresponsive.
+    FromSilence,
 }
 
 /// What to do about it.
@@ -41,6 +59,8 @@ pub enum Verdict {
     Fine,
     /// Send a PING.
     Ask,
+    /// Send a PING; the path has just become suspect.
+    Suspect,
     /// Send a PING; the peer has just become unresponsive.
     Lost,
 }
@@ -53,6 +73,7 @@ impl Liveness {
             heard: now,
             asked: None,
             owed: None,
+            suspect: false,
             unresponsive: false,
         }
     }
@@ -62,17 +83,27 @@ impl Liveness {
         self.owed.get_or_insert((now, rtt));
     }
 
-    /// A datagram of the connection arrived; returns whether the peer was unresponsive before.
-    pub fn handle_heard(&mut self, now: Instant) -> bool {
+    /// A datagram of the connection arrived; returns whether the peer had been silent for too long.
+    pub fn handle_heard(&mut self, now: Instant) -> Back {
         self.heard = now;
         self.asked = None;
         self.owed = None;
-        std::mem::take(&mut self.unresponsive)
+        let suspect = std::mem::take(&mut self.suspect);
+        match std::mem::take(&mut self.unresponsive) {
+            true => Back::FromSilence,
+            false if suspect => Back::FromSuspicion,
+            false => Back::Not,
+        }
     }
 
     /// The caller does not ask the peer: the verdict is taken back.
     pub fn excuse(&mut self) {
         self.unresponsive = false;
+    }
+
+    /// Whether data is in flight for longer than the path explains.
+    pub fn suspect(&self) -> bool {
+        self.suspect
     }
 
     /// Whether the peer has stopped answering.
@@ -98,6 +129,10 @@ impl Liveness {
             Some(asked) => asked + ASK_AGAIN,
         };
         let ask = self.ask_owed().map_or(ask, |owed| owed.min(ask));
+        let ask = match self.suspect_at() {
+            Some(at) if !self.suspect => ask.min(at),
+            _ => ask,
+        };
         let judged = self.asked.is_some_and(|at| at >= self.patience_ends());
         if judged {
             ask
@@ -116,6 +151,11 @@ impl Liveness {
         Some(asked + part.max(ASK_OWED_LEAST).max(rtt))
     }
 
+    fn suspect_at(&self) -> Option<Instant> {
+        let (since, rtt) = self.owed?;
+        Some(since + SUSPECT.max(SUSPECT_ROUNDS * rtt + SUSPECT_DELAY))
+    }
+
     fn patience_ends(&self) -> Instant {
         self.heard + self.keep_alive + PATIENCE
     }
@@ -132,8 +172,13 @@ impl Liveness {
         }
         self.asked = Some(now);
         if !self.unresponsive && now >= self.patience_ends() {
+            self.suspect = true;
             self.unresponsive = true;
             return Verdict::Lost;
+        }
+        if !self.suspect && self.suspect_at().is_some_and(|at| now >= at) {
+            self.suspect = true;
+            return Verdict::Suspect;
         }
         Verdict::Ask
     }
@@ -177,7 +222,7 @@ mod tests {
         assert_eq!(verdicts[..3], asked);
         assert_eq!(verdicts[3..], [(ms(3500), Verdict::Lost)]);
         assert!(liveness.unresponsive());
-        assert!(liveness.handle_heard(start + ms(3600)), "it was");
+        assert_eq!(liveness.handle_heard(start + ms(3600)), Back::FromSilence);
         assert!(!liveness.unresponsive());
     }
 
@@ -206,6 +251,33 @@ mod tests {
         let first = liveness.next_timeout();
         liveness.handle_timeout(first);
         assert_eq!(first, start + ms(6200), "four round trips");
-        assert_eq!(liveness.next_timeout(), first + ms(300), "one of them");
+        let suspect = liveness.next_timeout();
+        assert_eq!(suspect, start + ms(6250), "four, and a delay");
+        assert_eq!(liveness.handle_timeout(suspect), Verdict::Suspect);
+        assert_eq!(liveness.next_timeout(), suspect + ms(300), "one of them");
+    }
+
+    #[test]
+    fn a_path_with_data_in_flight_is_suspect_once_and_until_the_peer_is_heard() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut liveness = Liveness::new(start, Duration::from_secs(2));
+        liveness.handle_sent(start, ms(20));
+        let mut suspected = Vec::new();
+        while !liveness.unresponsive() {
+            let at = liveness.next_timeout();
+            if liveness.handle_timeout(at) == Verdict::Suspect {
+                suspected.push(at - start);
+            }
+        }
+        assert_eq!(suspected, [ms(600)]);
+        assert!(liveness.suspect());
+        assert_eq!(liveness.handle_heard(start + ms(5000)), Back::FromSilence);
+        liveness.handle_sent(start + ms(5000), ms(20));
+        while !liveness.suspect() {
+            liveness.handle_timeout(liveness.next_timeout());
+        }
+        assert_eq!(liveness.handle_heard(start + ms(5700)), Back::FromSuspicion);
+        assert_eq!(liveness.handle_heard(start + ms(5701)), Back::Not);
     }
 }
