@@ -52,6 +52,14 @@ impl Backlog {
         }
     }
 
+    /// The flow goes on on another connection, which has asked its peer for nothing yet.
+    pub fn begin_lane(&mut self, now: Instant) {
+        *self = Self {
+            noted: self.noted,
+            ..Self::new(now)
+        };
+    }
+
     /// So many bytes were taken off the stream in all. Returns how many are new.
     pub fn note_taken(&mut self, taken: u64) -> u64 {
         let new = taken.saturating_sub(self.noted);

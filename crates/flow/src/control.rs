@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use quictun_wire::bond::{Ask, BondGrant};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control::{Frame, Gone, MAX_FLOWS, MAX_FRAME, Seen};
 use quictun_wire::join::{Grant, Join};
@@ -41,6 +42,8 @@ pub struct Control {
     /// HELLO or `HELLO_ACK` of the peer has come.
     open: bool,
     answer: Answer,
+    /// Server: what the answer says of a bond.
+    bond: Option<BondGrant>,
     readable: bool,
     /// What `inlet` holds, as counted in the connection.
     counted: usize,
@@ -49,6 +52,8 @@ pub struct Control {
     outbox: Vec<u8>,
     seen: Vec<Seen>,
     gone: Vec<Gone>,
+    /// Flows of the bond that ended while they had no connection.
+    ended: Vec<Gone>,
     /// Flows that the peer is told to hold (`true`) or to let go on, in this order.
     rests: Vec<(u64, bool)>,
     /// Ended flows of which the peer has not said that everything has arrived, by number: what it must say.
@@ -67,18 +72,21 @@ enum Answer {
     /// The client has asked by JOIN, which is not judged yet.
     AfterJoin,
     With(Grant),
+    /// It has been answered.
+    Given,
 }
 
 impl Control {
     /// Client: begins the stream, and says who we are.
-    pub fn begin(&mut self, stream: u64, proof: Option<[u8; 32]>, join: Option<Join>) {
+    pub fn begin(
+        &mut self,
+        stream: u64,
+        proof: Option<[u8; 32]>,
+        join: Option<Join>,
+        bond: Option<Ask>,
+    ) {
         self.stream = Some(stream);
-        Frame::Hello {
-            proof,
-            join,
-            bond: None,
-        }
-        .encode(&mut self.outbox);
+        Frame::Hello { proof, join, bond }.encode(&mut self.outbox);
     }
 
     /// Server: the peer has begun the stream, whose bytes arrive in `inlet`. `false`: there is one, or was.
@@ -115,17 +123,25 @@ impl Control {
         waited
     }
 
-    /// Server: answers HELLO, unless its JOIN has not been judged yet.
-    pub fn answer_hello(&mut self) {
-        let grant = match std::mem::take(&mut self.answer) {
+    /// Server: answers HELLO, unless its JOIN has not been judged yet; `bond`: what the answer says of a bond.
+    pub fn answer_hello(&mut self, bond: Option<BondGrant>) {
+        self.bond = bond.or(self.bond.take());
+        let grant = match std::mem::replace(&mut self.answer, Answer::Given) {
             Answer::Plain => None,
             Answer::With(grant) => Some(grant),
             Answer::AfterJoin => {
                 self.answer = Answer::AfterJoin;
                 return;
             }
+            Answer::Given => return,
         };
-        Frame::HelloAck { grant, bond: None }.encode(&mut self.outbox);
+        let bond = self.bond.take();
+        Frame::HelloAck { grant, bond }.encode(&mut self.outbox);
+    }
+
+    /// Server: whether HELLO has been answered.
+    pub fn is_answered(&self) -> bool {
+        matches!(self.answer, Answer::Given)
     }
 
     /// Number of the control stream, if there is one.
@@ -184,7 +200,7 @@ impl Control {
 
     /// Whether there is something to write.
     pub fn has_frames(&self) -> bool {
-        let ended = !self.seen.is_empty() || !self.gone.is_empty();
+        let ended = !self.seen.is_empty() || !self.gone.is_empty() || !self.ended.is_empty();
         ended || !self.rests.is_empty() || !self.outbox.is_empty() || !self.pending.is_empty()
     }
 
@@ -237,6 +253,11 @@ impl Control {
         }
     }
 
+    /// To be told: a flow of the bond, by its number there, has ended while it had no connection.
+    pub fn note_ended(&mut self, gone: Gone) {
+        self.ended.push(gone);
+    }
+
     /// To be told: the peer should send no more on a flow, or send again.
     pub fn hold(&mut self, flow: u64, hold: bool) {
         self.rests.push((flow, hold));
@@ -280,7 +301,7 @@ impl Control {
     pub fn kept(&self) -> u64 {
         let frames = self.pending.len() + self.outbox.capacity();
         let said = self.seen.capacity() * size_of::<Seen>()
-            + self.gone.capacity() * size_of::<Gone>()
+            + (self.gone.capacity() + self.ended.capacity()) * size_of::<Gone>()
             + self.rests.capacity() * size_of::<(u64, bool)>();
         (frames + said + self.unseen.len() * UNSEEN_COST) as u64
     }
@@ -301,6 +322,9 @@ impl Control {
         }
         for flows in std::mem::take(&mut self.gone).chunks(MAX_FLOWS) {
             Frame::Gone(flows.to_vec()).encode(&mut self.outbox);
+        }
+        for flows in std::mem::take(&mut self.ended).chunks(MAX_FLOWS) {
+            Frame::Ended(flows.to_vec()).encode(&mut self.outbox);
         }
         let rests = std::mem::take(&mut self.rests);
         // The peer obeys the last frame that names a flow, so HOLD and GO keep their order.
@@ -377,16 +401,16 @@ mod tests {
         let mut control = Control::default();
         control.begin_join();
         // Its certificate has told who it is in the same turn.
-        control.answer_hello();
+        control.answer_hello(None);
         assert_eq!(frames(&mut control), []);
         assert!(control.end_join(grant()));
-        control.answer_hello();
+        control.answer_hello(None);
         let answer = |grant| Frame::HelloAck { grant, bond: None };
         assert_eq!(frames(&mut control), [answer(grant())]);
         assert!(!control.end_join(grant()), "it is answered");
         let mut plain = Control::default();
         assert!(!plain.end_join(grant()), "it has not asked");
-        plain.answer_hello();
+        plain.answer_hello(None);
         assert_eq!(frames(&mut plain), [answer(None)]);
     }
 

@@ -1,6 +1,9 @@
 //! The flow: two directions, one socket, and what joins them.
 
+mod moving;
 mod pump;
+
+pub use moving::BadNumber;
 
 use bytes::Bytes;
 use quictun_wire::code::FlowCode;

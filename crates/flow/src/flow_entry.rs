@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use crate::backlog::{Backlog, Stand};
+use crate::bonded::{Bonded, Detached};
 use crate::close::Ending;
 use crate::flow::Flow;
 use crate::ids::{ConnectionKey, FlowId};
@@ -71,6 +72,12 @@ pub struct FlowEntry<S, T> {
     part_by: Option<Instant>,
     /// How often it was taken off a connection on which nothing answered it.
     reopened: u8,
+    /// It can move to another connection of its bond.
+    pub bonded: Option<Bonded>,
+    /// It waits for another connection.
+    detached: Option<Box<Detached>>,
+    /// Client: where the answer to MOVE arrives, with what follows it.
+    moving: Option<Box<Inlet>>,
 }
 
 /// Where a flow is carried.
@@ -137,6 +144,9 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             salvage: None,
             part_by: None,
             reopened: 0,
+            bonded: None,
+            detached: None,
+            moving: None,
         }
     }
 
@@ -355,6 +365,68 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     }
 }
 
+/// Moves (PROTOCOL section 5.8).
+impl<S: Socket, T: Copy> FlowEntry<S, T> {
+    /// Whether it can go on on another connection.
+    pub fn can_move(&self) -> bool {
+        let answered = matches!(self.phase, Phase::Bridged { answered: true, .. });
+        answered && self.bonded.is_some() && self.flow().is_some_and(Flow::can_move)
+    }
+
+    /// Goes on without a connection until `until`. Call [`Flow::detach`] before.
+    pub fn detach(&mut self, carried: Carried, until: Instant) {
+        if self.detached.is_none() {
+            self.detached = Some(Box::new(Detached::new(carried, until)));
+        }
+        self.moving = None;
+        self.leave();
+    }
+
+    /// The time without a connection, if there is none now.
+    pub fn detached(&self) -> Option<&Detached> {
+        self.detached.as_deref()
+    }
+
+    /// A flow without a connection, to move bytes that are here.
+    pub fn detached_mut(&mut self) -> Option<(&mut Flow<S>, &mut Detached)> {
+        match (&mut self.phase, &mut self.detached) {
+            (Phase::Bridged { flow, .. }, Some(detached)) => Some((flow, detached)),
+            _ => None,
+        }
+    }
+
+    /// Goes on on `lane`. Returns the time without a connection.
+    pub fn attach(&mut self, now: Instant, lane: Lane<T>) -> Option<Box<Detached>> {
+        self.lane = Some(lane);
+        self.resting = false;
+        self.backlog.begin_lane(now);
+        self.detached.take()
+    }
+
+    /// Client: waits for the answer to MOVE on its stream.
+    pub fn begin_moving(&mut self) {
+        self.moving = Some(Box::default());
+    }
+
+    /// Client: whether the answer to MOVE has not come yet.
+    pub fn is_moving(&self) -> bool {
+        self.moving.is_some()
+    }
+
+    /// Client: the answer has come, or will not.
+    pub fn end_moving(&mut self) -> Option<Inlet> {
+        self.moving.take().map(|inlet| *inlet)
+    }
+
+    /// Gives its time for a move up, and goes on as one that has lost its connection for good.
+    pub fn abandon_move(&mut self, now: Instant) -> Option<Box<Detached>> {
+        let detached = self.detached.take()?;
+        self.bonded = None;
+        self.begin_salvage(now, detached.carried());
+        Some(detached)
+    }
+}
+
 /// Bytes.
 impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// The bridge, where there is one.
@@ -384,6 +456,9 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 
     /// Where the stream's bytes arrive.
     pub fn inlet_mut(&mut self) -> Option<&mut Inlet> {
+        if let Some(moving) = &mut self.moving {
+            return Some(moving);
+        }
         match &mut self.phase {
             Phase::Reading(inlet) | Phase::Dialing(inlet) => Some(inlet),
             Phase::Bridged { flow, .. } => Some(flow.inlet()),
@@ -434,18 +509,24 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
 
     /// Memory of what it has received, bytes.
     pub fn held(&self) -> usize {
-        self.inlet().map_or(0, Inlet::held)
+        let moving = self.moving.as_deref().map_or(0, Inlet::held);
+        moving + self.inlet().map_or(0, Inlet::held)
     }
 
     /// How its receiving part stands.
     pub fn stand(&self) -> Stand {
         // A target that is being dialled reads nothing either.
         let dialing = matches!(self.phase, Phase::Dialing(_));
-        let (inlet, held) = (self.inlet(), self.held());
+        let held = self.held();
+        let sum = |of: fn(&Inlet) -> u64| {
+            let inlets = [self.inlet(), self.moving.as_deref()];
+            inlets.into_iter().flatten().map(of).sum::<u64>()
+        };
+        let buffered = sum(|inlet| inlet.buffered() as u64);
         Stand {
             held,
-            overhead: held.saturating_sub(inlet.map_or(0, Inlet::buffered)),
-            taken: inlet.map_or(0, Inlet::taken),
+            overhead: held.saturating_sub(usize::try_from(buffered).unwrap_or(usize::MAX)),
+            taken: sum(Inlet::taken),
             parked: dialing || self.flow().is_some_and(Flow::is_parked),
             delivered: self.flow().map_or(0, Flow::bytes_to_app),
         }

@@ -23,6 +23,10 @@ pub struct ConnectionKey(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientKey(pub u16);
 
+/// The place of a bond in its engine's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BondKey(pub usize);
+
 /// Makes ids: a number that was never used before, and the key in the low half.
 #[derive(Debug, Default)]
 pub struct Ids {

@@ -29,11 +29,15 @@ pub struct Inlet {
     reassembly: Option<Reassembly>,
     /// STREAM frames have been announced since the stream was last read to its end.
     news: bool,
-    /// Length of the stream, once everything up to the FIN is here.
-    end: Option<u64>,
-    /// Bytes taken off the stream.
+    /// Everything up to the FIN is here, or was.
+    whole: bool,
+    /// The flow was whole before it came to its present stream, of which only the end is of interest.
+    spent: bool,
+    /// Bytes taken off the stream, and off those before it.
     taken: u64,
     header: u64,
+    /// Number of the application's first byte on this stream.
+    base: u64,
     /// Longest packet that the peer has sent.
     packet_max: usize,
 }
@@ -52,9 +56,11 @@ impl Inlet {
             received: 0,
             reassembly: None,
             news: true,
-            end: None,
+            whole: false,
+            spent: false,
             taken: 0,
             header: 0,
+            base: 0,
             packet_max: 0,
         }
     }
@@ -67,7 +73,10 @@ impl Inlet {
 
     /// Takes at most about `max` bytes off the stream.
     pub fn take_in<T: Stream>(&mut self, stream: &mut T, max: usize) -> ReadEnd {
-        if self.end.is_some() {
+        if self.spent {
+            return self.spend(stream);
+        }
+        if self.whole {
             return ReadEnd::Finished;
         }
         loop {
@@ -93,7 +102,7 @@ impl Inlet {
                 continue;
             }
             match end {
-                ReadEnd::Finished => self.end = Some(self.received),
+                ReadEnd::Finished => self.whole = true,
                 ReadEnd::More => return end,
                 ReadEnd::Blocked | ReadEnd::Reset(_) | ReadEnd::Gone => {}
             }
@@ -145,12 +154,55 @@ impl Inlet {
 
     /// Whether everything up to the FIN is here, or was.
     pub fn is_whole(&self) -> bool {
-        self.end.is_some()
+        self.whole
     }
 
     /// The number after the FIN's, once everything is here (PROTOCOL CONTROL-5).
     pub fn end(&self) -> Option<u64> {
-        self.end.map(|end| end - self.header + 1)
+        self.whole.then(|| self.next())
+    }
+
+    /// The first number that is not here in order: of a byte, of the FIN, or after it (PROTOCOL CONTROL-5).
+    pub fn next(&self) -> u64 {
+        self.base + self.received.saturating_sub(self.header) + u64::from(self.whole)
+    }
+
+    /// The stream is gone. What it brought in order stays, the rest will come again.
+    pub(crate) fn leave(&mut self) {
+        self.reassembly = None;
+        self.news = false;
+        self.spent = false;
+    }
+
+    /// Goes on with a new stream, whose header has been taken off `leg`: it begins with the number [`Inlet::next`].
+    pub(crate) fn go_on(&mut self, leg: Self) {
+        self.taken += leg.taken;
+        self.packet_max = leg.packet_max;
+        if self.whole {
+            self.spent = !leg.whole;
+            return;
+        }
+        self.base = self.next();
+        (self.received, self.header) = (leg.received, leg.header);
+        (self.reassembly, self.news) = (leg.reassembly, leg.news);
+        self.whole = leg.whole;
+        for piece in leg.ready.pieces() {
+            self.ready.push(piece.clone());
+        }
+    }
+
+    /// Whether the stream has still to be read although everything is here: see [`Inlet::take_in`].
+    pub fn is_spent(&self) -> bool {
+        self.spent
+    }
+
+    /// Reads a stream of which nothing is wanted to its end, so that the library forgets it.
+    fn spend<T: Stream>(&mut self, stream: &mut T) -> ReadEnd {
+        let mut taken = 0;
+        let end = stream.read(false, usize::MAX, &mut |_, chunk| taken += chunk.len());
+        self.taken += taken as u64;
+        self.spent = end == ReadEnd::Blocked;
+        end
     }
 
     pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; WRITE_CHUNKS]) -> usize {

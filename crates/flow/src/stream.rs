@@ -46,6 +46,26 @@ impl Stream for LostStream {
     fn stop(&mut self, _: FlowCode) {}
 }
 
+/// No stream for now: nothing can be written or read until the flow has another one.
+#[derive(Clone, Copy, Debug)]
+pub struct NoStream;
+
+impl Stream for NoStream {
+    fn write(&mut self, _: &mut Bytes) -> WriteEnd {
+        WriteEnd::Blocked
+    }
+
+    fn finish(&mut self) {}
+
+    fn reset(&mut self, _: FlowCode) {}
+
+    fn read(&mut self, _: bool, _: usize, _: &mut dyn FnMut(u64, Bytes)) -> ReadEnd {
+        ReadEnd::Blocked
+    }
+
+    fn stop(&mut self, _: FlowCode) {}
+}
+
 /// Why a write took what it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteEnd {

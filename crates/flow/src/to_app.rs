@@ -25,6 +25,8 @@ pub enum Drained {
     AppBlocked,
     /// The direction has ended.
     Ended,
+    /// The peer has left the stream: the flow goes on on another one.
+    Left,
 }
 
 impl ToApp {

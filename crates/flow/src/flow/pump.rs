@@ -29,8 +29,11 @@ impl<S: Socket> Flow<S> {
         budget: &mut usize,
     ) -> Pumped {
         loop {
-            if self.to_tunnel.direction != Direction::Open {
+            if !self.to_tunnel.is_owed() {
                 return Pumped::Ended;
+            }
+            if self.to_tunnel.is_waiting() {
+                return Pumped::Blocked;
             }
             if *budget == 0 {
                 return Pumped::Budget;
@@ -56,6 +59,11 @@ impl<S: Socket> Flow<S> {
         buffer: &mut ReadBuffer,
         budget: usize,
     ) -> Option<Pumped> {
+        if self.to_tunnel.direction == Direction::Finished {
+            // An earlier stream has been told, and the peer has not seen it.
+            self.to_tunnel.finish(stream);
+            return Some(Pumped::Ended);
+        }
         if !self.to_tunnel.readable {
             return Some(Pumped::Starved);
         }
@@ -64,8 +72,7 @@ impl<S: Socket> Flow<S> {
         }
         match buffer.read_from(&mut self.socket, budget.max(READ_MIN)) {
             Ok(chunk) if chunk.is_empty() => {
-                stream.finish();
-                self.to_tunnel.direction = Direction::Finished;
+                self.to_tunnel.finish(stream);
                 self.settle(Ending::Finished);
                 Some(Pumped::Ended)
             }
@@ -93,6 +100,9 @@ impl<S: Socket> Flow<S> {
     /// Moves what has arrived from the stream to the application.
     pub fn pump_to_app<T: Stream>(&mut self, stream: &mut T) -> Drained {
         let mut exhausted = false;
+        if self.to_app.inlet.is_spent() {
+            self.to_app.inlet.take_in(stream, usize::MAX);
+        }
         loop {
             if self.to_app.direction != Direction::Open {
                 return Drained::Ended;
@@ -105,6 +115,7 @@ impl<S: Socket> Flow<S> {
                 match self.to_app.inlet.take_in(stream, appetite) {
                     ReadEnd::More | ReadEnd::Finished => {}
                     ReadEnd::Blocked => exhausted = true,
+                    ReadEnd::Reset(code) if self.is_left(code) => return Drained::Left,
                     ReadEnd::Reset(code) => {
                         self.handle_reset(stream, code);
                         return Drained::Ended;

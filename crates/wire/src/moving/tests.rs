@@ -38,6 +38,7 @@ const MOVE: Move = Move {
 
 const MOVE_ACK: MoveAck = MoveAck { next: 9 };
 
+#[expect(clippy::unnecessary_wraps, reason = "compared with results")]
 fn done<T>(frame: T, consumed: usize) -> Result<Decoded<T>, FlowCode> {
     Ok(Decoded::Done { frame, consumed })
 }
