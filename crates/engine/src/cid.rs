@@ -54,22 +54,41 @@ impl ConnectionIdGenerator for WorkerCids {
 /// Header form of long headers (RFC 8999 section 5.1), which handshakes use.
 pub(crate) const LONG_HEADER: u8 = 0x80;
 
-/// The worker that the connection id of a datagram names; `None` where the id was chosen by the client.
+/// Length of a client's first connection id where it names the worker that has its bond: one that no other client uses.
+const ROUTE_LEN: usize = 18;
+
+/// A first connection id for the worker `route`.
+pub(crate) fn routed(route: u8, rng: &mut ChaCha20Rng) -> ConnectionId {
+    let mut bytes = [0; ROUTE_LEN];
+    rng.fill_bytes(&mut bytes);
+    bytes[0] = route;
+    ConnectionId::new(&bytes)
+}
+
+/// The worker that the connection id of a datagram names; `None` where the id was chosen by a client that does not mind.
 ///
-/// Reads only the version-independent header (RFC 8999 section 5).
+/// Reads the version-independent header (RFC 8999 section 5), and whether an Initial packet has a token: after Retry its
+/// connection id is ours.
 pub fn worker_of(datagram: &[u8]) -> Option<u8> {
     const INITIAL_OR_0RTT: u8 = 0x20;
     let first = *datagram.first()?;
     if first & LONG_HEADER == 0 {
         return datagram.get(1).copied();
     }
-    if first & 0x30 < INITIAL_OR_0RTT {
-        return None;
-    }
     let length = usize::from(*datagram.get(5)?);
-    (length == CID_LEN)
-        .then(|| datagram.get(6).copied())
-        .flatten()
+    let initial = first & 0x30 < INITIAL_OR_0RTT;
+    let named = match length {
+        ROUTE_LEN => initial,
+        CID_LEN => !initial || has_token(datagram.get(6 + length..)?),
+        _ => false,
+    };
+    named.then(|| datagram.get(6).copied()).flatten()
+}
+
+/// Whether an Initial packet, from its source connection id on, has a token (RFC 9000 section 17.2.2).
+fn has_token(rest: &[u8]) -> bool {
+    let source = rest.first().map_or(0, |&length| usize::from(length));
+    rest.get(1 + source).is_some_and(|&length| length > 0)
 }
 
 #[cfg(test)]
@@ -83,6 +102,16 @@ mod tests {
         assert_eq!(worker_of(&long), Some(7));
         long[0] = 0xc0;
         assert_eq!(worker_of(&long), None);
+        long.extend([0, 5, 1, 1, 1, 1, 1]);
+        assert_eq!(worker_of(&long), Some(7), "it was sent back by Retry");
+        long[15] = 0;
+        assert_eq!(worker_of(&long), None, "no token");
+        let routed = routed(5, &mut ChaCha20Rng::from_seed([1; 32]));
+        let mut first = vec![0xc0, 0, 0, 0, 1, 18];
+        first.extend_from_slice(&routed);
+        assert_eq!(worker_of(&first), Some(5));
+        first[0] = 0xe0;
+        assert_eq!(worker_of(&first), None);
         assert_eq!(worker_of(&[]), None);
         assert_eq!(worker_of(&[0x40]), None);
     }

@@ -14,6 +14,7 @@
 //! Addresses are resolved anew for every attempt and raced a quarter of a second apart (RFC 8305). An
 //! unresponsive connection leaves its slot, so that a new one is made, but lives on with its flows.
 
+mod bonds;
 mod slot;
 mod spares;
 mod waiting;
@@ -34,6 +35,7 @@ use crate::loss::LossReason;
 use crate::quic_config::quic_crypto;
 use crate::traffic::Traffic;
 
+use bonds::route_of;
 use slot::{AfterEnd, Next, Slot, Step};
 
 /// Compatibility: the original dials one target after the other, so an answer this late may mean that
@@ -169,7 +171,11 @@ impl Client {
                 _ => &self.crypto,
             };
             let name = &self.role.server_name;
-            match traffic.connect(now, address, crypto.clone(), name) {
+            let route = route_of(&self.slots[index], traffic);
+            let route = route.map(|route| (route, &mut self.rng));
+            let connected = traffic.connect(now, address, crypto.clone(), name, route);
+            let slot = &mut self.slots[index];
+            match connected {
                 Ok(key) => return slot.add_attempt(key),
                 Err(reason) => slot.note_failure(address, reason),
             }
@@ -210,7 +216,8 @@ impl Client {
         for other in self.slots[index].handle_connected(key) {
             traffic.abandon_attempt(now, other);
         }
-        traffic.begin_control(now, key, &self.role);
+        let bond = self.bond_of(traffic, index);
+        traffic.begin_control(now, key, &self.role, bond);
         self.place_waiting(now, traffic);
     }
 

@@ -45,6 +45,8 @@ pub struct ServerRole {
     pub identify: bool,
     /// Time for a client to say what a stream is for.
     pub open_timeout: Duration,
+    /// How long a flow waits for its client to come again; 0: flows end with their connection.
+    pub bond_ttl: Duration,
 }
 
 /// A client's part.
@@ -65,6 +67,8 @@ pub struct ClientRole {
     pub joiner: Option<Joiner>,
     /// How long a flow may wait for a connection.
     pub wait_timeout: Duration,
+    /// Longest time that a flow waits for another connection, where the server agrees; 0: flows end with their connection.
+    pub bond_ttl: Duration,
     /// Compatibility: open streams on one connection from which on another is made. The original
     /// server stops at 100 and leaks some.
     pub compat_streams: usize,

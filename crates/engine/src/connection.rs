@@ -11,6 +11,7 @@ mod report;
 mod rtt_samples;
 mod sending;
 mod streams;
+mod untold;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,13 +19,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use quictun_congestion::{Gauge, Known, Liveness, NOTE_EVERY, PathMemory, Peer, Verdict};
-use quictun_flow::{Carried, ClientKey, ConnectionId, ConnectionKey, Control, Lease};
+use quictun_congestion::{Back, Gauge, Known, Liveness, NOTE_EVERY, PathMemory, Peer, Verdict};
+use quictun_flow::{BondKey, Carried, ClientKey, ConnectionId, ConnectionKey, Control, Lease};
+use quictun_wire::bond::{Ask, BOND_EXPORTER_LABEL};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::open::EXPORTER_LABEL;
 use quinn_proto::{Dir, Endpoint, Event as QuicEvent, StreamId, TransportConfig, VarInt};
 use rustls::pki_types::CertificateDer;
 
+use crate::bonds::Owner;
 use crate::config::{Prover, Transport};
 use crate::congestion_notice::CongestionNotice;
 use crate::datagrams::Datagrams;
@@ -39,6 +42,7 @@ use credit::Credit;
 use rtt_samples::RttSamples;
 use sending::{Moment, Sending};
 use streams::Streams;
+use untold::Untold;
 
 pub(crate) use sending::BATCH_MAX;
 
@@ -59,6 +63,11 @@ pub(crate) struct Connection {
     retiring: bool,
     pub(crate) admission: Admission,
     pub(crate) control: Control,
+    /// The bond that it belongs to.
+    pub(crate) bond: Option<BondKey>,
+    /// Server: the bond that the client has asked for, until it is answered.
+    pub(crate) bond_ask: Option<Ask>,
+    pub(crate) untold: Untold,
     pub(crate) streams: Streams,
     pub(crate) credit: Credit,
     pub(crate) sending: Sending,
@@ -88,6 +97,8 @@ pub(crate) struct Due {
     pub(crate) handshake: bool,
     /// The peer has not shown in time who it is.
     pub(crate) admission: bool,
+    /// The peer is to be told what has arrived.
+    pub(crate) untold: bool,
 }
 
 impl Connection {
@@ -119,6 +130,9 @@ impl Connection {
             admission: Admission::default(),
             liveness: Liveness::new(now, transport.keep_alive),
             control: Control::default(),
+            bond: None,
+            bond_ask: None,
+            untold: Untold::default(),
             streams: Streams::new(now, first.flows),
             credit: Credit::new(now, first),
             sending: Sending::new(now, gauge),
@@ -191,10 +205,18 @@ impl Connection {
     }
 
     pub(crate) fn is_usable(&self) -> bool {
-        self.is_established()
-            && !self.quic.is_closed()
-            && !self.retiring
-            && !self.liveness.unresponsive()
+        self.is_established() && !self.quic.is_closed() && !self.retiring && !self.is_suspect()
+    }
+
+    /// Whether flows should go on elsewhere: it is silent, or to be replaced.
+    pub(crate) fn is_to_leave(&self) -> bool {
+        self.is_suspect() || self.retiring
+    }
+
+    /// Whether the peer is silent for longer than the path explains.
+    pub(crate) fn is_suspect(&self) -> bool {
+        let suspect = self.bond.is_some() && self.liveness.suspect();
+        suspect || self.liveness.unresponsive()
     }
 
     /// Takes no new flows from now on. Returns whether that is new.
@@ -202,13 +224,13 @@ impl Connection {
         !std::mem::replace(&mut self.retiring, true)
     }
 
-    /// A datagram of this connection arrived. Returns whether the peer was unresponsive before.
+    /// A datagram of this connection arrived. Returns whether the peer had been silent for too long before.
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
         event: quinn_proto::ConnectionEvent,
         length: usize,
-    ) -> bool {
+    ) -> Back {
         self.quic.handle_event(event);
         self.packet_max = self.packet_max.max(length);
         self.datagrams_received += 1;
@@ -267,12 +289,27 @@ impl Connection {
 
     /// The TLS exporter value that proofs of pre-shared secrets are made from (PROTOCOL section 5.5).
     pub(crate) fn exporter(&self) -> Option<[u8; 32]> {
+        self.export(EXPORTER_LABEL)
+    }
+
+    /// The TLS exporter value that tickets of bonds are made from (PROTOCOL section 5.8).
+    pub(crate) fn bond_exporter(&self) -> Option<[u8; 32]> {
+        self.export(BOND_EXPORTER_LABEL)
+    }
+
+    fn export(&self, label: &[u8]) -> Option<[u8; 32]> {
         let mut value = [0; 32];
         let session = self.quic.crypto_session();
         session
-            .export_keying_material(&mut value, EXPORTER_LABEL, b"")
+            .export_keying_material(&mut value, label, b"")
             .ok()?;
         Some(value)
+    }
+
+    /// Server: who its client has shown to be.
+    pub(crate) fn owner(&self) -> Owner {
+        let name = self.peer.as_ref().map(|(name, _)| name.as_str());
+        Owner::new(name, self.certificates().as_deref())
     }
 
     pub(crate) fn prove(&self, prover: Option<&Prover>) -> Option<[u8; 32]> {
@@ -321,6 +358,7 @@ impl Connection {
             self.sending.next_timeout(),
             self.handshake_by,
             self.admission.deadline,
+            self.untold.at,
             liveness,
         ]
         .into_iter()
@@ -351,27 +389,28 @@ impl Connection {
         Due {
             handshake,
             admission: !handshake && self.admission.take_late(now),
+            untold: self.untold.is_due(now),
         }
     }
 
-    /// Looks after a peer that is silent. Returns whether it has just become unresponsive.
-    pub(crate) fn check_liveness(&mut self, now: Instant) -> bool {
+    /// Looks after a peer that is silent. Returns whether it has just become suspect or unresponsive.
+    pub(crate) fn check_liveness(&mut self, now: Instant) -> Verdict {
         if !self.is_watched() {
-            return false;
+            return Verdict::Fine;
         }
         let verdict = self.liveness.handle_timeout(now);
         if verdict == Verdict::Fine {
-            return false;
+            return verdict;
         }
         // A client asks by itself; a server only needs to know while flows depend on the answer.
         if self.quic.side().is_server() && self.streams.is_empty() {
             self.liveness.excuse();
-            return false;
+            return Verdict::Fine;
         }
         // Whether or not the window has room.
         self.quic.ping();
         self.sending.allow(1);
-        verdict == Verdict::Lost
+        verdict
     }
 
     pub(crate) fn is_unresponsive(&self) -> bool {

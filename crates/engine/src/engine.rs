@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use quictun_congestion::Verdict;
 use quictun_flow::{ConnectionId, ConnectionKey, FlowId, Socket};
 use quictun_wire::code::{CloseCode, FlowCode};
 use quictun_wire::join::Grant;
@@ -26,7 +27,7 @@ use crate::event::Event;
 use crate::loss::{LocalError, LossReason};
 use crate::report::Side;
 use crate::server::Server;
-use crate::traffic::{DatagramOf, Traffic};
+use crate::traffic::{DatagramOf, Traffic, Waits};
 
 /// Largest UDP payload accepted: anything the interface can bring.
 const UDP_PAYLOAD_MAX: u16 = 65_527;
@@ -51,9 +52,14 @@ impl<S: Socket> Engine<S> {
     /// [`LossReason::Local`] where the configuration has no cipher suite for QUIC's first packets.
     pub fn client(config: EngineConfig<ClientRole>) -> Result<Self, LossReason> {
         let (endpoint, rng) = endpoint(config.worker, config.seed, &config.reset_key, None);
+        let waits = Waits {
+            open: Duration::ZERO,
+            bond: config.role.bond_ttl,
+        };
+        let own = (config.worker, rng.clone());
         let client = Client::new(config.role, rng)?;
         Ok(Self {
-            traffic: Traffic::new(endpoint, config.transport, Side::Client, Duration::ZERO),
+            traffic: Traffic::new(endpoint, config.transport, Side::Client, waits, own),
             role: Role::Client(Box::new(client)),
         })
     }
@@ -64,12 +70,16 @@ impl<S: Socket> Engine<S> {
     ///
     /// [`LossReason::Local`] where the configuration has no cipher suite for QUIC's first packets.
     pub fn server(config: EngineConfig<ServerRole>) -> Result<Self, LossReason> {
-        let open_timeout = config.role.open_timeout;
+        let waits = Waits {
+            open: config.role.open_timeout,
+            bond: config.role.bond_ttl,
+        };
         let server = Server::new(config.role)?;
         let tls = Some(server.config());
-        let (endpoint, _) = endpoint(config.worker, config.seed, &config.reset_key, tls);
+        let (endpoint, rng) = endpoint(config.worker, config.seed, &config.reset_key, tls);
+        let own = (config.worker, rng);
         Ok(Self {
-            traffic: Traffic::new(endpoint, config.transport, Side::Server, open_timeout),
+            traffic: Traffic::new(endpoint, config.transport, Side::Server, waits, own),
             role: Role::Server(Box::new(server)),
         })
     }
@@ -116,7 +126,7 @@ impl<S: Socket> Engine<S> {
             (None, _) => {}
             (Some(DatagramOf::Connection(key, back)), role) => {
                 if back && let Role::Client(client) = role {
-                    client.place_waiting(now, &mut self.traffic);
+                    client.handle_back(now, &mut self.traffic, key);
                 }
                 self.traffic.connections.mark(key);
             }
@@ -169,12 +179,15 @@ impl<S: Socket> Engine<S> {
         if due.admission {
             match &self.role {
                 // A server that says nothing to our HELLO is taken for an older one.
-                Role::Client(_) => self.traffic.welcome(key),
+                Role::Client(_) => self.traffic.welcome(now, key),
                 Role::Server(_) => self.traffic.refuse_unproven(now, key),
             }
             self.note_ended(now);
         }
-        if self.traffic.check_liveness(now, key)
+        if due.untold {
+            self.traffic.tell_arrived(key);
+        }
+        if self.traffic.check_liveness(now, key) == Verdict::Lost
             && let Role::Client(client) = &mut self.role
         {
             client.reopen_unanswered(now, &mut self.traffic, key, None);
@@ -244,6 +257,7 @@ impl<S: Socket> Engine<S> {
     /// applications, answers, opens connections. Needs no room in the UDP socket.
     pub fn drive(&mut self, now: Instant) {
         self.traffic.charge_kept();
+        self.traffic.relieve(now);
         while let Some(key) = self.traffic.connections.next_marked() {
             self.drive_connection(now, key);
         }
@@ -266,6 +280,9 @@ impl<S: Socket> Engine<S> {
             return self.note_ended(now);
         }
         self.traffic.deliver(now, key);
+        if matches!(self.role, Role::Client(_)) {
+            self.traffic.close_left(now, key);
+        }
         self.note_ended(now);
         self.traffic.follow_up(now, key);
     }
@@ -293,6 +310,7 @@ impl<S: Socket> Engine<S> {
             }
             QuicEvent::Stream(StreamEvent::Available { .. }) => {
                 if let Role::Client(client) = &mut self.role {
+                    traffic.move_flows(now, key);
                     client.place_waiting(now, traffic);
                 }
             }
@@ -375,9 +393,9 @@ impl<S: Socket> Engine<S> {
 
     /// Server: what the answer to a client's JOIN says, once for each [`Event::Hello`] that has one. A client that is not
     /// known yet is to be admitted next.
-    pub fn answer_join(&mut self, id: ConnectionId, grant: Option<Grant>) {
+    pub fn answer_join(&mut self, now: Instant, id: ConnectionId, grant: Option<Grant>) {
         if let Some(key) = self.traffic.connections.find(id) {
-            self.traffic.answer_join(key, grant);
+            self.traffic.answer_join(now, key, grant);
         }
     }
 
@@ -427,6 +445,13 @@ impl<S: Socket> Engine<S> {
         }
     }
 
+    /// Client: replaces every connection by a new one. Flows of bonds move to the new ones; others stay until they end.
+    pub fn reconnect(&mut self, now: Instant) {
+        if let Role::Client(client) = &mut self.role {
+            client.reconnect(now, &mut self.traffic);
+        }
+    }
+
     /// Segments per send call from now on; 1 where the system does not segment.
     pub fn set_max_segments(&mut self, segments: usize) {
         self.traffic.transport.max_segments = segments.max(1);
@@ -455,6 +480,7 @@ impl<S: Socket> Engine<S> {
             self.close_connection(now, id, CloseCode::Shutdown);
         }
         self.traffic.abandon_all_salvaged(now);
+        self.traffic.abandon_all_detached(now);
         if let Role::Client(client) = &mut self.role {
             client.refuse_waiting(now, &mut self.traffic, FlowCode::ShuttingDown);
         }

@@ -58,6 +58,8 @@ pub enum Event {
         protocol: Protocol,
         /// The answer to our JOIN.
         grant: Option<Grant>,
+        /// Whether flows outlive the connection.
+        bonded: bool,
     },
     /// Client: no connection came about; the next attempt follows after `retry_in`.
     ConnectFailed {
@@ -87,6 +89,28 @@ pub enum Event {
         flows: usize,
         /// Flows whose bytes had arrived whole: they end once their applications have read them.
         salvaged: usize,
+        /// Flows of a bond: they wait for its next connection.
+        detached: usize,
+    },
+    /// A bond has its next connection: its flows move to that.
+    Rejoined {
+        /// The connection.
+        connection: ConnectionId,
+        /// The peer.
+        remote: SocketAddr,
+        /// Flows that were waiting for it.
+        flows: usize,
+    },
+    /// A flow goes on on another connection.
+    Moved {
+        /// The flow.
+        flow: FlowId,
+        /// The connection that carried it before.
+        from: ConnectionId,
+        /// The connection that carries it now.
+        connection: ConnectionId,
+        /// QUIC stream id there.
+        stream_id: u64,
     },
     /// The peer has stopped answering; new flows go elsewhere, open ones wait for it.
     Unresponsive {

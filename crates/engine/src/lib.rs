@@ -40,6 +40,7 @@
 //! have ended wait in a queue until their side looks after them.
 #![forbid(unsafe_code)]
 
+mod bonds;
 mod cid;
 mod client;
 mod clients;

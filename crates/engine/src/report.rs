@@ -125,6 +125,12 @@ pub struct Totals {
     pub flows_reset: u64,
     /// Flows the far side or the local dial refused.
     pub flows_refused: u64,
+    /// Moves of flows to another connection.
+    pub flows_moved: u64,
+    /// Flows that clients asked to move and that could not.
+    pub moves_refused: u64,
+    /// Server: bonds that clients asked to go on with and that are not known, or not theirs.
+    pub bonds_refused: u64,
     /// Packets sent.
     pub packets_sent: u64,
     /// Packets declared lost.

@@ -1,6 +1,7 @@
 //! Connections, the flows on them, and the memory that both take: all that client and server have in common.
 
 mod arrivals;
+mod bonds;
 mod bridging;
 mod charges;
 mod control;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use quictun_congestion::{Gauge, Known, Liveness, Peer};
+use quictun_congestion::{Back, Gauge, Known, Liveness, Peer, Verdict};
 use quictun_flow::{ConnectionId, ConnectionKey, FlowKey, Ids, Lease, Pinned, ReadBuffer, Socket};
 use quictun_wire::code::CloseCode;
 use quinn_proto::crypto::rustls::QuicClientConfig;
@@ -26,7 +27,8 @@ use quinn_proto::{
     Incoming, ServerConfig, StreamId,
 };
 
-use crate::cid::LONG_HEADER;
+use crate::bonds::Bonds;
+use crate::cid::{LONG_HEADER, routed};
 use crate::clients::Clients;
 use crate::config::Transport;
 use crate::connection::{Begun, Connection};
@@ -40,6 +42,7 @@ use crate::quic_config::transport_config;
 use crate::report::{Side, Totals};
 use crate::responses::Responses;
 use crate::strangers::Source;
+use rand_chacha::ChaCha20Rng;
 use talk::Talk;
 
 pub(crate) struct Traffic<S> {
@@ -64,9 +67,25 @@ pub(crate) struct Traffic<S> {
     pub(crate) kept_by_role: u64,
     pub(crate) ended: VecDeque<Ended>,
     pub(crate) draining: bool,
+    pub(crate) bonds: Bonds,
+    /// How long a flow may be without a connection; a client obeys the server where that says less.
+    pub(crate) bond_ttl: Duration,
+    /// When a flow that waits for a connection may have to end next for want of memory.
+    relieve_at: Option<Instant>,
+    /// Index of this worker.
+    worker: u8,
     pub(crate) talk: Talk,
     /// How long the caller may sleep whatever happens: the pacers catch up with that.
     pub(crate) sleeps: Duration,
+}
+
+/// Times that a role waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waits {
+    /// Server: for a client to say what a stream is for.
+    pub(crate) open: Duration,
+    /// For another connection of a bond.
+    pub(crate) bond: Duration,
 }
 
 #[derive(Debug)]
@@ -86,12 +105,17 @@ impl<S: Socket> Traffic<S> {
         endpoint: Endpoint,
         transport: Transport,
         side: Side,
-        open_timeout: Duration,
+        waits: Waits,
+        (worker, rng): (u8, ChaCha20Rng),
     ) -> Self {
         Self {
             endpoint,
             side,
-            open_timeout,
+            open_timeout: waits.open,
+            bonds: Bonds::new(rng),
+            bond_ttl: waits.bond,
+            relieve_at: None,
+            worker,
             connections: Connections::new(Liveness::early(transport.keep_alive)),
             flows: Flows::default(),
             ids: Ids::default(),
@@ -161,13 +185,13 @@ impl<S: Socket> Traffic<S> {
                 let key = ConnectionKey(handle);
                 let connection = self.connections.get_mut(key)?;
                 let back = connection.handle_datagram(now, event, length);
-                if back {
+                if back == Back::FromSilence {
                     self.events.push_back(Event::Responsive {
                         connection: connection.id(),
                         remote: connection.remote(),
                     });
                 }
-                Some(DatagramOf::Connection(key, back))
+                Some(DatagramOf::Connection(key, back != Back::Not))
             }
             DatagramEvent::NewConnection(incoming) => {
                 Some(DatagramOf::Newcomer(Box::new(incoming)))
@@ -238,6 +262,7 @@ impl<S: Socket> Traffic<S> {
         address: SocketAddr,
         crypto: Arc<QuicClientConfig>,
         server_name: &str,
+        route: Option<(u8, &mut ChaCha20Rng)>,
     ) -> Result<ConnectionKey, LossReason> {
         let known = self.transport.memory.recall(now, Peer::Server(address));
         let first = First {
@@ -248,6 +273,10 @@ impl<S: Socket> Traffic<S> {
         let begun = self.begin(now, address, known, first);
         let mut config = ClientConfig::new(crypto);
         config.transport_config(begun.config.clone());
+        if let Some((route, rng)) = route {
+            let id = routed(route, rng);
+            config.initial_dst_cid_provider(Arc::new(move || id));
+        }
         let connecting = self.endpoint.connect(now, config, address, server_name);
         let (handle, quic) = connecting.map_err(LocalError::from)?;
         Ok(self.adopt(now, handle, quic, begun).0)
@@ -286,7 +315,7 @@ impl<S: Socket> Traffic<S> {
 
 #[derive(Debug)]
 pub(crate) enum DatagramOf {
-    /// To a connection, whose peer was unresponsive until now (`true`).
+    /// To a connection, whose peer had been silent for too long until now (`true`).
     Connection(ConnectionKey, bool),
     Newcomer(Box<Incoming>),
 }
@@ -360,19 +389,19 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    /// Looks after a peer that is silent. Returns whether it has just become unresponsive.
-    pub(crate) fn check_liveness(&mut self, now: Instant, key: ConnectionKey) -> bool {
+    /// Looks after a peer that is silent. Returns whether it has just become suspect or unresponsive.
+    pub(crate) fn check_liveness(&mut self, now: Instant, key: ConnectionKey) -> Verdict {
         let Some(connection) = self.connections.get_mut(key) else {
-            return false;
+            return Verdict::Fine;
         };
-        let lost = connection.check_liveness(now);
-        if lost {
+        let verdict = connection.check_liveness(now);
+        if verdict == Verdict::Lost {
             self.events.push_back(Event::Unresponsive {
                 connection: connection.id(),
                 remote: connection.remote(),
             });
         }
-        lost
+        verdict
     }
 
     pub(crate) fn abandon_attempt(&mut self, now: Instant, key: ConnectionKey) {
@@ -391,15 +420,23 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         let (id, remote) = (connection.id(), connection.remote());
+        let bond = connection.bond;
         // What its flows hold is charged to them where they go on without it.
         connection.settle_debt(&mut self.lease);
-        let (mut flows, mut salvaged) = (0, 0);
+        let (mut flows, mut salvaged, mut detached) = (0, 0, 0);
+        let keep = bonds::keeps_flows(&reason);
         for flow in connection.streams.drain() {
-            if self.lose_flow(now, flow) {
+            if let Some(bond) = self.bond_to_wait_in(flow).filter(|_| keep) {
+                self.detach_flow(now, flow, bond);
+                detached += usize::from(self.flows.contains(flow));
+            } else if self.lose_flow(now, flow) {
                 salvaged += 1;
             } else {
                 flows += 1;
             }
+        }
+        if let Some(bond) = bond {
+            self.leave_bond(now, bond);
         }
         if established {
             if reason != LossReason::ClosedLocally {
@@ -411,6 +448,7 @@ impl<S: Socket> Traffic<S> {
                 reason: reason.clone(),
                 flows,
                 salvaged,
+                detached,
             });
         } else if reason != LossReason::ClosedLocally {
             self.totals.handshakes_failed += 1;

@@ -36,6 +36,7 @@ pub fn server(seed: u64) -> EngineConfig<ServerRole> {
         always_retry: false,
         identify: false,
         open_timeout: Duration::from_secs(10),
+        bond_ttl: Duration::ZERO,
     };
     engine(role, seed, 1)
 }
@@ -55,6 +56,7 @@ pub fn client_speaking(protocols: &[&[u8]], seed: u64) -> EngineConfig<ClientRol
         prover: None,
         joiner: None,
         wait_timeout: Duration::from_secs(30),
+        bond_ttl: Duration::ZERO,
         compat_streams: 80,
     };
     engine(role, seed, 2)

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use quictun_flow::ConnectionKey;
+use quictun_flow::{BondKey, ConnectionKey};
 
 use crate::loss::LossReason;
 use crate::traffic::Ended;
@@ -26,6 +26,8 @@ pub(super) struct Slot {
     /// Attempts that timed out since there was a connection.
     timeouts: u32,
     spare: bool,
+    /// The bond of its connections.
+    pub(super) bond: Option<BondKey>,
 }
 
 #[derive(Debug)]
@@ -76,6 +78,7 @@ impl Slot {
             failures: 0,
             timeouts: 0,
             spare,
+            bond: None,
         }
     }
 
@@ -85,6 +88,14 @@ impl Slot {
 
     pub(super) fn is_up(&self) -> bool {
         matches!(self.state, State::Up(_))
+    }
+
+    /// Its connection, where there is one.
+    pub(super) fn up(&self) -> Option<ConnectionKey> {
+        match self.state {
+            State::Up(key) => Some(key),
+            _ => None,
+        }
     }
 
     pub(super) fn is_at_rest(&self) -> bool {
@@ -205,6 +216,17 @@ impl Slot {
     /// The connection is of no use for new flows.
     pub(super) fn vacate(&mut self) {
         self.state = State::Idle;
+    }
+
+    /// Its connection answers again before another one was made. Returns the attempts for that.
+    pub(super) fn restore(&mut self, key: ConnectionKey) -> Option<Vec<ConnectionKey>> {
+        if self.is_up() {
+            return None;
+        }
+        match std::mem::replace(&mut self.state, State::Up(key)) {
+            State::Racing(race) => Some(race.attempts),
+            _ => Some(Vec::new()),
+        }
     }
 
     pub(super) fn handle_ended(&mut self, now: Instant, ended: &Ended) -> AfterEnd {

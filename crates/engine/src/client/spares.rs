@@ -7,7 +7,6 @@ use quictun_wire::code::CloseCode;
 
 use super::Client;
 use super::slot::Slot;
-use crate::connection::Connection;
 use crate::report::Protocol;
 use crate::traffic::Traffic;
 
@@ -22,14 +21,23 @@ impl Client {
     pub(super) fn check_up<S: Socket>(
         &mut self,
         now: Instant,
-        traffic: &Traffic<S>,
+        traffic: &mut Traffic<S>,
         index: usize,
         key: ConnectionKey,
     ) {
-        let connection = traffic.connections.get(key);
-        if connection.is_some_and(Connection::is_unresponsive) {
+        let Some(connection) = traffic.connections.get(key) else {
+            return;
+        };
+        if connection.is_suspect() {
+            let remote = connection.remote();
+            let unresponsive = connection.is_unresponsive();
             self.slots[index].vacate();
             self.sweep_at.get_or_insert(now + SPARE_IDLE);
+            if !unresponsive {
+                // Its address was good a moment ago: no look-up is waited for.
+                self.slots[index].race(now, &[remote]);
+                self.attempt(now, traffic, index);
+            }
         }
     }
 
@@ -102,7 +110,14 @@ impl Client {
         }
         self.note_ended(now, traffic);
         let wanted = !self.waiting.is_empty();
-        self.slots
-            .retain(|slot| wanted || !slot.is_spare() || !slot.is_at_rest());
+        self.slots.retain(|slot| {
+            let waits = slot.bond.and_then(|bond| traffic.bonds.get(bond));
+            let waits = waits.is_some_and(|bond| bond.count() > 0);
+            let keep = wanted || waits || !slot.is_spare() || !slot.is_at_rest();
+            if !keep && let Some(bond) = slot.bond {
+                traffic.bonds.remove(bond);
+            }
+            keep
+        });
     }
 }

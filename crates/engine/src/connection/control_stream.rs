@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use quictun_flow::{Holding, Inlet};
+use quictun_wire::bond::Ask;
 use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
@@ -12,14 +13,19 @@ use crate::quic_stream::{QuicStream, stream_number, stream_of};
 
 impl Connection {
     /// Client: begins the control stream, if the server has one to spare.
-    pub(crate) fn begin_control(&mut self, role: &ClientRole, answer_by: Instant) -> bool {
+    pub(crate) fn begin_control(
+        &mut self,
+        role: &ClientRole,
+        bond: Option<Ask>,
+        answer_by: Instant,
+    ) -> bool {
         let Some(stream) = self.open_stream() else {
             return false;
         };
         let proof = self.prove(role.prover.as_ref());
         let join = role.joiner.as_ref();
         let join = join.and_then(|joiner| Some(joiner(&self.exporter()?)));
-        self.control.begin(stream_number(stream), proof, join);
+        self.control.begin(stream_number(stream), proof, join, bond);
         self.admission.deadline = Some(answer_by);
         self.prefer(stream, true);
         true

@@ -21,6 +21,15 @@ impl Connection {
         self.quic.set_max_concurrent_streams(Dir::Bi, limit);
     }
 
+    /// Lets the peer open at least `flows`.
+    pub(crate) fn grant_flows(&mut self, flows: u32) {
+        if self.streams.limit < flows {
+            self.streams.limit = flows;
+            let limit = VarInt::from_u32(flows);
+            self.quic.set_max_concurrent_streams(Dir::Bi, limit);
+        }
+    }
+
     pub(crate) fn announce(&mut self, floor: u64) {
         self.credit.announce(floor, &mut self.quic);
     }

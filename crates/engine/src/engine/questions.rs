@@ -88,10 +88,13 @@ impl<S: Socket> Engine<S> {
         self.traffic.talk.goes_on(now)
     }
 
-    /// Whether no flow is left and all they sent has been acknowledged, and confirmed by peers that can.
+    /// Whether no flow is left on a connection and all they sent has been acknowledged, and confirmed by peers that can. Flows
+    /// that wait for another connection are not waited for.
     pub fn is_drained(&mut self) -> bool {
         let traffic = &mut self.traffic;
-        traffic.flows.count() == 0 && traffic.connections.iter_mut().all(Connection::is_settled)
+        let mut flows = traffic.flows.iter();
+        flows.all(|(_, entry)| entry.detached().is_some())
+            && traffic.connections.iter_mut().all(Connection::is_settled)
     }
 
     /// Flows that have ended here and that their peers have not confirmed: something of them may be lost if this

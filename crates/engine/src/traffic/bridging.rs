@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-use quictun_flow::{Ending, FlowId, FlowKey, Inlet, Phase, ReadEnd, Socket};
+use quictun_flow::{Bonded, Ending, FlowId, FlowKey, Inlet, Phase, ReadEnd, Socket};
 use quictun_wire::code::FlowCode;
 use quictun_wire::control;
+use quictun_wire::moving::{self, MAX_MOVE_FRAME};
 use quictun_wire::open::Decoded;
 use quictun_wire::opening;
 
@@ -55,11 +56,17 @@ impl<S: Socket> Traffic<S> {
         late: Option<Instant>,
     ) {
         let connection = self.connections.get_mut(lane.connection);
-        let (Some(connection), Some(entry)) = (connection, self.flows.get_mut(key)) else {
+        let Some(connection) = connection.filter(|_| self.flows.contains(key)) else {
             return;
         };
         let protocol = connection.stream_protocol();
-        let request = opening::request(protocol, entry.token(), connection.prove(prover), None);
+        let number = self.number_flow(lane.connection, key);
+        let connection = self.connections.get_mut(lane.connection);
+        let (Some(connection), Some(entry)) = (connection, self.flows.get_mut(key)) else {
+            return;
+        };
+        let proof = connection.prove(prover);
+        let request = opening::request(protocol, entry.token(), proof, number);
         let refused = request.is_err();
         if !entry.open_on(
             lane,
@@ -67,6 +74,11 @@ impl<S: Socket> Traffic<S> {
             protocol == Protocol::Raw,
         ) {
             return;
+        }
+        if number.is_some()
+            && let Some(flow) = entry.flow_mut()
+        {
+            flow.retain();
         }
         self.talk.note_opening(now);
         connection.streams.insert(lane.stream, key);
@@ -151,6 +163,7 @@ impl<S: Socket> Traffic<S> {
 /// Server.
 impl<S: Socket> Traffic<S> {
     pub(super) fn read_request(&mut self, now: Instant, key: FlowKey) {
+        let keeps_bonds = !self.bond_ttl.is_zero();
         let Some((entry, connection, stream)) = self.carried(key) else {
             return;
         };
@@ -164,6 +177,10 @@ impl<S: Socket> Traffic<S> {
         if protocol == Protocol::Native && control::begins(&read) == Some(true) {
             let inlet = std::mem::take(inlet);
             return self.adopt_as_control(now, key, inlet);
+        }
+        if protocol == Protocol::Native && moving::begins(&read) == Some(true) {
+            let complete = end != ReadEnd::Blocked || read.len() >= MAX_MOVE_FRAME;
+            return self.read_move(now, key, &read, complete);
         }
         let complete = end != ReadEnd::Blocked || read.len() == opening::request_max(protocol);
         let asked = match opening::read_request(protocol, &read) {
@@ -182,6 +199,12 @@ impl<S: Socket> Traffic<S> {
                 let mut inlet = std::mem::take(inlet);
                 inlet.skip_header(consumed);
                 entry.begin_dialing(&open.target, inlet);
+                let bond = connection.bond;
+                // HELLO may still be on its way.
+                let may_be = keeps_bonds && (bond.is_some() || !connection.control.is_answered());
+                if let Some(number) = open.number.filter(|_| may_be) {
+                    entry.bonded = Some(Bonded::new(None, number));
+                }
                 let proof = &mut connection.admission.proof;
                 *proof = open.proof.or(*proof);
                 let opened = Opened {
@@ -193,6 +216,11 @@ impl<S: Socket> Traffic<S> {
                     proof: open.proof,
                     protocol,
                 };
+                if let Some(bond) = bond
+                    && let Some(lane) = entry.lane()
+                {
+                    self.enter_bond(now, lane.connection, key, bond);
+                }
                 self.handle_asked(now, key, opened);
             }
         }
@@ -261,6 +289,11 @@ impl<S: Socket> Traffic<S> {
             Ok((socket, server_app)) => {
                 let acceptance = opening::acceptance(connection.stream_protocol());
                 entry.accept(socket, server_app, acceptance.into());
+                if entry.bonded.is_some()
+                    && let Some(flow) = entry.flow_mut()
+                {
+                    flow.retain();
+                }
                 self.handle_established(key);
                 self.pump_to_app(now, key);
                 if self.flows.contains(key) {
@@ -304,6 +337,9 @@ impl<S: Socket> Traffic<S> {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
+        if entry.detached().is_some() {
+            return self.handle_detached_socket(now, key, readable, writable, failed);
+        }
         if entry.salvage().is_some() {
             return self.handle_salvaged_socket(now, key, writable, failed);
         }

@@ -119,7 +119,7 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Counts the batches that a flow keeps, and copies the data of flows while all of them keep too many.
-    fn note_pinned(&mut self, key: FlowKey) {
+    pub(super) fn note_pinned(&mut self, key: FlowKey) {
         if let Some(entry) = self.flows.get_mut(key) {
             let batches = entry.inlet_mut().map_or(0, |inlet| inlet.batches());
             self.pinned.note(key, &mut entry.pinned, batches);

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use quictun_congestion::Peer;
-use quictun_flow::{ConnectionKey, FlowKey, Inlet, Socket};
+use quictun_flow::{BondKey, ConnectionKey, FlowKey, Inlet, Socket};
+use quictun_wire::bond::BondGrant;
 use quictun_wire::code::CloseCode;
 use quictun_wire::control::{Frame, Gone, Seen};
 use quictun_wire::join::Grant;
@@ -20,25 +21,42 @@ use crate::report::{Protocol, Side};
 
 impl<S: Socket> Traffic<S> {
     /// Client: the connection is up; says who we are.
-    pub(crate) fn begin_control(&mut self, now: Instant, key: ConnectionKey, role: &ClientRole) {
+    pub(crate) fn begin_control(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        role: &ClientRole,
+        bond: Option<BondKey>,
+    ) {
+        let native = self.connections.get(key);
+        let native = native.is_some_and(|connection| connection.speaks(Protocol::Native));
+        let ask = bond.filter(|_| native);
+        let ask = ask.and_then(|bond| self.join_bond(now, key, bond));
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         let answer_by = now + self.transport.handshake_timeout;
         // A server without a stream to spare is none of ours.
-        if connection.speaks(Protocol::Native) && connection.begin_control(role, answer_by) {
+        if connection.speaks(Protocol::Native) && connection.begin_control(role, ask, answer_by) {
             self.connections.want_transmit(key);
         } else {
-            self.welcome(key);
+            self.welcome(now, key);
         }
     }
 
     /// Client: the server has answered our HELLO, or is one that does not know it.
-    pub(crate) fn welcome(&mut self, key: ConnectionKey) {
-        self.welcome_with(key, None);
+    pub(crate) fn welcome(&mut self, now: Instant, key: ConnectionKey) {
+        self.welcome_with(now, key, None, None);
     }
 
-    fn welcome_with(&mut self, key: ConnectionKey, grant: Option<Grant>) {
+    fn welcome_with(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        grant: Option<Grant>,
+        bond: Option<BondGrant>,
+    ) {
+        let bonded = bond.is_some();
         if let Some(connection) = self.connections.get_mut(key)
             && connection.admission.admit()
         {
@@ -47,7 +65,9 @@ impl<S: Socket> Traffic<S> {
                 remote: connection.remote(),
                 protocol: connection.stream_protocol(),
                 grant,
+                bonded,
             });
+            self.handle_bond_answer(now, key, bond);
         }
     }
 
@@ -72,9 +92,6 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         connection.admission.admit();
-        if connection.control.is_open() {
-            connection.control.answer_hello();
-        }
         let peer = Peer::Client(connection.remote().ip());
         let known = self.transport.memory.recall(now, peer);
         let own = connection.credit.debt();
@@ -83,18 +100,33 @@ impl<S: Socket> Traffic<S> {
             remembered: known.receive_window,
             flows,
         });
+        if connection.control.is_open() {
+            self.answer_hello(now, key);
+        }
         self.connections.mark(key);
         self.connections.want_transmit(key);
     }
 
     /// Server: what the answer to a client's JOIN says. Where the client is known already, this is the answer.
-    pub(crate) fn answer_join(&mut self, key: ConnectionKey, grant: Option<Grant>) {
+    pub(crate) fn answer_join(&mut self, now: Instant, key: ConnectionKey, grant: Option<Grant>) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         if connection.control.end_join(grant) && connection.is_admitted() {
-            connection.control.answer_hello();
+            self.answer_hello(now, key);
             self.connections.want_transmit(key);
+        }
+    }
+
+    /// Server: answers HELLO, and says whether flows outlive the connection.
+    fn answer_hello(&mut self, now: Instant, key: ConnectionKey) {
+        let bond = self.answer_bond(now, key);
+        let Some(connection) = self.connections.get_mut(key) else {
+            return;
+        };
+        connection.control.answer_hello(bond);
+        if connection.bond.is_none() {
+            self.forgo_bonds(key);
         }
     }
 
@@ -127,7 +159,7 @@ impl<S: Socket> Traffic<S> {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.count_control();
             if over && connection.control.streams() > 0 {
-                self.lose_control(key);
+                self.lose_control(now, key);
             }
         }
     }
@@ -162,7 +194,7 @@ impl<S: Socket> Traffic<S> {
         }
     }
 
-    pub(super) fn lose_control(&mut self, key: ConnectionKey) {
+    pub(super) fn lose_control(&mut self, now: Instant, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
@@ -175,8 +207,9 @@ impl<S: Socket> Traffic<S> {
             self.rest(flow, false);
         }
         if self.side == Side::Client {
-            self.welcome(key);
+            self.welcome(now, key);
         }
+        self.dissolve_bond(now, key);
         self.connections.want_transmit(key);
     }
 
@@ -196,13 +229,14 @@ impl<S: Socket> Traffic<S> {
         };
         let open = connection.control.is_open();
         match frame {
-            Frame::Hello { proof, join, .. } if !client && !open => {
+            Frame::Hello { proof, join, bond } if !client && !open => {
                 connection.open_control();
                 connection.admission.proof = proof;
+                connection.bond_ask = bond;
                 if join.is_some() {
                     connection.control.begin_join();
                 } else if connection.is_admitted() {
-                    return connection.control.answer_hello();
+                    return self.answer_hello(now, key);
                 }
                 self.events.push_back(Event::Hello {
                     connection: connection.id(),
@@ -211,44 +245,54 @@ impl<S: Socket> Traffic<S> {
                     join,
                 });
             }
-            Frame::HelloAck { grant, .. } if client && !open => {
+            Frame::HelloAck { grant, bond } if client && !open => {
                 connection.open_control();
-                self.welcome_with(key, grant);
+                self.welcome_with(now, key, grant, bond);
             }
             Frame::Seen(flows) if open => {
                 for Seen { flow, next } in flows {
-                    self.handle_confirmed(key, flow, Some(next));
+                    self.handle_confirmed(now, key, flow, Some(next));
                 }
             }
             Frame::Gone(flows) if open => {
                 for Gone { flow, .. } in flows {
-                    self.handle_confirmed(key, flow, None);
+                    self.handle_confirmed(now, key, flow, None);
                 }
             }
             Frame::Hold(flows) if open => self.handle_hold(key, &flows, true),
             Frame::Go(flows) if open => self.handle_hold(key, &flows, false),
-            // No bond here: the peer names flows that this side does not know.
-            Frame::Ended(_) if open => {}
+            Frame::Ended(flows) if open && !client => self.handle_ended_flows(now, key, &flows),
             Frame::Unknown { .. } => {}
             _ => self.violate(now, key, "a control frame out of turn"),
         }
     }
 
     /// The peer has everything of a flow before the number `next`, or will say nothing more of it.
-    fn handle_confirmed(&mut self, key: ConnectionKey, flow: u64, next: Option<u64>) {
+    fn handle_confirmed(&mut self, now: Instant, key: ConnectionKey, flow: u64, next: Option<u64>) {
         let Some(connection) = self.connections.get_mut(key) else {
             return;
         };
         if connection.control.confirm(flow, next) {
             return;
         }
-        let entry = stream_of(flow)
-            .and_then(|stream| connection.streams.flow(stream))
-            .and_then(|key| self.flows.get_mut(key));
-        match entry {
-            Some(entry) => entry.note_seen(next.unwrap_or(u64::MAX)),
-            None => connection.control.confirm_forgotten(),
+        let bonded = connection.bond.is_some();
+        let found = stream_of(flow).and_then(|stream| connection.streams.flow(stream));
+        let entry = found.and_then(|found| Some((found, self.flows.get_mut(found)?)));
+        let Some((found, entry)) = entry else {
+            // Of a bond's flow a peer also tells how much has arrived so far.
+            if !bonded {
+                connection.control.confirm_forgotten();
+            }
+            return;
+        };
+        let flow = entry.flow_mut().filter(|flow| flow.can_move());
+        if let (Some(flow), Some(next)) = (flow, next)
+            && flow.handle_seen(next).is_err()
+        {
+            return self.violate(now, key, "SEEN beyond what was sent");
         }
+        entry.note_seen(next.unwrap_or(u64::MAX));
+        self.settle_flow(now, found);
     }
 
     fn handle_hold(&mut self, key: ConnectionKey, flows: &[u64], hold: bool) {

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionKey, Flow, FlowKey, Phase, Socket};
+use quictun_flow::{ConnectionKey, Drained, Flow, FlowKey, Phase, Socket};
 use quictun_wire::code::FlowCode;
 use quinn_proto::StreamId;
 
 use super::moved::Moved;
 use super::{Traffic, carried};
+use crate::entries::FlowEntry;
 use crate::quic_stream::stream_number;
 use crate::report::Protocol;
 
@@ -36,6 +37,9 @@ impl<S: Socket> Traffic<S> {
         let Some(entry) = self.flows.get(key) else {
             return;
         };
+        if entry.is_moving() {
+            return self.read_move_answer(now, key);
+        }
         match &entry.phase {
             Phase::Waiting(_) => {}
             Phase::Reading(_) => self.read_request(now, key),
@@ -87,9 +91,21 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         if connection.is_control(stream) {
-            return self.lose_control(key);
+            return self.lose_control(now, key);
         }
-        let Some(key) = connection.streams.flow(stream) else {
+        let Some(flow) = connection.streams.flow(stream) else {
+            return;
+        };
+        let left = FlowCode::from_u64(code) == Some(FlowCode::Moved);
+        let entry = self.flows.get(flow);
+        if entry.is_some_and(FlowEntry::is_moving) {
+            let code = FlowCode::from_u64(code).unwrap_or(FlowCode::NoFlow);
+            return self.give_up(now, flow, code);
+        }
+        if left && let Some(bond) = self.bond_to_wait_in(flow) {
+            return self.detach_flow(now, flow, bond);
+        }
+        let (Some(connection), key) = (self.connections.get_mut(key), flow) else {
             return;
         };
         match self.flows.get_mut(key).and_then(|entry| entry.flow_mut()) {
@@ -117,7 +133,7 @@ impl<S: Socket> Traffic<S> {
         };
         let stand = |flow: &Flow<S>| (flow.bytes_to_app(), flow.arrived().buffered() as u64);
         let (written, buffered) = stand(flow);
-        flow.pump_to_app(&mut connection.stream(stream));
+        let left = flow.pump_to_app(&mut connection.stream(stream)) == Drained::Left;
         let after = stand(flow);
         let delivered = (after.0 + after.1).saturating_sub(written + buffered);
         let counted = Moved::new((written, after.0), connection.client(), entry.age(now));
@@ -128,8 +144,16 @@ impl<S: Socket> Traffic<S> {
             && connection.speaks(Protocol::Native)
         {
             connection.control.note_seen(stream_number(stream), next);
+            if let Some(bonded) = &mut entry.bonded {
+                bonded.note_told(next);
+            }
+        } else {
+            self.note_arrived(now, key);
         }
         self.count_to_app(counted);
         self.charge_flow(now, key);
+        if left && let Some(bond) = self.bond_to_wait_in(key) {
+            self.detach_flow(now, key, bond);
+        }
     }
 }

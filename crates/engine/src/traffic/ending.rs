@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use quictun_flow::{
-    Carried, ConnectionKey, Ending, FlowKey, Phase, Salvage, Socket, Stream, WriteEnd,
+    Carried, ConnectionKey, Detached, Ending, FlowKey, Phase, Salvage, Socket, Stream, WriteEnd,
 };
 use quictun_wire::ack::Ack;
 use quictun_wire::code::FlowCode;
@@ -80,7 +80,10 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         if let Some(ending) = entry.ending() {
-            self.remove_flow(now, key, ending);
+            // A flow of a bond keeps what it has sent until the peer has seen all of it.
+            if ending != Ending::Finished || !entry.can_move() || entry.unseen_end().is_none() {
+                self.remove_flow(now, key, ending);
+            }
         } else if let Some(at) = entry.look_at(now) {
             // It has not ended, and only waits for its socket.
             self.flows.set_deadline(key, Some(at));
@@ -135,14 +138,19 @@ impl<S: Socket> Traffic<S> {
             self.release_stream(now, &entry);
         } else if let Some((_, salvage)) = entry.salvaged() {
             salvage.release(&mut self.lease);
+        } else if let Some((_, detached)) = entry.detached_mut() {
+            detached.release(&mut self.lease);
         }
+        let code = (ending != Ending::Finished).then(|| code_of(ending));
+        self.leave_bond_of(&entry, code);
         let summary = entry.into_summary(now, ending, carried);
         self.events.push_back(Event::FlowClosed(summary));
     }
 
     pub(crate) fn carried_by(&self, entry: &FlowEntry<S>) -> Option<Carried> {
         let Some(lane) = entry.lane() else {
-            return entry.salvage().map(Salvage::carried);
+            let detached = entry.detached().map(Detached::carried);
+            return detached.or_else(|| entry.salvage().map(Salvage::carried));
         };
         let connection = self.connections.get(lane.connection)?;
         Some(connection.carried(lane.stream))

@@ -72,7 +72,7 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// Writes what the application takes, and enters when to look again.
-    fn pump_salvaged(&mut self, now: Instant, key: FlowKey) {
+    pub(super) fn pump_salvaged(&mut self, now: Instant, key: FlowKey) {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
@@ -93,8 +93,11 @@ impl<S: Socket> Traffic<S> {
         self.settle_flow(now, key);
     }
 
-    /// The time has come to look at a bridged flow again; `false`: it is neither salvaged nor parting.
+    /// The time has come to look at a bridged flow again; `false`: it waits for nothing but its server's answer.
     pub(super) fn look_again(&mut self, now: Instant, key: FlowKey) -> bool {
+        if self.expire_move(now, key) {
+            return true;
+        }
         let Some(entry) = self.flows.get_mut(key) else {
             return false;
         };

@@ -169,6 +169,7 @@ impl<S: Socket> Traffic<S> {
             Pumped::Ended => self.settle_flow(now, key),
         }
         self.count_to_tunnel(moved);
+        self.limit_retained(key);
         if alone { Turn::Flush } else { Turn::Next }
     }
 

@@ -95,6 +95,7 @@ fn engine<'e>(
             prover: None,
             joiner: None,
             wait_timeout: PATIENCE,
+            bond_ttl: Duration::ZERO,
             compat_streams: usize::MAX,
         },
         transport: transport(plan)?,

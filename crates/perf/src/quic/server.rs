@@ -37,6 +37,7 @@ pub(crate) fn answer(
             always_retry: false,
             identify: false,
             open_timeout: OPEN_TIMEOUT,
+            bond_ttl: Duration::ZERO,
         },
         transport: transport(job.plan)?,
         worker: 0,

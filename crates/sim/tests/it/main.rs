@@ -5,6 +5,7 @@
 //! `QUICTUN_SEED=<seed> cargo test -p quictun-sim --test it <test>`.
 
 mod account;
+mod bonds;
 mod capture;
 mod close_table;
 mod codes;

@@ -1,0 +1,65 @@
+//! The bonds of a client: each connection that it wants has one, and its next connection goes on with that.
+
+use std::time::Instant;
+
+use quictun_flow::{BondKey, ConnectionKey, Socket};
+
+use super::Client;
+use super::slot::Slot;
+use crate::traffic::Traffic;
+
+/// The worker of the server that has the slot's bond.
+pub(super) fn route_of<S: Socket>(slot: &Slot, traffic: &Traffic<S>) -> Option<u8> {
+    let bond = traffic.bonds.get(slot.bond?)?;
+    (bond.granted && bond.count() > 0).then_some(bond.route)
+}
+
+impl Client {
+    /// The bond of the next connection of a slot.
+    pub(super) fn bond_of<S: Socket>(
+        &mut self,
+        traffic: &mut Traffic<S>,
+        index: usize,
+    ) -> Option<BondKey> {
+        if self.role.bond_ttl.is_zero() {
+            return None;
+        }
+        let bond = &mut self.slots[index].bond;
+        Some(*bond.get_or_insert_with(|| traffic.bonds.create()))
+    }
+
+    /// A connection answers again. Where its place is still free, it takes that back.
+    pub(crate) fn handle_back<S: Socket>(
+        &mut self,
+        now: Instant,
+        traffic: &mut Traffic<S>,
+        key: ConnectionKey,
+    ) {
+        let connection = traffic.connections.get(key);
+        let bond = connection
+            .filter(|connection| connection.is_usable())
+            .and_then(|connection| connection.bond);
+        if let Some(bond) = bond
+            && let Some(slot) = self.slots.iter_mut().find(|slot| slot.bond == Some(bond))
+            && let Some(attempts) = slot.restore(key)
+        {
+            for attempt in attempts {
+                traffic.abandon_attempt(now, attempt);
+            }
+        }
+        self.place_waiting(now, traffic);
+    }
+
+    /// Replaces every connection by a new one.
+    pub(crate) fn reconnect<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+        for slot in &mut self.slots {
+            let Some(key) = slot.up() else { continue };
+            if let Some(connection) = traffic.connections.get_mut(key) {
+                connection.retire();
+            }
+            slot.vacate();
+        }
+        self.sweep_at.get_or_insert(now);
+        self.drive(now, traffic);
+    }
+}

@@ -1,0 +1,31 @@
+//! Flows of bonds of which something has arrived that the peer was not told of (PROTOCOL section 5.8).
+
+use std::time::{Duration, Instant};
+
+use quictun_flow::FlowKey;
+
+/// The peer keeps what it was not told of for no longer than this, and a round trip.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(crate) struct Untold {
+    flows: Vec<FlowKey>,
+    pub(super) at: Option<Instant>,
+}
+
+impl Untold {
+    pub(crate) fn push(&mut self, now: Instant, flow: FlowKey) {
+        self.flows.push(flow);
+        self.at.get_or_insert(now + TELL_AFTER);
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.at.is_some_and(|at| at <= now)
+    }
+
+    /// Takes all flows; each is told of once.
+    pub(crate) fn take(&mut self) -> Vec<FlowKey> {
+        self.at = None;
+        std::mem::take(&mut self.flows)
+    }
+}

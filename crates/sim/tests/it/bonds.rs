@@ -1,0 +1,104 @@
+//! Flows that outlive their connection (PROTOCOL section 5.8).
+
+use std::time::Duration;
+
+use quictun_sim::engine::{ClientRole, Engine, EngineConfig, Event, ServerRole};
+use quictun_sim::{AppId, Dial, Incoming, LinkConfig, Outage, Script, Seed, Write, config};
+
+use crate::world::{MS, SECOND, World, limited};
+
+const TTL: Duration = Duration::from_mins(30);
+
+/// 2 MB/s.
+const RATE: u64 = 2_000_000;
+
+fn configs(seed: u64) -> (EngineConfig<ClientRole>, EngineConfig<ServerRole>) {
+    let (mut client, mut server) = (
+        config::client_speaking(config::NATIVE, seed),
+        config::server(seed),
+    );
+    client.role.bond_ttl = TTL;
+    server.role.bond_ttl = TTL;
+    (client, server)
+}
+
+/// A client and a server that keep bonds, and an echo.
+fn world(link: LinkConfig) -> World {
+    let seed = Seed::fixed(1);
+    let (client, server) = configs(1);
+    let mut world = World::with(seed, client, server, link.clone(), link);
+    world
+        .network
+        .host(world.server)
+        .serve("echo", Dial::connects(), Script::echo());
+    world.connect();
+    world
+}
+
+/// Sends so many bytes to the echo and expects them back, then both ends.
+fn echo(world: &mut World, bytes: u64) -> AppId {
+    let script = Script::echoed(1).write([Write::Send(bytes), Write::Finish]);
+    world.network.open(world.client, "echo", script)
+}
+
+fn outage(at: Duration, lasts: Duration) -> LinkConfig {
+    let mut link = limited(RATE, 20 * MS);
+    link.outages.push(Outage {
+        from: at,
+        until: at + lasts,
+    });
+    link
+}
+
+fn moves(world: &mut World) -> [usize; 2] {
+    let moved = |event: &Event| matches!(event, Event::Moved { .. });
+    [world.client, world.server].map(|host| world.count(host, moved))
+}
+
+/// Until the application is done; fails unless both ends came by FIN and every byte in its place.
+fn finishes(world: &mut World, app: AppId, bytes: u64, within: Duration) {
+    world
+        .network
+        .run_until(within, |network| network.outcome(app).is_over());
+    let outcome = world.network.outcome(app);
+    assert_eq!(outcome.incoming, Incoming::Fin, "{outcome:?}");
+    assert_eq!(outcome.received, bytes);
+    world.check_nothing_left();
+}
+
+#[test]
+fn a_flow_outlives_a_path_that_is_dead_for_ten_minutes() {
+    let mut world = world(outage(3 * SECOND, 600 * SECOND));
+    let app = echo(&mut world, 20_000_000);
+    finishes(&mut world, app, 20_000_000, 700 * SECOND);
+    assert_eq!(moves(&mut world), [1, 1]);
+}
+
+#[test]
+fn a_flow_outlives_an_outage_that_no_time_out_notices() {
+    let mut world = world(outage(3 * SECOND, 3 * SECOND));
+    let app = echo(&mut world, 20_000_000);
+    finishes(&mut world, app, 20_000_000, 60 * SECOND);
+}
+
+#[test]
+fn a_flow_moves_where_the_client_replaces_its_connection() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let app = echo(&mut world, 8_000_000);
+    world.network.run_for(SECOND);
+    for _ in 0..3 {
+        world.network.command(world.client, Engine::reconnect);
+        world.network.run_for(SECOND);
+    }
+    finishes(&mut world, app, 8_000_000, 60 * SECOND);
+    assert_eq!(moves(&mut world), [3, 3]);
+}
+
+#[test]
+fn nothing_is_left_once_the_time_of_a_bond_is_over() {
+    let mut world = world(outage(3 * SECOND, 4000 * SECOND));
+    let app = echo(&mut world, 20_000_000);
+    world.network.run_for(2000 * SECOND);
+    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
+    world.check_nothing_left();
+}
