@@ -38,6 +38,7 @@ pub(crate) static BOTH: Section = Section {
         &CONGESTION,
         &IDLE_TIMEOUT,
         &KEEP_ALIVE,
+        &BOND_TTL,
         &MEMORY_BUDGET,
         &MAX_FLOWS,
         &UDP_BUFFER,
@@ -65,6 +66,8 @@ options! {
         "A connection silent for this long is dead"
     KEEP_ALIVE: One<Duration> = "keep-alive" "DURATION", by |text| time_between(text, "100ms", "1h"), default "2s", key "transport.keep_alive";
         "Silence after which the peer is asked for a sign of life"
+    BOND_TTL: One<Option<Duration>> = "bond-ttl" "DURATION", by bond_ttl, words &["auto"], default "auto", key "transport.bond_ttl";
+        "How long a flow waits for another connection after it has lost its own; auto: 30m, and 60s where the server knows no clients; 0s: flows end with their connection"
     MEMORY_BUDGET: One<u64> = "memory-budget" "SIZE", by |text| size_between(text, "1MiB", "1TiB"), default "1GiB", key "transport.memory_budget";
         "Memory for buffered data, all flows together"
     MAX_FLOWS: One<u32> = "max-flows" "N", by |text| number(text, 1..=10_000_000), default "16384", key "transport.max_flows";
@@ -101,6 +104,7 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<TransportSettings, Fault> 
         congestion: layers.get(&CONGESTION)?,
         idle_timeout,
         keep_alive,
+        bond_ttl: layers.get(&BOND_TTL)?,
         memory_budget: layers.get(&MEMORY_BUDGET)?,
         max_flows: layers.get(&MAX_FLOWS)?,
         max_connections: layers.get(&MAX_CONNECTIONS)?,
@@ -112,6 +116,13 @@ pub(crate) fn settings(layers: &Layers<'_>) -> Result<TransportSettings, Fault> 
         key_log: layers.get(&KEY_LOG)?,
         qlog_dir: layers.get(&QLOG_DIR)?,
     })
+}
+
+fn bond_ttl(text: &str) -> Result<Option<Duration>, Why> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(None);
+    }
+    time_between(text, "0s", "24h").map(Some)
 }
 
 /// The name of a congestion controller, and the rate of a fixed one.

@@ -25,7 +25,9 @@ use crate::reload::change::Rules;
 use crate::reload::client::ClientRules;
 use crate::reload::source::Source;
 use crate::reload::{self, Read, Reload};
-use crate::settings::{ClientSettings, Forward, ForwardTo, HostPort, ListenOn, TokenSource};
+use crate::settings::{
+    BOND_TTL_MAX, ClientSettings, Forward, ForwardTo, HostPort, ListenOn, TokenSource,
+};
 use crate::token_source::{self, TokenPlugin, TokenSourceError};
 use crate::trouble::Trouble;
 use crate::tun_port::{Place, TunPort};
@@ -101,6 +103,7 @@ fn serve(
         prover: rules.prover.clone(),
         joiner: None,
         wait_timeout: WAIT_TIMEOUT,
+        bond_ttl: settings.transport.bond_ttl.unwrap_or(BOND_TTL_MAX),
         compat_streams: COMPAT_STREAMS,
     };
     let reload = read_again.map(|read| {

@@ -105,12 +105,19 @@ impl Duty for ClientDuty {
                 reason,
                 flows,
                 salvaged,
+                detached,
                 ..
             } => {
+                if detached > 0 {
+                    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = detached }, "connection gone: its flows wait for another one");
+                }
                 if salvaged > 0 {
                     info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = salvaged }, "connection gone: what its flows had received whole is still delivered");
                 }
                 self.handle_disconnected(remote, &reason, flows);
+            }
+            Event::Rejoined { remote, flows, .. } => {
+                info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows }, "flows go on on a new connection");
             }
             Event::Unresponsive { remote, .. } => {
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint does not answer: trying a new connection");

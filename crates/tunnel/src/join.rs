@@ -239,6 +239,7 @@ fn engine(joining: Joining) -> Result<Engine<AppSocket>, JoinError> {
             joiner: Some(Arc::new(move |exporter| secret.join(&name, exporter, own))),
             // Nothing is carried.
             wait_timeout: PATIENCE,
+            bond_ttl: Duration::ZERO,
             compat_streams: 1,
         },
         transport: Transport::new(path_mtu(None)),

@@ -19,11 +19,15 @@ impl Leaving {
     }
 
     pub(crate) fn handle_closed(&mut self, summary: &FlowSummary) {
-        let Some(connection) = summary.connection else {
-            return;
-        };
+        if let Some(connection) = summary.connection {
+            self.handle_left(connection);
+        }
+    }
+
+    /// A flow has ended, or goes on on another connection.
+    pub(crate) fn handle_left(&mut self, connection: ConnectionId) {
         if let Some((_, flows)) = self.0.get_mut(&connection) {
-            *flows -= 1;
+            *flows = flows.saturating_sub(1);
             if *flows == 0 {
                 self.0.remove(&connection);
             }

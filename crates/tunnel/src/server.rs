@@ -24,7 +24,7 @@ use crate::reload::server::ServerRules;
 use crate::reload::source::Source;
 use crate::reload::{self, Read, Reload, ServerAgain};
 use crate::server_duty::ServerDuty;
-use crate::settings::{ServerSettings, TokenParser, TransportSettings};
+use crate::settings::{BOND_TTL, BOND_TTL_OPEN, ServerSettings, TokenParser, TransportSettings};
 use crate::worker::Parts;
 use quictun_control::flow_log::FlowLog;
 use quictun_control::line_budget::LineBudget;
@@ -165,14 +165,17 @@ fn clients(settings: &ServerSettings, read_again: Option<&Read<ServerAgain>>) ->
 /// Each worker's part of what the whole server may hold.
 fn role(settings: &TransportSettings, rules: &ServerRules, workers: usize) -> ServerRole {
     let strangers_max = places_for_strangers(settings.memory_budget);
+    let known = rules.policy.asks_who();
+    let bond_ttl = if known { BOND_TTL } else { BOND_TTL_OPEN };
     ServerRole {
         crypto: rules.crypto.clone(),
         max_connections: settings.max_connections.div_ceil(workers),
         max_handshakes: strangers_max.div_ceil(workers),
         retry_above: RETRY_ABOVE.min(strangers_max / 2).div_ceil(workers),
         always_retry: false,
-        identify: rules.policy.asks_who(),
+        identify: known,
         open_timeout: OPEN_TIMEOUT,
+        bond_ttl: settings.bond_ttl.unwrap_or(bond_ttl),
     }
 }
 

@@ -107,15 +107,26 @@ impl Duty for ServerDuty {
                 reason,
                 flows,
                 salvaged,
+                detached,
             } => {
                 let peer = self.peers.remove(&connection);
                 let known = peer.as_ref().unwrap_or(&Peer::Unknown);
                 let on = (connection, remote);
-                self.log_disconnected(io.now, known, on, &reason, [flows, salvaged]);
+                self.log_disconnected(io.now, known, on, &reason, [flows, salvaged, detached]);
                 if let Some(peer) = peer {
-                    self.leaving.add(connection, peer, salvaged);
+                    self.leaving.add(connection, peer, salvaged + detached);
                 }
             }
+            Event::Rejoined {
+                connection,
+                remote,
+                flows,
+            } => {
+                if let Some(line) = self.line_of(io.now, connection, remote) {
+                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, flows, lines_left_out = line.left_out() }, "flows go on on a new connection");
+                }
+            }
+            Event::Moved { from, .. } => self.leaving.handle_left(from),
             Event::Unresponsive { connection, remote } => {
                 if let Some(line) = self.line_of(io.now, connection, remote) {
                     warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint does not answer");
@@ -476,7 +487,7 @@ impl ServerDuty {
         peer: &Peer,
         (connection, remote): (ConnectionId, SocketAddr),
         reason: &LossReason,
-        [flows, salvaged]: [usize; 2],
+        [flows, salvaged, detached]: [usize; 3],
     ) {
         let Some(line) = self.lines.take(&holder_of(peer, remote), now) else {
             return;
@@ -485,6 +496,9 @@ impl ServerDuty {
         let (worker, connection) = self.asked.log.connection(connection);
         if salvaged > 0 {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows = salvaged }, "client endpoint gone: what its flows had received whole is still delivered");
+        }
+        if detached > 0 {
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows = detached }, "client endpoint gone: its flows wait for it to come again");
         }
         // On a connection whose client did not say who it is, no stream became a flow.
         if flows == 0 || *peer == Peer::Unknown {

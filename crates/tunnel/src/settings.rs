@@ -126,6 +126,15 @@ pub enum TokenParser {
     Base64,
 }
 
+/// How long flows of known clients wait for another connection.
+pub const BOND_TTL: Duration = Duration::from_mins(30);
+
+/// The same where the server does not know its clients: anyone could make it hold sockets.
+pub const BOND_TTL_OPEN: Duration = Duration::from_mins(1);
+
+/// The longest that a client waits, whatever the server lets it.
+pub const BOND_TTL_MAX: Duration = Duration::from_hours(24);
+
 /// The data path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransportSettings {
@@ -137,6 +146,9 @@ pub struct TransportSettings {
     pub congestion: Congestion,
     /// A connection silent for this long is dead and its flows are reset.
     pub idle_timeout: Duration,
+    /// How long a flow waits for another connection; 0: it ends with its own. `None`: a client waits for as long as the server
+    /// lets it, a server for [`BOND_TTL`] or [`BOND_TTL_OPEN`].
+    pub bond_ttl: Option<Duration>,
     /// Silence after which the peer is asked for a sign of life.
     pub keep_alive: Duration,
     /// Memory for buffered flow data in this process, bytes.
@@ -189,6 +201,7 @@ mod tests {
                 connections: 1,
                 congestion: Congestion::default(),
                 idle_timeout: Duration::from_mins(1),
+                bond_ttl: None,
                 keep_alive: Duration::from_secs(2),
                 memory_budget: 1 << 30,
                 max_flows: 16_384,

@@ -47,6 +47,7 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
         prover: None,
         joiner: None,
         wait_timeout: WAIT_TIMEOUT,
+        bond_ttl: Duration::ZERO,
         compat_streams: COMPAT_STREAMS,
     };
     let tun = TunPlan {

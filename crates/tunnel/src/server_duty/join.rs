@@ -31,7 +31,7 @@ impl ServerDuty {
                 Peer::Named(client) => Some(self.grant(&client)),
                 Peer::Anyone | Peer::Unknown => None,
             };
-            return io.engine.answer_join(connection, grant);
+            return io.engine.answer_join(io.now, connection, grant);
         }
         let Some(clients) = self.clients.clone() else {
             return self.refuse_join(io, connection, remote, &join.name, &Refused::Unknown);
@@ -83,7 +83,8 @@ impl ServerDuty {
         }
         // It may have gone meanwhile: it comes again, and is known.
         if io.engine.awaits_identity(connection) {
-            io.engine.answer_join(connection, Some(self.grant(&client)));
+            io.engine
+                .answer_join(io.now, connection, Some(self.grant(&client)));
             self.welcome(io, connection, remote, Peer::Named(client));
         }
     }

@@ -101,6 +101,7 @@ fn engine() -> Engine<AppSocket> {
         always_retry: false,
         identify: false,
         open_timeout: Duration::from_secs(10),
+        bond_ttl: Duration::ZERO,
     };
     Engine::server(EngineConfig {
         role,
