@@ -121,6 +121,9 @@ impl Client {
         self.resolving = false;
         for index in 0..self.slots.len() {
             if !self.slots[index].is_resolving() {
+                if let Ok(addresses) = resolved {
+                    self.slots[index].join_race(now, addresses);
+                }
                 continue;
             }
             let reason = match resolved {

@@ -51,6 +51,8 @@ impl Site {
             format!("--idle-timeout={}ms", plan.idle_timeout.as_millis()),
             format!("--drain={}ms", plan.drain.as_millis()),
             "--workers=1".to_owned(),
+            // A process that has died does not come again.
+            "--bond-ttl=0s".to_owned(),
         ];
         let common = common.each_ref().map(String::as_str);
         match sockets {

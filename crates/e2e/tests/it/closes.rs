@@ -251,7 +251,8 @@ fn close_5_a_target_that_goes_away_resets_whoever_still_sends() -> Result<()> {
 #[test]
 fn close_6_a_lost_connection_resets_its_flows() -> Result<()> {
     let application = Application::echo()?;
-    let mut tunnel = Tunnel::with(&application.target(), &[], &["--idle-timeout", "3s"])?;
+    let flags = ["--idle-timeout", "3s", "--bond-ttl", "0s"];
+    let mut tunnel = Tunnel::with(&application.target(), &[], &flags)?;
     let mut connections = (0..10)
         .map(|_| tunnel.client.forward.connect())
         .collect::<Result<Vec<_>>>()?;

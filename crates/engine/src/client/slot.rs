@@ -46,6 +46,8 @@ struct Race {
     next_at: Instant,
     last: Option<(SocketAddr, LossReason)>,
     timed_out: bool,
+    /// It has begun with this address, which was good a moment ago, and the name is being looked up.
+    early: Option<SocketAddr>,
 }
 
 #[derive(Debug)]
@@ -152,7 +154,27 @@ impl Slot {
             next_at: now,
             last: None,
             timed_out: false,
+            early: None,
         });
+    }
+
+    /// Races for `address` until the name has been looked up.
+    pub(super) fn race_early(&mut self, now: Instant, address: SocketAddr) {
+        self.race(now, &[address]);
+        if let State::Racing(race) = &mut self.state {
+            race.early = Some(address);
+        }
+    }
+
+    /// The name has been looked up: other addresses join a race that has begun early.
+    pub(super) fn join_race(&mut self, now: Instant, addresses: &[SocketAddr]) {
+        if let State::Racing(race) = &mut self.state
+            && let Some(early) = race.early.take()
+        {
+            let others = addresses.iter().filter(|&&address| address != early);
+            race.next.extend(others);
+            race.next_at = now;
+        }
     }
 
     pub(super) fn next_address(&mut self, now: Instant) -> Next {

@@ -7,6 +7,7 @@ use quictun_wire::code::CloseCode;
 
 use super::Client;
 use super::slot::Slot;
+use crate::event::Event;
 use crate::report::Protocol;
 use crate::traffic::Traffic;
 
@@ -34,9 +35,12 @@ impl Client {
             self.slots[index].vacate();
             self.sweep_at.get_or_insert(now + SPARE_IDLE);
             if !unresponsive {
-                // Its address was good a moment ago: no look-up is waited for.
-                self.slots[index].race(now, &[remote]);
+                // No look-up is waited for.
+                self.slots[index].race_early(now, remote);
                 self.attempt(now, traffic, index);
+                if !std::mem::replace(&mut self.resolving, true) {
+                    traffic.events.push_back(Event::Resolve);
+                }
             }
         }
     }
