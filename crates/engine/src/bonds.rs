@@ -11,6 +11,7 @@ use fxhash::FxHashMap;
 use quictun_flow::{BondKey, FlowKey};
 use quictun_wire::bond::{Ask, BOND_ID_LEN, BondGrant, SECRET_LEN, TICKET_LEN};
 use quictun_wire::code::FlowCode;
+use quictun_wire::control::{FINISHED, Gone};
 use rand_chacha::ChaCha20Rng;
 use rand_core::RngCore;
 use rustls::pki_types::CertificateDer;
@@ -27,7 +28,7 @@ const ENDED_MAX: usize = 1024;
 /// All bonds of an engine.
 #[derive(Debug)]
 pub(crate) struct Bonds {
-    by_key: BTreeMap<BondKey, Bond>,
+    pub(crate) by_key: BTreeMap<BondKey, Bond>,
     by_id: FxHashMap<[u8; BOND_ID_LEN], BondKey>,
     next: usize,
     rng: ChaCha20Rng,
@@ -36,7 +37,7 @@ pub(crate) struct Bonds {
 /// One bond.
 #[derive(Debug)]
 pub(crate) struct Bond {
-    id: [u8; BOND_ID_LEN],
+    pub(crate) id: [u8; BOND_ID_LEN],
     secret: [u8; SECRET_LEN],
     /// The peer has agreed to it.
     pub(crate) granted: bool,
@@ -52,8 +53,8 @@ pub(crate) struct Bond {
     pub(crate) alone_since: Option<Instant>,
     flows: BTreeMap<u64, FlowKey>,
     next_number: u64,
-    /// Flows that have ended otherwise than by both FINs, the latest last.
-    ended: VecDeque<(u64, FlowCode)>,
+    /// Flows that have ended, the latest last; no code: by both FINs.
+    ended: VecDeque<(u64, Option<FlowCode>)>,
 }
 
 /// Who a client has shown to be.
@@ -258,7 +259,8 @@ impl Bond {
 
     /// Adds a flow. `false`: there is one with this number, or was.
     pub(crate) fn insert(&mut self, number: u64, key: FlowKey) -> bool {
-        let new = self.flow(number).is_none() && self.ending(number).is_none();
+        let mut ended = self.ended.iter();
+        let new = self.flow(number).is_none() && ended.all(|(ended, _)| *ended != number);
         if new {
             self.flows.insert(number, key);
         }
@@ -268,24 +270,28 @@ impl Bond {
     /// A flow has ended; `code`: otherwise than by both FINs.
     pub(crate) fn end(&mut self, number: u64, code: Option<FlowCode>) {
         self.flows.remove(&number);
-        if let Some(code) = code {
-            if self.ended.len() == ENDED_MAX {
-                self.ended.pop_front();
-            }
-            self.ended.push_back((number, code));
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
         }
+        self.ended.push_back((number, code));
     }
 
-    /// How a flow has ended, as long as it is known.
+    /// Why a flow has ended otherwise than by both FINs, as long as that is known.
     pub(crate) fn ending(&self, number: u64) -> Option<FlowCode> {
         let mut ended = self.ended.iter();
-        ended
-            .find(|(ended, _)| *ended == number)
-            .map(|(_, code)| *code)
+        ended.find(|(ended, _)| *ended == number)?.1
     }
 
-    /// Takes the flows that have ended, to tell the peer.
-    pub(crate) fn take_ended(&mut self) -> VecDeque<(u64, FlowCode)> {
-        std::mem::take(&mut self.ended)
+    /// Flows that have ended, to tell the peer: on every connection anew, as one may die before it has told.
+    pub(crate) fn ended(&self) -> impl Iterator<Item = Gone> {
+        self.ended.iter().map(|&(flow, code)| Gone {
+            flow,
+            code: code.map_or(FINISHED, FlowCode::to_u64),
+        })
+    }
+
+    /// The peer knows none of its flows any more.
+    pub(crate) fn forget_ended(&mut self) {
+        self.ended.clear();
     }
 }

@@ -178,8 +178,7 @@ impl<S: Socket> Engine<S> {
         }
         if due.admission {
             match &self.role {
-                // A server that says nothing to our HELLO is taken for an older one.
-                Role::Client(_) => self.traffic.welcome(now, key),
+                Role::Client(_) => self.traffic.end_admission(now, key),
                 Role::Server(_) => self.traffic.refuse_unproven(now, key),
             }
             self.note_ended(now);
@@ -187,10 +186,14 @@ impl<S: Socket> Engine<S> {
         if due.untold {
             self.traffic.tell_arrived(key);
         }
-        if self.traffic.check_liveness(now, key) == Verdict::Lost
-            && let Role::Client(client) = &mut self.role
-        {
-            client.reopen_unanswered(now, &mut self.traffic, key, None);
+        let verdict = self.traffic.check_liveness(now, key);
+        if let Role::Client(client) = &mut self.role {
+            match verdict {
+                Verdict::Lost => client.reopen_unanswered(now, &mut self.traffic, key, None),
+                // It may not be the one that its slot watches.
+                Verdict::Suspect => self.traffic.carry_on_elsewhere(now, key),
+                Verdict::Fine | Verdict::Ask => {}
+            }
         }
         self.traffic.connections.mark(key);
     }
@@ -281,6 +284,7 @@ impl<S: Socket> Engine<S> {
         }
         self.traffic.deliver(now, key);
         if matches!(self.role, Role::Client(_)) {
+            self.traffic.carry_on_elsewhere(now, key);
             self.traffic.close_left(now, key);
         }
         self.note_ended(now);

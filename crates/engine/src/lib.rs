@@ -76,7 +76,7 @@ pub use config::{ClientRole, EngineConfig, Joiner, PathMtu, Prover, ServerRole, 
 pub use datagrams::Datagrams;
 pub use engine::Engine;
 #[cfg(feature = "check")]
-pub use engine::check::{Holdings, Residue};
+pub use engine::check::{BondedFlow, Holdings, Residue};
 pub use event::{Event, Opened};
 pub use loss::{LocalError, LossReason, ProtocolError};
 pub use path::Path;

@@ -426,6 +426,7 @@ impl<S: Socket> Traffic<S> {
         let (mut flows, mut salvaged, mut detached) = (0, 0, 0);
         let keep = bonds::keeps_flows(&reason);
         for flow in connection.streams.drain() {
+            self.read_last_answer(now, flow);
             if let Some(bond) = self.bond_to_wait_in(flow).filter(|_| keep) {
                 self.detach_flow(now, flow, bond);
                 detached += usize::from(self.flows.contains(flow));

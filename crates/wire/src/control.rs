@@ -42,6 +42,9 @@ const TYPE_HOLD: u64 = 0x13;
 const TYPE_GO: u64 = 0x14;
 const TYPE_ENDED: u64 = 0x15;
 
+/// Code of a flow in ENDED that has ended by both FINs: no flow code has this number.
+pub const FINISHED: u64 = 0;
+
 /// Names a flow to the peer: the id of its QUIC stream on this connection. In ENDED, its number in the bond.
 pub type FlowNumber = u64;
 

@@ -15,7 +15,7 @@ use quictun_flow::{
 };
 use quictun_wire::bond::{Ask, BondGrant};
 use quictun_wire::code::{CloseCode, FlowCode};
-use quictun_wire::control::Gone;
+use quictun_wire::control::{FINISHED, Gone};
 use quictun_wire::moving::{MAX_MOVE_ACK_FRAME, Move, MoveAck};
 use quictun_wire::open::Decoded;
 
@@ -87,7 +87,7 @@ impl<S: Socket> Traffic<S> {
         let flows: Vec<FlowKey> = found.flows().collect();
         if !same {
             // The server was restarted, or has given it up.
-            found.take_ended();
+            found.forget_ended();
             for flow in flows {
                 if self.flows.get(flow).is_some_and(|entry| !entry.is_on(key)) {
                     self.give_up(now, flow, FlowCode::NoBond);
@@ -95,7 +95,7 @@ impl<S: Socket> Traffic<S> {
             }
             return;
         }
-        let ended = found.take_ended();
+        let ended: Vec<Gone> = found.ended().collect();
         let waiting = flows.iter().filter(|&&flow| self.is_detached(flow));
         self.events.push_back(Event::Rejoined {
             connection: id,
@@ -103,11 +103,8 @@ impl<S: Socket> Traffic<S> {
             flows: waiting.count(),
         });
         if let Some(connection) = self.connections.get_mut(key) {
-            for (flow, code) in ended {
-                connection.control.note_ended(Gone {
-                    flow,
-                    code: code.to_u64(),
-                });
+            for gone in ended {
+                connection.control.note_ended(gone);
             }
         }
         self.move_flows(now, key);
@@ -258,8 +255,9 @@ impl<S: Socket> Traffic<S> {
         for &flow in &waiting[..excess] {
             self.give_up(now, flow, FlowCode::Limit);
         }
-        if self.side == Side::Server {
-            self.bonds.remove_unused(bond);
+        match self.side {
+            Side::Server => self.bonds.remove_unused(bond),
+            Side::Client => self.carry_on(now, bond),
         }
     }
 
@@ -396,11 +394,19 @@ impl<S: Socket> Traffic<S> {
         let Some(entry) = self.flows.get(key) else {
             return false;
         };
-        let waits = entry.detached().is_some() || entry.is_moving();
-        if waits {
+        if !entry.is_moving() && entry.detached().is_none() {
+            return false;
+        }
+        let carrier = entry
+            .lane()
+            .and_then(|lane| self.connections.get(lane.connection));
+        if carrier.is_some_and(Connection::is_to_leave) {
+            // The path is silent, not the server: the connection comes back, or its end detaches the flow.
+            self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
+        } else {
             self.give_up(now, key, FlowCode::ConnectionLost);
         }
-        waits
+        true
     }
 
     /// Where memory is short, ends the flow that has waited for longest.
@@ -436,6 +442,26 @@ impl<S: Socket> Traffic<S> {
 
 /// Client: flows move.
 impl<S: Socket> Traffic<S> {
+    /// Moves flows of the bond that have no connection, or a bad one, to one that there is already.
+    fn carry_on(&mut self, now: Instant, bond: BondKey) {
+        let on = self.connections.iter().find_map(|(key, connection)| {
+            let usable = connection.is_admitted() && connection.is_usable();
+            (connection.bond == Some(bond) && usable).then_some(key)
+        });
+        if let Some(on) = on {
+            self.move_flows(now, on);
+        }
+    }
+
+    /// The same for the bond of a connection that is to be left.
+    pub(crate) fn carry_on_elsewhere(&mut self, now: Instant, left: ConnectionKey) {
+        let connection = self.connections.get(left);
+        let left = connection.filter(|connection| connection.is_to_leave());
+        if let Some(bond) = left.and_then(|connection| connection.bond) {
+            self.carry_on(now, bond);
+        }
+    }
+
     /// Moves flows of the bond that wait, or whose connection is to be left, to `on`.
     pub(crate) fn move_flows(&mut self, now: Instant, on: ConnectionKey) {
         let Some(connection) = self.connections.get(on) else {
@@ -475,12 +501,15 @@ impl<S: Socket> Traffic<S> {
             .get_mut(on)
             .and_then(Connection::open_stream);
         let Some(stream) = stream else { return false };
-        let carried = self
-            .flows
-            .get(key)
-            .is_some_and(|entry| entry.lane().is_some());
-        if carried && let Some(bond) = self.bond_to_wait_in(key) {
+        let old = self.flows.get(key).and_then(FlowEntry::lane);
+        if let Some(old) = old
+            && let Some(bond) = self.bond_to_wait_in(key)
+        {
             self.detach_flow(now, key, bond);
+            if let Some(connection) = self.connections.get_mut(old.connection) {
+                connection.reset_stream(old.stream, FlowCode::Moved);
+            }
+            self.connections.want_transmit(old.connection);
         }
         let waits = self.is_detached(key);
         let (entry, connection) = (self.flows.get_mut(key), self.connections.get_mut(on));
@@ -548,7 +577,9 @@ impl<S: Socket> Traffic<S> {
             let mut leg = entry.end_moving().ok_or(FlowCode::Internal)?;
             leg.skip_header(consumed);
             let flow = entry.flow_mut().ok_or(FlowCode::Internal)?;
-            flow.resume(frame.next, leg).map_err(code_of)
+            flow.resume(frame.next, leg).map_err(code_of)?;
+            entry.note_seen(frame.next);
+            Ok(())
         });
         if let Err(code) = resumed {
             return self.give_up(now, key, code);
@@ -671,6 +702,8 @@ impl<S: Socket> Traffic<S> {
         let mut header = Vec::new();
         MoveAck { next }.encode(&mut header);
         flow.attach(header.into());
+        // What SEEN has said on the old connection may not have arrived.
+        entry.note_seen(request.next);
         if let Some(bonded) = &mut entry.bonded {
             bonded.leg = request.leg;
             bonded.begin_leg(next);
@@ -708,8 +741,16 @@ impl<S: Socket> Traffic<S> {
             let Some(flow) = found.and_then(|found| found.flow(gone.flow)) else {
                 continue;
             };
-            let entry = self.flows.get_mut(flow);
-            if entry.is_some_and(|entry| entry.flow().is_none()) {
+            let Some(entry) = self.flows.get_mut(flow) else {
+                continue;
+            };
+            if gone.code == FINISHED {
+                // It lacks nothing, and its SEEN was lost.
+                entry.note_seen(u64::MAX);
+                self.settle_flow(now, flow);
+                continue;
+            }
+            if entry.flow().is_none() {
                 self.refuse_flow(now, flow, FlowCode::AppReset);
                 continue;
             }

@@ -99,10 +99,19 @@ impl<S: Socket> Traffic<S> {
 
     /// Takes a flow off its connection and lets it wait for another until `deadline`.
     pub(crate) fn reopen(&mut self, now: Instant, key: FlowKey, deadline: Instant) {
-        let lane = self.flows.get_mut(key).and_then(FlowEntry::reopen);
-        let Some(Lane { connection, stream }) = lane else {
+        let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
+        let Some(Lane { connection, stream }) = entry.reopen() else {
+            return;
+        };
+        let left = entry.bonded.take();
+        if let Some((bond, number)) = left.and_then(|left| Some((left.bond?, left.number)))
+            && let Some(found) = self.bonds.get_mut(bond)
+        {
+            // It begins again under another number; the server may have answered this one.
+            found.end(number, Some(FlowCode::AppReset));
+        }
         if let Some(connection) = self.connections.get_mut(connection) {
             connection.reset_stream(stream, FlowCode::AppReset);
             connection.streams.remove(now, stream);

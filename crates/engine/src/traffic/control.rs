@@ -49,6 +49,19 @@ impl<S: Socket> Traffic<S> {
         self.welcome_with(now, key, None, None);
     }
 
+    /// Client: the server has not answered our HELLO in time. It is taken for an older one, unless it has agreed to the bond
+    /// of flows that wait: then the path is dead.
+    pub(crate) fn end_admission(&mut self, now: Instant, key: ConnectionKey) {
+        let connection = self.connections.get(key);
+        let bond = connection.and_then(|connection| self.bonds.get(connection.bond?));
+        if bond.is_some_and(|bond| bond.granted && bond.count() > 0) {
+            let text = "HELLO was not answered in time";
+            self.close(now, key, CloseCode::Done, text, LossReason::TimedOut);
+        } else {
+            self.welcome(now, key);
+        }
+    }
+
     fn welcome_with(
         &mut self,
         now: Instant,

@@ -18,16 +18,24 @@ use super::Traffic;
 use super::moved::Moved;
 
 impl<S: Socket> Traffic<S> {
-    /// The flow's connection is gone; whether it goes on without.
-    pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey) -> bool {
-        if let Some(entry) = self.flows.get(key)
-            && let Phase::Bridged {
-                answered: false, ..
-            } = entry.phase
-        {
-            // The answer may be among what has arrived, with everything that follows it.
+    /// The answer to a client's flow may be among what a lost connection has brought, with everything that follows it.
+    pub(super) fn read_last_answer(&mut self, now: Instant, key: FlowKey) {
+        let unanswered = self.flows.get(key).is_some_and(|entry| {
+            matches!(
+                entry.phase,
+                Phase::Bridged {
+                    answered: false,
+                    ..
+                }
+            )
+        });
+        if unanswered {
             self.read_answer(now, key);
         }
+    }
+
+    /// The flow's connection is gone; whether it goes on without. Call [`Traffic::read_last_answer`] before.
+    pub(super) fn lose_flow(&mut self, now: Instant, key: FlowKey) -> bool {
         let Some((entry, connection, stream)) = self.carried(key) else {
             return false;
         };
@@ -43,14 +51,15 @@ impl<S: Socket> Traffic<S> {
             return false;
         };
         flow.handle_connection_lost(&mut connection.stream(stream), FlowCode::ConnectionLost);
-        if flow.ending().is_none() {
-            connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
-            let carried = connection.carried(stream);
-            entry.begin_salvage(now, carried);
-            self.pump_salvaged(now, key);
-        } else {
-            self.settle_flow(now, key);
+        if let Some(ending) = flow.ending() {
+            // Also one that waited for nothing but the peer's word.
+            self.remove_flow(now, key, ending);
+            return false;
         }
+        connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
+        let carried = connection.carried(stream);
+        entry.begin_salvage(now, carried);
+        self.pump_salvaged(now, key);
         self.flows.contains(key)
     }
 

@@ -1,10 +1,16 @@
-//! What an engine holds: for leak checks, and to compare with what it has charged. Only tests ask.
+//! What an engine holds, for leak checks and to compare with what it has charged; and connections that end as nobody wants
+//! them to. Only tests ask.
 
-use quictun_flow::Socket;
+use std::time::Instant;
+
+use quictun_flow::{BadNumber, ConnectionId, Flow, Socket};
+use quictun_wire::bond::BOND_ID_LEN;
+use quinn_proto::{ConnectionError, TransportError, TransportErrorCode};
 
 use super::Engine;
 use crate::connection::Connection;
 use crate::grants::FLOW_COST;
+use crate::loss::LossReason;
 
 /// What an engine holds for flows. Leak checks compare it with its default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +53,23 @@ pub struct Holdings {
     pub kept: u64,
 }
 
+/// A flow of a bond, as it stands at one end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BondedFlow {
+    /// The id of the bond.
+    pub bond: [u8; BOND_ID_LEN],
+    /// The flow's number in it.
+    pub number: u64,
+    /// How often it has moved.
+    pub leg: u64,
+    /// It waits for a connection.
+    pub detached: bool,
+    /// The first number that has not arrived in order.
+    pub next: u64,
+    /// The number after all that was sent.
+    pub sent: u64,
+}
+
 impl<S: Socket> Engine<S> {
     /// What is charged and what is held at this moment.
     pub fn holdings(&mut self) -> Holdings {
@@ -70,6 +93,56 @@ impl<S: Socket> Engine<S> {
         }
     }
 
+    /// The flows of all bonds that the peers have agreed to.
+    pub fn bonded_flows(&self) -> Vec<BondedFlow> {
+        let bonds = self
+            .traffic
+            .bonds
+            .by_key
+            .values()
+            .filter(|bond| bond.granted);
+        let flows = bonds.flat_map(|bond| bond.flows().map(|key| (bond.id, key)));
+        let flows = flows.map(|(bond, key)| {
+            let entry = self.traffic.flows.get(key);
+            let entry = entry.expect("a bond knows a flow that is no more");
+            let bonded = entry.bonded.as_ref().expect("a flow knows its bond");
+            BondedFlow {
+                bond,
+                number: bonded.number,
+                leg: bonded.leg,
+                detached: entry.detached().is_some(),
+                next: entry.flow().map_or(0, Flow::next),
+                sent: entry.flow().map_or(0, Flow::sent),
+            }
+        });
+        flows.collect()
+    }
+
+    /// Whether a flow of a bond could go on if its peer had everything before the number `next`; `None`: there is no such
+    /// flow, or it cannot move.
+    pub fn check_number(
+        &self,
+        bond: [u8; BOND_ID_LEN],
+        number: u64,
+        next: u64,
+    ) -> Option<Result<(), BadNumber>> {
+        let bonds = self
+            .traffic
+            .bonds
+            .by_key
+            .values()
+            .filter(|found| found.granted);
+        let key = bonds
+            .filter(|found| found.id == bond)
+            .find_map(|found| found.flow(number))?;
+        let entry = self
+            .traffic
+            .flows
+            .get(key)
+            .filter(|entry| entry.can_move())?;
+        Some(entry.flow()?.check_next(next))
+    }
+
     /// What is held for flows at this moment.
     pub fn residue(&mut self) -> Residue {
         let traffic = &mut self.traffic;
@@ -85,5 +158,44 @@ impl<S: Socket> Engine<S> {
             connection.add_residue(&mut residue);
         }
         residue
+    }
+}
+
+/// Faults.
+impl<S: Socket> Engine<S> {
+    /// The library gives a connection up by an error of its own. The peer is told that it is closed, without a reason.
+    pub fn break_connection(&mut self, now: Instant, id: ConnectionId) {
+        let traffic = &mut self.traffic;
+        let Some(key) = traffic.connections.find(id) else {
+            return;
+        };
+        if let Some(connection) = traffic.connections.get_mut(key) {
+            connection.break_off(now);
+        }
+        traffic.connections.mark(key);
+        let error = TransportError::from(TransportErrorCode::INTERNAL_ERROR);
+        traffic.lose(now, key, LossReason::from(&ConnectionError::from(error)));
+        self.note_ended(now);
+    }
+
+    /// Forgets a connection; the peer is told nothing. Its next packet is answered by a stateless reset, or by
+    /// nothing where this end is `mute`.
+    pub fn forget_connection(&mut self, now: Instant, id: ConnectionId, mute: bool) {
+        let traffic = &mut self.traffic;
+        let Some(key) = traffic.connections.find(id) else {
+            return;
+        };
+        if mute {
+            // The endpoint knows the connection still, and hands its packets to nobody.
+            traffic.lose(now, key, LossReason::Reset);
+            if let Some(mut connection) = traffic.connections.remove(key) {
+                connection.release(&mut traffic.lease);
+                traffic.totals.connections_closed += 1;
+                connection.count_packets(&mut traffic.totals);
+            }
+        } else {
+            traffic.forget(now, key, LossReason::Reset);
+        }
+        self.note_ended(now);
     }
 }

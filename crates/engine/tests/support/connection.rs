@@ -1,12 +1,20 @@
-//! What a connection holds: see `crate::engine::check`.
+//! What a connection holds, and how it breaks: see `crate::engine::check`.
 
-use quinn_proto::Dir;
+use std::time::Instant;
+
+use bytes::Bytes;
+use quinn_proto::{Dir, VarInt};
 
 use super::Connection;
 use crate::engine::check::Residue;
 use crate::grants::{CONNECTION_COST, ENDED_COST};
 
 impl Connection {
+    /// The library sends its own errors only. That of a close by the application is the nearest to one.
+    pub(crate) fn break_off(&mut self, now: Instant) {
+        self.quic.close(now, VarInt::from_u32(0), Bytes::new());
+    }
+
     pub(crate) fn charged(&self) -> u64 {
         self.charged
     }
