@@ -86,6 +86,36 @@ impl Event {
     }
 }
 
+/// A part of the way of packets. One that neither loses nor delays them keeps their order, and costs no link's work for each.
+enum Way {
+    Plain { latest: Instant },
+    Link(Box<Link>),
+}
+
+impl Way {
+    fn new(config: LinkConfig, seed: u64, start: Instant) -> Self {
+        if config == LinkConfig::default() {
+            Self::Plain { latest: start }
+        } else {
+            Self::Link(Box::new(Link::new(config, seed, start)))
+        }
+    }
+
+    /// When a packet that enters at `now` comes out, if it does.
+    fn send(&mut self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Plain { latest } => {
+                *latest = now.max(*latest);
+                Some(*latest)
+            }
+            Self::Link(link) => match link.send(now, Packet::from(SIZE as usize)) {
+                Fate::Delivered { at, .. } => Some(at),
+                Fate::Dropped(_) => None,
+            },
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Flying,
@@ -100,8 +130,8 @@ pub(crate) struct Flow {
     slowest: Duration,
     sleeps: Duration,
     sleeps_from: Instant,
-    before: Link,
-    after: Link,
+    before: Way,
+    after: Way,
     pub(crate) back: Link,
     packets: VecDeque<(Instant, State)>,
     first: u64,
@@ -162,14 +192,7 @@ fn way(handover: Option<(Duration, Duration)>, rtt: Duration) -> LinkConfig {
     config
 }
 
-fn lossy(
-    way: LinkConfig,
-    loss: f64,
-    burst: f64,
-    jitter: Jitter,
-    seed: u64,
-    start: Instant,
-) -> Link {
+fn lossy(way: LinkConfig, loss: f64, burst: f64, jitter: Jitter) -> LinkConfig {
     let mut config = LinkConfig {
         jitter: jitter.even,
         stall: jitter.stall,
@@ -181,7 +204,7 @@ fn lossy(
     } else {
         config.loss = loss;
     }
-    Link::new(config, seed, start)
+    config
 }
 
 impl World {
@@ -216,30 +239,31 @@ impl World {
                 slowest: sender.jitter.longest() + longest.saturating_sub(shortest) / 2,
                 sleeps: sender.sleeps,
                 sleeps_from: start + sender.sleeps_from,
-                before: lossy(
-                    LinkConfig::default(),
-                    sender.loss_before,
-                    sender.burst,
-                    Jitter::default(),
+                before: Way::new(
+                    lossy(
+                        LinkConfig::default(),
+                        sender.loss_before,
+                        sender.burst,
+                        Jitter::default(),
+                    ),
                     seed + 1,
                     origin,
                 ),
-                after: lossy(
-                    way.clone(),
-                    sender.loss_after,
-                    sender.burst,
-                    sender.jitter,
+                after: Way::new(
+                    lossy(way.clone(), sender.loss_after, sender.burst, sender.jitter),
                     seed + 2,
                     origin,
                 ),
-                back: lossy(
-                    LinkConfig {
-                        outages: outages.clone(),
-                        ..way
-                    },
-                    sender.loss_back,
-                    sender.burst,
-                    sender.jitter,
+                back: Link::new(
+                    lossy(
+                        LinkConfig {
+                            outages: outages.clone(),
+                            ..way
+                        },
+                        sender.loss_back,
+                        sender.burst,
+                        sender.jitter,
+                    ),
                     seed + 3,
                     origin,
                 ),
@@ -374,10 +398,9 @@ impl World {
             flow.sent += 1;
             flow.in_flight += SIZE;
             flow.packets.push_back((stamp, State::Flying));
-            let packet = || Packet::from(SIZE as usize);
-            let Fate::Delivered { .. } = flow.before.send(now, packet()) else {
+            if flow.before.send(now).is_none() {
                 continue;
-            };
+            }
             let offered = self.standstill_over(now);
             let rate = self.bottleneck.config().rate.unwrap_or(u64::MAX);
             let wait = self.bottleneck.backlog(offered) as f64 / rate as f64;
@@ -389,13 +412,14 @@ impl World {
             if let Some(trail) = &mut self.trail {
                 trail.push((now - self.origin, self.bottleneck.wait(offered)));
             }
-            let Fate::Delivered { at, .. } = self.bottleneck.send(offered, packet()) else {
+            let packet = Packet::from(SIZE as usize);
+            let Fate::Delivered { at, .. } = self.bottleneck.send(offered, packet) else {
                 continue;
             };
             let out = self.standstill_over(at);
             let flow = &mut self.flows[index];
             // What the bottleneck reorders comes late by itself: the way behind it keeps the order.
-            let Fate::Delivered { at: due, .. } = flow.after.send(out, packet()) else {
+            let Some(due) = flow.after.send(out) else {
                 continue;
             };
             let at = due.min(out + flow.slowest) + flow.rtt / 2;
@@ -420,9 +444,9 @@ impl World {
         | Event::Send { flow, .. }
         | Event::Probe { flow, .. }) = event;
         let sleeps = self.flows[flow].sleeps_at(time);
-        let starts = self.flows[flow].model.view().starting;
         let sender = !matches!(event, Event::Arrive { .. } | Event::AckTimer { .. });
-        if sleeps.is_zero() || starts && sender {
+        // Only where it matters is the model asked: there is an event for each packet.
+        if sleeps.is_zero() || sender && self.flows[flow].model.view().starting {
             return time;
         }
         // The ends' turns have nothing to do with one another.
