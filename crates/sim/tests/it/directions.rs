@@ -83,7 +83,7 @@ fn a_download_beside_stalled_downloads_fills_a_fast_link() {
         world.network.run_for(SECOND / 2);
         let script = Script::client(2);
         let app = world.network.open(world.client, "pour", script);
-        world.network.run_for(SECOND / 4);
+        world.network.run_for(SECOND / 10);
         let before = world.network.outcome(app).received;
         world.network.run_for(SECOND / 10);
         let received = world.network.outcome(app).received - before;
