@@ -129,17 +129,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String> {
     let mut made = Vec::new();
     for (target, _, program) in &programs {
         made.push(sources.archive(*target, program)?);
-        if !target.is_static() {
+        if target.is_static() {
+            made.push(oci::build(&sources, *target, program)?);
+        } else {
             made.push(deb::build(&sources, *target, program)?);
             made.push(rpm::build(&sources, *target, program)?);
         }
-    }
-    let fixed = programs.iter().filter(|(target, ..)| target.is_static());
-    let fixed: Vec<_> = fixed
-        .map(|(target, _, program)| (*target, &program[..]))
-        .collect();
-    if !fixed.is_empty() {
-        made.push(oci::build(&sources, &fixed)?);
     }
     let lock = String::from_utf8(contents::read(root, "Cargo.lock")?)?;
     let list = sbom::document(&sources.release, &packages, &lock)?;

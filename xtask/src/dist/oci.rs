@@ -1,4 +1,4 @@
-//! The container image: an OCI image layout in one archive, with an image for each architecture.
+//! The container image of an architecture: an OCI image layout in an archive, which old versions of Docker load as well.
 //!
 //! An image has the program and nothing else that runs. Runtimes bring `/etc/resolv.conf` and `/etc/hosts`.
 
@@ -15,47 +15,22 @@ use super::{Package, Sources};
 
 /// User and group that nothing else on a host has: the one that other images without root use.
 const USER: u32 = 65532;
+/// The image's name before its version: of no registry, and so the same to Docker, podman and containerd.
+const NAME: &str = "localhost/quictun";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// Builds the archive: its file name, and its bytes.
-pub(crate) fn build(sources: &Sources<'_>, programs: &[(Target, &[u8])]) -> Result<Package> {
+pub(crate) fn build(sources: &Sources<'_>, target: Target, program: &[u8]) -> Result<Package> {
     let Sources {
         release, licences, ..
     } = sources;
     let mut layout = Files::default();
-    let mut images = Vec::new();
-    for (target, program) in programs {
-        images.push(image(&mut layout, release, *target, program, licences)?);
-    }
-    let images = add(
-        &mut layout,
-        INDEX,
-        &json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": images}),
-    );
-    let mut named = images;
-    named["annotations"] = json!({"org.opencontainers.image.ref.name": release.version});
-    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [named]});
-    layout.text("index.json", index.to_string());
-    let version = json!({"imageLayoutVersion": "1.0.0"});
-    layout.text("oci-layout", version.to_string());
-    let name = format!("quictun-{}-oci.tar", release.version);
-    Ok((name, tar(&layout, release.date)?))
-}
-
-/// Adds one image; returns its descriptor.
-fn image(
-    layout: &mut Files,
-    release: &Release,
-    target: Target,
-    program: &[u8],
-    licences: &Files,
-) -> Result<Value> {
     let files = root(program, licences);
     let plain = tar(&files, release.date)?;
-    let layer = blob(layout, LAYER, &gzip(&plain)?);
+    let layer = blob(&mut layout, LAYER, &gzip(&plain)?);
     let platform = json!({"architecture": target.debian, "os": "linux"});
     let created = release.date_as("%Y-%m-%dT%H:%M:%SZ")?;
     let config = json!({
@@ -66,16 +41,30 @@ fn image(
         "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", sha256(&plain))]},
         "history": [{"created": created, "comment": "cargo xtask dist"}],
     });
-    let config = add(layout, CONFIG, &config);
+    let config = add(&mut layout, CONFIG, &config);
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": MANIFEST,
         "config": config,
         "layers": [layer],
     });
-    let mut descriptor = add(layout, MANIFEST, &manifest);
-    descriptor["platform"] = platform;
-    Ok(descriptor)
+    let mut image = add(&mut layout, MANIFEST, &manifest);
+    let version = &release.version;
+    let name = format!("{NAME}:{version}");
+    image["platform"] = platform;
+    image["annotations"] = json!({
+        "org.opencontainers.image.ref.name": version,
+        "io.containerd.image.name": name,
+    });
+    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [image]});
+    layout.text("index.json", index.to_string());
+    // Docker before version 29 looks for the image here, unless it keeps images in containerd.
+    let docker = json!([{"Config": path(&config), "RepoTags": [name], "Layers": [path(&layer)]}]);
+    layout.text("manifest.json", docker.to_string());
+    let version = json!({"imageLayoutVersion": "1.0.0"});
+    layout.text("oci-layout", version.to_string());
+    let name = format!("quictun-{}-oci-{}.tar", release.version, target.debian);
+    Ok((name, tar(&layout, release.date)?))
 }
 
 fn root(program: &[u8], licences: &Files) -> Files {
@@ -127,6 +116,14 @@ fn add(layout: &mut Files, kind: &str, value: &Value) -> Value {
 /// Adds a blob under its digest; returns its descriptor.
 fn blob(layout: &mut Files, kind: &str, bytes: &[u8]) -> Value {
     let hash = sha256(bytes);
-    layout.text(&format!("blobs/sha256/{hash}"), bytes);
-    json!({"mediaType": kind, "digest": format!("sha256:{hash}"), "size": bytes.len()})
+    let descriptor =
+        json!({"mediaType": kind, "digest": format!("sha256:{hash}"), "size": bytes.len()});
+    layout.text(&path(&descriptor), bytes);
+    descriptor
+}
+
+/// Where a blob is in the archive.
+fn path(descriptor: &Value) -> String {
+    let digest = descriptor["digest"].as_str().unwrap_or_default();
+    format!("blobs/{}", digest.replace(':', "/"))
 }
