@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::contents::{self, Installer};
 use super::files::Files;
-use super::release::{DESCRIPTION, MAINTAINER, SUMMARY};
+use super::release::{DESCRIPTION, Release, SUMMARY};
 use super::tarball::{gzip, tar};
 use super::target::Target;
 use super::{Package, Sources, digest, elf};
@@ -22,7 +22,7 @@ pub(crate) fn build(sources: &Sources<'_>, target: Target, program: &[u8]) -> Re
     let mut control = Files::default();
     let architecture = target.debian;
     let libc = elf::libc(program).context("the program for packages is linked with no glibc")?;
-    let fields = fields(&version, architecture, &libc, data.size());
+    let fields = fields(release, &version, architecture, &libc, data.size());
     control.text("control", fields);
     control.text("md5sums", md5sums(&data));
     for script in ["postinst", "prerm", "postrm"] {
@@ -53,7 +53,8 @@ fn data(sources: &Sources<'_>, version: &str, program: &[u8]) -> Result<Files> {
     data.text(&format!("{documents}/changelog.gz"), gzip(&changes)?);
     let date = release.date_as("%a, %d %b %Y %H:%M:%S +0000")?;
     let changes = format!(
-        "quictun ({version}) unstable; urgency=medium\n\n  * What has changed is in changelog.gz.\n\n -- {MAINTAINER}  {date}\n"
+        "quictun ({version}) unstable; urgency=medium\n\n  * What has changed is in changelog.gz.\n\n -- {}  {date}\n",
+        release.maintainer
     );
     let changes = gzip(changes.as_bytes())?;
     data.text(&format!("{documents}/changelog.Debian.gz"), changes);
@@ -62,10 +63,11 @@ fn data(sources: &Sources<'_>, version: &str, program: &[u8]) -> Result<Files> {
     Ok(data)
 }
 
-fn fields(version: &str, architecture: &str, libc: &str, size: u64) -> String {
+fn fields(release: &Release, version: &str, architecture: &str, libc: &str, size: u64) -> String {
     let size = size.div_ceil(1024);
+    let maintainer = &release.maintainer;
     let mut text = format!(
-        "Package: quictun\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: {MAINTAINER}\n\
+        "Package: quictun\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: {maintainer}\n\
          Installed-Size: {size}\n\
          Depends: libc6 (>= {libc}), libgcc-s1, systemd | systemd-standalone-sysusers | systemd-sysusers, \
          systemd | systemd-standalone-tmpfiles | systemd-tmpfiles\n\

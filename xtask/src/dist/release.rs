@@ -6,8 +6,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 
-/// Who answers for packages; no person, and no address that anything is sent to.
-pub(crate) const MAINTAINER: &str = "quictun maintainers <maintainers@quictun.invalid>";
+/// Names who answers for packages, as `NAME <ADDRESS>`.
+const MAINTAINER: &str = "QUICTUN_MAINTAINER";
+/// Who answers where nobody is named: an address that can never be anybody's (RFC 2606 section 2).
+const NOBODY: &str = "quictun maintainers <maintainers@quictun.invalid>";
 pub(crate) const LICENCE: &str = "MIT OR Apache-2.0";
 pub(crate) const SUMMARY: &str = "TCP connections carried over QUIC";
 pub(crate) const DESCRIPTION: &str = "\
@@ -23,10 +25,12 @@ pub(crate) struct Release {
     pub(crate) version: String,
     /// Seconds since 1970: the time of everything in packages.
     pub(crate) date: u64,
+    /// Who answers for packages: `NAME <ADDRESS>`.
+    pub(crate) maintainer: String,
 }
 
 impl Release {
-    /// Reads the manifest and, unless `SOURCE_DATE_EPOCH` says it, the time of the commit.
+    /// Reads the manifest, the variable `QUICTUN_MAINTAINER` and, unless `SOURCE_DATE_EPOCH` says it, the time of the commit.
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let manifest = std::fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
         let manifest: toml::Table = manifest.parse().context("Cargo.toml")?;
@@ -41,6 +45,7 @@ impl Release {
         Ok(Self {
             version: version.to_owned(),
             date: date.context("SOURCE_DATE_EPOCH is no number of seconds")?,
+            maintainer: maintainer(std::env::var(MAINTAINER).ok().as_deref())?,
         })
     }
 
@@ -50,6 +55,25 @@ impl Release {
         let time = Timestamp::from_second(seconds).context("a date far from now")?;
         Ok(time.strftime(format).to_string())
     }
+}
+
+/// Who answers for packages; where given it must have the form that dpkg asks for.
+pub(crate) fn maintainer(given: Option<&str>) -> Result<String> {
+    let given = given.unwrap_or(NOBODY);
+    let parts = given.strip_suffix('>').and_then(|all| all.split_once(" <"));
+    let is_one = |(name, address): (&str, &str)| {
+        let address = address.split_once('@');
+        let is_word = |word: &str| !word.is_empty() && !word.contains([' ', '<', '>']);
+        !name.trim().is_empty()
+            && !name.contains(['<', '>'])
+            && address.is_some_and(|(user, host)| is_word(user) && is_word(host))
+            && !given.contains(char::is_control)
+    };
+    ensure!(
+        parts.is_some_and(is_one),
+        "{MAINTAINER}: write NAME <ADDRESS>, on one line"
+    );
+    Ok(given.to_owned())
 }
 
 fn commit_date(root: &Path) -> Result<String> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::contents::Written;
 use super::files::{Entry, Files};
-use super::release::Release;
+use super::release::{self, Release};
 use super::target::Target;
 use super::{Options, Package, Sources, deb, digest, elf, oci, rpm, sbom, tarball};
 
@@ -35,6 +35,7 @@ fn sources(root: &Path) -> Sources<'_> {
         release: Release {
             version: "1.2.3".to_owned(),
             date: DATE,
+            maintainer: "A. Packager <packages@example.net>".to_owned(),
         },
         written: Written {
             pages: vec![("quictun.1".to_owned(), b".TH QUICTUN 1\n".to_vec())],
@@ -142,6 +143,29 @@ fn options_name_programs_and_targets() {
     }
 }
 
+#[test]
+fn a_maintainer_has_a_name_and_an_address_and_without_one_it_is_nobodys() {
+    let given = "Jane Doe <jane@example.net>";
+    assert_eq!(release::maintainer(Some(given)).expect("one"), given);
+    let nobody = release::maintainer(None).expect("one");
+    assert!(nobody.ends_with(".invalid>"), "{nobody}");
+    for wrong in [
+        "",
+        "jane@example.net",
+        "Jane Doe",
+        " <jane@example.net>",
+        "Jane <>",
+        "Jane <jane>",
+        "Jane <@example.net>",
+        "Jane <jane@>",
+        "Jane <a b@c>",
+        "Jane <a@b> <c@d>",
+        "Jane\nEssential: yes <a@b>",
+    ] {
+        assert!(release::maintainer(Some(wrong)).is_err(), "{wrong:?}");
+    }
+}
+
 /// The members of an `ar` archive.
 fn members(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut rest = archive.strip_prefix(b"!<arch>\n").expect("an archive");
@@ -184,6 +208,8 @@ fn a_deb_has_its_parts_in_order_and_scripts_that_run() {
     assert_eq!(modes, expected.map(|(path, mode)| (path.to_owned(), mode)));
     let fields = String::from_utf8(content(&control, "control")).expect("text");
     assert!(fields.contains("\nDepends: libc6 (>= 2.34), "), "{fields}");
+    let maintainer = "\nMaintainer: A. Packager <packages@example.net>\n";
+    assert!(fields.contains(maintainer), "{fields}");
     let sums = String::from_utf8(content(&control, "md5sums")).expect("text");
     let line = format!("{}  usr/bin/quictun\n", digest::md5(PROGRAM));
     assert!(sums.contains(&line), "{sums}");
@@ -239,6 +265,7 @@ fn an_rpm_has_the_digests_of_what_it_holds() {
     let main_bytes = &bytes[start..bytes.len() - payload.len()];
     assert_eq!(text(&signature[&273]), digest::sha256(main_bytes));
     assert_eq!(text(&main[&1000]), "quictun");
+    assert_eq!(text(&main[&1015]), "A. Packager <packages@example.net>");
     assert_eq!(text(&main[&5092]), digest::sha256(payload));
     let plain = unpacked(payload);
     assert_eq!(text(&main[&5097]), digest::sha256(&plain));
@@ -342,6 +369,7 @@ fn the_bill_of_materials_has_what_the_program_links_and_nothing_else() {
     let release = Release {
         version: "1.2.3".to_owned(),
         date: DATE,
+        maintainer: String::new(),
     };
     let document = sbom::document(&release, &packages, lock).expect("a document");
     let document: Value = serde_json::from_str(&document).expect("JSON");

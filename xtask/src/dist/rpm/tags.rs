@@ -51,6 +51,7 @@ pub(crate) fn package(release: &Release, revision: u32, machine: &str, date: u32
         (1006, Value::Int32(vec![date])),
         (1007, text("reproducible")),
         (1014, text(LICENCE)),
+        (1015, text(&release.maintainer)),
         (1016, Value::Translated("Unspecified".to_owned())),
         (1021, text("linux")),
         (1022, text(machine)),
