@@ -31,7 +31,7 @@ pub(crate) fn namespaces(test: &str) -> Option<(NetNamespace, NetNamespace)> {
     None
 }
 
-fn ends() -> (CableEnd<'static>, CableEnd<'static>) {
+pub(crate) fn ends() -> (CableEnd<'static>, CableEnd<'static>) {
     let end = |name, mac| CableEnd { name, mac };
     (end("a0", MAC_A), end("b0", MAC_B))
 }
