@@ -15,6 +15,7 @@
 //! unresponsive connection leaves its slot, so that a new one is made, but lives on with its flows.
 
 mod bonds;
+mod network_change;
 mod slot;
 mod spares;
 mod waiting;

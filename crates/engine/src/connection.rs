@@ -407,10 +407,16 @@ impl Connection {
             self.liveness.excuse();
             return Verdict::Fine;
         }
-        // Whether or not the window has room.
-        self.quic.ping();
-        self.sending.allow(1);
+        self.ask();
         verdict
+    }
+
+    /// Asks the peer for a sign of life, whether or not the window has room.
+    pub(crate) fn ask(&mut self) {
+        if self.is_watched() {
+            self.quic.ping();
+            self.sending.allow(1);
+        }
     }
 
     pub(crate) fn is_unresponsive(&self) -> bool {

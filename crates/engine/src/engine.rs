@@ -222,6 +222,14 @@ impl<S: Socket> Engine<S> {
         self.traffic.handle_dialed(now, id, result);
     }
 
+    /// Client: this machine has other routes or addresses, or has slept. Asks every peer at once whether it is there, and
+    /// dials at once where an attempt would have come later.
+    pub fn handle_network_change(&mut self, now: Instant) {
+        if let Role::Client(client) = &mut self.role {
+            client.handle_network_change(now, &mut self.traffic);
+        }
+    }
+
     /// Client: the answer to [`Event::Resolve`].
     pub fn handle_resolved(&mut self, now: Instant, resolved: &Resolved) {
         if let Role::Client(client) = &mut self.role {

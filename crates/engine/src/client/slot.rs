@@ -16,6 +16,10 @@ const RACE_STEP: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
 const BACK_OFF_FIRST: Duration = Duration::from_millis(200);
 
+/// Age of the latest attempt at which a new one is faster than its next packet: the library sends the first one again after
+/// 1 s, and then ever more rarely (RFC 9002 section 6.2).
+const STALE: Duration = Duration::from_secs(1).saturating_sub(RACE_STEP);
+
 /// Failures after which the wait has reached its longest.
 const FAILURES_MAX: u32 = 8;
 
@@ -25,6 +29,8 @@ pub(super) struct Slot {
     failures: u32,
     /// Attempts that timed out since there was a connection.
     timeouts: u32,
+    /// The server has refused this client: another network changes nothing about that.
+    refused: bool,
     spare: bool,
     /// The bond of its connections.
     pub(super) bond: Option<BondKey>,
@@ -42,6 +48,7 @@ enum State {
 #[derive(Debug)]
 struct Race {
     attempts: Vec<ConnectionKey>,
+    tried: Vec<SocketAddr>,
     next: VecDeque<SocketAddr>,
     next_at: Instant,
     last: Option<(SocketAddr, LossReason)>,
@@ -79,6 +86,7 @@ impl Slot {
             state: State::Idle,
             failures: 0,
             timeouts: 0,
+            refused: false,
             spare,
             bond: None,
         }
@@ -135,6 +143,7 @@ impl Slot {
             && until <= now
         {
             self.state = State::Idle;
+            self.refused = false;
         }
         match &self.state {
             State::Idle => {
@@ -150,6 +159,7 @@ impl Slot {
     pub(super) fn race(&mut self, now: Instant, addresses: &[SocketAddr]) {
         self.state = State::Racing(Race {
             attempts: Vec::new(),
+            tried: Vec::new(),
             next: addresses.iter().copied().collect(),
             next_at: now,
             last: None,
@@ -183,6 +193,7 @@ impl Slot {
         };
         if let Some(address) = race.next.pop_front() {
             race.next_at = now + RACE_STEP;
+            race.tried.push(address);
             return Next::Address(address);
         }
         if !race.attempts.is_empty() {
@@ -223,6 +234,23 @@ impl Slot {
         wait
     }
 
+    /// The network has changed: nothing waits any more for what the old one said, or did not say.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        match &mut self.state {
+            State::Waiting(_) if !self.refused => self.state = State::Idle,
+            // Beside the attempts that are under way: an answer to one of them may be.
+            State::Racing(race) if now >= race.next_at + STALE => {
+                race.next.extend(race.tried.drain(..));
+                race.next_at = now;
+            }
+            State::Idle
+            | State::Resolving
+            | State::Racing(_)
+            | State::Up(_)
+            | State::Waiting(_) => {}
+        }
+    }
+
     /// The first of its attempts has succeeded. Returns the others.
     pub(super) fn handle_connected(&mut self, key: ConnectionKey) -> Vec<ConnectionKey> {
         self.timeouts = 0;
@@ -259,6 +287,7 @@ impl Slot {
         let reason = &ended.reason;
         if matches!(reason, LossReason::NotAuthorized | LossReason::Revoked) {
             // PROTOCOL CODE-3: only an operator can help.
+            self.refused = true;
             self.failures = self.failures.max(FAILURES_MAX);
         }
         match &mut self.state {

@@ -23,6 +23,7 @@ mod guests;
 mod hostile;
 mod key_exchange;
 mod mtu;
+mod network_change;
 mod open;
 mod oracle;
 mod original;
