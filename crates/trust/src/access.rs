@@ -92,7 +92,7 @@ impl Policy {
         })
     }
 
-    /// The same policy, and one client more.
+    /// The same policy with one client more, or with a client that is known by nothing but this key and has other rules now.
     ///
     /// # Errors
     ///
@@ -102,6 +102,7 @@ impl Policy {
             return Err(AccessError::Open);
         };
         let mut register = register.clone();
+        register.remove_same(client);
         register.add(client)?;
         Ok(Self {
             mode: Mode::Named(register),

@@ -193,6 +193,30 @@ fn a_client_that_did_not_hear_the_answer_joins_again_with_its_key() -> Result<()
     Ok(())
 }
 
+// PROTOCOL JOIN-5.
+#[test]
+fn a_client_that_was_revoked_and_invited_again_joins_before_a_reload() -> Result<()> {
+    let mut server = Server::start()?;
+    let home = Home::new()?;
+    let configuration = home.path().join("here/client.toml");
+    joined(&home, &server.code("laptop", "127.0.0.1:22")?)?;
+    server.invite(&["laptop", "--revoke"])?;
+    let code = server.code("laptop", "127.0.0.1:80")?;
+    fs::remove_file(&configuration)?;
+    joined(&home, &code)?;
+    let stored = read(&server.file_of("laptop"))?;
+    ensure!(
+        stored.contains("key = "),
+        "the invitation is used: {stored}"
+    );
+    let file = read(&configuration)?;
+    ensure!(file.contains("127.0.0.1:80"), "by its new rules: {file}");
+    server.program.signal(Signal::HUP)?;
+    let line = server.program.wait_for("configuration reloaded", SOON)?;
+    ensure!(line.contains("\"changes\": 0"), "it was in force: {line}");
+    Ok(())
+}
+
 // PROTOCOL JOIN-1.
 #[test]
 fn a_server_with_another_key_learns_nothing_of_the_code() -> Result<()> {

@@ -116,6 +116,23 @@ impl Register {
         Ok(())
     }
 
+    /// Takes out the client of this name where it is known by the same keys and nothing else.
+    pub(super) fn remove_same(&mut self, settings: &NamedClient) {
+        let pins = settings.proofs.iter().map(|proof| match proof {
+            ClientProof::Pin(pin) => Some(*pin),
+            ClientProof::PskFile(_) | ClientProof::CertificateName => None,
+        });
+        let pins: Option<BTreeSet<Pin>> = pins.collect();
+        let is_same = |known: &Described| {
+            known.secrets.is_empty() && !known.certificate && Some(&known.pins) == pins.as_ref()
+        };
+        if self.described.get(&settings.name).is_some_and(is_same) {
+            self.described.remove(&settings.name);
+            self.by_pin
+                .retain(|_, client| *client.name != settings.name);
+        }
+    }
+
     fn add_pin(&mut self, pin: Pin, client: &Arc<Client>) -> Result<(), AccessError> {
         match self.by_pin.insert(pin, client.clone()) {
             Some(other) if other.name != client.name => {

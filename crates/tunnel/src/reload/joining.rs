@@ -6,8 +6,9 @@
 //!           └────────────────────────────── Message::Joined ◄────────────────────────────────────────────┘
 //! ```
 //!
-//! Only this client is added: what else has changed in the configuration waits for a reload. Attempts and reloads run one
-//! at a time, so that none puts rules into force that lack a client which the other has added.
+//! Only this client is added, or gets the rules of its new invitation: what else has changed in the configuration waits
+//! for a reload. Attempts and reloads run one at a time, so that none puts rules into force that lack a client which the
+//! other has added.
 
 use std::io;
 use std::net::SocketAddr;
@@ -51,8 +52,21 @@ pub(crate) struct Joined {
 pub(crate) enum Outcome {
     /// The client's key was stored, and the invitation is used up by that.
     Enrolled,
-    /// The key was known before.
+    /// The key was known before, and no invitation was used.
     Known,
+}
+
+/// How the key and the name of an attempt stand to the rules in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Neither is known.
+    New,
+    /// The key is known by this name.
+    Same,
+    /// The key is known by another name.
+    OtherName,
+    /// The name is known, and not by this key.
+    OtherKey,
 }
 
 pub(crate) fn joins() -> (Sender<Joining>, Receiver<Joining>) {
@@ -81,27 +95,37 @@ async fn enrol(
     joining: &Joining,
 ) -> Result<Outcome, Refused> {
     let attempt = &joining.attempt;
-    // Another connection of the same client may have been quicker: then its key is known, as whoever it is.
-    if let Some(known) = reload.source.is_known(attempt) {
-        return if known {
-            Ok(Outcome::Known)
-        } else {
-            Err(Refused::Used)
-        };
+    let standing = reload.source.standing(attempt);
+    match standing {
+        Standing::New | Standing::Same => {}
+        // Another connection of the same client may have been quicker.
+        Standing::OtherName => return Ok(Outcome::Known),
+        Standing::OtherKey => return Err(Refused::Used),
     }
-    let allow = store(joining.clients.clone(), attempt.clone()).await?;
+    let allow = match store(joining.clients.clone(), attempt.clone()).await {
+        // There is nothing to join by: the answer to an earlier attempt was lost, or the client is one of the configuration.
+        Err(Refused::Used | Refused::Unknown) if standing == Standing::Same => {
+            return Ok(Outcome::Known);
+        }
+        stored => stored?,
+    };
     let allow: Result<Vec<TargetRule>, _> = allow.iter().map(|rule| rule.parse()).collect();
     let client = NamedClient {
         name: attempt.join.name.clone(),
         proofs: vec![ClientProof::Pin(attempt.pin)],
         allow: allow.map_err(|_| Refused::NotInForce)?,
     };
-    let rules = reload.source.with_client(&client).map_err(|error| {
-        let cause = quictun_trust::error_chain(&error);
-        error!(target: "quictun", client = client.name, cause, "a client that has joined cannot be added to the others");
-        Refused::NotInForce
-    })?;
-    // A client more revokes nothing.
+    let rules = match reload.source.with_client(&client) {
+        Ok(rules) => rules,
+        // The configuration knows it by more than this key: that is what counts.
+        Err(_) if standing == Standing::Same => return Ok(Outcome::Enrolled),
+        Err(error) => {
+            let cause = quictun_trust::error_chain(&error);
+            error!(target: "quictun", client = client.name, cause, "a client that has joined cannot be added to the others");
+            return Err(Refused::NotInForce);
+        }
+    };
+    // A client more revokes nothing; one that was invited again may reach less than before.
     hand_out(&rules, mailboxes).await;
     reload.source.commit(&rules);
     Ok(Outcome::Enrolled)

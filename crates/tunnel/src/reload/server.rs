@@ -34,7 +34,7 @@ impl ServerRules {
         })
     }
 
-    /// The same with one client more. What is asked for in the handshake stays as it is until the next reload: it already
+    /// The same with this client and its rules. What is asked for in the handshake stays as it is until the next reload: it already
     /// takes clients with any key.
     pub(super) fn with_client(&self, client: &NamedClient) -> Result<Self, AccessError> {
         Ok(Self {

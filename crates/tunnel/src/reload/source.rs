@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::change::Rules;
 use super::client::ClientRules;
 use super::error::{Read, ReloadError, ServerAgain};
+use super::joining::Standing;
 use super::server::ServerRules;
 use crate::settings::ClientSettings;
 use quictun_control::reload::Changes;
@@ -49,7 +50,7 @@ impl Source {
         *self.in_force() = rules.clone();
     }
 
-    /// The rules in force, and one client more.
+    /// The rules in force, and this client with its rules.
     pub(super) fn with_client(&self, client: &NamedClient) -> Result<Rules, AccessError> {
         match &*self.in_force() {
             Rules::Server(rules) => Ok(Rules::Server(Arc::new(rules.with_client(client)?))),
@@ -58,14 +59,17 @@ impl Source {
         }
     }
 
-    /// Whether the key of an attempt is known; `None`: neither it nor the name is.
-    pub(super) fn is_known(&self, attempt: &Attempt) -> Option<bool> {
+    pub(super) fn standing(&self, attempt: &Attempt) -> Standing {
         let Rules::Server(rules) = self.in_force().clone() else {
-            return Some(false);
+            return Standing::OtherKey;
         };
-        let by_pin = rules.policy.by_pin(&attempt.pin).is_some();
-        let by_name = rules.policy.by_name(&attempt.join.name).is_some();
-        (by_pin || by_name).then_some(by_pin)
+        let name = attempt.join.name.as_str();
+        match rules.policy.by_pin(&attempt.pin) {
+            Some(client) if client.name() == name => Standing::Same,
+            Some(_) => Standing::OtherName,
+            None if rules.policy.by_name(name).is_some() => Standing::OtherKey,
+            None => Standing::New,
+        }
     }
 
     fn in_force(&self) -> MutexGuard<'_, Rules> {

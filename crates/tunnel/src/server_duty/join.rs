@@ -1,6 +1,7 @@
 //! Clients that join by an invitation (PROTOCOL section 5.7).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use quictun_engine::ConnectionId;
 use quictun_wire::code::CloseCode;
@@ -17,8 +18,8 @@ use quictun_trust::identity::pin_of;
 use quictun_trust::shares::Holder;
 
 impl ServerDuty {
-    /// A client shows an invitation's code. One that is known by its key has shown it before: it is only told again who
-    /// it is (PROTOCOL JOIN-5).
+    /// A client shows an invitation's code. One whose key is known by another name is only told that name. One whose key
+    /// is known by this name may have been revoked and invited again since the rules were read (PROTOCOL JOIN-5).
     pub(super) fn handle_join(
         &mut self,
         io: &mut Io<'_>,
@@ -27,11 +28,15 @@ impl ServerDuty {
         join: &Join,
     ) {
         if !io.engine.awaits_identity(connection) {
-            let grant = match self.known(connection) {
-                Peer::Named(client) => Some(self.grant(&client)),
+            let client = match self.known(connection) {
+                Peer::Named(client) => Some(client),
                 Peer::Anyone | Peer::Unknown => None,
             };
-            return io.engine.answer_join(io.now, connection, grant);
+            let is_same = |client: &Arc<Client>| client.name() == join.name;
+            if self.clients.is_none() || !client.as_ref().is_some_and(is_same) {
+                let grant = client.map(|client| self.grant(&client));
+                return io.engine.answer_join(io.now, connection, grant);
+            }
         }
         let Some(clients) = self.clients.clone() else {
             return self.refuse_join(io, connection, remote, &join.name, &Refused::Unknown);
@@ -82,9 +87,10 @@ impl ServerDuty {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client = name, %pin }, "a client has joined by its invitation");
         }
         // It may have gone meanwhile: it comes again, and is known.
-        if io.engine.awaits_identity(connection) {
-            io.engine
-                .answer_join(io.now, connection, Some(self.grant(&client)));
+        let is_new = io.engine.awaits_identity(connection);
+        io.engine
+            .answer_join(io.now, connection, Some(self.grant(&client)));
+        if is_new {
             self.welcome(io, connection, remote, Peer::Named(client));
         }
     }

@@ -108,6 +108,30 @@ fn client_is_known_by_its_pinned_key() {
 }
 
 #[test]
+fn client_that_is_known_by_its_key_alone_gets_other_rules() {
+    let dir = directory();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "0123456789abcdef").expect("written");
+    let pin = |byte| ClientProof::Pin(Pin([byte; 32]));
+    let clients = vec![
+        settings("one", vec![pin(1)], &["a:1"]),
+        settings("two", vec![pin(2), ClientProof::PskFile(secret)], &["a:1"]),
+    ];
+    let policy = policy(clients, None).expect("a policy");
+    let with = |name: &str, byte| policy.with_client(&settings(name, vec![pin(byte)], &["b:2"]));
+    let changed = with("one", 1).expect("the same client");
+    assert_eq!(changed.rules_of("one"), ["b:2"]);
+    assert_eq!(policy.changes(&changed).len(), 1);
+    assert_eq!(
+        with("new", 3).expect("a client more").rules_of("one"),
+        ["a:1"]
+    );
+    for (name, byte) in [("one", 3), ("new", 1), ("one", 2), ("two", 2)] {
+        assert!(with(name, byte).is_err(), "{name} {byte}");
+    }
+}
+
+#[test]
 fn client_is_known_by_the_name_in_a_certificate_of_the_authorities() {
     let dir = directory();
     let (ca, other) = (Authority::new(&dir, "ca"), Authority::new(&dir, "other"));
