@@ -144,6 +144,9 @@ async fn put_into_force(reload: &Reload, prepared: Prepared, mailboxes: &[Mailbo
     let ended = hand_out(&prepared.rules, mailboxes).await;
     reload.source.commit(&prepared.rules);
     let Changes { lines, restart } = prepared.changes;
+    for warning in prepared.warnings.iter().take(LINES_MAX) {
+        warn!(target: "quictun", warning, "the configuration has something to look at");
+    }
     for change in lines.iter().take(LINES_MAX) {
         info!(target: "quictun", change, "configuration changed");
     }

@@ -22,6 +22,17 @@ pub struct Enrolled {
     pub path: PathBuf,
 }
 
+impl Enrolled {
+    /// The warning that the configuration has another client of this name.
+    pub(super) fn left_out(&self) -> String {
+        let Self { name, path } = self;
+        let path = path.display();
+        format!(
+            "client {name:?} is left out as {path} has it, because the configuration names it too: run `quictun invite {name} --revoke`, or take it out of the configuration"
+        )
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ClientFile {

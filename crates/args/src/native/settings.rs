@@ -61,12 +61,18 @@ pub(super) fn server(
     }
     let allow = rules(DEFAULT_CLIENT, &layers.get(&flags::ALLOW)?, checked)?;
     let make_psk = allow_default(allow, &state_dir, &mut clients);
-    let mut enrolled = Vec::new();
+    let (mut enrolled, mut left_out) = (Vec::new(), Vec::new());
     for (file, client) in enrolled::read(layers, &state_dir, ca.is_some(), checked)? {
+        // Whoever wrote the table knew of no other: everybody else is to be served meanwhile.
+        if clients.iter().any(|known| known.name == client.name) {
+            left_out.push(file.left_out());
+            continue;
+        }
         enrolled.push(file);
         clients.push(client);
     }
-    let warnings = idle_clients(&clients);
+    let mut warnings = idle_clients(&clients);
+    warnings.append(&mut left_out);
     let settings = ServerSettings {
         listen: layers.get(&flags::LISTEN)?,
         identity,

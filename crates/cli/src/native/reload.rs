@@ -16,6 +16,7 @@ pub(super) fn read_server(started: &Kept) -> Result<ServerAgain, Unreadable> {
         Action::Server(server) => Ok(ServerAgain {
             settings: server.settings,
             restart: started.changed(&server.kept),
+            warnings: server.warnings,
         }),
         _ => unreachable!("invariant: a running server was asked for by these arguments"),
     }

@@ -148,6 +148,36 @@ fn clients_that_have_joined_stand_beside_those_of_the_file() {
 }
 
 #[test]
+fn a_client_that_has_joined_gives_way_to_one_of_its_name_in_the_configuration() {
+    let table = |name: &str, rule: &str| {
+        format!("[[client]]\nname = '{name}'\nkey = '{PIN}'\nallow = ['{rule}']\n")
+    };
+    let tablet = table("tablet", "c:3").replace("47DE", "57DE");
+    let world = World::default()
+        .env("STATE_DIRECTORY", "/s")
+        .file("server.toml", &table("laptop", "a:1"))
+        .file("/s/clients/laptop.toml", &table("laptop", "b:2"))
+        .file("/s/clients/tablet.toml", &tablet);
+    let line = "server --config server.toml";
+    assert_eq!(
+        clients(&world, line),
+        [
+            "laptop: sha256:47DE... -> a:1",
+            "tablet: sha256:57DE... -> c:3"
+        ]
+    );
+    let server = world.native_server(line).expect("a server");
+    assert_eq!(
+        server.warnings,
+        [
+            "client \"laptop\" is left out as /s/clients/laptop.toml has it, because the configuration names it too: run `quictun invite laptop --revoke`, or take it out of the configuration"
+        ]
+    );
+    let printed = world.printed("config print --server server.toml");
+    assert!(!printed.contains("laptop.toml"), "{printed}");
+}
+
+#[test]
 fn what_is_wrong_with_an_invitation_is_told_before_anything_is_written() {
     let world = World::default().env("HOME", "/nonexistent").file(
         "server.toml",

@@ -23,6 +23,8 @@ pub struct ServerAgain {
     pub settings: ServerSettings,
     /// Keys whose values differ from those at the start, and that a running server does not change.
     pub restart: Vec<&'static str>,
+    /// For a person to know, one line each.
+    pub warnings: Vec<String>,
 }
 
 #[derive(Debug, Error)]

@@ -15,15 +15,22 @@ use quictun_trust::identity;
 use quictun_trust::settings::{Access, NamedClient, ServerIdentity};
 use quictun_trust::tls;
 
-/// Reads the rules, and tells the keys whose changes need a restart. It opens files and may wait: not for a thread that
-/// must not.
-pub(crate) type Load =
-    Box<dyn Fn() -> Result<(Rules, Vec<&'static str>), ReloadError> + Send + Sync>;
+/// Reads the rules. It opens files and may wait: not for a thread that must not.
+pub(crate) type Load = Box<dyn Fn() -> Result<Loaded, ReloadError> + Send + Sync>;
+
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    rules: Rules,
+    /// Keys whose changes need a restart.
+    restart: Vec<&'static str>,
+    warnings: Vec<String>,
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     pub(crate) changes: Changes,
     pub(crate) rules: Rules,
+    pub(crate) warnings: Vec<String>,
 }
 
 pub(crate) struct Source {
@@ -40,10 +47,17 @@ impl Source {
     }
 
     pub(crate) fn read(&self) -> Result<Prepared, ReloadError> {
-        let (rules, restart) = (self.load)()?;
+        let Loaded {
+            rules,
+            restart,
+            warnings,
+        } = (self.load)()?;
         let lines = self.in_force().changes(&rules);
-        let changes = Changes { lines, restart };
-        Ok(Prepared { changes, rules })
+        Ok(Prepared {
+            changes: Changes { lines, restart },
+            rules,
+            warnings,
+        })
     }
 
     pub(crate) fn commit(&self, rules: &Rules) {
@@ -89,7 +103,11 @@ pub(crate) fn of_client(read: Read<ClientSettings>, shared: tls::Shared) -> Load
         let settings = read()?;
         let (trust, identity) = (&settings.trust, &settings.identity);
         let rules = ClientRules::new(trust, identity, settings.offer, &shared)?;
-        Ok((Rules::Client(Arc::new(rules)), Vec::new()))
+        Ok(Loaded {
+            rules: Rules::Client(Arc::new(rules)),
+            restart: Vec::new(),
+            warnings: Vec::new(),
+        })
     })
 }
 
@@ -102,7 +120,11 @@ pub(crate) fn of_server(
     shared: tls::Shared,
 ) -> Load {
     Box::new(move || {
-        let ServerAgain { settings, restart } = read()?;
+        let ServerAgain {
+            settings,
+            restart,
+            warnings,
+        } = read()?;
         if matches!(settings.access, Access::Open { .. }) {
             return Err(ReloadError::Open);
         }
@@ -113,6 +135,10 @@ pub(crate) fn of_server(
             ServerIdentity::State(dir) => identity::load(dir, "server")?,
         };
         let rules = ServerRules::new(&settings.access, policy, &identity, &shared)?;
-        Ok((Rules::Server(Arc::new(rules)), restart))
+        Ok(Loaded {
+            rules: Rules::Server(Arc::new(rules)),
+            restart,
+            warnings,
+        })
     })
 }

@@ -62,6 +62,7 @@ fn source_of(
         new().map(|settings| ServerAgain {
             settings,
             restart: vec!["listen"],
+            warnings: Vec::new(),
         })
     };
     let policy = Policy::new(&old.access).expect("a policy");
