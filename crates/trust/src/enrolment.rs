@@ -21,7 +21,7 @@ mod error;
 mod tests;
 
 pub use attempt::{Attempt, Secret};
-pub use directory::{Directory, Invited};
+pub use directory::{Directory, Enrolled, Invited};
 pub use entry::{Entry, is_pending};
 pub use error::{InviteError, Refused};
 

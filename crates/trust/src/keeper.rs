@@ -34,7 +34,7 @@ use std::time::SystemTime;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::enrolment::{Attempt, Directory, Refused};
+use crate::enrolment::{Attempt, Directory, Enrolled, Refused};
 
 use link::{Kept, Link};
 use source::{SOURCE, Source, with_source};
@@ -138,7 +138,7 @@ pub fn names(directory: &Path, ending: &str) -> io::Result<Vec<String>> {
 /// # Errors
 ///
 /// Why it is refused.
-pub fn enrol(clients: &Directory, attempt: &Attempt) -> Result<Vec<String>, Refused> {
+pub fn enrol(clients: &Directory, attempt: &Attempt) -> Result<Enrolled, Refused> {
     match KEEPER.get() {
         Some(link) => link.enrol(attempt),
         None => clients.enrol(attempt, now_s()),

@@ -31,6 +31,15 @@ pub struct Invited {
     pub replaced: bool,
 }
 
+/// A client whose key is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enrolled {
+    /// Its rules.
+    pub allow: Vec<String>,
+    /// The same key was stored already: by an earlier attempt, whose answer was lost.
+    pub before: bool,
+}
+
 impl Directory {
     /// Names the directory of clients below a state directory, which need not exist.
     pub fn of(state: &Path) -> Self {
@@ -105,13 +114,13 @@ impl Directory {
         }
     }
 
-    /// Stores the key of a client that joins, and uses up the invitation by that (PROTOCOL JOIN-4). Returns the client's
-    /// rules.
+    /// Stores the key of a client that joins, and uses up the invitation by that (PROTOCOL JOIN-4).
     ///
     /// # Errors
     ///
-    /// Why the client is refused. Then nothing has changed.
-    pub fn enrol(&self, attempt: &Attempt, now_s: u64) -> Result<Vec<String>, Refused> {
+    /// Why the client is refused. Then nothing has changed, but for [`Refused::Store`]: the key may be stored, and the client
+    /// comes again.
+    pub fn enrol(&self, attempt: &Attempt, now_s: u64) -> Result<Enrolled, Refused> {
         let name = &attempt.join.name;
         let path = self.file_of(name).ok_or(Refused::Unknown)?;
         let lock = match File::open(&self.0) {
@@ -128,7 +137,13 @@ impl Directory {
         };
         let text = std::str::from_utf8(&text).map_err(|_| Refused::Changed)?;
         if !is_pending(text) {
-            return Err(Refused::Used);
+            let allow = Entry::enrolled_rules(name, attempt.pin, text).ok_or(Refused::Used)?;
+            // That attempt may have failed because of this.
+            lock.sync_all().map_err(Refused::Store)?;
+            return Ok(Enrolled {
+                allow,
+                before: true,
+            });
         }
         let entry = Entry::parse(name, text).ok_or(Refused::Changed)?;
         if !attempt.is_signed_by(&entry.key) {
@@ -141,7 +156,10 @@ impl Directory {
         let now = jiff::Timestamp::from_second(now).unwrap_or_default();
         files::replace(&path, entry.enrolled(attempt.pin, now).as_bytes(), None)
             .map_err(Refused::Store)?;
-        Ok(entry.allow)
+        Ok(Enrolled {
+            allow: entry.allow,
+            before: false,
+        })
     }
 
     /// Takes a client back, whether it has joined or not. Returns whether it had joined: a running server knows it until

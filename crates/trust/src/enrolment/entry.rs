@@ -22,6 +22,7 @@ use crate::settings::Pin;
 
 const PENDING: &str = "# quictun invitation ";
 const VERSION: &str = "1: key ";
+const ENROLLED: &str = "# enrolled ";
 const UNTIL: &str = ", until ";
 
 /// Whether this file of a client is an invitation that nobody has used yet.
@@ -56,7 +57,31 @@ impl Entry {
     /// The file of the client that has joined with this key, `now`.
     pub(super) fn enrolled(&self, pin: Pin, now: jiff::Timestamp) -> String {
         let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
-        self.table(&format!("# enrolled {now} by an invitation"), Some(pin))
+        self.table(&format!("{ENROLLED}{now} by an invitation"), Some(pin))
+    }
+
+    /// The rules of a client that has joined with this key; `None`: the file has another key, or lines that are none of ours.
+    pub(super) fn enrolled_rules(name: &str, pin: Pin, text: &str) -> Option<Vec<String>> {
+        let (head, table) = text.split_once('\n')?;
+        head.starts_with(ENROLLED).then_some(())?;
+        Self::rules_of(name, Some(pin), table)
+    }
+
+    /// The inverse of `table`, without the first line.
+    fn rules_of(name: &str, pin: Option<Pin>, table: &str) -> Option<Vec<String>> {
+        let table = table.strip_prefix(&format!("[[client]]\nname = \"{name}\"\n"))?;
+        let table = match pin {
+            Some(pin) => table.strip_prefix(&format!("key = \"{pin}\"\n"))?,
+            None => table,
+        };
+        let rules = table.strip_prefix("allow = [\n")?.strip_suffix("]\n")?;
+        let rules = rules
+            .lines()
+            .map(|line| line.strip_prefix("    \"")?.strip_suffix("\","));
+        let allow: Vec<String> = rules
+            .map(|rule| rule.filter(|rule| Self::is_plain(rule)).map(str::to_owned))
+            .collect::<Option<_>>()?;
+        (allow.len() <= MAX_RULES).then_some(allow)
     }
 
     fn table(&self, head: &str, pin: Option<Pin>) -> String {
@@ -80,15 +105,7 @@ impl Entry {
             .strip_prefix(VERSION)?
             .split_once(UNTIL)?;
         let key = BASE64_URL_SAFE_NO_PAD.decode(key).ok()?;
-        let rules = table
-            .strip_prefix(&format!("[[client]]\nname = \"{name}\"\nallow = [\n"))?
-            .strip_suffix("]\n")?
-            .lines();
-        let rules = rules.map(|line| line.strip_prefix("    \"")?.strip_suffix("\","));
-        let allow: Vec<String> = rules
-            .map(|rule| rule.filter(|rule| Self::is_plain(rule)).map(str::to_owned))
-            .collect::<Option<_>>()?;
-        (allow.len() <= MAX_RULES).then_some(())?;
+        let allow = Self::rules_of(name, None, table)?;
         Some(Self {
             name: name.to_owned(),
             key: key.try_into().ok()?,

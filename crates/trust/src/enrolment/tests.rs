@@ -55,18 +55,37 @@ fn a_code_makes_one_client_known_and_is_used_up() {
     let secret = world.invite("laptop");
     assert!(is_pending(&world.text("laptop")));
     let first = attempt(&secret, "laptop", PIN);
-    let rules = world.clients.enrol(&first, NOW + 1).expect("enrolled");
-    assert_eq!(rules, ["127.0.0.1:22", "*:443"]);
+    let enrolled = world.clients.enrol(&first, NOW + 1).expect("enrolled");
+    assert_eq!(enrolled.allow, ["127.0.0.1:22", "*:443"]);
+    assert!(!enrolled.before);
     let expected = format!(
         "# enrolled 2027-01-15T08:00:01Z by an invitation\n[[client]]\nname = \"laptop\"\nkey = \"{PIN}\"\nallow = [\n    \"127.0.0.1:22\",\n    \"*:443\",\n]\n"
     );
     assert_eq!(world.text("laptop"), expected);
-    // The same attempt again, and another client with the same code.
-    for again in [first, attempt(&secret, "laptop", Pin([9; 32]))] {
-        let refused = world.clients.enrol(&again, NOW + 2).expect_err("used");
-        assert!(matches!(refused, Refused::Used), "{refused:?}");
-    }
+    // Another client with the same code.
+    let again = attempt(&secret, "laptop", Pin([9; 32]));
+    let refused = world.clients.enrol(&again, NOW + 2).expect_err("used");
+    assert!(matches!(refused, Refused::Used), "{refused:?}");
     assert_eq!(world.text("laptop"), expected);
+}
+
+// PROTOCOL JOIN-5: the answer came too late for the server, or the disk has failed after the key was stored.
+#[test]
+fn a_client_whose_key_is_stored_is_enrolled_again_by_that() {
+    let world = World::new();
+    let secret = world.invite("laptop");
+    let first = attempt(&secret, "laptop", PIN);
+    let enrolled = world.clients.enrol(&first, NOW + 1).expect("enrolled");
+    let stored = world.text("laptop");
+    let again = world.clients.enrol(&first, NOW + 2 * HOUR).expect("again");
+    assert!(again.before);
+    assert_eq!(again.allow, enrolled.allow);
+    assert_eq!(world.text("laptop"), stored);
+    // An administrator has changed it since: what counts is read with the configuration.
+    let file = world.clients.file_of("laptop").expect("a name");
+    fs::write(&file, stored.replace("allow = [", "# more\nallow = [")).expect("written");
+    let refused = world.clients.enrol(&first, NOW + 2).expect_err("used");
+    assert!(matches!(refused, Refused::Used), "{refused:?}");
 }
 
 // PROTOCOL JOIN-4.
@@ -168,7 +187,8 @@ fn a_second_invitation_takes_the_place_of_a_pending_one() {
     let old = world.clients.enrol(&attempt(&first, "laptop", PIN), NOW);
     assert!(matches!(old, Err(Refused::Wrong)), "{old:?}");
     let new = attempt(&again.secret, "laptop", PIN);
-    assert!(world.clients.enrol(&new, NOW).expect("enrolled").is_empty());
+    let enrolled = world.clients.enrol(&new, NOW).expect("enrolled");
+    assert!(enrolled.allow.is_empty());
     let taken = world.clients.invite("laptop", &[], NOW + HOUR, NOW);
     assert!(matches!(taken, Err(InviteError::Enrolled(_))), "{taken:?}");
 }
@@ -338,7 +358,9 @@ proptest! {
                         continue;
                     };
                     let outcome = world.clients.enrol(&attempt(&codes[at], "x", Pin([key; 32])), now);
-                    let may = latest && matches!(state, State::Pending { until_s } if now < until_s);
+                    let has_joined = state == State::Enrolled { key };
+                    let is_in_time = matches!(state, State::Pending { until_s } if now < until_s);
+                    let may = has_joined || latest && is_in_time;
                     prop_assert_eq!(outcome.is_ok(), may, "{:?} at {}", state, now);
                     if may {
                         state = State::Enrolled { key };

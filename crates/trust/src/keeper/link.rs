@@ -22,7 +22,7 @@ use super::now_s;
 use super::outcome;
 use super::record::{Record, number};
 use super::source::noted;
-use crate::enrolment::{Attempt, Directory, Refused};
+use crate::enrolment::{Attempt, Directory, Enrolled, Refused};
 
 /// How long an answer may take: some 10 000 small files on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -99,7 +99,7 @@ impl Link {
         Record::decode(&bytes)
     }
 
-    pub(super) fn enrol(&self, attempt: &Attempt) -> Result<Vec<String>, Refused> {
+    pub(super) fn enrol(&self, attempt: &Attempt) -> Result<Enrolled, Refused> {
         let attempt = attempt.encode();
         let answer = self.ask_with(ENROL, attempt.len(), &attempt);
         let (answer, _) = answer.map_err(Refused::Store)?;

@@ -1,10 +1,10 @@
-//! How an enrolment went, as the keeper says it: a number, and a rule on each line where it is [`ENROLLED`].
+//! How an enrolment went, as the keeper says it: a number, and a rule on each line where it is [`ENROLLED`] or [`BEFORE`].
 
 use std::io;
 
 use zeroize::Zeroizing;
 
-use crate::enrolment::Refused;
+use crate::enrolment::{Enrolled, Refused};
 
 const ENROLLED: u8 = 0;
 const UNKNOWN: u8 = 1;
@@ -12,12 +12,16 @@ const USED: u8 = 2;
 const WRONG: u8 = 3;
 const LATE: u8 = 4;
 const CHANGED: u8 = 5;
+const BEFORE: u8 = 6;
 
 /// Refusals that the disk is to blame for become errors, as those of other requests.
-pub(super) fn encode(outcome: Result<Vec<String>, Refused>) -> io::Result<Zeroizing<Vec<u8>>> {
+pub(super) fn encode(outcome: Result<Enrolled, Refused>) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut answer = vec![ENROLLED];
     match outcome {
-        Ok(rules) => answer.extend(rules.join("\n").into_bytes()),
+        Ok(Enrolled { allow, before }) => {
+            answer[0] = if before { BEFORE } else { ENROLLED };
+            answer.extend(allow.join("\n").into_bytes());
+        }
         Err(Refused::Unknown) => answer[0] = UNKNOWN,
         Err(Refused::Used) => answer[0] = USED,
         Err(Refused::Wrong) => answer[0] = WRONG,
@@ -30,13 +34,16 @@ pub(super) fn encode(outcome: Result<Vec<String>, Refused>) -> io::Result<Zeroiz
     Ok(Zeroizing::new(answer))
 }
 
-pub(super) fn decode(answer: &[u8]) -> Result<Vec<String>, Refused> {
+pub(super) fn decode(answer: &[u8]) -> Result<Enrolled, Refused> {
     let invalid = || Refused::Store(io::ErrorKind::InvalidData.into());
     let (outcome, rules) = answer.split_first().ok_or_else(invalid)?;
     Err(match *outcome {
-        ENROLLED => {
+        ENROLLED | BEFORE => {
             let rules = std::str::from_utf8(rules).map_err(|_| invalid())?;
-            return Ok(rules.lines().map(str::to_owned).collect());
+            return Ok(Enrolled {
+                allow: rules.lines().map(str::to_owned).collect(),
+                before: *outcome == BEFORE,
+            });
         }
         UNKNOWN => Refused::Unknown,
         USED => Refused::Used,
@@ -54,9 +61,13 @@ mod tests {
 
     #[test]
     fn what_the_keeper_has_decided_arrives() {
-        for rules in [vec![], vec!["a:1".to_owned(), "unix:/x y".to_owned()]] {
-            let sent = encode(Ok(rules.clone())).expect("an answer");
-            assert_eq!(decode(&sent).expect("enrolled"), rules);
+        for (allow, before) in [
+            (vec![], true),
+            (vec!["a:1".to_owned(), "unix:/x y".to_owned()], false),
+        ] {
+            let enrolled = Enrolled { allow, before };
+            let sent = encode(Ok(enrolled.clone())).expect("an answer");
+            assert_eq!(decode(&sent).expect("enrolled"), enrolled);
         }
         for refused in [
             Refused::Unknown,

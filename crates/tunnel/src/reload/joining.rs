@@ -20,7 +20,7 @@ use tracing::error;
 
 use super::{Reload, hand_out};
 use crate::mailbox::{Mailbox, Message};
-use quictun_trust::enrolment::{Attempt, Directory, Refused};
+use quictun_trust::enrolment::{Attempt, Directory, Enrolled, Refused};
 use quictun_trust::keeper;
 use quictun_trust::settings::{ClientProof, NamedClient, TargetRule};
 
@@ -102,13 +102,16 @@ async fn enrol(
         Standing::OtherName => return Ok(Outcome::Known),
         Standing::OtherKey => return Err(Refused::Used),
     }
-    let allow = match store(joining.clients.clone(), attempt.clone()).await {
+    let Enrolled { allow, before } = match store(joining.clients.clone(), attempt.clone()).await {
         // There is nothing to join by: the answer to an earlier attempt was lost, or the client is one of the configuration.
         Err(Refused::Used | Refused::Unknown) if standing == Standing::Same => {
             return Ok(Outcome::Known);
         }
         stored => stored?,
     };
+    if before && standing == Standing::Same {
+        return Ok(Outcome::Known);
+    }
     let allow: Result<Vec<TargetRule>, _> = allow.iter().map(|rule| rule.parse()).collect();
     let client = NamedClient {
         name: attempt.join.name.clone(),
@@ -132,7 +135,7 @@ async fn enrol(
 }
 
 /// Has the keeper store the client's key, on a thread that may wait for it.
-async fn store(clients: Directory, attempt: Attempt) -> Result<Vec<String>, Refused> {
+async fn store(clients: Directory, attempt: Attempt) -> Result<Enrolled, Refused> {
     let mut writer = JoinSet::new();
     writer.spawn_blocking(move || keeper::enrol(&clients, &attempt));
     match writer.join_next().await {
