@@ -5,6 +5,7 @@
 //! quotes.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -47,19 +48,24 @@ pub struct Texts(pub Vec<String>);
 
 /// Reads a file of any type.
 pub fn parse<T: DeserializeOwned>(path: &Path, inputs: &Inputs<'_>) -> Result<T, Fault> {
-    read_by(path, inputs, |text| toml::from_str(text))
+    let text = text_of(path, inputs)?;
+    parse_by(path, &text, |text| toml::from_str(text))
 }
 
-/// Reads a file of any type, unless its text is to be left alone.
+/// Reads a file of any type, unless there is none or its text is to be left alone.
 pub(crate) fn parse_unless<T: DeserializeOwned>(
     path: &Path,
     inputs: &Inputs<'_>,
     left_alone: impl FnOnce(&str) -> bool,
 ) -> Result<Option<T>, Fault> {
-    read_by(path, inputs, |text| {
-        let read = !left_alone(text);
-        read.then(|| toml::from_str(text)).transpose()
-    })
+    let text = match inputs.files.read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|error| unreadable(path, &error))?,
+    };
+    if left_alone(&text) {
+        return Ok(None);
+    }
+    parse_by(path, &text, |text| toml::from_str(text).map(Some))
 }
 
 impl Schema {
@@ -84,7 +90,8 @@ impl Schema {
             prefix: String::new(),
             found: &mut found,
         };
-        read_by(path, inputs, |text| {
+        let text = text_of(path, inputs)?;
+        parse_by(path, &text, |text| {
             level.deserialize(toml::Deserializer::parse(text)?)
         })?;
         match found.misplaced {
@@ -144,21 +151,23 @@ impl Schema {
     }
 }
 
-fn read_by<T>(
+fn text_of(path: &Path, inputs: &Inputs<'_>) -> Result<String, Fault> {
+    let text = inputs.files.read(path);
+    text.map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Fault {
+    let why = format!("cannot read the configuration file: {error}");
+    Fault::failure(path.display().to_string(), why)
+}
+
+fn parse_by<T>(
     path: &Path,
-    inputs: &Inputs<'_>,
+    text: &str,
     parse: impl FnOnce(&str) -> Result<T, toml::de::Error>,
 ) -> Result<T, Fault> {
-    let what = path.display().to_string();
-    let unreadable = |error| {
-        Fault::failure(
-            &what,
-            format!("cannot read the configuration file: {error}"),
-        )
-    };
-    let text = inputs.files.read(path).map_err(unreadable)?;
-    parse(&text).map_err(|error| {
-        let fault = Fault::usage(&what, error.to_string().trim_end());
+    parse(text).map_err(|error| {
+        let fault = Fault::usage(path.display().to_string(), error.to_string().trim_end());
         match meant(error.message()) {
             Some(key) => fault.next(format!("did you mean {key}?")),
             None => fault,

@@ -68,7 +68,8 @@ pub(super) fn read(
     Ok(clients)
 }
 
-/// The tables of one file; `None`: an invitation is pending there.
+/// The tables of one file; `None`: an invitation is pending there, or it has gone since the directory was read: revoked,
+/// or expired and removed.
 fn tables(path: &Path, inputs: &Inputs<'_>) -> Result<Option<Vec<ClientTable>>, Fault> {
     let read: Option<ClientFile> = file::parse_unless(path, inputs, is_pending)?;
     Ok(read.map(|file| file.client))

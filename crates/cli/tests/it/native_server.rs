@@ -178,6 +178,19 @@ fn a_client_that_has_joined_gives_way_to_one_of_its_name_in_the_configuration() 
 }
 
 #[test]
+fn a_client_that_is_revoked_while_the_files_are_read_is_passed_over() {
+    let joined = format!("[[client]]\nname = 'tablet'\nkey = '{PIN}'\nallow = ['a:1']\n");
+    let world = World::default()
+        .env("STATE_DIRECTORY", "/s")
+        .gone_file("/s/clients/laptop.toml")
+        .file("/s/clients/tablet.toml", &joined);
+    assert_eq!(clients(&world, "server"), ["tablet: sha256:47DE... -> a:1"]);
+    let locked = world.locked_file("/s/clients/phone.toml");
+    let message = "/s/clients/phone.toml: cannot read the configuration file: permission denied";
+    failure(locked.native_server("server"), message, "locked");
+}
+
+#[test]
 fn what_is_wrong_with_an_invitation_is_told_before_anything_is_written() {
     let world = World::default().env("HOME", "/nonexistent").file(
         "server.toml",

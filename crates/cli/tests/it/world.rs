@@ -63,6 +63,13 @@ impl World {
         self
     }
 
+    /// A file that a directory has named and that has gone since.
+    pub(crate) fn gone_file(mut self, path: &str) -> Self {
+        let gone = Err(ErrorKind::NotFound);
+        self.files.0.insert(path.into(), gone);
+        self
+    }
+
     pub(crate) fn locked_file(mut self, path: &str) -> Self {
         self.files
             .0
