@@ -3,6 +3,8 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use quictun_engine::{ClientRole, Engine, EngineConfig, Event, LossReason, Transport};
@@ -21,7 +23,7 @@ use quictun_trust::identity::{self, IdentityError};
 use quictun_trust::settings::{CertificateFiles, ClientIdentity, Offer, Pin, ServerTrust};
 use quictun_trust::tls::{self, TlsError};
 
-/// Long enough for an attempt whose first packets are lost, and for the second kind of `ClientHello`.
+/// Until the answer, the look-up of the name included. Long enough for an attempt whose first packets are lost, and for the second kind of `ClientHello`.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A handshake and a frame: the system's own buffers would do.
@@ -150,7 +152,7 @@ impl Client {
             let mut more = self.port.transmit();
             while let Some(event) = self.port.engine.poll_event() {
                 more = true;
-                if let Some(grant) = self.handle_event(event, &mut latest)? {
+                if let Some(grant) = self.handle_event(event, deadline, &mut latest)? {
                     return Ok(grant);
                 }
             }
@@ -171,12 +173,14 @@ impl Client {
     fn handle_event(
         &mut self,
         event: Event,
+        deadline: Instant,
         latest: &mut LossReason,
     ) -> Result<Option<Grant>, JoinError> {
         let name = self.written.clone();
         match event {
             Event::Resolve => {
-                let resolved = resolve(&self.server);
+                let lookup = |host: &str, port| (host, port).to_socket_addrs();
+                let resolved = resolve(&self.server, deadline, lookup);
                 self.port.engine.handle_resolved(Instant::now(), &resolved);
             }
             Event::Welcome { grant, .. } => {
@@ -210,11 +214,28 @@ fn is_final(reason: &LossReason) -> bool {
     )
 }
 
-fn resolve(server: &HostPort) -> Result<Vec<SocketAddr>, String> {
-    let found = (server.host.as_str(), server.port).to_socket_addrs();
-    match found {
-        Ok(addresses) => Ok(addresses.collect()),
-        Err(error) => Err(format!("{} does not resolve: {error}", server.host)),
+/// Looks the server up. The system's resolver may take much longer, and cannot be stopped: its thread ends with the process.
+fn resolve<A: Iterator<Item = SocketAddr>>(
+    server: &HostPort,
+    deadline: Instant,
+    lookup: impl FnOnce(&str, u16) -> io::Result<A> + Send + 'static,
+) -> Result<Vec<SocketAddr>, String> {
+    let HostPort { host, port } = server.clone();
+    let (answer, answered) = sync_channel(1);
+    let look = move || {
+        let found = lookup(&host, port).map(|addresses| addresses.collect());
+        // Nobody waits where the deadline has passed.
+        answer.send(found).ok();
+    };
+    let host = &server.host;
+    let failed = |error: io::Error| format!("{host} does not resolve: {error}");
+    thread::Builder::new().spawn(look).map_err(failed)?;
+    match answered.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+        Ok(found) => found.map_err(failed),
+        Err(_) => Err(format!(
+            "no answer for {host} in {} s: is the DNS server reachable?",
+            PATIENCE.as_secs()
+        )),
     }
 }
 
@@ -248,4 +269,43 @@ fn engine(joining: Joining) -> Result<Engine<AppSocket>, JoinError> {
         reset_key: random()?,
     };
     Engine::client(config).map_err(|reason| JoinError::Engine(reason.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::IntoIter;
+
+    use super::*;
+
+    fn server() -> HostPort {
+        HostPort {
+            host: "vpn.example.net".to_owned(),
+            port: 7500,
+        }
+    }
+
+    #[test]
+    fn a_resolver_that_hangs_is_not_waited_for() {
+        // It hangs until the test ends.
+        let (end, ended) = sync_channel::<()>(0);
+        let hang = move |_: &str, _| {
+            ended.recv().ok();
+            Ok(Vec::new().into_iter())
+        };
+        let found = resolve(&server(), Instant::now(), hang);
+        let why = found.expect_err("it hangs");
+        assert!(why.starts_with("no answer for vpn.example.net"), "{why}");
+        drop(end);
+    }
+
+    #[test]
+    fn what_the_resolver_says_in_time_counts() {
+        let address: SocketAddr = ([192, 0, 2, 1], 7500).into();
+        let deadline = Instant::now() + PATIENCE;
+        let good = move |_: &str, _| Ok(vec![address].into_iter());
+        assert_eq!(resolve(&server(), deadline, good), Ok(vec![address]));
+        let bad = |_: &str, _| Err::<IntoIter<SocketAddr>, _>(io::Error::other("no such name"));
+        let why = resolve(&server(), deadline, bad).expect_err("refused");
+        assert_eq!(why, "vpn.example.net does not resolve: no such name");
+    }
 }
