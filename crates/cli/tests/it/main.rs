@@ -5,6 +5,7 @@ mod compat_client;
 mod compat_client_faults;
 mod compat_server;
 mod config_files;
+mod documents;
 mod first_run;
 mod golden;
 mod help;

@@ -1,15 +1,19 @@
-//! The commands that quic-tun's report published, word for word, between two machines.
+//! The commands that quic-tun's report published, word for word as README has them, between two machines.
 
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use quictun_testbed::isolation::isolated;
 use quictun_testbed::machine::Machine;
 use quictun_testbed::program::{Program, installed, output};
 use quictun_testbed::tunnel::{Home, START};
 use quictun_testbed::{binaries, deadline};
 
+use crate::documents::{README, block};
+
+/// The first of the commands, and the address in the second.
+const FIRST: &str = "$ ./quictun-server";
 const SERVER: &str = "192.168.26.129";
 
 /// Lines of the original that people search for, at the level that the original has.
@@ -74,6 +78,7 @@ struct Pair {
     client: Program,
     server: Program,
     iperf3: Program,
+    traffic: &'static str,
     runs: usize,
     _far: Machine,
     _homes: [Home; 2],
@@ -91,19 +96,20 @@ impl Pair {
         }
         let mut iperf3 = far.command(installed("iperf3", "iperf3")?);
         let iperf3 = Program::start("iperf3", iperf3.args(["-s", "--forceflush"]))?;
-        let line = "exec ./quictun-server";
-        let mut server = Program::start("server", &mut shell(&far, &homes[0], line))?;
+        let [server, client, traffic] = block(README, FIRST)?[..] else {
+            bail!("the commands are a server, a client and iperf3");
+        };
+        let line = format!("exec {}", server.1);
+        let mut server = Program::start("server", &mut shell(&far, &homes[0], &line))?;
         server.wait_for(SERVER_PHRASES[0], START)?;
-        let line = format!(
-            "exec ./quictun-client --server-endpoint {SERVER}:7500 --token-source tcp:127.0.0.1:5201 \
-             --insecure-skip-verify true"
-        );
+        let line = format!("exec {}", client.1);
         let mut client = Program::start("client", &mut shell(&here, &homes[1], &line))?;
         client.wait_for(CLIENT_PHRASES[0], START)?;
         Ok(Self {
             client,
             server,
             iperf3,
+            traffic: traffic.1,
             runs: 0,
             _far: far,
             _homes: homes,
@@ -118,10 +124,9 @@ impl Pair {
             &format!("Server listening on 5201 (test #{})", self.runs),
             START,
         )?;
-        let mut iperf3 = Machine::here().command("iperf3");
-        iperf3
-            .args(["-c", "127.0.0.1", "-p", "6500", "-t", "1", "-J"])
-            .args(more);
+        let mut words = self.traffic.split_whitespace();
+        let mut iperf3 = Machine::here().command(words.next().context("a command")?);
+        iperf3.args(words).args(["-t", "1", "-J"]).args(more);
         let output = output(&mut iperf3)?;
         let text = String::from_utf8_lossy(&output.stdout);
         ensure!(output.status.success(), "iperf3 {more:?}: {text}");

@@ -1,0 +1,126 @@
+//! The commands of README.md and OPERATIONS.md are ones that the programs take, word for word.
+//!
+//! Those of the tutorial, and of README's first minutes, are executed: `quictun-e2e`, `tutorial` and `first_minutes`.
+
+use crate::world::{PIN, World};
+
+const DOCUMENTS: [(&str, &str); 2] = [
+    ("README.md", include_str!("../../../../README.md")),
+    (
+        "docs/OPERATIONS.md",
+        include_str!("../../../../docs/OPERATIONS.md"),
+    ),
+];
+
+/// Commands of other programs, by how they begin.
+const OTHERS: &[(&str, &str)] = &[
+    (
+        "cargo run --release -- demo",
+        "`demo` runs in the tests of this crate",
+    ),
+    ("cargo test --workspace", "what .ci/run does"),
+    ("chgrp quictun ", "needs the user that the package makes"),
+    ("chmod 640 ", "needs the user that the package makes"),
+    ("cp server.toml ", "changes the machine's configuration"),
+    (
+        "curl -s http://127.0.0.1:8086/",
+        "the tests of REST.md and METRICS.md ask the same",
+    ),
+    ("docker ", "needs a service that tests have not"),
+    (
+        "install -m 640 -g quictun ",
+        "needs the user that the package makes",
+    ),
+    (
+        "iperf3 -c 127.0.0.1 -p 6500",
+        "runs in `published` of quictun-e2e",
+    ),
+    ("jq -c ", "reads a log that a person has"),
+    ("ssh -p 8022 ", "a port of `first_minutes` of quictun-e2e"),
+    ("sysctl -w ", "changes the machine"),
+    (
+        "systemctl ",
+        "needs a service manager; `unit_files` and `service` test the units",
+    ),
+];
+
+/// A command without its prompt, and its line.
+fn commands(text: &str) -> Vec<(usize, &str)> {
+    let mut block = "";
+    let lines = text.lines().enumerate().filter_map(|(number, line)| {
+        if let Some(language) = line.strip_prefix("```") {
+            block = language;
+            return None;
+        }
+        let command = match block {
+            "sh" => line,
+            // `$ `, `# `, or either behind the name of a machine: what has no prompt is an answer.
+            "console" => {
+                let (machine, command) = line.split_once(['$', '#'])?;
+                let is_prompt = machine.chars().all(|c| c.is_ascii_lowercase());
+                command.strip_prefix(' ').filter(|_| is_prompt)?
+            }
+            _ => return None,
+        };
+        (!command.is_empty()).then_some((number + 1, command))
+    });
+    lines.collect()
+}
+
+/// The arguments, as a shell and a reader make them of what is written.
+fn arguments(written: &str) -> String {
+    let own = written.split(['>', '|', '&']).next().unwrap_or_default();
+    own.trim()
+        .replace("sha256:...", PIN)
+        .replace("~/", "/home/me/")
+}
+
+/// A machine that has the files which the commands name.
+fn world() -> World {
+    let client =
+        format!("server = 'h:1'\npin = '{PIN}'\n[[forward]]\nlisten = 1\ntarget = 'h:1'\n");
+    World::default()
+        .env("HOME", "/home/me")
+        .file("/etc/quictun/server.toml", "")
+        .file("/home/me/.config/quictun/client.toml", &client)
+        .file("client.toml", &client)
+        .file("client.psk", "")
+}
+
+#[test]
+fn every_command_in_the_documents_is_one_that_the_programs_take() {
+    let world = world();
+    let mut used = vec![false; OTHERS.len()];
+    let mut own = 0;
+    for (document, text) in DOCUMENTS {
+        for (line, command) in commands(text) {
+            let command = command.strip_prefix("sudo ").unwrap_or(command);
+            let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
+            let rest = arguments(rest);
+            let fault = match program.trim_start_matches("./") {
+                "quictun" => world.native(&rest).err(),
+                "quictun-server" => world.compat_server(&rest).err(),
+                "quictun-client" => world.compat_client(&rest).err(),
+                _ => {
+                    let known = OTHERS
+                        .iter()
+                        .position(|(begin, _)| command.starts_with(begin));
+                    let known = known.unwrap_or_else(|| {
+                        panic!("{document}:{line}: nothing says why no test runs: {command}")
+                    });
+                    used[known] = true;
+                    continue;
+                }
+            };
+            own += 1;
+            assert!(fault.is_none(), "{document}:{line}: {command}: {fault:?}");
+        }
+    }
+    assert!(own >= 15, "only {own} commands were found");
+    for ((begin, why), used) in OTHERS.iter().zip(used) {
+        assert!(
+            used,
+            "no document has a command of this kind any more: {begin} ({why})"
+        );
+    }
+}
