@@ -64,16 +64,26 @@ pub(crate) fn settings(layers: &Layers<'_>, names: Names) -> Result<ControlSetti
 
 /// The level of the log: that of a short flag, or else of the option.
 fn level(layers: &Layers<'_>, verbosity: Option<Verbosity>) -> Result<LogFilter, Fault> {
+    match short_level(layers, verbosity)? {
+        Some((_, word)) => Ok(word.parse().expect("invariant: a level")),
+        None => layers.get(&LOG_LEVEL),
+    }
+}
+
+/// The level that a short flag asks for, and that flag.
+pub(crate) fn short_level(
+    layers: &Layers<'_>,
+    verbosity: Option<Verbosity>,
+) -> Result<Option<(&'static Switch, &'static str)>, Fault> {
     let Some(Verbosity { more, less }) = verbosity else {
-        return layers.get(&LOG_LEVEL);
+        return Ok(None);
     };
-    let word = match (layers.get(more)?, layers.get(less)?) {
-        (false, false) => return layers.get(&LOG_LEVEL),
-        (true, false) => "debug",
-        (false, true) => "warn",
-        (true, true) => return Err(layers.fault(less, "does not go with --verbose")),
-    };
-    Ok(word.parse().expect("invariant: a level"))
+    match (layers.get(more)?, layers.get(less)?) {
+        (false, false) => Ok(None),
+        (true, false) => Ok(Some((more, "debug"))),
+        (false, true) => Ok(Some((less, "warn"))),
+        (true, true) => Err(layers.fault(less, "does not go with --verbose")),
+    }
 }
 
 /// Reads where the HTTP interface listens; `off`: nowhere. A socket has mode 0 until its own option is read.

@@ -9,8 +9,9 @@ use quictun_tunnel::settings::{ClientSettings, ForwardTo, ListenOn, TransportSet
 use toml::Value;
 
 use super::enrolled::Enrolled;
-use super::flags::{ALLOW, FORWARD, STATE_DIR};
+use super::flags::{ALLOW, FORWARD, NAMES, STATE_DIR};
 use super::settings::{DEFAULT_CLIENT, Server};
+use crate::control::{LOG_LEVEL, short_level};
 use crate::layers::{Layers, Origin};
 use crate::options::{Flag, Kind};
 use crate::transport::{CONNECTIONS, WORKERS};
@@ -95,6 +96,14 @@ fn tables(
                 write!(origin, ", here {}", transport.connections).expect(TO_A_STRING);
             } else if is(&STATE_DIR, "") {
                 items = state_dir.map(str::to_owned).into_iter().collect();
+            }
+            // Read without a fault before.
+            let level = short_level(layers, NAMES.verbosity).ok().flatten();
+            if let Some((flag, word)) =
+                level.filter(|_| std::ptr::eq(option.spec(), LOG_LEVEL.spec()))
+            {
+                items = vec![word.to_owned()];
+                origin = self::origin(flag, layers.setting(flag).origin);
             }
             // Unset; the empty text would mean the same, but reads as if somebody had said so.
             if items.iter().all(String::is_empty) {

@@ -37,6 +37,35 @@ fn every_value_is_printed_with_its_origin() {
 }
 
 #[test]
+fn a_short_flag_for_the_log_is_printed_as_the_level_that_it_makes() {
+    let file = format!("server = 'h:1'\npin = '{PIN}'\n[log]\nlevel = 'error'\n");
+    let world = World::default()
+        .file("server.toml", "[log]\nlevel = 'error'\n")
+        .file("client.toml", &file);
+    for (line, level, origin) in [
+        ("--server server.toml", "error", "# file server.toml"),
+        ("--server server.toml -- -v", "debug", "# flag --verbose"),
+        ("--server server.toml -- -q", "warn", "# flag --quiet"),
+        (
+            "--server server.toml -- -v --log-level info",
+            "debug",
+            "# flag --verbose",
+        ),
+        (
+            "--client client.toml -- -v -L 1=h:1",
+            "debug",
+            "# flag --verbose",
+        ),
+    ] {
+        let text = world.printed(&format!("config print {line}"));
+        let start = format!("level = \"{level}\" ");
+        let found = text.lines().find(|line| line.starts_with("level ="));
+        let is_right = found.is_some_and(|line| line.starts_with(&start) && line.ends_with(origin));
+        assert!(is_right, "{line}: {found:?}");
+    }
+}
+
+#[test]
 fn what_is_printed_comes_to_the_same_settings() {
     let world = World::default()
         .file(
