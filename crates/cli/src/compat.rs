@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use quictun_control::settings::ControlSettings;
 
 use crate::exit::{self, Failed};
-use crate::{client, host_tun};
+use crate::{client, host_tun, version};
 use quictun_args::compat::flags;
 use quictun_args::compat::settings::{self, Asked, Ready};
 use quictun_args::fault::Fault;
@@ -46,6 +46,10 @@ fn main<T>(
     let outcome = match asked {
         Err(fault) => Err(fault.into()),
         Ok(Asked::Print(text)) => exit::print(&text).map_err(Failed::from),
+        Ok(Asked::Version) => {
+            let text = format!("{program} {}\n", version::WITH_COMMIT);
+            exit::print(&text).map_err(Failed::from)
+        }
         Ok(Asked::Run(Ready {
             settings,
             warnings,

@@ -1,5 +1,9 @@
 //! The version of this program, its commit, and the machine that it was made for.
 
+/// The answer to `quictun-client --version`, behind the name. One line: scripts take its second word.
+pub(crate) const WITH_COMMIT: &str =
+    concat!(env!("CARGO_PKG_VERSION"), " (", env!("QUICTUN_COMMIT"), ")",);
+
 /// The answer to `quictun --version`, behind the name.
 pub(crate) const LONG: &str = concat!(
     env!("CARGO_PKG_VERSION"),

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use quictun_control::settings::{HttpListen, LogFormat, Phrases};
 use quictun_trust::settings::{Offer, Pin};
@@ -249,6 +250,8 @@ const STRAY: &str = "stray";
 #[derive(Debug)]
 pub(super) enum Line {
     Print(String),
+    /// The version, and the commit that only the program itself knows.
+    Version,
     /// Run, once the warnings are told.
     Run {
         matches: ArgMatches,
@@ -274,8 +277,14 @@ impl Program {
         let mut warnings = Vec::new();
         let args = join_switch_words(&self.table, args, &mut warnings)?;
         let mut command = self.command();
+        let is_short = |word: &OsString| word == "-V";
         let matches = match command.try_get_matches_from_mut(&args) {
             Ok(matches) => matches,
+            Err(error)
+                if error.kind() == ErrorKind::DisplayVersion && !args.iter().any(is_short) =>
+            {
+                return Ok(Line::Version);
+            }
             Err(error) if !error.use_stderr() => {
                 return Ok(Line::Print(error.render().to_string()));
             }
@@ -283,7 +292,7 @@ impl Program {
         };
         let stray: Vec<&String> = matches.get_many(STRAY).into_iter().flatten().collect();
         match stray.first().map(|word| word.as_str()) {
-            Some("version") if args.len() == 2 => return Ok(Line::Print(command.render_version())),
+            Some("version") if args.len() == 2 => return Ok(Line::Version),
             Some("help") if args.len() == 2 => {
                 return Ok(Line::Print(command.render_help().to_string()));
             }

@@ -26,6 +26,8 @@ const CA_ALONE: &str = "--ca-file does nothing by itself: add --verify-remote-en
 pub enum Asked<T> {
     /// Print this and end.
     Print(String),
+    /// Print the version and the commit, and end.
+    Version,
     /// Run.
     Run(Ready<T>),
 }
@@ -58,6 +60,7 @@ fn ask<T>(
 ) -> Result<Asked<T>, Fault> {
     let (matches, mut warnings): (ArgMatches, _) = match program.read(&inputs.args)? {
         Line::Print(text) => return Ok(Asked::Print(text)),
+        Line::Version => return Ok(Asked::Version),
         Line::Run { matches, warnings } => (matches, warnings),
     };
     let layers = Layers::new(&program.table, &matches, inputs);

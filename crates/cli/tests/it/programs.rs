@@ -40,6 +40,9 @@ fn version_and_help_go_to_standard_output() {
             let is_long = name == "quictun" && flag != "-V";
             assert_eq!(said.lines().count(), if is_long { 4 } else { 1 }, "{said}");
             assert_eq!(said.contains("for: "), is_long, "{said}");
+            let first = said.lines().next().unwrap_or_default();
+            let has_commit = first.starts_with(&format!("{version} (")) && first.ends_with(')');
+            assert_eq!(has_commit, flag != "-V", "{said}");
             assert_eq!(stderr(&output), "");
         }
         let output = program(path, &["--help"]);
