@@ -54,7 +54,7 @@ const COMMANDS: [(&str, &str); 3] = [
     ("server", "quictun server --allow 127.0.0.1:22"),
     (
         "client",
-        "quictun client --server SERVER:7500 --pin sha256:... --psk-file client.psk -L 2222=127.0.0.1:22",
+        "quictun client --server SERVER --pin sha256:... --psk-file client.psk -L 2222:127.0.0.1:22",
     ),
     ("client", "ssh -p 2222 127.0.0.1"),
 ];

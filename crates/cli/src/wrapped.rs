@@ -70,7 +70,7 @@ pub(crate) fn parse(matches: &ArgMatches, inputs: &Inputs<'_>) -> Result<Wrapped
     let mut flags: Vec<String> = words.cloned().collect();
     let Some(at) = flags.iter().position(|word| word == "--") else {
         let fault = Fault::usage("quictun run", "there is no `--` before a command");
-        return Err(fault.next("quictun run --server HOST:7500 --pin sha256:... -- COMMAND"));
+        return Err(fault.next("quictun run --server HOST --pin sha256:... -- COMMAND"));
     };
     let command = flags.split_off(at).split_off(1);
     if command.is_empty() {

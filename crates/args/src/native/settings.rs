@@ -97,7 +97,7 @@ pub(super) fn client(layers: &Layers<'_>) -> Result<ClientSettings, Fault> {
     let Some(server) = layers.get(&flags::SERVER_TO_DIAL)? else {
         let fault = layers.fault(&flags::SERVER_TO_DIAL, "the server to dial is missing");
         return Err(
-            fault.next("quictun client --server HOST:7500 --pin sha256:... -L 2222=127.0.0.1:22")
+            fault.next("quictun client --server HOST --pin sha256:... -L 2222:127.0.0.1:22")
         );
     };
     let offer = layers.get(&flags::OFFER)?;
@@ -223,7 +223,7 @@ fn forwards(layers: &Layers<'_>, tun: bool) -> Result<Vec<Forward>, Fault> {
     if forwards.is_empty() && !tun {
         let fault = layers.fault(&flags::FORWARD, "there is nothing to forward");
         return Err(fault.next(
-            "-L 2222=127.0.0.1:22, or a [[forward]] table in the configuration file; or --tun",
+            "-L 2222:127.0.0.1:22, or a [[forward]] table in the configuration file; or --tun",
         ));
     }
     for (n, forward) in forwards.iter().enumerate() {

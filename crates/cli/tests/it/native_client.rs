@@ -200,8 +200,8 @@ fn run_takes_the_flags_of_a_client_and_a_command() {
 const BAD: &[(&str, &str)] = &[
     (
         "client",
-        "--server: the server to dial is missing | quictun client --server HOST:7500 --pin \
-        sha256:... -L 2222=127.0.0.1:22",
+        "--server: the server to dial is missing | quictun client --server HOST --pin \
+        sha256:... -L 2222:127.0.0.1:22",
     ),
     (
         "client --server :7500 {forward} --ca system",
@@ -239,12 +239,12 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "run --ca system -- true",
-        "--server: the server to dial is missing | quictun client --server HOST:7500 --pin \
-        sha256:... -L 2222=127.0.0.1:22",
+        "--server: the server to dial is missing | quictun client --server HOST --pin \
+        sha256:... -L 2222:127.0.0.1:22",
     ),
     (
         "client --server h:1 --ca system",
-        "--forward: there is nothing to forward | -L 2222=127.0.0.1:22, \
+        "--forward: there is nothing to forward | -L 2222:127.0.0.1:22, \
         or a [[forward]] table in the configuration file; or --tun",
     ),
     (

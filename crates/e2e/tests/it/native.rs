@@ -284,6 +284,15 @@ fn the_demonstration_tells_its_facts_to_programs() -> Result<()> {
                 .any(|step| step["command"] == "quictun server --allow 127.0.0.1:22"),
         "{facts}"
     );
+    let client = commands
+        .iter()
+        .filter_map(|step| step["command"].as_str())
+        .find(|command| command.starts_with("quictun client"));
+    let client = client.context("no client")?;
+    ensure!(
+        client.contains(" --server SERVER --pin ") && client.ends_with(" -L 2222:127.0.0.1:22"),
+        "as the server's own lines have it: {client}"
+    );
     Ok(())
 }
 
