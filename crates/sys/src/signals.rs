@@ -81,6 +81,17 @@ impl Signals {
     }
 }
 
+/// Whether this process ignores a signal: where nothing has changed that since, whoever started it wants it so.
+pub fn is_ignored(signal: Signal) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: no new action is given, and `action` has room for the present one.
+    let asked = unsafe { libc::sigaction(signal.as_raw(), std::ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: all its bytes were zero before the kernel filled it in, and any bytes are a `sigaction`: its function is a
+    // number here.
+    let action = unsafe { action.assume_init() };
+    asked == 0 && action.sa_sigaction == libc::SIG_IGN
+}
+
 /// Lets a program start as if nobody had held back or ignored a signal before it.
 pub fn with_default_signals(command: &mut Command) -> &mut Command {
     let none = set_of(&[]);

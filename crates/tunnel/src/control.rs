@@ -20,6 +20,7 @@ use crate::mailbox::{Mailbox, Message};
 use crate::reload::joining::{self, Joining};
 use crate::reload::{self, Reload};
 use crate::requests::{REQUESTS, Request};
+use crate::terminal::Terminal;
 use quictun_control::line_budget::{self, LineBudget};
 use quictun_control::log::LogFiles;
 use quictun_control::rest::{self, RestState};
@@ -40,6 +41,7 @@ pub(crate) struct Control {
     /// What SIGHUP reads again; `None`: nothing but log files.
     pub(crate) reload: Option<Reload>,
     pub(crate) lines: LineBudget,
+    pub(crate) terminal: Terminal,
     /// Says that the process has started; `None`: not all of it has.
     pub(crate) announce: Option<Box<dyn FnOnce()>>,
 }
@@ -165,6 +167,14 @@ impl<'a> Run<'a> {
     }
 
     fn handle_hangup(&mut self) {
+        if self.control.terminal.has_gone() {
+            // The kernel and the shell may both say so: the second time is nobody's wish to end at once.
+            if self.signals == 0 {
+                info!(target: "quictun", "SIGHUP: the terminal has gone");
+                self.handle_signal();
+            }
+            return;
+        }
         reopen_logs(self.control);
         if self.signals == 0 {
             self.reloads.begin(self.control);

@@ -223,7 +223,7 @@ fn resolve<A: Iterator<Item = SocketAddr>>(
     let HostPort { host, port } = server.clone();
     let (answer, answered) = sync_channel(1);
     let look = move || {
-        let found = lookup(&host, port).map(|addresses| addresses.collect());
+        let found = lookup(&host, port).map(Iterator::collect);
         // Nobody waits where the deadline has passed.
         answer.send(found).ok();
     };

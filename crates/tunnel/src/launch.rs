@@ -24,6 +24,7 @@ use crate::reload::Reload;
 use crate::reload::joining::{self, Joining};
 use crate::requests::{self, Request};
 use crate::settings::{Congestion, TransportSettings};
+use crate::terminal::Terminal;
 use crate::worker::{self, Parts};
 use quictun_control::line_budget::LineBudget;
 use quictun_control::rest::{self, Facts, RestState};
@@ -222,6 +223,7 @@ impl Launch {
         let post = self.ports.iter().map(|_| mailbox(budget));
         let post = post.collect::<io::Result<Vec<_>>>()?;
         let (mailboxes, inboxes): (Vec<_>, Vec<_>) = post.into_iter().unzip();
+        let terminal = Terminal::of_process();
         confinement::enter(confinement::Plan {
             writes: self.transport.qlog_dir.iter().cloned().collect(),
             off: match (self.control.confine, self.one_process) {
@@ -263,6 +265,7 @@ impl Launch {
             log_files: self.log.files().clone(),
             reload: self.reload,
             lines: self.lines,
+            terminal,
             announce: crew.all_built.then_some(self.announce),
         };
         let result = runtime.block_on(control::serve(control, requests, joins, crew.ends));

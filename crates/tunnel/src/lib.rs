@@ -39,6 +39,7 @@ mod refusal;
 mod requests;
 mod resolve;
 mod server_duty;
+mod terminal;
 mod token_source;
 mod trouble;
 mod tun_port;

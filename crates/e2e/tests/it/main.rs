@@ -21,6 +21,7 @@ mod first_minutes;
 mod foreign;
 mod foreign_limits;
 mod greedy;
+mod hangup;
 mod identities;
 mod interop;
 mod iperf3;

@@ -40,7 +40,7 @@ pub(super) struct Slot {
 enum State {
     Idle,
     Resolving,
-    Racing(Race),
+    Racing(Box<Race>),
     Up(ConnectionKey),
     Waiting(Instant),
 }
@@ -157,7 +157,7 @@ impl Slot {
     }
 
     pub(super) fn race(&mut self, now: Instant, addresses: &[SocketAddr]) {
-        self.state = State::Racing(Race {
+        self.state = State::Racing(Box::new(Race {
             attempts: Vec::new(),
             tried: Vec::new(),
             next: addresses.iter().copied().collect(),
@@ -165,7 +165,7 @@ impl Slot {
             last: None,
             timed_out: false,
             early: None,
-        });
+        }));
     }
 
     /// Races for `address` until the name has been looked up.
