@@ -1,7 +1,7 @@
 //! Changes of this machine's devices, addresses and routes, as the kernel announces them (rtnetlink).
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -81,6 +81,12 @@ impl RouteWatch {
 impl AsFd for RouteWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for RouteWatch {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -5,7 +5,7 @@
 //! wakes up (`TFD_TIMER_CANCEL_ON_SET`), so nobody needs to compare the clocks again and again.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::time::{
@@ -77,6 +77,12 @@ impl SleepWatch {
 impl AsFd for SleepWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
+    }
+}
+
+impl AsRawFd for SleepWatch {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -20,6 +20,7 @@ use crate::client_duty::{ClientDuty, ForwardDuty};
 use crate::failure::Failure;
 use crate::launch::{self, Launch, Seat};
 use crate::listener::{self, Listener};
+use crate::network_watch::NetworkWatch;
 use crate::refusal::Refused;
 use crate::reload::change::Rules;
 use crate::reload::client::ClientRules;
@@ -135,6 +136,7 @@ fn serve(
         announce: announce(listen.clone(), settings.forwards, started.clone(), banner),
         facts: Facts { listen, aead },
         reload,
+        network: Some(NetworkWatch::open().context("watching the network")?),
         lines: LineBudget::default(),
         transport: settings.transport,
         control: settings.control,

@@ -165,6 +165,11 @@ impl Duty for ClientDuty {
 
     fn handle_message(&mut self, io: &mut Io<'_>, message: Message) {
         match message {
+            Message::NetworkChanged(untaken) => {
+                // From here on another change is news.
+                drop(untaken);
+                io.engine.handle_network_change(io.now);
+            }
             Message::ServerResolved(resolved) => io.engine.handle_resolved(io.now, &resolved),
             Message::Rules(change) => {
                 if let Rules::Client(rules) = &change.rules
@@ -194,6 +199,12 @@ impl Duty for ClientDuty {
 
     fn flush(&mut self, io: &mut Io<'_>) -> bool {
         self.tun.as_mut().is_some_and(|tun| tun.flush(io))
+    }
+
+    fn handle_pause(&mut self, io: &mut Io<'_>, pause: Duration) {
+        let stopped_s = pause.as_secs();
+        debug!(target: "quictun", stopped_s, "this process was stopped: asking the server at once");
+        io.engine.handle_network_change(io.now);
     }
 
     fn next_timeout(&self) -> Option<Instant> {

@@ -17,6 +17,7 @@ use tracing::{error, info, warn};
 
 use crate::answers::Answers;
 use crate::mailbox::{Mailbox, Message};
+use crate::network_watch::NetworkWatch;
 use crate::reload::joining::{self, Joining};
 use crate::reload::{self, Reload};
 use crate::requests::{REQUESTS, Request};
@@ -40,6 +41,8 @@ pub(crate) struct Control {
     pub(crate) log_files: LogFiles,
     /// What SIGHUP reads again; `None`: nothing but log files.
     pub(crate) reload: Option<Reload>,
+    /// Has the workers told of changes of the network.
+    pub(crate) network: Option<NetworkWatch>,
     pub(crate) lines: LineBudget,
     pub(crate) terminal: Terminal,
     /// Says that the process has started; `None`: not all of it has.
@@ -61,11 +64,16 @@ pub(crate) async fn serve(
         let listener = rest::Listener::new(listener)?;
         http.spawn(rest::serve(listener, control.rest.clone(), http_stopped));
     }
+    let mut watches = JoinSet::new();
+    if let Some(network) = control.network.take() {
+        watches.spawn(network.run(control.mailboxes.clone()));
+    }
     let announce = control.announce.take();
     let result = serve_workers(&control, announce, requests, joins, ends).await;
     // The HTTP server may have ended by itself.
     let _gone = stop_http.send(());
     http.shutdown().await;
+    watches.shutdown().await;
     result
 }
 

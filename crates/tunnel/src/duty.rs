@@ -1,7 +1,7 @@
 //! What a client's or a server's worker does beyond carrying bytes.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quictun_engine::{Engine, Event, FlowId};
 use tracing::debug;
@@ -24,6 +24,8 @@ pub(crate) trait Duty {
     fn flush(&mut self, _: &mut Io<'_>) -> bool {
         false
     }
+    /// Nothing of this process has run for so long after something was due: somebody has stopped it.
+    fn handle_pause(&mut self, _: &mut Io<'_>, _: Duration) {}
     fn next_timeout(&self) -> Option<Instant>;
     fn handle_timeout(&mut self, io: &mut Io<'_>);
     fn stop_accepting(&mut self, _: &mut Io<'_>) {}

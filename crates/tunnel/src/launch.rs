@@ -19,6 +19,7 @@ use crate::app_socket::AppSocket;
 use crate::control::{self, Control, WorkerEnd};
 use crate::duty::Duty;
 use crate::mailbox::{Inbox, Mailbox, mailbox};
+use crate::network_watch::NetworkWatch;
 use crate::qlog;
 use crate::reload::Reload;
 use crate::reload::joining::{self, Joining};
@@ -56,6 +57,8 @@ pub(crate) struct Launch {
     pub(crate) facts: Facts,
     /// What SIGHUP reads again; `None`: nothing but log files.
     pub(crate) reload: Option<Reload>,
+    /// Has the workers told of changes of the network.
+    pub(crate) network: Option<NetworkWatch>,
     pub(crate) lines: LineBudget,
     pub(crate) announce: Box<dyn FnOnce()>,
 }
@@ -264,6 +267,7 @@ impl Launch {
             drain: self.transport.drain,
             log_files: self.log.files().clone(),
             reload: self.reload,
+            network: self.network,
             lines: self.lines,
             terminal,
             announce: crew.all_built.then_some(self.announce),

@@ -32,6 +32,7 @@ mod listener;
 mod lookups;
 mod mailbox;
 mod name_questions;
+mod network_watch;
 mod probe;
 mod qlog;
 mod question_socket;

@@ -22,6 +22,7 @@ use quictun_wire::code::FlowCode;
 use rustix::event::{EventfdFlags, eventfd};
 use tracing::error;
 
+use crate::network_watch::Untaken;
 use crate::reload::change::Change;
 use crate::reload::joining::Joined;
 use crate::requests::{REQUESTS, WAITING_MAX};
@@ -32,7 +33,7 @@ use quictun_io::udp_port::Received;
 /// until they have taken the answers, [`REQUESTS`] at most. A client's has one token under way for each connection
 /// that waits for one, [`WAITING_MAX`] at most, and one look-up of its server. Drains and closes come
 /// from the first two signals, the end of the drain, and the failure of another worker, of which there are 256. Of
-/// changes of the rules there is one at a time, and of attempts to join there are 17.
+/// changes of the rules and of the network there is one at a time, and of attempts to join there are 17.
 const MESSAGES: usize = if REQUESTS > WAITING_MAX {
     REQUESTS
 } else {
@@ -69,6 +70,8 @@ pub(crate) enum Message {
         ticket: u64,
         token: Option<String>,
     },
+    /// Client: this machine has other routes or addresses, or has slept. Dropped before the worker acts upon it.
+    NetworkChanged(Untaken),
     /// The configuration was read again: judge by this from now on, and say when that is done.
     Rules(Change),
     /// Server: how an attempt to join went.

@@ -144,6 +144,7 @@ fn serve(
             let load = reload::source::of_server(read, own_http, shared);
             Reload::new(Source::new(load, Rules::Server(rules)))
         }),
+        network: None,
         lines,
         announce: Box::new(announce),
         transport: settings.transport,

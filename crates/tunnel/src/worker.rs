@@ -5,7 +5,7 @@
 //! a [`Duty`].
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quictun_engine::{Engine, Event};
 use tracing::{debug, error, info, warn};
@@ -17,6 +17,9 @@ use quictun_control::snapshot::{Detail, SnapshotRequest, WorkerSnapshot};
 use quictun_io::EnginePort;
 use quictun_io::poller::{Key, Poller, Ready};
 use quictun_io::udp_port::{UdpPort, other_worker};
+
+/// A turn that begins so late is not late by itself: turns take milliseconds.
+const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Parts<D> {
     pub(crate) index: usize,
@@ -41,33 +44,38 @@ struct Worker<D> {
 }
 
 pub(crate) fn run<D: Duty>(parts: Parts<D>) -> io::Result<()> {
-    let poller = Poller::new()?;
-    poller.add_input(&parts.udp, Key::Udp)?;
-    poller.add_input(&parts.inbox, Key::Wake)?;
-    let mut worker = Worker {
-        index: parts.index,
-        port: EnginePort::new(parts.engine, parts.udp),
-        inbox: parts.inbox,
-        siblings: parts.siblings,
-        duty: parts.duty,
-        poller,
-        wants_room: false,
-        draining: false,
-        closing: false,
-    };
+    let mut worker = Worker::new(parts)?;
     worker.duty(Instant::now(), Duty::start)?;
     worker.turn_until_closed()
 }
 
 impl<D: Duty> Worker<D> {
+    fn new(parts: Parts<D>) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        poller.add_input(&parts.udp, Key::Udp)?;
+        poller.add_input(&parts.inbox, Key::Wake)?;
+        Ok(Self {
+            index: parts.index,
+            port: EnginePort::new(parts.engine, parts.udp),
+            inbox: parts.inbox,
+            siblings: parts.siblings,
+            duty: parts.duty,
+            poller,
+            wants_room: false,
+            draining: false,
+            closing: false,
+        })
+    }
+
     fn turn_until_closed(&mut self) -> io::Result<()> {
         let mut ready = Vec::new();
         // The engine may want something before anything has come.
         let mut more = true;
+        let mut turn = Instant::now();
         loop {
             let before = Instant::now();
             let until = if more {
-                Some(before)
+                Some(turn)
             } else {
                 self.next_timeout()
             };
@@ -75,6 +83,8 @@ impl<D: Duty> Worker<D> {
             self.poller.wait(until, patience, &mut ready)?;
             let now = Instant::now();
             self.port.note_wait(now.saturating_duration_since(before));
+            self.note_late(until.map(|until| until.max(turn)), now);
+            turn = now;
             self.handle_all(&ready);
             let now = Instant::now();
             if self.next_timeout().is_some_and(|at| at <= now) {
@@ -98,6 +108,14 @@ impl<D: Duty> Worker<D> {
                 self.close();
                 return Ok(());
             }
+        }
+    }
+
+    /// A turn begins `now` that should have by `until`.
+    fn note_late(&mut self, until: Option<Instant>, now: Instant) {
+        let late = until.map(|until| now.saturating_duration_since(until));
+        if let Some(pause) = late.filter(|late| *late >= PAUSE) {
+            self.duty(now, |duty, io| duty.handle_pause(io, pause));
         }
     }
 

@@ -33,6 +33,7 @@ mod link;
 mod logs;
 mod metrics;
 mod native;
+mod network_change;
 mod outage;
 mod perf;
 mod published;

@@ -18,6 +18,7 @@ fn end_of(make: fn() -> Result<Parts<ClientDuty>>) -> Failure {
         http: None,
         facts: Facts::default(),
         reload: None,
+        network: None,
         lines: LineBudget::default(),
         announce: Box::new(|| {}),
     };

@@ -66,6 +66,10 @@ impl Duty for Handing {
         self.0.calls.push("message");
     }
 
+    fn handle_pause(&mut self, _: &mut Io<'_>, _: Duration) {
+        self.0.calls.push("pause");
+    }
+
     fn next_timeout(&self) -> Option<Instant> {
         self.0.timeout
     }
@@ -269,4 +273,23 @@ fn next_datagram(inbox: &mut Inbox) -> Option<udp_port::Received> {
             return Some(datagram);
         }
     }
+}
+
+#[test]
+fn a_turn_that_begins_a_second_late_is_a_pause() {
+    let pauses = |late: &[Duration]| {
+        let Set { parts, calls, .. } = set(Noting::default());
+        let mut worker = Worker::new(parts).expect("a worker");
+        let due = Instant::now();
+        for late in late {
+            worker.note_late(Some(due), due + *late);
+        }
+        worker.note_late(None, due + Duration::from_hours(1));
+        drop(worker);
+        calls.recv().expect("it is gone")
+    };
+    let second = Duration::from_secs(1);
+    let almost = Duration::from_millis(999);
+    assert_eq!(pauses(&[Duration::ZERO, almost]), [""; 0]);
+    assert_eq!(pauses(&[almost, second, 60 * second]), ["pause"; 2]);
 }

@@ -1,0 +1,150 @@
+//! The way to the server changes while bytes are under way: a client hears of it from the kernel.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use quictun_testbed::application::listen;
+use quictun_testbed::connection::Connection;
+use quictun_testbed::deadline;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::tunnel::{Client, Home, Server};
+
+const SOON: Duration = Duration::from_secs(15);
+
+/// The server's address, which two cables lead to.
+const SERVER: &str = "10.99.0.1:7500";
+
+/// Nobody asks by a timer before this test has given up.
+const SLOW: [&str; 4] = ["--keep-alive", "100s", "--idle-timeout", "110s"];
+
+/// What is under way in one go: within the first window, so that it needs no permission from the other end.
+const BYTES: [u8; 8000] = [7; 8000];
+
+/// Most datagrams of the client until those bytes have arrived: questions, the validation of the path, acknowledgements.
+const DATAGRAMS: u64 = 16;
+
+/// Two machines, joined by the cables `lan0` and `lan1`.
+struct Site {
+    here: Machine,
+    far: Machine,
+}
+
+impl Site {
+    fn new() -> Result<Self> {
+        let (here, far) = (Machine::here(), Machine::new("far")?);
+        here.join(&far, "lan0", "10.20.0.1/24", "10.20.0.2/24")?;
+        here.join(&far, "lan1", "10.21.0.1/24", "10.21.0.2/24")?;
+        far.run("ip addr add 10.99.0.1/32 dev lo")?;
+        for machine in [&here, &far] {
+            machine.run("nft add table inet cut")?;
+            machine
+                .run("nft add chain inet cut in { type filter hook prerouting priority 0 ; }")?;
+        }
+        let site = Self { here, far };
+        site.lead_by(0)?;
+        Ok(site)
+    }
+
+    fn lead_by(&self, cable: u8) -> Result<()> {
+        let route = format!("ip route replace 10.99.0.1/32 via 10.2{cable}.0.2");
+        self.here.run(&route)?;
+        Ok(())
+    }
+
+    /// Makes a black hole of a cable: the devices notice nothing.
+    fn cut(&self, cable: u8) -> Result<()> {
+        for machine in [&self.here, &self.far] {
+            let rule = format!("nft add rule inet cut in iifname lan{cable} counter drop");
+            machine.run(&rule)?;
+        }
+        Ok(())
+    }
+}
+
+/// Packets that the first counter of a machine's rules has seen.
+fn counted(machine: &Machine) -> Result<u64> {
+    let rules = machine.run("nft list chain inet cut in")?;
+    let (_, rest) = rules.split_once("counter packets ").context("a counter")?;
+    let number = rest.split(' ').next().unwrap_or_default();
+    Ok(number.parse()?)
+}
+
+fn arrives(connection: &mut Connection) -> Result<()> {
+    let mut bytes = [0; BYTES.len()];
+    connection.read_exact(&mut bytes)?;
+    ensure!(bytes == BYTES);
+    Ok(())
+}
+
+/// A flow from this machine to a listener beside the server.
+fn flow(client: &Client, listener: &std::net::TcpListener) -> Result<(Connection, TcpStream)> {
+    let mut near = client.forward.connect()?;
+    near.set_patience(SOON)?;
+    let (mut far, _) = listener.accept()?;
+    near.write_all(&BYTES)?;
+    far.read_exact(&mut [0; BYTES.len()])?;
+    far.write_all(&BYTES)?;
+    arrives(&mut near)?;
+    Ok((near, far))
+}
+
+#[test]
+fn bytes_on_their_way_arrive_as_soon_as_the_route_leads_around_a_black_hole() -> Result<()> {
+    isolated(|| {
+        let site = Site::new()?;
+        let listener = site
+            .far
+            .within(|| listen((Ipv4Addr::LOCALHOST, 0).into()))?;
+        let flags = [&["--listen-on", SERVER], &SLOW[..]].concat();
+        let mut server = Server::start_at(&site.far, Home::new()?, &flags)?;
+        let target = format!("tcp:{}", listener.local_addr()?);
+        let flags = [
+            "--token-source",
+            &target,
+            "--connections",
+            "1",
+            "--log-level",
+            "debug",
+        ];
+        let mut client = Client::start(SERVER, &[&flags[..], &SLOW[..]].concat())?;
+        let (mut near, mut far) = flow(&client, &listener)?;
+        let changed = "the network has changed: asking the server at once";
+        ensure!(!client.program.has_said(changed), "nothing has changed");
+
+        site.cut(0)?;
+        far.write_all(&BYTES)?;
+        deadline::until("bytes to vanish", SOON, || {
+            counted(&site.here).is_ok_and(|lost| lost > 0)
+        })?;
+        site.far
+            .run("nft insert rule inet cut in iifname lan1 udp dport 7500 counter")?;
+        site.lead_by(1)?;
+        arrives(&mut near)?;
+        let asked = counted(&site.far)?;
+        ensure!(
+            (1..=DATAGRAMS).contains(&asked),
+            "{asked} datagrams until the bytes had arrived"
+        );
+        client.program.wait_for(changed, SOON)?;
+        server.program.wait_for("\"to\": \"10.21.0.1:", SOON)?;
+
+        // The address that the connection was made from goes away: another one is used.
+        site.here.run("ip link del lan0")?;
+        site.here.run("ip addr del 10.21.0.1/24 dev lan1")?;
+        site.here.run("ip addr add 10.21.0.7/24 dev lan1")?;
+        site.lead_by(1)?;
+        far.write_all(&BYTES)?;
+        arrives(&mut near)?;
+        server.program.wait_for("\"to\": \"10.21.0.7:", SOON)?;
+        ensure!(
+            !client
+                .program
+                .has_said("connection to server endpoint lost"),
+            "the connection did not outlive the changes"
+        );
+        Ok(())
+    })
+}

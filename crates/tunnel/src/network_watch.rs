@@ -1,0 +1,166 @@
+//! Notices that this machine has other routes or addresses, or that it has slept, and has the workers ask the server at
+//! once: their timers would take seconds.
+//!
+//! [`NetworkWatch::open`] comes before the process is confined, [`NetworkWatch::run`] within the runtime.
+
+use std::future::pending;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use quictun_sys::{Clocks, RouteWatch, SleepWatch};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tracing::{debug, info, warn};
+
+use crate::mailbox::{Mailbox, Message};
+
+/// Pause after the workers were told. A network comes up in many small changes, of which the last is told too; asked
+/// more often than every 200 ms, far servers would hear a second question before their first answer has arrived.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What the kernel tells of the network and of sleep.
+#[derive(Debug)]
+pub(crate) struct NetworkWatch {
+    /// `None`: this system does not tell.
+    routes: Option<RouteWatch>,
+    sleep: SleepWatch,
+}
+
+/// A change that a worker has been told of and has not taken yet.
+pub(crate) type Untaken = Arc<()>;
+
+impl NetworkWatch {
+    /// Hears what changes from now on in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// The system has no timers.
+    pub(crate) fn open() -> io::Result<Self> {
+        let routes = RouteWatch::open();
+        if let Err(cause) = &routes {
+            warn!(target: "quictun", %cause, "this system does not tell of changes of the network: a new path to the server is found later");
+        }
+        Ok(Self {
+            routes: routes.ok(),
+            sleep: SleepWatch::open(Clocks::now())?,
+        })
+    }
+
+    /// Tells the workers of each change, at most once in [`PAUSE`] and of the last one too. Ends only where the system
+    /// does not tell any more.
+    pub(crate) async fn run(self, mailboxes: Vec<Mailbox>) {
+        if let Err(cause) = self.tell(Workers::new(mailboxes)).await {
+            warn!(target: "quictun", %cause, "this system tells no more of changes of the network: a new path to the server is found later");
+        }
+    }
+
+    #[expect(
+        deprecated,
+        reason = "the newer one is unsafe, for types that are not as honest about their descriptor as these"
+    )]
+    async fn tell(self, mut workers: Workers) -> io::Result<()> {
+        let readable = |routes| AsyncFd::with_interest(routes, Interest::READABLE);
+        let mut routes = self.routes.map(readable).transpose()?;
+        let mut sleep = AsyncFd::with_interest(self.sleep, Interest::READABLE)?;
+        loop {
+            let slept = tokio::select! {
+                changed = change(routes.as_mut()) => {
+                    changed?;
+                    sleep.get_mut().took_a_nap(Clocks::now())
+                }
+                slept = nap(&mut sleep) => Some(slept?),
+            };
+            if let Some(slept) = slept {
+                let slept_s = slept.as_secs();
+                info!(target: "quictun", slept_s, "this machine has slept: asking the server at once");
+            } else {
+                debug!(target: "quictun", "the network has changed: asking the server at once");
+            }
+            workers.tell();
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Waits for a change of the network. Where it is cancelled, no change is forgotten.
+async fn change(routes: Option<&mut AsyncFd<RouteWatch>>) -> io::Result<()> {
+    let Some(routes) = routes else {
+        return pending().await;
+    };
+    loop {
+        let mut ready = routes.readable_mut().await?;
+        if ready.get_inner_mut().drain()? {
+            // More may be there.
+            return Ok(());
+        }
+        ready.clear_ready();
+    }
+}
+
+/// Waits until this machine has slept. Where it is cancelled, no sleep is forgotten.
+async fn nap(sleep: &mut AsyncFd<SleepWatch>) -> io::Result<Duration> {
+    loop {
+        let mut ready = sleep.readable_mut().await?;
+        let slept = ready.get_inner_mut().took_a_nap(Clocks::now());
+        ready.clear_ready();
+        if let Some(slept) = slept {
+            return Ok(slept);
+        }
+    }
+}
+
+/// All workers, each with the change that it has not taken yet.
+struct Workers(Vec<(Mailbox, Weak<()>)>);
+
+impl Workers {
+    fn new(mailboxes: Vec<Mailbox>) -> Self {
+        let workers = mailboxes.into_iter().map(|mailbox| (mailbox, Weak::new()));
+        Self(workers.collect())
+    }
+
+    /// Leaves a message for each worker that has none of this kind: what it asks when it takes that, it asks of the network
+    /// as it is then.
+    fn tell(&mut self) {
+        for (mailbox, told) in &mut self.0 {
+            if told.strong_count() == 0 {
+                let untaken = Untaken::default();
+                *told = Arc::downgrade(&untaken);
+                mailbox.send(Message::NetworkChanged(untaken));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mailbox::{Inbox, Mail, mailbox};
+
+    fn taken(inbox: &mut Inbox) -> Vec<Mail> {
+        inbox.begin_turn();
+        std::iter::from_fn(|| inbox.receive()).collect()
+    }
+
+    #[test]
+    fn a_worker_has_one_change_to_take_however_many_there_are() {
+        let (mailbox, mut inbox) = mailbox(1 << 20).expect("a mailbox");
+        let mut workers = Workers::new(vec![mailbox]);
+        for _ in 0..10_000 {
+            workers.tell();
+        }
+        assert_eq!(taken(&mut inbox).len(), 1);
+        workers.tell();
+        let mail = taken(&mut inbox);
+        assert!(
+            matches!(mail[..], [Mail::Message(Message::NetworkChanged(_))]),
+            "{mail:?}"
+        );
+        // Taken, but not yet acted upon.
+        workers.tell();
+        assert_eq!(taken(&mut inbox).len(), 0);
+        drop(mail);
+        workers.tell();
+        assert_eq!(taken(&mut inbox).len(), 1);
+    }
+}
