@@ -67,7 +67,7 @@ options! {
     KEEP_ALIVE: One<Duration> = "keep-alive" "DURATION", by |text| time_between(text, "100ms", "1h"), default "2s", key "transport.keep_alive";
         "Silence after which the peer is asked for a sign of life"
     BOND_TTL: One<Option<Duration>> = "bond-ttl" "DURATION", by bond_ttl, words &["auto"], default "auto", key "transport.bond_ttl";
-        "How long a flow waits for another connection after it has lost its own; auto: 30m, and 60s where the server knows no clients; 0s: flows end with their connection"
+        "How long a flow waits for another connection after it has lost its own; auto: 30m, and 60s where the server knows no clients; 0s: flows end with their connection. Where either process dies they are reset all the same"
     MEMORY_BUDGET: One<u64> = "memory-budget" "SIZE", by |text| size_between(text, "1MiB", "1TiB"), default "1GiB", key "transport.memory_budget";
         "Memory for buffered data, all flows together"
     MAX_FLOWS: One<u32> = "max-flows" "N", by |text| number(text, 1..=10_000_000), default "16384", key "transport.max_flows";

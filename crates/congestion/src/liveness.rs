@@ -101,6 +101,11 @@ impl Liveness {
         self.unresponsive = false;
     }
 
+    /// When data left first that the peer has said nothing since.
+    pub fn owed_since(&self) -> Option<Instant> {
+        self.owed.map(|(since, _)| since)
+    }
+
     /// Whether data is in flight for longer than the path explains.
     pub fn suspect(&self) -> bool {
         self.suspect

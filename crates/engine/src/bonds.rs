@@ -16,6 +16,9 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::RngCore;
 use rustls::pki_types::CertificateDer;
 
+use crate::event::Left;
+use crate::report::BondId;
+
 /// Flows of a bond that may be without a connection. Of more the oldest end.
 pub(crate) const DETACHED_MAX: usize = 1024;
 
@@ -51,6 +54,8 @@ pub(crate) struct Bond {
     pub(crate) connections: usize,
     /// When it lost the last of them, if it has none.
     pub(crate) alone_since: Option<Instant>,
+    /// Why its flows wait for another connection.
+    pub(crate) left: Option<Left>,
     flows: BTreeMap<u64, FlowKey>,
     next_number: u64,
     /// Flows that have ended, the latest last; no code: by both FINs.
@@ -98,6 +103,10 @@ impl Bonds {
 
     pub(crate) fn get_mut(&mut self, key: BondKey) -> Option<&mut Bond> {
         self.by_key.get_mut(&key)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Bond> {
+        self.by_key.values()
     }
 
     /// Client: a bond that the server has still to agree to.
@@ -179,6 +188,7 @@ impl Default for Bond {
             route: 0,
             connections: 0,
             alone_since: None,
+            left: None,
             flows: BTreeMap::new(),
             next_number: 0,
             ended: VecDeque::new(),
@@ -187,6 +197,20 @@ impl Default for Bond {
 }
 
 impl Bond {
+    /// The name that people know it by.
+    pub(crate) fn short_id(&self) -> BondId {
+        let [a, b, c, d, ..] = self.id;
+        BondId([a, b, c, d])
+    }
+
+    /// The name of the client that has it, where it has one.
+    pub(crate) fn client(&self) -> Option<&str> {
+        match &self.owner {
+            Owner::Named(name) => Some(name),
+            Owner::Anyone | Owner::Certificate(_) => None,
+        }
+    }
+
     fn key(&self) -> hmac::Key {
         hmac::Key::new(hmac::HMAC_SHA256, &self.secret)
     }

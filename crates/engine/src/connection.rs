@@ -219,6 +219,11 @@ impl Connection {
         suspect || self.liveness.unresponsive()
     }
 
+    /// Since when nothing moves on it: from the first datagram on that the peer has not answered.
+    pub(crate) fn stalled_since(&self, now: Instant) -> Instant {
+        self.liveness.owed_since().unwrap_or(now)
+    }
+
     /// Takes no new flows from now on. Returns whether that is new.
     pub(crate) fn retire(&mut self) -> bool {
         !std::mem::replace(&mut self.retiring, true)

@@ -98,8 +98,10 @@ pub enum Event {
         connection: ConnectionId,
         /// The peer.
         remote: SocketAddr,
-        /// Flows that were waiting for it.
+        /// Flows that are not on it yet.
         flows: usize,
+        /// Why they leave the connection before.
+        left: Left,
     },
     /// A flow goes on on another connection.
     Moved {
@@ -111,6 +113,8 @@ pub enum Event {
         connection: ConnectionId,
         /// QUIC stream id there.
         stream_id: u64,
+        /// For how long nothing moved.
+        without: Duration,
     },
     /// The peer has stopped answering; new flows go elsewhere, open ones wait for it.
     Unresponsive {
@@ -158,6 +162,23 @@ pub enum Event {
     },
     /// A flow is over.
     FlowClosed(FlowSummary),
+}
+
+/// Why flows leave a connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Left {
+    /// It was lost.
+    #[error(transparent)]
+    Lost(#[from] LossReason),
+    /// The peer did not answer.
+    #[error("it did not answer")]
+    Silent,
+    /// Client: it is replaced by a new one.
+    #[error("it was to be replaced")]
+    Replaced,
+    /// Server: the client has gone to another one.
+    #[error("the client left it")]
+    ByClient,
 }
 
 /// A flow a client asks for.

@@ -57,6 +57,21 @@ impl Histogram {
             })
     }
 
+    /// The least bound that at least this share of all durations keep to; `None`: there were none, or no bound is high enough.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a count"
+    )]
+    pub fn within(&self, share: f64) -> Option<Duration> {
+        let wanted = (self.count() as f64 * share).ceil() as u64;
+        let mut bounds = self.up_to().filter(|_| wanted > 0);
+        bounds
+            .find(|(_, count)| *count >= wanted)
+            .map(|(bound, _)| bound)
+    }
+
     /// How many there were.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -97,6 +112,14 @@ mod tests {
         assert_eq!(counts(&of(&[above])), (vec![0, 1], 1, above));
         let longest = BOUNDS[1] + nanosecond;
         assert_eq!(counts(&of(&[longest])), (vec![0, 0], 1, longest));
+    }
+
+    #[test]
+    fn a_share_keeps_to_a_bound() {
+        let all = of(&[MS, MS, 2 * MS, 10 * MS]);
+        let within = [0.5, 0.51, 0.75, 0.76].map(|share| all.within(share));
+        assert_eq!(within, [Some(MS), Some(5 * MS), Some(5 * MS), None]);
+        assert_eq!(of(&[]).within(0.5), None);
     }
 
     #[test]

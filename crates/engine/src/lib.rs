@@ -77,7 +77,7 @@ pub use datagrams::Datagrams;
 pub use engine::Engine;
 #[cfg(feature = "check")]
 pub use engine::check::{BondedFlow, Holdings, Residue};
-pub use event::{Event, Opened};
+pub use event::{Event, Left, Opened};
 pub use loss::{LocalError, LossReason, ProtocolError};
 pub use path::Path;
 pub use quictun_congestion::{Algorithm, PathMemory, View};

@@ -1,5 +1,6 @@
 //! What an engine says about its connections and flows: plain values for REST, metrics and logs.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,6 +61,8 @@ pub struct ConnectionReport {
     pub protocol: Option<Protocol>,
     /// Name of the authenticated peer, where there is one.
     pub peer: Option<String>,
+    /// Its bond, where flows outlive it.
+    pub bond: Option<BondId>,
     /// The client is known to the server, or need not be.
     pub admitted: bool,
     /// When it was begun.
@@ -104,6 +107,35 @@ pub struct ConnectionReport {
     pub unresponsive: bool,
     /// Address changes of the peer that were followed.
     pub migrations: u64,
+}
+
+/// The beginning of a bond's id, which both sides have, and which is enough to tell bonds apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BondId(pub [u8; 4]);
+
+impl fmt::Display for BondId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", u32::from_be_bytes(self.0))
+    }
+}
+
+/// One bond that both sides have agreed on.
+#[derive(Clone, Debug)]
+pub struct BondReport {
+    /// Its id.
+    pub id: BondId,
+    /// Server: the client's name, where it has one.
+    pub client: Option<String>,
+    /// Open connections that belong to it: one, and for a moment two.
+    pub connections: usize,
+    /// Its flows, with those that wait for another connection.
+    pub flows: usize,
+    /// Flows that wait for another connection.
+    pub detached: usize,
+    /// Bytes that its flows keep, in case the peer has not got them.
+    pub retained: u64,
+    /// When it lost its connection, if it has none.
+    pub alone_since: Option<Instant>,
 }
 
 /// Counters of one engine since it was made. All grow only.
@@ -171,4 +203,6 @@ pub struct ClientTotals {
     pub flows_reset: u64,
     /// Flows that were refused.
     pub flows_refused: u64,
+    /// Moves of its flows to another connection.
+    pub flows_moved: u64,
 }

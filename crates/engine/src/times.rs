@@ -62,6 +62,25 @@ static LIFE: [Duration; 14] = [
     s(86_400),
 ];
 
+/// Moves of flows: from one round trip, where a connection is replaced, to the nights that a laptop sleeps. Finer from 200 ms
+/// to 2 s, where a dead path is noticed.
+static MOVE: [Duration; 14] = [
+    ms(20),
+    ms(50),
+    ms(100),
+    ms(200),
+    ms(500),
+    ms(750),
+    s(1),
+    ms(1500),
+    s(2),
+    s(5),
+    s(30),
+    s(120),
+    s(600),
+    s(1800),
+];
+
 /// What took how long since the engine was made.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
@@ -72,6 +91,8 @@ pub struct Times {
     pub first_byte: Histogram,
     /// From the beginning to the end of flows that both sides had agreed on.
     pub life: Histogram,
+    /// The time without progress of flows that have moved to another connection.
+    pub moves: Histogram,
 }
 
 impl Times {
@@ -80,6 +101,7 @@ impl Times {
         self.rtt.add(&other.rtt);
         self.first_byte.add(&other.first_byte);
         self.life.add(&other.life);
+        self.moves.add(&other.moves);
     }
 }
 
@@ -89,6 +111,7 @@ impl Default for Times {
             rtt: Histogram::new(&RTT),
             first_byte: Histogram::new(&FIRST_BYTE),
             life: Histogram::new(&LIFE),
+            moves: Histogram::new(&MOVE),
         }
     }
 }
@@ -111,7 +134,7 @@ mod tests {
 
     #[test]
     fn bounds_ascend() {
-        for bounds in [&RTT[..], &FIRST_BYTE, &LIFE] {
+        for bounds in [&RTT[..], &FIRST_BYTE, &LIFE, &MOVE] {
             assert!(bounds.is_sorted_by(|a, b| a < b), "{bounds:?}");
         }
     }

@@ -437,7 +437,7 @@ impl<S: Socket> Traffic<S> {
             }
         }
         if let Some(bond) = bond {
-            self.leave_bond(now, bond);
+            self.leave_bond(now, bond, &reason);
         }
         if established {
             if reason != LossReason::ClosedLocally {

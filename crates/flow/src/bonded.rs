@@ -1,6 +1,6 @@
 //! A flow of a bond: its number there, and its time without a connection (PROTOCOL section 5.8).
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::account::Lease;
 use crate::ids::{BondKey, ConnectionId};
@@ -20,6 +20,8 @@ pub struct Bonded {
     pub leg: u64,
     /// The connection that it moves from, or moved from last.
     pub from: Option<ConnectionId>,
+    /// Since when nothing moves, while it is between two connections.
+    stalled: Option<Instant>,
     /// The number that the peer was told last by SEEN.
     told: u64,
     /// It stands in its connection's queue of flows with something to tell.
@@ -34,6 +36,7 @@ impl Bonded {
             number,
             leg: 0,
             from: None,
+            stalled: None,
             told: 0,
             queued: false,
         }
@@ -62,6 +65,23 @@ impl Bonded {
     /// The peer is told that everything before `next` is here.
     pub fn note_told(&mut self, next: u64) {
         self.told = next;
+    }
+
+    /// The flow has left its connection, on which nothing has moved since `since`. Of several connections before it goes on the
+    /// first counts.
+    pub fn stall(&mut self, since: Instant) {
+        self.stalled.get_or_insert(since);
+    }
+
+    /// Since when nothing moves, if it is between two connections.
+    pub fn stalled(&self) -> Option<Instant> {
+        self.stalled
+    }
+
+    /// The flow goes on. Returns for how long nothing moved.
+    pub fn go_on(&mut self, now: Instant) -> Duration {
+        let since = self.stalled.take();
+        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// The flow is on another connection, whose peer is told by MOVE or its answer that everything before `next` is here.

@@ -359,6 +359,7 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
             bytes_to_tunnel: flow.map_or(0, Flow::bytes_to_tunnel),
             bytes_to_app: flow.map_or(0, Flow::bytes_to_app),
             established: self.established,
+            detached_since: self.detached_since(),
             head_from_app: heads.map_or_else(Vec::new, |heads| heads.from_app.clone()),
             head_to_app: heads.map_or_else(Vec::new, |heads| heads.to_app.clone()),
         }
@@ -385,6 +386,12 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
     /// The time without a connection, if there is none now.
     pub fn detached(&self) -> Option<&Detached> {
         self.detached.as_deref()
+    }
+
+    /// Since when nothing moves, if it has no connection now.
+    pub fn detached_since(&self) -> Option<Instant> {
+        self.detached()?;
+        self.bonded?.stalled()
     }
 
     /// A flow without a connection, to move bytes that are here.

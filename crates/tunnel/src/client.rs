@@ -16,10 +16,12 @@ use tracing::{info, warn};
 
 use crate::answers::Sources;
 use crate::banner;
+use crate::bonds::Bonds;
 use crate::client_duty::{ClientDuty, ForwardDuty};
 use crate::failure::Failure;
 use crate::launch::{self, Launch, Seat};
 use crate::listener::{self, Listener};
+use crate::moves::Moves;
 use crate::network_watch::NetworkWatch;
 use crate::refusal::Refused;
 use crate::reload::change::Rules;
@@ -115,7 +117,8 @@ fn serve(
     let started = Arc::new(AtomicBool::new(false));
     let phrases = settings.control.log.phrases;
     let trouble = Arc::new(Trouble::to(server_shown(&settings)));
-    let troubles = (Arc::<Refused>::default(), trouble.clone());
+    let bonds = Arc::new(Bonds::new(!role.bond_ttl.is_zero()));
+    let troubles = (Arc::<Refused>::default(), trouble.clone(), bonds);
     let banner = settings.control.banner.map(|say| Banner {
         say,
         server: settings.server.clone(),
@@ -245,7 +248,7 @@ fn build(
     role: ClientRole,
     forwards: Vec<ForwardDuty>,
     tun: Option<TunPlan>,
-    (refused, trouble): (Arc<Refused>, Arc<Trouble>),
+    (refused, trouble, bonds): (Arc<Refused>, Arc<Trouble>, Arc<Bonds>),
     phrases: Phrases,
 ) -> Result<Parts<ClientDuty>> {
     let config = seat.config(role, launch::random()?)?;
@@ -260,6 +263,8 @@ fn build(
         stopped: false,
         refused,
         trouble,
+        bonds,
+        moves: Moves::default(),
         silent_at: None,
         unreachable: None,
         log: FlowLog::new(Side::Client, seat.index, phrases),

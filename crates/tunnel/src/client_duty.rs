@@ -13,9 +13,11 @@ use tracing::{debug, error, info, warn};
 
 use crate::app_addr::AppAddr;
 use crate::app_socket::AppSocket;
+use crate::bonds::Bonds;
 use crate::duty::{Duty, Io, log_congestion};
 use crate::listener::{Accepted, Listener};
 use crate::mailbox::Message;
+use crate::moves::{Move, Moves};
 use crate::refusal::{self, Refused};
 use crate::reload::change::{Ended, Rules};
 use crate::requests::{Request, WAITING_MAX};
@@ -46,6 +48,8 @@ pub(crate) struct ClientDuty {
     pub(crate) stopped: bool,
     pub(crate) refused: Arc<Refused>,
     pub(crate) trouble: Arc<Trouble>,
+    pub(crate) bonds: Arc<Bonds>,
+    pub(crate) moves: Moves,
     /// Time of the warning that the server does not answer, while this worker dials without a connection.
     pub(crate) silent_at: Option<Instant>,
     /// The cause that the latest attempt failed by, where it is more than silence.
@@ -91,8 +95,14 @@ impl Duty for ClientDuty {
                 }
             }
             Event::Welcome {
-                remote, protocol, ..
-            } => self.handle_welcome(io.now, remote, protocol),
+                remote,
+                protocol,
+                bonded,
+                ..
+            } => {
+                self.handle_welcome(io.now, remote, protocol);
+                self.bonds.handle_welcome(remote, bonded);
+            }
             Event::ConnectFailed { remote, reason, .. } => {
                 self.silent_at = None;
                 let silent = reason == LossReason::TimedOut;
@@ -101,23 +111,35 @@ impl Duty for ClientDuty {
                 self.log_failed(io.now, remote, &reason);
             }
             Event::Disconnected {
+                connection,
                 remote,
                 reason,
                 flows,
                 salvaged,
                 detached,
-                ..
             } => {
-                if detached > 0 {
-                    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = detached }, "connection gone: its flows wait for another one");
+                if let Some(moved) = self.moves.handle_disconnected(connection) {
+                    log_move(&moved);
                 }
                 if salvaged > 0 {
                     info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows = salvaged }, "connection gone: what its flows had received whole is still delivered");
                 }
-                self.handle_disconnected(remote, &reason, flows);
+                self.handle_disconnected(remote, &reason, flows, detached);
             }
-            Event::Rejoined { remote, flows, .. } => {
-                info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows }, "flows go on on a new connection");
+            Event::Rejoined {
+                connection,
+                remote,
+                flows,
+                left,
+            } => self.moves.handle_rejoined(connection, remote, flows, left),
+            Event::Moved {
+                connection,
+                without,
+                ..
+            } => {
+                if let Some(moved) = self.moves.handle_moved(io.now, connection, without) {
+                    log_move(&moved);
+                }
             }
             Event::Unresponsive { remote, .. } => {
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint does not answer: trying a new connection");
@@ -209,13 +231,16 @@ impl Duty for ClientDuty {
 
     fn next_timeout(&self) -> Option<Instant> {
         let tun = self.tun.as_ref().and_then(TunPort::next_timeout);
-        let times = [self.paused, self.silent_at, tun];
+        let times = [self.paused, self.silent_at, tun, self.moves.next_timeout()];
         times.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, io: &mut Io<'_>) {
         if let Some(tun) = &mut self.tun {
             tun.handle_timeout(io);
+        }
+        while let Some(moved) = self.moves.handle_timeout(io.now) {
+            log_move(&moved);
         }
         if self.silent_at.is_some_and(|at| at <= io.now) {
             // Later failures are told by themselves. The user of a command is told once one of its connections waits.
@@ -323,8 +348,20 @@ impl ClientDuty {
         }
     }
 
-    fn handle_disconnected(&self, remote: SocketAddr, reason: &LossReason, flows: usize) {
+    fn handle_disconnected(
+        &self,
+        remote: SocketAddr,
+        reason: &LossReason,
+        flows: usize,
+        detached: usize,
+    ) {
         let shown = Foreign(reason);
+        if detached > 0 {
+            info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, reason = %shown, flows = detached }, "connection to server endpoint lost: its flows wait for another one");
+            if flows == 0 {
+                return;
+            }
+        }
         match refusal::cause(reason) {
             None if *reason == LossReason::ClosedLocally && flows == 0 => {
                 info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "connection to server endpoint closed");
@@ -405,6 +442,11 @@ impl ClientDuty {
         }
         self.paused = until;
     }
+}
+
+fn log_move(moved: &Move) {
+    let (remote, flows, left) = (moved.remote, moved.flows, Foreign(&moved.left));
+    info!(target: "quictun", { "Server-Endpoint-Addr" = %remote, flows, without_ms = moved.without_ms(), %left }, "flows go on on a new connection");
 }
 
 fn reset(mut socket: AppSocket) {

@@ -19,6 +19,7 @@ use crate::failure::Failure;
 use crate::launch::{self, Launch, Seat};
 use crate::leaving::Leaving;
 use crate::lookups::{self, Lookups};
+use crate::moves::Moves;
 use crate::reload::change::Rules;
 use crate::reload::server::ServerRules;
 use crate::reload::source::Source;
@@ -212,6 +213,7 @@ impl Common {
             dials: Dials::new(),
             peers: HashMap::new(),
             leaving: Leaving::default(),
+            moves: Moves::default(),
             lookups: Lookups::new(self.lookups),
             descriptors: Descriptors::new(self.descriptors),
             asked: AskedFlows::new(log, self.lines.clone(), self.token_parser),

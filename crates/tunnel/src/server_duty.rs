@@ -24,6 +24,7 @@ use crate::duty::{Duty, Io, log_congestion};
 use crate::leaving::Leaving;
 use crate::lookups::Lookups;
 use crate::mailbox::Message;
+use crate::moves::{Move, Moves};
 use crate::reload::change::Rules;
 use crate::reload::joining::Joining;
 use crate::requests::Request;
@@ -51,6 +52,7 @@ pub(crate) struct ServerDuty {
     pub(crate) dials: Dials,
     pub(crate) peers: HashMap<ConnectionId, Peer>,
     pub(crate) leaving: Leaving,
+    pub(crate) moves: Moves,
     pub(crate) lookups: Lookups,
     pub(crate) descriptors: Descriptors,
     pub(crate) asked: AskedFlows,
@@ -109,6 +111,9 @@ impl Duty for ServerDuty {
                 salvaged,
                 detached,
             } => {
+                if let Some(moved) = self.moves.handle_disconnected(connection) {
+                    self.log_move(io.now, &moved);
+                }
                 let peer = self.peers.remove(&connection);
                 let known = peer.as_ref().unwrap_or(&Peer::Unknown);
                 let on = (connection, remote);
@@ -121,12 +126,19 @@ impl Duty for ServerDuty {
                 connection,
                 remote,
                 flows,
+                left,
+            } => self.moves.handle_rejoined(connection, remote, flows, left),
+            Event::Moved {
+                from,
+                connection,
+                without,
+                ..
             } => {
-                if let Some(line) = self.line_of(io.now, connection, remote) {
-                    info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, flows, lines_left_out = line.left_out() }, "flows go on on a new connection");
+                self.leaving.handle_left(from);
+                if let Some(moved) = self.moves.handle_moved(io.now, connection, without) {
+                    self.log_move(io.now, &moved);
                 }
             }
-            Event::Moved { from, .. } => self.leaving.handle_left(from),
             Event::Unresponsive { connection, remote } => {
                 if let Some(line) = self.line_of(io.now, connection, remote) {
                     warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, lines_left_out = line.left_out() }, "client endpoint does not answer");
@@ -180,12 +192,16 @@ impl Duty for ServerDuty {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        self.dials.next_timeout()
+        let times = [self.dials.next_timeout(), self.moves.next_timeout()];
+        times.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, io: &mut Io<'_>) {
         while let Some(dialed) = self.dials.handle_timeout(io.now, io.poller) {
             self.answer(io, Some(dialed));
+        }
+        while let Some(moved) = self.moves.handle_timeout(io.now) {
+            self.log_move(io.now, &moved);
         }
     }
 }
@@ -498,13 +514,26 @@ impl ServerDuty {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows = salvaged }, "client endpoint gone: what its flows had received whole is still delivered");
         }
         if detached > 0 {
-            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows = detached }, "client endpoint gone: its flows wait for it to come again");
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows = detached, lines_left_out = line.left_out() }, "client endpoint gone: its flows wait for it to come again");
+            if flows == 0 {
+                return;
+            }
         }
         // On a connection whose client did not say who it is, no stream became a flow.
         if flows == 0 || *peer == Peer::Unknown {
             info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, lines_left_out = line.left_out() }, "client endpoint gone");
         } else {
             warn!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, %reason, flows, lines_left_out = line.left_out() }, "client endpoint lost: its tunnels were reset");
+        }
+    }
+
+    fn log_move(&self, now: Instant, moved: &Move) {
+        let (remote, flows, left) = (moved.remote, moved.flows, Foreign(&moved.left));
+        if let Some(line) = self.line_of(now, moved.connection, remote) {
+            let known = self.known(moved.connection);
+            let (client, without_ms) = (name_of(&known), moved.without_ms());
+            let (worker, connection) = self.asked.log.connection(moved.connection);
+            info!(target: "quictun", { "Client-Endpoint-Addr" = %remote, client, worker, connection, flows, without_ms, %left, lines_left_out = line.left_out() }, "flows go on on a new connection");
         }
     }
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use quictun_engine::report::{
-    ClientReport, ClientTotals, ConnectionReport, FlowReport, Limit, Protocol, Times, Totals,
+    BondId, ClientReport, ClientTotals, ConnectionReport, FlowReport, Limit, Protocol, Times,
+    Totals,
 };
 use quictun_engine::{ConnectionId, FlowId, View};
 
@@ -69,6 +70,7 @@ fn flow(id: u64, round: u64) -> FlowReport {
         bytes_to_tunnel: 1000 + 1024 * round,
         bytes_to_app: 2000 + 2_621_440 * round,
         established: true,
+        detached_since: None,
         head_from_app: b"SSH-2.0-client".to_vec(),
         head_to_app: b"SSH-2.0-server".to_vec(),
     }
@@ -81,6 +83,7 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
         protocol,
         admitted: true,
         peer: (protocol == Some(Protocol::Native)).then(|| "alice".to_owned()),
+        bond: (protocol == Some(Protocol::Native)).then_some(BondId([0xb0, 0x4d, 0, 1])),
         opened: *START + Duration::from_secs(id),
         flows: 3,
         rtt: Duration::from_micros(1_250 * (id + 1)),
@@ -160,6 +163,7 @@ fn clients(worker: u64) -> Vec<ClientReport> {
         flows_finished: 7,
         flows_reset: 2,
         flows_refused: 1,
+        flows_moved: 3,
     };
     let report = |name: &str, totals| ClientReport {
         name: name.into(),

@@ -1,10 +1,11 @@
 //! A connection as it is now, for reports.
 
 use super::Connection;
-use crate::report::{ConnectionReport, Totals};
+use crate::report::{BondId, ConnectionReport, Totals};
 
 impl Connection {
-    pub(crate) fn report(&self) -> ConnectionReport {
+    /// `bond`: the bond that it belongs to.
+    pub(crate) fn report(&self, bond: Option<BondId>) -> ConnectionReport {
         let stats = self.quic.stats();
         let (gauge, sent) = (&self.sending.gauge, self.sending.sent);
         let rate = gauge.limits().rate;
@@ -13,6 +14,7 @@ impl Connection {
             remote: self.quic.remote_address(),
             protocol: self.protocol,
             peer: self.peer.as_ref().map(|(name, _)| name.clone()),
+            bond,
             admitted: self.is_admitted(),
             opened: self.opened,
             flows: self.streams.len(),

@@ -2,12 +2,14 @@
 
 use std::time::Instant;
 
-use quictun_flow::{ConnectionId, FlowId, Phase, Socket};
+use quictun_flow::{ConnectionId, Flow, FlowId, Phase, Socket};
 
 use super::Engine;
+use crate::bonds::Bond;
 use crate::connection::Connection;
+use crate::entries::FlowEntry;
 use crate::path::Path;
-use crate::report::{ClientReport, ConnectionReport, FlowReport, Side, Totals};
+use crate::report::{BondReport, ClientReport, ConnectionReport, FlowReport, Side, Totals};
 use crate::revoke::{Asked, Credentials};
 
 impl<S: Socket> Engine<S> {
@@ -125,18 +127,49 @@ impl<S: Socket> Engine<S> {
     pub fn connection_reports(&self) -> Vec<ConnectionReport> {
         let connections = self.traffic.connections.iter();
         connections
-            .map(|(_, connection)| connection.report())
+            .map(|(_, connection)| {
+                let bond = connection
+                    .bond
+                    .and_then(|bond| self.traffic.bonds.get(bond));
+                let bond = bond.filter(|bond| bond.granted).map(Bond::short_id);
+                connection.report(bond)
+            })
             .collect()
     }
 
-    /// All flows, as they are now.
+    /// All bonds that both sides have agreed on, as they are now.
+    pub fn bond_reports(&self) -> Vec<BondReport> {
+        let bonds = self.traffic.bonds.iter().filter(|bond| bond.granted);
+        bonds
+            .map(|bond| {
+                let flows = || bond.flows().filter_map(|key| self.traffic.flows.get(key));
+                let retained = |entry: &FlowEntry<S>| entry.flow().map_or(0, Flow::retained);
+                BondReport {
+                    id: bond.short_id(),
+                    client: bond.client().map(str::to_owned),
+                    connections: bond.connections,
+                    flows: bond.count(),
+                    detached: flows().filter(|entry| entry.detached().is_some()).count(),
+                    retained: flows().map(retained).sum(),
+                    alone_since: bond.alone_since,
+                }
+            })
+            .collect()
+    }
+
+    /// All flows that have a connection, or wait for another one, as they are now.
     pub fn flow_reports(&self) -> Vec<FlowReport> {
         let flows = self.traffic.flows.iter();
         flows
             .filter_map(|(_, entry)| {
-                let lane = entry.lane()?;
-                let connection = self.traffic.connections.get(lane.connection)?;
-                Some(entry.report(connection.carried(lane.stream)))
+                let carried = match entry.lane() {
+                    Some(lane) => {
+                        let connection = self.traffic.connections.get(lane.connection)?;
+                        connection.carried(lane.stream)
+                    }
+                    None => entry.detached()?.carried(),
+                };
+                Some(entry.report(carried))
             })
             .collect()
     }

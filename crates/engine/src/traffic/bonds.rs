@@ -7,11 +7,12 @@
 //!                                            └─► as a flow whose connection is lost for good
 //! ```
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use quictun_flow::{
-    BadNumber, BondKey, Bonded, ConnectionId, ConnectionKey, Flow, FlowKey, Inlet, LostStream,
-    NoStream, ReadEnd, Socket, Tell,
+    BadNumber, BondKey, Bonded, ClientKey, ConnectionId, ConnectionKey, Flow, FlowKey, Inlet,
+    LostStream, NoStream, ReadEnd, Socket, Tell,
 };
 use quictun_wire::bond::{Ask, BondGrant};
 use quictun_wire::code::{CloseCode, FlowCode};
@@ -24,7 +25,7 @@ use super::{Traffic, carried};
 use crate::bonds::DETACHED_MAX;
 use crate::connection::Connection;
 use crate::entries::{FlowEntry, Lane};
-use crate::event::Event;
+use crate::event::{Event, Left};
 use crate::loss::LossReason;
 use crate::quic_stream::stream_number;
 use crate::report::Side;
@@ -96,12 +97,7 @@ impl<S: Socket> Traffic<S> {
             return;
         }
         let ended: Vec<Gone> = found.ended().collect();
-        let waiting = flows.iter().filter(|&&flow| self.is_detached(flow));
-        self.events.push_back(Event::Rejoined {
-            connection: id,
-            remote,
-            flows: waiting.count(),
-        });
+        self.tell_of_return(key, bond, (id, remote));
         if let Some(connection) = self.connections.get_mut(key) {
             for gone in ended {
                 connection.control.note_ended(gone);
@@ -144,15 +140,42 @@ impl<S: Socket> Traffic<S> {
             connection.settle_debt(&mut self.lease);
         }
         if again {
-            let waiting = flows.iter().filter(|&&flow| self.is_detached(flow));
-            self.events.push_back(Event::Rejoined {
-                connection: id,
-                remote,
-                flows: waiting.count(),
-            });
+            self.tell_of_return(key, bond, (id, remote));
         }
         self.adopt_flows(now, key, bond);
         Some(grant)
+    }
+
+    /// A bond has its next connection.
+    fn tell_of_return(
+        &mut self,
+        key: ConnectionKey,
+        bond: BondKey,
+        (connection, remote): (ConnectionId, SocketAddr),
+    ) {
+        let Some(found) = self.bonds.get_mut(bond) else {
+            return;
+        };
+        let left = found.left.take();
+        let elsewhere = |&flow: &FlowKey| {
+            let entry = self.flows.get(flow);
+            entry.is_some_and(|entry| entry.can_move() && !entry.is_on(key))
+        };
+        let flows = found.flows().filter(elsewhere).count();
+        let mut before = self.connections.iter().filter(|(other, connection)| {
+            *other != key && connection.bond == Some(bond) && !connection.is_lost()
+        });
+        let left = left.unwrap_or_else(|| match self.side {
+            _ if before.any(|(_, connection)| connection.is_suspect()) => Left::Silent,
+            Side::Client => Left::Replaced,
+            Side::Server => Left::ByClient,
+        });
+        self.events.push_back(Event::Rejoined {
+            connection,
+            remote,
+            flows,
+            left,
+        });
     }
 
     /// Server: flows that overtook HELLO belong to the bond, too.
@@ -241,7 +264,7 @@ impl<S: Socket> Traffic<S> {
     }
 
     /// A connection is lost. Its flows have been detached, or have ended.
-    pub(super) fn leave_bond(&mut self, now: Instant, bond: BondKey) {
+    pub(super) fn leave_bond(&mut self, now: Instant, bond: BondKey, reason: &LossReason) {
         let Some(found) = self.bonds.get_mut(bond) else {
             return;
         };
@@ -251,6 +274,11 @@ impl<S: Socket> Traffic<S> {
             .into_iter()
             .filter(|&flow| self.is_detached(flow))
             .collect();
+        if !waiting.is_empty()
+            && let Some(found) = self.bonds.get_mut(bond)
+        {
+            found.left = Some(Left::Lost(reason.clone()));
+        }
         let excess = waiting.len().saturating_sub(DETACHED_MAX);
         for &flow in &waiting[..excess] {
             self.give_up(now, flow, FlowCode::Limit);
@@ -312,6 +340,9 @@ impl<S: Socket> Traffic<S> {
         connection.streams.remove(now, stream);
         let (carried, until) = (connection.carried(stream), now + ttl);
         connection.settle_debt(&mut self.lease);
+        if let Some(bonded) = &mut entry.bonded {
+            bonded.stall(connection.stalled_since(now));
+        }
         entry.detach(carried, until);
         self.flows.set_deadline(key, Some(until));
         self.note_pinned(key);
@@ -586,17 +617,28 @@ impl<S: Socket> Traffic<S> {
         }
         let (id, to) = (entry.id(), connection.id());
         let from = entry.bonded.as_ref().and_then(|bonded| bonded.from);
+        let without = without(entry, now);
+        let client = connection.carried(stream).client;
         self.events.push_back(Event::Moved {
             flow: id,
             from: from.unwrap_or(to),
             connection: to,
             stream_id: stream_number(stream),
+            without,
         });
-        self.totals.flows_moved += 1;
+        self.count_move(client, without);
         self.flows.set_deadline(key, None);
         self.want_outbound(key);
         self.pump_to_app(now, key);
         self.settle_flow(now, key);
+    }
+
+    fn count_move(&mut self, client: Option<ClientKey>, without: Duration) {
+        self.totals.flows_moved += 1;
+        self.totals.times.moves.note(without);
+        if let Some(totals) = self.clients.totals(client) {
+            totals.flows_moved += 1;
+        }
     }
 
     /// Closes connections of a bond that all flows have left for `on`.
@@ -715,13 +757,16 @@ impl<S: Socket> Traffic<S> {
         }
         connection.streams.insert(lane.stream, key);
         connection.settle_debt(&mut self.lease);
+        let without = without(entry, now);
+        let client = connection.carried(lane.stream).client;
         self.events.push_back(Event::Moved {
             flow: entry.id(),
             from,
             connection: connection.id(),
             stream_id: stream_number(lane.stream),
+            without,
         });
-        self.totals.flows_moved += 1;
+        self.count_move(client, without);
         self.flows.set_deadline(key, None);
         self.talk.note_opening(now);
         self.pump_to_app(now, key);
@@ -842,6 +887,12 @@ pub(super) fn keeps_flows(reason: &LossReason) -> bool {
         LossReason::ClosedByPeer(code) => CloseCode::from_u64(*code) == Some(CloseCode::Done),
         _ => false,
     }
+}
+
+/// A flow has moved. Returns for how long nothing moved in it.
+fn without<S: Socket>(entry: &mut FlowEntry<S>, now: Instant) -> Duration {
+    let bonded = entry.bonded.as_mut();
+    bonded.map_or(Duration::ZERO, |bonded| bonded.go_on(now))
 }
 
 fn bonded_from<S: Socket>(entry: &mut FlowEntry<S>, from: ConnectionId) {

@@ -1,0 +1,157 @@
+//! Moves of flows to the next connection of their bond: one line for all of a connection, not one for each flow.
+//!
+//! ```text
+//! Rejoined ─► waiting ─── Moved ───► moving ─── all have moved, or none did for a while ───► told
+//!                └────────── Disconnected ──────────┴─► told, as far as they had moved
+//! ```
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use quictun_engine::{ConnectionId, Left};
+
+/// Time without another move after which those so far are told. A thousand flows move within two seconds, without a pause.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Connections that flows move to.
+#[derive(Debug, Default)]
+pub(crate) struct Moves(BTreeMap<ConnectionId, Move>);
+
+/// A move of flows to one connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) connection: ConnectionId,
+    pub(crate) remote: SocketAddr,
+    /// Flows that have moved.
+    pub(crate) flows: usize,
+    /// The longest time without progress of one of them.
+    pub(crate) without: Duration,
+    /// Why they left the connection before.
+    pub(crate) left: Left,
+    /// Flows that have still to come.
+    missing: usize,
+    quiet_at: Option<Instant>,
+}
+
+impl Moves {
+    /// A bond has its next connection, and so many flows to move.
+    pub(crate) fn handle_rejoined(
+        &mut self,
+        connection: ConnectionId,
+        remote: SocketAddr,
+        flows: usize,
+        left: Left,
+    ) {
+        if flows > 0 {
+            let begun = Move {
+                connection,
+                remote,
+                flows: 0,
+                without: Duration::ZERO,
+                left,
+                missing: flows,
+                quiet_at: None,
+            };
+            self.0.insert(connection, begun);
+        }
+    }
+
+    /// A flow has moved. Returns what is to be told, if it was the last one.
+    pub(crate) fn handle_moved(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        without: Duration,
+    ) -> Option<Move> {
+        let going = self.0.get_mut(&connection)?;
+        going.flows += 1;
+        going.missing = going.missing.saturating_sub(1);
+        going.without = going.without.max(without);
+        going.quiet_at = Some(now + QUIET);
+        (going.missing == 0)
+            .then(|| self.0.remove(&connection))
+            .flatten()
+    }
+
+    /// A connection has gone. Returns what had moved to it and is not told yet.
+    pub(crate) fn handle_disconnected(&mut self, connection: ConnectionId) -> Option<Move> {
+        let going = self.0.remove(&connection)?;
+        (going.flows > 0).then_some(going)
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        self.0.values().filter_map(|going| going.quiet_at).min()
+    }
+
+    /// Returns a move of which no flow has come for a while. Those that come later are another.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Move> {
+        let mut moves = self.0.values_mut();
+        let going = moves.find(|going| going.quiet_at.is_some_and(|at| at <= now))?;
+        let told = going.clone();
+        (going.flows, going.without, going.quiet_at) = (0, Duration::ZERO, None);
+        Some(told)
+    }
+}
+
+impl Move {
+    pub(crate) fn without_ms(&self) -> u64 {
+        u64::try_from(self.without.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    const TO: ConnectionId = ConnectionId(2);
+
+    fn begun(flows: usize) -> Moves {
+        let mut moves = Moves::default();
+        let remote = "192.0.2.1:7500".parse().expect("an address");
+        moves.handle_rejoined(TO, remote, flows, Left::Silent);
+        moves
+    }
+
+    /// The flows and the time of what is told.
+    fn told(told: Option<Move>) -> Option<(usize, u64)> {
+        told.map(|told| (told.flows, told.without_ms()))
+    }
+
+    #[test]
+    fn all_flows_of_a_connection_are_told_at_once_with_the_longest_time() {
+        let (mut moves, now) = (begun(3), Instant::now());
+        assert_eq!(moves.next_timeout(), None, "nothing has moved");
+        assert_eq!(told(moves.handle_moved(now, TO, 700 * MS)), None);
+        assert_eq!(told(moves.handle_moved(now, TO, 900 * MS)), None);
+        let last = moves.handle_moved(now, TO, 800 * MS);
+        assert_eq!(told(last), Some((3, 900)));
+        assert_eq!(moves.next_timeout(), None);
+        assert_eq!(moves.handle_disconnected(TO), None, "it is told already");
+    }
+
+    #[test]
+    fn flows_that_never_come_hold_nothing_up() {
+        let (mut moves, now) = (begun(3), Instant::now());
+        moves.handle_moved(now, TO, MS);
+        moves.handle_moved(now + MS, TO, 2 * MS);
+        let quiet = now + MS + QUIET;
+        assert_eq!(moves.next_timeout(), Some(quiet));
+        assert_eq!(moves.handle_timeout(quiet - MS), None);
+        assert_eq!(told(moves.handle_timeout(quiet)), Some((2, 2)));
+        assert_eq!(moves.handle_timeout(quiet), None);
+        let late = moves.handle_moved(quiet, TO, 5 * MS);
+        assert_eq!(told(late), Some((1, 5)), "the third has come after all");
+    }
+
+    #[test]
+    fn what_has_moved_is_told_where_its_connection_goes() {
+        let (mut moves, now) = (begun(2), Instant::now());
+        moves.handle_moved(now, TO, MS);
+        assert_eq!(told(moves.handle_disconnected(TO)), Some((1, 1)));
+        assert_eq!(told(begun(2).handle_disconnected(TO)), None);
+        let mut nothing = begun(0);
+        assert_eq!(nothing.handle_moved(now, TO, MS), None);
+    }
+}
