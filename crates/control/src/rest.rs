@@ -82,6 +82,7 @@ fn router(app: Arc<App>) -> Router {
             "/v1/connections",
             get(v1::connections).fallback(error::method),
         )
+        .route("/v1/bonds", get(v1::bonds).fallback(error::method))
         .route("/v1/reload", get(status::reload).fallback(error::method))
         .route("/metrics", get(scrape))
         .route("/healthz", get(health::healthz))

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use quictun_engine::report::{ClientReport, ConnectionReport, FlowReport, Totals};
+use quictun_engine::report::{BondReport, ClientReport, ConnectionReport, FlowReport, Totals};
 use quictun_io::udp_port::UdpSocketReport;
 use tokio::sync::oneshot;
 
@@ -22,6 +22,8 @@ pub struct WorkerSnapshot {
     pub flows: Vec<FlowReport>,
     /// Open connections.
     pub connections: Vec<ConnectionReport>,
+    /// Bonds, also those without a connection.
+    pub bonds: Vec<BondReport>,
     /// The engine's counters.
     pub totals: Totals,
     /// Server: every named client, for whose number the engine has a bound.
@@ -33,7 +35,7 @@ pub struct WorkerSnapshot {
 /// How much a snapshot holds. Flows are many: what can do without them asks for counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// Connections, totals and the socket.
+    /// Connections, bonds, totals and the socket.
     Counters,
     /// Every open flow besides.
     Flows,
@@ -75,6 +77,26 @@ impl Collected {
     pub(crate) fn connections(&self) -> impl Iterator<Item = &ConnectionReport> {
         let snapshots = self.snapshots.iter();
         snapshots.flat_map(|snapshot| &snapshot.connections)
+    }
+
+    pub(crate) fn bonds(&self) -> impl Iterator<Item = &BondReport> {
+        self.snapshots.iter().flat_map(|snapshot| &snapshot.bonds)
+    }
+
+    /// Count of open flows, with those that wait for another connection.
+    pub(crate) fn flow_count(&self) -> usize {
+        let carried: usize = self.connections().map(|report| report.flows).sum();
+        carried + self.detached_count()
+    }
+
+    /// Count of flows that wait for another connection.
+    pub(crate) fn detached_count(&self) -> usize {
+        self.bonds().map(|report| report.detached).sum()
+    }
+
+    /// Bytes that flows keep until their peers have them.
+    pub(crate) fn retained(&self) -> u64 {
+        self.bonds().map(|report| report.retained).sum()
     }
 
     /// Every flow of every worker that answered, oldest first.
@@ -154,6 +176,7 @@ mod tests {
             taken: Instant::now(),
             flows: Vec::new(),
             connections: Vec::new(),
+            bonds: Vec::new(),
             totals: Totals::default(),
             clients: Vec::new(),
             udp: UdpSocketReport::default(),

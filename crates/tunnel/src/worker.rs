@@ -227,6 +227,7 @@ impl<D: Duty> Worker<D> {
             taken: Instant::now(),
             flows,
             connections: engine.connection_reports(),
+            bonds: engine.bond_reports(),
             totals: engine.totals(),
             clients: engine.client_reports(),
             udp: self.port.udp.report(),

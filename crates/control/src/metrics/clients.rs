@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use quictun_engine::report::{ClientTotals, ConnectionReport, OTHERS};
+use quictun_engine::report::{ClientTotals, OTHERS};
 
 use super::list::View;
 
@@ -11,6 +11,7 @@ use super::list::View;
 pub(super) struct Client {
     pub(super) connections: u64,
     pub(super) flows: u64,
+    pub(super) detached: u64,
     pub(super) totals: ClientTotals,
 }
 
@@ -25,21 +26,29 @@ pub(super) fn of<'a>(view: &View<'a>) -> BTreeMap<&'a str, Client> {
         sums.flows_finished += more.flows_finished;
         sums.flows_reset += more.flows_reset;
         sums.flows_refused += more.flows_refused;
+        sums.flows_moved += more.flows_moved;
     }
     for connection in view.collected.connections() {
-        count(&mut clients, connection);
+        if let Some(client) = named(&mut clients, connection.peer.as_deref()) {
+            client.connections += 1;
+            client.flows += connection.flows as u64;
+        }
+    }
+    for bond in view.collected.bonds() {
+        if let Some(client) = named(&mut clients, bond.client.as_deref()) {
+            client.flows += bond.detached as u64;
+            client.detached += bond.detached as u64;
+        }
     }
     clients
 }
 
-fn count(clients: &mut BTreeMap<&str, Client>, connection: &ConnectionReport) {
-    let Some(name) = &connection.peer else {
-        return;
-    };
-    let known = clients.contains_key(name.as_str());
-    let name = if known { name } else { OTHERS };
-    if let Some(client) = clients.get_mut(name) {
-        client.connections += 1;
-        client.flows += connection.flows as u64;
-    }
+/// The place of a client, its own or that of many.
+fn named<'a>(
+    clients: &'a mut BTreeMap<&str, Client>,
+    name: Option<&str>,
+) -> Option<&'a mut Client> {
+    let name = name?;
+    let known = clients.contains_key(name);
+    clients.get_mut(if known { name } else { OTHERS })
 }

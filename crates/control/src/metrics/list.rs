@@ -133,11 +133,22 @@ metrics! {
         => |view| total(view, |totals| totals.connections_lost);
     Counter "quictun_handshakes_failed": "Handshakes refused or failed"
         => |view| total(view, |totals| totals.handshakes_failed);
-    Gauge "quictun_flows": "Open flows"
-        => |view| {
-            let all = view.collected.connections();
-            whole(all.map(|report| report.flows as u64).sum())
-        };
+    Gauge "quictun_flows": "Open flows, with those that wait for another connection"
+        => |view| whole(view.collected.flow_count() as u64);
+    Gauge "quictun_flows_detached": "Open flows that have lost their connection and wait for another one"
+        => |view| whole(view.collected.detached_count() as u64);
+    Gauge "quictun_flows_kept" ("bytes"): "Bytes that flows keep until the peer has them, to be sent again after a move"
+        => |view| whole(view.collected.retained());
+    Gauge "quictun_bonds": "Bonds: what client and server keep of each other between connections"
+        => |view| whole(view.collected.bonds().count() as u64);
+    Counter "quictun_bonds_refused": "Server: bonds that clients asked to go on with and that are not known, or not theirs"
+        => |view| total(view, |totals| totals.bonds_refused);
+    Counter "quictun_flows_moved": "Moves of flows to another connection"
+        => |view| total(view, |totals| totals.flows_moved);
+    Counter "quictun_flow_moves_refused": "Server: moves that clients asked for and that could not be: the flow has ended, or bytes that are missing are no longer kept"
+        => |view| total(view, |totals| totals.moves_refused);
+    Histogram "quictun_flow_move" ("seconds"): "Time without progress of flows that have moved: from the first datagram that the old connection left unanswered until the flow goes on"
+        => |view| times(view, |times| &times.moves);
     Counter "quictun_flows_opened": "Flows opened (client) or accepted (server)"
         => |view| total(view, |totals| totals.flows_opened);
     Counter "quictun_flows_ended": "Flows that ended: both directions finished, reset, or refused by the far side or the local dial"
@@ -161,6 +172,10 @@ metrics! {
         => |view| of_clients(view, |client| client.connections);
     Gauge "quictun_client_flows": "Server: open flows of each named client"
         => |view| of_clients(view, |client| client.flows);
+    Gauge "quictun_client_flows_detached": "Server: flows of each named client that wait for another connection"
+        => |view| of_clients(view, |client| client.detached);
+    Counter "quictun_client_flows_moved": "Server: moves of flows of each named client to another connection"
+        => |view| of_clients(view, |client| client.totals.flows_moved);
     Counter "quictun_client_flows_ended": "Server: flows of each named client that ended, as in quictun_flows_ended_total"
         => |view| {
             of_clients_by(view, "outcome", [

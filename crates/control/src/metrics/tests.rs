@@ -116,7 +116,7 @@ fn a_client_may_have_any_name() {
             let mut labels = sample.labels.iter();
             labels.any(|(label, value)| label == "client" && value == name)
         });
-        assert_eq!(of.count(), 7, "{text}");
+        assert_eq!(of.count(), 9, "{text}");
     }
 }
 
@@ -127,9 +127,11 @@ fn clients_without_a_place_of_their_own_are_counted_together() {
         snapshot.clients[0].name = quictun_engine::report::OTHERS.into();
     }
     let text = render(Format::Text, &view(&collected, &counters(&collected)));
-    // Alice is connected.
-    let line = "quictun_client_connections{client=\"_others\"} 1\n";
-    assert!(text.contains(line), "{text}");
+    // Alice is connected, and has a bond besides whose flows wait.
+    for (metric, value) in [("connections", 1), ("flows", 5), ("flows_detached", 2)] {
+        let line = format!("quictun_client_{metric}{{client=\"_others\"}} {value}\n");
+        assert!(text.contains(&line), "{line} {text}");
+    }
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use quictun_engine::report::{
-    BondId, ClientReport, ClientTotals, ConnectionReport, FlowReport, Limit, Protocol, Times,
-    Totals,
+    BondId, BondReport, ClientReport, ClientTotals, ConnectionReport, FlowReport, Limit, Protocol,
+    Times, Totals,
 };
 use quictun_engine::{ConnectionId, FlowId, View};
 
@@ -70,7 +70,7 @@ fn flow(id: u64, round: u64) -> FlowReport {
         bytes_to_tunnel: 1000 + 1024 * round,
         bytes_to_app: 2000 + 2_621_440 * round,
         established: true,
-        detached_since: None,
+        detached_since: (id == 1).then(|| *START + Duration::from_secs(55)),
         head_from_app: b"SSH-2.0-client".to_vec(),
         head_to_app: b"SSH-2.0-server".to_vec(),
     }
@@ -116,6 +116,33 @@ fn connection(id: u64, protocol: Option<Protocol>) -> ConnectionReport {
     }
 }
 
+/// One with a connection, and one that waits for its next with two flows.
+fn bonds(worker: u64) -> Vec<BondReport> {
+    let carried = BondReport {
+        id: BondId([0xb0, 0x4d, 0, 1]),
+        client: Some("alice".to_owned()),
+        connections: 1,
+        flows: 3,
+        detached: 0,
+        retained: 5_000,
+        alone_since: None,
+    };
+    let alone = BondReport {
+        id: BondId([0xb0, 0x4d, 0, 2]),
+        connections: 0,
+        flows: 2,
+        detached: 2,
+        retained: 70_000,
+        alone_since: Some(*START + Duration::from_secs(55)),
+        ..carried.clone()
+    };
+    if worker == 0 {
+        vec![carried, alone]
+    } else {
+        Vec::new()
+    }
+}
+
 fn totals(worker: u64) -> Totals {
     let unit = if worker == 0 { 1 } else { 100 };
     Totals {
@@ -144,7 +171,12 @@ fn totals(worker: u64) -> Totals {
 /// One duration in the first bucket and one in the middle; of the second worker also one above all.
 fn times(worker: u64) -> Times {
     let mut times = Times::default();
-    for histogram in [&mut times.rtt, &mut times.first_byte, &mut times.life] {
+    for histogram in [
+        &mut times.rtt,
+        &mut times.first_byte,
+        &mut times.life,
+        &mut times.moves,
+    ] {
         for ms in [0, 75, 100_000_000]
             .into_iter()
             .take(3 - usize::from(worker == 0))
@@ -216,6 +248,7 @@ pub(crate) fn snapshots(round: u64) -> Vec<WorkerSnapshot> {
         taken: taken(round),
         flows,
         connections,
+        bonds: bonds(worker),
         totals: totals(worker),
         clients: clients(worker),
         udp: udp(worker),

@@ -8,10 +8,11 @@ use serde::Serialize;
 use super::error;
 
 /// The resources in JSON, and what each tells.
-const RESOURCES: [(&str, &str); 4] = [
+const RESOURCES: [(&str, &str); 5] = [
     ("/v1/status", "the process as a whole"),
     ("/v1/tunnels", "open flows"),
     ("/v1/connections", "QUIC connections and UDP sockets"),
+    ("/v1/bonds", "what outlives connections"),
     ("/v1/reload", "what a reload would change"),
 ];
 

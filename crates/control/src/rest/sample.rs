@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quictun_engine::report::{ClientReport, FlowReport, Totals};
+use quictun_engine::report::{ClientReport, FlowReport, Histogram, Times, Totals};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -36,6 +36,17 @@ pub(crate) struct Sample {
     /// The latest known counters of every worker that ever answered, so that sums over the workers never go back.
     pub(crate) counters: Vec<Counters>,
     pub(super) rates: Arc<Rates>,
+}
+
+impl Sample {
+    /// The times of moves over all workers.
+    pub(super) fn moves(&self) -> Histogram {
+        let mut sum = Times::default().moves;
+        for counters in &self.counters {
+            sum.add(&counters.totals.times.moves);
+        }
+        sum
+    }
 }
 
 /// What only grows in a worker, and its socket.

@@ -219,6 +219,7 @@ fn pages_of_other_sites_learn_nothing_from_any_resource() {
         "/v1",
         "/v1/tunnels",
         "/v1/connections",
+        "/v1/bonds",
         "/v1/status",
         "/v1/reload",
         "/metrics",

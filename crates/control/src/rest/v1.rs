@@ -1,4 +1,4 @@
-//! `GET /v1/tunnels` and `GET /v1/connections`: what there is to know, with units in the names.
+//! `GET /v1/tunnels`, `/v1/connections` and `/v1/bonds`: what there is to know, with units in the names.
 //!
 //! Fields are only ever added to these. `docs/REST.md` explains each; a test holds the two together.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use quictun_engine::report::{ConnectionReport, FlowReport, Protocol};
+use quictun_engine::report::{BondReport, ConnectionReport, FlowReport, Protocol};
 use quictun_wire::spice::Spice;
 use serde::Serialize;
 
@@ -29,6 +29,12 @@ struct Tunnels<'a> {
 struct Connections<'a> {
     connections: Vec<Connection<'a>>,
     udp_sockets: Vec<UdpSocket>,
+    workers_silent: &'a [usize],
+}
+
+#[derive(Serialize)]
+struct Bonds<'a> {
+    bonds: Vec<Bond<'a>>,
     workers_silent: &'a [usize],
 }
 
@@ -71,6 +77,22 @@ pub(super) async fn connections(State(app): State<Arc<App>>) -> Response {
     .into_response()
 }
 
+pub(super) async fn bonds(State(app): State<Arc<App>>) -> Response {
+    let Some(sample) = app.sample(Detail::Counters).await else {
+        return error::shutting_down();
+    };
+    let state = &app.state;
+    let reports = sample.collected.snapshots.iter().flat_map(|snapshot| {
+        let reports = snapshot.bonds.iter();
+        reports.map(move |report| bond(state, snapshot, report))
+    });
+    Json(Bonds {
+        bonds: reports.collect(),
+        workers_silent: &sample.collected.silent,
+    })
+    .into_response()
+}
+
 fn known(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
@@ -90,6 +112,7 @@ object! {
         opened_at: String = format!("{:.6}", state.clock.wall(flow.opened)),
         age_seconds: f64 = seconds(snapshot.age(flow.opened)),
         established: bool = flow.established,
+        detached_seconds: Option<f64> = flow.detached_since.map(|since| seconds(snapshot.age(since))),
         to_tunnel_bytes: u64 = flow.bytes_to_tunnel,
         to_app_bytes: u64 = flow.bytes_to_app,
         to_tunnel_bytes_per_second: f64 = rate.to_tunnel,
@@ -118,6 +141,7 @@ object! {
         remote: String = report.remote.to_string(),
         protocol: Option<&'static str> = report.protocol.map(Protocol::alpn),
         peer: Option<&'a str> = report.peer.as_deref(),
+        bond: Option<String> = report.bond.map(|bond| bond.to_string()),
         opened_at: String = format!("{:.6}", state.clock.wall(report.opened)),
         age_seconds: f64 = seconds(snapshot.age(report.opened)),
         unresponsive: bool = report.unresponsive,
@@ -147,6 +171,21 @@ object! {
         batches_sent: u64 = report.batches_sent,
         datagrams_per_batch: f64 = crate::metrics::ratio(report.datagrams_sent, report.batches_sent),
         migrations: u64 = report.migrations,
+    }
+}
+
+object! {
+    struct Bond<'a>,
+    fn bond(state: &RestState, snapshot: &WorkerSnapshot, report: &'a BondReport) {
+        id: String = report.id.to_string(),
+        worker: usize = snapshot.worker,
+        side: &'static str = state.side_name(),
+        client: Option<&'a str> = report.client.as_deref(),
+        connections: usize = report.connections,
+        flows: usize = report.flows,
+        detached_flows: usize = report.detached,
+        kept_bytes: u64 = report.retained,
+        alone_seconds: Option<f64> = report.alone_since.map(|since| seconds(snapshot.age(since))),
     }
 }
 

@@ -45,6 +45,11 @@ fn v1_connections_is_as_documented() {
 }
 
 #[test]
+fn v1_bonds_is_as_documented() {
+    check_fields("GET /v1/bonds", &check_v1("/v1/bonds", "v1-bonds"));
+}
+
+#[test]
 fn v1_itself_lists_what_there_is_and_each_answers() {
     let server = Server::start(RestState {
         reload: Some(fake::reload(Ok(crate::reload::Changes::default()), None)),
@@ -56,7 +61,7 @@ fn v1_itself_lists_what_there_is_and_each_answers() {
         let value: serde_json::Value = serde_json::from_str(&response.body).expect("JSON");
         check_fields("GET /v1", &value);
         let resources = value["resources"].as_array().expect("a list");
-        assert_eq!(resources.len(), 4, "{value}");
+        assert_eq!(resources.len(), 5, "{value}");
         for resource in resources {
             let path = resource["path"].as_str().expect("a path");
             assert_eq!(server.get(path).status(), "200", "{path}");
