@@ -1,9 +1,12 @@
 //! The answers of the HTTP interface, as far as they are shown. `docs/REST.md` explains each field.
 
+use std::borrow::Cow;
+
 use quictun_control::settings::HttpListen;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::quantities::{age, time};
 use crate::ask::{self, AskError};
 
 /// One round of questions.
@@ -12,6 +15,7 @@ pub(super) struct Answer {
     pub(super) status: Status,
     pub(super) connections: Connections,
     pub(super) tunnels: Tunnels,
+    pub(super) bonds: Bonds,
 }
 
 /// `GET /v1/status`.
@@ -29,6 +33,13 @@ pub(super) struct Status {
     pub(super) workers_silent: Vec<usize>,
     pub(super) connections: usize,
     pub(super) tunnels: usize,
+    pub(super) detached_tunnels: usize,
+    pub(super) bonds: usize,
+    pub(super) kept_bytes: u64,
+    pub(super) moves: u64,
+    pub(super) move_seconds_p50: Option<f64>,
+    pub(super) move_seconds_p99: Option<f64>,
+    pub(super) moves_refused: u64,
     pub(super) reload: Option<Latest>,
 }
 
@@ -83,18 +94,57 @@ pub(super) struct Tunnel {
     pub(super) server_app: Option<String>,
     pub(super) age_seconds: f64,
     pub(super) established: bool,
+    pub(super) detached_seconds: Option<f64>,
     pub(super) to_tunnel_bytes: u64,
     pub(super) to_app_bytes: u64,
 }
 
+/// `GET /v1/bonds`.
+#[derive(Debug, Deserialize)]
+pub(super) struct Bonds {
+    pub(super) bonds: Vec<Bond>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Bond {
+    pub(super) id: String,
+    pub(super) client: Option<String>,
+    pub(super) detached_flows: usize,
+    pub(super) kept_bytes: u64,
+    pub(super) alone_seconds: Option<f64>,
+}
+
+impl Status {
+    /// Moves of flows, in words; nothing where there were none.
+    pub(super) fn moves_told(&self) -> Option<String> {
+        let mut text = match (self.moves, self.moves_refused) {
+            (0, 0) => return None,
+            (1, _) => "1 move of a flow".to_owned(),
+            (moves, _) => format!("{moves} moves of flows"),
+        };
+        for (part, within) in [
+            ("half", self.move_seconds_p50),
+            ("99 %", self.move_seconds_p99),
+        ] {
+            if let Some(within) = within {
+                text += &format!(", {part} within {}", time(within));
+            }
+        }
+        if self.moves_refused > 0 {
+            text += &format!(", {} REFUSED", self.moves_refused);
+        }
+        Some(text)
+    }
+}
+
 impl Tunnel {
-    /// The application at this end, where it is known.
-    pub(super) fn application(&self) -> &str {
+    /// The application at this end, where it is known; what the flow waits for, where it does.
+    pub(super) fn application(&self) -> Cow<'_, str> {
         let app = self.client_app.as_deref().or(self.server_app.as_deref());
-        if self.established {
-            app.unwrap_or_default()
-        } else {
-            "connecting"
+        match self.detached_seconds {
+            _ if !self.established => "connecting".into(),
+            Some(since) => format!("moving for {}", age(since)).into(),
+            None => app.unwrap_or_default().into(),
         }
     }
 }
@@ -111,6 +161,7 @@ pub(super) fn ask(at: &HttpListen) -> Result<Answer, AskError> {
     Ok(Answer {
         status,
         tunnels,
+        bonds: ask::get(at, "/v1/bonds")?,
         connections: ask::get(at, "/v1/connections")?,
     })
 }
@@ -124,11 +175,13 @@ pub(super) fn ask_json(at: &HttpListen) -> Result<serde_json::Value, AskError> {
     let status = object::<Status>(at, "/v1/status")?;
     let connections = object::<Connections>(at, "/v1/connections")?;
     let tunnels = object::<Tunnels>(at, "/v1/tunnels")?;
+    let bonds = object::<Bonds>(at, "/v1/bonds")?;
     Ok(serde_json::json!({
         "status": status,
         "connections": connections["connections"],
         "udp_sockets": connections["udp_sockets"],
         "tunnels": tunnels["tunnels"],
+        "bonds": bonds["bonds"],
     }))
 }
 

@@ -21,6 +21,17 @@ pub(super) fn age(seconds: f64) -> String {
     }
 }
 
+/// A time that something takes: exact below a minute.
+pub(super) fn time(seconds: f64) -> String {
+    if seconds < 1.0 {
+        format!("{:.0} ms", seconds * 1000.0)
+    } else if seconds < 60.0 {
+        format!("{seconds} s")
+    } else {
+        age(seconds)
+    }
+}
+
 pub(super) fn milliseconds(seconds: f64) -> String {
     let ms = seconds * 1000.0;
     if ms < 10.0 {
@@ -84,6 +95,14 @@ mod tests {
             (-1.0, "0s"),
         ] {
             assert_eq!(age(seconds), text, "{seconds}");
+        }
+        for (seconds, text) in [
+            (0.02, "20 ms"),
+            (1.5, "1.5 s"),
+            (30.0, "30 s"),
+            (600.0, "10m00s"),
+        ] {
+            assert_eq!(time(seconds), text, "{seconds}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::answers::{Answer, Connections, Status, Tunnel, Tunnels};
+use super::answers::{Answer, Bond, Bonds, Connections, Status, Tunnel, Tunnels};
 use super::cells::{cut, left, right};
 use super::quantities::{age, bytes, count, milliseconds, percent};
 use crate::ask::plain;
@@ -22,6 +22,7 @@ pub(super) fn page(answer: &Answer, now: Timestamp) -> String {
     let mut out = String::new();
     head(&mut out, status, now);
     connections_table(&mut out, status.connections, &answer.connections);
+    bonds_table(&mut out, status, &answer.bonds);
     tunnels_table(&mut out, status.tunnels, &answer.tunnels);
     out
 }
@@ -125,6 +126,45 @@ fn connections_table(out: &mut String, all: usize, found: &Connections) {
     table(out, &CONNECTION, rows);
 }
 
+const BOND: [Column; 5] = [
+    ("CLIENT", -29),
+    ("BOND", -21),
+    ("WAITS", 7),
+    ("FLOWS", 9),
+    ("KEPT", 9),
+];
+
+/// Bonds without a connection; of the others the number is enough.
+fn bonds_table(out: &mut String, status: &Status, found: &Bonds) {
+    if status.bonds == 0 && status.moves == 0 {
+        return;
+    }
+    let kept = bytes(status.kept_bytes);
+    let mut text = format!("{}, {kept} kept", count(status.bonds, "bond"));
+    if let Some(moves) = status.moves_told() {
+        text += &format!("; {moves}");
+    }
+    writeln!(out, "\n{}", cut(&text, WIDTH)).expect(TO_A_STRING);
+    let waiting = found
+        .bonds
+        .iter()
+        .filter(|bond| bond.alone_seconds.is_some());
+    let waiting: Vec<&Bond> = waiting.collect();
+    if waiting.is_empty() {
+        return;
+    }
+    let rows = waiting.into_iter().map(|bond| {
+        [
+            bond.client.clone().unwrap_or_default(),
+            bond.id.clone(),
+            bond.alone_seconds.map(age).unwrap_or_default(),
+            bond.detached_flows.to_string(),
+            bytes(bond.kept_bytes),
+        ]
+    });
+    table(out, &BOND, rows);
+}
+
 const TUNNEL: [Column; 5] = [
     ("TARGET", -29),
     ("APPLICATION", -21),
@@ -145,7 +185,7 @@ fn tunnels_table(out: &mut String, all: usize, found: &Tunnels) {
     let rows = busy.into_iter().map(|tunnel| {
         [
             tunnel.target.clone(),
-            tunnel.application().to_owned(),
+            tunnel.application().into_owned(),
             age(tunnel.age_seconds),
             bytes(tunnel.to_tunnel_bytes),
             bytes(tunnel.to_app_bytes),

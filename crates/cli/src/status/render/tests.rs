@@ -15,6 +15,10 @@ fn shown(
         status: serde_json::from_value(status).expect("a status"),
         connections: serde_json::from_value(connections).expect("connections"),
         tunnels: serde_json::from_value(tunnels).expect("tunnels"),
+        bonds: serde_json::from_value(json!({"bonds": [
+            {"id": "b04d0001", "client": "laptop", "detached_flows": 0, "kept_bytes": 5000, "alone_seconds": null},
+            {"id": "b04d0002", "client": "sensor", "detached_flows": 2, "kept_bytes": 70_000, "alone_seconds": 61.0},
+        ]})).expect("bonds"),
     };
     page(&answer, NOW.parse().expect("a time"))
 }
@@ -24,7 +28,9 @@ fn status(reload: &serde_json::Value) -> serde_json::Value {
         "version": "0.1.0", "side": "server", "pid": 4711, "started_at": "2026-07-29T07:10:00Z",
         "uptime_seconds": 277_201.5, "ready": true, "reason": null, "listen": ["udp [::]:7500"],
         "workers": 2, "workers_silent": [], "connections": 2, "tunnels": 25, "sent_bytes": 1,
-        "received_bytes": 1, "reload": reload,
+        "received_bytes": 1, "reload": reload, "detached_tunnels": 2, "bonds": 2,
+        "kept_bytes": 75_000, "moves": 606, "move_seconds_p50": 0.75, "move_seconds_p99": 2.0,
+        "moves_refused": 0,
     })
 }
 
@@ -41,7 +47,7 @@ fn connection(peer: Option<&str>, remote: &str) -> serde_json::Value {
 fn tunnel(target: &str, bytes: u64) -> serde_json::Value {
     json!({
         "id": "18618c52", "worker": 0, "connection": 1, "target": target, "client_app": null, "server_app": "127.0.0.1:22", "age_seconds": 61.0,
-        "established": bytes > 0, "to_tunnel_bytes": bytes, "to_app_bytes": 1000 * bytes,
+        "established": bytes > 0, "detached_seconds": (bytes == 23).then_some(12.0), "to_tunnel_bytes": bytes, "to_app_bytes": 1000 * bytes,
     })
 }
 
@@ -76,10 +82,14 @@ PEER       ADDRESS                    UP FLOWS     RTT   LOSS     SENT RECEIVED
 laptop.ex… 192.0.2.1:50000         2h02m     3   23 ms  1.2 %   1.2 MB  99.9 kB
 quictun/1  [2001:db8:1234:5678:…   2h02m     3  SILENT  1.2 %   1.2 MB  99.9 kB
 
+2 bonds, 75.0 kB kept; 606 moves of flows, half within 750 ms, 99 % within 2 s
+CLIENT                        BOND                    WAITS     FLOWS      KEPT
+sensor                        b04d0002                1m01s         2   70.0 kB
+
 25 tunnels
 TARGET                        APPLICATION                UP TO TUNNEL    TO APP
 tcp:a-name-that-is-too-long-… 127.0.0.1:22            1m01s    1.0 MB    1.0 GB
-tcp:127.0.0.1:22              127.0.0.1:22            1m01s      23 B   23.0 kB
+tcp:127.0.0.1:22              moving for 12s          1m01s      23 B   23.0 kB
 ";
     assert!(text.starts_with(expected), "{text}");
     assert!(text.ends_with("\nand 5 more: --json shows all\n"), "{text}");
@@ -97,6 +107,8 @@ fn what_is_wrong_is_in_capitals_and_nothing_acts_on_the_terminal() {
     bad["workers_silent"] = json!([1]);
     bad["connections"] = json!(0);
     bad["tunnels"] = json!(1);
+    bad["bonds"] = json!(0);
+    bad["moves"] = json!(0);
     let evil = "tcp:\u{202e}evil\u{7}\u{9b}31m\n:22";
     let text = shown(
         bad,

@@ -22,7 +22,9 @@ pub(super) fn changed(
         "version": "0.1.0", "side": "server", "pid": 4711, "started_at": "2026-07-29T07:10:00Z",
         "uptime_seconds": uptime, "ready": true, "reason": null, "listen": ["udp [::]:7500"],
         "workers": 2, "workers_silent": [], "connections": connections.len(),
-        "tunnels": tunnels.len(), "reload": null,
+        "tunnels": tunnels.len(), "reload": null, "detached_tunnels": 0, "bonds": 0,
+        "kept_bytes": 0, "moves": 0, "move_seconds_p50": null, "move_seconds_p99": null,
+        "moves_refused": 0,
     });
     change(&mut status);
     let silent = status["workers_silent"].clone();
@@ -32,6 +34,7 @@ pub(super) fn changed(
         )
         .expect("connections"),
         tunnels: serde_json::from_value(json!({"tunnels": tunnels})).expect("tunnels"),
+        bonds: serde_json::from_value(json!({"bonds": []})).expect("bonds"),
         status: serde_json::from_value(status).expect("a status"),
     }
 }
@@ -55,7 +58,7 @@ pub(super) fn tunnel(id: u64, connection: u64, age: f64, to_tunnel: u64, to_app:
         "id": format!("flow-{id}"), "worker": connection % 2, "connection": connection,
         "target": format!("tcp:db{id}.internal:5432"), "client_app": null,
         "server_app": format!("10.0.0.1:{}", 40_000 + id % 20_000), "age_seconds": age,
-        "established": true, "to_tunnel_bytes": to_tunnel, "to_app_bytes": to_app,
+        "established": true, "detached_seconds": null, "to_tunnel_bytes": to_tunnel, "to_app_bytes": to_app,
     })
 }
 

@@ -9,7 +9,7 @@ use super::view::{Client, Connection, Flow, View};
 use crate::ask::plain;
 use crate::status::answers::Status;
 use crate::status::cells::{left, right};
-use crate::status::quantities::{age, amount, milliseconds, percent};
+use crate::status::quantities::{age, amount, bytes, count, milliseconds, percent};
 
 /// Columns and rows of a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,7 +128,27 @@ fn head(view: &View, columns: usize, now: Duration) -> Vec<Line> {
         }
         lines.push(line);
     }
+    lines.extend(view.status.as_ref().and_then(bonds));
     lines
+}
+
+/// What outlives connections, where there is any of it.
+fn bonds(status: &Status) -> Option<Line> {
+    if status.bonds == 0 && status.moves == 0 {
+        return None;
+    }
+    let mut line = Line::default();
+    line.push(Look::Plain, left("bonds", 9));
+    line.push(Look::Strong, right(&status.bonds.to_string(), 10));
+    let waiting = status.detached_tunnels;
+    if waiting > 0 {
+        line.push(Look::Alarm, format!(" {} waiting", count(waiting, "flow")));
+    }
+    line.push(Look::Plain, format!(" {} kept", bytes(status.kept_bytes)));
+    if let Some(moves) = status.moves_told() {
+        line.push(Look::Faint, format!("; {moves}"));
+    }
+    Some(line)
 }
 
 fn title(status: &Status) -> String {
@@ -269,7 +289,12 @@ impl Frame {
         vec![
             Column::new("CONNS", 5, 76, |it, _| number(it.connections)),
             Column::new("FLOWS", 5, 60, |it, _| number(it.flows)),
-            Column::new("RTT", 7, 0, |it, _| rtt(it.rtt)),
+            Column::new("WAITING", 7, 100, |it, _| waiting(it.waiting)),
+            Column::new("KEPT", 8, 110, |it, _| (Look::Plain, bytes(it.kept))),
+            Column::new("RTT", 7, 0, |it, _| match it.connections {
+                0 => (Look::Plain, UNKNOWN.to_owned()),
+                _ => rtt(it.rtt),
+            }),
             Column::new("LOSS", 7, 56, |it, _| loss(it.loss())),
             Column::new("SENT/s", 8, 0, |it, frame| frame.rate(it.rate.to_tunnel)),
             Column::new("RECEIVED/s", 10, 0, |it, frame| {
@@ -376,6 +401,12 @@ fn aligned<R>(column: &Column<R>, text: &str) -> String {
 
 fn number(number: usize) -> (Look, String) {
     (Look::Plain, number.to_string())
+}
+
+/// Flows that wait for a connection.
+fn waiting(flows: usize) -> (Look, String) {
+    let look = if flows > 0 { Look::Alarm } else { Look::Plain };
+    (look, flows.to_string())
 }
 
 fn text(text: &str) -> (Look, String) {

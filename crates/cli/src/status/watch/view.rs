@@ -43,6 +43,10 @@ pub(super) struct Client {
     pub(super) name: String,
     pub(super) connections: usize,
     pub(super) flows: usize,
+    /// Flows that wait for a connection.
+    pub(super) waiting: usize,
+    /// Bytes that its flows keep.
+    pub(super) kept: u64,
     /// The median of the connections whose peer answers.
     pub(super) rtt: Option<f64>,
     pub(super) rate: Rate,
@@ -163,7 +167,7 @@ pub(super) struct View {
 impl View {
     pub(super) fn clients(&self) -> impl Iterator<Item = &Client> {
         let clients = self.clients.values();
-        clients.filter(|client| client.connections > 0)
+        clients.filter(|client| client.connections > 0 || client.waiting > 0)
     }
 
     pub(super) fn connections(&self) -> impl Iterator<Item = &Connection> {
@@ -205,6 +209,7 @@ impl View {
         let before = same.then_some(self.at);
         self.trouble = None;
         self.take_connections(answer.connections, before, now);
+        self.take_bonds(&answer.bonds, now);
         self.take_flows(answer.tunnels);
         self.status = Some(answer.status);
         self.at = now;
@@ -275,6 +280,21 @@ impl View {
         }
     }
 
+    /// Of clients with a name: the others go by the address of a connection, which a bond may not have.
+    fn take_bonds(&mut self, answer: &answers::Bonds, now: Duration) {
+        for bond in &answer.bonds {
+            let Some(name) = bond.client.as_deref().map(plain) else {
+                continue;
+            };
+            let client = self.clients.entry(name.clone()).or_default();
+            client.name = name;
+            client.waiting += bond.detached_flows;
+            client.flows += bond.detached_flows;
+            client.kept += bond.kept_bytes;
+            client.seen = now;
+        }
+    }
+
     fn take_flows(&mut self, answer: answers::Tunnels) {
         let old = std::mem::take(&mut self.flows);
         let clients = self.connections.iter();
@@ -294,7 +314,7 @@ impl View {
             let client = clients.get(&(flow.worker, flow.connection));
             let new = Flow {
                 target: plain(&flow.target),
-                application: plain(flow.application()),
+                application: plain(&flow.application()),
                 client: client.copied().unwrap_or_default().to_owned(),
                 age: flow.age_seconds,
                 bytes: bytes(&counted),

@@ -10,12 +10,13 @@ use super::live::{Running, echo, field};
 use super::{golden, json, shape};
 use crate::programs::QUICTUN;
 
-const RESOURCES: [&str; 8] = [
+const RESOURCES: [&str; 9] = [
     "/tunnels",
     "/v1",
     "/v1/status",
     "/v1/tunnels",
     "/v1/connections",
+    "/v1/bonds",
     "/v1/reload",
     "/healthz",
     "/readyz",

@@ -98,6 +98,36 @@ fn a_page_for_a_file_has_no_escapes_and_no_keys() {
     assert!(!page.contains('\u{1b}'), "{page}");
 }
 
+#[test]
+fn a_client_whose_flows_wait_is_seen_without_a_connection() {
+    let mut answer = changed(10.0, &[], &[], |status| {
+        status["bonds"] = 1.into();
+        status["detached_tunnels"] = 2.into();
+        status["kept_bytes"] = 70_000.into();
+        status["moves"] = 1.into();
+        status["move_seconds_p50"] = 0.75.into();
+    });
+    let bond = json!({
+        "id": "b04d0002", "client": "sensor", "detached_flows": 2, "kept_bytes": 70_000,
+        "alone_seconds": 61.0,
+    });
+    answer.bonds = serde_json::from_value(json!({"bonds": [bond]})).expect("bonds");
+    let mut view = View::default();
+    view.learn(Ok(answer), secs(0.0));
+    let lines = screen(&view, &mut Controls::default(), LARGE, secs(1.0));
+    let page = text(&lines);
+    let all =
+        "bonds             1 2 flows waiting 70.0 kB kept; 1 move of a flow, half within 750 ms";
+    assert!(page.contains(all), "{page}");
+    let mut rows = page.lines().filter(|line| line.starts_with("sensor "));
+    let cells: Vec<_> = rows.next().expect("a row").split_whitespace().collect();
+    assert_eq!(
+        cells[..6],
+        ["sensor", "0", "2", "2", "70.0", "kB"],
+        "{page}"
+    );
+}
+
 /// With `UPDATE=1` in the environment writes the file instead.
 #[track_caller]
 fn check(name: &str, expected: &str, got: &str) {
