@@ -43,7 +43,23 @@ impl AskError {
 
 /// Asks for a resource that is JSON.
 pub(crate) fn get<T: DeserializeOwned>(at: &HttpListen, path: &'static str) -> Result<T, AskError> {
-    let answer = exchange(at, path)?;
+    request(at, "GET", path)
+}
+
+/// Has the process do something; its answer is JSON.
+pub(crate) fn post<T: DeserializeOwned>(
+    at: &HttpListen,
+    path: &'static str,
+) -> Result<T, AskError> {
+    request(at, "POST", path)
+}
+
+fn request<T: DeserializeOwned>(
+    at: &HttpListen,
+    method: &'static str,
+    path: &'static str,
+) -> Result<T, AskError> {
+    let answer = exchange(at, method, path)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.lines().next().and_then(|line| line.split_once(' '));
     let status = status.map_or("", |(_, status)| status);
@@ -63,7 +79,7 @@ pub(crate) fn get<T: DeserializeOwned>(at: &HttpListen, path: &'static str) -> R
     }))
 }
 
-fn exchange(at: &HttpListen, path: &'static str) -> Result<String, AskError> {
+fn exchange(at: &HttpListen, method: &'static str, path: &'static str) -> Result<String, AskError> {
     let nobody = |error: io::Error| {
         AskError::Nobody(anyhow::Error::from(error).context(format!(
             "nothing answers at {at}: no server or client runs with this HTTP interface, or it has another address (--http, control.http)"
@@ -82,7 +98,7 @@ fn exchange(at: &HttpListen, path: &'static str) -> Result<String, AskError> {
             stream
                 .set_read_timeout(patience)
                 .and_then(|()| stream.set_write_timeout(patience))
-                .and_then(|()| talk(stream, &address.to_string(), path))
+                .and_then(|()| talk(stream, &address.to_string(), method, path))
         }
         HttpListen::Unix { path: socket, .. } => {
             let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
@@ -95,7 +111,7 @@ fn exchange(at: &HttpListen, path: &'static str) -> Result<String, AskError> {
             stream
                 .set_read_timeout(patience)
                 .and_then(|()| stream.set_write_timeout(patience))
-                .and_then(|()| talk(stream, "localhost", path))
+                .and_then(|()| talk(stream, "localhost", method, path))
         }
     };
     answer.map_err(|error| {
@@ -124,8 +140,15 @@ fn reached(at: SocketAddr) -> SocketAddr {
 }
 
 /// One request of HTTP/1.0: the answer comes in one piece and ends with the connection.
-fn talk(mut stream: impl Read + Write, host: &str, path: &str) -> io::Result<String> {
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes())?;
+fn talk(mut stream: impl Read + Write, host: &str, method: &str, path: &str) -> io::Result<String> {
+    // The header that requests need which change something.
+    let ours = if method == "GET" {
+        ""
+    } else {
+        "Quictun-Request: 1\r\nContent-Length: 0\r\n"
+    };
+    let request = format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\n{ours}\r\n");
+    stream.write_all(request.as_bytes())?;
     let mut text = Vec::new();
     let length = stream.take(ANSWER_MAX + 1).read_to_end(&mut text)?;
     if length as u64 > ANSWER_MAX {

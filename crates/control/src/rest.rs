@@ -19,6 +19,7 @@ mod listen;
 mod object;
 mod preview;
 mod readiness;
+mod reconnect;
 pub(crate) mod sample;
 mod state;
 mod status;
@@ -35,11 +36,12 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{any, get, post};
 use tokio::sync::mpsc;
 
 pub use listen::{Bound, ListenError, Listener, bind};
 pub use readiness::Readiness;
+pub use reconnect::Replace;
 pub use state::{Facts, RestState};
 
 use crate::metrics::{self, Format};
@@ -84,6 +86,10 @@ fn router(app: Arc<App>) -> Router {
         )
         .route("/v1/bonds", get(v1::bonds).fallback(error::method))
         .route("/v1/reload", get(status::reload).fallback(error::method))
+        .route(
+            "/v1/reconnect",
+            post(reconnect::reconnect).fallback(error::not_post),
+        )
         .route("/metrics", get(scrape))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

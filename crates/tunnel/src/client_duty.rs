@@ -192,6 +192,7 @@ impl Duty for ClientDuty {
                 drop(untaken);
                 io.engine.handle_network_change(io.now);
             }
+            Message::Reconnect => io.engine.reconnect(io.now),
             Message::ServerResolved(resolved) => io.engine.handle_resolved(io.now, &resolved),
             Message::Rules(change) => {
                 if let Rules::Client(rules) = &change.rules

@@ -12,7 +12,7 @@ use quictun_engine::report::Side;
 use quictun_engine::{Account, Algorithm, Engine, EngineConfig, PathMtu, Transport};
 use quictun_sys::{raise_nofile_limit, use_small_pages};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::answers::{Answers, Sources};
 use crate::app_socket::AppSocket;
@@ -28,7 +28,7 @@ use crate::settings::{Congestion, TransportSettings};
 use crate::terminal::Terminal;
 use crate::worker::{self, Parts};
 use quictun_control::line_budget::LineBudget;
-use quictun_control::rest::{self, Facts, RestState};
+use quictun_control::rest::{self, Facts, Replace, RestState};
 use quictun_control::settings::ControlSettings;
 use quictun_control::snapshot::{Ask, SnapshotRequest, Workers};
 use quictun_io::crash::Crash;
@@ -258,7 +258,10 @@ impl Launch {
         drop((sender, join_sender));
         let workers = Workers::new(mailboxes.iter().map(ask).collect());
         let reloadable = self.reload.clone().map(|reload| Arc::new(reload) as _);
-        let rest = RestState::new(self.side, workers, &self.control, self.facts, reloadable);
+        let mut rest = RestState::new(self.side, workers, &self.control, self.facts, reloadable);
+        if self.side == Side::Client {
+            rest = rest.with_reconnect(replace(mailboxes.clone()));
+        }
         let control = Control {
             mailboxes,
             answers,
@@ -329,6 +332,15 @@ where
 fn ask(mailbox: &Mailbox) -> Ask {
     let mailbox = mailbox.clone();
     Box::new(move |request: SnapshotRequest| mailbox.ask(request))
+}
+
+fn replace(mailboxes: Vec<Mailbox>) -> Replace {
+    Box::new(move || {
+        info!(target: "quictun", "asked to reconnect: every connection is replaced");
+        for mailbox in &mailboxes {
+            mailbox.reconnect();
+        }
+    })
 }
 
 #[cfg(test)]

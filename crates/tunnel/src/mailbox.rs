@@ -14,7 +14,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 
 use quictun_engine::{FlowId, Resolved};
@@ -76,6 +76,8 @@ pub(crate) enum Message {
     Rules(Change),
     /// Server: how an attempt to join went.
     Joined(Box<Joined>),
+    /// Client: replace every connection.
+    Reconnect,
     /// Take no more flows; end once the open ones are done.
     Drain,
     Close,
@@ -95,6 +97,7 @@ pub(crate) struct Mailbox {
     snapshots: SyncSender<SnapshotRequest>,
     datagrams: SyncSender<Received>,
     waiting: Arc<Waiting>,
+    reconnect: Arc<AtomicBool>,
     bell: Bell,
 }
 
@@ -111,6 +114,7 @@ pub(crate) struct Inbox {
     snapshots: Receiver<SnapshotRequest>,
     datagrams: Receiver<Received>,
     waiting: Arc<Waiting>,
+    reconnect: Arc<AtomicBool>,
     bell: Bell,
     left: usize,
 }
@@ -126,11 +130,13 @@ pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
     let (message_sender, messages) = sync_channel(MESSAGES);
     let (snapshot_sender, snapshots) = sync_channel(SNAPSHOTS);
     let (datagram_sender, datagrams) = sync_channel(DATAGRAMS);
+    let reconnect = Arc::<AtomicBool>::default();
     let mailbox = Mailbox {
         messages: message_sender,
         snapshots: snapshot_sender,
         datagrams: datagram_sender,
         waiting: waiting.clone(),
+        reconnect: reconnect.clone(),
         bell: bell.clone(),
     };
     let inbox = Inbox {
@@ -138,6 +144,7 @@ pub(crate) fn mailbox(budget: u64) -> io::Result<(Mailbox, Inbox)> {
         snapshots,
         datagrams,
         waiting,
+        reconnect,
         bell,
         left: TURN,
     };
@@ -155,6 +162,13 @@ impl Mailbox {
             // The worker has ended.
             Err(TrySendError::Disconnected(_)) => {}
         }
+    }
+
+    /// Has a client's worker replace its connections. Several before it has done so count once: they take no place.
+    pub(crate) fn reconnect(&self) {
+        // The bell orders it.
+        self.reconnect.store(true, Ordering::Relaxed);
+        self.bell.ring();
     }
 
     /// Asks for a snapshot; `false`: the worker has ended, or is stuck.
@@ -217,6 +231,9 @@ impl Inbox {
             return None;
         }
         self.left -= 1;
+        if self.reconnect.swap(false, Ordering::Relaxed) {
+            return Some(Mail::Message(Message::Reconnect));
+        }
         let message = self.messages.try_recv().map(Mail::Message);
         message
             .or_else(|_| self.snapshots.try_recv().map(Mail::Snapshot))

@@ -38,7 +38,7 @@ pub fn ends() -> [Command; 2] {
 }
 
 /// The commands around a tunnel.
-pub fn around() -> [Command; 8] {
+pub fn around() -> [Command; 9] {
     let dir = out("Directory for client.key and client.crt; made where it is missing");
     [
         command(
@@ -69,6 +69,11 @@ pub fn around() -> [Command; 8] {
                 "Print one JSON object; with --watch one on each line",
             )),
         ),
+        flags::RECONNECT.add_to(command(
+            "reconnect",
+            "Have a running client replace its connections; flows move to the new ones",
+            include_str!("reconnect_help.txt"),
+        )),
         config(),
         invite(),
         command(

@@ -61,6 +61,15 @@ pub static STATUS: Table = Table {
     ],
 };
 
+/// Flags of `quictun reconnect`.
+pub static RECONNECT: Table = Table {
+    prefix: PREFIX,
+    sections: &[&Section {
+        heading: "Which process",
+        options: &[&ASKED_CONFIG, &ASKED_HTTP],
+    }],
+};
+
 static SERVER_TUNNEL: Section = Section {
     heading: "Tunnel",
     options: &[&LISTEN, &ALLOW],

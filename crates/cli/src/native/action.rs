@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
+use quictun_control::settings::HttpListen;
 use quictun_tunnel::settings::ClientSettings;
 
-use crate::{demo, forbidden, invite, join, lab, link, perf, status, version, wrapped};
+use crate::{demo, forbidden, invite, join, lab, link, perf, reconnect, status, version, wrapped};
 use quictun_args::fault::Fault;
 use quictun_args::inputs::Inputs;
 use quictun_args::native::settings::Server;
@@ -57,6 +58,8 @@ pub enum Action {
         /// Try it within confinement.
         confine: bool,
     },
+    /// Have a running client, at this address, replace its connections.
+    Reconnect(HttpListen),
     /// Show how a running process is.
     Status(status::Options),
     /// Examine this machine; print it as JSON or not.
@@ -143,6 +146,7 @@ pub fn parse(inputs: &Inputs<'_>) -> Result<Action, Fault> {
             outside: native::path(matches, "outside").unwrap_or_default(),
             confine: !matches.get_flag("no-confine"),
         }),
+        "reconnect" => reconnect::parse(matches, inputs).map(Action::Reconnect),
         "status" => status::parse(matches, inputs).map(Action::Status),
         "doctor" => Ok(Action::Doctor(matches.get_flag("json"))),
         "tune" => Ok(Action::Tune {

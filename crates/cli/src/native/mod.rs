@@ -14,8 +14,8 @@ use quictun_tunnel::settings::ClientSettings;
 
 use crate::exit::{self, Failed};
 use crate::{
-    client, confirm, demo, doctor, forbidden, host_tun, invite, join, lab, link, perf, status,
-    tune, wrapped,
+    client, confirm, demo, doctor, forbidden, host_tun, invite, join, lab, link, perf, reconnect,
+    status, tune, wrapped,
 };
 use quictun_args::fault::Exit;
 use quictun_args::inputs::Inputs;
@@ -58,6 +58,7 @@ pub fn main() -> ExitCode {
         Ok(Action::Config(Configured::Client(path, settings))) => {
             check::client_file(&path, &settings).map_err(Failed::from)
         }
+        Ok(Action::Reconnect(at)) => reconnect::main(&at).map_err(Failed::from),
         Ok(Action::Confirm) => confirm::main(),
         Ok(Action::Print(text) | Action::Config(Configured::Print(text))) => {
             exit::print(&text).map_err(Failed::from)

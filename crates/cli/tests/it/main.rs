@@ -17,6 +17,7 @@ mod perf;
 mod precedence;
 mod print;
 mod programs;
+mod reconnect;
 mod unit_files;
 mod watch;
 mod world;

@@ -18,6 +18,11 @@ pub(super) fn shutting_down() -> Response {
     json(StatusCode::SERVICE_UNAVAILABLE, "shutting down")
 }
 
+/// Another method than POST.
+pub(super) async fn not_post() -> Response {
+    json(StatusCode::METHOD_NOT_ALLOWED, "only POST is known here")
+}
+
 /// Another method than GET.
 pub(super) async fn method() -> Response {
     json(StatusCode::METHOD_NOT_ALLOWED, "only GET is known here")

@@ -11,6 +11,7 @@ use super::clock::ProcessClock;
 use super::http::Limits;
 use super::preview::Preview;
 use super::readiness::Readiness;
+use super::reconnect::{Reconnect, Replace};
 use super::sample::{Ask, Sample};
 use crate::flow_uuids::FlowUuids;
 use crate::reload::Reloadable;
@@ -38,6 +39,8 @@ pub struct RestState {
     pub(super) facts: Facts,
     pub(super) reload: Option<Arc<dyn Reloadable>>,
     pub(super) preview: Preview,
+    /// Client: what replaces its connections.
+    pub(super) reconnect: Option<Reconnect>,
 }
 
 /// Facts that a process has made of its settings, for `/v1/status`.
@@ -73,6 +76,16 @@ impl RestState {
             facts,
             reload,
             preview: Preview::default(),
+            reconnect: None,
+        }
+    }
+
+    /// The same, of a process whose connections `replace` replaces.
+    #[must_use]
+    pub fn with_reconnect(self, replace: Replace) -> Self {
+        Self {
+            reconnect: Some(Reconnect::new(replace)),
+            ..self
         }
     }
 

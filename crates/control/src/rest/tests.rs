@@ -3,6 +3,7 @@
 mod compat;
 mod health;
 mod limits;
+mod reconnect;
 mod status;
 mod v1;
 
@@ -222,6 +223,7 @@ fn pages_of_other_sites_learn_nothing_from_any_resource() {
         "/v1/bonds",
         "/v1/status",
         "/v1/reload",
+        "/v1/reconnect",
         "/metrics",
         "/healthz",
         "/readyz",

@@ -80,7 +80,7 @@ pub(crate) fn field<'a>(line: &'a str, name: &str) -> &'a str {
 }
 
 /// An application that sends back what it gets. It lives as long as the tests.
-pub(super) fn echo() -> String {
+pub(crate) fn echo() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {

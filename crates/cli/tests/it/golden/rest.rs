@@ -10,7 +10,7 @@ use super::live::{Running, echo, field};
 use super::{golden, json, shape};
 use crate::programs::QUICTUN;
 
-const RESOURCES: [&str; 9] = [
+const RESOURCES: [&str; 10] = [
     "/tunnels",
     "/v1",
     "/v1/status",
@@ -18,6 +18,7 @@ const RESOURCES: [&str; 9] = [
     "/v1/connections",
     "/v1/bonds",
     "/v1/reload",
+    "/v1/reconnect",
     "/healthz",
     "/readyz",
 ];

@@ -1,0 +1,93 @@
+//! `quictun reconnect`: what the application, both logs and both HTTP interfaces say of a move.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::golden::live::{Running, echo, field};
+use crate::programs::QUICTUN;
+
+/// What `quictun COMMAND --http ADDRESS` prints.
+fn quictun(command: &[&str], http: &str) -> String {
+    let output = Command::new(QUICTUN)
+        .args(command)
+        .args(["--http", http])
+        .output()
+        .expect("quictun");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn a_flow_moves_to_the_new_connection_and_both_sides_tell() {
+    let home = tempfile::tempdir().expect("a directory");
+    let target = echo();
+    let allow = target.trim_start_matches("tcp:");
+    let listen = ["server", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let arguments = [&listen[..], &["--workers", "1", "--allow", allow]].concat();
+    let mut server = Running::start(QUICTUN, &arguments, home.path());
+    let server_http = field(&server.line("HTTP interface"), "listen address").to_owned();
+    let up = server.line("Server endpoint start up successful");
+    let (address, pin) = (field(&up, "listen address"), field(&up, "pin"));
+    let forward = format!("127.0.0.1:0={target}");
+    let dial = ["client", "--server", address, "--pin", pin, "-L", &forward];
+    let more = ["--psk-file", "state/client.psk", "--connections", "1"];
+    let arguments = [&dial[..], &more, &["--http", "127.0.0.1:0"]].concat();
+    let mut client = Running::start(QUICTUN, &arguments, home.path());
+    let client_http = field(&client.line("HTTP interface"), "listen address").to_owned();
+    let up = client.line("Client endpoint start up successful");
+    let mut stream = TcpStream::connect(field(&up, "listen address")).expect("the client");
+    let mut exchange = |question: &[u8; 5]| {
+        let mut answer = [0; 5];
+        stream.write_all(question).expect("a question");
+        stream.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer, question);
+    };
+    exchange(b"hello");
+
+    let told = quictun(&["reconnect"], &client_http);
+    assert_eq!(
+        told,
+        "1 connection is being replaced; flows move to the new one\n"
+    );
+    for (side, running) in [("client", &mut client), ("server", &mut server)] {
+        let line = running.line("flows go on on a new connection");
+        assert!(line.contains("\"flows\": 1,"), "{side}: {line}");
+        let why = match side {
+            "client" => "it was to be replaced",
+            _ => "the client left it",
+        };
+        assert_eq!(field(&line, "left"), why, "{line}");
+    }
+    exchange(b"again");
+    for http in [&client_http, &server_http] {
+        // An answer may be that of a moment before: those of 100 ms are shared.
+        let mut asks = std::iter::repeat_with(|| -> Value {
+            let said = quictun(&["status", "--json"], http);
+            serde_json::from_str(&said).expect("JSON")
+        });
+        let moved = |said: &Value| said["status"]["moves"] != 0;
+        let said = asks.find(moved).expect("it has moved");
+        let status = &said["status"];
+        assert_eq!(status["moves"], 1, "{said}");
+        assert!(status["move_seconds_p50"].as_f64() > Some(0.0), "{said}");
+        assert_eq!(status["tunnels"], 1, "{said}");
+        // The old connection may not have gone yet: both are of one bond.
+        let bonds = said["bonds"].as_array().expect("a list");
+        assert_eq!(bonds.len(), 1, "{said}");
+        assert_eq!(said["connections"][0]["bond"], bonds[0]["id"], "{said}");
+    }
+    let refused = Command::new(QUICTUN)
+        .args(["reconnect", "--http", &server_http])
+        .output()
+        .expect("quictun");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("a server does not dial"), "{said}");
+    drop(stream);
+    client.end();
+    server.end();
+}

@@ -1,0 +1,104 @@
+//! `POST /v1/reconnect`: a client replaces its connections.
+//!
+//! It is the only request that changes something. A browser sends POST for any page, so it takes a header besides that no form
+//! can have, and that a script may not send to another site without asking first, which is refused.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::error;
+use super::state::App;
+use crate::snapshot::Detail;
+
+/// Names the header; its value does not matter.
+const HEADER: &str = "quictun-request";
+
+/// Time between two: whoever can ask could keep all connections young.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Has every worker replace its connections, without blocking.
+pub type Replace = Box<dyn Fn() + Send + Sync>;
+
+pub(super) struct Reconnect {
+    replace: Replace,
+    latest: Mutex<Option<Instant>>,
+}
+
+impl Reconnect {
+    pub(super) fn new(replace: Replace) -> Self {
+        Self {
+            replace,
+            latest: Mutex::default(),
+        }
+    }
+
+    /// Does so, unless that was done a moment ago; whether it did.
+    fn ask(&self, now: Instant) -> bool {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if latest.is_some_and(|at| now.saturating_duration_since(at) < AGAIN) {
+            return false;
+        }
+        *latest = Some(now);
+        (self.replace)();
+        true
+    }
+}
+
+impl fmt::Debug for Reconnect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reconnect").finish_non_exhaustive()
+    }
+}
+
+#[derive(Serialize)]
+struct Asked {
+    connections: usize,
+}
+
+pub(super) async fn reconnect(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    let Some(reconnect) = &app.state.reconnect else {
+        let text = "a server does not dial: only a client can make its connections anew";
+        return error::json(StatusCode::NOT_FOUND, text);
+    };
+    if !headers.contains_key(HEADER) {
+        let text = "this changes something: it takes the header Quictun-Request, which no page of another site can send";
+        return error::json(StatusCode::FORBIDDEN, text);
+    }
+    let Some(sample) = app.sample(Detail::Counters).await else {
+        return error::shutting_down();
+    };
+    if !reconnect.ask(Instant::now()) {
+        let text = "asked for a moment ago: once a second is enough";
+        return error::json(StatusCode::TOO_MANY_REQUESTS, text);
+    }
+    let connections = sample.collected.connections();
+    let connections = connections.filter(|report| report.protocol.is_some());
+    Json(Asked {
+        connections: connections.count(),
+    })
+    .into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_a_second_is_passed_on() {
+        let asked = Arc::<Mutex<usize>>::default();
+        let counted = asked.clone();
+        let reconnect = Reconnect::new(Box::new(move || *counted.lock().expect("one thread") += 1));
+        let now = Instant::now();
+        let nanosecond = Duration::from_nanos(1);
+        let asks = [now, now + AGAIN - nanosecond, now + AGAIN];
+        assert_eq!(asks.map(|at| reconnect.ask(at)), [true, false, true]);
+        assert_eq!(*asked.lock().expect("one thread"), 2);
+    }
+}
