@@ -40,10 +40,14 @@ fn get(http: &str, path: &str) -> (String, String, String) {
 }
 
 /// Values that a connection knows later than others, or never.
-const UNKNOWN_AT_FIRST: [&str; 4] = [
+const UNKNOWN_AT_FIRST: [&str; 8] = [
+    "alone_seconds: ",
     "bandwidth_bytes_per_second: ",
+    "detached_seconds: ",
     "limited_by: ",
     "min_rtt_seconds: ",
+    "move_seconds_p50: ",
+    "move_seconds_p99: ",
     "pacing_bytes_per_second: ",
 ];
 
