@@ -5,10 +5,13 @@
 //!
 //! The two programs are started as a user would start them, each in a process of its own, with keys made
 //! for the occasion. Everything is checked: a wrong byte, a direction that ends too early or a refused
-//! target that looks like an empty answer make the demonstration fail.
+//! target that looks like an empty answer make the demonstration fail. At last a [`middlebox`] kills a connection in the midst of
+//! a transfer, which goes on on the next one.
 
 mod apps;
+mod middlebox;
 mod stage;
+mod survival;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -24,6 +27,7 @@ use serde_json::{Value, json};
 use crate::exit;
 use crate::privilege;
 use apps::Apps;
+use middlebox::Middlebox;
 use quictun_lab_run::tunnel::{Keys, PATIENCE, Tunnel};
 use stage::Stage;
 
@@ -32,18 +36,22 @@ struct Sizes {
     /// Bytes moved in each direction, every one of them checked.
     bulk: u64,
     echoes: usize,
+    /// The same where the connection is killed in the midst.
+    killed: u64,
 }
 
 /// A second on a fast machine, little for a slow one.
 const ON_LOOPBACK: Sizes = Sizes {
     bulk: 512 << 20,
     echoes: 200,
+    killed: 64 << 20,
 };
 
 /// Enough to lose something; how fast it goes is measured for a time of its own.
 const ON_LINK: Sizes = Sizes {
     bulk: 2_000_000,
     echoes: 25,
+    killed: 8_000_000,
 };
 
 /// Connections made before one is timed.
@@ -129,7 +137,7 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
     };
     let apps = Apps::start(stage).context("starting the applications")?;
     let started = Instant::now();
-    let tunnel = pair(stage, &apps, dir).context("starting server and client")?;
+    let mut tunnel = pair(stage, &apps, dir).context("starting server and client")?;
     let [to_echo, to_sink, to_source, to_meter, to_nobody] = *tunnel.entries() else {
         bail!("the client does not listen everywhere");
     };
@@ -173,6 +181,13 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
     tell("  half-close the answer came whole after the question was closed");
     refused(to_nobody)?;
     tell("  refusal    a target that refuses is seen as a reset, not as an empty answer");
+    let still = survive(&mut tunnel, &apps, sizes.killed)?;
+    tell(&format!(
+        "  killed     a middlebox dropped all packets of the connection in the midst of {} MB each way: the application got \
+         no byte for {:.0} ms, then all of them",
+        sizes.killed / 1_000_000,
+        ms(still)
+    ));
     tunnel.stop().context("ending server and client")?;
     Ok(json!({
         "link": stage.facts(),
@@ -187,6 +202,8 @@ fn measure(stage: &Stage, dir: &Path, tell: &dyn Fn(&str)) -> Result<Value> {
         "to_client_direct_bit_per_s": down_direct,
         "half_close_ok": true,
         "refusal_ok": true,
+        "killed_bytes_each_way": sizes.killed,
+        "killed_still_us": us(still),
         "commands": COMMANDS.map(|(on, command)| json!({"on": on, "command": command})),
     }))
 }
@@ -220,6 +237,22 @@ fn pair(stage: &Stage, apps: &Apps, dir: &Path) -> Result<Tunnel> {
         &targets,
         [&[], &[]],
     )
+}
+
+/// A client that reaches the server through a middlebox, which kills its connection. Returns for how long nothing came.
+fn survive(tunnel: &mut Tunnel, apps: &Apps, bytes: u64) -> Result<Duration> {
+    let server = tunnel.server().parse().context("the server's address")?;
+    let middlebox = Middlebox::start(server).context("a middlebox")?;
+    // Its own path is the loopback device, which takes larger packets than the link does.
+    let flags = ["--connections", "1", "--max-udp-payload", "1452"].map(str::to_owned);
+    let address = middlebox.address().to_string();
+    let echo = [apps.echo.to_string()];
+    let entries = tunnel.add_client(&Command::spawn, &address, &echo, &flags);
+    let entries = entries.context("starting another client")?;
+    let [entry] = entries[..] else {
+        bail!("the other client does not listen");
+    };
+    survival::measure(entry, bytes, &middlebox)
 }
 
 fn first_byte(echo: SocketAddr) -> Result<Duration> {

@@ -39,6 +39,7 @@ impl<'a> Ends<'a> {
 #[derive(Debug)]
 pub struct Tunnel {
     client: Client,
+    others: Vec<Client>,
     server: Server,
 }
 
@@ -134,7 +135,11 @@ impl Tunnel {
         let server = Server::start(far, dir, listen, allow, server)?;
         let (address, pin) = (&server.address, &server.pin);
         let client = Client::start(near, &server.dir, address, pin, targets, client)?;
-        Ok(Self { client, server })
+        Ok(Self {
+            client,
+            others: Vec::new(),
+            server,
+        })
     }
 
     pub(crate) fn groups(&self) -> [u32; 2] {
@@ -146,12 +151,39 @@ impl Tunnel {
         &self.client.entries
     }
 
-    /// Ends both as a service manager would.
+    /// Where the server listens.
+    pub fn server(&self) -> &str {
+        &self.server.address
+    }
+
+    /// Starts another client, which reaches the server at `address`. Returns where it listens for each target.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being ready: its last lines, where it ends.
+    pub fn add_client(
+        &mut self,
+        near: Spawn<'_>,
+        address: &str,
+        targets: &[String],
+        flags: &[String],
+    ) -> Result<Vec<SocketAddr>> {
+        let Server { dir, pin, .. } = &self.server;
+        let client = Client::start(near, dir, address, pin, targets, flags)?;
+        let entries = client.entries.clone();
+        self.others.push(client);
+        Ok(entries)
+    }
+
+    /// Ends all as a service manager would.
     ///
     /// # Errors
     ///
     /// The last lines of one that does not end in order.
     pub fn stop(self) -> Result<()> {
+        for client in self.others {
+            client.program.stop()?;
+        }
         self.client.program.stop()?;
         self.server.program.stop()
     }

@@ -101,6 +101,15 @@ fn meter(mut stream: TcpStream) -> io::Result<()> {
 /// Reads the pattern to its end, or for `span` from its first byte on. Returns how many bytes came; an error where one was
 /// wrong.
 pub(super) fn receive(stream: &mut TcpStream, span: Option<Duration>) -> io::Result<u64> {
+    receive_told(stream, span, |_| ())
+}
+
+/// The same; `tell` is told how many bytes have come, each time that some have.
+pub(super) fn receive_told(
+    stream: &mut TcpStream,
+    span: Option<Duration>,
+    mut tell: impl FnMut(u64),
+) -> io::Result<u64> {
     let pattern = pattern();
     let mut buffer = vec![0; CHUNK];
     let mut received = 0;
@@ -114,6 +123,7 @@ pub(super) fn receive(stream: &mut TcpStream, span: Option<Duration>) -> io::Res
         }
         check(&pattern, received, &buffer[..length])?;
         received += length as u64;
+        tell(received);
     }
     Ok(received)
 }

@@ -257,6 +257,8 @@ fn the_demonstration_tells_its_facts_to_programs() -> Result<()> {
         "bytes_each_way",
         "to_server_bit_per_s",
         "to_client_bit_per_s",
+        "killed_bytes_each_way",
+        "killed_still_us",
     ] {
         ensure!(facts[name].as_u64() > Some(0), "{name}: {facts}");
     }

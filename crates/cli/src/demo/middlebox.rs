@@ -1,0 +1,171 @@
+//! A box between client and server that stops passing the packets of a connection, as some do after a while.
+//!
+//! It passes datagrams each way. The programs' connection ids have 8 bytes and follow the first byte of a short header (RFC 9000
+//! section 17.3), so it can tell a connection from the next one, although both are between the same two sockets.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+
+/// Bursts of both programs wait in it; the system may grant less.
+const BUFFER: usize = 4 << 20;
+
+/// Header form of long headers, which handshakes use.
+const LONG_HEADER: u8 = 0x80;
+
+type ConnectionId = [u8; 8];
+
+pub(super) struct Middlebox {
+    front: SocketAddr,
+    ways: Arc<[Way; 2]>,
+}
+
+/// The packets in one direction.
+#[derive(Default)]
+struct Way {
+    ids: Mutex<Ids>,
+    dropped: AtomicU64,
+}
+
+#[derive(Default)]
+struct Ids {
+    seen: BTreeSet<ConnectionId>,
+    banned: BTreeSet<ConnectionId>,
+}
+
+impl Middlebox {
+    /// Passes on what comes from one client, until the process ends.
+    pub(super) fn start(server: SocketAddr) -> io::Result<Self> {
+        let front = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let back = match server {
+            SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?,
+            SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))?,
+        };
+        back.connect(server)?;
+        for socket in [&front, &back] {
+            set_socket_recv_buffer_size(socket, BUFFER)?;
+        }
+        let address = front.local_addr()?;
+        let ways = Arc::<[Way; 2]>::default();
+        let client = Arc::<Mutex<Option<SocketAddr>>>::default();
+        let (to_server, known) = (ways.clone(), client.clone());
+        let (from_client, towards_server) = (front.try_clone()?, back.try_clone()?);
+        std::thread::spawn(move || {
+            let receive = |datagram: &mut [u8]| {
+                let (length, from) = from_client.recv_from(datagram)?;
+                *lock(&known) = Some(from);
+                Ok(length)
+            };
+            pass(&to_server[0], receive, |datagram| {
+                towards_server.send(datagram)
+            });
+        });
+        let to_client = ways.clone();
+        std::thread::spawn(move || {
+            let send = |datagram: &[u8]| match *lock(&client) {
+                Some(client) => front.send_to(datagram, client),
+                None => Ok(0),
+            };
+            pass(&to_client[1], |datagram| back.recv(datagram), send);
+        });
+        Ok(Self {
+            front: address,
+            ways,
+        })
+    }
+
+    /// Where the client sends to.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.front
+    }
+
+    /// From now on drops the packets of all connections that it has seen. Those of new ones pass.
+    pub(super) fn cut(&self) {
+        for way in &*self.ways {
+            let mut ids = lock(&way.ids);
+            let Ids { seen, banned } = &mut *ids;
+            banned.append(seen);
+        }
+    }
+
+    /// Count of packets that were dropped, in each direction.
+    pub(super) fn dropped(&self) -> [u64; 2] {
+        [&self.ways[0], &self.ways[1]].map(|way| way.dropped.load(Ordering::Relaxed))
+    }
+}
+
+impl Way {
+    fn passes(&self, datagram: &[u8]) -> bool {
+        let Some(id) = connection_id(datagram) else {
+            return true;
+        };
+        let mut ids = lock(&self.ids);
+        if ids.banned.contains(&id) {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        ids.seen.insert(id);
+        true
+    }
+}
+
+/// Of a short header.
+fn connection_id(datagram: &[u8]) -> Option<ConnectionId> {
+    let (first, rest) = datagram.split_first()?;
+    (first & LONG_HEADER == 0)
+        .then(|| rest.first_chunk().copied())
+        .flatten()
+}
+
+fn pass(
+    way: &Way,
+    receive: impl Fn(&mut [u8]) -> io::Result<usize>,
+    send: impl Fn(&[u8]) -> io::Result<usize>,
+) {
+    let mut datagram = vec![0; 1 << 16];
+    loop {
+        match receive(&mut datagram) {
+            Ok(length) if way.passes(&datagram[..length]) => {
+                if send(&datagram[..length]).is_err() {
+                    // It is lost, as it could be on any way.
+                }
+            }
+            Ok(_) => {}
+            // The other side is not there yet, or has gone: an ICMP message says so.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_drops_the_connections_before_it_and_passes_the_next() {
+        let way = Way::default();
+        let short = |id: u8| [&[0x40][..], &[id; 8], b"sealed"].concat();
+        let long = [&[0xc0, 0, 0, 0, 1, 8][..], &[1; 8]].concat();
+        assert!(way.passes(&short(1)));
+        let middlebox = Middlebox {
+            front: (Ipv4Addr::LOCALHOST, 1).into(),
+            ways: Arc::new([way, Way::default()]),
+        };
+        middlebox.cut();
+        let way = &middlebox.ways[0];
+        assert!(!way.passes(&short(1)));
+        assert!(way.passes(&long), "a handshake");
+        assert!(way.passes(&short(2)));
+        assert!(way.passes(&[0x40, 1]), "no packet of ours");
+        assert_eq!(middlebox.dropped(), [1, 0]);
+    }
+}
