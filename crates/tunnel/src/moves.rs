@@ -138,7 +138,7 @@ mod tests {
         moves.handle_moved(now + MS, TO, 2 * MS);
         let quiet = now + MS + QUIET;
         assert_eq!(moves.next_timeout(), Some(quiet));
-        assert_eq!(moves.handle_timeout(quiet - MS), None);
+        assert_eq!(moves.handle_timeout(now + QUIET), None);
         assert_eq!(told(moves.handle_timeout(quiet)), Some((2, 2)));
         assert_eq!(moves.handle_timeout(quiet), None);
         let late = moves.handle_moved(quiet, TO, 5 * MS);

@@ -127,11 +127,11 @@ impl Status {
             ("99 %", self.move_seconds_p99),
         ] {
             if let Some(within) = within {
-                text += &format!(", {part} within {}", time(within));
+                text.extend([", ", part, " within ", &time(within)]);
             }
         }
         if self.moves_refused > 0 {
-            text += &format!(", {} REFUSED", self.moves_refused);
+            text.extend([", ", &self.moves_refused.to_string(), " REFUSED"]);
         }
         Some(text)
     }

@@ -142,7 +142,7 @@ fn bonds_table(out: &mut String, status: &Status, found: &Bonds) {
     let kept = bytes(status.kept_bytes);
     let mut text = format!("{}, {kept} kept", count(status.bonds, "bond"));
     if let Some(moves) = status.moves_told() {
-        text += &format!("; {moves}");
+        text.extend(["; ", &moves]);
     }
     writeln!(out, "\n{}", cut(&text, WIDTH)).expect(TO_A_STRING);
     let waiting = found

@@ -97,7 +97,7 @@ mod tests {
         let reconnect = Reconnect::new(Box::new(move || *counted.lock().expect("one thread") += 1));
         let now = Instant::now();
         let nanosecond = Duration::from_nanos(1);
-        let asks = [now, now + AGAIN - nanosecond, now + AGAIN];
+        let asks = [now, now + AGAIN.saturating_sub(nanosecond), now + AGAIN];
         assert_eq!(asks.map(|at| reconnect.ask(at)), [true, false, true]);
         assert_eq!(*asked.lock().expect("one thread"), 2);
     }

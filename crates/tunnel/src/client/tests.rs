@@ -58,7 +58,9 @@ fn worker(stack: OwnedFd) -> Receiver<Result<()>> {
     let (sender, ended) = channel();
     std::thread::spawn(move || {
         let run = || {
-            let (troubles, phrases) = ((Arc::default(), Arc::default()), Phrases::default());
+            let bonds = Arc::new(Bonds::new(false));
+            let troubles = (Arc::default(), Arc::default(), bonds);
+            let phrases = Phrases::default();
             let parts = build(seat, role, Vec::new(), Some(tun), troubles, phrases)?;
             Ok(worker::run(parts)?)
         };
