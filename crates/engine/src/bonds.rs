@@ -169,6 +169,19 @@ impl Bonds {
         }
     }
 
+    /// Client: whether the next connection can ask for this bond. One that an earlier connection has still to be granted is
+    /// left to that: each would be granted another.
+    pub(crate) fn is_to_ask_for(&self, key: BondKey) -> bool {
+        let bond = self.by_key.get(&key);
+        bond.is_some_and(|bond| bond.granted || bond.connections == 0)
+    }
+
+    /// Client: bonds without a connection, and whether flows wait for one.
+    pub(crate) fn alone(&self) -> impl Iterator<Item = (BondKey, bool)> {
+        let alone = self.by_key.iter().filter(|(_, bond)| bond.connections == 0);
+        alone.map(|(&key, bond)| (key, bond.granted && !bond.flows.is_empty()))
+    }
+
     /// Client: the server does not keep the bond; the next connection asks for a new one.
     pub(crate) fn renew(&mut self, key: BondKey) {
         if let Some(bond) = self.by_key.get_mut(&key) {

@@ -145,6 +145,7 @@ impl Client {
         if self.stopped {
             return;
         }
+        self.adopt_bonds(now, traffic);
         let mut resolve = false;
         for index in 0..self.slots.len() {
             match self.slots[index].step(now) {

@@ -95,7 +95,7 @@ impl<S: Socket> Flow<S> {
         if self.to_tunnel.direction == Direction::Closed {
             return;
         }
-        if self.to_tunnel.direction == Direction::Open {
+        if self.to_tunnel.is_owed() {
             stream.reset(FlowCode::from_u64(code).unwrap_or(FlowCode::AppReset));
         }
         self.to_tunnel.close();
@@ -221,10 +221,10 @@ impl<S: Socket> Flow<S> {
         }
     }
 
-    /// Ends what is still open of the stream. A direction that was finished stays finished: its bytes
+    /// Ends what is still open of the stream. A direction that was finished on it stays finished: its bytes
     /// and its FIN are the peer's already.
     fn cut_stream<T: Stream>(&mut self, stream: &mut T, code: FlowCode) {
-        if self.to_tunnel.direction == Direction::Open {
+        if self.to_tunnel.is_owed() {
             stream.reset(code);
             self.to_tunnel.close();
         }

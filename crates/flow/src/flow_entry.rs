@@ -374,6 +374,17 @@ impl<S: Socket, T: Copy> FlowEntry<S, T> {
         answered && self.bonded.is_some() && self.flow().is_some_and(Flow::can_move)
     }
 
+    /// Whether it stays although both its directions have ended: the peer may still ask for what it has sent, or the stream
+    /// that it has moved to has still to be ended.
+    pub fn lingers(&self) -> bool {
+        self.owes_stream() || self.can_move() && self.unseen_end().is_some()
+    }
+
+    /// Whether its stream has not ended, although the flow may have.
+    pub fn owes_stream(&self) -> bool {
+        self.lane.is_some() && self.flow().is_some_and(Flow::owes_stream)
+    }
+
     /// Goes on without a connection until `until`. Call [`Flow::detach`] before.
     pub fn detach(&mut self, carried: Carried, until: Instant) {
         if self.detached.is_none() {

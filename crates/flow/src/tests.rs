@@ -2,6 +2,7 @@
 
 mod arriving;
 mod ending;
+mod legs;
 mod lost;
 mod reset;
 mod sending;

@@ -85,6 +85,7 @@ impl ToTunnel {
         if self.direction == Direction::Open {
             self.direction = Direction::Closed;
         }
+        self.fin_told = true;
         self.drop_unsent();
         self.retained = None;
     }

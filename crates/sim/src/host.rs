@@ -85,8 +85,9 @@ pub struct Host {
     notes: Vec<String>,
     buffer: Vec<u8>,
     udp_full: bool,
-    /// It does nothing until then; datagrams wait in `inbox`.
+    /// It does nothing until then; datagrams wait in `inbox`, or are lost where it is `deaf`.
     stopped_until: Option<Instant>,
+    deaf: bool,
     inbox: VecDeque<(SocketAddr, SocketAddr, u8, BytesMut)>,
     busy: (Option<Instant>, usize),
 }
@@ -129,6 +130,7 @@ impl Host {
             buffer: Vec::new(),
             udp_full: false,
             stopped_until: None,
+            deaf: false,
             inbox: VecDeque::new(),
             busy: (None, 0),
         }
@@ -150,9 +152,11 @@ impl Host {
         self.udp_full = full;
     }
 
-    /// The host stands still for a while, as a stopped process does with its applications.
-    pub(crate) fn stop_until(&mut self, until: Instant) {
+    /// The host stands still for a while, and its applications with it. `hears`: datagrams wait for it, as for a
+    /// stopped process; otherwise they are lost, as for a host that sleeps.
+    pub(crate) fn stop_until(&mut self, until: Instant, hears: bool) {
         self.stopped_until = self.stopped_until.max(Some(until));
+        self.deaf |= !hears;
     }
 
     /// The process dies and another begins, which knows nothing of the flows of the first.
@@ -371,7 +375,7 @@ impl Guest for Host {
         bytes: BytesMut,
     ) {
         if self.stopped_until.is_some_and(|until| now < until) {
-            if self.inbox.len() < INBOX_MAX {
+            if !self.deaf && self.inbox.len() < INBOX_MAX {
                 self.inbox.push_back((from, to, ecn, bytes));
             }
             return;
@@ -396,6 +400,7 @@ impl Guest for Host {
             return;
         }
         self.stopped_until = None;
+        self.deaf = false;
         while let Some((from, to, ecn, bytes)) = self.inbox.pop_front() {
             self.handle_datagram(now, from, to, ecn, bytes);
         }

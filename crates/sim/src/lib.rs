@@ -21,7 +21,8 @@
 //!    application there does ([`Script`]).
 //! 5. [`Network::open`] connects an application to a client; it opens a flow for it.
 //! 6. [`Network::run_for`], [`Network::run_until`] let time pass. In between, change the world:
-//!    [`Network::set_link`], [`Network::move_host`], [`Network::replace`], [`Network::command`].
+//!    [`Network::set_link`], [`Network::black_hole`], [`Network::move_host`], [`Network::rebind`], [`Network::stop`],
+//!    [`Network::sleep`], [`Network::replace`], [`Network::command`].
 //! 7. [`Network::outcome`] tells what an application has seen, [`Host::events`] what an engine said,
 //!    [`Network::traffic`] what became of cross traffic, and [`Transcript`] everything, as text. With the feature
 //!    `evidence`, `Network::pcapng` gives the packets, for Wireshark.
@@ -65,6 +66,7 @@ mod constant;
 #[cfg(feature = "evidence")]
 #[path = "../tests/support/evidence.rs"]
 mod evidence;
+mod faults;
 mod host;
 mod machine;
 mod network;

@@ -145,39 +145,6 @@ impl Network {
         self.add(name, Machine::Router)
     }
 
-    /// Puts a restarted server, with nothing but `config`, in the place of another.
-    pub fn replace(&mut self, id: HostId, config: EngineConfig<ServerRole>) {
-        self.nodes[id.0].machine = Machine::Guest(Box::new(Host::server(config)));
-        self.note(id.0, "is restarted".to_owned());
-    }
-
-    /// The process of a server dies, with all its sockets; the next one begins with `config`. The
-    /// applications live on.
-    pub fn kill_server(&mut self, id: HostId, config: EngineConfig<ServerRole>) {
-        let engine = Engine::server(config).expect("invariant: the simulation's TLS suits QUIC");
-        self.restart(id, engine);
-    }
-
-    /// The process of a client dies, as in [`Network::kill_server`].
-    pub fn kill_client(&mut self, id: HostId, config: EngineConfig<ClientRole>) {
-        #[cfg(feature = "evidence")]
-        let config = self.evidence.log_keys(config);
-        let engine = Engine::client(config).expect("invariant: the simulation's TLS suits QUIC");
-        self.restart(id, engine);
-    }
-
-    fn restart(&mut self, id: HostId, engine: Engine<crate::MemSocket>) {
-        self.host(id).restart(engine);
-        self.note(id.0, "dies and begins anew".to_owned());
-    }
-
-    /// A host does nothing for a while; what comes for it waits.
-    pub fn stop(&mut self, id: HostId, time: Duration) {
-        let until = self.now + time;
-        self.host(id).stop_until(until);
-        self.note(id.0, format!("stands still for {time:?}"));
-    }
-
     /// Joins two hosts or routers: `there` from `a` to `b`, `back` from `b` to `a`. Lengths that a link
     /// is told are those of IP packets.
     pub fn link(&mut self, a: HostId, b: HostId, there: LinkConfig, back: LinkConfig) {
@@ -248,14 +215,6 @@ impl Network {
             (Machine::Plain(sender), Machine::Plain(receiver)) => sender.report(id.side, receiver),
             _ => TrafficReport::default(),
         }
-    }
-
-    /// Gives a host another address; datagrams for the old one are lost.
-    pub fn move_host(&mut self, id: HostId) {
-        let address = self.addresses.next();
-        self.addresses.assign(address, id.0);
-        self.nodes[id.0].address = address;
-        self.note(id.0, format!("moves to {address}"));
     }
 
     /// A datagram from an address that is not one of the hosts' enters a host now.

@@ -6,6 +6,7 @@ use quictun_flow::{BondKey, ConnectionKey, Socket};
 
 use super::Client;
 use super::slot::Slot;
+use super::spares::SPARE_IDLE;
 use crate::traffic::Traffic;
 
 /// The worker of the server that has the slot's bond.
@@ -25,7 +26,26 @@ impl Client {
             return None;
         }
         let bond = &mut self.slots[index].bond;
-        Some(*bond.get_or_insert_with(|| traffic.bonds.create()))
+        let known = bond.filter(|&bond| traffic.bonds.is_to_ask_for(bond));
+        Some(*bond.insert(known.unwrap_or_else(|| traffic.bonds.create())))
+    }
+
+    /// Gives a connection to bonds that belong to none of those wanted, as long as flows wait there: two connections of one
+    /// slot may both have been granted a bond.
+    pub(super) fn adopt_bonds<S: Socket>(&mut self, now: Instant, traffic: &mut Traffic<S>) {
+        let of_slots = |bond| self.slots.iter().any(|slot| slot.bond == Some(bond));
+        let others = traffic.bonds.alone().filter(|&(bond, _)| !of_slots(bond));
+        let others: Vec<_> = others.collect();
+        for (bond, waits) in others {
+            if waits {
+                let mut slot = Slot::new(true);
+                slot.bond = Some(bond);
+                self.slots.push(slot);
+                self.sweep_at.get_or_insert(now + SPARE_IDLE);
+            } else {
+                traffic.bonds.remove_unused(bond);
+            }
+        }
     }
 
     /// A connection answers again. Where its place is still free, it takes that back.

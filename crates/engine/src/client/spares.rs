@@ -15,7 +15,7 @@ use crate::traffic::Traffic;
 const SPARES_MAX: usize = 32;
 
 /// A spare connection without flows goes away after this.
-const SPARE_IDLE: Duration = Duration::from_secs(30);
+pub(super) const SPARE_IDLE: Duration = Duration::from_secs(30);
 
 impl Client {
     /// A connection that no longer answers gives up its slot.

@@ -795,6 +795,11 @@ impl<S: Socket> Traffic<S> {
                 self.settle_flow(now, flow);
                 continue;
             }
+            if let Some(ending) = entry.ending() {
+                // It has waited for nothing but the client's word.
+                self.remove_flow(now, flow, ending);
+                continue;
+            }
             if entry.flow().is_none() {
                 self.refuse_flow(now, flow, FlowCode::AppReset);
                 continue;

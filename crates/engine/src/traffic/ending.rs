@@ -80,8 +80,7 @@ impl<S: Socket> Traffic<S> {
             return;
         };
         if let Some(ending) = entry.ending() {
-            // A flow of a bond keeps what it has sent until the peer has seen all of it.
-            if ending != Ending::Finished || !entry.can_move() || entry.unseen_end().is_none() {
+            if ending != Ending::Finished || !entry.lingers() {
                 self.remove_flow(now, key, ending);
             }
         } else if let Some(at) = entry.look_at(now) {
@@ -134,6 +133,10 @@ impl<S: Socket> Traffic<S> {
                         .control
                         .note_gone(stream_number(lane.stream), code_of(ending));
                 }
+            }
+            if entry.owes_stream() {
+                // The stream that it has moved to has not ended with it.
+                connection.reset_stream(lane.stream, code_of(ending));
             }
             self.release_stream(now, &entry);
         } else if let Some((_, salvage)) = entry.salvaged() {

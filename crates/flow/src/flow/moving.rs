@@ -87,6 +87,11 @@ impl<S: Socket> Flow<S> {
         }
     }
 
+    /// Whether its present stream has not ended, although both directions may have.
+    pub fn owes_stream(&self) -> bool {
+        self.to_tunnel.is_owed() || self.to_app.inlet.is_spent()
+    }
+
     /// The peer has everything before the number `next`.
     ///
     /// # Errors

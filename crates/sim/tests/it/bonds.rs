@@ -102,3 +102,59 @@ fn nothing_is_left_once_the_time_of_a_bond_is_over() {
     assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
     world.check_nothing_left();
 }
+
+/// Lets time pass until the client has had so many connections, then lets nothing pass for a while.
+fn silence_after(world: &mut World, connections: usize, time: Duration) {
+    let (client, server) = (world.client, world.server);
+    let up = |event: &Event| matches!(event, Event::Connected { .. });
+    while world.count(client, up) < connections {
+        world.network.run_for(MS);
+    }
+    for (from, to) in [(client, server), (server, client)] {
+        world.network.black_hole(from, to, time);
+    }
+}
+
+#[test]
+fn silence_before_the_server_has_answered_hello_costs_no_flow() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let app = echo(&mut world, 8_000_000);
+    world.network.run_for(SECOND);
+    let id = world.up(world.client)[0];
+    world.network.command(world.client, |engine, now| {
+        engine.break_connection(now, id);
+    });
+    // Longer than a server has time to answer.
+    silence_after(&mut world, 2, 20 * SECOND);
+    finishes(&mut world, app, 8_000_000, 120 * SECOND);
+}
+
+#[test]
+fn two_connections_that_ask_for_a_bond_at_once_do_not_end_the_flows_of_each_other() {
+    let seed = Seed::fixed(1);
+    let (client, server) = configs(1);
+    let link = limited(RATE, 20 * MS);
+    let mut world = World::with(seed, client, server, link.clone(), link);
+    let host = world.network.host(world.server);
+    host.serve("echo", Dial::connects(), Script::echo());
+    silence_after(&mut world, 1, 2 * SECOND);
+    // Of the first connection nothing is heard, so that there is a second one.
+    let later = [
+        Write::Wait(3 * SECOND),
+        Write::Send(4_000_000),
+        Write::Finish,
+    ];
+    let script = Script::echoed(1).write(later);
+    let apps = [0, 1].map(|_| {
+        let app = world.network.open(world.client, "echo", script.clone());
+        world.network.run_for(4 * SECOND);
+        app
+    });
+    world.network.run_until(60 * SECOND, |network| {
+        apps.iter().all(|&app| network.outcome(app).is_over())
+    });
+    for app in apps {
+        assert!(world.network.outcome(app).is_clean());
+    }
+    world.check_nothing_left();
+}

@@ -6,6 +6,7 @@
 
 mod account;
 mod bonds;
+mod broken;
 mod capture;
 mod close_table;
 mod codes;
@@ -35,5 +36,6 @@ mod reports;
 mod resume;
 mod revoked;
 mod salvage;
+mod schedules;
 mod throughput;
 mod world;

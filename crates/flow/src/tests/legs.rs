@@ -1,0 +1,469 @@
+//! A flow that moves from one stream to the next, against a model: each application receives what the other has sent, once
+//! and in order, and its end after that, whatever is lost with a stream and in whatever order the rest arrives.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::{App, FakeSocket, FakeStream, text};
+use crate::{BadNumber, Ending, Flow, Inlet, NoStream, ReadBuffer};
+
+const CLIENT: usize = 0;
+const SERVER: usize = 1;
+
+/// Length of MOVE and of its answer here.
+const HEADER: usize = 3;
+
+/// Something that happens to one of the two ends: 0 or 1.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Its application sends so many bytes.
+    Sends(usize, usize),
+    /// Its application ends.
+    Ends(usize),
+    /// Its application has room for so many bytes.
+    HasRoom(usize, usize),
+    /// The peer's flow control allows so many bytes.
+    Credit(usize, usize),
+    /// Its flow hands over at most so many bytes.
+    PumpsOut(usize, usize),
+    /// So many bytes arrive at it. `late`: others overtake them.
+    Arrives { at: usize, count: usize, late: bool },
+    /// It tells the other end what it has.
+    Tells(usize),
+    /// It learns that its stream is gone.
+    Loses(usize),
+    /// The client asks to go on on another stream.
+    Moves,
+    /// It drops what it keeps for the other end.
+    Forgets(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let end = 0..2usize;
+    let count = prop_oneof![0..10usize, 0..300usize, Just(100_000)];
+    prop_oneof![
+        4 => (end.clone(), 1..400usize).prop_map(|(at, count)| Step::Sends(at, count)),
+        1 => end.clone().prop_map(Step::Ends),
+        2 => (end.clone(), count.clone()).prop_map(|(at, count)| Step::HasRoom(at, count)),
+        3 => (end.clone(), count.clone()).prop_map(|(at, count)| Step::Credit(at, count)),
+        5 => (end.clone(), count.clone()).prop_map(|(at, count)| Step::PumpsOut(at, count)),
+        8 => (end.clone(), count, any::<bool>())
+            .prop_map(|(at, count, late)| Step::Arrives { at, count, late }),
+        3 => end.clone().prop_map(Step::Tells),
+        2 => end.clone().prop_map(Step::Loses),
+        2 => Just(Step::Moves),
+    ]
+}
+
+fn rare_step() -> impl Strategy<Value = Step> {
+    prop_oneof![20 => step(), 1 => (0..2usize).prop_map(Step::Forgets)]
+}
+
+/// One end of the flow.
+struct End {
+    flow: Flow<FakeSocket>,
+    app: Rc<RefCell<App>>,
+    buffer: ReadBuffer,
+    /// Count of bytes that its application has sent, and whether it has ended.
+    sends: usize,
+    ended: bool,
+    /// The leg that carries it.
+    on: Option<usize>,
+    /// What arrives on a leg of which the header has not come: at the client that of its present leg.
+    early: Option<Inlet>,
+    /// The last number that the other end was told.
+    told: u64,
+    forgot: bool,
+}
+
+/// A stream, as both ends see it.
+struct Leg {
+    streams: [FakeStream; 2],
+    /// Count of bytes that have left the other end's stream, and those of them that are late, by the end they arrive at.
+    passed: [usize; 2],
+    late: [Option<(u64, Bytes)>; 2],
+    /// Numbers that MOVE and its answer name.
+    asks: u64,
+    answers: u64,
+}
+
+struct Bridge {
+    ends: [End; 2],
+    legs: Vec<Leg>,
+    /// The last leg that the server has been on.
+    served: usize,
+    /// A move was refused: the flow has ended so.
+    refused: bool,
+}
+
+impl End {
+    fn new() -> Self {
+        let app = App {
+            room: 500,
+            call_max: usize::MAX,
+            ..App::default()
+        };
+        let app = Rc::new(RefCell::new(app));
+        let mut flow = Flow::new(FakeSocket(app.clone()), Inlet::new());
+        flow.retain();
+        Self {
+            flow,
+            app,
+            buffer: ReadBuffer::default(),
+            sends: 0,
+            ended: false,
+            on: Some(0),
+            early: None,
+            told: 0,
+            forgot: false,
+        }
+    }
+}
+
+impl Leg {
+    fn new() -> Self {
+        let stream = || FakeStream {
+            credit: 200,
+            ..FakeStream::default()
+        };
+        Self {
+            streams: [stream(), stream()],
+            passed: [0; 2],
+            late: [None, None],
+            asks: 0,
+            answers: 0,
+        }
+    }
+
+    /// Lets so many bytes arrive at an end, and the FIN after the last.
+    fn pass(&mut self, at: usize, count: usize, late: bool) {
+        let from = &self.streams[1 - at];
+        let start = self.passed[at];
+        let end = from.sent.len().min(start.saturating_add(count));
+        let chunk = Bytes::copy_from_slice(&from.sent[start..end]);
+        let last = from.fin_sent && end == from.sent.len();
+        self.passed[at] = end;
+        let mut arrived = Vec::new();
+        if late && !chunk.is_empty() && self.late[at].is_none() {
+            self.late[at] = Some((start as u64, chunk));
+        } else {
+            arrived.push((start as u64, chunk));
+            if !late {
+                arrived.extend(self.late[at].take());
+            }
+        }
+        let to = &mut self.streams[at];
+        for (offset, chunk) in arrived {
+            if !chunk.is_empty() {
+                to.arrived.insert(offset, chunk);
+            }
+        }
+        if last {
+            to.fin_at = Some(end as u64);
+        }
+    }
+}
+
+impl Bridge {
+    fn new() -> Self {
+        Self {
+            ends: [End::new(), End::new()],
+            legs: vec![Leg::new()],
+            served: 0,
+            refused: false,
+        }
+    }
+
+    fn take(&mut self, step: &Step) {
+        match *step {
+            Step::Sends(at, count) => {
+                let end = &mut self.ends[at];
+                if !end.ended {
+                    let bytes = text(end.sends + count).split_off(end.sends);
+                    end.sends += count;
+                    end.app.borrow_mut().sends.push_back(bytes);
+                    end.flow.handle_socket_ready(true, false);
+                }
+            }
+            Step::Ends(at) => {
+                let end = &mut self.ends[at];
+                if !std::mem::replace(&mut end.ended, true) {
+                    end.app.borrow_mut().sends.push_back(Vec::new());
+                    end.flow.handle_socket_ready(true, false);
+                }
+            }
+            Step::HasRoom(at, count) => {
+                self.ends[at].app.borrow_mut().room += count;
+                self.ends[at].flow.handle_socket_ready(false, true);
+                self.pump_in(at);
+            }
+            Step::Credit(at, count) => {
+                if let Some(on) = self.ends[at].on {
+                    self.legs[on].streams[at].credit += count;
+                }
+            }
+            Step::PumpsOut(at, count) => self.pump_out(at, count),
+            Step::Arrives { at, count, late } => self.arrives(at, count, late),
+            Step::Tells(at) => self.tells(at),
+            Step::Loses(at) => self.loses(at),
+            Step::Moves => self.moves(),
+            Step::Forgets(at) => {
+                self.ends[at].flow.forget_retained();
+                self.ends[at].forgot = true;
+            }
+        }
+    }
+
+    fn pump_out(&mut self, at: usize, mut budget: usize) {
+        let end = &mut self.ends[at];
+        if let Some(on) = end.on {
+            let stream = &mut self.legs[on].streams[at];
+            end.flow
+                .pump_to_tunnel(stream, &mut end.buffer, &mut budget);
+        }
+    }
+
+    fn pump_in(&mut self, at: usize) {
+        let end = &mut self.ends[at];
+        let moving = at == CLIENT && end.early.is_some();
+        match end.on.filter(|_| !moving) {
+            Some(on) => end.flow.pump_to_app(&mut self.legs[on].streams[at]),
+            None => end.flow.pump_to_app(&mut NoStream),
+        };
+    }
+
+    fn arrives(&mut self, at: usize, count: usize, late: bool) {
+        let newest = self.legs.len() - 1;
+        if at == CLIENT {
+            let Some(on) = self.ends[at].on else { return };
+            self.legs[on].pass(at, count, late);
+            if self.ends[at].early.is_some() {
+                return self.read_answer(on);
+            }
+            self.ends[at].flow.inlet().handle_readable(1500);
+            self.pump_in(at);
+        } else if self.ends[at].on == Some(newest) {
+            self.legs[newest].pass(at, count, late);
+            self.ends[at].flow.inlet().handle_readable(1500);
+            self.pump_in(at);
+        } else if let Some(old) = self.ends[at].on.filter(|_| count.is_multiple_of(2)) {
+            // The server does not know yet that the client has left.
+            self.legs[old].pass(at, count, late);
+            self.ends[at].flow.inlet().handle_readable(1500);
+            self.pump_in(at);
+        } else if newest > self.served {
+            // The newest stream of the client begins with a MOVE.
+            self.legs[newest].pass(at, count, late);
+            self.read_move(newest);
+        }
+    }
+
+    fn loses(&mut self, at: usize) {
+        let end = &mut self.ends[at];
+        let Some(on) = end.on.take() else { return };
+        // Its bytes cannot be placed without the answer.
+        if at == CLIENT && end.early.take().is_some() {
+            end.flow.detach(&mut NoStream);
+        } else {
+            end.flow.detach(&mut self.legs[on].streams[at]);
+        }
+        self.pump_in(at);
+    }
+
+    fn moves(&mut self) {
+        self.loses(CLIENT);
+        let client = &mut self.ends[CLIENT];
+        if self.refused || !client.flow.can_move() {
+            return;
+        }
+        let mut leg = Leg::new();
+        leg.asks = client.flow.next();
+        client.flow.attach(Bytes::from(vec![b'M'; HEADER]));
+        client.early = Some(Inlet::new());
+        client.on = Some(self.legs.len());
+        self.legs.push(leg);
+        self.ends[SERVER].early = None;
+    }
+
+    /// Takes what has come on a leg; returns the inlet once the header is there.
+    fn read_header(&mut self, at: usize, on: usize) -> Option<Inlet> {
+        let early = self.ends[at].early.get_or_insert_default();
+        early.handle_readable(1500);
+        early.take_in(&mut self.legs[on].streams[at], usize::MAX);
+        if early.ready() < HEADER {
+            return None;
+        }
+        let mut inlet = self.ends[at].early.take()?;
+        let expected = if at == SERVER { b'M' } else { b'A' };
+        assert_eq!(inlet.header(HEADER), [expected; HEADER]);
+        inlet.skip_header(HEADER);
+        Some(inlet)
+    }
+
+    fn read_move(&mut self, on: usize) {
+        let Some(inlet) = self.read_header(SERVER, on) else {
+            return;
+        };
+        self.served = on;
+        // The fence: nothing of the old stream counts from now on.
+        if let Some(old) = self.ends[SERVER].on.take() {
+            let stream = &mut self.legs[old].streams[SERVER];
+            self.ends[SERVER].flow.detach(stream);
+        }
+        let server = &mut self.ends[SERVER];
+        let leg = &mut self.legs[on];
+        leg.answers = server.flow.next();
+        match server.flow.resume(leg.asks, inlet) {
+            Ok(()) => {}
+            Err(bad) => {
+                assert!(bad == BadNumber::TooOld && server.forgot, "{bad:?}");
+                return self.refused = true;
+            }
+        }
+        server.flow.attach(Bytes::from(vec![b'A'; HEADER]));
+        server.on = Some(on);
+        self.ends[CLIENT].told = leg.asks;
+        self.pump_in(SERVER);
+    }
+
+    fn read_answer(&mut self, on: usize) {
+        let Some(inlet) = self.read_header(CLIENT, on) else {
+            return;
+        };
+        let client = &mut self.ends[CLIENT];
+        match client.flow.resume(self.legs[on].answers, inlet) {
+            Ok(()) => {
+                self.ends[SERVER].told = self.legs[on].answers;
+                self.pump_in(CLIENT);
+            }
+            Err(bad) => {
+                assert!(bad == BadNumber::TooOld && client.forgot, "{bad:?}");
+                self.refused = true;
+            }
+        }
+    }
+
+    /// SEEN arrives only on the connection that carries both.
+    fn tells(&mut self, at: usize) {
+        let together = self.ends[CLIENT].on == self.ends[SERVER].on;
+        let moving = self.ends.iter().any(|end| end.early.is_some());
+        if together && self.ends[CLIENT].on.is_some() && !moving {
+            let next = self.ends[at].flow.next();
+            self.ends[at].told = next;
+            let seen = self.ends[1 - at].flow.handle_seen(next);
+            assert_eq!(seen, Ok(()));
+        }
+    }
+
+    /// What holds at any moment.
+    fn check(&self) {
+        for at in [CLIENT, SERVER] {
+            let (here, there) = (&self.ends[at], &self.ends[1 - at]);
+            let app = here.app.borrow();
+            let count = app.received.len();
+            assert!(count <= there.sends, "more than was sent");
+            assert_eq!(app.received, text(there.sends)[..count]);
+            assert!(!app.finished || there.ended && count == there.sends);
+            assert!(!app.aborted, "nobody has cut it");
+            let next = here.flow.next();
+            assert!(next <= there.flow.sent());
+            assert!(here.told <= next);
+            let kept = there.flow.check_next(next);
+            assert!(
+                kept == Ok(()) || there.forgot && kept == Err(BadNumber::TooOld),
+                "{kept:?}"
+            );
+            // Nothing is kept that the other end has said it has, and nothing that was not sent.
+            let least = u64::try_from(there.sends).expect("small");
+            assert!(there.flow.retained() <= least.saturating_sub(here.told));
+            let ended = matches!(here.flow.ending(), None | Some(Ending::Finished));
+            assert!(ended, "{:?}", here.flow.ending());
+        }
+    }
+
+    /// Everybody has room, everything arrives, and whatever was lost meanwhile goes on on another stream.
+    fn settle(&mut self) {
+        self.take(&Step::Ends(CLIENT));
+        self.take(&Step::Ends(SERVER));
+        self.moves();
+        for _ in 0..40 {
+            for at in [CLIENT, SERVER] {
+                for step in [
+                    Step::HasRoom(at, 100_000),
+                    Step::Credit(at, 100_000),
+                    Step::PumpsOut(at, 100_000),
+                    Step::Arrives {
+                        at: 1 - at,
+                        count: 100_001,
+                        late: false,
+                    },
+                ] {
+                    self.take(&step);
+                    if self.refused {
+                        return;
+                    }
+                    self.check();
+                }
+            }
+        }
+        self.tells(CLIENT);
+        self.tells(SERVER);
+    }
+
+    fn check_done(&self) {
+        for at in [CLIENT, SERVER] {
+            let (here, there) = (&self.ends[at], &self.ends[1 - at]);
+            let app = here.app.borrow();
+            assert_eq!(app.received.len(), there.sends, "all of it");
+            assert!(app.finished);
+            assert_eq!(here.flow.ending(), Some(Ending::Finished));
+            assert_eq!(here.flow.retained(), 0);
+            assert_eq!(here.flow.bytes_to_tunnel(), here.sends as u64);
+            assert_eq!(here.flow.bytes_to_app(), there.sends as u64);
+            assert_eq!(here.flow.next(), there.sends as u64 + 1);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// Without a limit on what is kept, the flow goes on from whatever has happened.
+    #[test]
+    fn a_flow_loses_nothing_on_its_way_over_many_streams(
+        steps in proptest::collection::vec(step(), 1..120),
+    ) {
+        let mut bridge = Bridge::new();
+        for step in &steps {
+            bridge.take(step);
+            bridge.check();
+        }
+        bridge.settle();
+        prop_assert!(!bridge.refused);
+        bridge.check_done();
+    }
+
+    /// Where something was dropped that the other end lacks, a move is refused; nothing is left out.
+    #[test]
+    fn a_flow_that_has_dropped_too_much_is_refused_and_skips_nothing(
+        steps in proptest::collection::vec(rare_step(), 1..120),
+    ) {
+        let mut bridge = Bridge::new();
+        for step in &steps {
+            if bridge.refused {
+                break;
+            }
+            bridge.take(step);
+            bridge.check();
+        }
+        if !bridge.refused {
+            bridge.settle();
+        }
+        if !bridge.refused {
+            bridge.check_done();
+        }
+    }
+}
