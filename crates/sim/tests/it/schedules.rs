@@ -231,7 +231,7 @@ impl Run {
             }
             Fault::Reconnect => {
                 let network = &mut self.world.network;
-                network.command(client, |engine, now| engine.reconnect(now));
+                network.command(client, Engine::reconnect);
             }
         }
         self.world.network.run_for(Duration::ZERO);
