@@ -22,6 +22,7 @@ struct Shared {
     in_flight: AtomicU64,
     /// Bytes of the latest batch of data that were not acknowledged yet.
     latest: AtomicU64,
+    acked: AtomicU64,
     lost: AtomicU64,
     events: AtomicU64,
     counting: AtomicBool,
@@ -88,6 +89,11 @@ impl Gauge {
         self.0.latest.load(Relaxed) == 0
     }
 
+    /// Packets acknowledged since the connection began.
+    pub fn acked(&self) -> u64 {
+        self.0.acked.load(Relaxed)
+    }
+
     /// Bytes declared lost since the connection began.
     pub fn lost(&self) -> u64 {
         self.0.lost.load(Relaxed)
@@ -137,7 +143,12 @@ impl Gauge {
         self.0.latest.store(left, Relaxed);
     }
 
-    pub(crate) fn on_settled(&self, bytes: u64) {
+    pub(crate) fn on_acked(&self, bytes: u64) {
+        self.on_settled(bytes);
+        self.0.acked.fetch_add(1, Relaxed);
+    }
+
+    fn on_settled(&self, bytes: u64) {
         let left = self.in_flight().saturating_sub(bytes);
         self.0.in_flight.store(left, Relaxed);
     }

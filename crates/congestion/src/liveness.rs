@@ -23,11 +23,14 @@ const ASK_OWED_ROUNDS: u32 = 4;
 const ASK_OWED_PART: u32 = 32;
 const ASK_OWED_LEAST: Duration = Duration::from_millis(50);
 
-/// A path is suspected to be dead once data was in flight for so long without a word of the peer: two probe time-outs (RFC
+/// A path is suspected to be dead once data was in flight for so long without any acknowledgement: two probe time-outs (RFC
 /// 9002 section 6.2.1) of a path whose round trips vary by a quarter, and at least this.
 const SUSPECT: Duration = Duration::from_millis(600);
 const SUSPECT_ROUNDS: u32 = 4;
 const SUSPECT_DELAY: Duration = Duration::from_millis(50);
+
+/// A peer that was sending data is asked after so much silence: a pause between two messages, or a dead path.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// Liveness of one connection.
 #[derive(Debug)]
@@ -35,8 +38,10 @@ pub struct Liveness {
     keep_alive: Duration,
     heard: Instant,
     asked: Option<Instant>,
-    /// When data left first that nothing has been heard since, and the round-trip time then.
+    /// When data left first since which nothing was acknowledged, and the round-trip time then.
     owed: Option<(Instant, Duration)>,
+    /// The peer was sending data when it was heard last.
+    expecting: bool,
     suspect: bool,
     unresponsive: bool,
 }
@@ -73,6 +78,7 @@ impl Liveness {
             heard: now,
             asked: None,
             owed: None,
+            expecting: false,
             suspect: false,
             unresponsive: false,
         }
@@ -83,7 +89,23 @@ impl Liveness {
         self.owed.get_or_insert((now, rtt));
     }
 
-    /// A datagram of the connection arrived; returns whether the peer had been silent for too long.
+    /// The peer sends data, and more may come.
+    pub fn expect_more(&mut self) {
+        self.expecting = true;
+    }
+
+    /// A datagram of the connection arrived that acknowledges nothing. What is in flight may still have got nowhere: a path can
+    /// be dead one way, and the peer then sends the same again and again.
+    pub fn handle_overheard(&mut self, now: Instant) -> Back {
+        if self.owed.is_none() {
+            return self.handle_heard(now);
+        }
+        self.heard = now;
+        Back::Not
+    }
+
+    /// A datagram of the connection arrived, with an acknowledgement of what was in flight; returns whether the peer had been
+    /// silent for too long.
     pub fn handle_heard(&mut self, now: Instant) -> Back {
         self.heard = now;
         self.asked = None;
@@ -119,7 +141,7 @@ impl Liveness {
     /// Whether the peer owes no answer. The next timeout then only asks whether it is there, and may come earlier by
     /// [`Liveness::early`].
     pub fn is_idle(&self) -> bool {
-        self.asked.is_none() && self.owed.is_none()
+        self.asked.is_none() && self.owed.is_none() && !self.expecting
     }
 
     /// How much earlier than after `keep_alive` an idle peer may be asked.
@@ -130,6 +152,7 @@ impl Liveness {
     /// When [`Liveness::handle_timeout`] wants to be called.
     pub fn next_timeout(&self) -> Instant {
         let ask = match self.asked {
+            None if self.expecting => self.heard + PAUSE.min(self.keep_alive),
             None => self.heard + self.keep_alive,
             Some(asked) => asked + ASK_AGAIN,
         };
@@ -176,6 +199,7 @@ impl Liveness {
             return Verdict::Fine;
         }
         self.asked = Some(now);
+        self.expecting = false;
         if !self.unresponsive && now >= self.patience_ends() {
             self.suspect = true;
             self.unresponsive = true;
@@ -284,5 +308,44 @@ mod tests {
         }
         assert_eq!(liveness.handle_heard(start + ms(5700)), Back::FromSuspicion);
         assert_eq!(liveness.handle_heard(start + ms(5701)), Back::Not);
+    }
+
+    #[test]
+    fn a_peer_that_was_sending_is_asked_once_when_it_pauses() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut liveness = Liveness::new(start, Duration::from_secs(2));
+        liveness.handle_heard(start + ms(100));
+        liveness.expect_more();
+        assert!(!liveness.is_idle());
+        assert_eq!(liveness.next_timeout(), start + ms(350));
+        assert_eq!(liveness.handle_timeout(start + ms(349)), Verdict::Fine);
+        assert_eq!(liveness.handle_timeout(start + ms(350)), Verdict::Ask);
+        liveness.handle_sent(start + ms(350), ms(20));
+        liveness.handle_heard(start + ms(370));
+        assert!(liveness.is_idle());
+        assert_eq!(liveness.next_timeout(), start + ms(2370));
+    }
+
+    #[test]
+    fn a_path_that_is_dead_one_way_is_suspect_though_the_peer_is_heard() {
+        let start = Instant::now();
+        let ms = Duration::from_millis;
+        let mut liveness = Liveness::new(start, Duration::from_secs(2));
+        liveness.handle_sent(start, ms(20));
+        let mut suspected = Vec::new();
+        for tick in 1..1000 {
+            let now = start + ms(10 * tick);
+            assert_eq!(liveness.handle_overheard(now), Back::Not);
+            if liveness.handle_timeout(now) == Verdict::Suspect {
+                suspected.push(now - start);
+            }
+        }
+        assert_eq!(suspected, [ms(600)]);
+        assert!(liveness.suspect() && !liveness.unresponsive());
+        let now = start + ms(10_000);
+        assert_eq!(liveness.handle_heard(now), Back::FromSuspicion);
+        assert_eq!(liveness.handle_overheard(now + ms(1)), Back::Not);
+        assert!(liveness.is_idle(), "nothing is owed");
     }
 }

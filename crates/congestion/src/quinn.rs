@@ -100,7 +100,7 @@ impl Controller for QuinnController {
         _app_limited: bool,
         rtt: &RttEstimator,
     ) {
-        self.gauge.on_settled(bytes);
+        self.gauge.on_acked(bytes);
         if self.latest == Some(sent) {
             self.gauge.on_latest_acked(bytes);
         }

@@ -236,11 +236,24 @@ impl Connection {
         event: quinn_proto::ConnectionEvent,
         length: usize,
     ) -> Back {
+        let acked = self.sending.gauge.acked();
         self.quic.handle_event(event);
         self.packet_max = self.packet_max.max(length);
         self.datagrams_received += 1;
         self.sending.allow(1);
-        self.liveness.handle_heard(now)
+        if self.sending.gauge.acked() == acked {
+            self.liveness.handle_overheard(now)
+        } else {
+            self.liveness.handle_heard(now)
+        }
+    }
+
+    /// Data of a flow arrived that can go on on another connection: a silence after it is looked into soon. Only a client
+    /// can make another connection.
+    pub(crate) fn expect_more(&mut self) {
+        if self.quic.side().is_client() {
+            self.liveness.expect_more();
+        }
     }
 
     /// Exchanges events with the endpoint. Returns whether the library has no more use for the connection.
