@@ -90,8 +90,11 @@ impl<S: Socket> Traffic<S> {
             // The server was restarted, or has given it up.
             found.forget_ended();
             for flow in flows {
-                if self.flows.get(flow).is_some_and(|entry| !entry.is_on(key)) {
-                    self.give_up(now, flow, FlowCode::NoBond);
+                match self.carrier_of(flow) {
+                    Some((on, _)) if on == key => {}
+                    // Opened on the connection before, which had fallen silent only for a while.
+                    Some((_, true)) => self.leave_bond_alive(now, flow, bond),
+                    _ => self.give_up(now, flow, FlowCode::NoBond),
                 }
             }
             return;
@@ -239,18 +242,11 @@ impl<S: Socket> Traffic<S> {
             .get(bond)
             .map_or_else(Vec::new, |found| found.flows().collect());
         for flow in flows {
-            let Some(entry) = self.flows.get_mut(flow) else {
+            let Some(entry) = self.flows.get(flow) else {
                 continue;
             };
             if entry.is_on(key) {
-                let number = entry.bonded.take().map(|bonded| bonded.number);
-                if let (Some(number), Some(found)) = (number, self.bonds.get_mut(bond)) {
-                    found.end(number, None);
-                }
-                if let Some(flow) = entry.flow_mut() {
-                    flow.forgo();
-                }
-                self.settle_flow(now, flow);
+                self.leave_bond_alive(now, flow, bond);
             } else if self.side == Side::Client {
                 self.give_up(now, flow, FlowCode::NoBond);
             }
@@ -261,6 +257,28 @@ impl<S: Socket> Traffic<S> {
         } else {
             self.bonds.remove_unused(bond);
         }
+    }
+
+    /// The connection that carries a flow, and whether it answers.
+    fn carrier_of(&self, flow: FlowKey) -> Option<(ConnectionKey, bool)> {
+        let on = self.flows.get(flow)?.lane()?.connection;
+        let connection = self.connections.get(on)?;
+        Some((on, !connection.is_suspect()))
+    }
+
+    /// A flow goes on where it is, and ends with its connection.
+    fn leave_bond_alive(&mut self, now: Instant, key: FlowKey, bond: BondKey) {
+        let Some(entry) = self.flows.get_mut(key) else {
+            return;
+        };
+        let number = entry.bonded.take().map(|bonded| bonded.number);
+        if let (Some(number), Some(found)) = (number, self.bonds.get_mut(bond)) {
+            found.end(number, None);
+        }
+        if let Some(flow) = entry.flow_mut() {
+            flow.forgo();
+        }
+        self.settle_flow(now, key);
     }
 
     /// A connection is lost. Its flows have been detached, or have ended.
