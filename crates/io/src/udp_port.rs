@@ -249,6 +249,14 @@ impl UdpPort {
         Ok(count == room)
     }
 
+    /// Sends from another local port from now on, if the system has chosen the one that it has: what is on the way may drop
+    /// all that comes from that.
+    ///
+    /// The system chooses a port again when a socket without one sends. What is still on its way to the old one is lost.
+    pub fn renew(&self) -> io::Result<()> {
+        Ok(rustix::net::connect_unspec(&self.socket)?)
+    }
+
     /// The state of the socket and its counters.
     pub fn report(&self) -> UdpSocketReport {
         let mut report = self.report;

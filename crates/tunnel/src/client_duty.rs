@@ -109,6 +109,9 @@ impl Duty for ClientDuty {
                 self.unreachable =
                     (!silent).then(|| Foreign(trouble::explain(&reason).0).to_string());
                 self.log_failed(io.now, remote, &reason);
+                if silent {
+                    leave_from_another_port(io);
+                }
             }
             Event::Disconnected {
                 connection,
@@ -143,6 +146,8 @@ impl Duty for ClientDuty {
             }
             Event::Unresponsive { remote, .. } => {
                 warn!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint does not answer: trying a new connection");
+                // Two ways have been silent by now: the old connection, and the one tried beside it since it was suspected.
+                leave_from_another_port(io);
             }
             Event::Responsive { remote, .. } => {
                 info!(target: "quictun", { "Server-Endpoint-Addr" = %remote }, "server endpoint answers again");
@@ -452,4 +457,11 @@ fn log_move(moved: &Move) {
 
 fn reset(mut socket: AppSocket) {
     quictun_engine::Socket::abort(&mut socket);
+}
+
+/// What is on the way may drop all that this port sends, and a new connection from it would meet what the old one met.
+fn leave_from_another_port(io: &Io<'_>) {
+    if let Err(cause) = io.udp.renew() {
+        warn!(target: "quictun", %cause, "the UDP socket keeps its port");
+    }
 }

@@ -9,6 +9,7 @@ use tracing::debug;
 use crate::app_socket::AppSocket;
 use crate::mailbox::Message;
 use quictun_io::poller::{Poller, Ready};
+use quictun_io::udp_port::UdpPort;
 
 pub(crate) trait Duty {
     /// Called once, before the first turn.
@@ -43,6 +44,7 @@ pub(crate) struct Io<'a> {
     pub(crate) now: Instant,
     pub(crate) engine: &'a mut Engine<AppSocket>,
     pub(crate) poller: &'a Poller,
+    pub(crate) udp: &'a UdpPort,
 }
 
 impl Io<'_> {

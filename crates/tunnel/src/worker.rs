@@ -257,6 +257,7 @@ impl<D: Duty> Worker<D> {
             now,
             engine: &mut self.port.engine,
             poller: &self.poller,
+            udp: &self.port.udp,
         };
         act(&mut self.duty, &mut io)
     }
