@@ -145,7 +145,7 @@ impl Keys {
         format!("{}@{host}", self.user)
     }
 
-    fn client(&self, program: &str) -> Command {
+    pub(crate) fn client(&self, program: &str) -> Command {
         let mut client = command(program);
         client.args(self.options());
         client
@@ -274,11 +274,18 @@ impl Database {
         Ok(Self { server, home, psql })
     }
 
-    fn target(&self) -> String {
+    pub(crate) fn target(&self) -> String {
         format!("unix:{}/.s.PGSQL.5432", self.home.path().display())
     }
 
     fn psql(&self, port: u16, sql: &str) -> Command {
+        let mut psql = self.session(port);
+        psql.args(["--command", sql]);
+        psql
+    }
+
+    /// psql that reads statements from its standard input.
+    pub(crate) fn session(&self, port: u16) -> Command {
         let mut psql = command(&self.psql);
         psql.args([
             "--no-psqlrc",
@@ -287,13 +294,7 @@ impl Database {
             "--no-align",
             "--set=ON_ERROR_STOP=1",
         ]);
-        psql.args([
-            "--host=127.0.0.1",
-            "--username=e2e",
-            "--dbname=postgres",
-            "--command",
-            sql,
-        ]);
+        psql.args(["--host=127.0.0.1", "--username=e2e", "--dbname=postgres"]);
         psql.arg(format!("--port={port}"));
         psql
     }

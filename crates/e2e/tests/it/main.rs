@@ -8,6 +8,7 @@ mod attack;
 mod attack_limits;
 mod bad_input;
 mod bench;
+mod bonds;
 mod closes;
 mod confined;
 mod deaths;

@@ -1,0 +1,374 @@
+//! Programs that see nothing but time of what happens to the connection under them (PROTOCOL section 5.8).
+
+use std::io::{PipeWriter, Write as _};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use quictun_testbed::application::Application;
+use quictun_testbed::connection::Endpoint;
+use quictun_testbed::deadline;
+use quictun_testbed::isolation::isolated;
+use quictun_testbed::machine::Machine;
+use quictun_testbed::program::{Program, installed, run};
+use quictun_testbed::tunnel::{Client, Home, START, listen_address};
+use rustix::process::Signal;
+
+use crate::applications::{Database, Keys};
+
+/// Where the server listens, whichever way leads there.
+const SERVER: &str = "10.30.0.2";
+
+/// The client's HTTP interface.
+const HTTP: &str = "127.0.0.1:8086";
+
+/// Where sshd and iperf3 listen on the far machine.
+const SSHD: &str = "127.0.0.1:22";
+const IPERF3: &str = "127.0.0.1:5201";
+
+/// A blackout ends connections after this.
+const IDLE: [&str; 4] = ["--idle-timeout", "2s", "--keep-alive", "500ms"];
+
+/// The connection is gone at both ends.
+const WAITS: [&str; 2] = [
+    "connection to server endpoint lost: its flows wait for another one",
+    "client endpoint gone: its flows wait for it to come again",
+];
+const GO_ON: &str = "flows go on on a new connection";
+
+/// Long enough for a connection to be given up and another one to be made, on a busy machine too.
+const SOON: Duration = Duration::from_secs(20);
+
+/// All of what the programs do.
+const DONE: Duration = Duration::from_secs(60);
+
+/// Lines of ssh: the first ones take 3 s, so that what happens happens in their midst.
+const SLOW_LINES: u32 = 300;
+const LINES: u32 = 100_000;
+
+/// iperf3, each way: 3 s of it.
+const IPERF3_BYTES: u64 = 15_000_000;
+const IPERF3_RATE: &str = "40M";
+
+/// Rows of psql.
+const ROWS: u32 = 50_000;
+
+/// Two machines with two cables, and a tunnel between them.
+struct Site {
+    here: Machine,
+    far: Machine,
+    server: Program,
+    client: Client,
+    forwards: Vec<Endpoint>,
+    /// Of what is run here beside the tunnel.
+    home: Home,
+}
+
+impl Site {
+    /// A tunnel that leads to these targets on the far machine.
+    fn new(targets: &[&str]) -> Result<Self> {
+        let (here, far) = (Machine::here(), Machine::new("far")?);
+        here.join(&far, "lan0", "10.20.0.1/24", "10.20.0.2/24")?;
+        here.join(&far, "lan1", "10.21.0.1/24", "10.21.0.2/24")?;
+        far.run(&format!("ip addr add {SERVER}/32 dev lo"))?;
+        here.run(&format!("ip route add {SERVER} via 10.20.0.2"))?;
+        let home = Home::new()?;
+        let mut command = home.command(&far, "quictun")?;
+        command.args(["server", "--listen", &format!("{SERVER}:7500")]);
+        command.args(["--http", "off"]).args(IDLE);
+        for target in targets {
+            command.args(["--allow", target]);
+        }
+        let mut server = Program::start("server", &mut command)?;
+        let line = server.wait_for("Server endpoint start up successful", START)?;
+        let (_, pin) = line.split_once("\"pin\": \"").context("no pin")?;
+        let pin = pin.split('"').next().unwrap_or_default();
+        let mut command = home.command(&here, "quictun")?;
+        let listen = listen_address(&line)?;
+        command.args(["client", "--server", &listen, "--pin", pin]);
+        command.args(["--psk-file", "state/client.psk", "--http", HTTP]);
+        // One connection has all flows: a fault meets all of them.
+        command.args(["--connections", "1", "--workers", "1"]);
+        command.args(IDLE);
+        for target in targets {
+            command.args(["-L", &format!("127.0.0.1:0={target}")]);
+        }
+        let client = Client::from_command(home, &mut command)?;
+        let up = "Client endpoint start up successful";
+        deadline::until(up, START, || client.program.count(up) == targets.len())?;
+        let lines = client.program.lines();
+        let forwards = lines
+            .iter()
+            .filter(|line| line.contains(up))
+            .map(|line| Endpoint::parse(&listen_address(line)?));
+        let forwards = forwards.collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            here,
+            far,
+            server,
+            client,
+            forwards,
+            home: Home::new()?,
+        })
+    }
+
+    fn port(&self, index: usize) -> Result<u16> {
+        self.forwards.get(index).context("no such forward")?.port()
+    }
+
+    /// Nothing gets out of this device any more, at both ends of the cable.
+    fn cut(&self, device: &str) -> Result<()> {
+        self.drop_what(device, &format!("iifname {device}"))
+    }
+
+    /// Nothing of what this matches gets in any more, at both ends.
+    fn drop_what(&self, table: &str, matched: &str) -> Result<()> {
+        let rules = format!(
+            "table inet {table} {{ chain cable {{ type filter hook prerouting priority 0; {matched} drop; }}; }}\n"
+        );
+        let file = self.home.path().join("cut");
+        std::fs::write(&file, rules)?;
+        for machine in [&self.here, &self.far] {
+            machine.run(&format!("nft -f {}", file.display()))?;
+        }
+        Ok(())
+    }
+
+    fn mend(&self, device: &str) -> Result<()> {
+        for machine in [&self.here, &self.far] {
+            machine.run(&format!("nft delete table inet {device}"))?;
+        }
+        Ok(())
+    }
+
+    /// The client's UDP port, as the server sees it.
+    fn client_port(&mut self) -> Result<String> {
+        let line = self.server.wait_for("client connected", SOON)?;
+        let (_, rest) = line.split_once("10.20.0.1:").context("no address")?;
+        let digits = rest.split(|letter: char| !letter.is_ascii_digit());
+        Ok(digits.take(1).collect())
+    }
+
+    /// Until both ends have lost the connection.
+    fn wait_for_loss(&mut self) -> Result<()> {
+        self.client.program.wait_for(WAITS[0], SOON)?;
+        self.server.wait_for(WAITS[1], SOON)?;
+        Ok(())
+    }
+}
+
+/// What happens in the midst of everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Nothing arrives for longer than the idle time-out.
+    Blackout,
+    /// The network is gone, and another one comes.
+    Roaming,
+    /// The client sleeps for longer than the idle time-out.
+    Sleep,
+    /// A firewall drops what comes from the client's port, for good.
+    Firewall,
+    /// Somebody who knows more asks for another connection.
+    Reconnect,
+}
+
+impl Fault {
+    fn happen(self, site: &mut Site) -> Result<()> {
+        match self {
+            Self::Blackout => {
+                site.cut("lan0")?;
+                site.wait_for_loss()?;
+                site.mend("lan0")?;
+            }
+            Self::Roaming => {
+                site.cut("lan0")?;
+                site.wait_for_loss()?;
+                let route = format!("ip route replace {SERVER} via 10.21.0.2");
+                site.here.run(&route)?;
+            }
+            Self::Sleep => {
+                site.client.program.signal(Signal::STOP)?;
+                site.server.wait_for(WAITS[1], SOON)?;
+                site.client.program.signal(Signal::CONT)?;
+            }
+            Self::Firewall => {
+                let port = site.client_port()?;
+                site.drop_what("firewall", &format!("udp sport {port}"))?;
+            }
+            Self::Reconnect => {
+                let mut command = site.home.command(&site.here, "quictun")?;
+                run(command.args(["reconnect", "--http", HTTP]))?;
+            }
+        }
+        site.client.program.wait_for(GO_ON, SOON).map(drop)
+    }
+}
+
+#[test]
+fn programs_outlive_a_blackout_that_ends_the_connection() -> Result<()> {
+    isolated(|| programs_go_on_after(Fault::Blackout))
+}
+
+#[test]
+fn programs_outlive_a_change_of_network_after_the_old_one_was_gone() -> Result<()> {
+    isolated(|| programs_go_on_after(Fault::Roaming))
+}
+
+#[test]
+fn programs_outlive_a_client_that_sleeps() -> Result<()> {
+    isolated(|| programs_go_on_after(Fault::Sleep))
+}
+
+#[test]
+fn programs_outlive_a_firewall_that_drops_the_connection_for_good() -> Result<()> {
+    isolated(|| programs_go_on_after(Fault::Firewall))
+}
+
+#[test]
+fn programs_outlive_quictun_reconnect() -> Result<()> {
+    isolated(|| programs_go_on_after(Fault::Reconnect))
+}
+
+/// Starts them, lets `fault` happen, and looks at what they have moved and how they ended.
+fn programs_go_on_after(fault: Fault) -> Result<()> {
+    let database = Database::start("")?;
+    let mut site = Site::new(&[SSHD, IPERF3, &database.target()])?;
+    let psql = Psql::start(&site, &database)?;
+    let mut ssh = Ssh::start(&site)?;
+    let mut iperf3 = Iperf3::start(&site)?;
+    ssh.program.wait_for("20", SOON)?;
+    fault.happen(&mut site)?;
+    ssh.finish().context("ssh")?;
+    iperf3.finish().context("iperf3")?;
+    psql.finish().context("psql")?;
+    database.stop()?;
+    let gone = site.client.program.count(WAITS[0]);
+    let expected = usize::from(fault != Fault::Reconnect);
+    ensure!(gone == expected, "the connection was gone {gone} times");
+    Ok(())
+}
+
+/// Lines that come out of a command on the far machine, for a while.
+struct Ssh {
+    program: Program,
+    _sshd: Application,
+    _keys: Keys,
+}
+
+impl Ssh {
+    fn start(site: &Site) -> Result<Self> {
+        let keys = Keys::new()?;
+        let sshd = site.far.within(|| keys.sshd(SSHD.parse()?))?;
+        let mut ssh = keys.client("ssh");
+        ssh.args(["-p", &site.port(0)?.to_string()]);
+        ssh.arg(keys.user_at("127.0.0.1")).arg(format!(
+            "for i in $(seq {SLOW_LINES}); do echo $i; sleep 0.01; done; seq {} {LINES}; exit 7",
+            SLOW_LINES + 1
+        ));
+        let mut program = Program::start_with("ssh", &mut ssh, Stdio::null())?;
+        program.hush();
+        Ok(Self {
+            program,
+            _sshd: sshd,
+            _keys: keys,
+        })
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let status = self.program.wait_end(DONE)?;
+        let lines = self.program.lines();
+        let last = lines.last();
+        ensure!(status.code() == Some(7), "{status}: {last:?}");
+        let wrong = (1..=LINES)
+            .zip(&lines)
+            .find(|(number, line)| number.to_string() != **line);
+        ensure!(
+            wrong.is_none() && lines.len() == usize::try_from(LINES)?,
+            "{} lines; the first that is wrong: {wrong:?}",
+            lines.len()
+        );
+        Ok(())
+    }
+}
+
+/// Both ways at once.
+struct Iperf3 {
+    program: Program,
+    server: Program,
+}
+
+impl Iperf3 {
+    fn start(site: &Site) -> Result<Self> {
+        let iperf3 = installed("iperf3", "iperf3")?;
+        let mut serve = site.far.command(&iperf3);
+        serve.args(["-s", "--one-off", "--forceflush"]);
+        let mut server = Program::start("iperf3 server", &mut serve)?;
+        server.wait_for("Server listening", START)?;
+        let mut measure = site.here.command(&iperf3);
+        measure.args(["-c", "127.0.0.1", "-p", &site.port(1)?.to_string()]);
+        measure.args(["--bidir", "-J", "-b", IPERF3_RATE, "-n"]);
+        measure.arg(IPERF3_BYTES.to_string());
+        let program = Program::start("iperf3", &mut measure)?;
+        server.wait_for("connected to", START)?;
+        Ok(Self { program, server })
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let status = self.program.wait_end(DONE)?;
+        let text = self.program.lines().join("\n");
+        ensure!(status.success(), "{status}: {text}");
+        let report: serde_json::Value = serde_json::from_str(&text)?;
+        let moved = |way: &str| report["end"][way]["bytes"].as_u64().context("no bytes");
+        let ways = [moved("sum_sent")?, moved("sum_sent_bidir_reverse")?];
+        // It ends with the way that has moved all.
+        ensure!(
+            ways.iter().max() >= Some(&IPERF3_BYTES)
+                && ways.iter().min() >= Some(&(IPERF3_BYTES / 4)),
+            "{ways:?} bytes"
+        );
+        let status = self.server.wait_end(DONE)?;
+        ensure!(status.success(), "the server: {status}");
+        self.program.hush();
+        Ok(())
+    }
+}
+
+/// A transaction that is open meanwhile.
+struct Psql {
+    program: Program,
+    statements: PipeWriter,
+}
+
+impl Psql {
+    fn start(site: &Site, database: &Database) -> Result<Self> {
+        let (reading, mut statements) = std::io::pipe()?;
+        let mut session = database.session(site.port(2)?);
+        let mut program = Program::start_with("psql", &mut session, Stdio::from(reading))?;
+        statements.write_all(
+            b"create table t (i int); begin; insert into t values (1); select 'begun';\n",
+        )?;
+        program.wait_for("begun", SOON)?;
+        Ok(Self {
+            program,
+            statements,
+        })
+    }
+
+    /// Another connection would not know the transaction.
+    fn finish(mut self) -> Result<()> {
+        let statements = format!(
+            "insert into t select generate_series(2, {ROWS}); commit; select count(*), sum(i::bigint) from t;\n"
+        );
+        self.statements.write_all(statements.as_bytes())?;
+        drop(self.statements);
+        let status = self.program.wait_end(DONE)?;
+        let lines = self.program.lines();
+        let rows = u64::from(ROWS);
+        let counted = format!("{rows}|{}", rows * (rows + 1) / 2);
+        ensure!(
+            status.success() && lines == ["begun", &counted],
+            "{status}: {lines:?}"
+        );
+        Ok(())
+    }
+}
