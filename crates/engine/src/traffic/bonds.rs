@@ -411,6 +411,10 @@ impl<S: Socket> Traffic<S> {
             connection.credit.holding -= std::mem::take(&mut entry.backlog.holding);
             connection.streams.remove(now, stream);
             connection.reset_stream(stream, code);
+            if !entry.is_end_told() {
+                // The peer waits for a word about what it has sent.
+                connection.control.note_gone(stream_number(stream), code);
+            }
             let carried = connection.carried(stream);
             connection.settle_debt(&mut self.lease);
             entry.detach(carried, now);
@@ -595,6 +599,8 @@ impl<S: Socket> Traffic<S> {
         connection.streams.insert(stream, key);
         self.flows.set_deadline(key, Some(now + MOVE_TIMEOUT));
         self.talk.note_opening(now);
+        // What it holds for its application is charged to its connection again.
+        self.charge_flow(now, key);
         self.want_outbound(key);
         self.connections.want_transmit(on);
         true
