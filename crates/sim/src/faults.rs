@@ -73,7 +73,7 @@ impl Network {
 
     /// Nothing that enters one direction of a link comes out for a while.
     pub fn black_hole(&mut self, from: HostId, to: HostId, time: Duration) {
-        let now = self.elapsed();
+        let now = self.now - self.start;
         let outage = Outage {
             from: now,
             until: now + time,

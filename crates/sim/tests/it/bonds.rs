@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use quictun_sim::engine::{ClientRole, Engine, EngineConfig, Event, ServerRole};
+use quictun_sim::engine::{ClientRole, Ending, Engine, EngineConfig, Event, ServerRole};
 use quictun_sim::{AppId, Dial, Incoming, LinkConfig, Outage, Script, Seed, Write, config};
+use quictun_wire::code::FlowCode;
 
 use crate::world::{MS, SECOND, World, limited};
 
@@ -156,5 +157,41 @@ fn two_connections_that_ask_for_a_bond_at_once_do_not_end_the_flows_of_each_othe
     for app in apps {
         assert!(world.network.outcome(app).is_clean());
     }
+    world.check_nothing_left();
+}
+
+// PROTOCOL BOND-3.
+#[test]
+fn a_server_that_begins_anew_ends_the_flows_that_it_does_not_know() {
+    let mut world = world(limited(RATE, 20 * MS));
+    let app = echo(&mut world, 20_000_000);
+    world.network.run_for(SECOND);
+    world.network.kill_server(world.server, configs(2).1);
+    world
+        .network
+        .run_until(2 * SECOND, |network| network.outcome(app).is_over());
+    assert_eq!(world.network.outcome(app).incoming, Incoming::Reset);
+    let closed = world.closed(world.client);
+    let endings: Vec<_> = closed.iter().map(|summary| summary.ending).collect();
+    assert_eq!(endings, [Ending::Abandoned(FlowCode::NoBond)]);
+    world.check_nothing_left();
+}
+
+// PROTOCOL BOND-17.
+#[test]
+fn flows_of_a_client_that_begins_anew_wait_for_as_long_as_their_bond() {
+    let mut world = world(limited(RATE, 20 * MS));
+    echo(&mut world, 20_000_000);
+    world.network.run_for(SECOND);
+    world.network.kill_client(world.client, configs(2).0);
+    let incoming = |world: &World| {
+        let target = world.network.dialled(world.server, "echo");
+        target.map(|target| target.incoming)
+    };
+    world.network.run_for(TTL);
+    assert_eq!(incoming(&world), Some(Incoming::Open));
+    // The server has learnt of it a moment later.
+    world.network.run_for(10 * SECOND);
+    assert_eq!(incoming(&world), Some(Incoming::Reset));
     world.check_nothing_left();
 }
